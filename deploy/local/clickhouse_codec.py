@@ -1,0 +1,119 @@
+"""Bytes as they cross ClickHouse's HTTP interface: content encodings and native compressed blocks.
+
+Every decoder is given the largest size it may produce, and refuses input that is cut short or altered: what it
+returns is exactly what the client compressed, or it raises DbError.
+"""
+from __future__ import annotations
+
+import struct
+import zlib
+
+import lz4.block
+import lz4.frame
+from clickhouse_cityhash.cityhash import CityHash128
+
+# A native block: 16 bytes of checksum, then method, size on the wire (without the checksum) and original size.
+BLOCK_CHECKSUM = struct.Struct("<QQ")
+BLOCK_HEADER = struct.Struct("<BII")
+METHOD_NONE = 0x02
+METHOD_LZ4 = 0x82
+RESPONSE_BLOCK_BYTES = 1 << 20
+
+
+class DbError(Exception):
+    """An error with ClickHouse's number and name for it."""
+
+    def __init__(self, code: int, name: str, message: str):
+        super().__init__(f"Code: {code}. DB::Exception: {message}. ({name})")
+        self.code = code
+
+
+def too_large(limit: int) -> DbError:
+    return DbError(241, "MEMORY_LIMIT_EXCEEDED", f"Request body is larger than {limit} bytes; send smaller batches")
+
+
+def cut_short(what: str) -> DbError:
+    return DbError(33, "CANNOT_READ_ALL_DATA", f"Request body ends inside a {what}")
+
+
+def decode_content(body: bytes, encoding: str, limit: int) -> bytes:
+    """Undoes the HTTP header Content-Encoding."""
+    if encoding in ("", "identity"):
+        return body
+    if encoding == "lz4":
+        decoder, what = lz4.frame.LZ4FrameDecompressor(), "LZ4 frame"
+    elif encoding in ("gzip", "deflate"):
+        decoder, what = zlib.decompressobj(wbits=47), f"{encoding} stream"  # 47: gzip or zlib, as the header says
+    else:
+        raise DbError(89, "UNKNOWN_COMPRESSION_METHOD", f"Content-Encoding {encoding} is not lz4, gzip or deflate")
+    try:
+        decoded = decoder.decompress(body, limit + 1)
+    except (RuntimeError, zlib.error) as error:
+        raise DbError(271, "CANNOT_DECOMPRESS", f"Request body is not a valid {what}: {error}") from None
+    if len(decoded) > limit:
+        raise too_large(limit)
+    if not decoder.eof:
+        raise cut_short(what)
+    if decoder.unused_data:
+        raise DbError(271, "CANNOT_DECOMPRESS", f"Request body goes on after the end of the {what}")
+    return decoded
+
+
+def encode_content(body: bytes, encoding: str) -> bytes:
+    if encoding == "lz4":
+        return lz4.frame.compress(body)
+    encoder = zlib.compressobj(level=1, wbits=31 if encoding == "gzip" else 15)
+    return encoder.compress(body) + encoder.flush()
+
+
+def decode_native_blocks(body: bytes, limit: int) -> bytes:
+    """Undoes `decompress=1`."""
+    view = memoryview(body)
+    decoded, decoded_bytes, start = [], 0, 0
+    while start < len(view):
+        checked = start + BLOCK_CHECKSUM.size
+        if len(view) < checked + BLOCK_HEADER.size:
+            raise cut_short("compressed block")
+        method, wire_bytes, original_bytes = BLOCK_HEADER.unpack_from(view, checked)
+        end = checked + wire_bytes
+        if len(view) < end or wire_bytes < BLOCK_HEADER.size:
+            raise cut_short("compressed block")
+        decoded_bytes += original_bytes
+        if decoded_bytes > limit:
+            raise too_large(limit)
+        if checksum(view[checked:end]) != view[start:checked]:
+            raise DbError(40, "CHECKSUM_DOESNT_MATCH", f"Compressed block at byte {start} was altered on its way")
+        decoded.append(decompress_block(method, view[checked + BLOCK_HEADER.size : end], original_bytes))
+        start = end
+    return b"".join(decoded)
+
+
+def decompress_block(method: int, payload: memoryview, original_bytes: int) -> bytes:
+    if method == METHOD_NONE:
+        block = bytes(payload)
+    elif method == METHOD_LZ4:
+        try:
+            block = lz4.block.decompress(payload, uncompressed_size=original_bytes)
+        except lz4.block.LZ4BlockError as error:
+            raise DbError(271, "CANNOT_DECOMPRESS", f"Compressed block is not valid LZ4: {error}") from None
+    else:
+        raise DbError(89, "UNKNOWN_COMPRESSION_METHOD", f"Compression method {method:#x} is not LZ4 or none")
+    if len(block) != original_bytes:
+        raise DbError(271, "CANNOT_DECOMPRESS", f"Block has {len(block)} bytes, its header says {original_bytes}")
+    return block
+
+
+def encode_native_blocks(body: bytes) -> bytes:
+    """Does `compress=1`."""
+    encoded = []
+    for start in range(0, len(body), RESPONSE_BLOCK_BYTES):
+        original = body[start : start + RESPONSE_BLOCK_BYTES]
+        payload = lz4.block.compress(original, store_size=False)
+        block = BLOCK_HEADER.pack(METHOD_LZ4, BLOCK_HEADER.size + len(payload), len(original)) + payload
+        encoded += [checksum(block), block]
+    return b"".join(encoded)
+
+
+def checksum(block) -> bytes:
+    value = CityHash128(block)
+    return BLOCK_CHECKSUM.pack(value >> 64, value & (2**64 - 1))

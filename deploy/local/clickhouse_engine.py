@@ -1,0 +1,170 @@
+"""Statements as ClickHouse's HTTP interface takes them, run by chDB, the ClickHouse engine as a Python library.
+
+The engine wants the SQL of an INSERT and its data apart, where HTTP sends them as one text: parse_statement finds
+the place. A connection is opened for each statement, so no setting, database or parameter outlives its request.
+"""
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Optional
+
+import chdb
+
+from clickhouse_codec import DbError
+
+APPEND_BYTES = 1 << 20
+
+# The engine's caches and threads, cut to a laptop's size. implicit_select: chDB alone takes `1 + 1` for a query.
+ENGINE_OPTIONS = {
+    "max_server_memory_usage": 2 << 30,
+    "mark_cache_size": 64 << 20,
+    "index_mark_cache_size": 16 << 20,
+    "primary_index_cache_size": 64 << 20,
+    "max_threads": min(4, os.cpu_count() or 1),
+    "implicit_select": 0,
+}
+
+# --- Statements ---
+
+TOKEN = re.compile(
+    rb"""(?P<blank> \s+ | --[^\n]* | \#[\ !][^\n]* | /\*.*?\*/ )
+       | (?P<quoted> '(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" | `(?:[^`\\]|\\.|``)*` )
+       | (?P<word> [A-Za-z_][A-Za-z0-9_]* )
+       | (?P<other> . )""",
+    re.VERBOSE | re.DOTALL,
+)
+BEFORE_DATA = re.compile(rb"[ \t\f]*\r?\n?")
+OUTPUT_FORMAT = re.compile(r"\bFORMAT\s+(\w+)\s*$", re.IGNORECASE)
+
+
+@dataclass
+class Statement:
+    sql: str
+    # Set for an INSERT whose rows follow as data, which is what `data_start` is then the offset of.
+    input_format: Optional[str] = None
+    data_start: int = 0
+
+
+def parse_statement(text: bytes) -> Statement:
+    """Finds where the SQL ends and the data of an INSERT begins; the engine must be given the two apart."""
+    depth, first, previous, format_start = 0, b"", b"", 0
+    for token in TOKEN.finditer(text):
+        kind, value, word = token.lastgroup, token.group(), b""
+        if kind == "blank":
+            continue
+        if value in (b"(", b"[", b"{"):
+            depth += 1
+        elif value in (b")", b"]", b"}"):
+            depth -= 1
+        elif value == b";":
+            if any(rest.lastgroup != "blank" for rest in TOKEN.finditer(text, token.end())):
+                raise DbError(62, "SYNTAX_ERROR", "Multi-statements are not allowed")
+            text = text[: token.start()]
+            break
+        elif kind == "word" and depth == 0:
+            word = value.upper()
+            first = first or word
+            if first == b"INSERT" and previous == b"FORMAT":
+                data_start = BEFORE_DATA.match(text, token.end()).end()
+                return Statement(decode_sql(text[:format_start]), value.decode(), data_start)
+            if first == b"INSERT" and word == b"VALUES":
+                return Statement(decode_sql(text[: token.start()]), "Values", token.end())
+            if first == b"INSERT" and word in (b"SELECT", b"WITH"):
+                first = word  # INSERT ... SELECT brings no data
+            format_start = token.start()
+        previous = word
+    if first == b"INSERT":
+        return Statement(decode_sql(text), "Values", len(text))
+    return Statement(decode_sql(text))
+
+
+def decode_sql(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise DbError(62, "SYNTAX_ERROR", "Statement is not valid UTF-8") from None
+
+
+def quote(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def quote_name(name: str) -> str:
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+# --- Engine ---
+
+@dataclass
+class Result:
+    body: bytes = b""
+    format: str = ""
+    read_rows: int = 0
+    read_bytes: int = 0
+    written_rows: int = 0
+    written_bytes: int = 0
+    result_rows: int = 0
+    elapsed_seconds: float = 0.0
+
+
+class Engine:
+    """chDB at one path. A connection is opened for each statement (0.3 ms), so no setting outlives it."""
+
+    def __init__(self, path: str):
+        options = "&".join(f"{name}={value}" for name, value in ENGINE_OPTIONS.items())
+        self.connection_string = f"{path}?{options}"
+        # The first connection loads the data, the last one to close unloads it.
+        self.anchor = chdb.connect(self.connection_string)
+        self.version, self.timezone = self.anchor.query("SELECT version(), timezone()", "TSV").bytes().decode().split()
+
+    def run(self, text: bytes, database: str, settings: dict[str, str], output_format: str) -> Result:
+        statement = parse_statement(text)
+        connection = chdb.connect(self.connection_string)
+        try:
+            if database:
+                connection.query(f"USE {quote_name(database)}")
+            if settings:
+                connection.query("SET " + ", ".join(f"{name} = {quote(value)}" for name, value in settings.items()))
+            if statement.input_format:
+                return insert(connection, statement, memoryview(text)[statement.data_start :])
+            return query(connection, statement.sql, output_format)
+        except RuntimeError as error:
+            raise engine_error(str(error)) from None
+        finally:
+            connection.close()
+
+    def close(self):
+        self.anchor.close()
+
+
+def insert(connection, statement: Statement, data: memoryview) -> Result:
+    with connection.send_insert(statement.sql, statement.input_format) as stream:
+        for start in range(0, len(data), APPEND_BYTES):
+            stream.append(data[start : start + APPEND_BYTES])
+        done = stream.finish()
+    return Result(format=statement.input_format, written_rows=done.rows_written, written_bytes=done.bytes_written,
+                  elapsed_seconds=done.elapsed)
+
+
+def query(connection, sql: str, output_format: str) -> Result:
+    done = connection.query(sql, output_format)
+    named = OUTPUT_FORMAT.search(sql)
+    return Result(
+        body=done.bytes(), format=named.group(1) if named else output_format,
+        read_rows=done.storage_rows_read(), read_bytes=done.storage_bytes_read(), result_rows=done.rows_read(),
+        written_rows=done.rows_written(), written_bytes=done.bytes_written(), elapsed_seconds=done.elapsed(),
+    )
+
+
+def engine_error(text: str) -> DbError:
+    """The engine's exceptions carry code and name in their text alone, at times after words of the library."""
+    found = re.search(r"Code: (\d+)\. DB::\w*Exception: (.*)", text, re.DOTALL)
+    if not found:
+        return DbError(1001, "STD_EXCEPTION", text)
+    code, message = int(found.group(1)), found.group(2)
+    message = re.sub(r"^Code: \d+\. DB::\w*Exception: |\s*\(version [^()]*\)", "", message)
+    name = re.search(r"\(([A-Z0-9_]+)\)", message[::1].rsplit(". ", 1)[-1])
+    message = re.sub(r"[.\s]*(\([A-Z0-9_]+\)[.\s]*)+$", "", message)
+    return DbError(code, name.group(1) if name else "UNKNOWN_EXCEPTION", message)

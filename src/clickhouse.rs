@@ -1,0 +1,284 @@
+//! ClickHouse: inserts, and the tables they go to. The only file that names the clickhouse crate.
+//!
+//! Guarantee: `Ok` from an insert means that the server committed it (with fsync, as the tables ask for),
+//! and every failure is sorted into what to do about it. Migrations are numbered one-statement files, each
+//! idempotent, recorded with a checksum; applying them twice, or from two places at once, changes nothing.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use clickhouse::Client;
+use clickhouse::error::Error as ClientError;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tracing::info;
+use twox_hash::XxHash3_128;
+
+use crate::config;
+use crate::encode::Insert;
+use crate::insert::{Attempt, FailureKind, Sink, SinkError};
+
+include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
+
+/// How long connecting may take; the system's own default is minutes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Below the server's keep-alive: an idle connection is dropped by us, not under our feet.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a statement that is not an insert may take, on the server.
+const STATEMENT_SECONDS_MAX: &str = "60";
+
+/// ClickHouse's error codes that only a person can mend: unknown column, table, database, format, setting or
+/// user, wrong types, no grant, failed login.
+const PERMANENT_CODES: [u32; 13] = [16, 27, 33, 53, 60, 62, 81, 117, 192, 193, 194, 497, 516];
+const UNKNOWN_TABLE: u32 = 60;
+const UNKNOWN_DATABASE: u32 = 81;
+
+/// One numbered file of `sql/`.
+#[derive(Debug, Clone, Copy)]
+pub struct Migration {
+    /// The number.
+    pub version: u32,
+    /// File name without `.sql`.
+    pub name: &'static str,
+    /// One statement, with `{database}` where the database's name goes.
+    pub sql: &'static str,
+}
+
+impl Migration {
+    fn checksum(&self) -> String {
+        format!("{:032x}", XxHash3_128::oneshot(self.sql.as_bytes()))
+    }
+}
+
+/// Why migrations were not applied, or cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    /// The server did not do what it was asked.
+    #[error("{what} failed")]
+    Server {
+        /// The migration, or what else was asked.
+        what: String,
+        /// The server's words.
+        #[source]
+        source: ClientError,
+    },
+    /// The file is not what it was when it was applied.
+    #[error(
+        "migration {name} was edited after it was applied here (recorded {recorded}, now {now}): \
+         restore the file, and put the change into a new one"
+    )]
+    Edited {
+        /// The migration.
+        name: &'static str,
+        /// Its checksum in the database.
+        recorded: String,
+        /// Its checksum in this binary.
+        now: String,
+    },
+    /// The password file.
+    #[error("clickhouse.password_file cannot be read")]
+    Password(#[source] std::io::Error),
+}
+
+impl MigrateError {
+    /// The server may do it later: it is not there, or not now.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Server { source, .. } if kind(source) != FailureKind::Permanent)
+    }
+}
+
+/// A client of one database.
+#[derive(Clone)]
+pub struct ClickHouse {
+    client: Client,
+    database: String,
+}
+
+impl std::fmt::Debug for ClickHouse {
+    /// Not derived: the client knows the password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClickHouse").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
+impl ClickHouse {
+    /// Connects with the first statement, not here.
+    ///
+    /// # Errors
+    /// The password file cannot be read.
+    pub fn new(config: &config::ClickHouse) -> Result<Self, MigrateError> {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_nodelay(true);
+        let http =
+            legacy::Client::builder(TokioExecutor::new()).pool_idle_timeout(POOL_IDLE_TIMEOUT).build(connector);
+
+        let mut client = Client::with_http_client(http)
+            .with_url(&config.url)
+            .with_user(&config.user)
+            .with_setting("async_insert", if config.async_insert { "1" } else { "0" })
+            .with_setting("wait_for_async_insert", "1");
+        if let Some(password) = &config.password {
+            client = client.with_password(password.read().map_err(MigrateError::Password)?);
+        }
+        Ok(Self { client, database: config.database.clone() })
+    }
+
+    /// Applies what is missing, in order; returns the names of what was applied.
+    ///
+    /// # Errors
+    /// See [`MigrateError`]. What was applied before stays applied.
+    pub async fn migrate(&self) -> Result<Vec<&'static str>, MigrateError> {
+        self.create_database().await?;
+        let mut applied = Vec::new();
+        for migration in self.pending().await? {
+            let failed = |source| MigrateError::Server { what: format!("migration {}", migration.name), source };
+            let statement = migration.sql.replace("{database}", &self.database);
+            self.statement(&statement).await.map_err(failed)?;
+            // Both are idempotent: a stop in between is mended by the next run, and another pod that does the
+            // same at the same time does no harm.
+            self.record(migration).await.map_err(failed)?;
+            info!(migration = migration.name, "applied");
+            applied.push(migration.name);
+        }
+        Ok(applied)
+    }
+
+    /// The migrations this binary was built with that are not recorded in the database, in order.
+    ///
+    /// # Errors
+    /// See [`MigrateError`].
+    pub async fn pending(&self) -> Result<Vec<Migration>, MigrateError> {
+        let recorded = self.recorded().await?;
+        let mut pending = Vec::new();
+        for migration in MIGRATIONS {
+            match recorded.iter().find(|(version, _)| *version == migration.version) {
+                None => pending.push(*migration),
+                Some((_, recorded)) if *recorded == migration.checksum() => {}
+                Some((_, recorded)) => {
+                    return Err(MigrateError::Edited {
+                        name: migration.name,
+                        recorded: recorded.clone(),
+                        now: migration.checksum(),
+                    });
+                }
+            }
+        }
+        Ok(pending)
+    }
+
+    /// Only where it is missing: a user who may not create databases can be given one.
+    async fn create_database(&self) -> Result<(), MigrateError> {
+        let failed = |source| MigrateError::Server { what: format!("creating database {}", self.database), source };
+        let sql = format!("SELECT count() FROM system.databases WHERE name = '{}'", self.database);
+        if self.client.query_raw(&sql).fetch_one::<u64>().await.map_err(failed)? == 0 {
+            self.statement(&format!("CREATE DATABASE IF NOT EXISTS {}", self.database)).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Version and checksum of each.
+    async fn recorded(&self) -> Result<Vec<(u32, String)>, MigrateError> {
+        let sql = format!("SELECT version, checksum FROM {}.schema_migrations FINAL ORDER BY version", self.database);
+        match self.client.query_raw(&sql).fetch_all::<(u32, String)>().await {
+            Ok(recorded) => Ok(recorded),
+            Err(error) if matches!(code(&error), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => Ok(Vec::new()),
+            Err(source) => {
+                Err(MigrateError::Server { what: "reading the recorded migrations".to_owned(), source })
+            }
+        }
+    }
+
+    async fn record(&self, migration: Migration) -> Result<(), ClientError> {
+        self.statement(&format!(
+            "INSERT INTO {}.schema_migrations (version, name, checksum) VALUES ({}, '{}', '{}')",
+            self.database,
+            migration.version,
+            migration.name,
+            migration.checksum(),
+        ))
+        .await
+    }
+
+    async fn statement(&self, sql: &str) -> Result<(), ClientError> {
+        self.client.query_raw(sql).with_setting("max_execution_time", STATEMENT_SECONDS_MAX).execute().await
+    }
+}
+
+impl Sink for ClickHouse {
+    async fn insert(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
+        let mut request = self
+            .client
+            .insert_formatted_with(insert.statement.as_str())
+            .with_setting("insert_deduplication_token", &attempt.token)
+            .with_setting("deduplicate_blocks_in_dependent_materialized_views", "1")
+            .with_timeouts(Some(attempt.timeout), Some(attempt.timeout));
+        request.send(insert.body.clone()).await.map_err(sink_error)?;
+        request.end().await.map_err(sink_error)
+    }
+}
+
+fn sink_error(error: ClientError) -> SinkError {
+    SinkError { kind: kind(&error), source: Box::new(error) }
+}
+
+/// A server that answered with a code is alive and knows whether it committed: the same token is right. A
+/// connection that was lost, or an answer that is not ClickHouse's, leaves it open.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the crate's enum is non-exhaustive; unknown ends are ambiguous")]
+fn kind(error: &ClientError) -> FailureKind {
+    match error {
+        ClientError::BadResponse(_) => match code(error) {
+            Some(code) if PERMANENT_CODES.contains(&code) => FailureKind::Permanent,
+            Some(_) => FailureKind::Transient,
+            None => FailureKind::Ambiguous,
+        },
+        ClientError::TimedOut => FailureKind::TimedOut,
+        ClientError::Network(source) if never_connected(source.as_ref()) => FailureKind::Transient,
+        ClientError::InvalidParams(_) | ClientError::Unsupported(_) => FailureKind::Permanent,
+        _ => FailureKind::Ambiguous,
+    }
+}
+
+fn never_connected(error: &(dyn StdError + Send + Sync + 'static)) -> bool {
+    error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect)
+}
+
+/// The `N` of ClickHouse's `Code: N. DB::Exception: …`.
+fn code(error: &ClientError) -> Option<u32> {
+    let ClientError::BadResponse(text) = error else { return None };
+    let digits = text.split_once("Code: ")?.1;
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bad(text: &str) -> FailureKind {
+        kind(&ClientError::BadResponse(text.to_owned()))
+    }
+
+    #[test]
+    fn failures_are_sorted_by_what_to_do_about_them() {
+        assert_eq!(bad("Code: 60. DB::Exception: Table fleet.positions does not exist."), FailureKind::Permanent);
+        assert_eq!(bad("Code: 497. DB::Exception: default: Not enough privileges."), FailureKind::Permanent);
+        assert_eq!(bad("Code: 241. DB::Exception: Memory limit exceeded"), FailureKind::Transient);
+        assert_eq!(bad("Code: 12345"), FailureKind::Transient, "codes nobody listed");
+        assert_eq!(bad("502 Bad Gateway"), FailureKind::Ambiguous, "a proxy's answer");
+        assert_eq!(kind(&ClientError::TimedOut), FailureKind::TimedOut);
+        assert_eq!(kind(&ClientError::Network("reset".into())), FailureKind::Ambiguous);
+    }
+
+    #[test]
+    fn migrations_are_numbered_one_statement_files_in_order() {
+        assert!(MIGRATIONS.windows(2).all(|pair| pair[0].version < pair[1].version));
+        for migration in MIGRATIONS {
+            assert!(!migration.sql.trim_end().contains(';'), "{}: one statement, no semicolon", migration.name);
+            assert!(migration.sql.contains("{database}"), "{}: the database is configuration", migration.name);
+        }
+        assert!(MIGRATIONS[0].sql.contains("schema_migrations"), "what records the others comes first");
+    }
+}

@@ -1,0 +1,668 @@
+//! The mind of one MQTT connection: events in, commands out.
+//!
+//! Guarantee: nothing is acknowledged before every row of it is durable; nothing of one connection is
+//! acknowledged on another; memory stays within `buffer_bytes_max` plus the batches that are open or being
+//! inserted; every position is in exactly one of the places that [`Totals`] names. It holds no clock, socket
+//! or task: its shell, `subscriber.rs`, tells it what happened and when, and carries out what it says.
+//! Refuses: publishes while it is leaving (the broker keeps those), and QoS 0 publishes on a full buffer.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::ack::AckQueue;
+use crate::batch::{self, Batch, Batcher};
+use crate::decode::{Decoded, Decoder, Field, Message, Reason};
+use crate::position::{Qos, Timestamp};
+use crate::window::Window;
+
+/// A full buffer may stop the reading this long; then the connection is closed until there is room, before
+/// the broker closes it for missing its keep-alive.
+const HOLD_MAX: Duration = Duration::from_secs(10);
+/// First delay before a reconnect; doubles up to [`RECONNECT_DELAY_MAX`], halved at random.
+const RECONNECT_DELAY_MIN: Duration = Duration::from_millis(250);
+/// Longest delay before a reconnect.
+const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(5);
+/// Delay when another client took our id: a configuration error, and each attempt throws the other one out.
+const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
+/// A connection that lived this long was a good one: the next delay starts from the minimum.
+const GOOD_CONNECTION: Duration = Duration::from_secs(10);
+/// After UNSUBACK, what the broker had already routed to us arrives within this silence.
+const LEAVE_QUIET: Duration = Duration::from_secs(1);
+/// How long UNSUBACK may take, and how long the broker may take to close after DISCONNECT.
+const LEAVE_STEP_MAX: Duration = Duration::from_secs(5);
+
+/// The two clocks, read once by the shell.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// For deadlines.
+    pub instant: Instant,
+    /// For rows.
+    pub wall: Timestamp,
+}
+
+/// What the lane is told.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// CONNACK.
+    Connected {
+        /// The broker still holds our session, and sends again what was not acknowledged.
+        session_present: bool,
+        /// CONNACK's Receive Maximum, if it gave one.
+        receive_maximum: Option<u16>,
+    },
+    /// SUBACK; what was refused, in words. Empty: everything was granted.
+    Subscribed {
+        /// One entry a refused filter.
+        refusals: Vec<String>,
+    },
+    /// PUBLISH.
+    Published {
+        /// Topic as sent.
+        topic: &'a [u8],
+        /// Payload as sent.
+        payload: &'a [u8],
+        /// Its packet id; `None` at QoS 0.
+        packet_id: Option<u16>,
+    },
+    /// UNSUBACK.
+    Unsubscribed,
+    /// The connection is gone.
+    Disconnected {
+        /// The broker said that another client came with our client id (reason 0x8E).
+        taken_over: bool,
+    },
+    /// A batch is durable.
+    Settled {
+        /// [`Batch::id`].
+        batch: u64,
+    },
+    /// Shut down: lose nothing, leave the session to the next process.
+    Leave,
+    /// [`Lane::deadline`] has come.
+    Tick,
+}
+
+/// What the shell is to do.
+#[derive(Debug)]
+pub enum Command {
+    /// Send SUBSCRIBE for every configured topic.
+    Subscribe,
+    /// Send UNSUBSCRIBE for every configured topic.
+    Unsubscribe,
+    /// Hand the batch to the inserter, which has a free slot.
+    Insert(Batch),
+    /// Send DISCONNECT, after the acknowledgements already handed over.
+    Disconnect,
+    /// Drop the connection without DISCONNECT.
+    HangUp,
+    /// Log this.
+    Log(Notice),
+}
+
+/// What is worth a log line.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A session is there.
+    Connected {
+        /// The broker had kept it.
+        session_present: bool,
+        /// [`Window::messages`].
+        window: usize,
+    },
+    /// The broker's window caps every batch below `rows_max`.
+    WindowSmall {
+        /// [`Window::messages`].
+        window: usize,
+        /// Enough for every slot and the open batch.
+        wanted: usize,
+    },
+    /// The broker had kept nothing of us.
+    SessionLost {
+        /// Positions inserted without an acknowledgement.
+        kept: u64,
+    },
+    /// The broker sends these again.
+    Abandoned {
+        /// Positions dropped from unsent batches.
+        positions: u64,
+    },
+    /// A SUBSCRIBE was not granted.
+    SubscriptionRefused(String),
+    /// Another client uses our id.
+    TakenOver,
+    /// The buffer is full: reading stops.
+    BufferFull,
+    /// It stayed full: the connection is closed until there is room.
+    BufferStayedFull,
+    /// QoS 0 input met a full buffer for the first time since it last had room.
+    Shedding,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connected { session_present: true, window } => {
+                write!(f, "connected; the broker kept our session; window {window}")
+            }
+            Self::Connected { session_present: false, window } => {
+                write!(f, "connected; new session; window {window}")
+            }
+            Self::WindowSmall { window, wanted } => write!(
+                f,
+                "the broker gives {window} messages in flight, so a batch cannot hold more; \
+                 raise it to {wanted} or more (EMQX: mqtt.max_inflight, Mosquitto: max_inflight_messages, \
+                 here: mqtt.receive_maximum)"
+            ),
+            Self::SessionLost { kept } => write!(
+                f,
+                "the broker lost our session: what it had queued for us is gone; \
+                 {kept} positions already here are kept (is mqtt.session_expiry long enough?)"
+            ),
+            Self::Abandoned { positions } => {
+                write!(f, "{positions} unsent positions dropped: the broker sends them again")
+            }
+            Self::SubscriptionRefused(why) => write!(f, "subscription refused: {why}"),
+            Self::TakenOver => f.write_str(
+                "another client connected with our client id: give every process its own mqtt.client_id \
+                 (next try in 30 s)",
+            ),
+            Self::BufferFull => f.write_str("mqtt.buffer_bytes_max is full: reading stops until ClickHouse takes rows"),
+            Self::BufferStayedFull => {
+                f.write_str("mqtt.buffer_bytes_max stayed full: connection closed until ClickHouse takes rows")
+            }
+            Self::Shedding => f.write_str("mqtt.buffer_bytes_max is full: QoS 0 messages are dropped and counted as shed"),
+        }
+    }
+}
+
+/// Where the connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// No connection, and none wanted before this instant.
+    Resting {
+        /// When to try again.
+        until: Instant,
+    },
+    /// The shell polls, CONNACK is awaited.
+    Connecting,
+    /// CONNACK came, SUBACK is awaited.
+    Subscribing,
+    /// Granted.
+    Live {
+        /// Since when.
+        since: Instant,
+    },
+    /// DISCONNECT is on its way.
+    Closing {
+        /// When not to wait longer.
+        until: Instant,
+    },
+    /// Nothing left to do.
+    Ended,
+}
+
+/// Counts since the lane began, and levels now. One value is one consistent snapshot:
+/// `received = inserted + rejected + shed + abandoned + in_flight`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// PUBLISH packets taken.
+    pub messages_received: u64,
+    /// Points, good or broken, and one for each message rejected whole.
+    pub received: u64,
+    /// Positions durable in ClickHouse.
+    pub inserted: u64,
+    /// Points and messages refused, by [`Reason`].
+    pub rejected: [u64; Reason::ALL.len()],
+    /// Points of QoS 0 messages dropped on a full buffer or while leaving.
+    pub shed: u64,
+    /// Unsent positions of dead connections that the broker sends again.
+    pub abandoned: u64,
+    /// Positions without `ts`.
+    pub undated: u64,
+    /// Optional fields that were unusable, by [`Field`].
+    pub fields_unknown: [u64; Field::ALL.len()],
+    /// Acknowledgements handed to the connection.
+    pub acks: u64,
+    /// Connections after the first.
+    pub reconnects: u64,
+    /// Sessions the broker did not keep.
+    pub sessions_lost: u64,
+    /// Times a full buffer stopped the reading.
+    pub stalls: u64,
+    /// Batches durable in ClickHouse.
+    pub batches_inserted: u64,
+    /// Positions open, waiting, or being inserted.
+    pub in_flight: u64,
+    /// Messages taken and not acknowledged.
+    pub unacked: u64,
+    /// [`Window::messages`].
+    pub window: u64,
+    /// Granted subscriptions on a living connection.
+    pub connected: bool,
+}
+
+/// What a lane needs to know.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// When batches close.
+    pub batch: batch::Limits,
+    /// Inserts that may be under way at once.
+    pub inserts_in_flight: usize,
+    /// Bytes of closed batches that may wait for a slot.
+    pub buffer_bytes_max: usize,
+    /// Receive Maximum asked for.
+    pub receive_maximum: u16,
+    /// UNSUBSCRIBE when leaving.
+    pub leave: bool,
+    /// For the jitter.
+    pub seed: u64,
+}
+
+#[derive(Debug)]
+enum Leaving {
+    No,
+    Unsubscribing { until: Instant },
+    Flushing,
+}
+
+/// A batch in the inserter's hands.
+#[derive(Debug)]
+struct Sent {
+    batch: u64,
+    positions: u64,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Lane {
+    settings: Settings,
+    decoder: Decoder,
+    link: Link,
+    leaving: Leaving,
+    acks: AckQueue,
+    window: Window,
+    batcher: Batcher,
+    waiting: VecDeque<Batch>,
+    waiting_bytes: usize,
+    sent: Vec<Sent>,
+    commands: VecDeque<Command>,
+    totals: Totals,
+    decoded: Decoded,
+    ever_connected: bool,
+    failures: u32,
+    full_since: Option<Instant>,
+    shedding: bool,
+    jitter: fastrand::Rng,
+}
+
+impl Lane {
+    /// A lane that wants to connect at once.
+    #[must_use]
+    pub fn new(settings: Settings, decoder: Decoder) -> Self {
+        Self {
+            decoder,
+            link: Link::Connecting,
+            leaving: Leaving::No,
+            acks: AckQueue::default(),
+            window: Window::new(settings.receive_maximum),
+            batcher: Batcher::new(settings.batch.clone()),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            sent: Vec::with_capacity(settings.inserts_in_flight),
+            commands: VecDeque::new(),
+            totals: Totals::default(),
+            decoded: Decoded::default(),
+            ever_connected: false,
+            failures: 0,
+            full_since: None,
+            shedding: false,
+            jitter: fastrand::Rng::with_seed(settings.seed),
+            settings,
+        }
+    }
+
+    /// Tells the lane what happened. Then carry out [`command`](Self::command) and
+    /// [`ack_due`](Self::ack_due) until both are empty.
+    pub fn handle(&mut self, event: Event<'_>, now: Now) {
+        match event {
+            Event::Published { topic, payload, packet_id } => self.published(topic, payload, packet_id, now),
+            Event::Settled { batch } => self.settled(batch),
+            Event::Connected { session_present, receive_maximum } => {
+                self.connected(session_present, receive_maximum);
+            }
+            Event::Subscribed { refusals } => self.subscribed(&refusals, now.instant),
+            Event::Unsubscribed => self.unsubscribed(now.instant),
+            Event::Disconnected { taken_over } => self.disconnected(taken_over, now.instant),
+            Event::Leave => self.leave(now.instant),
+            Event::Tick => {}
+        }
+        self.watch_buffer(now.instant);
+        self.send_due_batches(now.instant);
+        self.advance_link(now.instant);
+    }
+
+    /// The next thing to do, if any.
+    pub fn command(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
+    /// The packet id to acknowledge next, if any; offer it to the connection, then say
+    /// [`ack_sent`](Self::ack_sent). One that the connection cannot take now stays first.
+    #[must_use]
+    pub fn ack_due(&self) -> Option<u16> {
+        self.acks.due()
+    }
+
+    /// The acknowledgement that was due is in the connection's hands.
+    pub fn ack_sent(&mut self) {
+        self.acks.sent();
+        self.totals.acks += 1;
+    }
+
+    /// Where the connection stands: the shell polls it in every state but `Resting` and `Ended`.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        self.link
+    }
+
+    /// The buffer is full: the shell leaves the connection unread for now.
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        self.full_since.is_some()
+    }
+
+    /// When to send [`Event::Tick`], if nothing else happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let batch = self.batcher.deadline().filter(|_| self.has_slot() && self.may_insert());
+        let link = match self.link {
+            Link::Resting { until } | Link::Closing { until } => Some(until),
+            Link::Connecting | Link::Subscribing | Link::Live { .. } | Link::Ended => None,
+        };
+        let leaving = match self.leaving {
+            Leaving::Unsubscribing { until } => Some(until),
+            Leaving::No | Leaving::Flushing => None,
+        };
+        let hold = self.full_since.filter(|_| self.is_connected()).map(|since| since + HOLD_MAX);
+        [batch, link, leaving, hold].into_iter().flatten().min()
+    }
+
+    /// Counts and levels now.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.totals.clone();
+        totals.in_flight = self.batcher.open().positions.len() as u64
+            + self.waiting.iter().map(|batch| batch.positions.len() as u64).sum::<u64>()
+            + self.sent.iter().map(|sent| sent.positions).sum::<u64>();
+        totals.unacked = self.acks.unacked() as u64;
+        totals.window = self.window.messages() as u64;
+        totals.connected = matches!(self.link, Link::Live { .. });
+        totals
+    }
+
+    fn published(&mut self, topic: &[u8], payload: &[u8], packet_id: Option<u16>, now: Now) {
+        let flushing = matches!(self.leaving, Leaving::Flushing);
+        let qos = if packet_id.is_some() { Qos::AtLeastOnce } else { Qos::AtMostOnce };
+        if flushing && qos == Qos::AtLeastOnce {
+            return; // unacknowledged, so the broker keeps it for whoever comes next
+        }
+        if let Leaving::Unsubscribing { until } = &mut self.leaving {
+            *until = (*until).max(now.instant + LEAVE_QUIET);
+        }
+
+        let mut decoded = std::mem::take(&mut self.decoded);
+        decoded.clear();
+        self.decoder.decode(Message { topic, payload, qos, received_at: now.wall }, &mut decoded);
+        self.totals.messages_received += 1;
+        self.totals.received += (decoded.positions.len() + decoded.rejects.len()) as u64;
+
+        if qos == Qos::AtMostOnce && (flushing || self.is_full()) {
+            self.totals.shed += (decoded.positions.len() + decoded.rejects.len()) as u64;
+            if !std::mem::replace(&mut self.shedding, true) {
+                self.log(Notice::Shedding);
+            }
+        } else {
+            if let Some(packet_id) = packet_id {
+                self.acks.arrived(packet_id);
+                self.window.observe(self.acks.unacked());
+            }
+            self.take_rows(&mut decoded, qos, now.instant);
+        }
+        self.decoded = decoded;
+    }
+
+    /// Moves the message's rows into the open batch. One that fills up on the way is closed, and completes
+    /// the messages before this one.
+    fn take_rows(&mut self, decoded: &mut Decoded, qos: Qos, now: Instant) {
+        self.totals.undated += decoded.undated;
+        for (total, count) in self.totals.fields_unknown.iter_mut().zip(decoded.fields_unknown) {
+            *total += count;
+        }
+        let before_this = self.acks.next_arrival() - u64::from(qos == Qos::AtLeastOnce);
+
+        for position in decoded.positions.drain(..) {
+            if !self.batcher.fits_position() || (self.has_slot() && self.batcher.is_due(now)) {
+                self.close(before_this);
+                self.send_due_batches(now);
+            }
+            self.batcher.push_position(position, now);
+        }
+        for reject in decoded.rejects.drain(..) {
+            self.totals.rejected[reject.reason as usize] += 1;
+            if !self.batcher.fits_reject(&reject) {
+                self.close(before_this);
+                self.send_due_batches(now);
+            }
+            self.batcher.push_reject(reject, now);
+        }
+    }
+
+    /// Closes the open batch; it completes the messages below `completes_below`.
+    fn close(&mut self, completes_below: u64) {
+        let batch = self.batcher.close();
+        self.acks.closed(batch.id, completes_below);
+        self.waiting_bytes += batch.bytes;
+        self.waiting.push_back(batch);
+    }
+
+    fn send_due_batches(&mut self, now: Instant) {
+        while self.has_slot() && self.may_insert() {
+            if self.waiting.is_empty() {
+                if !self.open_is_due(now) {
+                    return;
+                }
+                self.close(self.acks.next_arrival());
+            }
+            let Some(batch) = self.waiting.pop_front() else { return };
+            self.waiting_bytes -= batch.bytes;
+            self.sent.push(Sent { batch: batch.id, positions: batch.positions.len() as u64 });
+            self.commands.push_back(Command::Insert(batch));
+        }
+    }
+
+    fn open_is_due(&self, now: Instant) -> bool {
+        !self.batcher.open().is_empty()
+            && (self.batcher.is_due(now)
+                || self.acks.unacked() >= self.window.messages()
+                || matches!(self.leaving, Leaving::Flushing))
+    }
+
+    fn settled(&mut self, batch: u64) {
+        let index = self.sent.iter().position(|sent| sent.batch == batch);
+        let sent = self.sent.remove(index.expect("only what was sent can settle, and only once"));
+        self.totals.inserted += sent.positions;
+        self.totals.batches_inserted += 1;
+        self.acks.settled(batch);
+    }
+
+    fn connected(&mut self, session_present: bool, receive_maximum: Option<u16>) {
+        self.window.connected(receive_maximum);
+        let window = self.window.messages();
+        self.log(Notice::Connected { session_present, window });
+        let wanted = (self.settings.inserts_in_flight + 1) * self.settings.batch.rows_max;
+        if window < wanted {
+            self.log(Notice::WindowSmall { window, wanted });
+        }
+        if self.ever_connected {
+            self.totals.reconnects += 1;
+            self.settle_dead_epoch(session_present);
+        }
+        self.ever_connected = true;
+        self.link = Link::Subscribing;
+        self.commands.push_back(Command::Subscribe);
+    }
+
+    /// Decides the fate of rows that came on the connection before this one and were not sent yet.
+    fn settle_dead_epoch(&mut self, session_present: bool) {
+        if !session_present {
+            self.totals.sessions_lost += 1;
+            self.log(Notice::SessionLost { kept: self.totals().in_flight });
+            return;
+        }
+        let mut positions = self.batcher.abandon_at_least_once();
+        for batch in &mut self.waiting {
+            positions += batch.abandon_at_least_once();
+        }
+        self.waiting.retain(|batch| !batch.is_empty());
+        self.waiting_bytes = self.waiting.iter().map(|batch| batch.bytes).sum();
+        self.totals.abandoned += positions;
+        if positions > 0 {
+            self.log(Notice::Abandoned { positions });
+        }
+    }
+
+    fn subscribed(&mut self, refusals: &[String], now: Instant) {
+        if refusals.is_empty() {
+            if matches!(self.link, Link::Subscribing) {
+                self.link = Link::Live { since: now };
+            }
+            return;
+        }
+        self.log(Notice::SubscriptionRefused(refusals.join("; ")));
+        self.commands.push_back(Command::HangUp);
+        self.disconnected(false, now);
+    }
+
+    fn disconnected(&mut self, taken_over: bool, now: Instant) {
+        let was_good = matches!(self.link, Link::Live { since } if now.duration_since(since) >= GOOD_CONNECTION);
+        self.failures = if was_good { 0 } else { self.failures.saturating_add(1) };
+        self.acks.new_epoch();
+        if matches!(self.link, Link::Closing { .. } | Link::Ended) {
+            self.link = Link::Ended;
+            return;
+        }
+        let delay = if taken_over {
+            self.log(Notice::TakenOver);
+            TAKEN_OVER_DELAY
+        } else {
+            let doubled = RECONNECT_DELAY_MIN.saturating_mul(1 << self.failures.min(10));
+            doubled.min(RECONNECT_DELAY_MAX).mul_f64(0.5 + self.jitter.f64() / 2.0)
+        };
+        self.link = Link::Resting { until: now + delay };
+        if matches!(self.leaving, Leaving::Unsubscribing { .. }) {
+            self.leaving = Leaving::Flushing;
+        }
+    }
+
+    fn leave(&mut self, now: Instant) {
+        if !matches!(self.leaving, Leaving::No) {
+            return;
+        }
+        if self.settings.leave && matches!(self.link, Link::Live { .. }) {
+            self.leaving = Leaving::Unsubscribing { until: now + LEAVE_STEP_MAX };
+            self.commands.push_back(Command::Unsubscribe);
+        } else {
+            self.leaving = Leaving::Flushing;
+        }
+    }
+
+    fn unsubscribed(&mut self, now: Instant) {
+        if let Leaving::Unsubscribing { until } = &mut self.leaving {
+            *until = now + LEAVE_QUIET;
+        }
+    }
+
+    /// Stops the reading while the buffer is full, and closes the connection if it stays so.
+    fn watch_buffer(&mut self, now: Instant) {
+        if !self.is_full() {
+            self.full_since = None;
+            self.shedding = false;
+            return;
+        }
+        if self.full_since.is_none() {
+            self.full_since = Some(now);
+            self.totals.stalls += 1;
+            self.log(Notice::BufferFull);
+        }
+        if self.is_connected() && self.full_since.is_some_and(|since| now >= since + HOLD_MAX) {
+            self.log(Notice::BufferStayedFull);
+            self.commands.push_back(Command::HangUp);
+            self.disconnected(false, now);
+        }
+    }
+
+    /// Steps that depend on time, and on everything being settled.
+    fn advance_link(&mut self, now: Instant) {
+        if let Leaving::Unsubscribing { until } = self.leaving
+            && until <= now
+        {
+            self.leaving = Leaving::Flushing;
+            self.send_due_batches(now);
+        }
+        let unsent = !self.batcher.open().is_empty() || !self.waiting.is_empty();
+        if !unsent && self.sent.is_empty() {
+            self.acks.nothing_open();
+        }
+        match self.link {
+            Link::Resting { .. } | Link::Connecting if self.is_flushed() => self.link = Link::Ended,
+            Link::Resting { until } if until <= now => {
+                if self.is_full() {
+                    self.link = Link::Resting { until: now + RECONNECT_DELAY_MIN };
+                } else {
+                    self.link = Link::Connecting;
+                }
+            }
+            Link::Subscribing | Link::Live { .. } if self.is_flushed() && self.acks.unacked() == 0 => {
+                self.commands.push_back(Command::Disconnect);
+                self.link = Link::Closing { until: now + LEAVE_STEP_MAX };
+            }
+            Link::Closing { until } if until <= now => self.link = Link::Ended,
+            Link::Resting { .. }
+            | Link::Connecting
+            | Link::Subscribing
+            | Link::Live { .. }
+            | Link::Closing { .. }
+            | Link::Ended => {}
+        }
+    }
+
+    fn is_flushed(&self) -> bool {
+        matches!(self.leaving, Leaving::Flushing)
+            && self.batcher.open().is_empty()
+            && self.waiting.is_empty()
+            && self.sent.is_empty()
+    }
+
+    /// Rows of a dead connection wait for the next CONNACK, which says whether the broker sends them again;
+    /// unless there will be none.
+    fn may_insert(&self) -> bool {
+        self.is_connected() || matches!(self.leaving, Leaving::Flushing)
+    }
+
+    fn is_connected(&self) -> bool {
+        matches!(self.link, Link::Subscribing | Link::Live { .. } | Link::Closing { .. })
+    }
+
+    fn has_slot(&self) -> bool {
+        self.sent.len() < self.settings.inserts_in_flight
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting_bytes >= self.settings.buffer_bytes_max
+    }
+
+    fn log(&mut self, notice: Notice) {
+        self.commands.push_back(Command::Log(notice));
+    }
+}

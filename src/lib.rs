@@ -1,0 +1,38 @@
+//! milepost: drivers' GPS positions from an MQTT broker into ClickHouse, acknowledged when they are durable.
+//!
+//! The rooms, in the order in which data flows through them. Pure rooms hold no async, clock, I/O or metrics:
+//! they are plain functions and state machines, and their shells stay thin. `ARCHITECTURE.md` is the tour.
+//!
+//! | room | job | pure |
+//! |---|---|---|
+//! | [`config`] | defaults < file < environment | |
+//! | [`position`] | a fix, its fields and their units | yes |
+//! | [`decode`] | topic and payload → positions and rejects | yes |
+//! | [`batch`] | rows → batches | yes |
+//! | [`ack`] | which messages may be acknowledged, in which order | yes |
+//! | [`window`] | how many messages the broker lets us have | yes |
+//! | [`lane`] | (event, now) → commands: the mind of one connection | yes |
+//! | [`encode`] | a closed batch → the bytes of its inserts | yes |
+//! | [`health`] | what is wrong right now | |
+//! | [`metrics`] | what can be observed | |
+//! | [`insert`] | retries until a batch is durable | |
+//! | [`clickhouse`] | the server behind it, and migrations | |
+//! | [`subscriber`] | the lane's shell: one MQTT connection | |
+//! | [`http`] | `/metrics`, `/livez`, `/readyz` | |
+//! | [`app`] | wiring and supervision | |
+
+pub mod ack;
+pub mod app;
+pub mod batch;
+pub mod clickhouse;
+pub mod config;
+pub mod decode;
+pub mod encode;
+pub mod health;
+pub mod http;
+pub mod insert;
+pub mod lane;
+pub mod metrics;
+pub mod position;
+pub mod subscriber;
+pub mod window;

@@ -1,0 +1,106 @@
+//! Arguments → configuration → logging → run → exit code.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use milepost::app::{self, Outcome};
+use milepost::config::{Config, LogFormat};
+use milepost::http;
+use tracing::error;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+const FAILED: u8 = 1;
+/// Bad usage or configuration (sysexits' EX_USAGE).
+const BAD_USAGE: u8 = 64;
+/// Shut down with data left in the broker (EX_TEMPFAIL).
+const DATA_LEFT: u8 = 75;
+
+/// Takes drivers' GPS positions from an MQTT broker and writes them to ClickHouse; acknowledges a message
+/// only when its rows are durable.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// TOML file; else $MILEPOST_CONFIG, else ./milepost.toml if there is one
+    #[arg(long, global = true)]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Consume until SIGTERM; never migrates
+    Run,
+    /// Create or update the tables; safe to repeat, and from two places at once
+    Migrate,
+    /// Print the effective configuration, secrets redacted
+    Config,
+    /// Ask a running milepost whether it is ready; for container health checks
+    Health,
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { BAD_USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let path = arguments.config.or_else(|| std::env::var_os("MILEPOST_CONFIG").map(PathBuf::from));
+    let config = match Config::load(path.as_deref()) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("milepost: {}", format_args!("{:#}", anyhow::Error::from(error)));
+            return BAD_USAGE.into();
+        }
+    };
+    match arguments.command {
+        Command::Config => {
+            #[expect(clippy::print_stdout, reason = "the command's result")]
+            {
+                print!("{config}");
+            }
+            ExitCode::SUCCESS
+        }
+        Command::Health => match http::ask_ready(config.http.listen) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                eprintln!("milepost: {why}");
+                FAILED.into()
+            }
+        },
+        Command::Migrate => with_logs_and_runtime(config, async |config| app::migrate(&config).await.map(|()| Outcome::Clean)),
+        Command::Run => with_logs_and_runtime(config, app::run),
+    }
+}
+
+fn with_logs_and_runtime(config: Config, command: impl AsyncFnOnce(Config) -> anyhow::Result<Outcome>) -> ExitCode {
+    start_logging(&config);
+    tracing::info!(configuration = %config.to_string().replace('\n', " "), version = env!("CARGO_PKG_VERSION"), "milepost");
+    // One thread beside the lanes': encoding, inserting and serving metrics take a small part of one core.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(command(config)));
+    match outcome {
+        Ok(Outcome::Clean) => ExitCode::SUCCESS,
+        Ok(Outcome::DataLeft) => DATA_LEFT.into(),
+        Err(failure) => {
+            error!("{failure:#}");
+            FAILED.into()
+        }
+    }
+}
+
+fn start_logging(config: &Config) {
+    let filter: Targets = config.log.filter.parse().expect("the configuration has checked it");
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let lines = match config.log.format {
+        LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+}
