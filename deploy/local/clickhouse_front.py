@@ -12,6 +12,8 @@ Refuses: a port in use, a data directory in use, bodies above BODY_BYTES_MAX.
 from __future__ import annotations
 
 import asyncio
+import email.parser
+import email.policy
 import errno
 import hmac
 import json
@@ -30,8 +32,6 @@ from clickhouse_engine import Engine, Result
 
 STATEMENTS_AT_ONCE = 8
 BODY_BYTES_MAX = 256 << 20
-# Below this, compressing a response costs more than it saves.
-COMPRESS_BYTES_MIN = 1024
 URI_BYTES_MAX = 1 << 20
 SHUTDOWN_SECONDS_MAX = 60
 
@@ -75,14 +75,14 @@ class Front:
                    "X-ClickHouse-Timezone": self.engine.timezone}
         try:
             self.authenticate(request)
-            text = await read_statement(request)
+            text, form = await read_statement(request)
             if not text.strip():
                 return web.Response(text="Ok.\n", headers=headers)
             database = request.query.get("database") or request.headers.get("X-ClickHouse-Database", "")
             output_format = (request.query.get("default_format") or request.headers.get("X-ClickHouse-Format")
                              or "TabSeparated")
             run = asyncio.get_running_loop().run_in_executor(
-                self.threads, self.engine.run, text, database, settings_of(request), output_format)
+                self.threads, self.engine.run, text, database, settings_of({**request.query, **form}), output_format)
             # The engine cannot be interrupted: a client that goes away does not cancel what it began.
             result = await asyncio.shield(run)
             return respond(request, result, headers)
@@ -104,14 +104,15 @@ class Front:
                 basic = BasicAuth("")
             user, password = basic.login, basic.password
         user = user or "default"
-        right = hmac.compare_digest(password.encode(), self.password.encode())
+        # surrogateescape: a header need not be UTF-8.
+        right = hmac.compare_digest(password.encode(errors="surrogateescape"), self.password.encode())
         if user != self.user or not right:
             raise DbError(516, "AUTHENTICATION_FAILED",
                           f"{user}: Authentication failed: password is incorrect, or there is no user with such name")
 
 
-async def read_statement(request: web.Request) -> bytes:
-    """The `query` parameter, then the whole body, as one text: nothing runs on half a body."""
+async def read_statement(request: web.Request) -> tuple[bytes, dict[str, str]]:
+    """The `query` parameter, then the whole body, as one text: nothing runs on half a body. A form's other fields apart."""
     body = bytearray()
     try:
         async for chunk in request.content.iter_any():
@@ -121,15 +122,31 @@ async def read_statement(request: web.Request) -> bytes:
     except (ConnectionError, asyncio.IncompleteReadError, web.RequestPayloadError) as error:
         raise DbError(33, "CANNOT_READ_ALL_DATA", f"Request body ends early: {error}") from None
     data = decode_content(bytes(body), request.headers.get("Content-Encoding", "").lower(), BODY_BYTES_MAX)
-    if request.query.get("decompress") == "1":
+    query, form = request.query.get("query", "").encode(), {}
+    if request.content_type == "multipart/form-data":
+        data, form = read_form(request.headers["Content-Type"], data)
+    elif request.query.get("decompress") == "1":
         data = decode_native_blocks(data, BODY_BYTES_MAX)
-    query = request.query.get("query", "").encode()
-    return query + b"\n" + data if query and data else query or data
+    return query + b"\n" + data if query and data else query or data, form
 
 
-def settings_of(request: web.Request) -> dict[str, str]:
-    settings = {name: value for name, value in request.query.items() if name not in NOT_SETTINGS}
-    # Only these headers mean something to us; they are asked for by `compress`, not by a setting of the engine.
+def read_form(content_type: str, body: bytes) -> tuple[bytes, dict[str, str]]:
+    """Clients send a statement with param_* as a form, the statement in its field `query`."""
+    parser = email.parser.BytesParser(policy=email.policy.HTTP)
+    message = parser.parsebytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
+    if not message.is_multipart() or message.defects:
+        raise DbError(36, "BAD_ARGUMENTS", "Request body is not a complete multipart/form-data")
+    fields = {}
+    for part in message.iter_parts():
+        if part.get_filename() is not None:
+            raise DbError(48, "NOT_IMPLEMENTED", "External tables (files in a form) are not supported here")
+        fields[part.get_param("name", header="Content-Disposition")] = part.get_payload(decode=True).decode()
+    return fields.pop("query", "").encode(), fields
+
+
+def settings_of(parameters: dict[str, str]) -> dict[str, str]:
+    settings = {name: value for name, value in parameters.items() if name not in NOT_SETTINGS}
+    # `respond` does what this asks for; the engine has no HTTP to compress.
     settings.pop("enable_http_compression", None)
     for name in settings:
         if not SETTING_NAME.fullmatch(name):
@@ -150,7 +167,7 @@ def respond(request: web.Request, result: Result, headers: dict[str, str]) -> we
     body = result.body
     if request.query.get("compress") == "1":
         body = encode_native_blocks(body)
-    elif request.query.get("enable_http_compression") == "1" and len(body) >= COMPRESS_BYTES_MIN:
+    elif body and request.query.get("enable_http_compression", "1") == "1":  # on by default, as since 25.10
         accepted = request.headers.get("Accept-Encoding", "").lower()
         encoding = next((known for known in ("lz4", "gzip", "deflate") if known in accepted), None)
         if encoding:
@@ -161,7 +178,11 @@ def respond(request: web.Request, result: Result, headers: dict[str, str]) -> we
 
 def main() -> None:
     port = int(os.environ.get("CLICKHOUSE_PORT") or 8123)
-    engine = Engine(sys.argv[1])
+    try:
+        engine = Engine(sys.argv[1])
+    except RuntimeError:
+        # The engine itself has printed why; its exception does not say.
+        sys.exit(f"error: cannot open the data in {sys.argv[1]}; does another process use it? See the line above")
     front = Front(engine, os.environ.get("CLICKHOUSE_USER") or "default", os.environ.pop("CLICKHOUSE_PASSWORD", ""))
     # auto_decompress: Content-Encoding is undone by read_statement, which knows lz4 and refuses cut streams.
     app = web.Application()

@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: where things are, and how they say what is wrong.
+# Sourced by the scripts beside it: where things are, what runs, and how they say what is wrong.
 # Linux only: process identity is read from /proc.
 
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -7,6 +7,8 @@ STATE_DIR="${STATE_DIR:-$REPO/.local}"
 VENV_DIR="${VENV_DIR:-$REPO/.local/venv}"
 MQTT_PORT="${MQTT_PORT:-1883}"
 CLICKHOUSE_PORT="${CLICKHOUSE_PORT:-8123}"
+# Longer than clickhouse_front.py allows its last statements.
+STOP_SECONDS_MAX=75
 # Debian keeps the broker in /usr/sbin, which is not on every user's PATH.
 PATH="$PATH:/usr/sbin:/usr/local/sbin"
 
@@ -15,3 +17,55 @@ fail() { say "error: $*"; exit 1; }
 
 # True when something accepts connections on this port of 127.0.0.1.
 port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# True when a ClickHouse is ready at this URL.
+http_answers() {
+    python3 - "${1%/}/ping" 2>/dev/null <<'PYTHON'
+import sys, urllib.request
+# Not through a proxy: this is the laptop itself, or a server in its own network.
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+sys.exit(opener.open(sys.argv[1], timeout=5).read().strip() != b"Ok.")
+PYTHON
+}
+
+# --- What `up` started: STATE_DIR/NAME.pid holds process id, its start time in ticks since boot, and port. ---
+
+# A process id alone may by now be someone else's: with the start time it is one process. Empty when it is gone, or a zombie.
+start_time() {
+    local stat
+    stat="$(cat "/proc/$1/stat" 2>/dev/null)" || return 0
+    # The name, field 2, may hold spaces: count from the parenthesis behind it, where field 3 is the state.
+    read -ra stat <<< "${stat##*) }"
+    [[ "${stat[0]}" == Z ]] || echo "${stat[19]}"
+}
+
+remember() { echo "$2 $(start_time "$2") $3" > "$STATE_DIR/$1.pid"; } # NAME PID PORT
+forget() { rm -f "$STATE_DIR/$1.pid"; }
+
+# True when it runs; sets PID and PORT.
+runs() {
+    local began
+    { read -r PID began PORT < "$STATE_DIR/$1.pid"; } 2>/dev/null || return 1
+    [[ -n "$began" && "$(start_time "$PID")" == "$began" ]]
+}
+
+stop() {
+    local name=$1 begin=$SECONDS told=false
+    runs "$name" && kill "$PID" 2>/dev/null
+    while runs "$name"; do
+        ((SECONDS - begin < STOP_SECONDS_MAX)) || fail "$name does not stop; end it with: kill -9 $PID"
+        if ! $told && ((SECONDS - begin >= 2)); then
+            say "waiting for $name to finish what it does"
+            told=true
+        fi
+        sleep 0.1
+    done
+    forget "$name"
+}
+
+# Only one `up` or `down` at a time; held until the script ends.
+lock_state() {
+    mkdir -p "$STATE_DIR"
+    exec 9>"$STATE_DIR/lock"
+    flock 9
+}

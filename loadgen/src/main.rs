@@ -1,1 +1,188 @@
-fn main() {}
+//! `loadgen fleet` sends, `loadgen verify` judges, `loadgen demo` does all of it once.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use loadgen::manifest::Manifest;
+use loadgen::publish::{self, Plan};
+use loadgen::verify::Store;
+use loadgen::demo;
+
+/// Something is lost, double, or was refused.
+const NOT_EXACT: u8 = 1;
+/// Nothing can be said: bad usage, or a server that cannot be asked.
+const CANNOT_TELL: u8 = 2;
+
+/// A simulated fleet for milepost, and its judges. Passwords come from MQTT_PASSWORD and CLICKHOUSE_PASSWORD.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Publish a fleet's positions, and write down what the broker took
+    Fleet(FleetArguments),
+    /// Compare what was sent with what is stored: exit 0 exact, 1 lost or double, 2 cannot tell
+    Verify(VerifyArguments),
+    /// Broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; nothing left running
+    Demo(demo::Arguments),
+}
+
+#[derive(Args)]
+struct FleetArguments {
+    /// Broker, host:port
+    #[arg(long, default_value = "127.0.0.1:1883")]
+    broker: String,
+    /// Login, with MQTT_PASSWORD
+    #[arg(long)]
+    username: Option<String>,
+    /// Names the drivers sim-{run}-{n}; default: the time
+    #[arg(long)]
+    run: Option<String>,
+    /// How many drivers
+    #[arg(long, default_value_t = 1_000)]
+    drivers: u32,
+    /// Connections that speak for them
+    #[arg(long, default_value_t = 4, conflicts_with = "per_driver")]
+    connections: u32,
+    /// A connection for every driver
+    #[arg(long)]
+    per_driver: bool,
+    /// 0 or 1
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    qos: u8,
+    /// Messages a second
+    #[arg(long, default_value_t = 1_000.0)]
+    rate: f64,
+    /// Messages to send
+    #[arg(long, conflicts_with = "duration")]
+    count: Option<u64>,
+    /// How long to send, such as 30s
+    #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
+    duration: Duration,
+    /// The same seed gives the same tracks
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Share of messages that are arrays of points buffered offline
+    #[arg(long, default_value_t = 0.0)]
+    bursts: f64,
+    /// Points of such an array
+    #[arg(long, default_value_t = 20)]
+    burst_points: u32,
+    /// Share of messages that arrive after newer ones
+    #[arg(long, default_value_t = 0.0)]
+    late: f64,
+    /// Share of messages that are sent twice
+    #[arg(long, default_value_t = 0.0)]
+    duplicates: f64,
+    /// Where to write down what was sent
+    #[arg(long, default_value = "manifest.json")]
+    manifest: PathBuf,
+}
+
+impl FleetArguments {
+    fn plan(&self) -> Result<Plan> {
+        for (name, share) in [("bursts", self.bursts), ("late", self.late), ("duplicates", self.duplicates)] {
+            if !(0.0..=1.0).contains(&share) {
+                bail!("--{name} {share}: a share from 0 to 1 is wanted");
+            }
+        }
+        if !(self.rate > 0.0 && self.rate <= 1e8) || self.drivers == 0 || self.connections == 0 {
+            bail!("--rate, --drivers and --connections must be above 0");
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of messages")]
+        let by_duration = (self.rate * self.duration.as_secs_f64()).round() as u64;
+        let password = || std::env::var("MQTT_PASSWORD").context("--username needs MQTT_PASSWORD in the environment");
+        Ok(Plan {
+            broker: self.broker.clone(),
+            login: self.username.clone().map(|name| password().map(|password| (name, password))).transpose()?,
+            run: self.run.clone().unwrap_or_else(|| format!("{:x}", publish::unix_ms())),
+            drivers: self.drivers,
+            connections: if self.per_driver { self.drivers } else { self.connections },
+            qos: self.qos,
+            rate: self.rate,
+            messages: self.count.unwrap_or(by_duration),
+            seed: self.seed,
+            burst_share: self.bursts,
+            burst_points: self.burst_points,
+            late_share: self.late,
+            duplicate_share: self.duplicates,
+            drain: Duration::from_secs(30),
+        })
+    }
+}
+
+#[derive(Args)]
+struct VerifyArguments {
+    /// What `loadgen fleet` wrote down
+    #[arg(long, default_value = "manifest.json")]
+    manifest: PathBuf,
+    /// ClickHouse, http://host:port; login by CLICKHOUSE_USER and CLICKHOUSE_PASSWORD
+    #[arg(long, default_value = "http://127.0.0.1:8123")]
+    clickhouse: String,
+    /// Database
+    #[arg(long, default_value = "fleet")]
+    database: String,
+    /// How long to wait for the last rows
+    #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
+    wait: Duration,
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { CANNOT_TELL.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let outcome = match arguments.command {
+        Command::Fleet(arguments) => fleet(&arguments),
+        Command::Verify(arguments) => verify(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => NOT_EXACT.into(),
+        Err(failure) => {
+            eprintln!("loadgen: {failure:#}");
+            CANNOT_TELL.into()
+        }
+    }
+}
+
+/// `true`: everything was sent, and acknowledged where that was asked for.
+fn fleet(arguments: &FleetArguments) -> Result<bool> {
+    let plan = arguments.plan()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let manifest = runtime.block_on(publish::run_with_bar(&plan))?;
+    manifest.save(&arguments.manifest)?;
+    eprintln!(
+        "run {}: {} messages, {} positions of {} drivers at {:.0} messages a second; {} unacknowledged; see {}",
+        manifest.run,
+        manifest.messages,
+        manifest.sent(),
+        plan.drivers,
+        manifest.rate_held,
+        manifest.unacked.len(),
+        arguments.manifest.display()
+    );
+    Ok(manifest.unacked.is_empty())
+}
+
+fn verify(arguments: &VerifyArguments) -> Result<bool> {
+    let manifest = Manifest::load(&arguments.manifest)?;
+    let store = Store { url: arguments.clickhouse.clone(), database: arguments.database.clone() };
+    let verdict = store.verify(&manifest, arguments.wait)?;
+    #[expect(clippy::print_stdout, reason = "the command's result")]
+    {
+        print!("{verdict}");
+    }
+    Ok(verdict.is_exact())
+}

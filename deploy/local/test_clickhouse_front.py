@@ -1,0 +1,512 @@
+"""What milepost and its users rely on in the local ClickHouse, seen through HTTP alone.
+
+    deploy/local/setup --dev && .local/venv/bin/python -m pytest deploy/local
+"""
+from __future__ import annotations
+
+import base64
+import gzip
+import http.client
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import clickhouse_connect
+import lz4.frame
+import pytest
+
+from clickhouse_codec import decode_native_blocks, encode_native_blocks
+
+HERE = Path(__file__).resolve().parent
+PASSWORD = "käse:1"
+START_SECONDS_MAX = 20
+# Deduplicates the last 100 inserts that carry a token, in a table and in what hangs on it.
+WINDOW = "SETTINGS non_replicated_deduplication_window = 100"
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def code(self) -> str:
+        return self.headers.get("X-ClickHouse-Exception-Code", "")
+
+
+class Server:
+    """The front as `clickhouse` starts it, with a data directory and a port of its own."""
+
+    def __init__(self, state: Path, password: str = ""):
+        self.state, self.password, self.port = state, password, free_port()
+        self.process = None
+
+    def start(self) -> "Server":
+        self.process = run_script(self.state, self.port, self.password)
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                if self.ping() == b"Ok.\n":
+                    return self
+            except OSError:
+                pass
+            assert self.process.poll() is None, self.process.stderr.read()
+            assert time.monotonic() < deadline, "the front does not answer"
+            time.sleep(0.05)
+
+    def stop(self, sign: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(sign)
+        status = self.process.wait(timeout=20)
+        self.process.stderr.close()
+        return status
+
+    def ping(self) -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection.request("GET", "/ping")
+        return connection.getresponse().read()
+
+    def request(self, body: bytes | str = b"", headers: dict | None = None, chunked: bool = False, **parameters) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        if isinstance(body, str):
+            body = body.encode()
+        if chunked:
+            body = iter([body[start : start + 4096] for start in range(0, len(body), 4096)])
+        connection.request("POST", "/?" + urllib.parse.urlencode(parameters), body, headers or {}, encode_chunked=chunked)
+        response = connection.getresponse()
+        answer = Answer(response.status, response.headers, response.read())
+        connection.close()
+        return answer
+
+    def run(self, sql: str | bytes, **parameters) -> str:
+        answer = self.request(sql, **parameters)
+        assert answer.status == 200, answer.text
+        return answer.text
+
+    def insert(self, table: str, rows: bytes, **parameters) -> Answer:
+        return self.request(rows, query=f"INSERT INTO {table} FORMAT RowBinary", **parameters)
+
+    def count(self, table: str) -> int:
+        return int(self.run(f"SELECT count() FROM {table}"))
+
+
+def run_script(state: Path, port: int, password: str = "") -> subprocess.Popen:
+    environment = {**os.environ, "STATE_DIR": str(state), "CLICKHOUSE_PORT": str(port), "CLICKHOUSE_PASSWORD": password,
+                   "VENV_DIR": sys.prefix}
+    return subprocess.Popen([HERE / "clickhouse"], env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def rows_of(numbers) -> bytes:
+    return b"".join(struct.pack("<Q", number) for number in numbers)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    running = Server(tmp_path_factory.mktemp("state")).start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def table(server, request):
+    """An empty table (n UInt64) with the name of its test."""
+    name = request.node.name.translate(str.maketrans("[]- ", "____"))
+    server.run(f"CREATE TABLE {name} (n UInt64) ENGINE = MergeTree ORDER BY n {WINDOW}")
+    yield name
+    server.run(f"DROP TABLE {name}")
+
+
+# --- Statements and formats ---
+
+def test_ping(server):
+    assert server.ping() == b"Ok.\n"
+
+
+def test_ddl(server):
+    server.run("CREATE DATABASE ddl")
+    server.run("CREATE TABLE ddl.t (n UInt64, s String DEFAULT 'x') ENGINE = MergeTree ORDER BY n")
+    server.run("ALTER TABLE ddl.t ADD COLUMN m UInt8")
+    assert server.run("DESCRIBE TABLE ddl.t").splitlines() == [
+        "n\tUInt64\t\t\t\t\t", "s\tString\tDEFAULT\t\\'x\\'\t\t\t", "m\tUInt8\t\t\t\t\t"]
+    server.run("DROP DATABASE ddl")
+    assert server.request("SELECT * FROM ddl.t").code == "81"
+
+
+@pytest.mark.parametrize("output_format, expected", [
+    ("TabSeparated", b"1\ta\\tb\n"),
+    ("RowBinaryWithNamesAndTypes", b"\x02\x01n\x01s\x05UInt8\x06String\x01\x03a\tb"),
+])
+def test_format(server, output_format, expected):
+    sql = "SELECT toUInt8(1) AS n, 'a\\tb' AS s"
+    assert server.request(f"{sql} FORMAT {output_format}").body == expected
+    assert server.request(sql, default_format=output_format).body == expected
+
+
+def test_json(server):
+    answer = server.request("SELECT 1 AS n, 'ä' AS s FORMAT JSON")
+    assert answer.headers["Content-Type"].startswith("application/json")
+    document = json.loads(answer.body)
+    assert (document["data"], document["rows"]) == ([{"n": 1, "s": "ä"}], 1)
+
+
+def test_parameters_in_url(server):
+    assert server.run("SELECT {n:UInt8} + 1, {s:String}", param_n="41", param_s="a\\tb") == "42\ta\\tb\n"
+
+
+def test_parameters_in_form(server):
+    """The Rust client sends a statement with parameters so."""
+    fields = {"query": "SELECT {n:UInt8} + 1, {s:String}, 'ö\n\n--'", "param_n": "41", "param_s": ""}
+    body = "".join(f'--x-y\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+                   for name, value in fields.items()) + "--x-y--\r\n"
+    kind = {"Content-Type": "multipart/form-data; boundary=x-y"}
+    answer = server.request(body, kind)
+    assert (answer.status, answer.text) == (200, "42\t\tö\\n\\n--\n")
+    assert server.request(body[:-12], kind).code == "36"
+
+
+# --- Inserts ---
+
+def test_insert_chunked(server, table):
+    answer = server.insert(table, rows_of(range(5000)), chunked=True)
+    assert answer.status == 200
+    assert json.loads(answer.headers["X-ClickHouse-Summary"])["written_rows"] == "5000"
+    assert server.run(f"SELECT count(), sum(n) FROM {table}") == f"5000\t{sum(range(5000))}\n"
+
+
+def test_insert_with_statement_in_body(server, table):
+    server.run(f"INSERT INTO {table} VALUES (1), (2)")
+    server.run(f"INSERT INTO {table} (n) FORMAT JSONEachRow {{\"n\": 3}}")
+    server.run(f"INSERT INTO {table} SELECT 4")
+    # Data that looks like SQL.
+    server.run(f"INSERT INTO {table} FORMAT RowBinary\n".encode() + b"; FORMAT")
+    assert server.run(f"SELECT groupArray(n) FROM (SELECT * FROM {table} ORDER BY n)") == \
+        f"[1,2,3,4,{int.from_bytes(b'; FORMAT', 'little')}]\n"
+
+
+def test_insert_compressed(server, table):
+    rows = rows_of(range(5000))
+    body = encode_native_blocks(rows[:20000]) + encode_native_blocks(rows[20000:])
+    assert len(body) < len(rows)
+    assert server.insert(table, body, decompress=1, chunked=True).status == 200
+    assert server.run(f"SELECT count(), sum(n) FROM {table}") == f"5000\t{sum(range(5000))}\n"
+
+
+@pytest.mark.parametrize("encoding, encode", [("lz4", lz4.frame.compress), ("gzip", gzip.compress)])
+def test_insert_with_content_encoding(server, table, encoding, encode):
+    body, headers = encode(rows_of(range(1000))), {"Content-Encoding": encoding}
+    assert server.insert(table, body, headers=headers).status == 200
+    assert server.count(table) == 1000
+    assert server.insert(table, body[:-5], headers=headers).code == "33"
+    assert server.count(table) == 1000
+
+
+@pytest.mark.parametrize("damage, code", [
+    (lambda body: body[:100] + bytes([body[100] ^ 1]) + body[101:], "40"),
+    (lambda body: body[:-1], "33"),
+    (lambda body: body + body[:20], "33"),
+], ids=["altered", "truncated", "second_block_cut"])
+def test_damaged_compressed_insert(server, table, damage, code):
+    body = encode_native_blocks(rows_of(range(5000)))
+    answer = server.insert(table, damage(body), decompress=1)
+    assert (answer.status != 200, answer.code) == (True, code)
+    assert server.count(table) == 0
+    assert server.insert(table, body, decompress=1).status == 200
+
+
+@pytest.mark.parametrize("rows", [rows_of(range(5000))[:-3], b"\x01"], ids=["many_rows", "one_byte"])
+def test_cut_rows(server, table, rows):
+    answer = server.insert(table, rows)
+    assert (answer.status != 200, answer.code) == (True, "33")
+    assert server.count(table) == 0
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+def test_cut_connection(server, table, reset):
+    """Whole rows and whole chunks arrived, the end of the body did not."""
+    rows = rows_of(range(5000))
+    url = "/?" + urllib.parse.urlencode({"query": f"INSERT INTO {table} FORMAT RowBinary"})
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(f"POST {url} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                           f"{len(rows):x}\r\n".encode() + rows + b"\r\n")
+        time.sleep(0.1)
+        if reset:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    time.sleep(0.5)
+    assert server.count(table) == 0
+    assert server.insert(table, rows, chunked=True).status == 200
+    assert server.count(table) == 5000
+
+
+def test_deduplication_token(server, table):
+    for token, expected in [("a", 100), ("a", 100), ("b", 200), ("a", 200)]:
+        assert server.insert(table, rows_of(range(100)), insert_deduplication_token=token).status == 200
+        assert server.count(table) == expected
+
+
+def test_deduplication_token_reaches_the_view(server, table):
+    server.run(f"CREATE TABLE sums (k UInt8, n UInt64) ENGINE = SummingMergeTree ORDER BY k {WINDOW}")
+    server.run(f"CREATE MATERIALIZED VIEW sums_mv TO sums AS SELECT toUInt8(0) AS k, n FROM {table}")
+    settings = {"insert_deduplication_token": "a", "deduplicate_blocks_in_dependent_materialized_views": 1}
+    for token, expected in [("a", 6), ("a", 6), ("b", 12)]:
+        assert server.insert(table, rows_of([1, 2, 3]), **{**settings, "insert_deduplication_token": token}).status == 200
+        assert server.run("SELECT sum(n) FROM sums") == f"{expected}\n"
+    server.run("DROP TABLE sums_mv")
+    server.run("DROP TABLE sums")
+
+
+def test_async_insert(server, table):
+    assert server.insert(table, rows_of([1, 2]), async_insert=1, wait_for_async_insert=1).status == 200
+    assert server.count(table) == 2
+
+
+# --- What a request must not leave behind ---
+
+def test_settings_hold_for_one_request(server):
+    sql = "SELECT value, changed FROM system.settings WHERE name = 'max_block_size'"
+    default = server.run(sql)
+    assert server.run(sql, max_block_size="777") == "777\t1\n"
+    for _ in range(10):
+        assert server.run(sql) == default
+    server.run("SET max_block_size = 778")
+    assert server.run(sql) == default
+
+
+def test_database_holds_for_one_request(server):
+    server.run("CREATE DATABASE other")
+    for parameters, headers, expected in [
+        ({"database": "other"}, {}, "other\n"), ({}, {"X-ClickHouse-Database": "other"}, "other\n"), ({}, {}, "default\n"),
+    ]:
+        assert server.request("SELECT currentDatabase()", headers, **parameters).text == expected
+    server.run("USE other")
+    assert server.run("SELECT currentDatabase()") == "default\n"
+    server.run("DROP DATABASE other")
+    assert server.request("SELECT 1", database="other").code == "81"
+
+
+def test_failed_insert_leaves_nothing(server, table):
+    for _ in range(20):
+        assert server.insert(table, b"\x01").status != 200
+    assert server.run("SELECT 1") == "1\n"
+
+
+# --- Errors ---
+
+@pytest.mark.parametrize("sql, parameters, code, status", [
+    ("SELECT 1", {"no_such_setting": 1}, "115", 404),
+    ("SELECT * FROM no_such_table", {}, "60", 404),
+    ("INSERT INTO no_such_table FORMAT RowBinary\n1", {}, "60", 404),
+    ("SELECT no_such_column FROM system.one", {}, "47", 404),
+    ("SELEC 1", {}, "62", 400),
+    ("SELECT 1; SELECT 2", {}, "62", 400),
+    ("SELECT 1", {"database": "no_such_database"}, "81", 404),
+    ("SELECT throwIf(1)", {}, "395", 500),
+    ("SELECT sleep(2)", {"max_execution_time": 1}, "159", 408),
+])
+def test_error(server, sql, parameters, code, status):
+    answer = server.request(sql, **parameters)
+    assert (answer.code, answer.status) == (code, status), answer.text
+    # Clients that see no headers read the number here.
+    assert answer.text.startswith(f"Code: {code}. DB::Exception: ")
+
+
+# --- Authentication ---
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    running = Server(tmp_path_factory.mktemp("guarded"), PASSWORD).start()
+    yield running
+    running.stop()
+
+
+def headers_of(password):
+    return {"X-ClickHouse-User": "default", "X-ClickHouse-Key": password.encode()}, {}
+
+
+def basic_of(password):
+    return {"Authorization": "Basic " + base64.b64encode(f"default:{password}".encode()).decode()}, {}
+
+
+def url_of(password):
+    return {}, {"user": "default", "password": password}
+
+
+@pytest.mark.parametrize("credentials", [headers_of, basic_of, url_of])
+def test_authentication(guarded, credentials):
+    for password, status, code in [(PASSWORD, 200, ""), ("wrong", 403, "516"), ("", 403, "516"), (PASSWORD + "x", 403, "516")]:
+        headers, parameters = credentials(password)
+        answer = guarded.request("SELECT 1", headers, **parameters)
+        assert (answer.status, answer.code) == (status, code), (password, answer.text)
+
+
+@pytest.mark.parametrize("headers, parameters", [
+    ({}, {}),
+    ({"X-ClickHouse-User": "other", "X-ClickHouse-Key": PASSWORD.encode()}, {}),
+    ({"X-ClickHouse-User": "default", "X-ClickHouse-Key": b"\xff"}, {}),
+    ({"Authorization": "Basic !"}, {}),
+    ({"Authorization": "Bearer x"}, {"user": "default", "password": PASSWORD}),
+])
+def test_no_authentication(guarded, headers, parameters):
+    answer = guarded.request("SELECT 1", headers, **parameters)
+    assert (answer.status, answer.code) == (403, "516")
+    assert PASSWORD not in answer.text
+    assert guarded.ping() == b"Ok.\n"
+
+
+# --- Compressed responses ---
+
+def test_native_compressed_response(server):
+    sql = "SELECT number FROM numbers(300000) FORMAT RowBinary"
+    answer = server.request(sql, compress=1)
+    assert decode_native_blocks(answer.body, 1 << 30) == rows_of(range(300000))
+    assert len(answer.body) < 300000 * 8
+    assert "Content-Encoding" not in answer.headers
+
+
+@pytest.mark.parametrize("encoding, decode", [("lz4", lz4.frame.decompress), ("gzip", gzip.decompress)])
+def test_negotiated_response(server, encoding, decode):
+    """The Rust client says no more than Accept-Encoding: lz4, and decodes what Content-Encoding names."""
+    sql = "SELECT number FROM numbers(1000) FORMAT RowBinary"
+    answer = server.request(sql, {"Accept-Encoding": encoding})
+    assert answer.headers["Content-Encoding"] == encoding
+    assert decode(answer.body) == rows_of(range(1000))
+    plain = server.request(sql, {"Accept-Encoding": encoding}, enable_http_compression=0)
+    assert "Content-Encoding" not in plain.headers
+    assert plain.body == rows_of(range(1000))
+
+
+# --- Many at once ---
+
+def test_concurrent_writers_and_readers(server, table):
+    writers, inserts, rows = 3, 15, 2000
+    problems, done = [], threading.Event()
+
+    def write(writer):
+        for insert in range(inserts):
+            first = (writer * inserts + insert) * rows
+            answer = server.insert(table, rows_of(range(first, first + rows)), chunked=True)
+            if answer.status != 200:
+                problems.append(answer.text)
+
+    def read():
+        while not done.is_set():
+            answer = server.request(f"SELECT count() FROM {table}")
+            # An insert is seen whole or not at all.
+            if answer.status != 200 or int(answer.text) % rows:
+                problems.append(answer.text)
+
+    writing = [threading.Thread(target=write, args=(writer,)) for writer in range(writers)]
+    reading = [threading.Thread(target=read) for _ in range(2)]
+    for thread in writing + reading:
+        thread.start()
+    for thread in writing:
+        thread.join()
+    done.set()
+    for thread in reading:
+        thread.join()
+    total = writers * inserts * rows
+    assert problems == []
+    assert server.run(f"SELECT count(), uniqExact(n), max(n) FROM {table}") == f"{total}\t{total}\t{total - 1}\n"
+
+
+def test_ping_and_statements_beside_a_slow_one(server):
+    slow = threading.Thread(target=server.run, args=("SELECT sleep(2)",))
+    slow.start()
+    time.sleep(0.3)
+    begin = time.monotonic()
+    assert server.ping() == b"Ok.\n"
+    assert server.run("SELECT 1") == "1\n"
+    assert time.monotonic() - begin < 1
+    assert slow.is_alive()
+    slow.join()
+
+
+# --- Stopping and starting ---
+
+def test_kill_in_mid_insert_keeps_what_was_acknowledged(tmp_path):
+    rows, acknowledged = 5000, []
+    server = Server(tmp_path).start()
+    server.run("CREATE TABLE t (n UInt64) ENGINE = MergeTree ORDER BY n SETTINGS fsync_after_insert = 1")
+
+    def write():
+        try:
+            for insert in range(10000):
+                if server.insert("t", rows_of(range(insert * rows, (insert + 1) * rows))).status == 200:
+                    acknowledged.append(insert)
+        except (OSError, http.client.HTTPException):
+            pass  # the kill
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    while len(acknowledged) < 20:
+        assert writing.is_alive()
+        time.sleep(0.01)
+    server.stop(signal.SIGKILL)
+    writing.join()
+
+    server.start()
+    kept = server.run("SELECT n DIV 5000 AS i, count() FROM t GROUP BY i ORDER BY i").splitlines()
+    # The one in mid-insert may be there, whole; no other.
+    assert kept in ([f"{insert}\t{rows}" for insert in acknowledged],
+                    [f"{insert}\t{rows}" for insert in range(len(acknowledged) + 1)])
+    assert server.stop() == 0
+
+
+def test_sigterm_lets_a_statement_finish(tmp_path):
+    server = Server(tmp_path).start()
+    answers = []
+    slow = threading.Thread(target=lambda: answers.append(server.run("SELECT sleep(1.5)")))
+    slow.start()
+    time.sleep(0.4)
+    assert server.stop() == 0
+    slow.join()
+    assert answers == ["0\n"]
+
+
+def test_port_in_use(server, tmp_path):
+    second = run_script(tmp_path, server.port)
+    _, error = second.communicate(timeout=20)
+    assert (second.returncode, error) == (
+        1, f"error: port {server.port} is in use; set CLICKHOUSE_PORT to a free one\n")
+
+
+def test_data_in_use(server):
+    second = run_script(server.state, free_port())
+    _, error = second.communicate(timeout=20)
+    assert second.returncode == 1
+    assert error.splitlines()[-1].startswith(f"error: cannot open the data in {server.state}/clickhouse;")
+    assert "Traceback" not in error
+
+
+# --- A client of ClickHouse's own ---
+
+def test_clickhouse_connect(server):
+    client = clickhouse_connect.get_client(host="127.0.0.1", port=server.port)
+    client.command("CREATE TABLE connect (n UInt64, s String, t DateTime64(3)) ENGINE = MergeTree ORDER BY n")
+    noon = datetime(2026, 1, 2, 12, 0, 0, 125000)
+    client.insert("connect", [[number, f"s{number}", noon] for number in range(1000)], column_names=["n", "s", "t"])
+    result = client.query("SELECT n, s, toString(t) FROM connect WHERE n >= {first:UInt64} ORDER BY n",
+                          parameters={"first": 998})
+    assert [row[:2] for row in result.result_rows] == [(998, "s998"), (999, "s999")]
+    assert result.result_rows[0][2].endswith(".125")
+    client.command("DROP TABLE connect")
+    client.close()

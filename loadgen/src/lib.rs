@@ -1,0 +1,19 @@
+//! A simulated fleet for milepost, and its judges.
+//!
+//! | room | job |
+//! |---|---|
+//! | [`fleet`] | drivers that move; what each has sent |
+//! | [`publish`] | sends a fleet's fixes over MQTT at a rate, and counts what the broker took |
+//! | [`manifest`] | what was sent and acknowledged, on disk |
+//! | [`verify`] | what was sent against what is stored, as sets |
+//! | [`stack`] | starts and kills the real parts: broker, engine, milepost |
+//! | [`procfs`] | CPU and memory of a process |
+//! | [`demo`] | all of it, once, with a table and a picture at the end |
+
+pub mod demo;
+pub mod fleet;
+pub mod manifest;
+pub mod procfs;
+pub mod publish;
+pub mod stack;
+pub mod verify;

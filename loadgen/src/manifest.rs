@@ -1,0 +1,53 @@
+//! What a run sent and what the broker took, written down for `loadgen verify`.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+/// One run's account. A driver's fixes are numbered 1, 2, 3, …; so a set of fixes is a count and exceptions.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Drivers are `sim-{run}-{n}`.
+    pub run: String,
+    /// 0 or 1.
+    pub qos: u8,
+    /// Per driver, the highest `seq` sent.
+    pub last_seq: Vec<u32>,
+    /// (driver, seq) that were sent and never acknowledged: these may be stored, and need not be.
+    pub unacked: Vec<(u32, u32)>,
+    /// MQTT messages sent, with repetitions.
+    pub messages: u64,
+    /// Points sent again on purpose.
+    pub duplicates: u64,
+    /// Messages a second asked for.
+    pub rate_wanted: f64,
+    /// Messages a second sent.
+    pub rate_held: f64,
+    /// Milliseconds since the epoch when it began.
+    pub began_ms: i64,
+}
+
+impl Manifest {
+    /// Points sent, each once.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.last_seq.iter().map(|seq| u64::from(*seq)).sum()
+    }
+
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        serde_json::to_writer(BufWriter::new(file), self).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// # Errors
+    /// The file cannot be read, or is not a manifest.
+    pub fn load(path: &Path) -> Result<Self> {
+        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_reader(BufReader::new(file)).with_context(|| format!("{} is not a manifest", path.display()))
+    }
+}

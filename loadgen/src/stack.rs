@@ -1,0 +1,408 @@
+//! Starts and kills the real parts on free ports of the loopback: Mosquitto, the ClickHouse engine, milepost.
+//! For the demo, the tests and the fault harness. Whatever was started dies with its handle.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+
+/// A port nobody listens on now.
+///
+/// # Errors
+/// The system has none left.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// Waits until `condition` holds, with a bound.
+///
+/// # Errors
+/// It did not within the bound, or it failed.
+pub fn wait_until(what: &str, within: Duration, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    let began = Instant::now();
+    while !condition().with_context(|| format!("while waiting until {what}"))? {
+        ensure!(began.elapsed() < within, "waited {within:?}, but never: {what}");
+        sleep(POLL);
+    }
+    Ok(())
+}
+
+/// The checkout that holds `deploy/local`.
+#[must_use]
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("loadgen is a folder of the checkout")
+}
+
+/// A child process with its log; killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    fn start(name: &str, command: &mut Command, log: PathBuf) -> Result<Self> {
+        let file = File::options().create(true).append(true).open(&log)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        Ok(Self { name: name.to_owned(), child, log })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it has written so far.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn log(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&std::fs::read(&self.log)?).into_owned())
+    }
+
+    /// kill -9.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Sends a signal by name: `TERM`, `STOP`, …
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn signal(&self, name: &str) -> Result<()> {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
+        ensure!(status.success(), "kill -{name} {} failed", self.name);
+        Ok(())
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// It did not end within the bound.
+    pub fn wait(&mut self, within: Duration) -> Result<ExitStatus> {
+        let mut status = None;
+        wait_until(&format!("{} ends", self.name), within, || {
+            status = self.child.try_wait()?;
+            Ok(status.is_some())
+        })?;
+        status.context("it has ended")
+    }
+
+    /// Fails with the end of its log if it has ended.
+    fn ensure_alive(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            let log = self.log()?;
+            let last = log.lines().rev().take(3).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join(" | ");
+            bail!("{} ended ({status}): {last}", self.name);
+        }
+        Ok(())
+    }
+
+    fn wait_until(&mut self, what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
+        wait_until(&format!("{} {what}", self.name), READY_WITHIN, || {
+            self.ensure_alive()?;
+            Ok(condition())
+        })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts one of deploy/local's programs, which runs in the foreground.
+fn start_local(program: &str, folder: &Path, variable: &str, port: u16) -> Result<Process> {
+    let mut command = Command::new(repository().join("deploy/local").join(program));
+    command.env("STATE_DIR", folder).env(variable, port.to_string());
+    Process::start(program, &mut command, folder.join(format!("{program}.log")))
+}
+
+fn accepts(port: u16) -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok()
+}
+
+/// Mosquitto with our configuration; sessions and queues survive [`restart`](Self::restart).
+#[derive(Debug)]
+pub struct Broker {
+    process: Process,
+    folder: PathBuf,
+    /// Where it listens.
+    pub port: u16,
+}
+
+impl Broker {
+    /// Starts it with its state in `folder`, and waits until it answers.
+    ///
+    /// # Errors
+    /// It is not installed, or does not start.
+    pub fn start(folder: &Path) -> Result<Self> {
+        let port = free_port()?;
+        let broker = Self { process: start_local("broker", folder, "MQTT_PORT", port)?, folder: folder.into(), port };
+        broker.ready()
+    }
+
+    fn ready(mut self) -> Result<Self> {
+        let port = self.port;
+        self.process.wait_until("answers", || accepts(port))?;
+        Ok(self)
+    }
+
+    /// Stops it in the regular way, which writes its state to disk.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn stop(&mut self) -> Result<()> {
+        self.process.signal("TERM")?;
+        self.process.wait(Duration::from_secs(30)).map(drop)
+    }
+
+    /// Starts it again on the same port with the same state.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn restart(self) -> Result<Self> {
+        let Self { process, folder, port } = self;
+        drop(process);
+        Self { process: start_local("broker", &folder, "MQTT_PORT", port)?, folder, port }.ready()
+    }
+}
+
+/// The ClickHouse engine; data survives [`kill`](Self::kill) and [`restart`](Self::restart).
+#[derive(Debug)]
+pub struct ClickHouse {
+    process: Process,
+    folder: PathBuf,
+    /// Where it listens.
+    pub port: u16,
+}
+
+impl ClickHouse {
+    /// Starts it with its data in `folder`, and waits until it answers.
+    ///
+    /// # Errors
+    /// It is not installed, or does not start.
+    pub fn start(folder: &Path) -> Result<Self> {
+        let port = free_port()?;
+        let process = start_local("clickhouse", folder, "CLICKHOUSE_PORT", port)?;
+        Self { process, folder: folder.into(), port }.ready()
+    }
+
+    fn ready(mut self) -> Result<Self> {
+        let url = format!("{}/ping", self.url());
+        self.process.wait_until("answers", || get(&url).is_ok())?;
+        Ok(self)
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// `http://127.0.0.1:port`
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// kill -9.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill()
+    }
+
+    /// Starts it again on the same port with the same data.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn restart(self) -> Result<Self> {
+        let Self { process, folder, port } = self;
+        drop(process);
+        Self { process: start_local("clickhouse", &folder, "CLICKHOUSE_PORT", port)?, folder, port }.ready()
+    }
+
+    /// Runs a statement; rows come tab-separated unless it names a format.
+    ///
+    /// # Errors
+    /// The server's words.
+    pub fn query(&self, sql: &str) -> Result<String> {
+        query(&self.url(), sql)
+    }
+}
+
+/// Runs a statement on the server at `url`; `CLICKHOUSE_USER` and `CLICKHOUSE_PASSWORD` log in where they are set.
+///
+/// # Errors
+/// The server's words.
+pub fn query(url: &str, sql: &str) -> Result<String> {
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let (user, password) = (variable("CLICKHOUSE_USER"), variable("CLICKHOUSE_PASSWORD"));
+    let mut request = agent().post(url);
+    if !password.is_empty() {
+        request = request.header("X-ClickHouse-User", user).header("X-ClickHouse-Key", password);
+    }
+    let mut response = request.send(sql).with_context(|| format!("no answer from {url}"))?;
+    let text = response.body_mut().with_config().limit(u64::MAX).read_to_string()?;
+    ensure!(response.status().is_success(), "{}: {sql}", text.trim());
+    Ok(text)
+}
+
+/// GET; the body of a successful answer.
+///
+/// # Errors
+/// No answer, or not a 2xx one; then the error holds the body.
+pub fn get(url: &str) -> Result<String> {
+    let mut response = agent().get(url).call().with_context(|| format!("no answer from {url}"))?;
+    let text = response.body_mut().read_to_string()?;
+    ensure!(response.status().is_success(), "{url}: {} {}", response.status(), text.trim());
+    Ok(text)
+}
+
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(READY_WITHIN));
+    config.build().new_agent()
+}
+
+/// The real binary, with its configuration in the environment.
+#[derive(Debug)]
+pub struct Milepost {
+    /// Its process.
+    pub process: Process,
+    http: String,
+}
+
+/// What a milepost of a test or a demo is told.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    binary: PathBuf,
+    folder: PathBuf,
+    variables: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// `binary` against these servers; logs go to `folder`.
+    #[must_use]
+    pub fn new(binary: &Path, folder: &Path, mqtt_port: u16, clickhouse_url: &str) -> Self {
+        let settings = Self { binary: binary.into(), folder: folder.into(), variables: BTreeMap::new() };
+        settings
+            .with("MQTT__URL", format!("mqtt://127.0.0.1:{mqtt_port}"))
+            .with("MQTT__CLIENT_ID", "test")
+            .with("CLICKHOUSE__URL", clickhouse_url)
+    }
+
+    /// Sets `MILEPOST__{key}`.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl Into<String>) -> Self {
+        self.variables.insert(format!("MILEPOST__{key}"), value.into());
+        self
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(arguments).current_dir(&self.folder).envs(&self.variables);
+        command
+    }
+
+    /// Runs a command that ends by itself; its exit code and what it printed.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn call(&self, arguments: &[impl AsRef<OsStr>]) -> Result<(i32, String)> {
+        let output = self.command(&[]).args(arguments).output().context("cannot start milepost")?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok((output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    /// `milepost migrate`.
+    ///
+    /// # Errors
+    /// What it printed, if it failed.
+    pub fn migrate(&self) -> Result<()> {
+        let (code, printed) = self.call(&["migrate"])?;
+        ensure!(code == 0, "milepost migrate: exit {code}: {printed}");
+        Ok(())
+    }
+
+    /// `milepost run`, without waiting for anything.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(&self) -> Result<Milepost> {
+        let port = free_port()?;
+        let mut command = self.command(&["run"]);
+        command.env("MILEPOST__HTTP__LISTEN", format!("127.0.0.1:{port}"));
+        let process = Process::start("milepost", &mut command, self.folder.join("milepost.log"))?;
+        Ok(Milepost { process, http: format!("http://127.0.0.1:{port}") })
+    }
+
+    /// `milepost run`, subscribed.
+    ///
+    /// # Errors
+    /// It ends, or is not ready within a minute.
+    pub fn run(&self) -> Result<Milepost> {
+        let mut milepost = self.start()?;
+        let http = milepost.http.clone();
+        milepost.process.wait_until("is ready", || get(&format!("{http}/readyz")).is_ok())?;
+        Ok(milepost)
+    }
+}
+
+impl Milepost {
+    /// Its answer to GET `path`.
+    ///
+    /// # Errors
+    /// No answer, or not 200.
+    pub fn get(&self, path: &str) -> Result<String> {
+        get(&format!("{}{path}", self.http))
+    }
+
+    /// The sum of a metric over its labels.
+    ///
+    /// # Errors
+    /// No answer, or no such metric.
+    pub fn metric(&self, name: &str) -> Result<f64> {
+        let text = self.get("/metrics")?;
+        let values: Vec<f64> = text.lines().filter_map(|line| sample(line, name)).collect();
+        ensure!(!values.is_empty(), "no metric {name}");
+        Ok(values.iter().sum())
+    }
+
+    /// SIGTERM, and its exit code.
+    ///
+    /// # Errors
+    /// It does not end within the bound.
+    pub fn terminate(&mut self, within: Duration) -> Result<i32> {
+        self.process.signal("TERM")?;
+        Ok(self.process.wait(within)?.code().unwrap_or(-1))
+    }
+}
+
+/// The value of a line `milepost_{name}` or `milepost_{name}{labels}`.
+fn sample(line: &str, name: &str) -> Option<f64> {
+    let rest = line.strip_prefix("milepost_")?.strip_prefix(name)?;
+    let value = if rest.starts_with('{') { rest.rsplit_once("} ")?.1 } else { rest.strip_prefix(' ')? };
+    value.parse().ok()
+}

@@ -1,0 +1,198 @@
+//! What was sent against what is stored: as sets of (driver, seq), never by row counts alone.
+//!
+//! A driver numbers its fixes 1, 2, 3, …; so the stored set of a driver is right when it has as many
+//! different numbers as were sent, the smallest is 1 and the largest the last one sent. A driver for whom
+//! that does not hold is compared number by number.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::fleet::{LIVE_ACC_M, driver_id};
+use crate::manifest::Manifest;
+use crate::stack::query;
+
+/// How often the store is asked whether everything is there.
+const POLL: Duration = Duration::from_millis(500);
+/// Of the lost, so many are named.
+const EXAMPLES: usize = 5;
+
+/// What was found.
+#[derive(Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// Different fixes sent.
+    pub sent: u64,
+    /// Different fixes stored.
+    pub stored: u64,
+    /// Fixes the broker took that are not stored.
+    pub lost: u64,
+    /// Fixes stored that were never sent.
+    pub never_sent: u64,
+    /// Rows of `positions` beyond one a fix: not merged yet.
+    pub duplicates_raw: u64,
+    /// Rows of `fixes` beyond one a fix.
+    pub duplicates_in_fixes: u64,
+    /// Points of this run in `rejects`.
+    pub rejects: u64,
+    /// Published → `inserted_at` of live fixes, in milliseconds: median and 99th percentile.
+    pub freshness_ms: Option<(f64, f64)>,
+    /// Some of the lost.
+    pub examples: Vec<(u32, u32)>,
+}
+
+impl Verdict {
+    /// Each fix is there, once.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.lost == 0 && self.duplicates_in_fixes == 0 && self.never_sent == 0
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "sent                 {:>12}", self.sent)?;
+        writeln!(f, "stored               {:>12}", self.stored)?;
+        writeln!(f, "lost                 {:>12}", self.lost)?;
+        writeln!(f, "duplicates in fixes  {:>12}", self.duplicates_in_fixes)?;
+        writeln!(f, "duplicates raw       {:>12}   (rows of positions that a merge will collapse)", self.duplicates_raw)?;
+        writeln!(f, "rejects              {:>12}", self.rejects)?;
+        if let Some((p50, p99)) = self.freshness_ms {
+            writeln!(f, "freshness            {p50:>9.0} ms   median, {p99:.0} ms at p99")?;
+        }
+        if self.never_sent > 0 {
+            writeln!(f, "never sent           {:>12}   stored under this run's names", self.never_sent)?;
+        }
+        for (driver, seq) in &self.examples {
+            writeln!(f, "  lost: driver {driver}, seq {seq}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the rows are.
+#[derive(Debug, Clone)]
+pub struct Store {
+    /// `http://host:port`
+    pub url: String,
+    /// Database.
+    pub database: String,
+}
+
+/// A driver's rows in one table.
+struct Stored {
+    rows: u64,
+    different: u64,
+    smallest: u32,
+    largest: u32,
+}
+
+impl Store {
+    /// Waits until as many different fixes are stored as were sent, or the bound is over; then compares.
+    ///
+    /// # Errors
+    /// The store cannot be asked: then nothing can be said.
+    pub fn verify(&self, manifest: &Manifest, within: Duration) -> Result<Verdict> {
+        let began = Instant::now();
+        while self.different_fixes(manifest)? < manifest.sent() && began.elapsed() < within {
+            std::thread::sleep(POLL);
+        }
+        let mut verdict = Verdict { sent: manifest.sent(), ..Verdict::default() };
+        let positions = self.stored("positions", manifest)?;
+        let fixes = self.stored("fixes", manifest)?;
+        verdict.duplicates_raw = positions.values().map(|stored| stored.rows - stored.different).sum();
+        verdict.duplicates_in_fixes = fixes.values().map(|stored| stored.rows - stored.different).sum();
+        verdict.stored = fixes.values().map(|stored| stored.different).sum();
+
+        let unacked: HashSet<(u32, u32)> = manifest.unacked.iter().copied().collect();
+        for (n, last_seq) in (0_u32..).zip(&manifest.last_seq) {
+            let complete = fixes.get(&n).is_some_and(|stored| {
+                stored.different == u64::from(*last_seq) && stored.smallest == 1 && stored.largest == *last_seq
+            });
+            if !complete && *last_seq > 0 {
+                self.compare(manifest, n, *last_seq, &unacked, &mut verdict)?;
+            }
+        }
+        let known = u32::try_from(manifest.last_seq.len())?;
+        verdict.never_sent += fixes.iter().filter(|(n, _)| **n >= known).map(|(_, stored)| stored.different).sum::<u64>();
+        verdict.rejects = self.number(&format!("SELECT sum(count) FROM {}.rejects WHERE {}", self.database, of(manifest)))?;
+        verdict.freshness_ms = self.freshness(manifest)?;
+        Ok(verdict)
+    }
+
+    fn compare(
+        &self,
+        manifest: &Manifest,
+        n: u32,
+        last_seq: u32,
+        unacked: &HashSet<(u32, u32)>,
+        verdict: &mut Verdict,
+    ) -> Result<()> {
+        let id = driver_id(&manifest.run, n);
+        let sql = format!("SELECT DISTINCT seq FROM {}.fixes WHERE driver_id = '{id}'", self.database);
+        let stored: HashSet<u32> = query(&self.url, &sql)?.lines().map(str::parse).collect::<Result<_, _>>()?;
+        for seq in 1..=last_seq {
+            if !stored.contains(&seq) && !unacked.contains(&(n, seq)) {
+                verdict.lost += 1;
+                if verdict.examples.len() < EXAMPLES {
+                    verdict.examples.push((n, seq));
+                }
+            }
+        }
+        verdict.never_sent += stored.iter().filter(|seq| **seq == 0 || **seq > last_seq).count() as u64;
+        Ok(())
+    }
+
+    fn different_fixes(&self, manifest: &Manifest) -> Result<u64> {
+        self.number(&format!("SELECT uniqExact(driver_id, seq) FROM {}.positions WHERE {}", self.database, of(manifest)))
+    }
+
+    fn stored(&self, table: &str, manifest: &Manifest) -> Result<HashMap<u32, Stored>> {
+        let sql = format!(
+            "SELECT driver_id, count(), uniqExact(seq), min(seq), max(seq) FROM {}.{table} WHERE {} GROUP BY driver_id",
+            self.database,
+            of(manifest)
+        );
+        let prefix = driver_id(&manifest.run, 0);
+        let prefix = prefix.trim_end_matches('0');
+        let mut drivers = HashMap::new();
+        for line in query(&self.url, &sql)?.lines() {
+            let mut columns = line.split('\t');
+            let mut next = || columns.next().context("a column is missing");
+            let n = next()?.strip_prefix(prefix).context("another run's driver")?.parse()?;
+            let stored = Stored {
+                rows: next()?.parse()?,
+                different: next()?.parse()?,
+                smallest: next()?.parse()?,
+                largest: next()?.parse()?,
+            };
+            ensure!(drivers.insert(n, stored).is_none(), "driver {n} came twice");
+        }
+        Ok(drivers)
+    }
+
+    fn freshness(&self, manifest: &Manifest) -> Result<Option<(f64, f64)>> {
+        let sql = format!(
+            "SELECT count(), quantile(0.5)(ms), quantile(0.99)(ms) FROM \
+             (SELECT toUnixTimestamp64Milli(inserted_at) - toUnixTimestamp64Milli(ts) AS ms FROM {}.positions \
+             WHERE {} AND acc = {LIVE_ACC_M})",
+            self.database,
+            of(manifest)
+        );
+        let line = query(&self.url, &sql)?;
+        let mut columns = line.trim().split('\t');
+        let mut next = || -> Result<f64> { Ok(columns.next().context("a column is missing")?.parse()?) };
+        let rows = next()?;
+        if rows == 0.0 { Ok(None) } else { Ok(Some((next()?, next()?))) }
+    }
+
+    fn number(&self, sql: &str) -> Result<u64> {
+        Ok(query(&self.url, sql)?.trim().parse()?)
+    }
+}
+
+/// The rows of a run, by the tables' order: ids that begin with `sim-{run}-`.
+fn of(manifest: &Manifest) -> String {
+    format!("driver_id >= 'sim-{run}-' AND driver_id < 'sim-{run}.'", run = manifest.run)
+}
