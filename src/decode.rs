@@ -4,13 +4,13 @@
 //! optional field costs itself, a broken point costs itself, a broken message costs itself. Refuses, in
 //! this order: see [`Reason`].
 
-use std::borrow::Cow;
-use std::fmt;
+mod point;
+
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
+use serde::de::IgnoredAny;
 
+use self::point::{Point, RawPoints, Scalar, TEXT_CHARS_MAX, excerpt};
 use crate::position::{
     Accuracy, Altitude, DriverId, Heading, Latitude, Longitude, OutOfRange, Position, Qos, Speed, Timestamp,
 };
@@ -268,7 +268,8 @@ impl Decoder {
         message: Message<'_>,
         out: &mut Decoded,
     ) -> Result<(), Refusal> {
-        let RawPoints { kept, count } = RawPoints::read(json, self.limits.points_max)?;
+        let RawPoints { kept, count } =
+            RawPoints::read(json, self.limits.points_max).map_err(|error| Refusal::from_json(&error))?;
         if count == 0 {
             return refuse(Reason::WrongShape, || "an array of no points".into());
         }
@@ -354,7 +355,7 @@ impl Decoder {
             Scalar::Integer(number) => epoch_ms_from_integer(*number),
             Scalar::Number(number) => epoch_ms_from_float(*number),
             Scalar::Text(text) => chrono::DateTime::parse_from_rfc3339(text)
-                .map_err(|error| Refusal::new(Reason::BadTs, format!("\"{}\": {error}", excerpt(text, 40))))?
+                .map_err(|error| Refusal::new(Reason::BadTs, format!("\"{}\": {error}", excerpt(text, TEXT_CHARS_MAX))))?
                 .timestamp_millis(),
             Scalar::Other(kind) => {
                 return refuse(Reason::BadTs, || format!("ts is {kind}, not a number or RFC 3339"));
@@ -411,11 +412,6 @@ fn refuse<T>(reason: Reason, detail: impl FnOnce() -> String) -> Result<T, Refus
 fn required(name: &str, value: &Scalar<'_>) -> Result<f64, Refusal> {
     let refusal = || Refusal::new(Reason::MissingField, format!("{name} is {value}, not a number"));
     value.as_f64().ok_or_else(refusal)
-}
-
-/// The beginning of a text: what a client sent may be long.
-fn excerpt(text: &str, chars_max: usize) -> String {
-    text.chars().take(chars_max).collect()
 }
 
 /// Reads optional fields; an unusable one is unknown, and counted.
@@ -487,216 +483,5 @@ impl TopicPattern {
     fn level<'a>(&self, topic: &'a str) -> Option<&'a str> {
         let level = topic.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
         (!level.contains('/')).then_some(level)
-    }
-}
-
-/// A point as sent, before any rule but JSON's own. A key that comes twice: the last one counts.
-#[derive(Debug, Default)]
-struct Point<'a> {
-    driver_id: Scalar<'a>,
-    lat: Scalar<'a>,
-    lng: Scalar<'a>,
-    lon: Scalar<'a>,
-    ts: Scalar<'a>,
-    seq: Scalar<'a>,
-    speed: Scalar<'a>,
-    heading: Scalar<'a>,
-    alt: Scalar<'a>,
-    acc: Scalar<'a>,
-}
-
-impl<'de> Deserialize<'de> for Point<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(PointVisitor)
-    }
-}
-
-struct PointVisitor;
-
-impl<'de> Visitor<'de> for PointVisitor {
-    type Value = Point<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with lat and lng")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut point = Point::default();
-        while let Some(key) = map.next_key::<Text<'de>>()? {
-            let value = match &*key.0 {
-                "driver_id" => &mut point.driver_id,
-                "lat" => &mut point.lat,
-                "lng" => &mut point.lng,
-                "lon" => &mut point.lon,
-                "ts" => &mut point.ts,
-                "seq" => &mut point.seq,
-                "speed" => &mut point.speed,
-                "heading" => &mut point.heading,
-                "alt" => &mut point.alt,
-                "acc" => &mut point.acc,
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-            };
-            *value = map.next_value()?;
-        }
-        Ok(point)
-    }
-}
-
-/// A string, borrowed from the payload unless it holds escapes.
-struct Text<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Text<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
-
-/// Any JSON value, as far as a field of a point can use it. `null` is as good as missing.
-#[derive(Debug, Default)]
-enum Scalar<'a> {
-    #[default]
-    Missing,
-    Integer(i64),
-    Number(f64),
-    Text(Cow<'a, str>),
-    Other(&'static str),
-}
-
-impl Scalar<'_> {
-    #[expect(clippy::cast_precision_loss, reason = "a coordinate of more than 2^53 is out of range anyway")]
-    fn as_f64(&self) -> Option<f64> {
-        match self {
-            Self::Integer(number) => Some(*number as f64),
-            Self::Number(number) => Some(*number),
-            Self::Missing | Self::Text(_) | Self::Other(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for Scalar<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing => f.write_str("missing"),
-            Self::Integer(number) => write!(f, "{number}"),
-            Self::Number(number) => write!(f, "{number}"),
-            Self::Text(text) => write!(f, "\"{}\"", excerpt(text, 40)),
-            Self::Other(kind) => f.write_str(kind),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Scalar<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ScalarVisitor)
-    }
-}
-
-struct ScalarVisitor;
-
-impl<'de> Visitor<'de> for ScalarVisitor {
-    type Value = Scalar<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Scalar::Missing)
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(Scalar::Integer(number))
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "beyond i64 nothing fits any field")]
-    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(i64::try_from(number).map_or(Scalar::Number(number as f64), Scalar::Integer))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(Scalar::Number(number))
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Scalar::Text(Cow::Borrowed(text)))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Scalar::Text(Cow::Owned(text.to_owned())))
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(Scalar::Other("a boolean"))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Scalar::Other("an array"))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Scalar::Other("an object"))
-    }
-}
-
-/// The points of an array as texts, so that one broken point does not cost its neighbours; those
-/// beyond the limit are counted, not kept.
-struct RawPoints<'a> {
-    kept: Vec<&'a RawValue>,
-    count: usize,
-}
-
-impl<'a> RawPoints<'a> {
-    fn read(json: &'a str, points_max: usize) -> Result<Self, Refusal> {
-        let mut deserializer = serde_json::Deserializer::from_str(json);
-        let points = deserializer
-            .deserialize_seq(RawPointsVisitor { points_max })
-            .and_then(|points| deserializer.end().map(|()| points));
-        points.map_err(|error| Refusal::from_json(&error))
-    }
-}
-
-struct RawPointsVisitor {
-    points_max: usize,
-}
-
-impl<'de> Visitor<'de> for RawPointsVisitor {
-    type Value = RawPoints<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array of points")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut points = RawPoints { kept: Vec::new(), count: 0 };
-        while points.count < self.points_max
-            && let Some(raw) = seq.next_element()?
-        {
-            points.kept.push(raw);
-            points.count += 1;
-        }
-        if points.count == self.points_max {
-            while seq.next_element::<IgnoredAny>()?.is_some() {
-                points.count += 1;
-            }
-        }
-        Ok(points)
     }
 }

@@ -337,8 +337,8 @@ impl Lane {
             Event::Leave => self.leave(now.instant),
             Event::Tick => {}
         }
-        self.watch_buffer(now.instant);
         self.send_due_batches(now.instant);
+        self.watch_buffer(now.instant);
         self.advance_link(now.instant);
     }
 
@@ -645,9 +645,9 @@ impl Lane {
     }
 
     /// Rows of a dead connection wait for the next CONNACK, which says whether the broker sends them again;
-    /// unless there will be none.
+    /// unless there will be none, or none before there is room.
     fn may_insert(&self) -> bool {
-        self.is_connected() || matches!(self.leaving, Leaving::Flushing)
+        self.is_connected() || matches!(self.leaving, Leaving::Flushing) || self.is_full()
     }
 
     fn is_connected(&self) -> bool {

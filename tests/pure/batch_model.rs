@@ -1,0 +1,104 @@
+//! Batches, joined, are the input; none is late; no limit is exceeded.
+
+use std::time::{Duration, Instant};
+
+use milepost::batch::{Batch, Batcher, Limits, POSITION_BYTES_MAX, REJECT_ROWS_PER_SECOND_MAX};
+use milepost::decode::Reason;
+use milepost::position::Qos;
+use proptest::prelude::*;
+
+use crate::rows::{position, reject};
+
+#[derive(Debug, Clone)]
+enum Step {
+    Position,
+    Reject(usize),
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => Just(Step::Position),
+        1 => (0_usize..20_000).prop_map(Step::Reject),
+        2 => (0_u64..800).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn batches_joined_are_the_input(steps in prop::collection::vec(step(), 0..300), rows_max in 1_usize..40) {
+        let limits = Limits { rows_max, age_max: Duration::from_secs(1), bytes_max: 1 << 20 };
+        let mut batcher = Batcher::new(limits.clone());
+        let mut now = Instant::now();
+        let mut closed: Vec<Batch> = Vec::new();
+        let (mut positions_in, mut rejects_in) = (0_u32, 0_u64);
+
+        for step in steps {
+            match step {
+                Step::Position => {
+                    if !batcher.fits_position() {
+                        closed.push(batcher.close());
+                    }
+                    batcher.push_position(position("d", positions_in, Qos::AtLeastOnce), now);
+                    positions_in += 1;
+                }
+                Step::Reject(payload_bytes) => {
+                    let reject = reject(Reason::InvalidJson, payload_bytes);
+                    if !batcher.fits_reject(&reject) {
+                        closed.push(batcher.close());
+                    }
+                    batcher.push_reject(reject, now);
+                    rejects_in += 1;
+                }
+                Step::Wait(ms) => now += Duration::from_millis(ms),
+            }
+            // Late is a batch that was due at an earlier look and is still open.
+            if batcher.is_due(now) {
+                let opened_at = batcher.open().opened_at.unwrap();
+                prop_assert!(batcher.open().rows() >= rows_max || now - opened_at >= limits.age_max);
+                closed.push(batcher.close());
+            } else {
+                prop_assert!(batcher.deadline().is_none_or(|deadline| deadline > now));
+            }
+        }
+        closed.push(batcher.close());
+
+        for batch in &closed {
+            prop_assert!(batch.rows() <= rows_max && batch.bytes <= limits.bytes_max);
+        }
+        let seqs: Vec<u32> = closed.iter().flat_map(|batch| &batch.positions).map(|position| position.seq).collect();
+        prop_assert_eq!(seqs, (0..positions_in).collect::<Vec<_>>());
+        prop_assert_eq!(closed.iter().flat_map(|batch| &batch.rejects).map(|row| row.count).sum::<u64>(), rejects_in);
+        prop_assert!(closed.windows(2).all(|pair| pair[0].id < pair[1].id));
+    }
+}
+
+#[test]
+fn bytes_max_holds_where_rows_max_does_not_help() {
+    let limits = Limits { rows_max: usize::MAX, age_max: Duration::from_secs(1), bytes_max: 10 * POSITION_BYTES_MAX };
+    let mut batcher = Batcher::new(limits);
+    for seq in 0..10 {
+        assert!(batcher.fits_position());
+        batcher.push_position(position("d", seq, Qos::AtMostOnce), Instant::now());
+    }
+    assert!(!batcher.fits_position());
+}
+
+#[test]
+fn above_the_flood_limit_one_row_stands_for_several_and_counts_stay_exact() {
+    let limits = Limits { rows_max: 100_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 };
+    let mut batcher = Batcher::new(limits);
+    let now = Instant::now();
+    for n in 0..5_000 {
+        let reason = if n % 10 == 0 { Reason::BadTs } else { Reason::InvalidJson };
+        batcher.push_reject(reject(reason, 50), now);
+    }
+    let batch = batcher.close();
+    assert_eq!(batch.rejects.len(), REJECT_ROWS_PER_SECOND_MAX as usize);
+    let count = |reason| batch.rejects.iter().filter(|row| row.reason == reason).map(|row| row.count).sum::<u64>();
+    assert_eq!((count(Reason::BadTs), count(Reason::InvalidJson)), (500, 4_500));
+
+    batcher.push_reject(reject(Reason::BadTs, 50), now + Duration::from_secs(1));
+    batcher.push_reject(reject(Reason::BadTs, 50), now + Duration::from_secs(1));
+    assert_eq!(batcher.close().rejects.len(), 2, "a new second, a row each again");
+}

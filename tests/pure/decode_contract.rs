@@ -1,0 +1,217 @@
+//! The input contract, line by line.
+
+use milepost::decode::{Decoded, Field, Message, Reason};
+use milepost::position::{Position, Qos, Timestamp};
+use proptest::prelude::*;
+
+use crate::rows::{WALL_MS, decoder, limits};
+
+fn decode_on(topic: &str, payload: &[u8]) -> Decoded {
+    let mut out = Decoded::default();
+    let received_at = Timestamp::from_unix_ms(WALL_MS);
+    decoder().decode(Message { topic: topic.as_bytes(), payload, qos: Qos::AtLeastOnce, received_at }, &mut out);
+    out
+}
+
+fn decode(payload: &str) -> Decoded {
+    decode_on("drivers/d7/gps", payload.as_bytes())
+}
+
+/// The one position of a payload that has nothing to complain about.
+fn good(payload: &str) -> Position {
+    let mut decoded = decode(payload);
+    assert!(decoded.rejects.is_empty(), "{payload}: {:?}", decoded.rejects);
+    assert_eq!(decoded.positions.len(), 1, "{payload}");
+    decoded.positions.remove(0)
+}
+
+#[track_caller]
+fn check_refused(topic: &str, payload: &[u8], reason: Reason) {
+    let decoded = decode_on(topic, payload);
+    let shown = String::from_utf8_lossy(&payload[..payload.len().min(80)]).into_owned();
+    assert!(decoded.positions.is_empty(), "{topic} {shown}: accepted");
+    assert_eq!(decoded.rejects.len(), 1, "{topic} {shown}");
+    assert_eq!(decoded.rejects[0].reason, reason, "{topic} {shown}: {}", decoded.rejects[0].detail);
+    assert!(!decoded.rejects[0].detail.is_empty(), "{topic} {shown}: no words");
+}
+
+#[test]
+fn a_full_fix_is_taken_in_the_tables_units() {
+    let fix = good(
+        r#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271,"alt":-3.25,"acc":5,"ts":1767225599123,"seq":42}"#,
+    );
+    assert_eq!(fix.driver_id.as_str(), "d7");
+    assert_eq!((fix.lat.e7(), fix.lng.e7()), (257_617_000, -801_918_000));
+    assert_eq!((fix.speed.cms(), fix.heading.cdeg(), fix.alt.dm(), fix.acc.dm()), (1_240, 27_100, -33, 50));
+    assert_eq!((fix.ts.unix_ms(), fix.seq), (1_767_225_599_123, 42));
+    assert_eq!(fix.received_at.unix_ms(), WALL_MS);
+}
+
+#[test]
+fn the_least_fix_is_undated_and_unknown() {
+    let decoded = decode(r#"{"lat":1,"lon":2}"#);
+    assert_eq!(decoded.undated, 1);
+    assert_eq!(decoded.fields_unknown, [0; 5], "absent is not unusable");
+    let fix = good(r#" {"lat":1,"lng":2,"ts":null,"speed":null,"driver_id":"d7","extra":{"a":[1,2]}} "#);
+    assert_eq!(fix.ts.unix_ms(), WALL_MS);
+    assert_eq!((fix.seq, fix.speed.cms(), fix.heading.cdeg()), (0, u16::MAX, u16::MAX));
+}
+
+#[test]
+fn every_reason_is_given_for_what_it_names() {
+    let topic = "drivers/d7/gps";
+    let at = |ts: i64| format!(r#"{{"lat":1,"lng":2,"ts":{ts}}}"#);
+    let too_many = format!("[{}]", vec![r#"{"lat":1,"lng":2}"#; limits().points_max + 1].join(","));
+    let month_ms = 30 * 86_400_000_i64;
+    let cases: Vec<(&str, Vec<u8>, Reason)> = vec![
+        (topic, vec![b' '; 1_000_001], Reason::TooLarge),
+        ("other/d7/gps", b"{}".to_vec(), Reason::BadTopic),
+        ("drivers/a/b/gps", b"{}".to_vec(), Reason::BadTopic),
+        ("drivers//gps", b"{}".to_vec(), Reason::BadTopic),
+        ("drivers/d 7/gps", b"{}".to_vec(), Reason::BadTopic),
+        ("drivers/gps", b"{}".to_vec(), Reason::BadTopic),
+        (topic, Vec::new(), Reason::Empty),
+        (topic, b"{\"lat\":1,\"lng\":2,\"x\":\"\xff\"}".to_vec(), Reason::InvalidUtf8),
+        (topic, br#"{"lat":1,"lng":2"#.to_vec(), Reason::InvalidJson),
+        (topic, br#"{"lat":1,"lng":2} x"#.to_vec(), Reason::InvalidJson),
+        (topic, br#"{"lat":NaN,"lng":2}"#.to_vec(), Reason::InvalidJson),
+        (topic, br#"{"lat":1e999,"lng":2}"#.to_vec(), Reason::InvalidJson),
+        (topic, br#"[{"lat":1,"lng":2},{"lat":1,]"#.to_vec(), Reason::InvalidJson),
+        (topic, b"hello".to_vec(), Reason::InvalidJson),
+        (topic, b"   ".to_vec(), Reason::InvalidJson),
+        (topic, b"null".to_vec(), Reason::WrongShape),
+        (topic, b"[]".to_vec(), Reason::WrongShape),
+        (topic, b"42".to_vec(), Reason::WrongShape),
+        (topic, br#""text""#.to_vec(), Reason::WrongShape),
+        (topic, b"[7]".to_vec(), Reason::WrongShape),
+        (topic, too_many.into_bytes(), Reason::TooManyPoints),
+        (topic, br#"{"lat":1,"lng":2,"driver_id":"d8"}"#.to_vec(), Reason::DriverMismatch),
+        (topic, br#"{"lat":1,"lng":2,"driver_id":7}"#.to_vec(), Reason::DriverMismatch),
+        (topic, br#"{"lat":1}"#.to_vec(), Reason::MissingField),
+        (topic, br#"{"lat":"1","lng":2}"#.to_vec(), Reason::MissingField),
+        (topic, b"{}".to_vec(), Reason::MissingField),
+        (topic, br#"{"lat":90.1,"lng":2}"#.to_vec(), Reason::LatRange),
+        (topic, br#"{"lat":1,"lng":-180.1}"#.to_vec(), Reason::LngRange),
+        (topic, br#"{"lat":0,"lng":-0.0}"#.to_vec(), Reason::NullIsland),
+        (topic, br#"{"lat":1,"lng":2,"ts":"yesterday"}"#.to_vec(), Reason::BadTs),
+        (topic, br#"{"lat":1,"lng":2,"ts":true}"#.to_vec(), Reason::BadTs),
+        (topic, br#"{"lat":1,"lng":2,"ts":{"a":1}}"#.to_vec(), Reason::BadTs),
+        (topic, at(0).into_bytes(), Reason::TooOld),
+        (topic, at(WALL_MS - month_ms - 1).into_bytes(), Reason::TooOld),
+        (topic, at(WALL_MS + 300_001).into_bytes(), Reason::TooNew),
+        (topic, br#"{"lat":1,"lng":2,"ts":1e300}"#.to_vec(), Reason::TooNew),
+        (topic, br#"{"lat":1,"lng":2,"ts":"2100-01-01T00:00:00Z"}"#.to_vec(), Reason::TooNew),
+    ];
+    for (topic, payload, reason) in &cases {
+        check_refused(topic, payload, *reason);
+    }
+    for reason in Reason::ALL {
+        assert!(cases.iter().any(|(.., given)| *given == reason), "{reason:?} is not tried");
+    }
+}
+
+#[test]
+fn the_first_reason_in_the_order_counts() {
+    check_refused("other", &[b' '; 1_000_001], Reason::TooLarge);
+    check_refused("other", b"", Reason::BadTopic);
+    check_refused("drivers/d7/gps", br#"{"lat":91,"lng":181,"driver_id":"x"}"#, Reason::DriverMismatch);
+    check_refused("drivers/d7/gps", br#"{"lat":91,"lng":181,"ts":0}"#, Reason::LatRange);
+    check_refused("drivers/d7/gps", br#"{"lat":0,"lng":0,"ts":"x"}"#, Reason::NullIsland);
+}
+
+#[test]
+fn times_come_in_any_unit_or_as_text() {
+    let ts = |value: &str| good(&format!(r#"{{"lat":1,"lng":2,"ts":{value}}}"#)).ts.unix_ms();
+    assert_eq!(ts("1767225600"), WALL_MS);
+    assert_eq!(ts("1767225600.5"), WALL_MS + 500);
+    assert_eq!(ts("1767225600123"), WALL_MS + 123);
+    assert_eq!(ts("1767225600123456"), WALL_MS + 123);
+    assert_eq!(ts("1767225600123456789"), WALL_MS + 123);
+    assert_eq!(ts(r#""2026-01-01T00:00:00.123Z""#), WALL_MS + 123);
+    assert_eq!(ts(r#""2026-01-01T02:00:00+02:00""#), WALL_MS);
+}
+
+#[test]
+fn the_edges_of_time_belong_to_it() {
+    let at = |ts: i64| good(&format!(r#"{{"lat":1,"lng":2,"ts":{ts}}}"#)).ts.unix_ms();
+    for edge in [WALL_MS - 30 * 86_400_000, WALL_MS + 300_000] {
+        assert_eq!(at(edge), edge);
+    }
+}
+
+#[test]
+fn an_unusable_optional_field_costs_itself() {
+    let decoded = decode(
+        r#"{"lat":1,"lng":2,"speed":-1,"heading":361,"alt":"high","acc":[5],"seq":-1}"#,
+    );
+    assert_eq!(decoded.fields_unknown, [1; 5]);
+    let fix = &decoded.positions[0];
+    assert_eq!((fix.speed.cms(), fix.heading.cdeg(), fix.alt.dm(), fix.acc.dm()), (u16::MAX, u16::MAX, i32::MAX, u16::MAX));
+    assert_eq!(fix.seq, 0);
+    assert_eq!(decode(r#"{"lat":1,"lng":2,"seq":4294967296}"#).fields_unknown[Field::Seq as usize], 1);
+    assert_eq!(good(r#"{"lat":1,"lng":2,"heading":360}"#).heading.cdeg(), 0);
+}
+
+#[test]
+fn a_broken_point_costs_itself_not_its_neighbours() {
+    let decoded = decode(r#"[{"lat":1,"lng":2,"seq":1}, {"lat":91,"lng":2}, 5, {"lat":1,"lng":2,"seq":4}]"#);
+    assert_eq!(decoded.positions.iter().map(|position| position.seq).collect::<Vec<_>>(), [1, 4]);
+    let told: Vec<_> = decoded.rejects.iter().map(|r| (r.reason, String::from_utf8_lossy(&r.payload).into_owned())).collect();
+    assert_eq!(told, [(Reason::LatRange, r#"{"lat":91,"lng":2}"#.to_owned()), (Reason::WrongShape, "5".to_owned())]);
+}
+
+#[test]
+fn a_key_that_comes_twice_counts_the_last_time() {
+    assert_eq!(good(r#"{"lat":50,"lng":2,"lat":1}"#).lat.e7(), 10_000_000);
+    assert_eq!(good(r#"{"lat":1,"lng":2,"lon":3}"#).lng.e7(), 20_000_000, "lng before lon");
+    assert_eq!(good(r#"{"l\u0061t":1,"lng":2}"#).lat.e7(), 10_000_000, "escapes are letters");
+}
+
+#[test]
+fn points_max_is_allowed_and_deep_nesting_is_not_a_stack() {
+    let full = format!("[{}]", vec![r#"{"lat":1,"lng":2}"#; limits().points_max].join(","));
+    assert_eq!(decode(&full).positions.len(), limits().points_max);
+    let deep = format!(r#"{{"lat":1,"lng":2,"x":{}{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
+    assert_eq!(decode(&deep).positions.len() + decode(&deep).rejects.len(), 1);
+    let deep_seq = format!(r#"{{"lat":1,"lng":2,"seq":{}{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
+    assert_eq!(decode(&deep_seq).positions.len() + decode(&deep_seq).rejects.len(), 1);
+}
+
+#[test]
+fn rejects_keep_the_first_64_kib_and_say_how_long_it_was() {
+    let long = format!(r#"{{"lat":91,"lng":2,"x":"{}"}}"#, "y".repeat(100_000));
+    let reject = decode(&long).rejects.remove(0);
+    assert_eq!((reject.payload.len(), reject.payload_bytes), (65_536, long.len() as u64));
+    assert!(reject.detail.len() <= 800);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn any_bytes_give_something_and_never_a_panic(topic in prop::collection::vec(any::<u8>(), 0..40), payload in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut out = Decoded::default();
+        let received_at = Timestamp::from_unix_ms(WALL_MS);
+        decoder().decode(Message { topic: &topic, payload: &payload, qos: Qos::AtMostOnce, received_at }, &mut out);
+        prop_assert!(out.positions.len() + out.rejects.len() == 1);
+    }
+
+    #[test]
+    fn near_json_gives_something_and_never_a_panic(pieces in prop::collection::vec(prop::sample::select(vec![
+        "{", "}", "[", "]", ",", ":", "\"lat\"", "\"lng\"", "\"ts\"", "\"seq\"", "\"speed\"", "1", "-0.0", "1e308", "1e-400",
+        "9223372036854775808", "\"2026-01-01T00:00:00Z\"", "null", "true", " ", "\\u0000", "\"\\ud800\"", "\u{fffd}",
+    ]), 0..40)) {
+        let decoded = decode(&pieces.concat());
+        prop_assert!(decoded.positions.len() + decoded.rejects.len() >= 1);
+    }
+
+    #[test]
+    fn what_is_in_range_comes_back(lat in -90.0_f64..=90.0, lng in -180.0_f64..=180.0, seq: u32, speed in 0.0_f64..=200.0) {
+        prop_assume!(lat != 0.0 || lng != 0.0);
+        let fix = good(&format!(r#"{{"lat":{lat},"lng":{lng},"seq":{seq},"speed":{speed}}}"#));
+        prop_assert!((f64::from(fix.lat.e7()) / 1e7 - lat).abs() <= 0.51e-7);
+        prop_assert!((f64::from(fix.lng.e7()) / 1e7 - lng).abs() <= 0.51e-7);
+        prop_assert!((f64::from(fix.speed.cms()) / 100.0 - speed).abs() <= 0.0051);
+        prop_assert_eq!(fix.seq, seq);
+    }
+}

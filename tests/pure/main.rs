@@ -1,0 +1,10 @@
+//! What needs no server: the rooms against naive models, the input contract, the pipeline under paused time.
+#![expect(unreachable_pub, reason = "a test's rooms have no outside")]
+
+mod ack_model;
+mod batch_model;
+mod decode_contract;
+mod lane_model;
+mod pipeline;
+mod rows;
+mod tidy;

@@ -1,0 +1,82 @@
+//! Rows, payloads and settings for tests.
+
+use std::time::{Duration, Instant};
+
+use milepost::batch;
+use milepost::decode::{self, Decoder, Reason, Reject};
+use milepost::lane::{self, Now};
+use milepost::position::{
+    Accuracy, Altitude, DriverId, Heading, Latitude, Longitude, Position, Qos, Speed, Timestamp,
+};
+
+/// A wall clock to begin with: 2026-01-01.
+pub const WALL_MS: i64 = 1_767_225_600_000;
+
+pub fn position(driver: &str, seq: u32, qos: Qos) -> Position {
+    Position {
+        driver_id: DriverId::new(driver).unwrap(),
+        ts: Timestamp::from_unix_ms(WALL_MS),
+        seq,
+        lat: Latitude::new(25.0).unwrap(),
+        lng: Longitude::new(-80.0).unwrap(),
+        speed: Speed::UNKNOWN,
+        heading: Heading::UNKNOWN,
+        alt: Altitude::UNKNOWN,
+        acc: Accuracy::UNKNOWN,
+        received_at: Timestamp::from_unix_ms(WALL_MS),
+        qos,
+    }
+}
+
+pub fn reject(reason: Reason, payload_bytes: usize) -> Reject {
+    Reject {
+        received_at: Timestamp::from_unix_ms(WALL_MS),
+        topic: "drivers/d/gps".to_owned(),
+        driver_id: "d".to_owned(),
+        reason,
+        detail: String::new(),
+        payload: vec![b'x'; payload_bytes],
+        payload_bytes: payload_bytes as u64,
+        count: 1,
+        qos: Qos::AtLeastOnce,
+    }
+}
+
+/// A payload of points with these numbers; an object for one, an array for more.
+pub fn payload(seqs: &[u32]) -> String {
+    let point = |seq: &u32| format!(r#"{{"lat":25.5,"lng":-80.25,"ts":{WALL_MS},"seq":{seq}}}"#);
+    match seqs {
+        [seq] => point(seq),
+        seqs => format!("[{}]", seqs.iter().map(point).collect::<Vec<_>>().join(",")),
+    }
+}
+
+pub fn limits() -> decode::Limits {
+    decode::Limits {
+        payload_bytes_max: 1_000_000,
+        points_max: 10_000,
+        fix_age_max: Duration::from_secs(30 * 86_400),
+        fix_future_max: Duration::from_secs(300),
+    }
+}
+
+pub fn decoder() -> Decoder {
+    Decoder::new(&["drivers/+/gps".to_owned()], limits())
+}
+
+pub fn lane_settings(rows_max: usize) -> lane::Settings {
+    lane::Settings {
+        batch: batch::Limits { rows_max, age_max: Duration::from_secs(1), bytes_max: 1 << 20 },
+        inserts_in_flight: 2,
+        buffer_bytes_max: 1 << 20,
+        receive_maximum: 1_000,
+        leave: false,
+        seed: 1,
+    }
+}
+
+/// `after` the beginning of the test.
+pub fn now(began: Instant, after: Duration) -> Now {
+    let after_ms = i64::try_from(after.as_millis()).unwrap();
+    Now { instant: began + after, wall: Timestamp::from_unix_ms(WALL_MS + after_ms) }
+}
