@@ -28,6 +28,9 @@ const WAIT_FOR_SERVER: Duration = Duration::from_secs(1);
 /// How often the waiting is logged again.
 const WAITS_PER_LOG_LINE: u32 = 10;
 
+/// The server's name in `/readyz`.
+const CLICKHOUSE_PART: &str = "clickhouse";
+
 /// How a process ended, as its exit code says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -44,6 +47,11 @@ pub enum Outcome {
 pub async fn run(config: Config) -> Result<Outcome> {
     let metrics = Arc::new(Metrics::new(usize::from(config.mqtt.connections)));
     let health = Arc::new(Health::default());
+    // Not ready until each has said otherwise: a probe may ask before the lanes' threads run.
+    health.trouble(CLICKHOUSE_PART, "not asked yet");
+    for index in 0..usize::from(config.mqtt.connections) {
+        health.trouble(&subscriber::part(index), subscriber::NOT_SUBSCRIBED);
+    }
     let mut signals = Signals::new()?;
 
     let listener = TcpListener::bind(config.http.listen)
@@ -120,7 +128,6 @@ async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static s
 /// A view that does not exist yet misses the rows that come before it: nothing is subscribed until the
 /// migrations of this binary are recorded.
 async fn wait_until_migrated(clickhouse: &ClickHouse, health: &Health) -> Result<()> {
-    const PART: &str = "clickhouse";
     for wait in 0_u32.. {
         let why = match clickhouse.pending().await {
             Ok(pending) if pending.is_empty() => break,
@@ -134,10 +141,10 @@ async fn wait_until_migrated(clickhouse: &ClickHouse, health: &Health) -> Result
         if wait.is_multiple_of(WAITS_PER_LOG_LINE) {
             warn!(why, "waiting for ClickHouse");
         }
-        health.trouble(PART, why);
+        health.trouble(CLICKHOUSE_PART, why);
         tokio::time::sleep(WAIT_FOR_SERVER).await;
     }
-    health.fine(PART);
+    health.fine(CLICKHOUSE_PART);
     Ok(())
 }
 

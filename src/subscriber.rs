@@ -42,6 +42,15 @@ const OTHER_REQUESTS_MAX: usize = 64;
 /// Events handled in a row before the totals are published, when the connection never runs dry.
 const EVENTS_PER_PUBLICATION: u32 = 1_024;
 
+/// What `/readyz` says of a lane until its subscription is granted.
+pub const NOT_SUBSCRIBED: &str = "not subscribed yet";
+
+/// A lane's name in `/readyz` and `/livez`.
+#[must_use]
+pub fn part(lane: usize) -> String {
+    format!("lane {lane}")
+}
+
 /// What a lane's thread works with.
 #[derive(Debug)]
 pub struct Wiring {
@@ -116,7 +125,7 @@ impl Subscriber {
         let mqtt = &wiring.mqtt;
         let share = |topic: &String| format!("$share/{}/{topic}", mqtt.group);
         Self {
-            part: format!("lane {}", wiring.index),
+            part: part(wiring.index),
             filters: mqtt.topics.iter().map(share).collect(),
             ack: Publish { qos: QoS::AtLeastOnce, ..Publish::default() },
             fresh: false,
@@ -432,7 +441,7 @@ impl Subscriber {
                 info!(lane = self.wiring.index, filters = ?self.filters, "subscribed");
                 self.wiring.health.fine(&self.part);
             }
-            Link::Connecting | Link::Subscribing => self.wiring.health.trouble(&self.part, "not subscribed yet"),
+            Link::Connecting | Link::Subscribing => self.wiring.health.trouble(&self.part, NOT_SUBSCRIBED),
             Link::Closing { .. } | Link::Ended => self.wiring.health.trouble(&self.part, "leaving"),
             // The reason was set where it happened, or the next state says it.
             Link::Resting { .. } => {}

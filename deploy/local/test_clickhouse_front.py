@@ -16,7 +16,9 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.parse
+import urllib.request
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -327,6 +329,17 @@ def test_error(server, sql, parameters, code, status):
     assert (answer.code, answer.status) == (code, status), answer.text
     # Clients that see no headers read the number here.
     assert answer.text.startswith(f"Code: {code}. DB::Exception: ")
+
+
+@pytest.mark.parametrize("sql", ["INSERT INTO {} VALUES (1)", "INSERT INTO {} SELECT 1", "TRUNCATE TABLE {}"],
+                         ids=["values", "select", "truncate"])
+def test_get_changes_nothing(server, table, sql):
+    server.run(f"INSERT INTO {table} VALUES (7)")
+    url = f"http://127.0.0.1:{server.port}/?" + urllib.parse.urlencode({"query": sql.format(table)})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(url)
+    assert refused.value.headers["X-ClickHouse-Exception-Code"] == "164"
+    assert server.run(f"SELECT n FROM {table}") == "7\n"
 
 
 # --- Authentication ---

@@ -371,6 +371,12 @@ impl Settings {
 }
 
 impl Milepost {
+    /// `host:port` of its metrics and probes.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        self.http.trim_start_matches("http://")
+    }
+
     /// Its answer to GET `path`.
     ///
     /// # Errors

@@ -1,0 +1,112 @@
+//! `migrate`, `config`, `health`, and how bad usage ends.
+
+use std::thread;
+
+use anyhow::Result;
+use loadgen::stack::free_port;
+use tempfile::TempDir;
+
+use crate::world::{settings, unmigrated, world};
+
+#[test]
+fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
+    let world = unmigrated("migrations")?;
+    let both: Vec<_> = (0..2)
+        .map(|_| {
+            let settings = world.settings.clone();
+            thread::spawn(move || settings.migrate())
+        })
+        .collect();
+    for one in both {
+        one.join().expect("does not panic")?;
+    }
+    world.settings.migrate()?;
+    let files = std::fs::read_dir(loadgen::stack::repository().join("sql"))?
+        .filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "sql")))
+        .count();
+    assert_eq!(world.query("SELECT count() FROM {db}.schema_migrations FINAL")?, files.to_string());
+    Ok(())
+}
+
+#[test]
+fn an_edited_past_migration_is_refused() -> Result<()> {
+    let world = world("edited")?;
+    world.query("INSERT INTO {db}.schema_migrations (version, name, checksum) VALUES (2, '002_positions', 'other')")?;
+    for command in ["migrate", "run"] {
+        let (code, printed) = world.settings.call(&[command])?;
+        assert_eq!(code, 1, "{printed}");
+        assert!(printed.contains("002_positions was edited"), "{printed}");
+    }
+    Ok(())
+}
+
+#[test]
+fn bad_configuration_stops_the_start_with_every_violation() -> Result<()> {
+    let folder = TempDir::new()?;
+    let settings = settings(folder.path(), 1, "http://127.0.0.1:1")
+        .with("MQTT__QOS", "2")
+        .with("BATCH__AGE_MAX", "soon")
+        .with("BATCH__ROW_MAX", "5");
+    let (code, printed) = settings.call(&["run"])?;
+    assert_eq!(code, 64);
+    for part in ["mqtt.qos: 2 is outside", "batch.age_max: \"soon\"", "batch.row_max: unknown key", "batch.rows_max?"] {
+        assert!(printed.contains(part), "{part} is missing in {printed}");
+    }
+    Ok(())
+}
+
+#[test]
+fn usage_and_files_are_told_in_a_line() -> Result<()> {
+    let folder = TempDir::new()?;
+    let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
+    assert_eq!(settings.call(&["fly"])?.0, 64);
+    assert_eq!(settings.call(&["--help"])?.0, 0);
+    let (code, printed) = settings.call(&["config", "--config", "nowhere.toml"])?;
+    assert_eq!(code, 64);
+    assert!(printed.contains("nowhere.toml"), "{printed}");
+    Ok(())
+}
+
+#[test]
+fn the_effective_configuration_merges_file_and_environment_and_hides_secrets() -> Result<()> {
+    let folder = TempDir::new()?;
+    std::fs::write(folder.path().join("milepost.toml"), "[mqtt]\ngroup = \"file\"\nreceive_maximum = 100\n")?;
+    let settings = settings(folder.path(), 1883, "http://127.0.0.1:1")
+        .with("MQTT__GROUP", "environment")
+        .with("MQTT__PASSWORD", "007")
+        .with("MQTT__TOPICS", "a/+,b/+/c");
+    let (code, printed) = settings.call(&["config"])?;
+    assert_eq!(code, 0, "{printed}");
+    for line in ["group = \"environment\"", "receive_maximum = 100", "topics = [\"a/+\", \"b/+/c\"]", "password = \"***\""] {
+        assert!(printed.contains(line), "{line} is missing in {printed}");
+    }
+    Ok(())
+}
+
+#[test]
+fn health_asks_the_running_process() -> Result<()> {
+    let world = world("health")?;
+    let listen = format!("127.0.0.1:{}", free_port()?);
+    let settings = world.settings.clone().with("HTTP__LISTEN", &listen);
+    let (code, printed) = settings.call(&["health"])?;
+    assert_eq!(code, 1);
+    assert!(printed.contains("no answer"), "{printed}");
+
+    let milepost = settings.run()?;
+    let running = world.settings.clone().with("HTTP__LISTEN", milepost.address());
+    assert_eq!(running.call(&["health"])?.0, 0);
+    assert!(milepost.get("/livez")?.contains("alive"));
+    assert!(milepost.get("/nothing").is_err());
+    Ok(())
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_in_a_line() -> Result<()> {
+    let folder = TempDir::new()?;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let settings = settings(folder.path(), 1, "http://127.0.0.1:1").with("HTTP__LISTEN", taken.local_addr()?.to_string());
+    let (code, printed) = settings.call(&["run"])?;
+    assert_eq!(code, 1);
+    assert!(printed.contains("http.listen: cannot listen on"), "{printed}");
+    Ok(())
+}

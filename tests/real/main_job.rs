@@ -1,0 +1,134 @@
+//! From a publish over MQTT to the last known position in ClickHouse.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use loadgen::publish::unix_ms;
+
+use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
+
+#[test]
+fn a_position_is_published_and_read_back() -> Result<()> {
+    let world = world("read_back")?;
+    let _milepost = world.settings.run()?;
+    let began = Instant::now();
+    world.publish(&[("drivers/d7/gps", br#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271}"#)])?;
+    let row = "d7\t25.7617\t-80.1918\t12.4\t271\t\\N\t\\N";
+    world.wait_for("SELECT driver_id, lat, lng, speed, heading, alt, acc FROM {db}.last_positions", row, SOON)?;
+    // age_max is one second; the rest is the insert. Generous, because other tests share the machine.
+    assert!(began.elapsed() < Duration::from_secs(4), "took {:?}", began.elapsed());
+    Ok(())
+}
+
+#[test]
+fn every_reason_becomes_a_row_and_the_next_good_fix_goes_through() -> Result<()> {
+    let world = world("reasons")?;
+    let settings = world.settings.clone().with("DECODE__PAYLOAD_BYTES_MAX", "5000").with("DECODE__POINTS_MAX", "20");
+    let milepost = settings.with("MQTT__TOPICS", "drivers/+/gps,other/+").run()?;
+    let topic = "drivers/d7/gps";
+    let large = vec![b' '; 5_001];
+    let many = format!("[{}]", vec![r#"{"lat":1,"lng":2}"#; 21].join(","));
+    let cases: [(&str, &str, &[u8]); 15] = [
+        ("too_large", topic, &large),
+        ("bad_topic", "other/not a driver", b"{}"),
+        ("empty", topic, b""),
+        ("invalid_utf8", topic, b"{\"x\":\"\xff\"}"),
+        ("invalid_json", topic, b"{"),
+        ("wrong_shape", topic, b"[]"),
+        ("too_many_points", topic, many.as_bytes()),
+        ("driver_mismatch", topic, br#"{"lat":1,"lng":2,"driver_id":"d8"}"#),
+        ("missing_field", topic, br#"{"lat":1}"#),
+        ("lat_range", topic, br#"{"lat":91,"lng":2}"#),
+        ("lng_range", topic, br#"{"lat":1,"lng":181}"#),
+        ("null_island", topic, br#"{"lat":0,"lng":0}"#),
+        ("bad_ts", topic, br#"{"lat":1,"lng":2,"ts":"x"}"#),
+        ("too_old", topic, br#"{"lat":1,"lng":2,"ts":0}"#),
+        ("too_new", topic, br#"{"lat":1,"lng":2,"ts":4102444800}"#),
+    ];
+    for (index, (reason, topic, payload)) in cases.iter().enumerate() {
+        let seq = index + 1;
+        let good = format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#);
+        world.publish(&[(topic, payload), ("drivers/good/gps", good.as_bytes())])?;
+        assert!(!reason.is_empty());
+    }
+    let reasons: Vec<&str> = cases.iter().map(|(reason, ..)| *reason).collect();
+    let mut sorted = reasons.clone();
+    sorted.sort_unstable();
+    world.wait_for("SELECT reason FROM {db}.rejects ORDER BY reason", &sorted.join("\n"), SOON)?;
+    world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'good'", "15", SOON)?;
+    assert_eq!(world.query("SELECT min(payload_bytes = 5001), count() FROM {db}.rejects WHERE reason = 'too_large'")?, "1\t1");
+    assert_eq!(world.query("SELECT min(length(detail)) > 0 FROM {db}.rejects")?, "1");
+    assert_eq!(milepost.metric("positions_rejected_total")?, 15.0);
+    wait_for_metric(&milepost, "acks_total", 30.0)?;
+    Ok(())
+}
+
+#[test]
+fn an_array_keeps_its_good_points() -> Result<()> {
+    let world = world("arrays")?;
+    let milepost = world.settings.run()?;
+    let now = unix_ms();
+    let array = format!(
+        r#"[{{"lat":1,"lng":2,"ts":{now},"seq":1}},{{"lat":99,"lng":2,"ts":{now},"seq":2}},{{"lat":1,"lng":2,"ts":{now},"seq":3}}]"#
+    );
+    world.publish(&[("drivers/d1/gps", array.as_bytes())])?;
+    world.wait_for("SELECT groupArray(seq) FROM (SELECT seq FROM {db}.fixes ORDER BY seq)", "[1,3]", SOON)?;
+    world.wait_for("SELECT reason, payload FROM {db}.rejects", &format!("lat_range\t{{\"lat\":99,\"lng\":2,\"ts\":{now},\"seq\":2}}"), SOON)?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+    assert_eq!(milepost.metric("messages_received_total")?, 1.0);
+    assert_eq!(milepost.metric("positions_received_total")?, 3.0);
+    Ok(())
+}
+
+#[test]
+fn batches_close_by_rows_and_by_age() -> Result<()> {
+    let world = world("batches")?;
+    let milepost = world.settings.run()?;
+    let manifest = finish(publish_in_background(world.plan("rows", 30_000.0, 1.0)))?;
+    assert!(world.verify(&manifest)?.is_exact());
+    let metrics = milepost.get("/metrics")?;
+    let up_to = |rows: &str| -> f64 {
+        let line = metrics.lines().find(|line| line.starts_with(&format!("milepost_batch_rows_bucket{{le=\"{rows}\"}}")));
+        line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
+    };
+    assert!(up_to("5000") > up_to("2500"), "a batch of 5,000 rows: {metrics}");
+
+    let before = milepost.metric("batches_inserted_total")?;
+    world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2}"#)])?;
+    wait_for_metric(&milepost, "batches_inserted_total", before + 1.0)?;
+    world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'd1'", "1", SOON)?;
+    Ok(())
+}
+
+#[test]
+fn identity_is_the_content() -> Result<()> {
+    let world = world("identity")?;
+    let milepost = world.settings.run()?;
+    let now = unix_ms();
+    let fix = |seq: u32| format!(r#"{{"lat":1,"lng":2,"ts":{now},"seq":{seq}}}"#);
+    world.publish(&[("drivers/d1/gps", fix(1).as_bytes()), ("drivers/d1/gps", fix(2).as_bytes())])?;
+    wait_for_metric(&milepost, "positions_inserted_total", 2.0)?;
+    // The same message again, in another batch: another part, one fix.
+    world.publish(&[("drivers/d1/gps", fix(2).as_bytes())])?;
+    wait_for_metric(&milepost, "positions_inserted_total", 3.0)?;
+    assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "2");
+
+    // Late data does not move the last position back.
+    let late = format!(r#"{{"lat":50,"lng":2,"ts":{},"seq":9}}"#, now - 60_000);
+    world.publish(&[("drivers/d1/gps", late.as_bytes())])?;
+    wait_for_metric(&milepost, "positions_inserted_total", 4.0)?;
+    assert_eq!(world.query("SELECT lat FROM {db}.last_positions")?, "1");
+    assert_eq!(world.query("SELECT count() FROM {db}.last_positions")?, "1");
+    Ok(())
+}
+
+#[test]
+fn qos_0_arrives_and_is_never_acknowledged() -> Result<()> {
+    let world = world("qos0")?;
+    let milepost = world.settings.run()?;
+    let plan = loadgen::publish::Plan { qos: 0, ..world.plan("zero", 2_000.0, 1.0) };
+    let manifest = finish(publish_in_background(plan))?;
+    assert!(world.verify(&manifest)?.is_exact());
+    assert_eq!(milepost.metric("acks_total")?, 0.0);
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! What the fault harness will do at length, once each.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use loadgen::stack::{Broker, ClickHouse, free_port, wait_until};
+use tempfile::TempDir;
+
+use crate::world::{SOON, finish, publish, publish_in_background, settings, unmigrated, wait_for_metric, world};
+
+#[test]
+fn kill_9_under_load_loses_nothing() -> Result<()> {
+    let world = world("kill9")?;
+    let mut milepost = world.settings.run()?;
+    let fleet = publish_in_background(world.plan("kill", 3_000.0, 5.0));
+    for _ in 0..3 {
+        wait_until("a kill meets unacknowledged messages", SOON, || Ok(milepost.metric("mqtt_unacked")? > 100.0))?;
+        milepost.process.kill()?;
+        milepost = world.settings.run()?;
+        wait_for_metric(&milepost, "batches_inserted_total", 1.0)?;
+    }
+    let verdict = world.verify(&finish(fleet)?)?;
+    assert!(verdict.is_exact(), "{verdict}");
+    Ok(())
+}
+
+#[test]
+fn sigterm_and_restart_of_the_only_member_under_load_loses_nothing() -> Result<()> {
+    let world = world("sigterm")?;
+    let mut milepost = world.settings.run()?;
+    let fleet = publish_in_background(world.plan("term", 3_000.0, 5.0));
+    for _ in 0..3 {
+        wait_for_metric(&milepost, "batches_inserted_total", 1.0)?;
+        assert_eq!(milepost.terminate(SOON)?, 0);
+        milepost = world.settings.run()?;
+    }
+    let verdict = world.verify(&finish(fleet)?)?;
+    assert!(verdict.is_exact(), "{verdict}");
+    assert_eq!(verdict.duplicates_raw, 0, "a drain acknowledges what it took: nothing comes twice");
+    Ok(())
+}
+
+#[test]
+fn servers_that_are_not_there_yet_are_waited_for() -> Result<()> {
+    let folder = TempDir::new()?;
+    let (mqtt_port, clickhouse_port) = (free_port()?, free_port()?);
+    let settings = settings(folder.path(), mqtt_port, &format!("http://127.0.0.1:{clickhouse_port}"));
+    let mut milepost = settings.start()?;
+    wait_until("it says what it waits for", SOON, || {
+        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("clickhouse: ")))
+    })?;
+    assert!(milepost.get("/livez").is_ok());
+    assert!(milepost.process.log()?.contains("waiting for ClickHouse"));
+    assert_eq!(milepost.terminate(SOON)?, 0, "nothing was taken, so nothing is left");
+    Ok(())
+}
+
+#[test]
+fn a_broker_that_goes_away_comes_back() -> Result<()> {
+    let mut world = world("broker_away")?;
+    let milepost = world.settings.run()?;
+    world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+    world.broker.stop()?;
+    wait_until("it notices", SOON, || Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("lane 0"))))?;
+    world.broker = world.broker.restart()?;
+    wait_until("it is ready again", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
+    publish(world.broker.port, &[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":2}"#)])?;
+    wait_for_metric(&milepost, "acks_total", 2.0)?;
+    assert_eq!(milepost.metric("mqtt_reconnects_total")?, 1.0);
+    assert_eq!(milepost.metric("mqtt_sessions_lost_total")?, 0.0, "the broker kept our session over its restart");
+    Ok(())
+}
+
+#[test]
+fn a_clickhouse_that_dies_loses_nothing_and_a_stop_meanwhile_says_so() -> Result<()> {
+    let folder = TempDir::new()?;
+    let broker = Broker::start(folder.path())?;
+    let mut server = ClickHouse::start(folder.path())?;
+    let settings = settings(folder.path(), broker.port, &server.url()).with("SHUTDOWN__GRACE", "1s");
+    settings.migrate()?;
+    let mut milepost = settings.run()?;
+    publish(broker.port, &[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+
+    server.kill()?;
+    publish(broker.port, &[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":2}"#)])?;
+    wait_for_metric(&milepost, "insert_errors_total", 2.0)?;
+    assert_eq!(milepost.metric("acks_total")?, 1.0, "not durable, not acknowledged");
+    wait_until("it calls itself unready", SOON, || Ok(milepost.get("/readyz").is_err()))?;
+    assert_eq!(milepost.terminate(SOON)?, 75, "data is left in the broker");
+
+    let server = server.restart()?;
+    assert_eq!(server.query("SELECT groupArray(seq) FROM fleet.fixes")?.trim(), "[1]", "what was acknowledged survived");
+    let milepost = settings.run()?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+    assert_eq!(server.query("SELECT count() FROM fleet.fixes")?.trim(), "2");
+    Ok(())
+}
+
+#[test]
+fn a_missing_table_stops_it_until_it_is_back() -> Result<()> {
+    let world = world("renamed")?;
+    let milepost = world.settings.run()?;
+    world.query("RENAME TABLE {db}.positions TO {db}.elsewhere")?;
+    world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    wait_until("it says which table", SOON, || {
+        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("positions")))
+    })?;
+    assert!(milepost.metric("insert_errors_total")? >= 1.0);
+    world.query("RENAME TABLE {db}.elsewhere TO {db}.positions")?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+    world.wait_for("SELECT count() FROM {db}.fixes", "1", SOON)?;
+    wait_until("it is ready again", SOON, || Ok(milepost.get("/readyz").is_ok()))
+}
+
+#[test]
+fn nothing_is_subscribed_before_the_migrations_are_recorded() -> Result<()> {
+    let world = unmigrated("late_migration")?;
+    let milepost = world.settings.start()?;
+    wait_until("it names the command", SOON, || {
+        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("milepost migrate")))
+    })?;
+    assert_eq!(milepost.metric("mqtt_connected")?, 0.0);
+    world.settings.migrate()?;
+    wait_until("it goes on by itself", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
+    Ok(())
+}
+
+#[test]
+fn leaving_for_good_hands_over_to_the_others() -> Result<()> {
+    let world = world("leave")?;
+    let stays = world.settings.clone().with("MQTT__CLIENT_ID", "stays").run()?;
+    let leaves = world.settings.clone().with("MQTT__CLIENT_ID", "leaves").with("SHUTDOWN__LEAVE", "true");
+    let mut leaves = leaves.run()?;
+    let fleet = publish_in_background(world.plan("leave", 2_000.0, 5.0));
+    wait_for_metric(&leaves, "acks_total", 500.0)?;
+    assert_eq!(leaves.terminate(SOON)?, 0);
+    let log = leaves.process.log()?;
+    assert!(log.contains("everything taken is durable"), "{log}");
+    let manifest = finish(fleet)?;
+    let verdict = world.verify(&manifest)?;
+    assert!(verdict.is_exact(), "{verdict}");
+    assert!(stays.metric("messages_received_total")? > manifest.messages as f64 / 2.0, "the rest went to the one that stays");
+    std::thread::sleep(Duration::from_millis(100));
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! A broker and a database of one's own for each test; the engine is shared by those that do not harm it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use loadgen::manifest::Manifest;
+use loadgen::publish::{self, Plan, Progress};
+use loadgen::stack::{self, Broker, ClickHouse, Settings, wait_until};
+use loadgen::verify::{Store, Verdict};
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
+use tempfile::TempDir;
+
+/// Enough for anything that should happen soon, also on a busy machine.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// An engine with the folder it lives in.
+pub struct Engine {
+    pub server: ClickHouse,
+    _folder: TempDir,
+}
+
+/// Lives as long as a test that uses it.
+static SHARED: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
+
+fn shared_engine() -> Result<Arc<Engine>> {
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(engine) = shared.upgrade() {
+        return Ok(engine);
+    }
+    let folder = TempDir::new()?;
+    let engine = Arc::new(Engine { server: ClickHouse::start(folder.path())?, _folder: folder });
+    *shared = Arc::downgrade(&engine);
+    Ok(engine)
+}
+
+/// What a test works with.
+pub struct World {
+    pub broker: Broker,
+    pub engine: Arc<Engine>,
+    pub database: String,
+    pub settings: Settings,
+    _folder: TempDir,
+}
+
+/// A broker, a migrated database, and settings for a milepost between them.
+pub fn world(name: &str) -> Result<World> {
+    let world = unmigrated(name)?;
+    world.settings.migrate()?;
+    Ok(world)
+}
+
+/// The same without tables.
+pub fn unmigrated(name: &str) -> Result<World> {
+    let engine = shared_engine()?;
+    let folder = TempDir::new()?;
+    let broker = Broker::start(folder.path())?;
+    let settings = settings(folder.path(), broker.port, &engine.server.url()).with("CLICKHOUSE__DATABASE", name);
+    Ok(World { broker, engine, database: name.to_owned(), settings, _folder: folder })
+}
+
+/// The binary that is being tested, against these servers.
+pub fn settings(folder: &Path, mqtt_port: u16, clickhouse_url: &str) -> Settings {
+    Settings::new(Path::new(env!("CARGO_BIN_EXE_milepost")), folder, mqtt_port, clickhouse_url)
+}
+
+impl World {
+    /// Runs a statement on the engine; `{db}` is this test's database.
+    pub fn query(&self, sql: &str) -> Result<String> {
+        self.engine.server.query(&sql.replace("{db}", &self.database)).map(|text| text.trim_end().to_owned())
+    }
+
+    /// Waits until a query gives `expected`.
+    pub fn wait_for(&self, sql: &str, expected: &str, within: Duration) -> Result<()> {
+        let mut last = String::new();
+        wait_until(&format!("{sql} gives {expected}"), within, || {
+            last = self.query(sql)?;
+            Ok(last == expected)
+        })
+        .with_context(|| format!("it gives {last}"))
+    }
+
+    /// Publishes at QoS 1 and returns when the broker has them.
+    pub fn publish(&self, messages: &[(&str, &[u8])]) -> Result<()> {
+        publish(self.broker.port, messages)
+    }
+
+    /// A fleet's plan against this broker.
+    pub fn plan(&self, run: &str, rate: f64, seconds: f64) -> Plan {
+        Plan {
+            broker: format!("127.0.0.1:{}", self.broker.port),
+            run: run.to_owned(),
+            drivers: 50,
+            connections: 2,
+            rate,
+            messages: (rate * seconds) as u64,
+            ..Plan::default()
+        }
+    }
+
+    /// Compares what a fleet sent with what is stored.
+    pub fn verify(&self, manifest: &Manifest) -> Result<Verdict> {
+        let store = Store { url: self.engine.server.url(), database: self.database.clone() };
+        store.verify(manifest, SOON)
+    }
+}
+
+/// Publishes at QoS 1 and returns when the broker has them.
+pub fn publish(port: u16, messages: &[(&str, &[u8])]) -> Result<()> {
+    let mut options = MqttOptions::new(format!("device-{}", fastrand::u32(..)), "127.0.0.1", port);
+    options.set_max_packet_size(Some(4 << 20));
+    let (client, mut connection) = Client::new(options, messages.len() + 1);
+    for (topic, payload) in messages {
+        client.publish(*topic, QoS::AtLeastOnce, false, payload.to_vec())?;
+    }
+    let mut acks = 0;
+    for event in connection.iter() {
+        if let Event::Incoming(Incoming::PubAck(_)) = event? {
+            acks += 1;
+        }
+        if acks == messages.len() {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("the broker took {acks} of {}", messages.len())
+}
+
+/// Sends a fleet's fixes from a thread while the test does its worst.
+pub fn publish_in_background(plan: Plan) -> std::thread::JoinHandle<Result<Manifest>> {
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(publish::run(&plan, Arc::new(Progress::default())))
+    })
+}
+
+/// The manifest of such a thread; everything must have been acknowledged by the broker.
+pub fn finish(fleet: std::thread::JoinHandle<Result<Manifest>>) -> Result<Manifest> {
+    let manifest = fleet.join().expect("the fleet does not panic")?;
+    ensure!(manifest.unacked.is_empty(), "the broker did not take everything");
+    Ok(manifest)
+}
+
+/// Waits until a metric has at least this value.
+pub fn wait_for_metric(milepost: &stack::Milepost, name: &str, at_least: f64) -> Result<()> {
+    wait_until(&format!("{name} is {at_least}"), SOON, || Ok(milepost.metric(name)? >= at_least))
+}
