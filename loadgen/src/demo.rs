@@ -1,13 +1,196 @@
-//! later
+//! `make demo`: the real parts on free ports, a fleet, the judge, a table and a picture. Nothing is left
+//! running, also when it is interrupted.
 
-use anyhow::Result;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-/// demo
+use anyhow::{Context as _, Result, bail, ensure};
+use tempfile::TempDir;
+
+use crate::manifest::Manifest;
+use crate::publish::{self, Plan, unix_ms};
+use crate::stack::{self, Broker, ClickHouse, Milepost, Settings};
+use crate::verify::{Store, Verdict};
+use crate::{picture, procfs};
+
+/// The engine wants more for its parts than the rows take.
+const FREE_BYTES_MIN: u64 = 1 << 30;
+const VERIFY_WITHIN: Duration = Duration::from_secs(30);
+
+/// The load the published story had to carry: 5,000 drivers, twice a second.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {}
+pub struct Arguments {
+    /// The binary
+    #[arg(long, default_value = "target/release/milepost")]
+    milepost: PathBuf,
+    /// How many drivers
+    #[arg(long, default_value_t = 5_000)]
+    drivers: u32,
+    /// Messages a second, at QoS 1
+    #[arg(long, default_value_t = 10_000)]
+    rate: u32,
+    /// How long
+    #[arg(long, default_value_t = 30)]
+    seconds: u32,
+}
 
+/// Runs the demo; `true` if nothing was lost or double.
+///
 /// # Errors
-/// none
-pub fn run(_: &Arguments) -> Result<bool> {
-    Ok(true)
+/// A part did not start, or an interrupt.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let arguments = (arguments.milepost.clone(), arguments.drivers, arguments.rate, arguments.seconds);
+    let outcome = runtime.block_on(async {
+        let show = tokio::task::spawn_blocking(move || show(&handle, &arguments.0, arguments.1, arguments.2, arguments.3));
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            outcome = show => outcome?,
+            _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted; nothing is left running")),
+            _ = terminate.recv() => Err(anyhow::anyhow!("terminated; nothing is left running")),
+        }
+    });
+    stack::kill_all();
+    runtime.shutdown_background();
+    outcome
+}
+
+fn show(runtime: &tokio::runtime::Handle, binary: &Path, drivers: u32, rate: u32, seconds: u32) -> Result<bool> {
+    let local = stack::repository().join(".local");
+    std::fs::create_dir_all(&local)?;
+    ensure_space(&local)?;
+    let binary = std::fs::canonicalize(binary).with_context(|| format!("no binary at {}", binary.display()))?;
+    let folder = TempDir::with_prefix_in("demo-", &local)?;
+
+    let step = Step::begin("starting Mosquitto and the ClickHouse engine");
+    let broker = Broker::start(folder.path())?;
+    let clickhouse = ClickHouse::start(folder.path())?;
+    step.done();
+    let step = Step::begin("milepost migrate, milepost run");
+    let settings = Settings::new(&binary, folder.path(), broker.port, &clickhouse.url());
+    settings.migrate()?;
+    let mut milepost = settings.run()?;
+    step.done();
+
+    eprintln!("{drivers} drivers, {rate} messages a second at QoS 1, {seconds} s:");
+    let plan = Plan {
+        broker: format!("127.0.0.1:{}", broker.port),
+        run: format!("{:x}", unix_ms()),
+        drivers,
+        connections: 4,
+        rate: f64::from(rate),
+        messages: u64::from(rate) * u64::from(seconds),
+        ..Plan::default()
+    };
+    let (cpu_before, began) = (procfs::cpu_time(milepost.process.pid())?, Instant::now());
+    let manifest = runtime.block_on(publish::run_with_bar(&plan))?;
+    let took = began.elapsed();
+    let cpu = procfs::cpu_time(milepost.process.pid())? - cpu_before;
+
+    let step = Step::begin("comparing what was sent with what is stored");
+    let store = Store { url: clickhouse.url(), database: "fleet".to_owned() };
+    let verdict = store.verify(&manifest, VERIFY_WITHIN)?;
+    step.done();
+    let (_, peak_bytes) = procfs::resident_bytes(milepost.process.pid())?;
+    let figures = Figures::read(&milepost, &manifest, cpu, took, peak_bytes)?;
+    figures.print(&verdict);
+    print_last_positions(&clickhouse)?;
+
+    let picture = local.join("demo-tracks.svg");
+    picture::draw(&clickhouse, &manifest.run, &picture)?;
+    say(&format!("\nThe tracks just stored: {}", picture.display()));
+    let code = milepost.terminate(Duration::from_secs(30))?;
+    ensure!(code == 0, "milepost ended with exit code {code}: {}", milepost.process.log()?);
+    say(if verdict.is_exact() { "Nothing lost, nothing twice. Nothing left running." } else { "NOT exact: see above." });
+    Ok(verdict.is_exact())
+}
+
+/// What milepost used and did.
+struct Figures {
+    rate_held: f64,
+    cpu_us_per_message: f64,
+    cpu_percent_of_core: f64,
+    peak_mib: f64,
+    batches: f64,
+    rows_per_batch: f64,
+    flush_p50_ms: f64,
+    flush_p99_ms: f64,
+}
+
+impl Figures {
+    fn read(milepost: &Milepost, manifest: &Manifest, cpu: Duration, took: Duration, peak_bytes: u64) -> Result<Self> {
+        let batches = milepost.metric("batches_inserted_total")?;
+        let messages = manifest.messages as f64;
+        Ok(Self {
+            rate_held: manifest.rate_held,
+            cpu_us_per_message: cpu.as_secs_f64() * 1e6 / messages,
+            cpu_percent_of_core: 100.0 * cpu.as_secs_f64() / took.as_secs_f64(),
+            peak_mib: peak_bytes as f64 / f64::from(1 << 20),
+            batches,
+            rows_per_batch: milepost.metric("batch_rows_sum")? / batches.max(1.0),
+            flush_p50_ms: 1e3 * milepost.quantile("insert_duration_seconds", 0.5)?,
+            flush_p99_ms: 1e3 * milepost.quantile("insert_duration_seconds", 0.99)?,
+        })
+    }
+
+    fn print(&self, verdict: &Verdict) {
+        let freshness = verdict.freshness_ms.map_or("–".to_owned(), |(p50, p99)| format!("{p50:.0} / {p99:.0} ms"));
+        let rows: [(&str, String, &str); 9] = [
+            ("sent", format!("{} positions", verdict.sent), "acknowledged by the broker"),
+            ("throughput", format!("{:.0} messages/s", self.rate_held), "held over the whole run"),
+            ("lost", verdict.lost.to_string(), "by the set of (driver, seq)"),
+            ("duplicates", verdict.duplicates_in_fixes.to_string(), "in the view analysts use"),
+            ("freshness p50/p99", freshness, "published → in ClickHouse"),
+            ("batches", format!("{:.0} of {:.0} rows", self.batches, self.rows_per_batch), "rows or one second, whichever is first"),
+            ("flush p50/p99", format!("{:.0} / {:.0} ms", self.flush_p50_ms, self.flush_p99_ms), "one INSERT, durable (fsync)"),
+            ("CPU", format!("{:.1} % of a core", self.cpu_percent_of_core), "of milepost"),
+            ("memory", format!("{:.1} MiB", self.peak_mib), "of milepost, its peak"),
+        ];
+        say("");
+        for (name, value, note) in rows {
+            say(&format!("  {name:<18} {value:>22}   {note}"));
+        }
+        say(&format!("  {:<18} {:>19.1} µs   CPU a message", "", self.cpu_us_per_message));
+    }
+}
+
+fn print_last_positions(clickhouse: &ClickHouse) -> Result<()> {
+    say("\nFive of fleet.last_positions:\n");
+    let sql = "SELECT driver_id, formatDateTime(ts, '%T') AS utc, round(lat, 5) AS lat, round(lng, 5) AS lng, \
+               round(speed, 1) AS speed, round(heading) AS heading FROM fleet.last_positions \
+               WHERE speed > 1 ORDER BY ts DESC, driver_id LIMIT 5 FORMAT PrettySpaceNoEscapes";
+    say(clickhouse.query(sql)?.trim_end());
+    Ok(())
+}
+
+fn ensure_space(folder: &Path) -> Result<()> {
+    let output = std::process::Command::new("df").args(["--output=avail", "-B1"]).arg(folder).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let Some(free) = text.lines().nth(1).and_then(|line| line.trim().parse::<u64>().ok()) else { return Ok(()) };
+    if free < FREE_BYTES_MIN {
+        bail!("{} MiB free at {}: the demo wants {} MiB", free >> 20, folder.display(), FREE_BYTES_MIN >> 20);
+    }
+    Ok(())
+}
+
+/// A line that says what takes so long, and how long it took.
+struct Step {
+    began: Instant,
+}
+
+impl Step {
+    fn begin(what: &str) -> Self {
+        eprint!("{what} … ");
+        Self { began: Instant::now() }
+    }
+
+    fn done(self) {
+        eprintln!("{:.1} s", self.began.elapsed().as_secs_f64());
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the command's result")]
+fn say(line: &str) {
+    println!("{line}");
 }

@@ -69,19 +69,19 @@ impl Fix {
 }
 
 impl Fleet {
-    /// Drivers around Miami, standing or under way.
+    /// Drivers on the streets of a city, standing or under way.
     #[must_use]
     pub fn new(run: &str, numbers: Range<u32>, seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed.wrapping_add(u64::from(numbers.start)));
         let first = numbers.start;
         let drivers = numbers
             .map(|_| Driver {
-                lat: 25.76 + (rng.f64() - 0.5) * 0.5,
-                lng: -80.19 - rng.f64() * 0.4,
-                heading_deg: rng.f32() * 360.0,
-                speed_mps: 0.0,
+                lat: 25.76 + (rng.f64() - 0.5) * 0.12,
+                lng: -80.26 + (rng.f64() - 0.5) * 0.12,
+                heading_deg: 90.0 * f32::from(rng.u8(..4)),
+                speed_mps: rng.f32() * 15.0,
                 cruise_mps: rng.f32() * 25.0,
-                decides_in_s: rng.f32() * 60.0,
+                decides_in_s: rng.f32() * 30.0,
                 seq: 0,
                 ts_ms: 0,
             })
@@ -120,13 +120,13 @@ impl Fleet {
         let elapsed_s = if driver.ts_ms == 0 { 0.0 } else { seconds(now_ms - driver.ts_ms).clamp(0.0, 60.0) };
         driver.decides_in_s -= elapsed_s;
         if driver.decides_in_s <= 0.0 {
-            driver.decides_in_s = 5.0 + rng.f32() * 55.0;
+            driver.decides_in_s = 5.0 + rng.f32() * 40.0;
             driver.cruise_mps = if rng.f32() < 0.25 { 0.0 } else { 4.0 + rng.f32() * 26.0 };
-            driver.heading_deg = (driver.heading_deg + [-90.0, -45.0, 0.0, 45.0, 90.0][rng.usize(..5)]).rem_euclid(360.0);
+            driver.heading_deg = (driver.heading_deg + [-90.0, 0.0, 90.0][rng.usize(..3)]).rem_euclid(360.0);
         }
         let change = (driver.cruise_mps - driver.speed_mps).clamp(-4.0 * elapsed_s, 2.0 * elapsed_s);
         driver.speed_mps = (driver.speed_mps + change).max(0.0);
-        driver.heading_deg = (driver.heading_deg + (rng.f32() - 0.5) * 4.0 * elapsed_s).rem_euclid(360.0);
+        driver.heading_deg = (driver.heading_deg + (rng.f32() - 0.5) * elapsed_s).rem_euclid(360.0);
 
         let metres = f64::from(driver.speed_mps * elapsed_s);
         let heading = f64::from(driver.heading_deg).to_radians();

@@ -8,11 +8,13 @@
 //! | [`verify`] | what was sent against what is stored, as sets |
 //! | [`stack`] | starts and kills the real parts: broker, engine, milepost |
 //! | [`procfs`] | CPU and memory of a process |
+//! | [`picture`] | the stored tracks as an SVG |
 //! | [`demo`] | all of it, once, with a table and a picture at the end |
 
 pub mod demo;
 pub mod fleet;
 pub mod manifest;
+pub mod picture;
 pub mod procfs;
 pub mod publish;
 pub mod stack;

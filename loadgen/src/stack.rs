@@ -1,12 +1,13 @@
 //! Starts and kills the real parts on free ports of the loopback: Mosquitto, the ClickHouse engine, milepost.
 //! For the demo, the tests and the fault harness. Whatever was started dies with its handle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,16 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("loadgen is a folder of the checkout")
 }
 
+/// Ids of the children that live, for [`kill_all`].
+static LIVING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+/// Kills every child, for an interrupt that leaves no time to drop their handles.
+pub fn kill_all() {
+    for pid in LIVING.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let _ = Command::new("kill").arg("-KILL").arg(pid.to_string()).status();
+    }
+}
+
 /// A child process with its log; killed when dropped.
 #[derive(Debug)]
 pub struct Process {
@@ -55,6 +66,7 @@ impl Process {
         let file = File::options().create(true).append(true).open(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        LIVING.lock().unwrap_or_else(PoisonError::into_inner).insert(child.id());
         Ok(Self { name: name.to_owned(), child, log })
     }
 
@@ -127,6 +139,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        LIVING.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.pid());
     }
 }
 
@@ -383,6 +396,30 @@ impl Milepost {
     /// No answer, or not 200.
     pub fn get(&self, path: &str) -> Result<String> {
         get(&format!("{}{path}", self.http))
+    }
+
+    /// The `q` quantile of a histogram, interpolated within its bucket as Prometheus does.
+    ///
+    /// # Errors
+    /// No answer, or no such histogram.
+    pub fn quantile(&self, name: &str, q: f64) -> Result<f64> {
+        let text = self.get("/metrics")?;
+        let bucket = |line: &str| -> Option<(f64, f64)> {
+            let (bound, count) =
+                line.strip_prefix("milepost_")?.strip_prefix(name)?.strip_prefix("_bucket{le=\"")?.split_once("\"} ")?;
+            Some((bound.replace("+Inf", "inf").parse().ok()?, count.parse().ok()?))
+        };
+        let buckets: Vec<(f64, f64)> = text.lines().filter_map(bucket).collect();
+        let rank = q * buckets.last().with_context(|| format!("no histogram {name}"))?.1;
+        let mut below = (0.0, 0.0);
+        for (bound, count) in buckets {
+            if count >= rank && count > below.1 {
+                let share = (rank - below.1) / (count - below.1);
+                return Ok(if bound.is_finite() { below.0 + (bound - below.0) * share } else { below.0 });
+            }
+            below = (bound, count);
+        }
+        Ok(below.0)
     }
 
     /// The sum of a metric over its labels.

@@ -84,7 +84,7 @@ fn an_array_keeps_its_good_points() -> Result<()> {
 fn batches_close_by_rows_and_by_age() -> Result<()> {
     let world = world("batches")?;
     let milepost = world.settings.run()?;
-    let manifest = finish(publish_in_background(world.plan("rows", 30_000.0, 1.0)))?;
+    let manifest = finish(publish_in_background(world.plan("rows", 30_000, 1)))?;
     assert!(world.verify(&manifest)?.is_exact());
     let metrics = milepost.get("/metrics")?;
     let up_to = |rows: &str| -> f64 {
@@ -126,7 +126,7 @@ fn identity_is_the_content() -> Result<()> {
 fn qos_0_arrives_and_is_never_acknowledged() -> Result<()> {
     let world = world("qos0")?;
     let milepost = world.settings.run()?;
-    let plan = loadgen::publish::Plan { qos: 0, ..world.plan("zero", 2_000.0, 1.0) };
+    let plan = loadgen::publish::Plan { qos: 0, ..world.plan("zero", 2_000, 1) };
     let manifest = finish(publish_in_background(plan))?;
     assert!(world.verify(&manifest)?.is_exact());
     assert_eq!(milepost.metric("acks_total")?, 0.0);

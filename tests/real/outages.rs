@@ -12,7 +12,7 @@ use crate::world::{SOON, finish, publish, publish_in_background, settings, unmig
 fn kill_9_under_load_loses_nothing() -> Result<()> {
     let world = world("kill9")?;
     let mut milepost = world.settings.run()?;
-    let fleet = publish_in_background(world.plan("kill", 3_000.0, 5.0));
+    let fleet = publish_in_background(world.plan("kill", 3_000, 5));
     for _ in 0..3 {
         wait_until("a kill meets unacknowledged messages", SOON, || Ok(milepost.metric("mqtt_unacked")? > 100.0))?;
         milepost.process.kill()?;
@@ -28,7 +28,7 @@ fn kill_9_under_load_loses_nothing() -> Result<()> {
 fn sigterm_and_restart_of_the_only_member_under_load_loses_nothing() -> Result<()> {
     let world = world("sigterm")?;
     let mut milepost = world.settings.run()?;
-    let fleet = publish_in_background(world.plan("term", 3_000.0, 5.0));
+    let fleet = publish_in_background(world.plan("term", 3_000, 5));
     for _ in 0..3 {
         wait_for_metric(&milepost, "batches_inserted_total", 1.0)?;
         assert_eq!(milepost.terminate(SOON)?, 0);
@@ -133,7 +133,7 @@ fn leaving_for_good_hands_over_to_the_others() -> Result<()> {
     let stays = world.settings.clone().with("MQTT__CLIENT_ID", "stays").run()?;
     let leaves = world.settings.clone().with("MQTT__CLIENT_ID", "leaves").with("SHUTDOWN__LEAVE", "true");
     let mut leaves = leaves.run()?;
-    let fleet = publish_in_background(world.plan("leave", 2_000.0, 5.0));
+    let fleet = publish_in_background(world.plan("leave", 2_000, 5));
     wait_for_metric(&leaves, "acks_total", 500.0)?;
     assert_eq!(leaves.terminate(SOON)?, 0);
     let log = leaves.process.log()?;

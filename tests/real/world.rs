@@ -88,14 +88,14 @@ impl World {
     }
 
     /// A fleet's plan against this broker.
-    pub fn plan(&self, run: &str, rate: f64, seconds: f64) -> Plan {
+    pub fn plan(&self, run: &str, rate: u32, seconds: u32) -> Plan {
         Plan {
             broker: format!("127.0.0.1:{}", self.broker.port),
             run: run.to_owned(),
             drivers: 50,
             connections: 2,
-            rate,
-            messages: (rate * seconds) as u64,
+            rate: f64::from(rate),
+            messages: u64::from(rate) * u64::from(seconds),
             ..Plan::default()
         }
     }

@@ -1,0 +1,50 @@
+# The one door. Everything a target needs beyond Rust, cc, Python 3, git and make it installs itself, or names.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+
+CARGO_DENY_VERSION := 0.20.2
+CARGO_DENY := .local/tools/bin/cargo-deny
+export RUST_BACKTRACE ?= 0
+
+.PHONY: help demo test check up down setup fmt clippy deny front-test clean-state
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: setup ## broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; leaves nothing running
+	cargo build --release --locked --workspace
+	target/release/loadgen demo --milepost target/release/milepost
+
+test: setup front-test ## every test but the long faults
+	cargo test --locked --workspace
+
+check: fmt clippy deny test ## what CI runs
+
+up: ## broker and ClickHouse in the background, on MQTT_PORT (1883) and CLICKHOUSE_PORT (8123)
+	deploy/local/up
+
+down: ## stop what `make up` started; the data stays in .local
+	deploy/local/down
+
+setup: ## install what the local broker and engine need
+	deploy/local/setup
+
+front-test: ## tests of the HTTP front over the engine
+	deploy/local/setup --dev
+	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -p no:cacheprovider deploy/local
+
+fmt:
+	cargo fmt --all --check
+
+clippy:
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+deny: $(CARGO_DENY) ## bans, licences and sources of the dependencies (advisories need the network: see .github)
+	$(CARGO_DENY) check --hide-inclusion-graph bans licenses sources
+
+$(CARGO_DENY):
+	@echo "building cargo-deny $(CARGO_DENY_VERSION), once, a few minutes"
+	cargo install --locked --root .local/tools --no-default-features --version $(CARGO_DENY_VERSION) cargo-deny
+
+clean-state: down ## forget the local broker's and engine's data
+	rm -rf .local/mosquitto .local/clickhouse
