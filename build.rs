@@ -13,7 +13,8 @@ fn main() {
     files.retain(|file| file.extension().is_some_and(|extension| extension == "sql"));
     files.sort();
 
-    let mut source = "/// The files of `sql/`, in order.\npub const MIGRATIONS: &[Migration] = &[\n".to_owned();
+    let mut source =
+        "/// The files of `sql/`, in order.\npub const MIGRATIONS: &[Migration] = &[\n".to_owned();
     for file in files {
         let name = file.file_stem().expect("has a name").to_string_lossy();
         let version: u32 = name

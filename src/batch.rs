@@ -62,7 +62,8 @@ impl Batch {
         let before = self.positions.len();
         self.positions.retain(|position| position.qos == Qos::AtMostOnce);
         self.rejects.retain(|reject| reject.qos == Qos::AtMostOnce);
-        self.bytes = self.positions.len() * POSITION_BYTES_MAX + self.rejects.iter().map(bytes_of).sum::<usize>();
+        self.bytes =
+            self.positions.len() * POSITION_BYTES_MAX + self.rejects.iter().map(bytes_of).sum::<usize>();
         (before - self.positions.len()) as u64
     }
 }
@@ -124,7 +125,10 @@ impl Batcher {
     fn grow(&mut self, bytes: usize, now: Instant) {
         self.open.bytes += bytes;
         self.open.opened_at.get_or_insert(now);
-        assert!(self.open.bytes <= self.limits.bytes_max, "a batch outgrew bytes_max: the caller did not ask fits");
+        assert!(
+            self.open.bytes <= self.limits.bytes_max,
+            "a batch outgrew bytes_max: the caller did not ask fits"
+        );
     }
 
     /// Enough rows, or old enough.

@@ -112,8 +112,9 @@ impl ClickHouse {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
-        let http =
-            legacy::Client::builder(TokioExecutor::new()).pool_idle_timeout(POOL_IDLE_TIMEOUT).build(connector);
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+            .build(connector);
 
         let mut client = Client::with_http_client(http)
             .with_url(&config.url)
@@ -134,7 +135,8 @@ impl ClickHouse {
         self.create_database().await?;
         let mut applied = Vec::new();
         for migration in self.pending().await? {
-            let failed = |source| MigrateError::Server { what: format!("migration {}", migration.name), source };
+            let failed =
+                |source| MigrateError::Server { what: format!("migration {}", migration.name), source };
             let statement = migration.sql.replace("{database}", &self.database);
             self.statement(&statement).await.map_err(failed)?;
             // Both are idempotent: a stop in between is mended by the next run, and another pod that does the
@@ -171,17 +173,23 @@ impl ClickHouse {
 
     /// Only where it is missing: a user who may not create databases can be given one.
     async fn create_database(&self) -> Result<(), MigrateError> {
-        let failed = |source| MigrateError::Server { what: format!("creating database {}", self.database), source };
+        let failed =
+            |source| MigrateError::Server { what: format!("creating database {}", self.database), source };
         let sql = format!("SELECT count() FROM system.databases WHERE name = '{}'", self.database);
         if self.client.query_raw(&sql).fetch_one::<u64>().await.map_err(failed)? == 0 {
-            self.statement(&format!("CREATE DATABASE IF NOT EXISTS {}", self.database)).await.map_err(failed)?;
+            self.statement(&format!("CREATE DATABASE IF NOT EXISTS {}", self.database))
+                .await
+                .map_err(failed)?;
         }
         Ok(())
     }
 
     /// Version and checksum of each.
     async fn recorded(&self) -> Result<Vec<(u32, String)>, MigrateError> {
-        let sql = format!("SELECT version, checksum FROM {}.schema_migrations FINAL ORDER BY version", self.database);
+        let sql = format!(
+            "SELECT version, checksum FROM {}.schema_migrations FINAL ORDER BY version",
+            self.database
+        );
         match self.client.query_raw(&sql).fetch_all::<(u32, String)>().await {
             Ok(recorded) => Ok(recorded),
             Err(error) if matches!(code(&error), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => Ok(Vec::new()),
@@ -226,7 +234,10 @@ fn sink_error(error: ClientError) -> SinkError {
 
 /// A server that answered with a code is alive and knows whether it committed: the same token is right. A
 /// connection that was lost, or an answer that is not ClickHouse's, leaves it open.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the crate's enum is non-exhaustive; unknown ends are ambiguous")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the crate's enum is non-exhaustive; unknown ends are ambiguous"
+)]
 fn kind(error: &ClientError) -> FailureKind {
     match error {
         ClientError::BadResponse(_) => match code(error) {
@@ -263,7 +274,10 @@ mod tests {
 
     #[test]
     fn failures_are_sorted_by_what_to_do_about_them() {
-        assert_eq!(bad("Code: 60. DB::Exception: Table fleet.positions does not exist."), FailureKind::Permanent);
+        assert_eq!(
+            bad("Code: 60. DB::Exception: Table fleet.positions does not exist."),
+            FailureKind::Permanent
+        );
         assert_eq!(bad("Code: 497. DB::Exception: default: Not enough privileges."), FailureKind::Permanent);
         assert_eq!(bad("Code: 241. DB::Exception: Memory limit exceeded"), FailureKind::Transient);
         assert_eq!(bad("Code: 12345"), FailureKind::Transient, "codes nobody listed");
@@ -276,8 +290,16 @@ mod tests {
     fn migrations_are_numbered_one_statement_files_in_order() {
         assert!(MIGRATIONS.windows(2).all(|pair| pair[0].version < pair[1].version));
         for migration in MIGRATIONS {
-            assert!(!migration.sql.trim_end().contains(';'), "{}: one statement, no semicolon", migration.name);
-            assert!(migration.sql.contains("{database}"), "{}: the database is configuration", migration.name);
+            assert!(
+                !migration.sql.trim_end().contains(';'),
+                "{}: one statement, no semicolon",
+                migration.name
+            );
+            assert!(
+                migration.sql.contains("{database}"),
+                "{}: the database is configuration",
+                migration.name
+            );
         }
         assert!(MIGRATIONS[0].sql.contains("schema_migrations"), "what records the others comes first");
     }

@@ -180,7 +180,8 @@ impl Config {
             Some(path) => config::File::from(path).format(config::FileFormat::Toml),
             None => config::File::new(DEFAULT_FILE, config::FileFormat::Toml).required(false),
         };
-        let environment = config::Environment::with_prefix(ENVIRONMENT_PREFIX).prefix_separator("__").separator("__");
+        let environment =
+            config::Environment::with_prefix(ENVIRONMENT_PREFIX).prefix_separator("__").separator("__");
         let merged = config::Config::builder().add_source(file).add_source(environment).build();
         let values = merged.and_then(|merged| merged.cache.into_table()).map_err(Error::Source)?;
         Self::from_values(values)
@@ -343,9 +344,7 @@ impl Settings {
         check: fn(T) -> Result<U, String>,
     ) -> U {
         let value = self.value(key, default);
-        check(value)
-            .map_err(|wanted| self.violations.push(format!("{key}: {wanted}")))
-            .unwrap_or_default()
+        check(value).map_err(|wanted| self.violations.push(format!("{key}: {wanted}"))).unwrap_or_default()
     }
 
     fn within<T>(&mut self, key: &str, default: T, range: std::ops::RangeInclusive<T>) -> T
@@ -360,10 +359,12 @@ impl Settings {
     }
 
     fn duration(&mut self, key: &str, default: &str, min: &str, max: &str) -> Duration {
-        let parse = |text| humantime::parse_duration(text).expect("the durations in this file are well formed");
+        let parse =
+            |text| humantime::parse_duration(text).expect("the durations in this file are well formed");
         let value = self.value(key, parse(default));
         if value < parse(min) || value > parse(max) {
-            self.violations.push(format!("{key}: {} is outside {min}..={max}", humantime::format_duration(value)));
+            self.violations
+                .push(format!("{key}: {} is outside {min}..={max}", humantime::format_duration(value)));
         }
         value
     }
@@ -371,7 +372,8 @@ impl Settings {
     fn finish(mut self) -> Result<Vec<(String, String)>, Error> {
         for key in self.given.keys() {
             let nearest = self.known.iter().min_by_key(|known| distance(known, key));
-            self.violations.push(format!("{key}: unknown key; did you mean {}?", nearest.map_or("", |key| key)));
+            self.violations
+                .push(format!("{key}: unknown key; did you mean {}?", nearest.map_or("", |key| key)));
         }
         if self.violations.is_empty() { Ok(self.effective) } else { Err(Error::Violations(self.violations)) }
     }
@@ -505,16 +507,20 @@ fn http_url(text: String) -> Result<String, String> {
         return Err(format!("\"{text}\": http://host:port is wanted (this version speaks no TLS yet)"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("put the login into clickhouse.user and clickhouse.password_file, not into the URL".to_owned());
+        return Err(
+            "put the login into clickhouse.user and clickhouse.password_file, not into the URL".to_owned()
+        );
     }
     Ok(text)
 }
 
 fn client_id(text: String) -> Result<String, String> {
     if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
-        return Err("1-200 bytes without control characters are wanted, unique in the group and stable over \
+        return Err(
+            "1-200 bytes without control characters are wanted, unique in the group and stable over \
                     restarts (the default is the host's name)"
-            .to_owned());
+                .to_owned(),
+        );
     }
     Ok(text)
 }
@@ -532,7 +538,11 @@ fn topics(topics: Vec<String>) -> Result<Vec<String>, String> {
     }
     for topic in &topics {
         let plus_levels = topic.split('/').filter(|level| *level == "+").count();
-        if plus_levels != 1 || topic.matches('+').count() != 1 || topic.contains('#') || topic.starts_with('$') {
+        if plus_levels != 1
+            || topic.matches('+').count() != 1
+            || topic.contains('#')
+            || topic.starts_with('$')
+        {
             return Err(format!(
                 "\"{topic}\": a filter with exactly one level + (the driver's id) is wanted, \
                  without # and without $share/ (mqtt.group says that)"
@@ -545,7 +555,9 @@ fn topics(topics: Vec<String>) -> Result<Vec<String>, String> {
 fn identifier(text: String) -> Result<String, String> {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if text.is_empty() || !plain || text.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(format!("\"{text}\": a name of letters, digits and _ is wanted, not beginning with a digit"));
+        return Err(format!(
+            "\"{text}\": a name of letters, digits and _ is wanted, not beginning with a digit"
+        ));
     }
     Ok(text)
 }
@@ -553,7 +565,9 @@ fn identifier(text: String) -> Result<String, String> {
 fn log_filter(text: String) -> Result<String, String> {
     match text.parse::<tracing_subscriber::filter::Targets>() {
         Ok(_) => Ok(text),
-        Err(error) => Err(format!("\"{text}\" is not a filter such as \"info\" or \"milepost=debug,info\": {error}")),
+        Err(error) => {
+            Err(format!("\"{text}\" is not a filter such as \"info\" or \"milepost=debug,info\": {error}"))
+        }
     }
 }
 
@@ -567,7 +581,8 @@ mod tests {
 
     fn with(toml: &str) -> Result<Config, Error> {
         let source = config::File::from_str(toml, config::FileFormat::Toml);
-        let values = config::Config::builder().add_source(source).build().unwrap().cache.into_table().unwrap();
+        let values =
+            config::Config::builder().add_source(source).build().unwrap().cache.into_table().unwrap();
         Config::from_values(values)
     }
 
@@ -581,8 +596,14 @@ mod tests {
     #[test]
     fn the_defaults_are_usable_and_shown_as_the_file_that_gives_them() {
         let defaults = Config::defaults().unwrap();
-        let again = with(&defaults.to_string().replace("username = \"\"\n", "").replace("password = \"\"\n", "")
-            .replace("password_file = \"\"\n", "")).unwrap();
+        let again = with(
+            &defaults
+                .to_string()
+                .replace("username = \"\"\n", "")
+                .replace("password = \"\"\n", "")
+                .replace("password_file = \"\"\n", ""),
+        )
+        .unwrap();
         assert_eq!(defaults.effective(), again.effective());
         assert_eq!(defaults.batch.rows_max, 5_000);
         assert_eq!(defaults.mqtt.port, 1883);
@@ -594,10 +615,22 @@ mod tests {
             "[mqtt]\nurl = 'http://x'\ntopics = ['drivers/#', 'a/+/b']\nqos = 2\nkeep_alive = '1s'\nqoos = 1\n\
              [clickhouse]\ndatabase = 'a-b'\ninsert_timeout = 'soon'\n[log]\nformat = 'xml'\nfilter = 'a=b=c'\n",
         );
-        for key in ["mqtt.url", "mqtt.topics", "mqtt.qos", "mqtt.keep_alive", "mqtt.qoos", "clickhouse.database",
-            "clickhouse.insert_timeout", "log.format", "log.filter"]
-        {
-            assert_eq!(told.iter().filter(|told| told.starts_with(&format!("{key}:"))).count(), 1, "{key} in {told:#?}");
+        for key in [
+            "mqtt.url",
+            "mqtt.topics",
+            "mqtt.qos",
+            "mqtt.keep_alive",
+            "mqtt.qoos",
+            "clickhouse.database",
+            "clickhouse.insert_timeout",
+            "log.format",
+            "log.filter",
+        ] {
+            assert_eq!(
+                told.iter().filter(|told| told.starts_with(&format!("{key}:"))).count(),
+                1,
+                "{key} in {told:#?}"
+            );
         }
         assert_eq!(told.len(), 9, "{told:#?}");
         assert!(told.iter().any(|told| told.contains("did you mean mqtt.qos?")), "{told:#?}");

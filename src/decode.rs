@@ -4,13 +4,14 @@
 //! optional field costs itself, a broken point costs itself, a broken message costs itself. Refuses, in
 //! this order: see [`Reason`].
 
-mod point;
+mod json;
 
+use std::fmt;
 use std::time::Duration;
 
-use serde::de::IgnoredAny;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use self::point::{Point, RawPoints, Scalar, TEXT_CHARS_MAX, excerpt};
+use self::json::{RawPoints, Scalar, TEXT_CHARS_MAX, Text, excerpt};
 use crate::position::{
     Accuracy, Altitude, DriverId, Heading, Latitude, Longitude, OutOfRange, Position, Qos, Speed, Timestamp,
 };
@@ -340,7 +341,9 @@ impl Decoder {
             lat,
             lng,
             speed: optional.number(Field::Speed, &point.speed, Speed::new).unwrap_or(Speed::UNKNOWN),
-            heading: optional.number(Field::Heading, &point.heading, Heading::new).unwrap_or(Heading::UNKNOWN),
+            heading: optional
+                .number(Field::Heading, &point.heading, Heading::new)
+                .unwrap_or(Heading::UNKNOWN),
             alt: optional.number(Field::Alt, &point.alt, Altitude::new).unwrap_or(Altitude::UNKNOWN),
             acc: optional.number(Field::Acc, &point.acc, Accuracy::new).unwrap_or(Accuracy::UNKNOWN),
             received_at: message.received_at,
@@ -355,7 +358,9 @@ impl Decoder {
             Scalar::Integer(number) => epoch_ms_from_integer(*number),
             Scalar::Number(number) => epoch_ms_from_float(*number),
             Scalar::Text(text) => chrono::DateTime::parse_from_rfc3339(text)
-                .map_err(|error| Refusal::new(Reason::BadTs, format!("\"{}\": {error}", excerpt(text, TEXT_CHARS_MAX))))?
+                .map_err(|error| {
+                    Refusal::new(Reason::BadTs, format!("\"{}\": {error}", excerpt(text, TEXT_CHARS_MAX)))
+                })?
                 .timestamp_millis(),
             Scalar::Other(kind) => {
                 return refuse(Reason::BadTs, || format!("ts is {kind}, not a number or RFC 3339"));
@@ -366,7 +371,9 @@ impl Decoder {
             return refuse(Reason::TooOld, || format!("the fix is {} s old", age_ms / 1000));
         }
         if age_ms < -self.fix_future_max_ms {
-            return refuse(Reason::TooNew, || format!("the fix is {} s ahead of us", age_ms.unsigned_abs() / 1000));
+            return refuse(Reason::TooNew, || {
+                format!("the fix is {} s ahead of us", age_ms.unsigned_abs() / 1000)
+            });
         }
         Ok(Some(Timestamp::from_unix_ms(ms)))
     }
@@ -455,7 +462,10 @@ fn epoch_ms_from_integer(number: i64) -> i64 {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "`as` saturates; what saturates is then too old or too new")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "`as` saturates; what saturates is then too old or too new"
+)]
 fn epoch_ms_from_float(number: f64) -> i64 {
     let ms = match number.abs() {
         ..1e11 => number * 1e3,
@@ -475,7 +485,8 @@ struct TopicPattern {
 
 impl TopicPattern {
     fn new(filter: &str) -> Self {
-        let (before, after) = filter.split_once('+').expect("the configuration wants exactly one + in a topic");
+        let (before, after) =
+            filter.split_once('+').expect("the configuration wants exactly one + in a topic");
         Self { before: before.to_owned(), after: after.to_owned() }
     }
 
@@ -483,5 +494,60 @@ impl TopicPattern {
     fn level<'a>(&self, topic: &'a str) -> Option<&'a str> {
         let level = topic.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
         (!level.contains('/')).then_some(level)
+    }
+}
+
+/// A point as sent, before any rule but JSON's own. A key that comes twice: the last one counts.
+#[derive(Debug, Default)]
+struct Point<'a> {
+    driver_id: Scalar<'a>,
+    lat: Scalar<'a>,
+    lng: Scalar<'a>,
+    lon: Scalar<'a>,
+    ts: Scalar<'a>,
+    seq: Scalar<'a>,
+    speed: Scalar<'a>,
+    heading: Scalar<'a>,
+    alt: Scalar<'a>,
+    acc: Scalar<'a>,
+}
+
+impl<'de> Deserialize<'de> for Point<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PointVisitor)
+    }
+}
+
+struct PointVisitor;
+
+impl<'de> Visitor<'de> for PointVisitor {
+    type Value = Point<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with lat and lng")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut point = Point::default();
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            let value = match &*key.0 {
+                "driver_id" => &mut point.driver_id,
+                "lat" => &mut point.lat,
+                "lng" => &mut point.lng,
+                "lon" => &mut point.lon,
+                "ts" => &mut point.ts,
+                "seq" => &mut point.seq,
+                "speed" => &mut point.speed,
+                "heading" => &mut point.heading,
+                "alt" => &mut point.alt,
+                "acc" => &mut point.acc,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            *value = map.next_value()?;
+        }
+        Ok(point)
     }
 }

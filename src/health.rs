@@ -47,7 +47,8 @@ impl Health {
         let beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
         let hangs = |beat: Instant| now.duration_since(beat) > BEAT_AGE_MAX;
         let line = |(part, beat): (&String, &Instant)| {
-            hangs(*beat).then(|| format!("{part}: has not turned for {} s", now.duration_since(*beat).as_secs()))
+            hangs(*beat)
+                .then(|| format!("{part}: has not turned for {} s", now.duration_since(*beat).as_secs()))
         };
         beats.iter().filter_map(line).collect()
     }

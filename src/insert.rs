@@ -33,7 +33,11 @@ const FAILURES_UNREADY: u32 = 3;
 /// Where inserts go.
 pub trait Sink: Send + Sync + 'static {
     /// One attempt. `Ok` only when the rows are durable.
-    fn insert(&self, insert: &Insert, attempt: &Attempt) -> impl Future<Output = Result<(), SinkError>> + Send;
+    fn insert(
+        &self,
+        insert: &Insert,
+        attempt: &Attempt,
+    ) -> impl Future<Output = Result<(), SinkError>> + Send;
 }
 
 /// How one attempt is made.
@@ -130,7 +134,8 @@ impl<S: Sink> Inserter<S> {
         for insert in encode::encode(batch, &self.database) {
             self.insert(id, insert).await;
         }
-        let since_first_row = opened_at.map_or(Duration::ZERO, |at| Instant::now().into_std().duration_since(at));
+        let since_first_row =
+            opened_at.map_or(Duration::ZERO, |at| Instant::now().into_std().duration_since(at));
         self.metrics.settled(rows, since_first_row);
         // A lane that is gone has no use for the answer: its process is ending.
         let _ = settled.send(Settled { batch: id }).await;

@@ -167,11 +167,15 @@ impl fmt::Display for Notice {
                 "another client connected with our client id: give every process its own mqtt.client_id \
                  (next try in 30 s)",
             ),
-            Self::BufferFull => f.write_str("mqtt.buffer_bytes_max is full: reading stops until ClickHouse takes rows"),
-            Self::BufferStayedFull => {
-                f.write_str("mqtt.buffer_bytes_max stayed full: connection closed until ClickHouse takes rows")
+            Self::BufferFull => {
+                f.write_str("mqtt.buffer_bytes_max is full: reading stops until ClickHouse takes rows")
             }
-            Self::Shedding => f.write_str("mqtt.buffer_bytes_max is full: QoS 0 messages are dropped and counted as shed"),
+            Self::BufferStayedFull => f.write_str(
+                "mqtt.buffer_bytes_max stayed full: connection closed until ClickHouse takes rows",
+            ),
+            Self::Shedding => {
+                f.write_str("mqtt.buffer_bytes_max is full: QoS 0 messages are dropped and counted as shed")
+            }
         }
     }
 }
@@ -545,7 +549,8 @@ impl Lane {
     }
 
     fn disconnected(&mut self, taken_over: bool, now: Instant) {
-        let was_good = matches!(self.link, Link::Live { since } if now.duration_since(since) >= GOOD_CONNECTION);
+        let was_good =
+            matches!(self.link, Link::Live { since } if now.duration_since(since) >= GOOD_CONNECTION);
         self.failures = if was_good { 0 } else { self.failures.saturating_add(1) };
         self.acks.new_epoch();
         if matches!(self.link, Link::Closing { .. } | Link::Ended) {

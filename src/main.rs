@@ -74,12 +74,17 @@ fn main() -> ExitCode {
                 FAILED.into()
             }
         },
-        Command::Migrate => with_logs_and_runtime(config, async |config| app::migrate(&config).await.map(|()| Outcome::Clean)),
+        Command::Migrate => {
+            with_logs_and_runtime(config, async |config| app::migrate(&config).await.map(|()| Outcome::Clean))
+        }
         Command::Run => with_logs_and_runtime(config, app::run),
     }
 }
 
-fn with_logs_and_runtime(config: Config, command: impl AsyncFnOnce(Config) -> anyhow::Result<Outcome>) -> ExitCode {
+fn with_logs_and_runtime(
+    config: Config,
+    command: impl AsyncFnOnce(Config) -> anyhow::Result<Outcome>,
+) -> ExitCode {
     start_logging(&config);
     tracing::info!(configuration = %config.to_string().replace('\n', " "), version = env!("CARGO_PKG_VERSION"), "milepost");
     // One thread beside the lanes': encoding, inserting and serving metrics take a small part of one core.

@@ -7,7 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
 };
 
 use crate::decode::{Field, Reason};
@@ -124,7 +125,9 @@ impl Metrics {
             registry: r.clone(),
         };
         // A series that has not happened yet is 0, not absent: a rate over it must not miss the first one.
-        Reason::ALL.iter().for_each(|reason| drop(metrics.positions_rejected.with_label_values(&[reason.name()])));
+        Reason::ALL
+            .iter()
+            .for_each(|reason| drop(metrics.positions_rejected.with_label_values(&[reason.name()])));
         Field::ALL.iter().for_each(|field| drop(metrics.fields_unknown.with_label_values(&[field.name()])));
         for kind in ["transient", "ambiguous", "permanent"] {
             drop(metrics.insert_errors.with_label_values(&[kind]));
@@ -193,7 +196,9 @@ impl Metrics {
         raise(&self.batches_inserted, sum(|t| t.batches_inserted));
 
         let mut text = Vec::with_capacity(16 * 1024);
-        TextEncoder::new().encode(&self.registry.gather(), &mut text).expect("names and labels are well formed");
+        TextEncoder::new()
+            .encode(&self.registry.gather(), &mut text)
+            .expect("names and labels are well formed");
         String::from_utf8(text).expect("names, labels and numbers are ASCII")
     }
 }

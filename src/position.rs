@@ -3,6 +3,8 @@
 //! Every field is a type that can only hold a legal value, so nobody downstream looks again. Units are
 //! those of the table's columns; the largest value of an optional column's type means "unknown".
 
+use std::ops::RangeInclusive;
+
 use arrayvec::ArrayString;
 
 /// Longest driver id in bytes.
@@ -97,27 +99,15 @@ pub struct Latitude(i32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Longitude(i32);
 
-/// Ground speed, 0..=200 m/s, kept in cm/s.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Speed(u16);
-
 /// Degrees clockwise from north, 0..360 (360 is 0), kept in hundredths of a degree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heading(u16);
-
-/// Metres above the WGS84 ellipsoid, −1,000..=100,000, kept in decimetres.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Altitude(i32);
-
-/// Horizontal accuracy radius, 0..=6,553.4 m, kept in decimetres.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Accuracy(u16);
 
 impl Latitude {
     /// # Errors
     /// Outside −90..=90 degrees.
     pub fn new(degrees: f64) -> Result<Self, OutOfRange> {
-        scaled(degrees, -90.0, 90.0, 1e7).map(Self)
+        scaled(degrees, -90.0..=90.0, 1e7).map(Self)
     }
 
     /// In units of 1e-7 degrees.
@@ -131,29 +121,12 @@ impl Longitude {
     /// # Errors
     /// Outside −180..=180 degrees.
     pub fn new(degrees: f64) -> Result<Self, OutOfRange> {
-        scaled(degrees, -180.0, 180.0, 1e7).map(Self)
+        scaled(degrees, -180.0..=180.0, 1e7).map(Self)
     }
 
     /// In units of 1e-7 degrees.
     #[must_use]
     pub const fn e7(self) -> i32 {
-        self.0
-    }
-}
-
-impl Speed {
-    /// No speed was sent, or none that can be.
-    pub const UNKNOWN: Self = Self(u16::MAX);
-
-    /// # Errors
-    /// Outside 0..=200 m/s.
-    pub fn new(metres_per_second: f64) -> Result<Self, OutOfRange> {
-        narrow(scaled(metres_per_second, 0.0, 200.0, 100.0)?).map(Self)
-    }
-
-    /// In cm/s; `u16::MAX` is unknown.
-    #[must_use]
-    pub const fn cms(self) -> u16 {
         self.0
     }
 }
@@ -165,7 +138,7 @@ impl Heading {
     /// # Errors
     /// Outside 0..=360 degrees.
     pub fn new(degrees: f64) -> Result<Self, OutOfRange> {
-        narrow(scaled(degrees, 0.0, 360.0, 100.0)? % 36_000).map(Self)
+        u16::try_from(scaled(degrees, 0.0..=360.0, 100.0)? % 36_000).map(Self).map_err(|_| OutOfRange)
     }
 
     /// In hundredths of a degree; `u16::MAX` is unknown.
@@ -175,48 +148,51 @@ impl Heading {
     }
 }
 
-impl Altitude {
-    /// No altitude was sent, or none that can be.
-    pub const UNKNOWN: Self = Self(i32::MAX);
+/// Makes the type of an optional number: a range, and how many whole units are kept for one. The largest value
+/// of its integer is "unknown", as in the table.
+macro_rules! optional_number {
+    ($(#[$doc:meta])* $name:ident, $range:expr, $units_per_one:expr, $read:ident -> $integer:ty) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $name($integer);
 
-    /// # Errors
-    /// Outside −1,000..=100,000 m.
-    pub fn new(metres: f64) -> Result<Self, OutOfRange> {
-        scaled(metres, -1_000.0, 100_000.0, 10.0).map(Self)
-    }
+        impl $name {
+            /// None was sent, or none that can be.
+            pub const UNKNOWN: Self = Self(<$integer>::MAX);
 
-    /// In decimetres; `i32::MAX` is unknown.
-    #[must_use]
-    pub const fn dm(self) -> i32 {
-        self.0
-    }
+            /// # Errors
+            /// Outside the range.
+            pub fn new(value: f64) -> Result<Self, OutOfRange> {
+                let units = scaled(value, $range, $units_per_one)?;
+                <$integer>::try_from(units).map(Self).map_err(|_| OutOfRange)
+            }
+
+            /// In the units kept; the integer's largest value is unknown.
+            #[must_use]
+            pub const fn $read(self) -> $integer {
+                self.0
+            }
+        }
+    };
 }
 
-impl Accuracy {
-    /// No accuracy was sent, or none that can be.
-    pub const UNKNOWN: Self = Self(u16::MAX);
-
-    /// # Errors
-    /// Outside 0..=6,553.4 m.
-    pub fn new(metres: f64) -> Result<Self, OutOfRange> {
-        narrow(scaled(metres, 0.0, 6_553.4, 10.0)?).map(Self)
-    }
-
-    /// In decimetres; `u16::MAX` is unknown.
-    #[must_use]
-    pub const fn dm(self) -> u16 {
-        self.0
-    }
-}
+optional_number!(
+    /// Ground speed, 0..=200 m/s, kept in cm/s.
+    Speed, 0.0..=200.0, 100.0, cms -> u16
+);
+optional_number!(
+    /// Metres above the WGS84 ellipsoid, −1,000..=100,000, kept in decimetres.
+    Altitude, -1_000.0..=100_000.0, 10.0, dm -> i32
+);
+optional_number!(
+    /// Horizontal accuracy radius, 0..=6,553.4 m, kept in decimetres.
+    Accuracy, 0.0..=6_553.4, 10.0, dm -> u16
+);
 
 /// `value` rounded to the nearest of `units_per_one`; NaN is out of range.
 #[expect(clippy::cast_possible_truncation, reason = "every caller's range fits i32 after scaling")]
-fn scaled(value: f64, min: f64, max: f64, units_per_one: f64) -> Result<i32, OutOfRange> {
-    if (min..=max).contains(&value) { Ok((value * units_per_one).round() as i32) } else { Err(OutOfRange) }
-}
-
-fn narrow(value: i32) -> Result<u16, OutOfRange> {
-    u16::try_from(value).map_err(|_| OutOfRange)
+fn scaled(value: f64, range: RangeInclusive<f64>, units_per_one: f64) -> Result<i32, OutOfRange> {
+    if range.contains(&value) { Ok((value * units_per_one).round() as i32) } else { Err(OutOfRange) }
 }
 
 #[cfg(test)]

@@ -101,7 +101,10 @@ struct Subscriber {
 }
 
 /// How polling the connection ended.
-#[expect(clippy::large_enum_variant, reason = "made and taken apart at once, a message; boxing would cost more")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made and taken apart at once, a message; boxing would cost more"
+)]
 enum Polled {
     Event(MqttEvent),
     Failed(ConnectionError),
@@ -165,7 +168,10 @@ impl Subscriber {
                     self.refresh(&mut connection.options);
                 }
                 Polled::Silent => {
-                    warn!(lane = self.wiring.index, "the connection hangs: neither message nor ping; starting anew");
+                    warn!(
+                        lane = self.wiring.index,
+                        "the connection hangs: neither message nor ping; starting anew"
+                    );
                     (client, connection) = self.connect();
                     self.last_event_at = Instant::now();
                     self.tell(Event::Disconnected { taken_over: false });
@@ -382,7 +388,10 @@ impl Subscriber {
                     // There is a place for every slot, so only an inserter that is gone refuses; and then the
                     // process is ending, and the broker still holds the batch.
                     if self.wiring.batches.try_send(batch).is_err() {
-                        warn!(lane = self.wiring.index, "the inserter is gone: a batch stays with the broker");
+                        warn!(
+                            lane = self.wiring.index,
+                            "the inserter is gone: a batch stays with the broker"
+                        );
                     }
                 }
                 Command::Subscribe => {

@@ -18,7 +18,7 @@ const FREE_BYTES_MIN: u64 = 1 << 30;
 const VERIFY_WITHIN: Duration = Duration::from_secs(30);
 
 /// The load the published story had to carry: 5,000 drivers, twice a second.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
     /// The binary
     #[arg(long, default_value = "target/release/milepost")]
@@ -40,10 +40,14 @@ pub struct Arguments {
 /// A part did not start, or an interrupt.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let handle = runtime.handle().clone();
-    let arguments = (arguments.milepost.clone(), arguments.drivers, arguments.rate, arguments.seconds);
+    let local = stack::repository().join(".local");
+    std::fs::create_dir_all(&local)?;
+    ensure_space(&local)?;
+    // Held here, not by the task: an interrupt removes it too.
+    let folder = TempDir::with_prefix_in("demo-", &local)?;
+    let (handle, arguments, path) = (runtime.handle().clone(), arguments.clone(), folder.path().to_owned());
     let outcome = runtime.block_on(async {
-        let show = tokio::task::spawn_blocking(move || show(&handle, &arguments.0, arguments.1, arguments.2, arguments.3));
+        let show = tokio::task::spawn_blocking(move || show(&handle, &arguments, &path));
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         tokio::select! {
             outcome = show => outcome?,
@@ -56,19 +60,17 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     outcome
 }
 
-fn show(runtime: &tokio::runtime::Handle, binary: &Path, drivers: u32, rate: u32, seconds: u32) -> Result<bool> {
-    let local = stack::repository().join(".local");
-    std::fs::create_dir_all(&local)?;
-    ensure_space(&local)?;
-    let binary = std::fs::canonicalize(binary).with_context(|| format!("no binary at {}", binary.display()))?;
-    let folder = TempDir::with_prefix_in("demo-", &local)?;
+fn show(runtime: &tokio::runtime::Handle, arguments: &Arguments, folder: &Path) -> Result<bool> {
+    let &Arguments { ref milepost, drivers, rate, seconds } = arguments;
+    let binary =
+        std::fs::canonicalize(milepost).with_context(|| format!("no binary at {}", milepost.display()))?;
 
     let step = Step::begin("starting Mosquitto and the ClickHouse engine");
-    let broker = Broker::start(folder.path())?;
-    let clickhouse = ClickHouse::start(folder.path())?;
+    let broker = Broker::start(folder)?;
+    let clickhouse = ClickHouse::start(folder)?;
     step.done();
     let step = Step::begin("milepost migrate, milepost run");
-    let settings = Settings::new(&binary, folder.path(), broker.port, &clickhouse.url());
+    let settings = Settings::new(&binary, folder, broker.port, &clickhouse.url());
     settings.migrate()?;
     let mut milepost = settings.run()?;
     step.done();
@@ -97,12 +99,16 @@ fn show(runtime: &tokio::runtime::Handle, binary: &Path, drivers: u32, rate: u32
     figures.print(&verdict);
     print_last_positions(&clickhouse)?;
 
-    let picture = local.join("demo-tracks.svg");
+    let picture = folder.with_file_name("demo-tracks.svg");
     picture::draw(&clickhouse, &manifest.run, &picture)?;
     say(&format!("\nThe tracks just stored: {}", picture.display()));
     let code = milepost.terminate(Duration::from_secs(30))?;
     ensure!(code == 0, "milepost ended with exit code {code}: {}", milepost.process.log()?);
-    say(if verdict.is_exact() { "Nothing lost, nothing twice. Nothing left running." } else { "NOT exact: see above." });
+    say(if verdict.is_exact() {
+        "Nothing lost, nothing twice. Nothing left running."
+    } else {
+        "NOT exact: see above."
+    });
     Ok(verdict.is_exact())
 }
 
@@ -119,7 +125,13 @@ struct Figures {
 }
 
 impl Figures {
-    fn read(milepost: &Milepost, manifest: &Manifest, cpu: Duration, took: Duration, peak_bytes: u64) -> Result<Self> {
+    fn read(
+        milepost: &Milepost,
+        manifest: &Manifest,
+        cpu: Duration,
+        took: Duration,
+        peak_bytes: u64,
+    ) -> Result<Self> {
         let batches = milepost.metric("batches_inserted_total")?;
         let messages = manifest.messages as f64;
         Ok(Self {
@@ -135,15 +147,24 @@ impl Figures {
     }
 
     fn print(&self, verdict: &Verdict) {
-        let freshness = verdict.freshness_ms.map_or("–".to_owned(), |(p50, p99)| format!("{p50:.0} / {p99:.0} ms"));
+        let freshness =
+            verdict.freshness_ms.map_or("–".to_owned(), |(p50, p99)| format!("{p50:.0} / {p99:.0} ms"));
         let rows: [(&str, String, &str); 9] = [
             ("sent", format!("{} positions", verdict.sent), "acknowledged by the broker"),
             ("throughput", format!("{:.0} messages/s", self.rate_held), "held over the whole run"),
             ("lost", verdict.lost.to_string(), "by the set of (driver, seq)"),
             ("duplicates", verdict.duplicates_in_fixes.to_string(), "in the view analysts use"),
             ("freshness p50/p99", freshness, "published → in ClickHouse"),
-            ("batches", format!("{:.0} of {:.0} rows", self.batches, self.rows_per_batch), "rows or one second, whichever is first"),
-            ("flush p50/p99", format!("{:.0} / {:.0} ms", self.flush_p50_ms, self.flush_p99_ms), "one INSERT, durable (fsync)"),
+            (
+                "batches",
+                format!("{:.0} of {:.0} rows", self.batches, self.rows_per_batch),
+                "rows or one second, whichever is first",
+            ),
+            (
+                "flush p50/p99",
+                format!("{:.0} / {:.0} ms", self.flush_p50_ms, self.flush_p99_ms),
+                "one INSERT, durable (fsync)",
+            ),
             ("CPU", format!("{:.1} % of a core", self.cpu_percent_of_core), "of milepost"),
             ("memory", format!("{:.1} MiB", self.peak_mib), "of milepost, its peak"),
         ];
@@ -167,7 +188,9 @@ fn print_last_positions(clickhouse: &ClickHouse) -> Result<()> {
 fn ensure_space(folder: &Path) -> Result<()> {
     let output = std::process::Command::new("df").args(["--output=avail", "-B1"]).arg(folder).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let Some(free) = text.lines().nth(1).and_then(|line| line.trim().parse::<u64>().ok()) else { return Ok(()) };
+    let Some(free) = text.lines().nth(1).and_then(|line| line.trim().parse::<u64>().ok()) else {
+        return Ok(());
+    };
     if free < FREE_BYTES_MIN {
         bail!("{} MiB free at {}: the demo wants {} MiB", free >> 20, folder.display(), FREE_BYTES_MIN >> 20);
     }

@@ -138,7 +138,8 @@ impl Fleet {
         driver.seq += 1;
         driver.ts_ms = now_ms.max(driver.ts_ms + 1);
 
-        let noise_deg = |rng: &mut fastrand::Rng| (rng.f64() - 0.5) * f64::from(acc_m) * 0.4 / METRES_PER_DEGREE;
+        let noise_deg =
+            |rng: &mut fastrand::Rng| (rng.f64() - 0.5) * f64::from(acc_m) * 0.4 / METRES_PER_DEGREE;
         Fix {
             lat: driver.lat + noise_deg(rng),
             lng: driver.lng + noise_deg(rng),

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Parser, Subcommand};
+use loadgen::demo;
 use loadgen::manifest::Manifest;
 use loadgen::publish::{self, Plan};
 use loadgen::verify::Store;
-use loadgen::demo;
 
 /// Something is lost, double, or was refused.
 const NOT_EXACT: u8 = 1;
@@ -98,10 +98,15 @@ impl FleetArguments {
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of messages")]
         let by_duration = (self.rate * self.duration.as_secs_f64()).round() as u64;
-        let password = || std::env::var("MQTT_PASSWORD").context("--username needs MQTT_PASSWORD in the environment");
+        let password =
+            || std::env::var("MQTT_PASSWORD").context("--username needs MQTT_PASSWORD in the environment");
         Ok(Plan {
             broker: self.broker.clone(),
-            login: self.username.clone().map(|name| password().map(|password| (name, password))).transpose()?,
+            login: self
+                .username
+                .clone()
+                .map(|name| password().map(|password| (name, password)))
+                .transpose()?,
             run: self.run.clone().unwrap_or_else(|| format!("{:x}", publish::unix_ms())),
             drivers: self.drivers,
             connections: if self.per_driver { self.drivers } else { self.connections },

@@ -41,13 +41,15 @@ impl Manifest {
     /// The file cannot be written.
     pub fn save(&self, path: &Path) -> Result<()> {
         let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        serde_json::to_writer(BufWriter::new(file), self).with_context(|| format!("cannot write {}", path.display()))
+        serde_json::to_writer(BufWriter::new(file), self)
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// # Errors
     /// The file cannot be read, or is not a manifest.
     pub fn load(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-        serde_json::from_reader(BufReader::new(file)).with_context(|| format!("{} is not a manifest", path.display()))
+        serde_json::from_reader(BufReader::new(file))
+            .with_context(|| format!("{} is not a manifest", path.display()))
     }
 }

@@ -13,7 +13,8 @@ const MARGIN: f64 = 40.0;
 /// More drivers than this would only blacken the picture.
 const DRIVERS_MAX: u32 = 2_500;
 /// Mean speeds, in m/s, at which the colour changes.
-const SPEEDS: [(f64, &str); 4] = [(2.0, "#5b6b8c"), (10.0, "#3fa7d6"), (18.0, "#59cd90"), (f64::MAX, "#fac05e")];
+const SPEEDS: [(f64, &str); 4] =
+    [(2.0, "#5b6b8c"), (10.0, "#3fa7d6"), (18.0, "#59cd90"), (f64::MAX, "#fac05e")];
 
 struct Track {
     points: Vec<(f64, f64)>,
@@ -62,7 +63,8 @@ fn svg(tracks: &[Track]) -> Result<String> {
     let shrink = ((south + north) / 2.0).to_radians().cos();
     let degrees = (north - south).max((east - west) * shrink).max(1e-6);
     let scale = (SIZE - 2.0 * MARGIN) / degrees;
-    let place = |(lng, lat): (f64, f64)| (MARGIN + (lng - west) * shrink * scale, MARGIN + (north - lat) * scale);
+    let place =
+        |(lng, lat): (f64, f64)| (MARGIN + (lng - west) * shrink * scale, MARGIN + (north - lat) * scale);
 
     let mut out = String::new();
     write!(
@@ -82,7 +84,10 @@ fn svg(tracks: &[Track]) -> Result<String> {
             let (x, y) = place(*track.points.last().context("a track has points")?);
             write!(heads, "M{x:.1} {y:.1}h0")?;
         }
-        writeln!(out, r#"<path d="{lines}" fill="none" stroke="{colour}" stroke-width="1.2" stroke-opacity="0.75"/>"#)?;
+        writeln!(
+            out,
+            r#"<path d="{lines}" fill="none" stroke="{colour}" stroke-width="1.2" stroke-opacity="0.75"/>"#
+        )?;
         writeln!(out, r#"<path d="{heads}" stroke="{colour}" stroke-width="3.2" stroke-linecap="round"/>"#)?;
     }
     let fixes = points().count();
@@ -112,11 +117,16 @@ mod tests {
 
     #[test]
     fn every_track_is_inside_the_picture() {
-        let track = |lng: f64, lat: f64, mean_speed| Track { points: vec![(lng, lat), (lng + 0.01, lat)], mean_speed };
+        let track = |lng: f64, lat: f64, mean_speed| Track {
+            points: vec![(lng, lat), (lng + 0.01, lat)],
+            mean_speed,
+        };
         let svg = svg(&[track(-80.0, 25.0, 0.0), track(-80.1, 25.3, 30.0)]).unwrap();
         let numbers = svg.split("d=\"").skip(1).flat_map(|path| {
             let path = path.split('"').next().unwrap();
-            path.split(['M', 'L', 'h', ' ']).filter_map(|number| number.parse::<f64>().ok()).collect::<Vec<_>>()
+            path.split(['M', 'L', 'h', ' '])
+                .filter_map(|number| number.parse::<f64>().ok())
+                .collect::<Vec<_>>()
         });
         let (mut count, mut outside) = (0, 0);
         for number in numbers {

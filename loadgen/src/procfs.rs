@@ -14,8 +14,10 @@ const TICKS_PER_SECOND: u64 = 100;
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name in parentheses may hold spaces; the fields are counted from behind it.
-    let fields: Vec<&str> = stat.rsplit_once(')').context("unexpected /proc/pid/stat")?.1.split_whitespace().collect();
-    let ticks = |index: usize| -> Result<u64> { Ok(fields.get(index).context("short /proc/pid/stat")?.parse()?) };
+    let fields: Vec<&str> =
+        stat.rsplit_once(')').context("unexpected /proc/pid/stat")?.1.split_whitespace().collect();
+    let ticks =
+        |index: usize| -> Result<u64> { Ok(fields.get(index).context("short /proc/pid/stat")?.parse()?) };
     Ok(Duration::from_millis((ticks(11)? + ticks(12)?) * 1000 / TICKS_PER_SECOND))
 }
 
@@ -26,7 +28,8 @@ pub fn cpu_time(pid: u32) -> Result<Duration> {
 pub fn resident_bytes(pid: u32) -> Result<(u64, u64)> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib = |name: &str| -> Result<u64> {
-        let line = status.lines().find(|line| line.starts_with(name)).context("no such line in /proc/pid/status")?;
+        let line =
+            status.lines().find(|line| line.starts_with(name)).context("no such line in /proc/pid/status")?;
         Ok(line.split_whitespace().nth(1).context("no value")?.parse()?)
     };
     Ok((kib("VmRSS:")? * 1024, kib("VmHWM:")? * 1024))

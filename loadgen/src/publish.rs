@@ -79,16 +79,23 @@ pub struct Progress {
 /// # Errors
 /// The broker refuses us, or stays away.
 pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
-    ensure!(plan.drivers > 0 && plan.connections > 0 && plan.rate > 0.0, "drivers, connections and rate are above 0");
+    ensure!(
+        plan.drivers > 0 && plan.connections > 0 && plan.rate > 0.0,
+        "drivers, connections and rate are above 0"
+    );
     let connections = plan.connections.min(plan.drivers);
     let began_ms = unix_ms();
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for index in 0..connections {
         // Runs of neighbours, as even as they can be.
-        let cut = |index: u32| u32::try_from(u64::from(plan.drivers) * u64::from(index) / u64::from(connections));
+        let cut =
+            |index: u32| u32::try_from(u64::from(plan.drivers) * u64::from(index) / u64::from(connections));
         let fleet = Fleet::new(&plan.run, cut(index)?..cut(index + 1)?, plan.seed);
-        let part = |total: u64| total * u64::from(index + 1) / u64::from(connections) - total * u64::from(index) / u64::from(connections);
+        let part = |total: u64| {
+            total * u64::from(index + 1) / u64::from(connections)
+                - total * u64::from(index) / u64::from(connections)
+        };
         let messages = part(plan.messages);
         let publisher = Publisher {
             client_id: format!("loadgen-{}-{index}", plan.run),
@@ -143,7 +150,8 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
 pub async fn run_with_bar(plan: &Plan) -> Result<Manifest> {
     let progress = Arc::new(Progress::default());
     let style = "{elapsed_precise} [{bar:40}] {pos}/{len} messages  {per_sec}";
-    let bar = ProgressBar::new(plan.messages).with_style(ProgressStyle::with_template(style)?.progress_chars("=> "));
+    let bar = ProgressBar::new(plan.messages)
+        .with_style(ProgressStyle::with_template(style)?.progress_chars("=> "));
     let watch = {
         let (bar, progress) = (bar.clone(), Arc::clone(&progress));
         async move {
@@ -250,7 +258,12 @@ impl Publisher {
     }
 
     /// Waits for the socket or the clock, and moves bytes.
-    async fn turn(&mut self, stream: &mut TcpStream, input: &mut BytesMut, next_look: Duration) -> Result<()> {
+    async fn turn(
+        &mut self,
+        stream: &mut TcpStream,
+        input: &mut BytesMut,
+        next_look: Duration,
+    ) -> Result<()> {
         let (mut reader, mut writer) = stream.split();
         tokio::select! {
             read = reader.read_buf(input) => {
@@ -292,7 +305,8 @@ impl Publisher {
     async fn try_connect(&mut self) -> Result<TcpStream> {
         let mut stream = TcpStream::connect(&self.plan.broker).await?;
         stream.set_nodelay(true)?;
-        let connect = Connect { keep_alive: 0, client_id: self.client_id.clone(), clean_start: true, properties: None };
+        let connect =
+            Connect { keep_alive: 0, client_id: self.client_id.clone(), clean_start: true, properties: None };
         let login = self.plan.login.clone().map(|(username, password)| Login { username, password });
         let mut out = BytesMut::new();
         Packet::Connect(connect, None, login).write(&mut out, None).context("CONNECT")?;
@@ -376,7 +390,12 @@ impl Publisher {
         {
             let packet_id = (self.plan.qos == 1).then(|| self.free_packet_id());
             let start = self.out.len();
-            put_publish(&self.fleet.topic(message.driver), packet_id, message.payload.as_bytes(), &mut self.out);
+            put_publish(
+                &self.fleet.topic(message.driver),
+                packet_id,
+                message.payload.as_bytes(),
+                &mut self.out,
+            );
             if let Some(packet_id) = packet_id {
                 let Ready { driver, seq_first, seq_last, .. } = message;
                 let frame = self.out[start..].to_vec();
@@ -400,12 +419,15 @@ impl Publisher {
         loop {
             match Packet::read(input, Some(PACKET_BYTES_MAX)) {
                 Ok(Packet::PubAck(ack)) => {
-                    let taken = matches!(ack.reason, PubAckReason::Success | PubAckReason::NoMatchingSubscribers);
+                    let taken =
+                        matches!(ack.reason, PubAckReason::Success | PubAckReason::NoMatchingSubscribers);
                     ensure!(taken, "the broker refused a message: {:?} (its ACL, its quota?)", ack.reason);
                     self.unacked.remove(&ack.pkid);
                     self.progress.acked.fetch_add(1, Ordering::Relaxed);
                 }
-                Ok(Packet::Disconnect(disconnect)) => bail!("the broker disconnects: {:?}", disconnect.reason_code),
+                Ok(Packet::Disconnect(disconnect)) => {
+                    bail!("the broker disconnects: {:?}", disconnect.reason_code)
+                }
                 Ok(_) => {}
                 Err(PacketError::InsufficientBytes(_)) => return Ok(()),
                 Err(error) => bail!("the broker sent what is not MQTT: {error}"),
@@ -501,7 +523,11 @@ fn put_publish(topic: &str, packet_id: Option<u16>, payload: &[u8], out: &mut By
     out.put_slice(payload);
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of messages, not negative")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count of messages, not negative"
+)]
 fn whole(number: f64) -> u64 {
     number as u64
 }

@@ -121,7 +121,15 @@ impl Process {
     fn ensure_alive(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             let log = self.log()?;
-            let last = log.lines().rev().take(3).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join(" | ");
+            let last = log
+                .lines()
+                .rev()
+                .take(3)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev()
+                .collect::<Vec<_>>()
+                .join(" | ");
             bail!("{} ended ({status}): {last}", self.name);
         }
         Ok(())
@@ -171,7 +179,8 @@ impl Broker {
     /// It is not installed, or does not start.
     pub fn start(folder: &Path) -> Result<Self> {
         let port = free_port()?;
-        let broker = Self { process: start_local("broker", folder, "MQTT_PORT", port)?, folder: folder.into(), port };
+        let broker =
+            Self { process: start_local("broker", folder, "MQTT_PORT", port)?, folder: folder.into(), port };
         broker.ready()
     }
 
@@ -405,8 +414,11 @@ impl Milepost {
     pub fn quantile(&self, name: &str, q: f64) -> Result<f64> {
         let text = self.get("/metrics")?;
         let bucket = |line: &str| -> Option<(f64, f64)> {
-            let (bound, count) =
-                line.strip_prefix("milepost_")?.strip_prefix(name)?.strip_prefix("_bucket{le=\"")?.split_once("\"} ")?;
+            let (bound, count) = line
+                .strip_prefix("milepost_")?
+                .strip_prefix(name)?
+                .strip_prefix("_bucket{le=\"")?
+                .split_once("\"} ")?;
             Some((bound.replace("+Inf", "inf").parse().ok()?, count.parse().ok()?))
         };
         let buckets: Vec<(f64, f64)> = text.lines().filter_map(bucket).collect();

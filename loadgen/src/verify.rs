@@ -56,7 +56,11 @@ impl fmt::Display for Verdict {
         writeln!(f, "stored               {:>12}", self.stored)?;
         writeln!(f, "lost                 {:>12}", self.lost)?;
         writeln!(f, "duplicates in fixes  {:>12}", self.duplicates_in_fixes)?;
-        writeln!(f, "duplicates raw       {:>12}   (rows of positions that a merge will collapse)", self.duplicates_raw)?;
+        writeln!(
+            f,
+            "duplicates raw       {:>12}   (rows of positions that a merge will collapse)",
+            self.duplicates_raw
+        )?;
         writeln!(f, "rejects              {:>12}", self.rejects)?;
         if let Some((p50, p99)) = self.freshness_ms {
             writeln!(f, "freshness            {p50:>9.0} ms   median, {p99:.0} ms at p99")?;
@@ -108,15 +112,19 @@ impl Store {
         let unacked: HashSet<(u32, u32)> = manifest.unacked.iter().copied().collect();
         for (n, last_seq) in (0_u32..).zip(&manifest.last_seq) {
             let complete = fixes.get(&n).is_some_and(|stored| {
-                stored.different == u64::from(*last_seq) && stored.smallest == 1 && stored.largest == *last_seq
+                stored.different == u64::from(*last_seq)
+                    && stored.smallest == 1
+                    && stored.largest == *last_seq
             });
             if !complete && *last_seq > 0 {
                 self.compare(manifest, n, *last_seq, &unacked, &mut verdict)?;
             }
         }
         let known = u32::try_from(manifest.last_seq.len())?;
-        verdict.never_sent += fixes.iter().filter(|(n, _)| **n >= known).map(|(_, stored)| stored.different).sum::<u64>();
-        verdict.rejects = self.number(&format!("SELECT sum(count) FROM {}.rejects WHERE {}", self.database, of(manifest)))?;
+        verdict.never_sent +=
+            fixes.iter().filter(|(n, _)| **n >= known).map(|(_, stored)| stored.different).sum::<u64>();
+        verdict.rejects =
+            self.number(&format!("SELECT sum(count) FROM {}.rejects WHERE {}", self.database, of(manifest)))?;
         verdict.freshness_ms = self.freshness(manifest)?;
         Ok(verdict)
     }
@@ -131,7 +139,8 @@ impl Store {
     ) -> Result<()> {
         let id = driver_id(&manifest.run, n);
         let sql = format!("SELECT DISTINCT seq FROM {}.fixes WHERE driver_id = '{id}'", self.database);
-        let stored: HashSet<u32> = query(&self.url, &sql)?.lines().map(str::parse).collect::<Result<_, _>>()?;
+        let stored: HashSet<u32> =
+            query(&self.url, &sql)?.lines().map(str::parse).collect::<Result<_, _>>()?;
         for seq in 1..=last_seq {
             if !stored.contains(&seq) && !unacked.contains(&(n, seq)) {
                 verdict.lost += 1;
@@ -145,7 +154,11 @@ impl Store {
     }
 
     fn different_fixes(&self, manifest: &Manifest) -> Result<u64> {
-        self.number(&format!("SELECT uniqExact(driver_id, seq) FROM {}.positions WHERE {}", self.database, of(manifest)))
+        self.number(&format!(
+            "SELECT uniqExact(driver_id, seq) FROM {}.positions WHERE {}",
+            self.database,
+            of(manifest)
+        ))
     }
 
     fn stored(&self, table: &str, manifest: &Manifest) -> Result<HashMap<u32, Stored>> {

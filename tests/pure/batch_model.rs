@@ -75,7 +75,8 @@ proptest! {
 
 #[test]
 fn bytes_max_holds_where_rows_max_does_not_help() {
-    let limits = Limits { rows_max: usize::MAX, age_max: Duration::from_secs(1), bytes_max: 10 * POSITION_BYTES_MAX };
+    let limits =
+        Limits { rows_max: usize::MAX, age_max: Duration::from_secs(1), bytes_max: 10 * POSITION_BYTES_MAX };
     let mut batcher = Batcher::new(limits);
     for seq in 0..10 {
         assert!(batcher.fits_position());
@@ -95,7 +96,8 @@ fn above_the_flood_limit_one_row_stands_for_several_and_counts_stay_exact() {
     }
     let batch = batcher.close();
     assert_eq!(batch.rejects.len(), REJECT_ROWS_PER_SECOND_MAX as usize);
-    let count = |reason| batch.rejects.iter().filter(|row| row.reason == reason).map(|row| row.count).sum::<u64>();
+    let count =
+        |reason| batch.rejects.iter().filter(|row| row.reason == reason).map(|row| row.count).sum::<u64>();
     assert_eq!((count(Reason::BadTs), count(Reason::InvalidJson)), (500, 4_500));
 
     batcher.push_reject(reject(Reason::BadTs, 50), now + Duration::from_secs(1));

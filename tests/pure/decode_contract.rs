@@ -9,7 +9,8 @@ use crate::rows::{WALL_MS, decoder, limits};
 fn decode_on(topic: &str, payload: &[u8]) -> Decoded {
     let mut out = Decoded::default();
     let received_at = Timestamp::from_unix_ms(WALL_MS);
-    decoder().decode(Message { topic: topic.as_bytes(), payload, qos: Qos::AtLeastOnce, received_at }, &mut out);
+    decoder()
+        .decode(Message { topic: topic.as_bytes(), payload, qos: Qos::AtLeastOnce, received_at }, &mut out);
     out
 }
 
@@ -141,12 +142,13 @@ fn the_edges_of_time_belong_to_it() {
 
 #[test]
 fn an_unusable_optional_field_costs_itself() {
-    let decoded = decode(
-        r#"{"lat":1,"lng":2,"speed":-1,"heading":361,"alt":"high","acc":[5],"seq":-1}"#,
-    );
+    let decoded = decode(r#"{"lat":1,"lng":2,"speed":-1,"heading":361,"alt":"high","acc":[5],"seq":-1}"#);
     assert_eq!(decoded.fields_unknown, [1; 5]);
     let fix = &decoded.positions[0];
-    assert_eq!((fix.speed.cms(), fix.heading.cdeg(), fix.alt.dm(), fix.acc.dm()), (u16::MAX, u16::MAX, i32::MAX, u16::MAX));
+    assert_eq!(
+        (fix.speed.cms(), fix.heading.cdeg(), fix.alt.dm(), fix.acc.dm()),
+        (u16::MAX, u16::MAX, i32::MAX, u16::MAX)
+    );
     assert_eq!(fix.seq, 0);
     assert_eq!(decode(r#"{"lat":1,"lng":2,"seq":4294967296}"#).fields_unknown[Field::Seq as usize], 1);
     assert_eq!(good(r#"{"lat":1,"lng":2,"heading":360}"#).heading.cdeg(), 0);
@@ -156,8 +158,15 @@ fn an_unusable_optional_field_costs_itself() {
 fn a_broken_point_costs_itself_not_its_neighbours() {
     let decoded = decode(r#"[{"lat":1,"lng":2,"seq":1}, {"lat":91,"lng":2}, 5, {"lat":1,"lng":2,"seq":4}]"#);
     assert_eq!(decoded.positions.iter().map(|position| position.seq).collect::<Vec<_>>(), [1, 4]);
-    let told: Vec<_> = decoded.rejects.iter().map(|r| (r.reason, String::from_utf8_lossy(&r.payload).into_owned())).collect();
-    assert_eq!(told, [(Reason::LatRange, r#"{"lat":91,"lng":2}"#.to_owned()), (Reason::WrongShape, "5".to_owned())]);
+    let told: Vec<_> = decoded
+        .rejects
+        .iter()
+        .map(|r| (r.reason, String::from_utf8_lossy(&r.payload).into_owned()))
+        .collect();
+    assert_eq!(
+        told,
+        [(Reason::LatRange, r#"{"lat":91,"lng":2}"#.to_owned()), (Reason::WrongShape, "5".to_owned())]
+    );
 }
 
 #[test]

@@ -98,7 +98,10 @@ impl World {
                 Command::Insert(batch) => {
                     assert!(!batch.is_empty() && batch.bytes <= self.settings.batch.bytes_max);
                     self.inserting.push(batch);
-                    assert!(self.inserting.len() <= self.settings.inserts_in_flight, "more inserts than slots");
+                    assert!(
+                        self.inserting.len() <= self.settings.inserts_in_flight,
+                        "more inserts than slots"
+                    );
                 }
                 Command::HangUp => self.connected = false,
                 Command::Disconnect => {
@@ -146,14 +149,19 @@ impl World {
             if let Some(packet_id) = packet_id {
                 self.unacked.push_back((packet_id, message.clone()));
             }
-            self.tell(Event::Published { topic: b"drivers/d/gps", payload: message.payload.as_bytes(), packet_id });
+            self.tell(Event::Published {
+                topic: b"drivers/d/gps",
+                payload: message.payload.as_bytes(),
+                packet_id,
+            });
         }
     }
 
     fn step(&mut self, step: Step) {
         match step {
             Step::Publish { points, qos1, broken } => {
-                let seqs: Vec<u32> = if broken { Vec::new() } else { (self.next_seq..self.next_seq + points).collect() };
+                let seqs: Vec<u32> =
+                    if broken { Vec::new() } else { (self.next_seq..self.next_seq + points).collect() };
                 let payload = if broken { "oops".to_owned() } else { payload(&seqs) };
                 self.next_seq += points;
                 if qos1 {
@@ -217,7 +225,11 @@ impl World {
 
     fn finish(&mut self) {
         for _ in 0..1_000 {
-            if self.queue.is_empty() && self.inserting.is_empty() && self.lane.totals().in_flight == 0 && self.unacked.is_empty() {
+            if self.queue.is_empty()
+                && self.inserting.is_empty()
+                && self.lane.totals().in_flight == 0
+                && self.unacked.is_empty()
+            {
                 break;
             }
             self.wait(Duration::from_millis(1_100));

@@ -32,7 +32,14 @@ struct SinkState {
 impl SeededSink {
     fn new(seed: u64) -> Self {
         let rng = fastrand::Rng::with_seed(seed);
-        Self { state: Mutex::new(SinkState { rng, committed: BTreeMap::new(), attempts: 0, failures: BTreeSet::new() }) }
+        Self {
+            state: Mutex::new(SinkState {
+                rng,
+                committed: BTreeMap::new(),
+                attempts: 0,
+                failures: BTreeSet::new(),
+            }),
+        }
     }
 }
 
@@ -105,7 +112,11 @@ async fn run_until_everything_is_stored(seed: u64) -> SinkState {
             if sent < 900 {
                 sent += 1;
                 let text = if sent % 20 == 0 { "broken".to_owned() } else { payload(&[u32::from(sent)]) };
-                let event = Event::Published { topic: b"drivers/d/gps", payload: text.as_bytes(), packet_id: Some(sent) };
+                let event = Event::Published {
+                    topic: b"drivers/d/gps",
+                    payload: text.as_bytes(),
+                    packet_id: Some(sent),
+                };
                 lane.handle(event, clock());
             }
         }
@@ -145,7 +156,8 @@ async fn whatever_the_server_does_everything_is_stored_and_acknowledged_in_order
         let state = run_until_everything_is_stored(seed).await;
         failures.extend(state.failures);
         // Rows committed twice under two tokens are equal rows, which the table collapses.
-        let statements: BTreeSet<_> = state.committed.values().map(|(statement, _)| statement.as_str()).collect();
+        let statements: BTreeSet<_> =
+            state.committed.values().map(|(statement, _)| statement.as_str()).collect();
         assert_eq!(statements.len(), 2, "positions and rejects");
         let rows: BTreeSet<_> = state
             .committed

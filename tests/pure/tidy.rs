@@ -39,8 +39,17 @@ const OWNERS: [(&str, &str); 7] = [
 ];
 
 /// What a pure room may not reach for.
-const IMPURE: [&str; 9] =
-    ["async ", ".await", "tokio", "Instant::now", "SystemTime", "std::fs", "std::net", "tracing", "crate::metrics"];
+const IMPURE: [&str; 9] = [
+    "async ",
+    ".await",
+    "tokio",
+    "Instant::now",
+    "SystemTime",
+    "std::fs",
+    "std::net",
+    "tracing",
+    "crate::metrics",
+];
 
 /// A file reads in ten minutes: lines of code, without tests and comments.
 const LINES_MAX: usize = 560;
@@ -75,7 +84,10 @@ fn every_room_is_on_the_map() {
     let map = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).unwrap();
     let tour = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).unwrap();
     for name in source().keys().filter(|name| !["lib", "main"].contains(&name.as_str())) {
-        assert!(ROOMS.iter().any(|(room, _)| room == name), "src/{name}.rs is a room the tidy test does not know");
+        assert!(
+            ROOMS.iter().any(|(room, _)| room == name),
+            "src/{name}.rs is a room the tidy test does not know"
+        );
         assert!(map.contains(&format!("[`{name}`]")), "lib.rs does not list {name}");
         assert!(tour.contains(&format!("`{name}.rs`")), "ARCHITECTURE.md does not show {name}.rs");
     }
@@ -85,13 +97,21 @@ fn every_room_is_on_the_map() {
 fn a_library_is_named_by_its_room_alone() {
     for (library, owner) in OWNERS {
         for (room, code) in source() {
-            let names = [format!("use {library}::"), format!(" {library}::"), format!("({library}::"), format!("<{library}::")];
+            let names = [
+                format!("use {library}::"),
+                format!(" {library}::"),
+                format!("({library}::"),
+                format!("<{library}::"),
+            ];
             let named = names.iter().any(|name| code.contains(name.as_str()))
                 // Our own room of that name is another matter.
                 && !code.contains(&format!("crate::{library}::"))
                 && !code.contains(&format!("use crate::{library};"))
                 && !code.contains(&format!("milepost::{library}::"));
-            assert!(!named || room == owner || room == "main", "src/{room}.rs names {library}, which belongs to {owner}.rs");
+            assert!(
+                !named || room == owner || room == "main",
+                "src/{room}.rs names {library}, which belongs to {owner}.rs"
+            );
         }
     }
 }
@@ -102,7 +122,10 @@ fn imports_run_one_way() {
     for (index, (room, pure)) in ROOMS.iter().enumerate() {
         let code = &rooms[*room];
         for (later, _) in &ROOMS[index + 1..] {
-            assert!(!code.contains(&format!("crate::{later}")), "src/{room}.rs uses {later}, which comes after it");
+            assert!(
+                !code.contains(&format!("crate::{later}")),
+                "src/{room}.rs uses {later}, which comes after it"
+            );
         }
         for word in IMPURE.iter().filter(|_| *pure) {
             assert!(!code.contains(word), "src/{room}.rs is pure, and has {word:?}");
@@ -116,10 +139,13 @@ fn the_readme_names_every_setting_with_its_default() {
     for (key, value) in Config::defaults().unwrap().effective() {
         let row = readme.lines().find(|line| line.starts_with(&format!("| `{key}` |")));
         let row = row.unwrap_or_else(|| panic!("README.md has no row for {key}"));
-        let default = if key == "mqtt.client_id" || value == "\"\"" { String::new() } else { format!("`{value}`") };
+        let default =
+            if key == "mqtt.client_id" || value == "\"\"" { String::new() } else { format!("`{value}`") };
         assert!(row.contains(&default), "{key}: the default is {value}, README.md says {row}");
     }
-    let table = readme.lines().filter(|line| line.starts_with("| `") && line.split('|').nth(1).unwrap().contains('.'));
+    let table = readme
+        .lines()
+        .filter(|line| line.starts_with("| `") && line.split('|').nth(1).unwrap().contains('.'));
     for row in table {
         let key = row.split('`').nth(1).unwrap();
         let known = Config::defaults().unwrap().effective().iter().any(|(known, _)| known == key);
@@ -147,5 +173,22 @@ fn every_table_and_column_says_what_it_is() {
         for column in sql.lines().filter(|line| line.contains("CODEC(") || line.contains(" ALIAS ")) {
             assert!(column.contains("COMMENT '"), "{}: {column}", path.display());
         }
+    }
+}
+
+#[test]
+fn no_dependency_wants_a_newer_rust_than_we_state() {
+    let cargo = std::process::Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&cargo.stdout).unwrap();
+    let version =
+        |text: &str| text.split('.').map(|part| part.parse::<u32>().unwrap()).take(2).collect::<Vec<_>>();
+    let ours = version(env!("CARGO_PKG_RUST_VERSION"));
+    for package in metadata["packages"].as_array().unwrap() {
+        let Some(wanted) = package["rust_version"].as_str() else { continue };
+        assert!(version(wanted) <= ours, "{} wants Rust {wanted}", package["name"]);
     }
 }

@@ -22,7 +22,9 @@ fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
     }
     world.settings.migrate()?;
     let files = std::fs::read_dir(loadgen::stack::repository().join("sql"))?
-        .filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "sql")))
+        .filter(|entry| {
+            entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "sql"))
+        })
         .count();
     assert_eq!(world.query("SELECT count() FROM {db}.schema_migrations FINAL")?, files.to_string());
     Ok(())
@@ -31,7 +33,9 @@ fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
 #[test]
 fn an_edited_past_migration_is_refused() -> Result<()> {
     let world = world("edited")?;
-    world.query("INSERT INTO {db}.schema_migrations (version, name, checksum) VALUES (2, '002_positions', 'other')")?;
+    world.query(
+        "INSERT INTO {db}.schema_migrations (version, name, checksum) VALUES (2, '002_positions', 'other')",
+    )?;
     for command in ["migrate", "run"] {
         let (code, printed) = world.settings.call(&[command])?;
         assert_eq!(code, 1, "{printed}");
@@ -49,7 +53,9 @@ fn bad_configuration_stops_the_start_with_every_violation() -> Result<()> {
         .with("BATCH__ROW_MAX", "5");
     let (code, printed) = settings.call(&["run"])?;
     assert_eq!(code, 64);
-    for part in ["mqtt.qos: 2 is outside", "batch.age_max: \"soon\"", "batch.row_max: unknown key", "batch.rows_max?"] {
+    for part in
+        ["mqtt.qos: 2 is outside", "batch.age_max: \"soon\"", "batch.row_max: unknown key", "batch.rows_max?"]
+    {
         assert!(printed.contains(part), "{part} is missing in {printed}");
     }
     Ok(())
@@ -77,7 +83,12 @@ fn the_effective_configuration_merges_file_and_environment_and_hides_secrets() -
         .with("MQTT__TOPICS", "a/+,b/+/c");
     let (code, printed) = settings.call(&["config"])?;
     assert_eq!(code, 0, "{printed}");
-    for line in ["group = \"environment\"", "receive_maximum = 100", "topics = [\"a/+\", \"b/+/c\"]", "password = \"***\""] {
+    for line in [
+        "group = \"environment\"",
+        "receive_maximum = 100",
+        "topics = [\"a/+\", \"b/+/c\"]",
+        "password = \"***\"",
+    ] {
         assert!(printed.contains(line), "{line} is missing in {printed}");
     }
     Ok(())
@@ -104,7 +115,8 @@ fn health_asks_the_running_process() -> Result<()> {
 fn a_port_that_is_taken_is_told_in_a_line() -> Result<()> {
     let folder = TempDir::new()?;
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
-    let settings = settings(folder.path(), 1, "http://127.0.0.1:1").with("HTTP__LISTEN", taken.local_addr()?.to_string());
+    let settings = settings(folder.path(), 1, "http://127.0.0.1:1")
+        .with("HTTP__LISTEN", taken.local_addr()?.to_string());
     let (code, printed) = settings.call(&["run"])?;
     assert_eq!(code, 1);
     assert!(printed.contains("http.listen: cannot listen on"), "{printed}");

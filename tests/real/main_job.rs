@@ -14,7 +14,11 @@ fn a_position_is_published_and_read_back() -> Result<()> {
     let began = Instant::now();
     world.publish(&[("drivers/d7/gps", br#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271}"#)])?;
     let row = "d7\t25.7617\t-80.1918\t12.4\t271\t\\N\t\\N";
-    world.wait_for("SELECT driver_id, lat, lng, speed, heading, alt, acc FROM {db}.last_positions", row, SOON)?;
+    world.wait_for(
+        "SELECT driver_id, lat, lng, speed, heading, alt, acc FROM {db}.last_positions",
+        row,
+        SOON,
+    )?;
     // age_max is one second; the rest is the insert. Generous, because other tests share the machine.
     assert!(began.elapsed() < Duration::from_secs(4), "took {:?}", began.elapsed());
     Ok(())
@@ -23,7 +27,8 @@ fn a_position_is_published_and_read_back() -> Result<()> {
 #[test]
 fn every_reason_becomes_a_row_and_the_next_good_fix_goes_through() -> Result<()> {
     let world = world("reasons")?;
-    let settings = world.settings.clone().with("DECODE__PAYLOAD_BYTES_MAX", "5000").with("DECODE__POINTS_MAX", "20");
+    let settings =
+        world.settings.clone().with("DECODE__PAYLOAD_BYTES_MAX", "5000").with("DECODE__POINTS_MAX", "20");
     let milepost = settings.with("MQTT__TOPICS", "drivers/+/gps,other/+").run()?;
     let topic = "drivers/d7/gps";
     let large = vec![b' '; 5_001];
@@ -56,7 +61,12 @@ fn every_reason_becomes_a_row_and_the_next_good_fix_goes_through() -> Result<()>
     sorted.sort_unstable();
     world.wait_for("SELECT reason FROM {db}.rejects ORDER BY reason", &sorted.join("\n"), SOON)?;
     world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'good'", "15", SOON)?;
-    assert_eq!(world.query("SELECT min(payload_bytes = 5001), count() FROM {db}.rejects WHERE reason = 'too_large'")?, "1\t1");
+    assert_eq!(
+        world.query(
+            "SELECT min(payload_bytes = 5001), count() FROM {db}.rejects WHERE reason = 'too_large'"
+        )?,
+        "1\t1"
+    );
     assert_eq!(world.query("SELECT min(length(detail)) > 0 FROM {db}.rejects")?, "1");
     assert_eq!(milepost.metric("positions_rejected_total")?, 15.0);
     wait_for_metric(&milepost, "acks_total", 30.0)?;
@@ -73,7 +83,11 @@ fn an_array_keeps_its_good_points() -> Result<()> {
     );
     world.publish(&[("drivers/d1/gps", array.as_bytes())])?;
     world.wait_for("SELECT groupArray(seq) FROM (SELECT seq FROM {db}.fixes ORDER BY seq)", "[1,3]", SOON)?;
-    world.wait_for("SELECT reason, payload FROM {db}.rejects", &format!("lat_range\t{{\"lat\":99,\"lng\":2,\"ts\":{now},\"seq\":2}}"), SOON)?;
+    world.wait_for(
+        "SELECT reason, payload FROM {db}.rejects",
+        &format!("lat_range\t{{\"lat\":99,\"lng\":2,\"ts\":{now},\"seq\":2}}"),
+        SOON,
+    )?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     assert_eq!(milepost.metric("messages_received_total")?, 1.0);
     assert_eq!(milepost.metric("positions_received_total")?, 3.0);
@@ -88,7 +102,9 @@ fn batches_close_by_rows_and_by_age() -> Result<()> {
     assert!(world.verify(&manifest)?.is_exact());
     let metrics = milepost.get("/metrics")?;
     let up_to = |rows: &str| -> f64 {
-        let line = metrics.lines().find(|line| line.starts_with(&format!("milepost_batch_rows_bucket{{le=\"{rows}\"}}")));
+        let line = metrics
+            .lines()
+            .find(|line| line.starts_with(&format!("milepost_batch_rows_bucket{{le=\"{rows}\"}}")));
         line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
     };
     assert!(up_to("5000") > up_to("2500"), "a batch of 5,000 rows: {metrics}");

@@ -6,7 +6,9 @@ use anyhow::Result;
 use loadgen::stack::{Broker, ClickHouse, free_port, wait_until};
 use tempfile::TempDir;
 
-use crate::world::{SOON, finish, publish, publish_in_background, settings, unmigrated, wait_for_metric, world};
+use crate::world::{
+    SOON, finish, publish, publish_in_background, settings, unmigrated, wait_for_metric, world,
+};
 
 #[test]
 fn kill_9_under_load_loses_nothing() -> Result<()> {
@@ -14,7 +16,9 @@ fn kill_9_under_load_loses_nothing() -> Result<()> {
     let mut milepost = world.settings.run()?;
     let fleet = publish_in_background(world.plan("kill", 3_000, 5));
     for _ in 0..3 {
-        wait_until("a kill meets unacknowledged messages", SOON, || Ok(milepost.metric("mqtt_unacked")? > 100.0))?;
+        wait_until("a kill meets unacknowledged messages", SOON, || {
+            Ok(milepost.metric("mqtt_unacked")? > 100.0)
+        })?;
         milepost.process.kill()?;
         milepost = world.settings.run()?;
         wait_for_metric(&milepost, "batches_inserted_total", 1.0)?;
@@ -62,13 +66,19 @@ fn a_broker_that_goes_away_comes_back() -> Result<()> {
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     world.broker.stop()?;
-    wait_until("it notices", SOON, || Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("lane 0"))))?;
+    wait_until("it notices", SOON, || {
+        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("lane 0")))
+    })?;
     world.broker = world.broker.restart()?;
     wait_until("it is ready again", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
     publish(world.broker.port, &[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":2}"#)])?;
     wait_for_metric(&milepost, "acks_total", 2.0)?;
     assert_eq!(milepost.metric("mqtt_reconnects_total")?, 1.0);
-    assert_eq!(milepost.metric("mqtt_sessions_lost_total")?, 0.0, "the broker kept our session over its restart");
+    assert_eq!(
+        milepost.metric("mqtt_sessions_lost_total")?,
+        0.0,
+        "the broker kept our session over its restart"
+    );
     Ok(())
 }
 
@@ -91,7 +101,11 @@ fn a_clickhouse_that_dies_loses_nothing_and_a_stop_meanwhile_says_so() -> Result
     assert_eq!(milepost.terminate(SOON)?, 75, "data is left in the broker");
 
     let server = server.restart()?;
-    assert_eq!(server.query("SELECT groupArray(seq) FROM fleet.fixes")?.trim(), "[1]", "what was acknowledged survived");
+    assert_eq!(
+        server.query("SELECT groupArray(seq) FROM fleet.fixes")?.trim(),
+        "[1]",
+        "what was acknowledged survived"
+    );
     let milepost = settings.run()?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     assert_eq!(server.query("SELECT count() FROM fleet.fixes")?.trim(), "2");
@@ -141,7 +155,10 @@ fn leaving_for_good_hands_over_to_the_others() -> Result<()> {
     let manifest = finish(fleet)?;
     let verdict = world.verify(&manifest)?;
     assert!(verdict.is_exact(), "{verdict}");
-    assert!(stays.metric("messages_received_total")? > manifest.messages as f64 / 2.0, "the rest went to the one that stays");
+    assert!(
+        stays.metric("messages_received_total")? > manifest.messages as f64 / 2.0,
+        "the rest went to the one that stays"
+    );
     std::thread::sleep(Duration::from_millis(100));
     Ok(())
 }

@@ -57,7 +57,8 @@ pub fn unmigrated(name: &str) -> Result<World> {
     let engine = shared_engine()?;
     let folder = TempDir::new()?;
     let broker = Broker::start(folder.path())?;
-    let settings = settings(folder.path(), broker.port, &engine.server.url()).with("CLICKHOUSE__DATABASE", name);
+    let settings =
+        settings(folder.path(), broker.port, &engine.server.url()).with("CLICKHOUSE__DATABASE", name);
     Ok(World { broker, engine, database: name.to_owned(), settings, _folder: folder })
 }
 

@@ -1,4 +1,4 @@
-//! A point as JSON has it, borrowed from the payload. No rule of the contract is here: only shapes.
+//! JSON's shapes, borrowed from the payload: any value, a string, an array's elements. No rule of the contract is here.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,63 +14,8 @@ pub(super) fn excerpt(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
 }
 
-/// A point as sent, before any rule but JSON's own. A key that comes twice: the last one counts.
-#[derive(Debug, Default)]
-pub(super) struct Point<'a> {
-    pub(super) driver_id: Scalar<'a>,
-    pub(super) lat: Scalar<'a>,
-    pub(super) lng: Scalar<'a>,
-    pub(super) lon: Scalar<'a>,
-    pub(super) ts: Scalar<'a>,
-    pub(super) seq: Scalar<'a>,
-    pub(super) speed: Scalar<'a>,
-    pub(super) heading: Scalar<'a>,
-    pub(super) alt: Scalar<'a>,
-    pub(super) acc: Scalar<'a>,
-}
-
-impl<'de> Deserialize<'de> for Point<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(PointVisitor)
-    }
-}
-
-struct PointVisitor;
-
-impl<'de> Visitor<'de> for PointVisitor {
-    type Value = Point<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with lat and lng")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut point = Point::default();
-        while let Some(key) = map.next_key::<Text<'de>>()? {
-            let value = match &*key.0 {
-                "driver_id" => &mut point.driver_id,
-                "lat" => &mut point.lat,
-                "lng" => &mut point.lng,
-                "lon" => &mut point.lon,
-                "ts" => &mut point.ts,
-                "seq" => &mut point.seq,
-                "speed" => &mut point.speed,
-                "heading" => &mut point.heading,
-                "alt" => &mut point.alt,
-                "acc" => &mut point.acc,
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-            };
-            *value = map.next_value()?;
-        }
-        Ok(point)
-    }
-}
-
 /// A string, borrowed from the payload unless it holds escapes.
-struct Text<'a>(Cow<'a, str>);
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Text<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
