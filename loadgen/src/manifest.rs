@@ -22,6 +22,8 @@ pub struct Manifest {
     pub messages: u64,
     /// Points sent again on purpose.
     pub duplicates: u64,
+    /// Messages the broker took and dropped, because nobody was subscribed (PUBACK 0x10). They count as lost.
+    pub no_subscriber: u64,
     /// Messages a second asked for.
     pub rate_wanted: f64,
     /// Messages a second sent.

@@ -121,6 +121,7 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         unacked: Vec::new(),
         messages: 0,
         duplicates: 0,
+        no_subscriber: 0,
         rate_wanted: plan.rate,
         rate_held: 0.0,
         began_ms,
@@ -136,6 +137,7 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         }
         manifest.messages += done.sent;
         manifest.duplicates += done.duplicates;
+        manifest.no_subscriber += done.no_subscriber;
         last_sent_at = last_sent_at.max(done.last_sent_at.unwrap_or(began));
     }
     manifest.unacked.sort_unstable();
@@ -170,6 +172,12 @@ pub async fn run_with_bar(plan: &Plan) -> Result<Manifest> {
         eprintln!(
             "loadgen: held {:.0} of {:.0} messages a second: the broker or this machine is at its limit",
             manifest.rate_held, plan.rate
+        );
+    }
+    if manifest.no_subscriber > 0 {
+        eprintln!(
+            "loadgen: {} messages met no subscriber: the broker took and dropped them (is milepost subscribed?)",
+            manifest.no_subscriber
         );
     }
     Ok(manifest)
@@ -208,6 +216,7 @@ struct Publisher {
     /// Written to the socket's buffer, with repetitions.
     sent: u64,
     duplicates: u64,
+    no_subscriber: u64,
     ready: VecDeque<Ready>,
     late: VecDeque<(Instant, Ready)>,
     unacked: HashMap<u16, Unacked>,
@@ -222,6 +231,7 @@ struct Done {
     unacked: HashMap<u16, Unacked>,
     sent: u64,
     duplicates: u64,
+    no_subscriber: u64,
     last_sent_at: Option<Instant>,
 }
 
@@ -253,8 +263,8 @@ impl Publisher {
         }
         self.out.extend_from_slice(&[0xE0, 0x00]); // DISCONNECT
         let _ = stream.write_all(&self.out).await;
-        let Self { fleet, unacked, sent, duplicates, last_sent_at, .. } = self;
-        Ok(Done { fleet, unacked, sent, duplicates, last_sent_at })
+        let Self { fleet, unacked, sent, duplicates, no_subscriber, last_sent_at, .. } = self;
+        Ok(Done { fleet, unacked, sent, duplicates, no_subscriber, last_sent_at })
     }
 
     /// Waits for the socket or the clock, and moves bytes.
@@ -422,6 +432,7 @@ impl Publisher {
                     let taken =
                         matches!(ack.reason, PubAckReason::Success | PubAckReason::NoMatchingSubscribers);
                     ensure!(taken, "the broker refused a message: {:?} (its ACL, its quota?)", ack.reason);
+                    self.no_subscriber += u64::from(ack.reason == PubAckReason::NoMatchingSubscribers);
                     self.unacked.remove(&ack.pkid);
                     self.progress.acked.fetch_add(1, Ordering::Relaxed);
                 }

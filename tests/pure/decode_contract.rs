@@ -52,7 +52,7 @@ fn a_full_fix_is_taken_in_the_tables_units() {
 fn the_least_fix_is_undated_and_unknown() {
     let decoded = decode(r#"{"lat":1,"lon":2}"#);
     assert_eq!(decoded.undated, 1);
-    assert_eq!(decoded.fields_unknown, [0; 5], "absent is not unusable");
+    assert_eq!(decoded.fields_unknown, [0; Field::ALL.len()], "absent is not unusable");
     let fix = good(r#" {"lat":1,"lng":2,"ts":null,"speed":null,"driver_id":"d7","extra":{"a":[1,2]}} "#);
     assert_eq!(fix.ts.unix_ms(), WALL_MS);
     assert_eq!((fix.seq, fix.speed.cms(), fix.heading.cdeg()), (0, u16::MAX, u16::MAX));

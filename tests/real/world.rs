@@ -25,7 +25,7 @@ pub struct Engine {
 /// Lives as long as a test that uses it.
 static SHARED: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
 
-fn shared_engine() -> Result<Arc<Engine>> {
+pub fn shared_engine() -> Result<Arc<Engine>> {
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(engine) = shared.upgrade() {
         return Ok(engine);

@@ -1,0 +1,208 @@
+//! The judge is judged: consumers that drop, duplicate or invent are found; an honest one is not accused.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use loadgen::manifest::Manifest;
+use loadgen::publish::{self, Plan, Progress};
+use loadgen::stack::{Broker, ClickHouse, Settings, repository};
+use loadgen::verify::{Store, Verdict};
+use tempfile::TempDir;
+
+/// A store with milepost's tables, and the account of a run that was never sent: 20 drivers, 500 fixes each.
+struct Court {
+    engine: ClickHouse,
+    manifest: Manifest,
+    _folder: TempDir,
+}
+
+impl Court {
+    fn open() -> Result<Self> {
+        let folder = TempDir::new()?;
+        let engine = ClickHouse::start(folder.path())?;
+        engine.query("CREATE DATABASE fleet")?;
+        let mut files: Vec<_> = std::fs::read_dir(repository().join("sql"))?
+            .map(|entry| entry.map(|e| e.path()))
+            .collect::<Result<_, _>>()?;
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "sql"));
+        files.sort();
+        for file in files {
+            engine.query(&std::fs::read_to_string(file)?.replace("{database}", "fleet"))?;
+        }
+        let manifest = Manifest {
+            run: "court".to_owned(),
+            qos: 1,
+            last_seq: vec![500; 20],
+            unacked: Vec::new(),
+            messages: 10_000,
+            duplicates: 0,
+            no_subscriber: 0,
+            rate_wanted: 1.0,
+            rate_held: 1.0,
+            began_ms: 0,
+        };
+        Ok(Self { engine, manifest, _folder: folder })
+    }
+
+    /// Stores what a consumer would have: rows of `numbers(…)` as n, that `condition` lets through.
+    fn store(&self, condition: &str, shift_ts: u32) -> Result<()> {
+        self.engine.query(&format!(
+            "INSERT INTO fleet.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
+             SELECT 'sim-court-' || toString(intDiv(number, 500)), now64(3) - INTERVAL {shift_ts} SECOND, number % 500 + 1, \
+             1, 1, 1, 1, 1, 50, now64(3) FROM numbers(10000) AS n WHERE {condition}"
+        ))?;
+        Ok(())
+    }
+
+    fn verdict(&self) -> Result<Verdict> {
+        let store = Store { url: self.engine.url(), database: "fleet".to_owned() };
+        store.verify(&self.manifest, Duration::ZERO)
+    }
+}
+
+#[test]
+fn drops_duplicates_and_inventions_are_found() -> Result<()> {
+    let mut court = Court::open()?;
+    court.store("number % 1000 != 999", 0)?;
+    let verdict = court.verdict()?;
+    assert_eq!(
+        (verdict.sent, verdict.stored, verdict.lost, verdict.duplicates_in_fixes),
+        (10_000, 9_990, 10, 0)
+    );
+    assert_eq!(verdict.examples[0], (1, 500));
+    assert!(!verdict.is_exact());
+
+    // What was never acknowledged may be missing.
+    court.manifest.unacked = (0..20).filter(|n| n % 2 == 1).map(|n| (n, 500)).collect();
+    assert!(court.verdict()?.is_exact());
+    court.manifest.unacked.clear();
+
+    // The missing come late: now all is well.
+    court.store("number % 1000 = 999", 0)?;
+    let verdict = court.verdict()?;
+    assert!(verdict.is_exact(), "{verdict}");
+    assert!(verdict.freshness_ms.is_some());
+
+    // A consumer that gives a redelivery another time makes a second fix of it.
+    court.store("number % 1000 = 7", 60)?;
+    let verdict = court.verdict()?;
+    assert_eq!((verdict.lost, verdict.duplicates_in_fixes), (0, 10));
+    assert!(!verdict.is_exact());
+    Ok(())
+}
+
+#[test]
+fn a_fix_nobody_sent_and_a_driver_nobody_has_are_found() -> Result<()> {
+    let mut court = Court::open()?;
+    court.store("1", 0)?;
+    court.manifest.last_seq = vec![500; 19];
+    court.manifest.last_seq[3] = 499;
+    let verdict = court.verdict()?;
+    assert_eq!((verdict.lost, verdict.never_sent), (0, 501));
+    assert!(!verdict.is_exact());
+    Ok(())
+}
+
+#[test]
+fn a_store_that_cannot_be_asked_is_not_a_verdict() -> Result<()> {
+    let folder = TempDir::new()?;
+    let manifest = folder.path().join("manifest.json");
+    let empty = Manifest {
+        run: "x".into(),
+        qos: 1,
+        last_seq: vec![1],
+        unacked: vec![],
+        messages: 1,
+        duplicates: 0,
+        no_subscriber: 0,
+        rate_wanted: 1.0,
+        rate_held: 1.0,
+        began_ms: 0,
+    };
+    empty.save(&manifest)?;
+    let exit = |path: &Path| -> Result<Option<i32>> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_loadgen"));
+        command
+            .args(["verify", "--wait", "1s", "--clickhouse", "http://127.0.0.1:1", "--manifest"])
+            .arg(path);
+        Ok(command.output()?.status.code())
+    };
+    assert_eq!(exit(&manifest)?, Some(2));
+    assert_eq!(exit(Path::new("nowhere.json"))?, Some(2));
+    Ok(())
+}
+
+#[test]
+fn a_fleet_sends_what_it_says() -> Result<()> {
+    let folder = TempDir::new()?;
+    let broker = Broker::start(folder.path())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let plan = |qos, connections| Plan {
+        broker: format!("127.0.0.1:{}", broker.port),
+        run: format!("says-{qos}-{connections}"),
+        drivers: 100,
+        connections,
+        qos,
+        rate: 5_000.0,
+        messages: 5_000,
+        burst_share: 0.1,
+        burst_points: 10,
+        late_share: 0.02,
+        duplicate_share: 0.1,
+        ..Plan::default()
+    };
+    for (qos, connections) in [(0, 1), (1, 3), (1, 100)] {
+        let progress = Arc::new(Progress::default());
+        let manifest = runtime.block_on(publish::run(&plan(qos, connections), Arc::clone(&progress)))?;
+        let load =
+            |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(load(&progress.sent), manifest.messages);
+        assert!(manifest.messages > 5_300, "5,000, and about a tenth twice: {}", manifest.messages);
+        assert!(manifest.sent() > 7_000, "bursts hold more than one fix: {}", manifest.sent());
+        assert!(manifest.unacked.is_empty());
+        assert_eq!(load(&progress.acked), if qos == 1 { manifest.messages } else { 0 });
+    }
+    Ok(())
+}
+
+#[test]
+fn an_end_to_end_run_through_files_and_exit_codes() -> Result<()> {
+    let binary = Path::new(env!("CARGO_BIN_EXE_loadgen")).with_file_name("milepost");
+    ensure!(
+        binary.exists(),
+        "`cargo test --workspace` builds milepost beside loadgen; run that, or `cargo build` first"
+    );
+    let folder = TempDir::new()?;
+    let (broker, engine) = (Broker::start(folder.path())?, ClickHouse::start(folder.path())?);
+    let settings = Settings::new(&binary, folder.path(), broker.port, &engine.url());
+    settings.migrate()?;
+    let _milepost = settings.run()?;
+    let mut fleet = Command::new(env!("CARGO_BIN_EXE_loadgen"));
+    fleet.args([
+        "fleet",
+        "--rate",
+        "3000",
+        "--count",
+        "6000",
+        "--drivers",
+        "60",
+        "--late",
+        "0.01",
+        "--bursts",
+        "0.05",
+    ]);
+    fleet
+        .args(["--duplicates", "0.05", "--broker", &format!("127.0.0.1:{}", broker.port)])
+        .current_dir(folder.path());
+    assert_eq!(fleet.output()?.status.code(), Some(0));
+    let mut verify = Command::new(env!("CARGO_BIN_EXE_loadgen"));
+    verify.args(["verify", "--clickhouse", &engine.url()]).current_dir(folder.path());
+    let output = verify.output()?;
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+    engine.query("ALTER TABLE fleet.positions DELETE WHERE seq = 3 SETTINGS mutations_sync = 2")?;
+    assert_eq!(verify.args(["--wait", "1s"]).output()?.status.code(), Some(1));
+    Ok(())
+}
