@@ -5,6 +5,7 @@
 //! idempotent, recorded with a checksum; applying them twice, or from two places at once, changes nothing.
 
 use std::error::Error as StdError;
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use clickhouse::Client;
@@ -12,7 +13,7 @@ use clickhouse::error::Error as ClientError;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use tracing::info;
+use tracing::{info, warn};
 use twox_hash::XxHash3_128;
 
 use crate::config;
@@ -33,6 +34,7 @@ const STATEMENT_SECONDS_MAX: &str = "60";
 const PERMANENT_CODES: [u32; 13] = [16, 27, 33, 53, 60, 62, 81, 117, 192, 193, 194, 497, 516];
 const UNKNOWN_TABLE: u32 = 60;
 const UNKNOWN_DATABASE: u32 = 81;
+const AUTHENTICATION_FAILED: u32 = 516;
 
 /// One numbered file of `sql/`.
 #[derive(Debug, Clone, Copy)]
@@ -90,9 +92,9 @@ impl MigrateError {
 }
 
 /// A client of one database.
-#[derive(Clone)]
 pub struct ClickHouse {
-    client: Client,
+    client: RwLock<Client>,
+    password: Option<config::Secret>,
     database: String,
 }
 
@@ -116,15 +118,40 @@ impl ClickHouse {
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .build(connector);
 
-        let mut client = Client::with_http_client(http)
+        let client = Client::with_http_client(http)
             .with_url(&config.url)
             .with_user(&config.user)
             .with_setting("async_insert", if config.async_insert { "1" } else { "0" })
             .with_setting("wait_for_async_insert", "1");
-        if let Some(password) = &config.password {
-            client = client.with_password(password.read().map_err(MigrateError::Password)?);
+        let this = Self {
+            client: RwLock::new(client),
+            password: config.password.clone(),
+            database: config.database.clone(),
+        };
+        this.read_password().map_err(MigrateError::Password)?;
+        Ok(this)
+    }
+
+    /// The login as it was last read. Clones are cheap: the connections are shared.
+    fn client(&self) -> Client {
+        self.client.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The password's file may have changed since it was read.
+    fn reread_password_if_refused(&self, error: &ClientError) {
+        if code(error) == Some(AUTHENTICATION_FAILED)
+            && let Err(unreadable) = self.read_password()
+        {
+            warn!(error = %unreadable, "clickhouse.password_file cannot be read; keeping the last password");
         }
-        Ok(Self { client, database: config.database.clone() })
+    }
+
+    fn read_password(&self) -> std::io::Result<()> {
+        if let Some(password) = &self.password {
+            let client = self.client().with_password(password.read()?);
+            *self.client.write().unwrap_or_else(PoisonError::into_inner) = client;
+        }
+        Ok(())
     }
 
     /// Applies what is missing, in order; returns the names of what was applied.
@@ -176,7 +203,7 @@ impl ClickHouse {
         let failed =
             |source| MigrateError::Server { what: format!("creating database {}", self.database), source };
         let sql = format!("SELECT count() FROM system.databases WHERE name = '{}'", self.database);
-        if self.client.query_raw(&sql).fetch_one::<u64>().await.map_err(failed)? == 0 {
+        if self.client().query_raw(&sql).fetch_one::<u64>().await.map_err(failed)? == 0 {
             self.statement(&format!("CREATE DATABASE IF NOT EXISTS {}", self.database))
                 .await
                 .map_err(failed)?;
@@ -190,10 +217,11 @@ impl ClickHouse {
             "SELECT version, checksum FROM {}.schema_migrations FINAL ORDER BY version",
             self.database
         );
-        match self.client.query_raw(&sql).fetch_all::<(u32, String)>().await {
+        match self.client().query_raw(&sql).fetch_all::<(u32, String)>().await {
             Ok(recorded) => Ok(recorded),
             Err(error) if matches!(code(&error), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => Ok(Vec::new()),
             Err(source) => {
+                self.reread_password_if_refused(&source);
                 Err(MigrateError::Server { what: "reading the recorded migrations".to_owned(), source })
             }
         }
@@ -211,25 +239,25 @@ impl ClickHouse {
     }
 
     async fn statement(&self, sql: &str) -> Result<(), ClientError> {
-        self.client.query_raw(sql).with_setting("max_execution_time", STATEMENT_SECONDS_MAX).execute().await
+        self.client().query_raw(sql).with_setting("max_execution_time", STATEMENT_SECONDS_MAX).execute().await
     }
 }
 
 impl Sink for ClickHouse {
     async fn insert(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
         let mut request = self
-            .client
+            .client()
             .insert_formatted_with(insert.statement.as_str())
             .with_setting("insert_deduplication_token", &attempt.token)
             .with_setting("deduplicate_blocks_in_dependent_materialized_views", "1")
             .with_timeouts(Some(attempt.timeout), Some(attempt.timeout));
-        request.send(insert.body.clone()).await.map_err(sink_error)?;
-        request.end().await.map_err(sink_error)
+        let sent = request.send(insert.body.clone()).await;
+        let ended = if sent.is_ok() { request.end().await } else { sent };
+        ended.map_err(|error| {
+            self.reread_password_if_refused(&error);
+            SinkError { kind: kind(&error), source: Box::new(error) }
+        })
     }
-}
-
-fn sink_error(error: ClientError) -> SinkError {
-    SinkError { kind: kind(&error), source: Box::new(error) }
 }
 
 /// A server that answered with a code is alive and knows whether it committed: the same token is right. A

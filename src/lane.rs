@@ -331,7 +331,7 @@ impl Lane {
     pub fn handle(&mut self, event: Event<'_>, now: Now) {
         match event {
             Event::Published { topic, payload, packet_id } => self.published(topic, payload, packet_id, now),
-            Event::Settled { batch } => self.settled(batch),
+            Event::Settled { batch } => self.settled(batch, now.instant),
             Event::Connected { session_present, receive_maximum } => {
                 self.connected(session_present, receive_maximum);
             }
@@ -341,6 +341,7 @@ impl Lane {
             Event::Leave => self.leave(now.instant),
             Event::Tick => {}
         }
+        self.window.tick(now.instant);
         self.send_due_batches(now.instant);
         self.watch_buffer(now.instant);
         self.advance_link(now.instant);
@@ -389,7 +390,7 @@ impl Lane {
             Leaving::No | Leaving::Flushing => None,
         };
         let hold = self.full_since.filter(|_| self.is_connected()).map(|since| since + HOLD_MAX);
-        [batch, link, leaving, hold].into_iter().flatten().min()
+        [batch, self.suspicion_at(), link, leaving, hold].into_iter().flatten().min()
     }
 
     /// Counts and levels now.
@@ -429,7 +430,7 @@ impl Lane {
         } else {
             if let Some(packet_id) = packet_id {
                 self.acks.arrived(packet_id);
-                self.window.observe(self.acks.unacked());
+                self.window.arrived(self.acks.unacked(), now.instant);
             }
             self.take_rows(&mut decoded, qos, now.instant);
         }
@@ -474,7 +475,10 @@ impl Lane {
         while self.has_slot() && self.may_insert() {
             if self.waiting.is_empty() {
                 if !self.open_is_due(now) {
-                    return;
+                    if self.suspicion_at().is_none_or(|at| at > now) {
+                        return;
+                    }
+                    self.window.probed(self.acks.unacked());
                 }
                 self.close(self.acks.next_arrival());
             }
@@ -492,12 +496,20 @@ impl Lane {
                 || matches!(self.leaving, Leaving::Flushing))
     }
 
-    fn settled(&mut self, batch: u64) {
+    /// When a silence means that the broker's window is full. While a batch is under way, its acknowledgements
+    /// are what the broker may be waiting for.
+    fn suspicion_at(&self) -> Option<Instant> {
+        let waits_for_us = self.sent.is_empty() && self.may_insert() && self.acks.unacked() > 0;
+        if waits_for_us && !self.batcher.open().is_empty() { self.window.suspicion_at() } else { None }
+    }
+
+    fn settled(&mut self, batch: u64, now: Instant) {
         let index = self.sent.iter().position(|sent| sent.batch == batch);
         let sent = self.sent.remove(index.expect("only what was sent can settle, and only once"));
         self.totals.inserted += sent.positions;
         self.totals.batches_inserted += 1;
         self.acks.settled(batch);
+        self.window.acked(now);
     }
 
     fn connected(&mut self, session_present: bool, receive_maximum: Option<u16>) {

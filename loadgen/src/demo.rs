@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::manifest::Manifest;
 use crate::publish::{self, Plan, unix_ms};
 use crate::stack::{self, Broker, ClickHouse, Milepost, Settings};
-use crate::verify::{Store, Verdict};
+use crate::verify::Verdict;
 use crate::{picture, procfs};
 
 /// The engine wants more for its parts than the rows take.
@@ -91,7 +91,7 @@ fn show(runtime: &tokio::runtime::Handle, arguments: &Arguments, folder: &Path) 
     let cpu = procfs::cpu_time(milepost.process.pid())? - cpu_before;
 
     let step = Step::begin("comparing what was sent with what is stored");
-    let store = Store { url: clickhouse.url(), database: "fleet".to_owned() };
+    let store = clickhouse.store("fleet");
     let verdict = store.verify(&manifest, VERIFY_WITHIN)?;
     step.done();
     let (_, peak_bytes) = procfs::resident_bytes(milepost.process.pid())?;

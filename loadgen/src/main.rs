@@ -183,7 +183,11 @@ fn fleet(arguments: &FleetArguments) -> Result<bool> {
 
 fn verify(arguments: &VerifyArguments) -> Result<bool> {
     let manifest = Manifest::load(&arguments.manifest)?;
-    let store = Store { url: arguments.clickhouse.clone(), database: arguments.database.clone() };
+    let store = Store {
+        url: arguments.clickhouse.clone(),
+        password: std::env::var("CLICKHOUSE_PASSWORD").ok().filter(|password| !password.is_empty()),
+        database: arguments.database.clone(),
+    };
     let verdict = store.verify(&manifest, arguments.wait)?;
     #[expect(clippy::print_stdout, reason = "the command's result")]
     {

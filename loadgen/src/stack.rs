@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::verify::Store;
+
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -151,11 +153,11 @@ impl Drop for Process {
     }
 }
 
-/// Starts one of deploy/local's programs, which runs in the foreground.
-fn start_local(program: &str, folder: &Path, variable: &str, port: u16) -> Result<Process> {
+/// One of deploy/local's programs, which run in the foreground.
+fn local_program(program: &str, folder: &Path) -> Command {
     let mut command = Command::new(repository().join("deploy/local").join(program));
-    command.env("STATE_DIR", folder).env(variable, port.to_string());
-    Process::start(program, &mut command, folder.join(format!("{program}.log")))
+    command.env("STATE_DIR", folder);
+    command
 }
 
 fn accepts(port: u16) -> bool {
@@ -163,34 +165,70 @@ fn accepts(port: u16) -> bool {
     TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok()
 }
 
-/// Mosquitto with our configuration; sessions and queues survive [`restart`](Self::restart).
+/// A real broker on a port of its own.
 #[derive(Debug)]
 pub struct Broker {
     process: Process,
     folder: PathBuf,
+    kind: BrokerKind,
     /// Where it listens.
     pub port: u16,
 }
 
+/// Which broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BrokerKind {
+    /// Mosquitto with our configuration; sessions and queues survive [`Broker::restart`].
+    Mosquitto,
+    /// `strict-broker`, which keeps to its window; in memory only.
+    Strict {
+        /// The binary.
+        binary: PathBuf,
+        /// Messages it has in flight to a client.
+        window: u16,
+        /// Whether CONNACK says so.
+        announced: bool,
+    },
+}
+
 impl Broker {
-    /// Starts it with its state in `folder`, and waits until it answers.
+    /// Starts Mosquitto with its state in `folder`, and waits until it answers.
     ///
     /// # Errors
     /// It is not installed, or does not start.
     pub fn start(folder: &Path) -> Result<Self> {
-        let port = free_port()?;
-        let broker =
-            Self { process: start_local("broker", folder, "MQTT_PORT", port)?, folder: folder.into(), port };
-        broker.ready()
+        Self::launch(BrokerKind::Mosquitto, folder, free_port()?)
     }
 
-    fn ready(mut self) -> Result<Self> {
-        let port = self.port;
-        self.process.wait_until("answers", || accepts(port))?;
-        Ok(self)
+    /// Starts a broker of this kind.
+    ///
+    /// # Errors
+    /// It is not installed or built, or does not start.
+    pub fn start_kind(kind: BrokerKind, folder: &Path) -> Result<Self> {
+        Self::launch(kind, folder, free_port()?)
     }
 
-    /// Stops it in the regular way, which writes its state to disk.
+    fn launch(kind: BrokerKind, folder: &Path, port: u16) -> Result<Self> {
+        let mut command = match &kind {
+            BrokerKind::Mosquitto => {
+                let mut command = local_program("broker", folder);
+                command.env("MQTT_PORT", port.to_string());
+                command
+            }
+            BrokerKind::Strict { binary, window, announced } => {
+                let mut command = Command::new(binary);
+                command.args(["--port", &port.to_string(), "--max-inflight", &window.to_string()]);
+                command.args(["--announce", if *announced { "true" } else { "false" }]);
+                command
+            }
+        };
+        let process = Process::start("broker", &mut command, folder.join("broker.log"))?;
+        let mut broker = Self { process, folder: folder.into(), kind, port };
+        broker.process.wait_until("answers", || accepts(port))?;
+        Ok(broker)
+    }
+
+    /// Stops it in the regular way, in which Mosquitto writes its state to disk.
     ///
     /// # Errors
     /// It does not end.
@@ -204,9 +242,9 @@ impl Broker {
     /// # Errors
     /// It does not start.
     pub fn restart(self) -> Result<Self> {
-        let Self { process, folder, port } = self;
+        let Self { process, folder, kind, port } = self;
         drop(process);
-        Self { process: start_local("broker", &folder, "MQTT_PORT", port)?, folder, port }.ready()
+        Self::launch(kind, &folder, port)
     }
 }
 
@@ -217,6 +255,7 @@ pub struct ClickHouse {
     folder: PathBuf,
     /// Where it listens.
     pub port: u16,
+    password: Option<String>,
 }
 
 impl ClickHouse {
@@ -225,15 +264,26 @@ impl ClickHouse {
     /// # Errors
     /// It is not installed, or does not start.
     pub fn start(folder: &Path) -> Result<Self> {
-        let port = free_port()?;
-        let process = start_local("clickhouse", folder, "CLICKHOUSE_PORT", port)?;
-        Self { process, folder: folder.into(), port }.ready()
+        Self::launch(folder, free_port()?, None)
     }
 
-    fn ready(mut self) -> Result<Self> {
-        let url = format!("{}/ping", self.url());
-        self.process.wait_until("answers", || get(&url).is_ok())?;
-        Ok(self)
+    /// The same, for a user "default" with a password.
+    ///
+    /// # Errors
+    /// It is not installed, or does not start.
+    pub fn start_with_password(folder: &Path, password: &str) -> Result<Self> {
+        Self::launch(folder, free_port()?, Some(password.to_owned()))
+    }
+
+    fn launch(folder: &Path, port: u16, password: Option<String>) -> Result<Self> {
+        let mut command = local_program("clickhouse", folder);
+        command.env("CLICKHOUSE_PORT", port.to_string()).env("CLICKHOUSE_USER", "default");
+        command.env("CLICKHOUSE_PASSWORD", password.clone().unwrap_or_default());
+        let process = Process::start("clickhouse", &mut command, folder.join("clickhouse.log"))?;
+        let mut this = Self { process, folder: folder.into(), port, password };
+        let url = format!("{}/ping", this.url());
+        this.process.wait_until("answers", || get(&url).is_ok())?;
+        Ok(this)
     }
 
     /// Its process id.
@@ -261,9 +311,9 @@ impl ClickHouse {
     /// # Errors
     /// It does not start.
     pub fn restart(self) -> Result<Self> {
-        let Self { process, folder, port } = self;
+        let Self { process, folder, port, password } = self;
         drop(process);
-        Self { process: start_local("clickhouse", &folder, "CLICKHOUSE_PORT", port)?, folder, port }.ready()
+        Self::launch(&folder, port, password)
     }
 
     /// Runs a statement; rows come tab-separated unless it names a format.
@@ -271,19 +321,24 @@ impl ClickHouse {
     /// # Errors
     /// The server's words.
     pub fn query(&self, sql: &str) -> Result<String> {
-        query(&self.url(), sql)
+        query(&self.url(), self.password.as_deref(), sql)
+    }
+
+    /// What a verifier needs in order to ask this engine.
+    #[must_use]
+    pub fn store(&self, database: &str) -> Store {
+        Store { url: self.url(), password: self.password.clone(), database: database.to_owned() }
     }
 }
 
-/// Runs a statement on the server at `url`; `CLICKHOUSE_USER` and `CLICKHOUSE_PASSWORD` log in where they are set.
+/// Runs a statement on the server at `url`; with a password, as the user of CLICKHOUSE_USER or "default".
 ///
 /// # Errors
 /// The server's words.
-pub fn query(url: &str, sql: &str) -> Result<String> {
-    let variable = |name: &str| std::env::var(name).unwrap_or_default();
-    let (user, password) = (variable("CLICKHOUSE_USER"), variable("CLICKHOUSE_PASSWORD"));
+pub fn query(url: &str, password: Option<&str>, sql: &str) -> Result<String> {
     let mut request = agent().post(url);
-    if !password.is_empty() {
+    if let Some(password) = password {
+        let user = std::env::var("CLICKHOUSE_USER").unwrap_or_else(|_| "default".to_owned());
         request = request.header("X-ClickHouse-User", user).header("X-ClickHouse-Key", password);
     }
     let mut response = request.send(sql).with_context(|| format!("no answer from {url}"))?;

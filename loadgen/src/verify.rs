@@ -80,6 +80,8 @@ impl fmt::Display for Verdict {
 pub struct Store {
     /// `http://host:port`
     pub url: String,
+    /// Of the user in CLICKHOUSE_USER, else "default".
+    pub password: Option<String>,
     /// Database.
     pub database: String,
 }
@@ -139,8 +141,7 @@ impl Store {
     ) -> Result<()> {
         let id = driver_id(&manifest.run, n);
         let sql = format!("SELECT DISTINCT seq FROM {}.fixes WHERE driver_id = '{id}'", self.database);
-        let stored: HashSet<u32> =
-            query(&self.url, &sql)?.lines().map(str::parse).collect::<Result<_, _>>()?;
+        let stored: HashSet<u32> = self.query(&sql)?.lines().map(str::parse).collect::<Result<_, _>>()?;
         for seq in 1..=last_seq {
             if !stored.contains(&seq) && !unacked.contains(&(n, seq)) {
                 verdict.lost += 1;
@@ -170,7 +171,7 @@ impl Store {
         let prefix = driver_id(&manifest.run, 0);
         let prefix = prefix.trim_end_matches('0');
         let mut drivers = HashMap::new();
-        for line in query(&self.url, &sql)?.lines() {
+        for line in self.query(&sql)?.lines() {
             let mut columns = line.split('\t');
             let mut next = || columns.next().context("a column is missing");
             let n = next()?.strip_prefix(prefix).context("another run's driver")?.parse()?;
@@ -193,15 +194,19 @@ impl Store {
             self.database,
             of(manifest)
         );
-        let line = query(&self.url, &sql)?;
+        let line = self.query(&sql)?;
         let mut columns = line.trim().split('\t');
         let mut next = || -> Result<f64> { Ok(columns.next().context("a column is missing")?.parse()?) };
         let rows = next()?;
         if rows == 0.0 { Ok(None) } else { Ok(Some((next()?, next()?))) }
     }
 
+    fn query(&self, sql: &str) -> Result<String> {
+        query(&self.url, self.password.as_deref(), sql)
+    }
+
     fn number(&self, sql: &str) -> Result<u64> {
-        Ok(query(&self.url, sql)?.trim().parse()?)
+        Ok(self.query(sql)?.trim().parse()?)
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use loadgen::manifest::Manifest;
 use loadgen::publish::{self, Plan, Progress};
 use loadgen::stack::{Broker, ClickHouse, Settings, repository};
-use loadgen::verify::{Store, Verdict};
+use loadgen::verify::Verdict;
 use tempfile::TempDir;
 
 /// A store with milepost's tables, and the account of a run that was never sent: 20 drivers, 500 fixes each.
@@ -58,8 +58,7 @@ impl Court {
     }
 
     fn verdict(&self) -> Result<Verdict> {
-        let store = Store { url: self.engine.url(), database: "fleet".to_owned() };
-        store.verify(&self.manifest, Duration::ZERO)
+        self.engine.store("fleet").verify(&self.manifest, Duration::ZERO)
     }
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use loadgen::manifest::Manifest;
 use loadgen::publish::{self, Plan, Progress};
 use loadgen::stack::{self, Broker, ClickHouse, Settings, wait_until};
-use loadgen::verify::{Store, Verdict};
+use loadgen::verify::Verdict;
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use tempfile::TempDir;
@@ -103,8 +103,7 @@ impl World {
 
     /// Compares what a fleet sent with what is stored.
     pub fn verify(&self, manifest: &Manifest) -> Result<Verdict> {
-        let store = Store { url: self.engine.server.url(), database: self.database.clone() };
-        store.verify(manifest, SOON)
+        self.engine.server.store(&self.database).verify(manifest, SOON)
     }
 }
 
