@@ -1,5 +1,5 @@
 -- Every fix of every driver. Identity is the content (ORDER BY), so a fix that is delivered or inserted
--- again collapses; `fixes` shows each once. Scaled integers compress three times better than floats; the
+-- again collapses, and `fixes` shows each once. Scaled integers compress three times better than floats, and the
 -- aliases below them are what people read. The largest value of a type means unknown.
 CREATE TABLE IF NOT EXISTS {database}.positions
 (

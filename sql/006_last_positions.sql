@@ -1,4 +1,4 @@
--- Where everybody is: one row a driver, in plain units; hides the merge.
+-- Where everybody is: one row a driver, in plain units. Hides the merge.
 CREATE VIEW IF NOT EXISTS {database}.last_positions AS
 SELECT
     driver_id,

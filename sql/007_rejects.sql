@@ -6,7 +6,7 @@ CREATE TABLE IF NOT EXISTS {database}.rejects
     driver_id     String                 CODEC(ZSTD(1)) COMMENT 'Who, if the topic names a driver',
     reason        LowCardinality(String)                COMMENT 'Which rule of the input contract',
     detail        String                 CODEC(ZSTD(1)) COMMENT 'What was wrong, in words',
-    payload       String                 CODEC(ZSTD(3)) COMMENT 'The broken point, else the message; its first 64 KiB',
+    payload       String                 CODEC(ZSTD(3)) COMMENT 'The broken point, else the message (its first 64 KiB)',
     payload_bytes UInt64                 CODEC(T64, ZSTD(1)) COMMENT 'How long it was before the cut',
     count         UInt64                 CODEC(T64, ZSTD(1)) COMMENT 'How many refusals this row stands for'
 )

@@ -39,28 +39,16 @@ pub struct Arguments {
 /// # Errors
 /// A part did not start, or an interrupt.
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let local = stack::repository().join(".local");
     std::fs::create_dir_all(&local)?;
     ensure_space(&local)?;
     // Held here, not by the task: an interrupt removes it too.
     let folder = TempDir::with_prefix_in("demo-", &local)?;
-    let (handle, arguments, path) = (runtime.handle().clone(), arguments.clone(), folder.path().to_owned());
-    let outcome = runtime.block_on(async {
-        let show = tokio::task::spawn_blocking(move || show(&handle, &arguments, &path));
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-        tokio::select! {
-            outcome = show => outcome?,
-            _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted; nothing is left running")),
-            _ = terminate.recv() => Err(anyhow::anyhow!("terminated; nothing is left running")),
-        }
-    });
-    stack::kill_all();
-    runtime.shutdown_background();
-    outcome
+    let (arguments, path) = (arguments.clone(), folder.path().to_owned());
+    stack::unless_interrupted(move || show(&arguments, &path))
 }
 
-fn show(runtime: &tokio::runtime::Handle, arguments: &Arguments, folder: &Path) -> Result<bool> {
+fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
     let &Arguments { ref milepost, drivers, rate, seconds } = arguments;
     let binary =
         std::fs::canonicalize(milepost).with_context(|| format!("no binary at {}", milepost.display()))?;
@@ -86,6 +74,7 @@ fn show(runtime: &tokio::runtime::Handle, arguments: &Arguments, folder: &Path) 
         ..Plan::default()
     };
     let (cpu_before, began) = (procfs::cpu_time(milepost.process.pid())?, Instant::now());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let manifest = runtime.block_on(publish::run_with_bar(&plan))?;
     let took = began.elapsed();
     let cpu = procfs::cpu_time(milepost.process.pid())? - cpu_before;

@@ -7,15 +7,19 @@
 //! | [`manifest`] | what was sent and acknowledged, on disk |
 //! | [`verify`] | what was sent against what is stored, as sets |
 //! | [`stack`] | starts and kills the real parts: broker, engine, milepost |
+//! | [`proxy`] | a TCP proxy that fails on demand: cuts, hangs, lost answers |
 //! | [`procfs`] | CPU and memory of a process |
 //! | [`picture`] | the stored tracks as an SVG |
+//! | [`faults`] | a fleet's bad days, and what was left of it afterwards |
 //! | [`demo`] | all of it, once, with a table and a picture at the end |
 
 pub mod demo;
+pub mod faults;
 pub mod fleet;
 pub mod manifest;
 pub mod picture;
 pub mod procfs;
+pub mod proxy;
 pub mod publish;
 pub mod stack;
 pub mod verify;

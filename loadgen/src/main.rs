@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Parser, Subcommand};
-use loadgen::demo;
 use loadgen::manifest::Manifest;
 use loadgen::publish::{self, Plan};
 use loadgen::verify::Store;
+use loadgen::{demo, faults};
 
 /// Something is lost, double, or was refused.
 const NOT_EXACT: u8 = 1;
@@ -32,6 +32,8 @@ enum Command {
     Verify(VerifyArguments),
     /// Broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; nothing left running
     Demo(demo::Arguments),
+    /// The real parts with faults between them; a table of what was lost, doubled, and how long it took
+    Faults(faults::Arguments),
 }
 
 #[derive(Args)]
@@ -151,6 +153,7 @@ fn main() -> ExitCode {
         Command::Fleet(arguments) => fleet(&arguments),
         Command::Verify(arguments) => verify(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Faults(arguments) => faults::run(&arguments),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -55,6 +55,25 @@ pub fn kill_all() {
     }
 }
 
+/// Runs `work` on a thread of its own; an interrupt kills every child and ends it early.
+///
+/// # Errors
+/// The work's, or the interrupt.
+pub fn unless_interrupted<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let outcome = runtime.block_on(async {
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            outcome = tokio::task::spawn_blocking(work) => outcome.context("a thread died")?,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted; nothing is left running"),
+            _ = terminate.recv() => bail!("terminated; nothing is left running"),
+        }
+    });
+    kill_all();
+    runtime.shutdown_background();
+    outcome
+}
+
 /// A child process with its log; killed when dropped.
 #[derive(Debug)]
 pub struct Process {

@@ -8,6 +8,7 @@
 mod ack_model;
 mod batch_model;
 mod decode_contract;
+mod deploy;
 mod lane_model;
 mod pipeline;
 mod rows;

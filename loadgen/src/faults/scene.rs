@@ -1,0 +1,278 @@
+//! Where a fault plays: broker, engine, two proxies, members, and a fleet that does not stop sending.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
+
+use crate::manifest::Manifest;
+use crate::procfs;
+use crate::proxy::Proxy;
+use crate::publish::{self, Plan, Progress};
+use crate::stack::{Broker, BrokerKind, ClickHouse, Milepost, Settings, wait_until};
+
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Longer than anything a row waits for in good order.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What the engine of the password row is given.
+pub(super) const PASSWORD: &str = "the right one";
+
+/// How a row is set up.
+#[derive(Debug, Clone)]
+pub(super) struct Setup {
+    pub(super) broker: BrokerKind,
+    /// Messages a second, and for how long.
+    pub(super) rate: u32,
+    pub(super) seconds: u32,
+    pub(super) members: u32,
+    pub(super) password: bool,
+    /// Beyond the harness's own: `MILEPOST__` keys and values.
+    pub(super) settings: Vec<(&'static str, &'static str)>,
+}
+
+/// One row's stage.
+pub(super) struct Scene {
+    pub(super) settings: Settings,
+    pub(super) members: Vec<Member>,
+    pub(super) mqtt: Proxy,
+    pub(super) http: Proxy,
+    pub(super) rng: fastrand::Rng,
+    /// The fewest unacknowledged messages that a fault of this row met.
+    pub(super) unacked: Option<u64>,
+    pub(super) password_file: PathBuf,
+    broker: Option<Broker>,
+    engine: Option<ClickHouse>,
+    fleet: Option<JoinHandle<Result<Manifest>>>,
+    memory: MemoryWatch,
+    plan: Plan,
+    /// Last: what is above still writes into it.
+    _folder: TempDir,
+}
+
+/// One milepost with its client id.
+pub(super) struct Member {
+    pub(super) client_id: String,
+    pub(super) process: Milepost,
+}
+
+impl Scene {
+    pub(super) fn begin(binary: &Path, setup: &Setup, run: &str, seed: u64) -> Result<Self> {
+        let folder = TempDir::with_prefix("milepost-faults-")?;
+        let broker = Broker::start_kind(setup.broker.clone(), folder.path())?;
+        let engine = if setup.password {
+            ClickHouse::start_with_password(folder.path(), PASSWORD)?
+        } else {
+            ClickHouse::start(folder.path())?
+        };
+        let (mqtt, http) = (Proxy::start(broker.port)?, Proxy::start(engine.port)?);
+        let mut settings =
+            Settings::new(binary, folder.path(), mqtt.port, &format!("http://127.0.0.1:{}", http.port))
+                .with("MQTT__KEEP_ALIVE", "5s")
+                .with("MQTT__SESSION_EXPIRY", "5m")
+                .with("CLICKHOUSE__INSERT_TIMEOUT", "5s");
+        let password_file = folder.path().join("password");
+        if setup.password {
+            std::fs::write(&password_file, PASSWORD)?;
+            settings = settings.with("CLICKHOUSE__PASSWORD_FILE", password_file.display().to_string());
+        }
+        for (key, value) in &setup.settings {
+            settings = settings.with(key, *value);
+        }
+        settings.migrate()?;
+        let plan = Plan {
+            broker: format!("127.0.0.1:{}", broker.port),
+            run: run.to_owned(),
+            drivers: 500,
+            connections: 2,
+            rate: f64::from(setup.rate),
+            messages: u64::from(setup.rate) * u64::from(setup.seconds),
+            seed,
+            late_share: 0.005,
+            duplicate_share: 0.005,
+            drain: Duration::from_secs(60),
+            ..Plan::default()
+        };
+        let mut scene = Self {
+            settings,
+            members: Vec::new(),
+            mqtt,
+            http,
+            rng: fastrand::Rng::with_seed(seed),
+            unacked: None,
+            password_file,
+            broker: Some(broker),
+            engine: Some(engine),
+            fleet: None,
+            memory: MemoryWatch::start(),
+            plan,
+            _folder: folder,
+        };
+        for n in 0..setup.members {
+            scene.add_member(&format!("member-{n}"))?;
+        }
+        Ok(scene)
+    }
+
+    /// Starts the fleet, and waits until its first rows are acknowledged.
+    pub(super) fn start_fleet(&mut self) -> Result<()> {
+        let plan = self.plan.clone();
+        self.fleet = Some(std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(publish::run(&plan, Arc::new(Progress::default())))
+        }));
+        wait_until("the first rows are acknowledged", PATIENCE, || Ok(self.acks()? > 0.0))
+    }
+
+    /// Waits until the fleet has sent everything.
+    pub(super) fn finish_fleet(&mut self) -> Result<Manifest> {
+        let fleet = self.fleet.take().context("the fleet was started")?;
+        let manifest = fleet.join().map_err(|_| anyhow::anyhow!("the fleet's thread died"))??;
+        ensure!(
+            manifest.unacked.is_empty(),
+            "the broker did not take {} fixes: nothing can be said",
+            manifest.unacked.len()
+        );
+        ensure!(
+            manifest.no_subscriber == 0,
+            "{} messages met no subscriber: a session was lost",
+            manifest.no_subscriber
+        );
+        Ok(manifest)
+    }
+
+    pub(super) fn add_member(&mut self, client_id: &str) -> Result<()> {
+        let process = self.settings.clone().with("MQTT__CLIENT_ID", client_id).run()?;
+        self.memory.watch(process.process.pid());
+        self.members.push(Member { client_id: client_id.to_owned(), process });
+        Ok(())
+    }
+
+    /// kill -9, and at once a new process with the same client id; does not wait for it.
+    pub(super) fn kill_and_restart(&mut self, n: usize) -> Result<()> {
+        self.members[n].process.process.kill()?;
+        self.restart_member(n)
+    }
+
+    pub(super) fn restart_member(&mut self, n: usize) -> Result<()> {
+        let client_id = self.members[n].client_id.clone();
+        let process = self.settings.clone().with("MQTT__CLIENT_ID", &client_id).start()?;
+        self.memory.watch(process.process.pid());
+        self.members[n].process = process;
+        Ok(())
+    }
+
+    /// Acknowledgements of the living members since they started; a member that does not answer counts none.
+    pub(super) fn acks(&self) -> Result<f64> {
+        Ok(self.members.iter().map(|member| member.process.metric("acks_total").unwrap_or(0.0)).sum())
+    }
+
+    /// Every member is ready, and acknowledges.
+    pub(super) fn wait_until_recovered(&self, within: Duration) -> Result<Duration> {
+        let began = Instant::now();
+        let before = self.acks()?;
+        wait_until("every member is ready and acknowledges again", within, || {
+            let ready = self.members.iter().all(|member| member.process.get("/readyz").is_ok());
+            Ok(ready && (self.acks()? > before || before == 0.0 && self.acks()? > 0.0 || self.all_done()?))
+        })?;
+        Ok(began.elapsed())
+    }
+
+    /// The fleet has finished, and nothing waits.
+    fn all_done(&self) -> Result<bool> {
+        let fleet_done = self.fleet.as_ref().is_none_or(JoinHandle::is_finished);
+        let waiting: f64 = self.members.iter().map(|m| m.process.metric("mqtt_unacked").unwrap_or(1.0)).sum();
+        Ok(fleet_done && waiting == 0.0)
+    }
+
+    /// Waits until member `n` holds unacknowledged messages, then a random moment longer; notes how many the
+    /// fault meets. A fault that met none is none: the wait is repeated.
+    pub(super) fn meet_unacked(&mut self, n: usize) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            ensure!(began.elapsed() < PATIENCE, "no moment with unacknowledged messages in {PATIENCE:?}");
+            sleep(Duration::from_millis(self.rng.u64(..900)));
+            let unacked = self.members[n].process.metric("mqtt_unacked").unwrap_or(0.0);
+            if unacked > 0.0 {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+                let unacked = unacked as u64;
+                self.unacked = Some(self.unacked.map_or(unacked, |fewest| fewest.min(unacked)));
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) fn stop_broker(&mut self) -> Result<()> {
+        self.broker.as_mut().context("there is a broker")?.stop()
+    }
+
+    pub(super) fn restart_broker(&mut self) -> Result<()> {
+        let broker = self.broker.take().context("there is a broker")?;
+        self.broker = Some(broker.restart()?);
+        Ok(())
+    }
+
+    pub(super) fn kill_engine(&mut self) -> Result<()> {
+        self.engine.as_mut().context("there is an engine")?.kill()
+    }
+
+    pub(super) fn restart_engine(&mut self) -> Result<()> {
+        let engine = self.engine.take().context("there is an engine")?;
+        self.engine = Some(engine.restart()?);
+        Ok(())
+    }
+
+    pub(super) fn engine(&self) -> Result<&ClickHouse> {
+        self.engine.as_ref().context("there is an engine")
+    }
+
+    pub(super) fn peak_rss_bytes(&self) -> u64 {
+        self.memory.peak()
+    }
+}
+
+/// The largest resident set of any process it was told of.
+struct MemoryWatch {
+    pids: Arc<Mutex<Vec<u32>>>,
+    peak: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl MemoryWatch {
+    fn start() -> Self {
+        let watch = Self { pids: Arc::default(), peak: Arc::default(), stop: Arc::default() };
+        let (pids, peak, stop) = (Arc::clone(&watch.pids), Arc::clone(&watch.peak), Arc::clone(&watch.stop));
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let mut pids = pids.lock().unwrap_or_else(PoisonError::into_inner);
+                pids.retain(|pid| match procfs::resident_bytes(*pid) {
+                    Ok((_, high)) => {
+                        peak.fetch_max(high, Ordering::Relaxed);
+                        true
+                    }
+                    Err(_) => false, // it has ended
+                });
+                drop(pids);
+                sleep(SAMPLE_EVERY);
+            }
+        });
+        watch
+    }
+
+    fn watch(&self, pid: u32) {
+        self.pids.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+    }
+
+    fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}

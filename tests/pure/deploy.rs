@@ -1,0 +1,419 @@
+//! What nothing here can run, the images and the stack of containers, at least agrees with itself and with the code.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use milepost::config::Config;
+use milepost::metrics::Metrics;
+use serde_json::Value;
+
+const COMPOSE: &str = "docker-compose.yml";
+const DOCKERFILE: &str = "deploy/Dockerfile";
+const WORKFLOW: &str = ".github/workflows/ci.yml";
+const PROMETHEUS: &str = "deploy/prometheus/prometheus.yml";
+const ALERTS: &str = "deploy/prometheus/alerts.yml";
+const DASHBOARD: &str = "deploy/grafana/dashboards/milepost.json";
+
+fn exists(path: &str) -> bool {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn yaml(path: &str) -> Value {
+    serde_saphyr::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Name and definition, with anchors and merges resolved.
+fn services() -> Vec<(String, Value)> {
+    let services = yaml(COMPOSE)["services"].as_object().unwrap().clone();
+    services.into_iter().collect()
+}
+
+/// Those that run an image of this repository.
+fn ours() -> Vec<(String, Value)> {
+    let ours: Vec<_> = services().into_iter().filter(|(_, service)| service.get("build").is_some()).collect();
+    assert!(ours.len() >= 4, "migrate, two mileposts, loadgen");
+    ours
+}
+
+/// A list's texts; none if there is no list.
+fn texts(value: &Value) -> Vec<&str> {
+    value.as_array().into_iter().flatten().map(|item| item.as_str().expect("a text")).collect()
+}
+
+/// The longest words of `allowed` characters that begin with `prefix`.
+fn words(text: &str, prefix: &str, allowed: fn(char) -> bool) -> BTreeSet<String> {
+    let parts = text.split(|c| !allowed(c));
+    parts.filter(|word| word.starts_with(prefix)).map(str::to_owned).collect()
+}
+
+fn upper(c: char) -> bool {
+    c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'
+}
+
+fn lower(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'
+}
+
+fn default_of(key: &str) -> String {
+    let defaults = Config::defaults().unwrap();
+    let (_, value) = defaults.effective().iter().find(|(known, _)| known == key).unwrap();
+    value.trim_matches('"').to_owned()
+}
+
+#[test]
+fn every_setting_exists() {
+    let defaults = Config::defaults().unwrap();
+    for file in [COMPOSE, DOCKERFILE, WORKFLOW] {
+        let named = words(&read(file), "MILEPOST__", upper);
+        assert!(!named.is_empty() || file == WORKFLOW, "{file} sets nothing");
+        for variable in named {
+            let key = variable.trim_start_matches("MILEPOST__").replace("__", ".").to_lowercase();
+            assert!(
+                defaults.effective().iter().any(|(known, _)| *known == key),
+                "{file}: {variable} is no setting"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_metric_and_label_exists() {
+    let rendered = Metrics::new(1).render();
+    let mut known = BTreeSet::new();
+    for line in rendered.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let (name, kind) = line.split_once(' ').unwrap();
+        let suffixes: &[&str] = if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+        known.extend(suffixes.iter().map(|suffix| format!("{name}{suffix}")));
+    }
+    for file in [DASHBOARD, ALERTS] {
+        let text = read(file).replace("\\\"", "\"");
+        let named = words(&text, "milepost_", lower);
+        assert!(named.len() >= 8, "{file} names {named:?}");
+        for name in named {
+            assert!(known.contains(&name), "{file}: there is no metric {name}");
+        }
+        for label in ["kind", "reason", "field"] {
+            for value in
+                text.split(&format!("{label}=\"")).skip(1).map(|rest| rest.split('"').next().unwrap())
+            {
+                assert!(rendered.contains(&format!("{label}=\"{value}\"")), "{file}: no {label} is {value}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_prometheus_and_grafana_read_is_complete() {
+    for rule in yaml(ALERTS)["groups"][0]["rules"].as_array().unwrap() {
+        for part in ["/alert", "/expr", "/labels/severity", "/annotations/summary"] {
+            assert!(rule.pointer(part).is_some_and(Value::is_string), "{rule} has no {part}");
+        }
+    }
+    assert_eq!(texts(&yaml(PROMETHEUS)["rule_files"]), [ALERTS.rsplit('/').next().unwrap()]);
+
+    let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
+    let source = &yaml("deploy/grafana/provisioning/datasources/prometheus.yml")["datasources"][0];
+    for panel in dashboard["panels"].as_array().unwrap() {
+        assert_eq!(panel["datasource"]["uid"], source["uid"], "{}", panel["title"]);
+        assert!(panel["targets"].as_array().is_some_and(|targets| !targets.is_empty()), "{}", panel["title"]);
+    }
+    let provider = &yaml("deploy/grafana/provisioning/dashboards/milepost.yml")["providers"][0];
+    let mount = format!("./deploy/grafana/dashboards:{}:ro", provider["options"]["path"].as_str().unwrap());
+    assert!(read(COMPOSE).contains(&mount), "{mount}");
+}
+
+#[test]
+fn every_file_and_volume_is_there_and_used() {
+    let compose = yaml(COMPOSE);
+    let declared: BTreeSet<&str> =
+        compose["volumes"].as_object().unwrap().keys().map(String::as_str).collect();
+    let services = services();
+    let mut used = BTreeSet::new();
+    for (name, service) in &services {
+        for mount in texts(&service["volumes"]) {
+            let from = mount.split(':').next().unwrap();
+            if from.starts_with('.') {
+                assert!(exists(from), "{name} mounts {from}");
+                assert!(mount.ends_with(":ro"), "{name} may change {from}");
+            } else {
+                used.insert(from);
+            }
+        }
+        if let Some(build) = service.get("build") {
+            let dockerfile = build["dockerfile"].as_str().unwrap();
+            let stage = format!(" AS {}\n", build["target"].as_str().unwrap());
+            assert!(read(dockerfile).contains(&stage), "{dockerfile} has no stage{stage}");
+        }
+    }
+    assert_eq!(used, declared);
+}
+
+#[test]
+fn the_ports_agree() {
+    let port = default_of("http.listen").rsplit_once(':').unwrap().1.to_owned();
+    let dockerfile = read(DOCKERFILE);
+    assert!(dockerfile.contains(&format!("\nENV MILEPOST__HTTP__LISTEN=0.0.0.0:{port}\n")));
+    assert!(dockerfile.contains(&format!("\nEXPOSE {port}\n")));
+
+    // `milepost health` asks where the same environment tells `run` to listen.
+    let listening: BTreeSet<String> = ours()
+        .iter()
+        .filter(|(_, service)| texts(&service["command"]) == ["run"])
+        .map(|(name, service)| {
+            assert_eq!(texts(&service["healthcheck"]["test"]), ["CMD", "/milepost", "health"], "{name}");
+            let listen = service["environment"]["MILEPOST__HTTP__LISTEN"].as_str().unwrap();
+            format!("{name}:{}", listen.strip_prefix("0.0.0.0:").expect("reached from outside the container"))
+        })
+        .collect();
+    let prometheus = yaml(PROMETHEUS);
+    let jobs = prometheus["scrape_configs"].as_array().unwrap();
+    let targets = |job: &Value| -> BTreeSet<String> {
+        texts(&job["static_configs"][0]["targets"]).into_iter().map(str::to_owned).collect()
+    };
+    let milepost = jobs.iter().find(|job| job["job_name"] == "milepost").unwrap();
+    assert_eq!(targets(milepost), listening);
+    for target in jobs.iter().flat_map(targets) {
+        let host = target.split(':').next().unwrap();
+        assert!(services().iter().any(|(name, _)| name == host), "{target} is no service");
+    }
+    for (name, service) in services() {
+        for published in texts(&service["ports"]) {
+            assert!(published.starts_with("127.0.0.1:"), "{name} publishes {published} to the world");
+        }
+    }
+}
+
+#[test]
+fn passwords_come_from_env_alone() {
+    let compose = read(COMPOSE).replace("$$", ""); // a dollar of the shell's
+    let example = read(".env.example");
+    let asked: BTreeSet<&str> = compose
+        .split("${")
+        .skip(1)
+        .map(|rest| {
+            let (name, hint) = rest.split_once(":?").unwrap_or_else(|| panic!("${{{rest} has no hint"));
+            assert!(hint.split('}').next().unwrap().ends_with("cp .env.example .env"), "{name}: {hint}");
+            name
+        })
+        .collect();
+    let lines = || example.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let given: BTreeSet<&str> = lines().map(|line| line.split_once('=').unwrap().0).collect();
+    assert_eq!(asked, given);
+    // The hyphen is what the service `credentials` refuses; CI tries it.
+    assert!(lines().all(|line| line.ends_with("=change-me")), "a usable default password");
+    let checked = services().into_iter().find(|(name, _)| name == "credentials").unwrap().1;
+    assert_eq!(
+        checked["environment"].as_object().unwrap().keys().map(String::as_str).collect::<BTreeSet<_>>(),
+        given
+    );
+    assert!(read(".gitignore").lines().any(|line| line == "/.env"));
+}
+
+#[test]
+fn images_are_pinned() {
+    let pinned = |image: &str| {
+        let tag = image.rsplit('/').next().unwrap().split_once(':').map(|(_, tag)| tag);
+        assert!(tag.is_some_and(|tag| !tag.is_empty() && !tag.starts_with("latest")), "{image}");
+    };
+    for (name, service) in services() {
+        pinned(service["image"].as_str().unwrap_or_else(|| panic!("{name} has no image")));
+    }
+    let dockerfile = read(DOCKERFILE);
+    dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")).for_each(|from| {
+        pinned(from.split(' ').next().unwrap());
+    });
+    let manifest = read("Cargo.toml");
+    let rust =
+        manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
+    assert!(dockerfile.contains(&format!("FROM rust:{rust}-")), "built with another Rust than {rust}");
+}
+
+#[test]
+fn the_build_sees_every_member_of_the_workspace() {
+    let (dockerfile, ignored) = (read(DOCKERFILE), read(".dockerignore"));
+    let manifest = read("Cargo.toml");
+    let members = manifest.lines().find_map(|line| line.strip_prefix("members = [")).unwrap();
+    for member in members.trim_end_matches(']').split(", ").map(|member| member.trim_matches('"')) {
+        assert!(
+            dockerfile.contains(&format!("\nCOPY {member}/Cargo.toml {member}/\n")),
+            "{member} is not built"
+        );
+        assert!(ignored.lines().any(|line| line == format!("!{member}")), "{member} is ignored");
+    }
+    for path in ignored.lines().filter_map(|line| line.strip_prefix('!')) {
+        assert!(exists(path), ".dockerignore lets {path} in, which is not there");
+    }
+}
+
+#[test]
+fn our_containers_are_locked_down_and_may_finish() {
+    let grace = humantime::parse_duration(&default_of("shutdown.grace")).unwrap();
+    for (name, service) in ours() {
+        assert_eq!(service["read_only"], true, "{name}");
+        assert_eq!(texts(&service["cap_drop"]), ["ALL"], "{name}");
+        assert!(texts(&service["security_opt"]).contains(&"no-new-privileges:true"), "{name}");
+        let stop = humantime::parse_duration(service["stop_grace_period"].as_str().unwrap()).unwrap();
+        assert!(
+            stop >= grace + Duration::from_secs(5),
+            "{name} is killed after {stop:?}, and flushes for {grace:?}"
+        );
+    }
+    let hosts: Vec<_> = ours()
+        .into_iter()
+        .filter(|(_, service)| texts(&service["command"]) == ["run"])
+        .map(|(name, service)| (name, service["hostname"].as_str().map(str::to_owned)))
+        .collect();
+    assert!(hosts.iter().all(|(name, host)| host.as_ref() == Some(name)), "client ids change: {hosts:?}");
+}
+
+#[test]
+fn every_command_is_one_of_the_binary() {
+    let enum_of_main =
+        read("src/main.rs").split_once("enum Command {").unwrap().1.split_once("\n}").unwrap().0.to_owned();
+    let commands: Vec<String> = enum_of_main
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(','))
+        .filter(|name| name.chars().all(char::is_alphanumeric))
+        .map(str::to_lowercase)
+        .collect();
+    assert!(commands.contains(&"run".to_owned()), "{commands:?}");
+    let known =
+        |command: &str| assert!(commands.iter().any(|name| name == command), "milepost has no {command}");
+    for (_, service) in ours().iter().filter(|(_, service)| service["build"]["target"] == "milepost") {
+        known(texts(&service["command"])[0]);
+        if let Some(test) = service.pointer("/healthcheck/test") {
+            known(texts(test)[2]);
+        }
+    }
+    let dockerfile = read(DOCKERFILE);
+    known(dockerfile.split_once("CMD [\"").unwrap().1.split('"').next().unwrap());
+}
+
+#[test]
+fn every_flag_is_one_of_loadgen() {
+    let source = read("loadgen/src/main.rs");
+    let compose = yaml(COMPOSE);
+    let mut lines = vec![texts(&compose["services"]["loadgen"]["command"]).join(" ")];
+    for file in [COMPOSE, WORKFLOW] {
+        let text = read(file).replace("\\\n", " ");
+        let runs =
+            text.lines().filter_map(|line| line.split_once("docker compose run ")?.1.split_once(" loadgen "));
+        lines.extend(runs.map(|(_, arguments)| arguments.to_owned()));
+    }
+    assert!(lines.len() >= 4, "{lines:?}");
+    for line in lines {
+        let mut words = line.split_whitespace();
+        let name = words.next().unwrap();
+        let name = name[..1].to_uppercase() + &name[1..];
+        let arguments = source.split_once(&format!("struct {name}Arguments {{"));
+        let fields =
+            arguments.unwrap_or_else(|| panic!("loadgen has no {line}")).1.split_once("\n}").unwrap().0;
+        for flag in words.filter_map(|word| word.strip_prefix("--")) {
+            let field = format!("    {}: ", flag.replace('-', "_"));
+            assert!(fields.contains(&field), "loadgen has no --{flag}: {line}");
+        }
+    }
+}
+
+#[test]
+fn services_wait_for_what_can_be_waited_for() {
+    let services = services();
+    let find =
+        |name: &str| &services.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("{name}")).1;
+    let mut finished = BTreeSet::new();
+    for (name, service) in &services {
+        for (on, how) in service["depends_on"].as_object().into_iter().flatten() {
+            match how["condition"].as_str().unwrap() {
+                "service_healthy" => {
+                    assert!(find(on).get("healthcheck").is_some(), "{name} waits for ever for {on}")
+                }
+                "service_completed_successfully" => {
+                    finished.insert(on.clone());
+                }
+                other => panic!("{name} waits for {other}"),
+            }
+        }
+    }
+    // `up --wait` takes the end of any other service for a failure.
+    for (name, service) in services.iter().filter(|(_, service)| service.get("profiles").is_none()) {
+        assert_eq!(finished.contains(name), service.get("restart").is_none(), "{name}");
+    }
+}
+
+#[test]
+fn users_and_grants_are_for_what_exists() {
+    let users = read("deploy/clickhouse/users.xml");
+    let acl = read("deploy/emqx/acl.conf");
+    for (name, service) in ours() {
+        for key in ["MILEPOST__CLICKHOUSE__USER", "CLICKHOUSE_USER"] {
+            if let Some(user) = service["environment"][key].as_str() {
+                assert!(users.contains(&format!("<{user}>")), "{name} is {user}, who is not in users.xml");
+            }
+        }
+        if let Some(user) = service["environment"]["MILEPOST__MQTT__USERNAME"].as_str() {
+            let topics = default_of("mqtt.topics").replace(['[', ']'], "");
+            let rule = format!(
+                "{{allow, {{username, \"{user}\"}}, subscribe, [{{eq, \"{}\"}}]}}.",
+                topics.trim_matches('"')
+            );
+            assert!(acl.contains(&rule), "{rule}");
+        }
+    }
+    let migrations: String = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("sql"))
+        .unwrap()
+        .filter_map(|entry| fs::read_to_string(entry.unwrap().path()).ok())
+        .collect();
+    for table in users.split("ON fleet.").skip(1).map(|rest| rest.split('<').next().unwrap()) {
+        let created = format!("IF NOT EXISTS {{database}}.{table}\n");
+        assert!(
+            table == "*" || migrations.contains(&created),
+            "a grant on {table}, which no migration makes"
+        );
+    }
+    assert_eq!(default_of("clickhouse.database"), "fleet");
+    let compose = yaml(COMPOSE);
+    for variable in users.split("from_env=\"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+        assert!(compose["services"]["clickhouse"]["environment"].get(variable).is_some(), "{variable}");
+    }
+    assert!(acl.trim_end().ends_with("{deny, all}."), "what no rule allows is denied");
+}
+
+#[test]
+fn the_broker_grants_the_window_we_ask_for() {
+    let broker = read("deploy/emqx/emqx.conf");
+    let setting = |name: &str| {
+        let line = broker.lines().find_map(|line| line.trim().strip_prefix(&format!("{name} = ")));
+        line.unwrap_or_else(|| panic!("emqx.conf does not set {name}")).to_owned()
+    };
+    let window: u32 = setting("max_inflight").parse().unwrap();
+    assert!(window >= default_of("mqtt.receive_maximum").parse().unwrap());
+    assert_eq!(
+        (setting("max_packet_size"), default_of("mqtt.max_packet_bytes")),
+        ("1MB".into(), "1048576".into())
+    );
+    assert_eq!(setting("no_match"), "deny");
+}
+
+#[test]
+fn the_workflow_can_do_little() {
+    let workflow = yaml(WORKFLOW);
+    assert_eq!(workflow["permissions"], serde_json::json!({"contents": "read"}));
+    for (name, job) in workflow["jobs"].as_object().unwrap() {
+        assert!(job.get("permissions").is_none() && job["timeout-minutes"].is_u64(), "{name}");
+        for action in job["steps"].as_array().unwrap().iter().filter_map(|step| step["uses"].as_str()) {
+            let version = action.split_once("@v").map_or("", |(_, version)| version);
+            assert!(version.parse::<u32>().is_ok(), "{action} is not pinned by its major version");
+        }
+    }
+    let text = read(WORKFLOW);
+    for target in text.split("run: make ").skip(1).map(|rest| rest.lines().next().unwrap()) {
+        assert!(read("Makefile").contains(&format!("\n{target}:")), "make {target}");
+    }
+}
