@@ -6,7 +6,7 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := .local/tools/bin/cargo-deny
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test check up down setup fmt clippy deny front-test clean-state
+.PHONY: help demo test faults check up down setup fmt clippy deny front-test clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -17,6 +17,14 @@ demo: setup ## broker, ClickHouse, milepost and a fleet on free ports; a table a
 
 test: setup front-test ## every test but the long faults
 	cargo test --locked --workspace
+	cargo build --locked --workspace
+	target/debug/loadgen faults --quick --milepost target/debug/milepost
+
+faults: setup ## the whole fault harness, then the mistakes it must find; under half an hour
+	cargo build --release --locked --workspace
+	cargo build --release --locked --manifest-path strict-broker/Cargo.toml --target-dir target/strict-broker
+	target/release/loadgen faults
+	target/release/loadgen faults --prove
 
 check: fmt clippy deny test ## what CI runs
 

@@ -4,6 +4,7 @@
 //! A row holds when every fix the broker took is stored once, milepost came back by itself in time, and it
 //! stayed small. A row that does not hold prints its seed and the command that repeats it.
 
+mod mistakes;
 mod rows;
 mod scene;
 
@@ -45,6 +46,9 @@ pub struct Arguments {
     /// Name the rows, and end
     #[arg(long)]
     list: bool,
+    /// Run against mileposts made wrong on purpose: each must fail on its row
+    #[arg(long)]
+    prove: bool,
 }
 
 /// What a row showed.
@@ -99,6 +103,9 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
         rows.iter().for_each(|row| say(&format!("{:<20} {}", row.name, row.what)));
         return Ok(true);
     }
+    if arguments.prove {
+        return prove(&all, arguments.seed);
+    }
     let binary = std::fs::canonicalize(&arguments.milepost)
         .with_context(|| format!("no binary at {}", arguments.milepost.display()))?;
 
@@ -131,6 +138,24 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
         say(&format!("Does not hold: {}", failed.join(", ")));
     }
     Ok(failed.is_empty())
+}
+
+/// The harness is judged: each mistake must make its row fail.
+fn prove(rows: &[Row], seed: u64) -> Result<bool> {
+    let mut all_found = true;
+    for mistake in mistakes::ALL {
+        let row = rows.iter().find(|row| row.name == mistake.row).context("a mistake names its row")?;
+        eprintln!("building a milepost that {}", mistake.what);
+        let binary = crate::patched::build(mistake.patch)?;
+        let found = match run_row(row, &binary, seed) {
+            Ok(finding) => finding.broken().join("; "),
+            Err(error) => format!("{error:#}"),
+        };
+        all_found &= !found.is_empty();
+        let verdict = if found.is_empty() { "NOT FOUND".to_owned() } else { format!("found: {found}") };
+        say(&format!("a milepost that {}, on row {}: {verdict}", mistake.what, mistake.row));
+    }
+    Ok(all_found)
 }
 
 fn run_row(row: &Row, binary: &Path, seed: u64) -> Result<Finding> {

@@ -9,6 +9,7 @@
 //! | [`stack`] | starts and kills the real parts: broker, engine, milepost |
 //! | [`proxy`] | a TCP proxy that fails on demand: cuts, hangs, lost answers |
 //! | [`procfs`] | CPU and memory of a process |
+//! | [`patched`] | builds a milepost with a patch applied |
 //! | [`picture`] | the stored tracks as an SVG |
 //! | [`faults`] | a fleet's bad days, and what was left of it afterwards |
 //! | [`demo`] | all of it, once, with a table and a picture at the end |
@@ -17,6 +18,7 @@ pub mod demo;
 pub mod faults;
 pub mod fleet;
 pub mod manifest;
+pub mod patched;
 pub mod picture;
 pub mod procfs;
 pub mod proxy;

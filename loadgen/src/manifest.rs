@@ -22,7 +22,7 @@ pub struct Manifest {
     pub messages: u64,
     /// Points sent again on purpose.
     pub duplicates: u64,
-    /// Messages the broker took and dropped, because nobody was subscribed (PUBACK 0x10). They count as lost.
+    /// Times the broker dropped a message because nobody was subscribed (PUBACK 0x10); each was sent again.
     pub no_subscriber: u64,
     /// Messages a second asked for.
     pub rate_wanted: f64,

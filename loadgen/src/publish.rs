@@ -1,7 +1,8 @@
 //! Sends a fleet's fixes over MQTT 5 at a rate, and counts exactly what the broker took.
 //!
-//! Guarantee: at QoS 1 every message is sent until it is acknowledged, over reconnects too; what was not
-//! acknowledged at the end is listed. When the rate could not be held, the result says so.
+//! Guarantee: at QoS 1 every message is sent until the broker has taken it, over reconnects too, and also when
+//! the broker says that it has dropped it for want of a subscriber (PUBACK 0x10); what was not acknowledged at
+//! the end is listed. When the rate could not be held, the result says so.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,6 +28,8 @@ const BURST_MAX: u64 = 20_000;
 /// Bytes that may wait for the socket; a broker that does not read slows us down, and that is reported.
 const OUT_BYTES_MAX: usize = 1 << 20;
 const PACKET_BYTES_MAX: u32 = 1 << 20;
+/// A message that met no subscriber is sent again after this long.
+const RETRY_DROPPED: Duration = Duration::from_secs(1);
 /// Fixes a connection may hold back as late ones.
 const LATE_MAX: usize = 1_000;
 /// A broker that is away this long will not come back.
@@ -176,7 +179,8 @@ pub async fn run_with_bar(plan: &Plan) -> Result<Manifest> {
     }
     if manifest.no_subscriber > 0 {
         eprintln!(
-            "loadgen: {} messages met no subscriber: the broker took and dropped them (is milepost subscribed?)",
+            "loadgen: {} times the broker dropped a message for want of a subscriber, and it was sent again \
+             (is milepost subscribed?)",
             manifest.no_subscriber
         );
     }
@@ -217,6 +221,8 @@ struct Publisher {
     sent: u64,
     duplicates: u64,
     no_subscriber: u64,
+    /// Packet ids of messages the broker dropped, and when to send them again.
+    dropped: VecDeque<(Instant, u16)>,
     ready: VecDeque<Ready>,
     late: VecDeque<(Instant, Ready)>,
     unacked: HashMap<u16, Unacked>,
@@ -243,6 +249,7 @@ impl Publisher {
         let mut drain_until = None;
         loop {
             self.make_due(began);
+            self.write_dropped();
             self.write_ready();
             let all_sent = self.made >= self.messages && self.ready.is_empty() && self.late.is_empty();
             if all_sent && self.out.is_empty() {
@@ -416,6 +423,17 @@ impl Publisher {
         }
     }
 
+    fn write_dropped(&mut self) {
+        while let Some((due, packet_id)) = self.dropped.front().copied()
+            && due <= Instant::now()
+        {
+            self.dropped.pop_front();
+            if let Some(message) = self.unacked.get(&packet_id) {
+                self.out.extend_from_slice(&message.frame);
+            }
+        }
+    }
+
     fn free_packet_id(&mut self) -> u16 {
         loop {
             self.last_packet_id = self.last_packet_id.checked_add(1).unwrap_or(1);
@@ -432,7 +450,11 @@ impl Publisher {
                     let taken =
                         matches!(ack.reason, PubAckReason::Success | PubAckReason::NoMatchingSubscribers);
                     ensure!(taken, "the broker refused a message: {:?} (its ACL, its quota?)", ack.reason);
-                    self.no_subscriber += u64::from(ack.reason == PubAckReason::NoMatchingSubscribers);
+                    if ack.reason == PubAckReason::NoMatchingSubscribers {
+                        self.no_subscriber += 1;
+                        self.dropped.push_back((Instant::now() + RETRY_DROPPED, ack.pkid));
+                        continue;
+                    }
                     self.unacked.remove(&ack.pkid);
                     self.progress.acked.fetch_add(1, Ordering::Relaxed);
                 }
@@ -449,6 +471,7 @@ impl Publisher {
     /// A new connection: what was not acknowledged goes out once more, marked as such.
     fn send_again(&mut self) {
         self.out.clear();
+        self.dropped.clear();
         let mut again: Vec<&mut Unacked> = self.unacked.values_mut().collect();
         again.sort_unstable_by_key(|message| (message.driver, message.seq_first));
         for message in again {

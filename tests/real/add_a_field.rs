@@ -1,9 +1,7 @@
 //! docs/add-a-field.md is true: its patch applies, builds, and the column is there.
 
-use std::path::Path;
-use std::process::Command;
-
 use anyhow::{Context as _, Result, ensure};
+use loadgen::patched;
 use loadgen::stack::{Broker, Settings, repository};
 use tempfile::TempDir;
 
@@ -18,28 +16,6 @@ fn patch() -> Result<String> {
     Ok(block.context("docs/add-a-field.md has no diff")?.to_owned())
 }
 
-fn run(command: &mut Command) -> Result<()> {
-    let output = command.output()?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
-}
-
-/// The checkout's files as they are, without what is built or ignored.
-fn copy_of_the_sources(to: &Path) -> Result<()> {
-    let list = Command::new("git")
-        .args(["ls-files", "-z", "-co", "--exclude-standard"])
-        .current_dir(repository())
-        .output()?;
-    for name in String::from_utf8(list.stdout)?.split_terminator('\0') {
-        let (from, to) = (repository().join(name), to.join(name));
-        if from.is_file() {
-            std::fs::create_dir_all(to.parent().context("a file is in a folder")?)?;
-            std::fs::copy(from, to)?;
-        }
-    }
-    Ok(())
-}
-
 #[test]
 fn the_recipe_works_as_written() -> Result<()> {
     let patch = patch()?;
@@ -47,21 +23,10 @@ fn the_recipe_works_as_written() -> Result<()> {
     let lines = patch.lines().filter(|line| line.starts_with('+') && !line.starts_with("+++ ")).count();
     ensure!(files <= FILES_MAX && lines <= LINES_MAX, "{files} files, {lines} lines");
 
+    let binary = patched::build(&patch)?;
     let folder = TempDir::new()?;
-    let sources = folder.path().join("milepost");
-    copy_of_the_sources(&sources)?;
-    std::fs::write(folder.path().join("field.diff"), &patch)?;
-    run(Command::new("git").args(["init", "-q"]).current_dir(&sources))?;
-    run(Command::new("git").args(["apply", "../field.diff"]).current_dir(&sources))?;
-    let target = repository().join("target/add-a-field");
-    run(Command::new(env!("CARGO"))
-        .args(["build", "--locked", "--offline", "--bin", "milepost"])
-        .env("CARGO_TARGET_DIR", &target)
-        .current_dir(&sources))?;
-
     let engine = shared_engine()?;
     let broker = Broker::start(folder.path())?;
-    let binary = target.join("debug/milepost");
     let settings = Settings::new(&binary, folder.path(), broker.port, &engine.server.url())
         .with("CLICKHOUSE__DATABASE", "add_a_field");
     settings.migrate()?;

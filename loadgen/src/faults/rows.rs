@@ -36,6 +36,7 @@ fn row(
         seconds,
         members: 1,
         password: false,
+        broker_forgets: false,
         settings: Vec::new(),
     };
     Row { name, what, quick: false, whole: true, setup, act }
@@ -58,6 +59,11 @@ impl Row {
 
     fn with(mut self, key: &'static str, value: &'static str) -> Self {
         self.setup.settings.push((key, value));
+        self
+    }
+
+    fn broker_forgets(mut self) -> Self {
+        self.setup.broker_forgets = true;
         self
     }
 
@@ -96,9 +102,17 @@ pub(super) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
         row("reset-mid-body", "connection reset in the middle of an insert", (4_000, 15), reset_mid_body),
         row("clickhouse-slow", "ClickHouse takes 2 s an insert", (5_000, 25), clickhouse_slow)
             .with("CLICKHOUSE__INSERT_TIMEOUT", "30s"),
-        row("broker-restarted", "broker restarted, persistence on", (3_000, 20), broker_restarted),
-        row("broker-away", "broker away 30 s", (1_500, 50), broker_away),
+        row("broker-restarted", "broker restarted, persistence on", (3_000, 20), broker_restarted)
+            .broker_forgets(),
+        row("broker-away", "broker away 30 s", (1_500, 50), broker_away).broker_forgets(),
         row("cut", "connection to the broker cut, five times", (4_000, 20), cut).quick(),
+        row(
+            "cut-then-kill",
+            "connection cut, then kill -9 as soon as it is back, five times",
+            (4_000, 15),
+            cut_then_kill,
+        )
+        .quick(),
         row("hung", "connection to the broker hangs both ways for 12 s", (2_500, 30), hung),
         row("half-open", "what we send to the broker vanishes for 12 s", (2_500, 30), half_open),
         row("window-announced", "broker's window of 32, announced", (5_000, 15), small_window)
@@ -111,7 +125,10 @@ pub(super) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
     ]
 }
 
+/// With inserts that take half a second, a kill meets rows in every place: open, being inserted, committed but
+/// not acknowledged.
 fn kill_times(scene: &mut Scene, times: u32) -> Result<()> {
+    scene.http.set(Bad::Delay(Duration::from_millis(250)));
     for time in 1..=times {
         scene.meet_unacked(0)?;
         scene.kill_and_restart(0)?;
@@ -119,6 +136,7 @@ fn kill_times(scene: &mut Scene, times: u32) -> Result<()> {
             scene.wait_until_recovered(SETTLE)?;
         }
     }
+    scene.http.set(Bad::None);
     Ok(())
 }
 
@@ -230,6 +248,22 @@ fn cut(scene: &mut Scene) -> Result<()> {
     for time in 1..=5 {
         scene.meet_unacked(0)?;
         scene.mqtt.set(Bad::Cut);
+        if time < 5 {
+            scene.wait_until_recovered(SETTLE)?;
+        }
+    }
+    Ok(())
+}
+
+/// What an acknowledgement of the old connection would do on the new one shows when nothing is left to mend it.
+fn cut_then_kill(scene: &mut Scene) -> Result<()> {
+    for time in 1..=5 {
+        scene.meet_unacked(0)?;
+        scene.mqtt.set(Bad::Cut);
+        wait_until("it is connected again", SETTLE, || {
+            Ok(scene.members[0].process.metric("mqtt_reconnects_total")? > 0.0)
+        })?;
+        scene.kill_and_restart(0)?;
         if time < 5 {
             scene.wait_until_recovered(SETTLE)?;
         }
