@@ -115,9 +115,9 @@ pub(super) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
         .quick(),
         row("hung", "connection to the broker hangs both ways for 12 s", (2_500, 30), hung),
         row("half-open", "what we send to the broker vanishes for 12 s", (2_500, 30), half_open),
-        row("window-announced", "broker's window of 32, announced", (5_000, 15), small_window)
+        row("window-announced", "broker's window of 32, announced", (3_000, 8), small_window)
             .on_strict_broker(strict_broker, true),
-        row("window-unannounced", "broker's window of 32, not announced", (5_000, 15), small_window)
+        row("window-unannounced", "broker's window of 32, not announced", (3_000, 8), small_window)
             .on_strict_broker(strict_broker, false),
         row("table-renamed", "a table renamed away, then back", (3_000, 20), table_renamed).quick(),
         row("wrong-password", "a wrong ClickHouse password, then the right one", (3_000, 20), wrong_password)
