@@ -22,7 +22,7 @@ test: setup front-test ## every test but the long faults
 
 faults: setup ## the whole fault harness, then the mistakes it must find; under half an hour
 	cargo build --release --locked --workspace
-	cargo build --release --locked --manifest-path strict-broker/Cargo.toml --target-dir target/strict-broker
+	cd strict-broker && cargo build --release --locked
 	target/release/loadgen faults
 	target/release/loadgen faults --prove
 

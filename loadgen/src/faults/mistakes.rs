@@ -13,7 +13,7 @@ pub(super) struct Mistake {
 pub(super) const ALL: [Mistake; 4] = [
     Mistake {
         what: "acknowledges before the insert",
-        row: "kill-once",
+        row: "kill-unsaved",
         patch: include_str!("mistakes/ack_before_insert.diff"),
     },
     Mistake {

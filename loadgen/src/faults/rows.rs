@@ -85,6 +85,13 @@ pub(super) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
         row("kill-once", "kill -9 milepost mid-batch, at 3 random moments", (2_500, 8), kill_few)
             .only_quick(),
         row(
+            "kill-unsaved",
+            "kill -9 milepost while ClickHouse refuses, three times",
+            (3_000, 12),
+            kill_unsaved,
+        )
+        .quick(),
+        row(
             "kill-one-of-two",
             "two members; kill -9 one, restart it before its session ends",
             (3_000, 20),
@@ -125,7 +132,7 @@ pub(super) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
     ]
 }
 
-/// With inserts that take half a second, a kill meets rows in every place: open, being inserted, committed but
+/// With inserts that take half a second, a kill meets rows in every place: open, on the way, and committed but
 /// not acknowledged.
 fn kill_times(scene: &mut Scene, times: u32) -> Result<()> {
     scene.http.set(Bad::Delay(Duration::from_millis(250)));
@@ -146,6 +153,21 @@ fn kill_many(scene: &mut Scene) -> Result<()> {
 
 fn kill_few(scene: &mut Scene) -> Result<()> {
     kill_times(scene, 3)
+}
+
+/// What milepost holds and cannot store is the broker's until it is stored.
+fn kill_unsaved(scene: &mut Scene) -> Result<()> {
+    for time in 1..=3 {
+        scene.http.set(Bad::Refuse);
+        sleep(Duration::from_millis(1_500)); // longer than a batch may stay open
+        scene.meet_unacked(0)?;
+        scene.kill_and_restart(0)?;
+        scene.http.set(Bad::None);
+        if time < 3 {
+            scene.wait_until_recovered(SETTLE)?;
+        }
+    }
+    Ok(())
 }
 
 fn kill_one_of_two(scene: &mut Scene) -> Result<()> {
