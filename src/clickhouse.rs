@@ -26,8 +26,13 @@ include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Below the server's keep-alive: an idle connection is dropped by us, not under our feet.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a statement that is not an insert may take, on the server.
+/// A server whose machine died says nothing: TCP asks after this long.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// How long a statement that is not an insert may take, on the server, and until its answer is here.
 const STATEMENT_SECONDS_MAX: &str = "60";
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
+/// How long a question may take.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// ClickHouse's error codes that only a person can mend: unknown column, table, database, format, setting or
 /// user, wrong types, no grant, failed login.
@@ -114,6 +119,7 @@ impl ClickHouse {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
+        connector.set_keepalive(Some(KEEPALIVE));
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .build(connector);
@@ -203,7 +209,8 @@ impl ClickHouse {
         let failed =
             |source| MigrateError::Server { what: format!("creating database {}", self.database), source };
         let sql = format!("SELECT count() FROM system.databases WHERE name = '{}'", self.database);
-        if self.client().query_raw(&sql).fetch_one::<u64>().await.map_err(failed)? == 0 {
+        let count = self.client().query_raw(&sql).fetch_one::<u64>();
+        if within(QUESTION_TIMEOUT, count).await.map_err(failed)? == 0 {
             self.statement(&format!("CREATE DATABASE IF NOT EXISTS {}", self.database))
                 .await
                 .map_err(failed)?;
@@ -217,7 +224,8 @@ impl ClickHouse {
             "SELECT version, checksum FROM {}.schema_migrations FINAL ORDER BY version",
             self.database
         );
-        match self.client().query_raw(&sql).fetch_all::<(u32, String)>().await {
+        let recorded = self.client().query_raw(&sql).fetch_all::<(u32, String)>();
+        match within(QUESTION_TIMEOUT, recorded).await {
             Ok(recorded) => Ok(recorded),
             Err(error) if matches!(code(&error), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => Ok(Vec::new()),
             Err(source) => {
@@ -239,7 +247,8 @@ impl ClickHouse {
     }
 
     async fn statement(&self, sql: &str) -> Result<(), ClientError> {
-        self.client().query_raw(sql).with_setting("max_execution_time", STATEMENT_SECONDS_MAX).execute().await
+        let query = self.client().query_raw(sql).with_setting("max_execution_time", STATEMENT_SECONDS_MAX);
+        within(STATEMENT_TIMEOUT, query.execute()).await
     }
 }
 
@@ -258,6 +267,14 @@ impl Sink for ClickHouse {
             SinkError { kind: kind(&error), source: Box::new(error) }
         })
     }
+}
+
+/// The crate's own timeouts are for inserts only.
+async fn within<T>(
+    timeout: Duration,
+    answer: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    tokio::time::timeout(timeout, answer).await.unwrap_or(Err(ClientError::TimedOut))
 }
 
 /// A server that answered with a code is alive and knows whether it committed: the same token is right. A

@@ -163,11 +163,20 @@ impl fmt::Debug for Secret {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A source that cannot be read as a whole.
-    #[error("configuration cannot be read")]
-    Source(#[source] config::ConfigError),
+    #[error("configuration cannot be read: {0}")]
+    Source(String),
     /// Everything that is wrong, a line each.
     #[error("configuration is not usable:\n  {}", .0.join("\n  "))]
     Violations(Vec<String>),
+}
+
+impl Error {
+    /// A parser shows the line it stumbled over, and that may hold a password: only where and what are told.
+    fn source(error: &config::ConfigError) -> Self {
+        let text = error.to_string();
+        let told: Vec<&str> = text.lines().filter(|line| !line.contains('|')).collect();
+        Self::Source(told.join(" ").split_whitespace().collect::<Vec<_>>().join(" "))
+    }
 }
 
 impl Config {
@@ -183,7 +192,8 @@ impl Config {
         let environment =
             config::Environment::with_prefix(ENVIRONMENT_PREFIX).prefix_separator("__").separator("__");
         let merged = config::Config::builder().add_source(file).add_source(environment).build();
-        let values = merged.and_then(|merged| merged.cache.into_table()).map_err(Error::Source)?;
+        let values =
+            merged.and_then(|merged| merged.cache.into_table()).map_err(|error| Error::source(&error))?;
         Self::from_values(values)
     }
 
@@ -204,11 +214,16 @@ impl Config {
     /// Every setting: its key, its default, its rule.
     fn read(s: &mut Settings) -> Self {
         let (host, port) = s.checked("mqtt.url", "mqtt://localhost:1883".to_owned(), broker_address);
+        let username = s.optional("mqtt.username");
+        let password = s.secret("mqtt.password");
+        if password.is_some() && username.is_none() {
+            s.violations.push("mqtt.username: give the user name that the password belongs to".to_owned());
+        }
         let mqtt = Mqtt {
             host,
             port,
-            username: s.optional("mqtt.username"),
-            password: s.secret("mqtt.password"),
+            username,
+            password,
             client_id: s.checked("mqtt.client_id", host_name(), client_id),
             group: s.checked("mqtt.group", "milepost".to_owned(), group),
             topics: s.checked("mqtt.topics", vec!["drivers/+/gps".to_owned()], topics),
@@ -305,17 +320,21 @@ impl Settings {
         parsed.map_err(|wanted| self.violations.push(format!("{key}: {wanted}"))).ok()
     }
 
-    /// No value is a value.
+    /// An empty text is none: an environment often cannot say it otherwise.
+    fn given_text(&mut self, key: &str) -> Option<String> {
+        self.given(key).filter(|text: &String| !text.is_empty())
+    }
+
     fn optional(&mut self, key: &str) -> Option<String> {
-        let value: Option<String> = self.given(key);
+        let value = self.given_text(key);
         self.effective.push((key.to_owned(), value.clone().unwrap_or_default().show()));
         value
     }
 
     /// `key`, or the file that `{key}_file` names.
     fn secret(&mut self, key: &str) -> Option<Secret> {
-        let inline: Option<String> = self.given(key);
-        let file: Option<String> = self.given(&format!("{key}_file"));
+        let inline = self.given_text(key);
+        let file = self.given_text(&format!("{key}_file"));
         let shown = if inline.is_some() { "***" } else { "" };
         self.effective.push((key.to_owned(), shown.to_owned().show()));
         self.effective.push((format!("{key}_file"), file.clone().unwrap_or_default().show()));
@@ -490,28 +509,26 @@ impl Setting for LogFormat {
 }
 
 fn broker_address(text: String) -> Result<(String, u16), String> {
-    let url = url::Url::parse(&text).map_err(|error| format!("\"{text}\" is not a URL: {error}"))?;
-    if url.scheme() != "mqtt" {
-        return Err(format!("\"{text}\": mqtt://host:port is wanted (this version speaks no TLS yet)"));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("put the login into mqtt.username and mqtt.password_file, not into the URL".to_owned());
-    }
-    let host = url.host_str().filter(|host| !host.is_empty()).ok_or(format!("\"{text}\" names no host"))?;
-    Ok((host.to_owned(), url.port().unwrap_or(1883)))
+    let url = plain_url(&text, "mqtt", "mqtt.username and mqtt.password_file")?;
+    Ok((url.host_str().unwrap_or_default().to_owned(), url.port().unwrap_or(1883)))
 }
 
 fn http_url(text: String) -> Result<String, String> {
-    let url = url::Url::parse(&text).map_err(|error| format!("\"{text}\" is not a URL: {error}"))?;
-    if url.scheme() != "http" || url.host_str().is_none() {
-        return Err(format!("\"{text}\": http://host:port is wanted (this version speaks no TLS yet)"));
+    plain_url(&text, "http", "clickhouse.user and clickhouse.password_file").map(|_| text)
+}
+
+/// `scheme://host:port`. A URL that is refused is not repeated: it may hold a password.
+fn plain_url(text: &str, scheme: &str, login_goes_to: &str) -> Result<url::Url, String> {
+    let wanted = format!("{scheme}://host:port is wanted (this version speaks no TLS yet)");
+    let url = url::Url::parse(text).map_err(|error| format!("not a URL ({error}): {wanted}"))?;
+    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+        return Err(format!("put the login into {login_goes_to}, not into the URL"));
     }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(
-            "put the login into clickhouse.user and clickhouse.password_file, not into the URL".to_owned()
-        );
+    let plain = url.scheme() == scheme && url.host_str().is_some_and(|host| !host.is_empty());
+    if !plain || url.fragment().is_some() || !matches!(url.path(), "" | "/") {
+        return Err(wanted);
     }
-    Ok(text)
+    Ok(url)
 }
 
 fn client_id(text: String) -> Result<String, String> {
@@ -596,14 +613,7 @@ mod tests {
     #[test]
     fn the_defaults_are_usable_and_shown_as_the_file_that_gives_them() {
         let defaults = Config::defaults().unwrap();
-        let again = with(
-            &defaults
-                .to_string()
-                .replace("username = \"\"\n", "")
-                .replace("password = \"\"\n", "")
-                .replace("password_file = \"\"\n", ""),
-        )
-        .unwrap();
+        let again = with(&defaults.to_string()).unwrap();
         assert_eq!(defaults.effective(), again.effective());
         assert_eq!(defaults.batch.rows_max, 5_000);
         assert_eq!(defaults.mqtt.port, 1883);
@@ -647,15 +657,35 @@ mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        let config = with("[mqtt]\npassword = 'hunter2'\n[clickhouse]\npassword = 'hunter3'").unwrap();
+        let config =
+            with("[mqtt]\nusername = 'u'\npassword = 'hunter2'\n[clickhouse]\npassword = 'hunter3'").unwrap();
         let shown = format!("{config} {config:?}");
         assert!(!shown.contains("hunter"), "{shown}");
         assert_eq!(config.mqtt.password.unwrap().read().unwrap(), "hunter2");
     }
 
     #[test]
+    fn secrets_that_were_put_in_a_wrong_place_are_not_shown_either() {
+        for toml in [
+            "[mqtt]\nurl = 'mqtt://u:hunter2@h'",
+            "[mqtt]\nurl = 'mqtts://u:hunter2@h'",
+            "[mqtt]\nurl = 'mqtt://u:hunter2@h:port'",
+            "[mqtt]\nusername = 'u'\npassword_file = '/none'\n[clickhouse]\nurl = 'https://u:hunter2@h:8443'",
+            "[clickhouse]\nurl = 'http://h:8123/?user=u&password=hunter2'",
+        ] {
+            let told = violations(toml).join("\n");
+            assert!(!told.contains("hunter"), "{told}");
+        }
+        let source = config::File::from_str("[mqtt]\npassword = hunter2", config::FileFormat::Toml);
+        let error = config::Config::builder().add_source(source).build().unwrap_err();
+        let told = Error::source(&error).to_string();
+        assert!(!told.contains("hunter") && told.contains("line 2"), "{told}");
+    }
+
+    #[test]
     fn a_secret_has_one_source_and_its_file_must_be_readable() {
-        assert_eq!(violations("[mqtt]\npassword = 'a'\npassword_file = '/b'").len(), 1);
-        assert_eq!(violations("[mqtt]\npassword_file = '/nowhere/at/all'").len(), 1);
+        assert_eq!(violations("[clickhouse]\npassword = 'a'\npassword_file = '/b'").len(), 1);
+        assert_eq!(violations("[clickhouse]\npassword_file = '/nowhere/at/all'").len(), 1);
+        assert_eq!(violations("[mqtt]\npassword = 'whose?'").len(), 1);
     }
 }

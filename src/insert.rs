@@ -134,6 +134,7 @@ impl<S: Sink> Inserter<S> {
         for insert in encode::encode(batch, &self.database) {
             self.insert(id, insert).await;
         }
+        self.health.fine(&self.part(id));
         let since_first_row =
             opened_at.map_or(Duration::ZERO, |at| Instant::now().into_std().duration_since(at));
         self.metrics.settled(rows, since_first_row);
@@ -151,7 +152,9 @@ impl<S: Sink> Inserter<S> {
             let began = Instant::now();
             let Err(error) = self.sink.insert(&insert, &attempt).await else {
                 self.metrics.inserted(began.elapsed());
-                self.succeeded(batch, failures);
+                if failures > 0 {
+                    info!(lane = self.lane, batch, failures, "insert succeeded after failures");
+                }
                 return;
             };
             failures = failures.saturating_add(1);
@@ -170,23 +173,17 @@ impl<S: Sink> Inserter<S> {
         }
     }
 
-    fn succeeded(&self, batch: u64, failures: u32) {
-        if failures > 0 {
-            info!(lane = self.lane, batch, failures, "insert succeeded after failures");
-        }
-        self.health.fine(&self.part());
-    }
-
     fn failed(&self, batch: u64, insert: &Insert, error: &SinkError, failures: u32, delay: Duration) {
         let cause = chain(error);
         warn!(lane = self.lane, batch, rows = insert.rows, failures, retry_in = ?delay, error = %cause, "insert failed");
         if error.kind == FailureKind::Permanent || failures >= FAILURES_UNREADY {
-            self.health.trouble(&self.part(), cause);
+            self.health.trouble(&self.part(batch), cause);
         }
     }
 
-    fn part(&self) -> String {
-        format!("lane {} inserts", self.lane)
+    /// Each batch has a trouble of its own: another one's success does not mend it.
+    fn part(&self, batch: u64) -> String {
+        format!("lane {} batch {batch}", self.lane)
     }
 }
 

@@ -6,14 +6,16 @@
 //! or task: its shell, `subscriber.rs`, tells it what happened and when, and carries out what it says.
 //! Refuses: publishes while it is leaving (the broker keeps those), and QoS 0 publishes on a full buffer.
 
+mod words;
+
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::{Duration, Instant};
 
+pub use self::words::{Command, Event, Link, Notice, Now, Settings, Totals};
 use crate::ack::AckQueue;
-use crate::batch::{self, Batch, Batcher};
-use crate::decode::{Decoded, Decoder, Field, Message, Reason};
-use crate::position::{Qos, Timestamp};
+use crate::batch::{Batch, Batcher};
+use crate::decode::{Decoded, Decoder, Message};
+use crate::position::Qos;
 use crate::window::Window;
 
 /// A full buffer may stop the reading this long; then the connection is closed until there is room, before
@@ -31,237 +33,6 @@ const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 const LEAVE_QUIET: Duration = Duration::from_secs(1);
 /// How long UNSUBACK may take, and how long the broker may take to close after DISCONNECT.
 const LEAVE_STEP_MAX: Duration = Duration::from_secs(5);
-
-/// The two clocks, read once by the shell.
-#[derive(Debug, Clone, Copy)]
-pub struct Now {
-    /// For deadlines.
-    pub instant: Instant,
-    /// For rows.
-    pub wall: Timestamp,
-}
-
-/// What the lane is told.
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// CONNACK.
-    Connected {
-        /// The broker still holds our session, and sends again what was not acknowledged.
-        session_present: bool,
-        /// CONNACK's Receive Maximum, if it gave one.
-        receive_maximum: Option<u16>,
-    },
-    /// SUBACK; what was refused, in words. Empty: everything was granted.
-    Subscribed {
-        /// One entry a refused filter.
-        refusals: Vec<String>,
-    },
-    /// PUBLISH.
-    Published {
-        /// Topic as sent.
-        topic: &'a [u8],
-        /// Payload as sent.
-        payload: &'a [u8],
-        /// Its packet id; `None` at QoS 0.
-        packet_id: Option<u16>,
-    },
-    /// UNSUBACK.
-    Unsubscribed,
-    /// The connection is gone.
-    Disconnected {
-        /// The broker said that another client came with our client id (reason 0x8E).
-        taken_over: bool,
-    },
-    /// A batch is durable.
-    Settled {
-        /// [`Batch::id`].
-        batch: u64,
-    },
-    /// Shut down: lose nothing, leave the session to the next process.
-    Leave,
-    /// [`Lane::deadline`] has come.
-    Tick,
-}
-
-/// What the shell is to do.
-#[derive(Debug)]
-pub enum Command {
-    /// Send SUBSCRIBE for every configured topic.
-    Subscribe,
-    /// Send UNSUBSCRIBE for every configured topic.
-    Unsubscribe,
-    /// Hand the batch to the inserter, which has a free slot.
-    Insert(Batch),
-    /// Send DISCONNECT, after the acknowledgements already handed over.
-    Disconnect,
-    /// Drop the connection without DISCONNECT.
-    HangUp,
-    /// Log this.
-    Log(Notice),
-}
-
-/// What is worth a log line.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// A session is there.
-    Connected {
-        /// The broker had kept it.
-        session_present: bool,
-        /// [`Window::messages`].
-        window: usize,
-    },
-    /// The broker's window caps every batch below `rows_max`.
-    WindowSmall {
-        /// [`Window::messages`].
-        window: usize,
-        /// Enough for every slot and the open batch.
-        wanted: usize,
-    },
-    /// The broker had kept nothing of us.
-    SessionLost {
-        /// Positions inserted without an acknowledgement.
-        kept: u64,
-    },
-    /// The broker sends these again.
-    Abandoned {
-        /// Positions dropped from unsent batches.
-        positions: u64,
-    },
-    /// A SUBSCRIBE was not granted.
-    SubscriptionRefused(String),
-    /// Another client uses our id.
-    TakenOver,
-    /// The buffer is full: reading stops.
-    BufferFull,
-    /// It stayed full: the connection is closed until there is room.
-    BufferStayedFull,
-    /// QoS 0 input met a full buffer for the first time since it last had room.
-    Shedding,
-}
-
-impl fmt::Display for Notice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connected { session_present: true, window } => {
-                write!(f, "connected; the broker kept our session; window {window}")
-            }
-            Self::Connected { session_present: false, window } => {
-                write!(f, "connected; new session; window {window}")
-            }
-            Self::WindowSmall { window, wanted } => write!(
-                f,
-                "the broker gives {window} messages in flight, so a batch cannot hold more; \
-                 raise it to {wanted} or more (EMQX: mqtt.max_inflight, Mosquitto: max_inflight_messages, \
-                 here: mqtt.receive_maximum)"
-            ),
-            Self::SessionLost { kept } => write!(
-                f,
-                "the broker lost our session: what it had queued for us is gone; \
-                 {kept} positions already here are kept (is mqtt.session_expiry long enough?)"
-            ),
-            Self::Abandoned { positions } => {
-                write!(f, "{positions} unsent positions dropped: the broker sends them again")
-            }
-            Self::SubscriptionRefused(why) => write!(f, "subscription refused: {why}"),
-            Self::TakenOver => f.write_str(
-                "another client connected with our client id: give every process its own mqtt.client_id \
-                 (next try in 30 s)",
-            ),
-            Self::BufferFull => {
-                f.write_str("mqtt.buffer_bytes_max is full: reading stops until ClickHouse takes rows")
-            }
-            Self::BufferStayedFull => f.write_str(
-                "mqtt.buffer_bytes_max stayed full: connection closed until ClickHouse takes rows",
-            ),
-            Self::Shedding => {
-                f.write_str("mqtt.buffer_bytes_max is full: QoS 0 messages are dropped and counted as shed")
-            }
-        }
-    }
-}
-
-/// Where the connection stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Link {
-    /// No connection, and none wanted before this instant.
-    Resting {
-        /// When to try again.
-        until: Instant,
-    },
-    /// The shell polls, CONNACK is awaited.
-    Connecting,
-    /// CONNACK came, SUBACK is awaited.
-    Subscribing,
-    /// Granted.
-    Live {
-        /// Since when.
-        since: Instant,
-    },
-    /// DISCONNECT is on its way.
-    Closing {
-        /// When not to wait longer.
-        until: Instant,
-    },
-    /// Nothing left to do.
-    Ended,
-}
-
-/// Counts since the lane began, and levels now. One value is one consistent snapshot:
-/// `received = inserted + rejected + shed + abandoned + in_flight`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// PUBLISH packets taken.
-    pub messages_received: u64,
-    /// Points, good or broken, and one for each message rejected whole.
-    pub received: u64,
-    /// Positions durable in ClickHouse.
-    pub inserted: u64,
-    /// Points and messages refused, by [`Reason`].
-    pub rejected: [u64; Reason::ALL.len()],
-    /// Points of QoS 0 messages dropped on a full buffer or while leaving.
-    pub shed: u64,
-    /// Unsent positions of dead connections that the broker sends again.
-    pub abandoned: u64,
-    /// Positions without `ts`.
-    pub undated: u64,
-    /// Optional fields that were unusable, by [`Field`].
-    pub fields_unknown: [u64; Field::ALL.len()],
-    /// Acknowledgements handed to the connection.
-    pub acks: u64,
-    /// Connections after the first.
-    pub reconnects: u64,
-    /// Sessions the broker did not keep.
-    pub sessions_lost: u64,
-    /// Times a full buffer stopped the reading.
-    pub stalls: u64,
-    /// Batches durable in ClickHouse.
-    pub batches_inserted: u64,
-    /// Positions open, waiting, or being inserted.
-    pub in_flight: u64,
-    /// Messages taken and not acknowledged.
-    pub unacked: u64,
-    /// [`Window::messages`].
-    pub window: u64,
-    /// Granted subscriptions on a living connection.
-    pub connected: bool,
-}
-
-/// What a lane needs to know.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// When batches close.
-    pub batch: batch::Limits,
-    /// Inserts that may be under way at once.
-    pub inserts_in_flight: usize,
-    /// Bytes of closed batches that may wait for a slot.
-    pub buffer_bytes_max: usize,
-    /// Receive Maximum asked for.
-    pub receive_maximum: u16,
-    /// UNSUBSCRIBE when leaving.
-    pub leave: bool,
-    /// For the jitter.
-    pub seed: u64,
-}
 
 #[derive(Debug)]
 enum Leaving {
@@ -295,8 +66,12 @@ pub struct Lane {
     decoded: Decoded,
     ever_connected: bool,
     failures: u32,
+    /// Since when a QoS 1 publish has met a full buffer.
     full_since: Option<Instant>,
     shedding: bool,
+    /// Messages that were unacknowledged when the last connection went.
+    unacked_at_disconnect: usize,
+    disconnect_sent: bool,
     jitter: fastrand::Rng,
 }
 
@@ -321,6 +96,8 @@ impl Lane {
             failures: 0,
             full_since: None,
             shedding: false,
+            unacked_at_disconnect: 0,
+            disconnect_sent: false,
             jitter: fastrand::Rng::with_seed(settings.seed),
             settings,
         }
@@ -338,6 +115,7 @@ impl Lane {
             Event::Subscribed { refusals } => self.subscribed(&refusals, now.instant),
             Event::Unsubscribed => self.unsubscribed(now.instant),
             Event::Disconnected { taken_over } => self.disconnected(taken_over, now.instant),
+            Event::DisconnectSent => self.disconnect_sent = true,
             Event::Leave => self.leave(now.instant),
             Event::Tick => {}
         }
@@ -371,7 +149,7 @@ impl Lane {
         self.link
     }
 
-    /// The buffer is full: the shell leaves the connection unread for now.
+    /// A QoS 1 publish met a full buffer: the shell leaves the connection unread for now. QoS 0 is shed instead.
     #[must_use]
     pub fn is_holding(&self) -> bool {
         self.full_since.is_some()
@@ -403,13 +181,17 @@ impl Lane {
         totals.unacked = self.acks.unacked() as u64;
         totals.window = self.window.messages() as u64;
         totals.connected = matches!(self.link, Link::Live { .. });
+        let closing_unsure = matches!(self.link, Link::Closing { .. } | Link::Ended) && !self.disconnect_sent;
+        totals.broker_holds = self.acks.unacked() > 0
+            || self.unacked_at_disconnect > 0
+            || closing_unsure && self.ever_connected;
         totals
     }
 
     fn published(&mut self, topic: &[u8], payload: &[u8], packet_id: Option<u16>, now: Now) {
         let flushing = matches!(self.leaving, Leaving::Flushing);
         let qos = if packet_id.is_some() { Qos::AtLeastOnce } else { Qos::AtMostOnce };
-        if flushing && qos == Qos::AtLeastOnce {
+        if qos == Qos::AtLeastOnce && (flushing || !self.is_connected()) {
             return; // unacknowledged, so the broker keeps it for whoever comes next
         }
         if let Leaving::Unsubscribing { until } = &mut self.leaving {
@@ -425,7 +207,7 @@ impl Lane {
         if qos == Qos::AtMostOnce && (flushing || self.is_full()) {
             self.totals.shed += (decoded.positions.len() + decoded.rejects.len()) as u64;
             if !std::mem::replace(&mut self.shedding, true) {
-                self.log(Notice::Shedding);
+                self.log(if flushing { Notice::SheddingWhileLeaving } else { Notice::Shedding });
             }
         } else {
             if let Some(packet_id) = packet_id {
@@ -433,6 +215,11 @@ impl Lane {
                 self.window.arrived(self.acks.unacked(), now.instant);
             }
             self.take_rows(&mut decoded, qos, now.instant);
+            if qos == Qos::AtLeastOnce && self.is_full() && self.full_since.is_none() {
+                self.full_since = Some(now.instant);
+                self.totals.stalls += 1;
+                self.log(Notice::BufferFull);
+            }
         }
         self.decoded = decoded;
     }
@@ -478,7 +265,7 @@ impl Lane {
                     if self.suspicion_at().is_none_or(|at| at > now) {
                         return;
                     }
-                    self.window.probed(self.acks.unacked());
+                    self.window.probed(self.acks.unacked(), now);
                 }
                 self.close(self.acks.next_arrival());
             }
@@ -513,6 +300,8 @@ impl Lane {
     }
 
     fn connected(&mut self, session_present: bool, receive_maximum: Option<u16>) {
+        self.acks.new_epoch();
+        self.unacked_at_disconnect = 0;
         self.window.connected(receive_maximum);
         let window = self.window.messages();
         self.log(Notice::Connected { session_present, window });
@@ -564,6 +353,7 @@ impl Lane {
         let was_good =
             matches!(self.link, Link::Live { since } if now.duration_since(since) >= GOOD_CONNECTION);
         self.failures = if was_good { 0 } else { self.failures.saturating_add(1) };
+        self.unacked_at_disconnect += self.acks.unacked();
         self.acks.new_epoch();
         if matches!(self.link, Link::Closing { .. } | Link::Ended) {
             self.link = Link::Ended;
@@ -600,17 +390,12 @@ impl Lane {
         }
     }
 
-    /// Stops the reading while the buffer is full, and closes the connection if it stays so.
+    /// Ends the hold when there is room, and closes the connection if there is none for long.
     fn watch_buffer(&mut self, now: Instant) {
         if !self.is_full() {
             self.full_since = None;
-            self.shedding = false;
+            self.shedding &= matches!(self.leaving, Leaving::Flushing);
             return;
-        }
-        if self.full_since.is_none() {
-            self.full_since = Some(now);
-            self.totals.stalls += 1;
-            self.log(Notice::BufferFull);
         }
         if self.is_connected() && self.full_since.is_some_and(|since| now >= since + HOLD_MAX) {
             self.log(Notice::BufferStayedFull);

@@ -51,7 +51,8 @@ fn main() -> ExitCode {
             return if error.use_stderr() { BAD_USAGE.into() } else { ExitCode::SUCCESS };
         }
     };
-    let path = arguments.config.or_else(|| std::env::var_os("MILEPOST_CONFIG").map(PathBuf::from));
+    let variable = std::env::var_os("MILEPOST_CONFIG").filter(|path| !path.is_empty());
+    let path = arguments.config.or_else(|| variable.map(PathBuf::from));
     let config = match Config::load(path.as_deref()) {
         Ok(config) => config,
         Err(error) => {

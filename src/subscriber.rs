@@ -12,12 +12,12 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rumqttc::NetworkOptions;
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{
     ConnAck, DisconnectReasonCode, Filter, Packet, Publish, SubAck, SubscribeReasonCode,
 };
 use rumqttc::v5::{AsyncClient, ConnectionError, Event as MqttEvent, EventLoop, MqttOptions, StateError};
+use rumqttc::{NetworkOptions, Outgoing};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 use tracing::{info, warn};
@@ -39,6 +39,8 @@ const BEAT: Duration = Duration::from_secs(5);
 const CONNECT_SECONDS_MAX: u64 = 5;
 /// Requests beside acknowledgements that can be queued: SUBSCRIBE, UNSUBSCRIBE of each topic, DISCONNECT.
 const OTHER_REQUESTS_MAX: usize = 64;
+/// Packet ids for SUBSCRIBE and UNSUBSCRIBE, which rumqttc takes from those for publishing.
+const PACKET_IDS: u16 = 64;
 /// Events handled in a row before the totals are published, when the connection never runs dry.
 const EVENTS_PER_PUBLICATION: u32 = 1_024;
 
@@ -96,6 +98,8 @@ struct Subscriber {
     fresh: bool,
     events_unpublished: u32,
     last_event_at: Instant,
+    /// Ours, or the server's where that is longer: nothing may be heard for as long as that.
+    keep_alive: Duration,
     hang_up: bool,
     reported: Option<Link>,
 }
@@ -134,6 +138,7 @@ impl Subscriber {
             fresh: false,
             events_unpublished: 0,
             last_event_at: Instant::now(),
+            keep_alive: wiring.mqtt.keep_alive,
             hang_up: false,
             reported: None,
             lane,
@@ -145,11 +150,16 @@ impl Subscriber {
         let (mut client, mut connection) = self.connect();
         loop {
             self.obey(&client);
+            if self.hang_up {
+                self.hang_up(&mut connection);
+                continue;
+            }
             match self.lane.link() {
                 Link::Ended => break,
                 Link::Resting { .. } => {
                     self.publish_totals();
                     self.wait().await;
+                    self.last_event_at = Instant::now();
                     continue;
                 }
                 Link::Connecting | Link::Subscribing | Link::Live { .. } | Link::Closing { .. } => {}
@@ -161,12 +171,7 @@ impl Subscriber {
                     self.disconnected(&error);
                     self.refresh(&mut connection.options);
                 }
-                Polled::HungUp => {
-                    self.hang_up = false;
-                    connection.clean();
-                    forget_old_connection(&mut connection);
-                    self.refresh(&mut connection.options);
-                }
+                Polled::HungUp => self.hang_up(&mut connection),
                 Polled::Silent => {
                     warn!(
                         lane = self.wiring.index,
@@ -182,6 +187,19 @@ impl Subscriber {
         self.lane.totals()
     }
 
+    /// Closes the connection, and sees to it that the lane knows: rows and acknowledgements of this one must
+    /// not meet the next.
+    fn hang_up(&mut self, connection: &mut EventLoop) {
+        self.hang_up = false;
+        connection.clean();
+        forget_old_connection(connection);
+        self.refresh(&mut connection.options);
+        self.last_event_at = Instant::now();
+        if !matches!(self.lane.link(), Link::Resting { .. } | Link::Ended) {
+            self.tell(Event::Disconnected { taken_over: false });
+        }
+    }
+
     fn connect(&self) -> (AsyncClient, EventLoop) {
         let mqtt = &self.wiring.mqtt;
         let client_id = format!("{}-{}", mqtt.client_id, self.wiring.index);
@@ -194,7 +212,7 @@ impl Subscriber {
             .set_clean_start(false) // the default would throw the unacknowledged window away
             .set_receive_maximum(Some(mqtt.receive_maximum))
             .set_max_packet_size(Some(mqtt.max_packet_bytes))
-            .set_outgoing_inflight_upper_limit(1) // we publish nothing, and each slot is memory
+            .set_outgoing_inflight_upper_limit(PACKET_IDS) // we publish nothing, and each slot is memory
             .set_connection_timeout(CONNECT_SECONDS_MAX)
             .set_network_options(network);
         self.refresh(&mut options);
@@ -235,7 +253,7 @@ impl Subscriber {
             if std::mem::take(&mut self.fresh) {
                 thread::sleep(PACE);
             }
-            let silent_at = self.last_event_at + 3 * self.wiring.mqtt.keep_alive;
+            let silent_at = self.last_event_at + 3 * self.keep_alive;
             tokio::select! {
                 result = &mut poll, if !self.lane.is_holding() => {
                     self.last_event_at = Instant::now();
@@ -274,6 +292,10 @@ impl Subscriber {
         self.events_unpublished += 1;
         if self.events_unpublished >= EVENTS_PER_PUBLICATION {
             self.publish_totals();
+            if self.wiring.leave.has_changed().unwrap_or(false) {
+                self.wiring.leave.mark_unchanged();
+                self.tell(Event::Leave);
+            }
         }
     }
 
@@ -282,7 +304,11 @@ impl Subscriber {
     }
 
     fn translate(&mut self, event: MqttEvent) {
-        let MqttEvent::Incoming(packet) = event else { return };
+        let packet = match event {
+            MqttEvent::Incoming(packet) => packet,
+            MqttEvent::Outgoing(Outgoing::Disconnect) => return self.tell(Event::DisconnectSent),
+            MqttEvent::Outgoing(_) => return,
+        };
         match packet {
             Packet::Publish(publish) => {
                 self.fresh = true;
@@ -314,6 +340,9 @@ impl Subscriber {
 
     fn connected(&mut self, answer: &ConnAck) {
         let properties = answer.properties.as_ref();
+        let server_keep_alive = properties.and_then(|properties| properties.server_keep_alive);
+        let server_keep_alive = Duration::from_secs(server_keep_alive.unwrap_or(0).into());
+        self.keep_alive = self.wiring.mqtt.keep_alive.max(server_keep_alive);
         let asked = self.wiring.mqtt.session_expiry;
         if let Some(granted) = properties.and_then(|properties| properties.session_expiry_interval)
             && u64::from(granted) < asked.as_secs()
@@ -368,6 +397,7 @@ impl Subscriber {
         self.tell(Event::Disconnected { taken_over });
         if let Link::Resting { until } = self.lane.link() {
             let retry_in = until.saturating_duration_since(Instant::now());
+            self.wiring.health.trouble(&self.part, format!("no connection: {}", chain(error)));
             warn!(
                 lane = self.wiring.index,
                 broker = %format_args!("{}:{}", self.wiring.mqtt.host, self.wiring.mqtt.port),
@@ -382,6 +412,15 @@ impl Subscriber {
 
     /// Carries out what the lane wants. Everything here is a hand-over that cannot block.
     fn obey(&mut self, client: &AsyncClient) {
+        self.obey_commands(client);
+        if self.send_acks(client) {
+            // Leaving waits for the last acknowledgement, and nothing else may come to wake it.
+            self.tell(Event::Tick);
+            self.obey_commands(client);
+        }
+    }
+
+    fn obey_commands(&mut self, client: &AsyncClient) {
         while let Some(command) = self.lane.command() {
             match command {
                 Command::Insert(batch) => {
@@ -409,13 +448,20 @@ impl Subscriber {
                 Command::Log(notice) => self.log(&notice),
             }
         }
+    }
+
+    /// `true` if any was sent.
+    fn send_acks(&mut self, client: &AsyncClient) -> bool {
+        let mut sent_any = false;
         while let Some(packet_id) = self.lane.ack_due() {
             self.ack.pkid = packet_id;
             if client.try_ack(&self.ack).is_err() {
                 break; // full: stays first, and is offered again after the next poll
             }
             self.lane.ack_sent();
+            sent_any = true;
         }
+        sent_any
     }
 
     fn log(&self, notice: &Notice) {
@@ -429,9 +475,10 @@ impl Subscriber {
             | Notice::TakenOver
             | Notice::BufferFull
             | Notice::BufferStayedFull
-            | Notice::Shedding => warn!(lane, "{notice}"),
+            | Notice::Shedding
+            | Notice::SheddingWhileLeaving => warn!(lane, "{notice}"),
         }
-        if let Notice::SubscriptionRefused(_) | Notice::TakenOver = notice {
+        if let Notice::SubscriptionRefused(_) | Notice::TakenOver | Notice::BufferStayedFull = notice {
             self.wiring.health.trouble(&self.part, notice.to_string());
         }
     }

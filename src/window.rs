@@ -18,7 +18,10 @@ const SILENCE_GAPS: u32 = 20;
 const SILENCE_MIN: Duration = Duration::from_millis(10);
 /// A longer one needs no probe: the batch's age closes it.
 const SILENCE_MAX: Duration = Duration::from_millis(500);
-/// Traffic that waited for acknowledgements comes back within this time.
+/// Traffic that waited for acknowledgements comes back at once, much sooner than the silence lasted: what a
+/// fleet that sends in bursts sends next does not.
+const SILENCE_PER_ANSWER: u32 = 2;
+/// And within this time at the latest.
 const ANSWER_WITHIN: Duration = Duration::from_millis(100);
 /// Pause after a first probe in vain; doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_secs(5);
@@ -43,6 +46,8 @@ pub struct Window {
 #[derive(Debug)]
 struct Probe {
     unacked: usize,
+    /// How long nothing had come.
+    silence: Duration,
     /// When its acknowledgements were due.
     acked_at: Option<Instant>,
 }
@@ -104,8 +109,9 @@ impl Window {
     }
 
     /// Rows were flushed early, because of a suspicion.
-    pub fn probed(&mut self, unacked: usize) {
-        self.probe = Some(Probe { unacked, acked_at: None });
+    pub fn probed(&mut self, unacked: usize, now: Instant) {
+        let silence = self.last_arrival.map_or(Duration::ZERO, |last| now.duration_since(last));
+        self.probe = Some(Probe { unacked, silence, acked_at: None });
     }
 
     /// A batch has settled: acknowledgements go out now.
@@ -117,8 +123,10 @@ impl Window {
 
     /// Gives a probe up that brought nothing back.
     pub fn tick(&mut self, now: Instant) {
-        let in_vain =
-            |probe: &mut Probe| probe.acked_at.is_some_and(|at| now.duration_since(at) > ANSWER_WITHIN);
+        let in_vain = |probe: &mut Probe| {
+            let answer_within = (probe.silence / SILENCE_PER_ANSWER).min(ANSWER_WITHIN);
+            probe.acked_at.is_some_and(|at| now.duration_since(at) > answer_within)
+        };
         if self.probe.take_if(in_vain).is_some() {
             self.answered_at = None;
             self.no_probe_before = Some(now + self.pause);
@@ -165,7 +173,7 @@ mod tests {
             let suspicion =
                 self.window.suspicion_at().filter(|at| *at <= self.now + Duration::from_millis(500));
             if suspicion.is_some() {
-                self.window.probed(self.unacked);
+                self.window.probed(self.unacked, self.now);
                 self.flushes += 1;
             }
             self.now += Duration::from_millis(20);

@@ -10,6 +10,8 @@ use loadgen::manifest::Manifest;
 use loadgen::publish::{self, Plan, Progress};
 use loadgen::stack::{Broker, ClickHouse, Settings, repository};
 use loadgen::verify::Verdict;
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use tempfile::TempDir;
 
 /// A store with milepost's tables, and the account of a run that was never sent: 20 drivers, 500 fixes each.
@@ -134,10 +136,28 @@ fn a_store_that_cannot_be_asked_is_not_a_verdict() -> Result<()> {
     Ok(())
 }
 
+/// Somebody must be subscribed, or the broker drops what it takes and says so.
+fn subscribe(port: u16) -> Result<()> {
+    let (client, mut connection) = Client::new(MqttOptions::new("listener", "127.0.0.1", port), 10);
+    client.subscribe("drivers/+/gps", QoS::AtLeastOnce)?;
+    let (granted, is_granted) = std::sync::mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        let _client = client;
+        // Until the broker ends with the test.
+        for event in connection.iter().map_while(std::result::Result::ok) {
+            if let Event::Incoming(Incoming::SubAck(_)) = event {
+                let _ = granted.send(());
+            }
+        }
+    });
+    Ok(is_granted.recv_timeout(Duration::from_secs(10))?)
+}
+
 #[test]
 fn a_fleet_sends_what_it_says() -> Result<()> {
     let folder = TempDir::new()?;
     let broker = Broker::start(folder.path())?;
+    subscribe(broker.port)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let plan = |qos, connections| Plan {
         broker: format!("127.0.0.1:{}", broker.port),

@@ -79,6 +79,7 @@ fn the_effective_configuration_merges_file_and_environment_and_hides_secrets() -
     std::fs::write(folder.path().join("milepost.toml"), "[mqtt]\ngroup = \"file\"\nreceive_maximum = 100\n")?;
     let settings = settings(folder.path(), 1883, "http://127.0.0.1:1")
         .with("MQTT__GROUP", "environment")
+        .with("MQTT__USERNAME", "u")
         .with("MQTT__PASSWORD", "007")
         .with("MQTT__TOPICS", "a/+,b/+/c");
     let (code, printed) = settings.call(&["config"])?;

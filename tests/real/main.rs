@@ -5,4 +5,5 @@ mod add_a_field;
 mod commands;
 mod main_job;
 mod outages;
+mod scripted_broker;
 mod world;

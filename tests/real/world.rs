@@ -42,7 +42,7 @@ pub struct World {
     pub engine: Arc<Engine>,
     pub database: String,
     pub settings: Settings,
-    _folder: TempDir,
+    pub folder: TempDir,
 }
 
 /// A broker, a migrated database, and settings for a milepost between them.
@@ -59,7 +59,7 @@ pub fn unmigrated(name: &str) -> Result<World> {
     let broker = Broker::start(folder.path())?;
     let settings =
         settings(folder.path(), broker.port, &engine.server.url()).with("CLICKHOUSE__DATABASE", name);
-    Ok(World { broker, engine, database: name.to_owned(), settings, _folder: folder })
+    Ok(World { broker, engine, database: name.to_owned(), settings, folder })
 }
 
 /// The binary that is being tested, against these servers.
