@@ -69,8 +69,8 @@ pub struct Lane {
     /// Since when a QoS 1 publish has met a full buffer.
     full_since: Option<Instant>,
     shedding: bool,
-    /// Messages that were unacknowledged when the last connection went.
-    unacked_at_disconnect: usize,
+    /// The last connection went with messages unacknowledged, or with acknowledgements that may not have left.
+    broker_holds: bool,
     disconnect_sent: bool,
     jitter: fastrand::Rng,
 }
@@ -96,7 +96,7 @@ impl Lane {
             failures: 0,
             full_since: None,
             shedding: false,
-            unacked_at_disconnect: 0,
+            broker_holds: false,
             disconnect_sent: false,
             jitter: fastrand::Rng::with_seed(settings.seed),
             settings,
@@ -181,10 +181,7 @@ impl Lane {
         totals.unacked = self.acks.unacked() as u64;
         totals.window = self.window.messages() as u64;
         totals.connected = matches!(self.link, Link::Live { .. });
-        let closing_unsure = matches!(self.link, Link::Closing { .. } | Link::Ended) && !self.disconnect_sent;
-        totals.broker_holds = self.acks.unacked() > 0
-            || self.unacked_at_disconnect > 0
-            || closing_unsure && self.ever_connected;
+        totals.broker_holds = self.broker_holds || self.acks.unacked() > 0;
         totals
     }
 
@@ -301,7 +298,7 @@ impl Lane {
 
     fn connected(&mut self, session_present: bool, receive_maximum: Option<u16>) {
         self.acks.new_epoch();
-        self.unacked_at_disconnect = 0;
+        self.broker_holds = false;
         self.window.connected(receive_maximum);
         let window = self.window.messages();
         self.log(Notice::Connected { session_present, window });
@@ -353,7 +350,7 @@ impl Lane {
         let was_good =
             matches!(self.link, Link::Live { since } if now.duration_since(since) >= GOOD_CONNECTION);
         self.failures = if was_good { 0 } else { self.failures.saturating_add(1) };
-        self.unacked_at_disconnect += self.acks.unacked();
+        self.broker_holds |= self.acks.unacked() > 0 || self.is_closing_unsent();
         self.acks.new_epoch();
         if matches!(self.link, Link::Closing { .. } | Link::Ended) {
             self.link = Link::Ended;
@@ -429,7 +426,10 @@ impl Lane {
                 self.commands.push_back(Command::Disconnect);
                 self.link = Link::Closing { until: now + LEAVE_STEP_MAX };
             }
-            Link::Closing { until } if until <= now => self.link = Link::Ended,
+            Link::Closing { until } if until <= now => {
+                self.broker_holds |= self.is_closing_unsent();
+                self.link = Link::Ended;
+            }
             Link::Resting { .. }
             | Link::Connecting
             | Link::Subscribing
@@ -437,6 +437,11 @@ impl Lane {
             | Link::Closing { .. }
             | Link::Ended => {}
         }
+    }
+
+    /// The last acknowledgements may still be on our side.
+    fn is_closing_unsent(&self) -> bool {
+        matches!(self.link, Link::Closing { .. }) && !self.disconnect_sent
     }
 
     fn is_flushed(&self) -> bool {

@@ -403,3 +403,47 @@ fn a_refused_subscription_is_tried_again_later() {
     assert!(!world.connected, "hung up");
     assert!(matches!(world.lane.link(), Link::Resting { .. }));
 }
+
+#[test]
+fn a_stop_tells_whether_the_broker_still_holds_something() {
+    let stopped = |world: &mut World| {
+        world.step(Step::Leave);
+        while !world.inserting.is_empty() {
+            world.settle(0);
+        }
+        world.wait(Duration::from_secs(10));
+        assert_eq!(world.lane.link(), Link::Ended);
+        world.lane.totals().broker_holds
+    };
+    let publish = Step::Publish { points: 1, qos1: true, broken: false };
+
+    let mut world = World::new(lane_settings(10));
+    world.step(publish.clone());
+    world.connected = false;
+    world.tell(Event::Disconnected { taken_over: false });
+    assert!(stopped(&mut world), "taken, inserted, but never acknowledged");
+
+    let mut world = World::new(lane_settings(10));
+    world.connected = false;
+    world.tell(Event::Disconnected { taken_over: false });
+    assert!(!stopped(&mut world), "nothing was taken");
+
+    for disconnect_sent in [true, false] {
+        let mut world = World::new(lane_settings(10));
+        world.step(publish.clone());
+        world.step(Step::Leave);
+        world.settle(0);
+        world.tell(Event::Tick); // the shell's, after it has sent acknowledgements
+        assert!(matches!(world.lane.link(), Link::Closing { .. }));
+        if disconnect_sent {
+            world.tell(Event::DisconnectSent);
+        }
+        world.tell(Event::Disconnected { taken_over: false });
+        assert_eq!(world.lane.link(), Link::Ended);
+        assert_eq!(
+            world.lane.totals().broker_holds,
+            !disconnect_sent,
+            "an acknowledgement may not have left"
+        );
+    }
+}
