@@ -3,8 +3,11 @@
 //! Guarantee: every task and thread is owned here; any that ends outside a shutdown ends the process with an
 //! error. A shutdown flushes within `shutdown.grace`, and says so when it could not.
 
+pub mod rejects;
+pub mod spooled;
+
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use tokio::net::TcpListener;
@@ -13,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::clickhouse::{ClickHouse, MigrateError};
+use crate::clickhouse::{ClickHouse, Error};
 use crate::config::Config;
 use crate::decode::Decoder;
 use crate::health::Health;
@@ -21,12 +24,18 @@ use crate::http;
 use crate::insert::{Inserter, chain};
 use crate::lane::{self, Lane, Totals};
 use crate::metrics::Metrics;
+use crate::position::Timestamp;
+use crate::replay::Replayer;
+use crate::spool::Spool;
 use crate::subscriber::{self, Wiring};
 
 /// How often a server that is not there, or not migrated, is asked again.
 const WAIT_FOR_SERVER: Duration = Duration::from_secs(1);
 /// How often the waiting is logged again.
 const WAITS_PER_LOG_LINE: u32 = 10;
+
+/// How long a replay that is under way may take when everything else is done.
+const REPLAY_ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The server's name in `/readyz`.
 const CLICKHOUSE_PART: &str = "clickhouse";
@@ -36,7 +45,7 @@ const CLICKHOUSE_PART: &str = "clickhouse";
 pub enum Outcome {
     /// Everything taken is durable and acknowledged.
     Clean,
-    /// Shut down with data left in the broker, which keeps it for the session's expiry.
+    /// Shut down with data left in the spool, or in the broker, which keeps it for the session's expiry.
     DataLeft,
 }
 
@@ -62,21 +71,31 @@ pub async fn run(config: Config) -> Result<Outcome> {
     tasks.spawn(named("http server", http::serve(listener, Arc::clone(&metrics), Arc::clone(&health))));
 
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
-    tokio::select! {
-        ready = wait_until_migrated(&clickhouse, &health) => ready?,
-        () = signals.next() => return Ok(Outcome::Clean),
+    let spool = open_spool(&config, &metrics)?;
+    let (migrated, is_migrated) = watch::channel(false);
+    if spool.is_none() {
+        // Nowhere to put what comes meanwhile: it stays with the broker.
+        tokio::select! {
+            ready = wait_until_migrated(&clickhouse, &health) => ready?,
+            () = signals.next() => return Ok(Outcome::Clean),
+        }
+        migrated.send_replace(true);
     }
 
     let (leave, leaving) = watch::channel(false);
     let mut lanes = JoinSet::new();
     for index in 0..usize::from(config.mqtt.connections) {
-        let (batches, to_insert) = mpsc::channel(config.clickhouse.inserts_in_flight);
-        let (to_settle, settled) = mpsc::channel(config.clickhouse.inserts_in_flight);
+        // A place for each slot, for what is spooled, and for the wish to save what is under way.
+        let places = config.clickhouse.inserts_in_flight + 2;
+        let (work, to_insert) = mpsc::channel(places);
+        let (to_settle, settled) = mpsc::channel(places);
         let inserter = Inserter {
             sink: Arc::clone(&clickhouse),
             lane: index,
             database: config.clickhouse.database.clone(),
             timeout: config.clickhouse.insert_timeout,
+            spool: spool.clone(),
+            migrated: is_migrated.clone(),
             metrics: Arc::clone(&metrics),
             health: Arc::clone(&health),
         };
@@ -84,8 +103,9 @@ pub async fn run(config: Config) -> Result<Outcome> {
         let wiring = Wiring {
             index,
             mqtt: config.mqtt.clone(),
-            batches,
+            work,
             settled,
+            spool: spool.clone(),
             leave: leaving.clone(),
             metrics: Arc::clone(&metrics),
             health: Arc::clone(&health),
@@ -93,19 +113,91 @@ pub async fn run(config: Config) -> Result<Outcome> {
         let end = subscriber::spawn(wiring, lane(&config)).context("no thread for a lane")?;
         lanes.spawn(async move { end.await.context("a lane's thread died; its panic is on stderr") });
     }
+    let mut replays = JoinSet::new();
+    if let Some(spool) = &spool {
+        let timeout = config.clickhouse.insert_timeout;
+        let (metrics, health) = (Arc::clone(&metrics), Arc::clone(&health));
+        let replayer = Replayer::new(Arc::clone(&clickhouse), Arc::clone(spool), timeout, metrics, health);
+        replays.spawn(replayer.run(is_migrated, leaving));
+    }
 
     tokio::select! {
         () = signals.next() => {}
         Some(ended) = tasks.join_next() => bail!("the {} ended", ended.context("a task died")?),
         Some(ended) = lanes.join_next() => bail!("a lane ended: {:?}", ended.context("a lane died")??),
+        Some(ended) = replays.join_next() => bail!("the replay ended: {ended:?}"),
+        error = open_gate(&clickhouse, &health, &migrated) => return Err(error),
     }
     info!(grace = ?config.shutdown.grace, "leaving: flushing what was taken");
     leave.send_replace(true);
-    Ok(tokio::select! {
-        outcome = flushed(&mut lanes) => outcome?,
+    let flush = async {
+        let outcome = flushed(&mut lanes).await;
+        let _ = tokio::time::timeout(REPLAY_ENDS_WITHIN, replays.join_next()).await;
+        outcome
+    };
+    let outcome = tokio::select! {
+        outcome = flush => outcome?,
         () = tokio::time::sleep(config.shutdown.grace) => left(&metrics, "shutdown.grace is over"),
         () = signals.next() => left(&metrics, "a second signal"),
-    })
+    };
+    log_ledger(&metrics);
+    Ok(if spool.is_some_and(|spool| spool_keeps(&spool)) { Outcome::DataLeft } else { outcome })
+}
+
+fn open_spool(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<Arc<Spool>>> {
+    let Some(settings) = &config.spool else { return Ok(None) };
+    let spool = Spool::open(&settings.dir, settings.bytes_max, Arc::clone(metrics))?;
+    if spool.batches() > 0 {
+        let dir = settings.dir.display();
+        info!(%dir, batches = spool.batches(), "an earlier process left batches in the spool: replaying them");
+    }
+    Ok(Some(Arc::new(spool)))
+}
+
+/// Lets inserts through once the tables are there; returns only if that cannot be.
+async fn open_gate(
+    clickhouse: &ClickHouse,
+    health: &Health,
+    migrated: &watch::Sender<bool>,
+) -> anyhow::Error {
+    if !*migrated.borrow() {
+        if let Err(error) = wait_until_migrated(clickhouse, health).await {
+            return error;
+        }
+        migrated.send_replace(true);
+    }
+    std::future::pending().await
+}
+
+/// Every position that was taken, and where it is.
+fn log_ledger(metrics: &Metrics) {
+    let ledger = metrics.ledger();
+    info!(
+        received = ledger.sum(|totals| totals.received),
+        spool_at_start = ledger.spool_at_start,
+        inserted = ledger.inserted(),
+        rejected = ledger.sum(|totals| totals.rejected.iter().sum()),
+        ignored = ledger.sum(|totals| totals.ignored),
+        shed = ledger.sum(|totals| totals.shed),
+        abandoned = ledger.sum(|totals| totals.abandoned),
+        quarantined = ledger.quarantined,
+        in_spool = ledger.in_spool,
+        in_flight = ledger.sum(|totals| totals.in_flight),
+        adds_up = ledger.adds_up(),
+        "ledger, in positions"
+    );
+}
+
+/// Whether something stays in the spool; says where.
+fn spool_keeps(spool: &Spool) -> bool {
+    let batches = spool.batches();
+    if batches > 0 {
+        warn!(
+            dir = %spool.dir().display(), batches,
+            "batches stay in the spool: a process with this spool.dir replays them, or `milepost spool replay`"
+        );
+    }
+    batches > 0
 }
 
 fn lane(config: &Config) -> Lane {
@@ -114,6 +206,8 @@ fn lane(config: &Config) -> Lane {
         inserts_in_flight: config.clickhouse.inserts_in_flight,
         buffer_bytes_max: config.mqtt.buffer_bytes_max,
         receive_maximum: config.mqtt.receive_maximum,
+        spool: config.spool.is_some(),
+        spool_when_leaving_after: config.shutdown.grace / 2,
         leave: config.shutdown.leave,
         seed: fastrand::u64(..),
     };
@@ -135,8 +229,8 @@ async fn wait_until_migrated(clickhouse: &ClickHouse, health: &Health) -> Result
                 let names: Vec<_> = pending.iter().map(|migration| migration.name).collect();
                 format!("not migrated: `milepost migrate` applies {}", names.join(", "))
             }
-            Err(error @ (MigrateError::Edited { .. } | MigrateError::Password(_))) => bail!(error),
-            Err(error @ MigrateError::Server { .. }) => chain(&error),
+            Err(error @ (Error::Edited { .. } | Error::Password(_))) => bail!(error),
+            Err(error @ Error::Server { .. }) => chain(&error),
         };
         if wait.is_multiple_of(WAITS_PER_LOG_LINE) {
             warn!(why, "waiting for ClickHouse");
@@ -162,11 +256,10 @@ async fn flushed(lanes: &mut JoinSet<Result<Totals>>) -> Result<Outcome> {
 }
 
 fn left(metrics: &Metrics, why: &str) -> Outcome {
-    let totals = metrics.totals();
-    let sum = |of: fn(&Totals) -> u64| totals.iter().map(of).sum::<u64>();
+    let ledger = metrics.ledger();
     warn!(
-        positions = sum(|t| t.in_flight),
-        unacked_messages = sum(|t| t.unacked),
+        positions = ledger.sum(|totals| totals.in_flight),
+        unacked_messages = ledger.sum(|totals| totals.unacked),
         "{why}: unacknowledged messages stay with the broker, for mqtt.session_expiry"
     );
     Outcome::DataLeft
@@ -194,6 +287,17 @@ pub async fn migrate(config: &Config) -> Result<()> {
     };
     info!(database = config.clickhouse.database, applied = applied.len(), "migrated");
     Ok(())
+}
+
+/// The wall clock, for commands.
+#[must_use]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a command's beginning; the lanes' shell reads the clocks for them"
+)]
+pub fn now() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_unix_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// SIGTERM and SIGINT.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clickhouse::Client;
 use clickhouse::error::Error as ClientError;
+use clickhouse::query::RowCursor;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -17,8 +18,10 @@ use tracing::{info, warn};
 use twox_hash::XxHash3_128;
 
 use crate::config;
+use crate::decode::Reason;
 use crate::encode::Insert;
 use crate::insert::{Attempt, FailureKind, Sink, SinkError};
+use crate::position::Timestamp;
 
 include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
@@ -58,13 +61,13 @@ impl Migration {
     }
 }
 
-/// Why migrations were not applied, or cannot be told.
+/// Why something was not done.
 #[derive(Debug, thiserror::Error)]
-pub enum MigrateError {
+pub enum Error {
     /// The server did not do what it was asked.
     #[error("{what} failed")]
     Server {
-        /// The migration, or what else was asked.
+        /// What was asked, in words.
         what: String,
         /// The server's words.
         #[source]
@@ -88,7 +91,7 @@ pub enum MigrateError {
     Password(#[source] std::io::Error),
 }
 
-impl MigrateError {
+impl Error {
     /// The server may do it later: it is not there, or not now.
     #[must_use]
     pub fn may_pass(&self) -> bool {
@@ -115,7 +118,7 @@ impl ClickHouse {
     ///
     /// # Errors
     /// The password file cannot be read.
-    pub fn new(config: &config::ClickHouse) -> Result<Self, MigrateError> {
+    pub fn new(config: &config::ClickHouse) -> Result<Self, Error> {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         connector.set_nodelay(true);
@@ -134,7 +137,7 @@ impl ClickHouse {
             password: config.password.clone(),
             database: config.database.clone(),
         };
-        this.read_password().map_err(MigrateError::Password)?;
+        this.read_password().map_err(Error::Password)?;
         Ok(this)
     }
 
@@ -163,13 +166,12 @@ impl ClickHouse {
     /// Applies what is missing, in order; returns the names of what was applied.
     ///
     /// # Errors
-    /// See [`MigrateError`]. What was applied before stays applied.
-    pub async fn migrate(&self) -> Result<Vec<&'static str>, MigrateError> {
+    /// See [`Error`]. What was applied before stays applied.
+    pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         self.create_database().await?;
         let mut applied = Vec::new();
         for migration in self.pending().await? {
-            let failed =
-                |source| MigrateError::Server { what: format!("migration {}", migration.name), source };
+            let failed = |source| Error::Server { what: format!("migration {}", migration.name), source };
             let statement = migration.sql.replace("{database}", &self.database);
             self.statement(&statement).await.map_err(failed)?;
             // Both are idempotent: a stop in between is mended by the next run, and another pod that does the
@@ -184,8 +186,8 @@ impl ClickHouse {
     /// The migrations this binary was built with that are not recorded in the database, in order.
     ///
     /// # Errors
-    /// See [`MigrateError`].
-    pub async fn pending(&self) -> Result<Vec<Migration>, MigrateError> {
+    /// See [`Error`].
+    pub async fn pending(&self) -> Result<Vec<Migration>, Error> {
         let recorded = self.recorded().await?;
         let mut pending = Vec::new();
         for migration in MIGRATIONS {
@@ -193,7 +195,7 @@ impl ClickHouse {
                 None => pending.push(*migration),
                 Some((_, recorded)) if *recorded == migration.checksum() => {}
                 Some((_, recorded)) => {
-                    return Err(MigrateError::Edited {
+                    return Err(Error::Edited {
                         name: migration.name,
                         recorded: recorded.clone(),
                         now: migration.checksum(),
@@ -205,9 +207,8 @@ impl ClickHouse {
     }
 
     /// Only where it is missing: a user who may not create databases can be given one.
-    async fn create_database(&self) -> Result<(), MigrateError> {
-        let failed =
-            |source| MigrateError::Server { what: format!("creating database {}", self.database), source };
+    async fn create_database(&self) -> Result<(), Error> {
+        let failed = |source| Error::Server { what: format!("creating database {}", self.database), source };
         let sql = format!("SELECT count() FROM system.databases WHERE name = '{}'", self.database);
         let count = self.client().query_raw(&sql).fetch_one::<u64>();
         if within(QUESTION_TIMEOUT, count).await.map_err(failed)? == 0 {
@@ -219,7 +220,7 @@ impl ClickHouse {
     }
 
     /// Version and checksum of each.
-    async fn recorded(&self) -> Result<Vec<(u32, String)>, MigrateError> {
+    async fn recorded(&self) -> Result<Vec<(u32, String)>, Error> {
         let sql = format!(
             "SELECT version, checksum FROM {}.schema_migrations FINAL ORDER BY version",
             self.database
@@ -230,9 +231,26 @@ impl ClickHouse {
             Err(error) if matches!(code(&error), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => Ok(Vec::new()),
             Err(source) => {
                 self.reread_password_if_refused(&source);
-                Err(MigrateError::Server { what: "reading the recorded migrations".to_owned(), source })
+                Err(Error::Server { what: "reading the recorded migrations".to_owned(), source })
             }
         }
+    }
+
+    /// Stored rejects of a reason since a moment, oldest first.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub fn rejects(&self, reason: Reason, since: Timestamp) -> Result<StoredRejects, Error> {
+        let sql = format!(
+            "SELECT toUnixTimestamp64Milli(received_at), topic, hex(payload), payload_bytes, count \
+             FROM {}.rejects WHERE reason = '{}' AND received_at >= fromUnixTimestamp64Milli({}) \
+             ORDER BY received_at",
+            self.database,
+            reason.name(),
+            since.unix_ms(),
+        );
+        let rows = self.client().query_raw(&sql).fetch().map_err(reading_rejects)?;
+        Ok(StoredRejects { rows })
     }
 
     async fn record(&self, migration: Migration) -> Result<(), ClientError> {
@@ -250,6 +268,56 @@ impl ClickHouse {
         let query = self.client().query_raw(sql).with_setting("max_execution_time", STATEMENT_SECONDS_MAX);
         within(STATEMENT_TIMEOUT, query.execute()).await
     }
+}
+
+fn reading_rejects(source: ClientError) -> Error {
+    Error::Server { what: "reading rejects".to_owned(), source }
+}
+
+/// A row of the `rejects` table.
+#[derive(Debug)]
+pub struct StoredReject {
+    /// When milepost took the message from the broker.
+    pub received_at: Timestamp,
+    /// The message's topic.
+    pub topic: String,
+    /// The broken point, else the whole message; perhaps cut.
+    pub payload: Vec<u8>,
+    /// How long it was before the cut.
+    pub payload_bytes: u64,
+    /// How many refusals this row stands for.
+    pub count: u64,
+}
+
+/// Rows as they come from the server, never all at once.
+pub struct StoredRejects {
+    rows: RowCursor<(i64, String, String, u64, u64)>,
+}
+
+impl StoredRejects {
+    /// The next row.
+    ///
+    /// # Errors
+    /// The server ended before the rows did.
+    pub async fn next(&mut self) -> Result<Option<StoredReject>, Error> {
+        let row = within(QUESTION_TIMEOUT, self.rows.next()).await.map_err(reading_rejects)?;
+        Ok(row.map(|(received_ms, topic, payload_hex, payload_bytes, count)| StoredReject {
+            received_at: Timestamp::from_unix_ms(received_ms),
+            topic,
+            payload: from_hex(&payload_hex),
+            payload_bytes,
+            count,
+        }))
+    }
+}
+
+/// What ClickHouse's `hex` made.
+fn from_hex(text: &str) -> Vec<u8> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => byte - b'0',
+        _ => byte.to_ascii_uppercase().wrapping_sub(b'A').wrapping_add(10),
+    };
+    text.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
 impl Sink for ClickHouse {

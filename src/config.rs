@@ -33,6 +33,8 @@ pub struct Config {
     pub batch: crate::batch::Limits,
     /// `[clickhouse]`
     pub clickhouse: ClickHouse,
+    /// `[spool]`; `None`: off.
+    pub spool: Option<Spool>,
     /// `[http]`
     pub http: Http,
     /// `[shutdown]`
@@ -92,6 +94,15 @@ pub struct ClickHouse {
     pub insert_timeout: Duration,
     /// Let the server collect inserts of many processes.
     pub async_insert: bool,
+}
+
+/// Where batches go while ClickHouse cannot take them.
+#[derive(Debug, Clone)]
+pub struct Spool {
+    /// This process' own.
+    pub dir: PathBuf,
+    /// Of all files in it.
+    pub bytes_max: u64,
 }
 
 /// `/metrics`, `/livez`, `/readyz`.
@@ -256,6 +267,9 @@ impl Config {
             insert_timeout: s.duration("clickhouse.insert_timeout", "60s", "1s", "10m"),
             async_insert: s.value("clickhouse.async_insert", false),
         };
+        let dir = s.optional("spool.dir").map(PathBuf::from);
+        let bytes_max = s.within("spool.bytes_max", 1_073_741_824, 1_048_576..=u64::from(u32::MAX) * 1_024);
+        let spool = dir.map(|dir| Spool { dir, bytes_max });
         let http = Http { listen: s.value("http.listen", SocketAddr::from(([127, 0, 0, 1], 9464))) };
         let shutdown = Shutdown {
             grace: s.duration("shutdown.grace", "25s", "1s", "1h"),
@@ -265,7 +279,7 @@ impl Config {
             format: s.value("log.format", LogFormat::Text),
             filter: s.checked("log.filter", "info".to_owned(), log_filter),
         };
-        Self { mqtt, decode, batch, clickhouse, http, shutdown, log, effective: Vec::new() }
+        Self { mqtt, decode, batch, clickhouse, spool, http, shutdown, log, effective: Vec::new() }
     }
 
     /// Every key with its effective value as TOML would have it, in order; secrets redacted.
@@ -456,7 +470,7 @@ macro_rules! whole_numbers {
         }
     )*};
 }
-whole_numbers!(u8, u16, u32, usize);
+whole_numbers!(u8, u16, u32, u64, usize);
 
 impl Setting for Duration {
     fn parse(value: Value) -> Result<Self, String> {

@@ -23,17 +23,27 @@ pub struct Insert {
     pub body: Bytes,
     /// How many.
     pub rows: usize,
+    /// XXH3-128 of statement and body.
+    pub content_hash: u128,
 }
 
 impl Insert {
+    /// `body` holds `rows` rows.
+    #[must_use]
+    pub fn new(statement: String, body: Bytes, rows: usize) -> Self {
+        let mut hasher = XxHash3_128::new();
+        hasher.write(statement.as_bytes());
+        hasher.write(&body);
+        Self { statement, body, rows, content_hash: hasher.finish_128() }
+    }
+
     /// The deduplication token: a 128-bit hash of statement, body and `ambiguous_ends`, the number of
     /// attempts so far that may or may not have been committed. A server that died in one of those can
     /// know the token and not the rows, so the next attempt needs a fresh one.
     #[must_use]
     pub fn token(&self, ambiguous_ends: u32) -> String {
         let mut hasher = XxHash3_128::new();
-        hasher.write(self.statement.as_bytes());
-        hasher.write(&self.body);
+        hasher.write(&self.content_hash.to_le_bytes());
         hasher.write(&ambiguous_ends.to_le_bytes());
         format!("{:032x}", hasher.finish_128())
     }
@@ -45,18 +55,18 @@ pub fn encode(mut batch: Batch, database: &str) -> Vec<Insert> {
     let mut inserts = Vec::with_capacity(2);
     if !batch.positions.is_empty() {
         batch.positions.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
-        inserts.push(Insert {
-            statement: format!("INSERT INTO {database}.positions ({POSITION_COLUMNS}) FORMAT RowBinary"),
-            body: rows(&batch.positions, 96, encode_position),
-            rows: batch.positions.len(),
-        });
+        inserts.push(Insert::new(
+            format!("INSERT INTO {database}.positions ({POSITION_COLUMNS}) FORMAT RowBinary"),
+            rows(&batch.positions, 96, encode_position),
+            batch.positions.len(),
+        ));
     }
     if !batch.rejects.is_empty() {
-        inserts.push(Insert {
-            statement: format!("INSERT INTO {database}.rejects ({REJECT_COLUMNS}) FORMAT RowBinary"),
-            body: rows(&batch.rejects, 512, encode_reject),
-            rows: batch.rejects.len(),
-        });
+        inserts.push(Insert::new(
+            format!("INSERT INTO {database}.rejects ({REJECT_COLUMNS}) FORMAT RowBinary"),
+            rows(&batch.rejects, 512, encode_reject),
+            batch.rejects.len(),
+        ));
     }
     inserts
 }

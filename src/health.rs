@@ -15,14 +15,15 @@ pub struct Health {
 }
 
 impl Health {
-    /// `part` cannot do its work, because of `why`.
-    pub fn trouble(&self, part: &str, why: impl Into<String>) {
-        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).insert(part.to_owned(), why.into());
+    /// `part` cannot do its work, because of `why`; `true` if that is new.
+    pub fn trouble(&self, part: &str, why: impl Into<String>) -> bool {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        troubles.insert(part.to_owned(), why.into()).is_none()
     }
 
-    /// `part` does its work.
-    pub fn fine(&self, part: &str) {
-        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).remove(part);
+    /// `part` does its work; `true` if that is new.
+    pub fn fine(&self, part: &str) -> bool {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).remove(part).is_some()
     }
 
     /// `part` turned at `now`.

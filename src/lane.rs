@@ -1,8 +1,8 @@
 //! The mind of one MQTT connection: events in, commands out.
 //!
 //! Guarantee: nothing is acknowledged before every row of it is durable; nothing of one connection is
-//! acknowledged on another; memory stays within `buffer_bytes_max` plus the batches that are open or being
-//! inserted; every position is in exactly one of the places that [`Totals`] names. It holds no clock, socket
+//! acknowledged on another; memory stays within `buffer_bytes_max` plus the batches that are open, being inserted
+//! or being spooled; every position is in exactly one of the places that [`Totals`] names. It holds no clock, socket
 //! or task: its shell, `subscriber.rs`, tells it what happened and when, and carries out what it says.
 //! Refuses: publishes while it is leaving (the broker keeps those), and QoS 0 publishes on a full buffer.
 
@@ -11,7 +11,7 @@ mod words;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-pub use self::words::{Command, Event, Link, Notice, Now, Settings, Totals};
+pub use self::words::{Command, Event, Fate, Link, Notice, Now, Settings, Totals};
 use crate::ack::AckQueue;
 use crate::batch::{Batch, Batcher};
 use crate::decode::{Decoded, Decoder, Message};
@@ -31,6 +31,11 @@ const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 /// After UNSUBACK, what the broker had already routed to us arrives within this silence.
 const LEAVE_QUIET: Duration = Duration::from_secs(1);
+/// With half the window unacknowledged, an insert that takes longer than this sends its rows to the spool, too: a
+/// broker whose window is full queues little, and then drops.
+const SLOW_AFTER: Duration = Duration::from_millis(250);
+/// A slow server is logged this often.
+const SLOW_LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// How long UNSUBACK may take, and how long the broker may take to close after DISCONNECT.
 const LEAVE_STEP_MAX: Duration = Duration::from_secs(5);
 
@@ -38,7 +43,7 @@ const LEAVE_STEP_MAX: Duration = Duration::from_secs(5);
 enum Leaving {
     No,
     Unsubscribing { until: Instant },
-    Flushing,
+    Flushing { since: Instant },
 }
 
 /// A batch in the inserter's hands.
@@ -46,6 +51,18 @@ enum Leaving {
 struct Sent {
     batch: u64,
     positions: u64,
+    bytes: usize,
+    since: Instant,
+    /// It was asked to put the batch into the spool, too.
+    save_asked: bool,
+    saved: bool,
+}
+
+impl Sent {
+    fn new(batch: &Batch, since: Instant) -> Self {
+        let (positions, bytes) = (batch.positions.len() as u64, batch.bytes);
+        Self { batch: batch.id, positions, bytes, since, save_asked: false, saved: false }
+    }
 }
 
 /// See the module's documentation.
@@ -60,7 +77,11 @@ pub struct Lane {
     batcher: Batcher,
     waiting: VecDeque<Batch>,
     waiting_bytes: usize,
+    /// Each takes a slot.
     sent: Vec<Sent>,
+    /// On its way to the spool.
+    spooling: Option<Sent>,
+    slow_logged_at: Option<Instant>,
     commands: VecDeque<Command>,
     totals: Totals,
     decoded: Decoded,
@@ -89,6 +110,8 @@ impl Lane {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             sent: Vec::with_capacity(settings.inserts_in_flight),
+            spooling: None,
+            slow_logged_at: None,
             commands: VecDeque::new(),
             totals: Totals::default(),
             decoded: Decoded::default(),
@@ -108,7 +131,7 @@ impl Lane {
     pub fn handle(&mut self, event: Event<'_>, now: Now) {
         match event {
             Event::Published { topic, payload, packet_id } => self.published(topic, payload, packet_id, now),
-            Event::Settled { batch } => self.settled(batch, now.instant),
+            Event::Settled { batch, fate } => self.settled(batch, fate, now.instant),
             Event::Connected { session_present, receive_maximum } => {
                 self.connected(session_present, receive_maximum);
             }
@@ -121,6 +144,7 @@ impl Lane {
         }
         self.window.tick(now.instant);
         self.send_due_batches(now.instant);
+        self.spool_what_waits(now.instant);
         self.watch_buffer(now.instant);
         self.advance_link(now.instant);
     }
@@ -165,10 +189,10 @@ impl Lane {
         };
         let leaving = match self.leaving {
             Leaving::Unsubscribing { until } => Some(until),
-            Leaving::No | Leaving::Flushing => None,
+            Leaving::No | Leaving::Flushing { .. } => None,
         };
         let hold = self.full_since.filter(|_| self.is_connected()).map(|since| since + HOLD_MAX);
-        [batch, self.suspicion_at(), link, leaving, hold].into_iter().flatten().min()
+        [batch, self.suspicion_at(), self.spool_at(), link, leaving, hold].into_iter().flatten().min()
     }
 
     /// Counts and levels now.
@@ -177,7 +201,7 @@ impl Lane {
         let mut totals = self.totals.clone();
         totals.in_flight = self.batcher.open().positions.len() as u64
             + self.waiting.iter().map(|batch| batch.positions.len() as u64).sum::<u64>()
-            + self.sent.iter().map(|sent| sent.positions).sum::<u64>();
+            + self.sent.iter().chain(&self.spooling).map(|sent| sent.positions).sum::<u64>();
         totals.unacked = self.acks.unacked() as u64;
         totals.window = self.window.messages() as u64;
         totals.connected = matches!(self.link, Link::Live { .. });
@@ -186,7 +210,7 @@ impl Lane {
     }
 
     fn published(&mut self, topic: &[u8], payload: &[u8], packet_id: Option<u16>, now: Now) {
-        let flushing = matches!(self.leaving, Leaving::Flushing);
+        let flushing = matches!(self.leaving, Leaving::Flushing { .. });
         let qos = if packet_id.is_some() { Qos::AtLeastOnce } else { Qos::AtMostOnce };
         if qos == Qos::AtLeastOnce && (flushing || !self.is_connected()) {
             return; // unacknowledged, so the broker keeps it for whoever comes next
@@ -268,7 +292,7 @@ impl Lane {
             }
             let Some(batch) = self.waiting.pop_front() else { return };
             self.waiting_bytes -= batch.bytes;
-            self.sent.push(Sent { batch: batch.id, positions: batch.positions.len() as u64 });
+            self.sent.push(Sent::new(&batch, now));
             self.commands.push_back(Command::Insert(batch));
         }
     }
@@ -277,7 +301,52 @@ impl Lane {
         !self.batcher.open().is_empty()
             && (self.batcher.is_due(now)
                 || self.acks.unacked() >= self.window.messages()
-                || matches!(self.leaving, Leaving::Flushing))
+                || matches!(self.leaving, Leaving::Flushing { .. }))
+    }
+
+    /// When what is not durable goes to the spool, unless an insert ends before.
+    fn spool_at(&self) -> Option<Instant> {
+        let next_is_ready = self.spooling.is_none() && self.has_unsent() && !self.has_slot();
+        if !self.settings.spool || !(next_is_ready || self.sent.iter().any(|sent| !sent.save_asked)) {
+            return None;
+        }
+        let crowded = self.acks.unacked() * 2 >= self.window.messages() || self.is_full();
+        let slow_at = self.sent.iter().map(|sent| sent.since + SLOW_AFTER).min();
+        let slow_at = slow_at.filter(|_| crowded && !self.has_slot());
+        let leaving_at = match self.leaving {
+            Leaving::Flushing { since } => Some(since + self.settings.spool_when_leaving_after),
+            Leaving::No | Leaving::Unsubscribing { .. } => None,
+        };
+        [slow_at, leaving_at].into_iter().flatten().min()
+    }
+
+    /// Acknowledgements leave in order, so the batches that are being inserted are saved along with those that
+    /// wait behind them.
+    fn spool_what_waits(&mut self, now: Instant) {
+        if self.spool_at().is_none_or(|at| at > now) {
+            return;
+        }
+        if self.slow_logged_at.is_none_or(|at| now >= at + SLOW_LOGGED_EVERY)
+            && let Some(oldest) = self.sent.iter().map(|sent| sent.since).min()
+        {
+            self.slow_logged_at = Some(now);
+            self.log(Notice::Spooling { under_way: now - oldest });
+        }
+        if self.sent.iter().any(|sent| !sent.save_asked) {
+            self.sent.iter_mut().for_each(|sent| sent.save_asked = true);
+            self.commands.push_back(Command::SaveUnderWay);
+        }
+        if self.spooling.is_some() || self.has_slot() {
+            return;
+        }
+        if self.waiting.is_empty() && !self.batcher.open().is_empty() {
+            self.close(self.acks.next_arrival());
+        }
+        if let Some(batch) = self.waiting.pop_front() {
+            self.waiting_bytes -= batch.bytes;
+            self.spooling = Some(Sent::new(&batch, now));
+            self.commands.push_back(Command::Spool(batch));
+        }
     }
 
     /// When a silence means that the broker's window is full. While a batch is under way, its acknowledgements
@@ -287,13 +356,25 @@ impl Lane {
         if waits_for_us && !self.batcher.open().is_empty() { self.window.suspicion_at() } else { None }
     }
 
-    fn settled(&mut self, batch: u64, now: Instant) {
-        let index = self.sent.iter().position(|sent| sent.batch == batch);
-        let sent = self.sent.remove(index.expect("only what was sent can settle, and only once"));
-        self.totals.inserted += sent.positions;
-        self.totals.batches_inserted += 1;
+    fn settled(&mut self, batch: u64, fate: Fate, now: Instant) {
         self.acks.settled(batch);
         self.window.acked(now);
+        if fate == Fate::Saved {
+            let sent = self.sent.iter_mut().chain(&mut self.spooling).find(|sent| sent.batch == batch);
+            sent.expect("only what was sent can be saved").saved = true;
+            return;
+        }
+        let sent = match self.sent.iter().position(|sent| sent.batch == batch) {
+            Some(index) => Some(self.sent.remove(index)),
+            None => self.spooling.take_if(|spooling| spooling.batch == batch),
+        };
+        let sent = sent.expect("only what was sent can settle, and only once");
+        if fate == Fate::Inserted {
+            self.totals.inserted += sent.positions;
+            self.totals.batches_inserted += 1;
+        } else {
+            self.totals.spooled += sent.positions;
+        }
     }
 
     fn connected(&mut self, session_present: bool, receive_maximum: Option<u16>) {
@@ -365,7 +446,7 @@ impl Lane {
         };
         self.link = Link::Resting { until: now + delay };
         if matches!(self.leaving, Leaving::Unsubscribing { .. }) {
-            self.leaving = Leaving::Flushing;
+            self.leaving = Leaving::Flushing { since: now };
         }
     }
 
@@ -377,7 +458,7 @@ impl Lane {
             self.leaving = Leaving::Unsubscribing { until: now + LEAVE_STEP_MAX };
             self.commands.push_back(Command::Unsubscribe);
         } else {
-            self.leaving = Leaving::Flushing;
+            self.leaving = Leaving::Flushing { since: now };
         }
     }
 
@@ -391,7 +472,7 @@ impl Lane {
     fn watch_buffer(&mut self, now: Instant) {
         if !self.is_full() {
             self.full_since = None;
-            self.shedding &= matches!(self.leaving, Leaving::Flushing);
+            self.shedding &= matches!(self.leaving, Leaving::Flushing { .. });
             return;
         }
         if self.is_connected() && self.full_since.is_some_and(|since| now >= since + HOLD_MAX) {
@@ -406,11 +487,10 @@ impl Lane {
         if let Leaving::Unsubscribing { until } = self.leaving
             && until <= now
         {
-            self.leaving = Leaving::Flushing;
+            self.leaving = Leaving::Flushing { since: now };
             self.send_due_batches(now);
         }
-        let unsent = !self.batcher.open().is_empty() || !self.waiting.is_empty();
-        if !unsent && self.sent.is_empty() {
+        if !self.has_unsent() {
             self.acks.nothing_open();
         }
         match self.link {
@@ -445,16 +525,20 @@ impl Lane {
     }
 
     fn is_flushed(&self) -> bool {
-        matches!(self.leaving, Leaving::Flushing)
-            && self.batcher.open().is_empty()
-            && self.waiting.is_empty()
-            && self.sent.is_empty()
+        matches!(self.leaving, Leaving::Flushing { .. })
+            && !self.has_unsent()
+            && self.sent.iter().chain(&self.spooling).all(|sent| sent.saved)
     }
 
     /// Rows of a dead connection wait for the next CONNACK, which says whether the broker sends them again;
     /// unless there will be none, or none before there is room.
     fn may_insert(&self) -> bool {
-        self.is_connected() || matches!(self.leaving, Leaving::Flushing) || self.is_full()
+        self.is_connected() || matches!(self.leaving, Leaving::Flushing { .. }) || self.is_full()
+    }
+
+    /// Rows that are nobody's but ours.
+    fn has_unsent(&self) -> bool {
+        !self.batcher.open().is_empty() || !self.waiting.is_empty()
     }
 
     fn is_connected(&self) -> bool {
@@ -466,7 +550,8 @@ impl Lane {
     }
 
     fn is_full(&self) -> bool {
-        self.waiting_bytes >= self.settings.buffer_bytes_max
+        let spooling_bytes = self.spooling.as_ref().map_or(0, |spooling| spooling.bytes);
+        self.waiting_bytes + spooling_bytes >= self.settings.buffer_bytes_max
     }
 
     fn log(&mut self, notice: Notice) {

@@ -15,7 +15,9 @@
 //! | [`encode`] | a closed batch → the bytes of its inserts | yes |
 //! | [`health`] | what is wrong right now | |
 //! | [`metrics`] | what can be observed | |
+//! | [`spool`] | batches on disk while ClickHouse cannot take them | |
 //! | [`insert`] | retries until a batch is durable | |
+//! | [`replay`] | from the spool to ClickHouse, oldest first | |
 //! | [`clickhouse`] | the server behind it, and migrations | |
 //! | [`subscriber`] | the lane's shell: one MQTT connection | |
 //! | [`http`] | `/metrics`, `/livez`, `/readyz` | |
@@ -34,5 +36,7 @@ pub mod insert;
 pub mod lane;
 pub mod metrics;
 pub mod position;
+pub mod replay;
+pub mod spool;
 pub mod subscriber;
 pub mod window;

@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
 
 use clap::{Parser, Subcommand};
-use milepost::app::{self, Outcome};
+use milepost::app::{self, Outcome, rejects, spooled};
 use milepost::config::{Config, LogFormat};
+use milepost::decode::Reason;
 use milepost::http;
+use milepost::position::Timestamp;
 use tracing::error;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
@@ -16,7 +19,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 const FAILED: u8 = 1;
 /// Bad usage or configuration (sysexits' EX_USAGE).
 const BAD_USAGE: u8 = 64;
-/// Shut down with data left in the broker (EX_TEMPFAIL).
+/// Shut down with data left in the broker or the spool (EX_TEMPFAIL).
 const DATA_LEFT: u8 = 75;
 
 /// Takes drivers' GPS positions from an MQTT broker and writes them to ClickHouse; acknowledges a message
@@ -39,8 +42,60 @@ enum Command {
     Migrate,
     /// Print the effective configuration, secrets redacted
     Config,
+    /// The batches in spool.dir: those of a volume whose pod is gone, for instance
+    Spool {
+        #[command(subcommand)]
+        command: SpoolCommand,
+    },
+    /// What was refused
+    Rejects {
+        #[command(subcommand)]
+        command: RejectsCommand,
+    },
     /// Ask a running milepost whether it is ready; for container health checks
     Health,
+}
+
+#[derive(Subcommand)]
+enum SpoolCommand {
+    /// Name every file, and check it; also while a process works there
+    List,
+    /// Insert every batch, oldest first; ends when none is left
+    Replay,
+    /// Write every insert as a statement and its data, for other tools
+    Export {
+        /// Where to
+        dir: PathBuf,
+    },
+}
+
+#[derive(Subcommand)]
+enum RejectsCommand {
+    /// Decode stored payloads again, and insert what is good now; may be repeated
+    Replay {
+        /// Which; see the rejects table
+        #[arg(long, value_parser = reason)]
+        reason: Reason,
+        /// Not those before: a time such as 2026-11-21T08:00:00Z, or an age such as 2h [default: all]
+        #[arg(long, value_parser = moment)]
+        since: Option<Timestamp>,
+    },
+}
+
+fn reason(name: &str) -> Result<Reason, String> {
+    Reason::ALL.into_iter().find(|reason| reason.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
+        format!("there are {}", names.join(", "))
+    })
+}
+
+fn moment(text: &str) -> Result<Timestamp, String> {
+    let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+    if let Ok(age) = humantime::parse_duration(text) {
+        return Ok(Timestamp::from_unix_ms(app::now().unix_ms().saturating_sub(ms(age))));
+    }
+    let time = humantime::parse_rfc3339_weak(text).map_err(|error| error.to_string())?;
+    Ok(Timestamp::from_unix_ms(time.duration_since(UNIX_EPOCH).map_or(0, ms)))
 }
 
 fn main() -> ExitCode {
@@ -61,12 +116,21 @@ fn main() -> ExitCode {
         }
     };
     match arguments.command {
-        Command::Config => {
-            #[expect(clippy::print_stdout, reason = "the command's result")]
-            {
-                print!("{config}");
-            }
-            ExitCode::SUCCESS
+        Command::Config => print_result(Ok(config.to_string())),
+        Command::Spool { command: SpoolCommand::List } => print_result(spooled::list(&config)),
+        Command::Spool { command: SpoolCommand::Export { dir } } => {
+            print_result(spooled::export(&config, &dir))
+        }
+        Command::Spool { command: SpoolCommand::Replay } => {
+            with_logs_and_runtime(config, async |config| spooled::replay(&config).await)
+        }
+        Command::Rejects { command: RejectsCommand::Replay { reason, since } } => {
+            with_logs_and_runtime(config, async move |config| {
+                let since = since.unwrap_or(Timestamp::from_unix_ms(0));
+                let summary = rejects::replay(&config, reason, since).await?;
+                print_result(Ok(summary.to_string()));
+                Ok(Outcome::Clean)
+            })
         }
         Command::Health => match http::ask_ready(config.http.listen) {
             Ok(()) => ExitCode::SUCCESS,
@@ -79,6 +143,20 @@ fn main() -> ExitCode {
             with_logs_and_runtime(config, async |config| app::migrate(&config).await.map(|()| Outcome::Clean))
         }
         Command::Run => with_logs_and_runtime(config, app::run),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the command's result")]
+fn print_result(result: anyhow::Result<String>) -> ExitCode {
+    match result {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("milepost: {failure:#}");
+            FAILED.into()
+        }
     }
 }
 

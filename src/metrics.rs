@@ -3,7 +3,7 @@
 //! Guarantee: the numbers of one scrape belong together. Each lane publishes its [`Totals`], a consistent
 //! snapshot, as a whole; a scrape adds the lanes' latest snapshots up.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus::{
@@ -20,11 +20,53 @@ const SECONDS: [f64; 15] =
 /// Upper bounds of batch sizes, in rows.
 const ROWS: [f64; 10] = [1.0, 10.0, 100.0, 500.0, 1_000.0, 2_500.0, 5_000.0, 10_000.0, 25_000.0, 50_000.0];
 
+/// Where every position is: `received + spool_at_start = inserted + rejected + ignored + shed + abandoned +
+/// quarantined + in_spool + in_flight`. One value is one consistent snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// The lanes' latest snapshots.
+    pub lanes: Vec<Totals>,
+    /// Positions in the spool when it was opened.
+    pub spool_at_start: u64,
+    /// Positions in the spool that no lane holds any more.
+    pub in_spool: u64,
+    /// Positions of damaged spool files.
+    pub quarantined: u64,
+    /// Positions inserted from the spool.
+    pub replayed: u64,
+    /// Batches inserted from the spool.
+    pub batches_replayed: u64,
+}
+
+impl Ledger {
+    /// A count, over all lanes.
+    #[must_use]
+    pub fn sum(&self, of: fn(&Totals) -> u64) -> u64 {
+        self.lanes.iter().map(of).sum()
+    }
+
+    /// Durable in ClickHouse, straight or through the spool.
+    #[must_use]
+    pub fn inserted(&self) -> u64 {
+        self.sum(|totals| totals.inserted) + self.replayed
+    }
+
+    /// Whether both sides of the equation are equal.
+    #[must_use]
+    pub fn adds_up(&self) -> bool {
+        let rejected = self.sum(|totals| totals.rejected.iter().sum());
+        let lost_or_left = self.sum(|totals| totals.ignored + totals.shed + totals.abandoned);
+        let here = self.quarantined + self.in_spool + self.sum(|totals| totals.in_flight);
+        self.sum(|totals| totals.received) + self.spool_at_start
+            == self.inserted() + rejected + lost_or_left + here
+    }
+}
+
 /// Every metric milepost has.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    lanes: Mutex<Vec<Totals>>,
+    ledger: Mutex<Ledger>,
     messages_received: IntCounter,
     positions_received: IntCounter,
     positions_inserted: IntCounter,
@@ -33,6 +75,14 @@ pub struct Metrics {
     positions_abandoned: IntCounter,
     positions_undated: IntCounter,
     positions_in_flight: IntGauge,
+    positions_ignored: IntCounter,
+    positions_in_spool: IntGauge,
+    positions_in_spool_at_start: IntGauge,
+    positions_quarantined: IntCounter,
+    spool_bytes: IntGauge,
+    spool_batches: IntGauge,
+    spool_quarantined: IntCounter,
+    spool_refused: IntCounter,
     fields_unknown: IntCounterVec,
     mqtt_connected: IntGauge,
     mqtt_reconnects: IntCounter,
@@ -56,7 +106,7 @@ impl Metrics {
         let build_info = gauge_vec(r, "build_info", "Always 1; the version is a label.", "version");
         build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         let metrics = Self {
-            lanes: Mutex::new(vec![Totals::default(); lanes]),
+            ledger: Mutex::new(Ledger { lanes: vec![Totals::default(); lanes], ..Ledger::default() }),
             messages_received: counter(r, "messages_received_total", "MQTT messages taken from the broker."),
             positions_received: counter(
                 r,
@@ -85,7 +135,31 @@ impl Metrics {
                 "positions_undated_total",
                 "Positions without ts: they got the receive time, and a redelivery is a second row.",
             ),
-            positions_in_flight: gauge(r, "positions_in_flight", "Positions received and not yet durable."),
+            positions_in_flight: gauge(
+                r,
+                "positions_in_flight",
+                "Positions received and neither in ClickHouse nor handed to the spool.",
+            ),
+            positions_ignored: counter(r, "positions_ignored_total", "Messages of kinds that carry no fix."),
+            positions_in_spool: gauge(r, "positions_in_spool", "Positions on disk, to be replayed."),
+            positions_in_spool_at_start: gauge(
+                r,
+                "positions_in_spool_at_start",
+                "Positions that an earlier process had left in the spool.",
+            ),
+            positions_quarantined: counter(
+                r,
+                "positions_quarantined_total",
+                "Positions of damaged spool files, by the files' names.",
+            ),
+            spool_bytes: gauge(r, "spool_bytes", "Size of the spool's files, damaged ones too."),
+            spool_batches: gauge(r, "spool_batches", "Batches in the spool."),
+            spool_quarantined: counter(r, "spool_quarantined_total", "Damaged spool files, set aside."),
+            spool_refused: counter(
+                r,
+                "spool_refused_total",
+                "Batches the spool did not take, for want of room or because the disk refused.",
+            ),
             fields_unknown: counter_vec(
                 r,
                 "fields_unknown_total",
@@ -137,7 +211,48 @@ impl Metrics {
 
     /// A lane's counts and levels now, all of one moment.
     pub fn lane(&self, lane: usize, totals: Totals) {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)[lane] = totals;
+        self.ledger_now().lanes[lane] = totals;
+    }
+
+    /// The same, at the moment at which a lane hands a batch with this many positions to the spool.
+    pub fn handed_to_spool(&self, lane: usize, totals: Totals, positions: u64) {
+        let mut ledger = self.ledger_now();
+        ledger.lanes[lane] = totals;
+        ledger.in_spool += positions;
+    }
+
+    /// The spool was opened, and holds this many positions.
+    pub fn spool_opened(&self, positions: u64) {
+        let mut ledger = self.ledger_now();
+        ledger.spool_at_start = positions;
+        ledger.in_spool = positions;
+    }
+
+    /// What the spool has on disk.
+    pub fn spool_level(&self, batches: u64, bytes: u64) {
+        level(&self.spool_batches, batches);
+        level(&self.spool_bytes, bytes);
+    }
+
+    /// A batch from the spool is in ClickHouse.
+    pub fn replayed(&self, positions: u64) {
+        let mut ledger = self.ledger_now();
+        ledger.in_spool -= positions;
+        ledger.replayed += positions;
+        ledger.batches_replayed += 1;
+    }
+
+    /// A spool file is damaged.
+    pub fn spool_set_aside(&self, positions: u64) {
+        let mut ledger = self.ledger_now();
+        ledger.in_spool -= positions;
+        ledger.quarantined += positions;
+        self.spool_quarantined.inc();
+    }
+
+    /// The spool did not take a batch.
+    pub fn spool_refused(&self) {
+        self.spool_refused.inc();
     }
 
     /// One successful INSERT took this long.
@@ -156,10 +271,14 @@ impl Metrics {
         self.insert_errors.with_label_values(&[kind]).inc();
     }
 
-    /// The sum of the lanes' latest snapshots.
+    /// Where every position is now.
     #[must_use]
-    pub fn totals(&self) -> Vec<Totals> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn ledger(&self) -> Ledger {
+        self.ledger_now().clone()
+    }
+
+    fn ledger_now(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Prometheus' text format.
@@ -169,21 +288,25 @@ impl Metrics {
     #[must_use]
     pub fn render(&self) -> String {
         // Held until the text is there, so that two scrapes do not move the counters under each other.
-        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let sum = |of: fn(&Totals) -> u64| lanes.iter().map(of).sum::<u64>();
+        let ledger = self.ledger_now();
+        let sum = |of: fn(&Totals) -> u64| ledger.sum(of);
         raise(&self.messages_received, sum(|t| t.messages_received));
         raise(&self.positions_received, sum(|t| t.received));
-        raise(&self.positions_inserted, sum(|t| t.inserted));
+        raise(&self.positions_inserted, ledger.inserted());
         for reason in Reason::ALL {
-            let count = lanes.iter().map(|t| t.rejected[reason as usize]).sum();
+            let count = ledger.lanes.iter().map(|t| t.rejected[reason as usize]).sum();
             raise(&self.positions_rejected.with_label_values(&[reason.name()]), count);
         }
         raise(&self.positions_shed, sum(|t| t.shed));
         raise(&self.positions_abandoned, sum(|t| t.abandoned));
         raise(&self.positions_undated, sum(|t| t.undated));
+        raise(&self.positions_ignored, sum(|t| t.ignored));
+        raise(&self.positions_quarantined, ledger.quarantined);
         level(&self.positions_in_flight, sum(|t| t.in_flight));
+        level(&self.positions_in_spool, ledger.in_spool);
+        level(&self.positions_in_spool_at_start, ledger.spool_at_start);
         for field in Field::ALL {
-            let count = lanes.iter().map(|t| t.fields_unknown[field as usize]).sum();
+            let count = ledger.lanes.iter().map(|t| t.fields_unknown[field as usize]).sum();
             raise(&self.fields_unknown.with_label_values(&[field.name()]), count);
         }
         level(&self.mqtt_connected, sum(|t| u64::from(t.connected)));
@@ -193,7 +316,7 @@ impl Metrics {
         level(&self.mqtt_unacked, sum(|t| t.unacked));
         raise(&self.mqtt_stalls, sum(|t| t.stalls));
         raise(&self.acks, sum(|t| t.acks));
-        raise(&self.batches_inserted, sum(|t| t.batches_inserted));
+        raise(&self.batches_inserted, sum(|t| t.batches_inserted) + ledger.batches_replayed);
 
         let mut text = Vec::with_capacity(16 * 1024);
         TextEncoder::new()

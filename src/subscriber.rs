@@ -22,13 +22,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
-use crate::batch::Batch;
 use crate::config;
 use crate::health::Health;
-use crate::insert::{Settled, chain};
+use crate::insert::{Settled, Work, chain};
 use crate::lane::{Command, Event, Lane, Link, Notice, Now, Totals};
 use crate::metrics::Metrics;
 use crate::position::Timestamp;
+use crate::spool::Spool;
 
 /// After a read that ran dry the thread sleeps this long. Brokers write each PUBLISH as a small segment, so
 /// an eager reader pays an epoll and a recv for every message; this one pays them for a handful.
@@ -60,10 +60,12 @@ pub struct Wiring {
     pub index: usize,
     /// The broker, and our place in it.
     pub mqtt: config::Mqtt,
-    /// To the inserter: as many places as it has slots.
-    pub batches: mpsc::Sender<Batch>,
+    /// To the inserter: a place for every slot, and for what is spooled.
+    pub work: mpsc::Sender<Work>,
     /// From the inserter.
     pub settled: mpsc::Receiver<Settled>,
+    /// Where batches go that the lane gives away.
+    pub spool: Option<Arc<Spool>>,
     /// Turns true when it is time to go.
     pub leave: watch::Receiver<bool>,
     /// Observations.
@@ -278,7 +280,7 @@ impl Subscriber {
         let beat = Instant::now() + BEAT;
         let until = self.lane.deadline().map_or(beat, |deadline| deadline.min(beat));
         tokio::select! {
-            Some(settled) = self.wiring.settled.recv() => self.tell(Event::Settled { batch: settled.batch }),
+            Some(settled) = self.wiring.settled.recv() => self.settled(&settled),
             Ok(()) = self.wiring.leave.changed() => self.tell(Event::Leave),
             () = sleep_until(until.into()) => self.tell(Event::Tick),
         }
@@ -287,7 +289,7 @@ impl Subscriber {
     /// What settled while a connection that never runs dry kept us busy.
     fn serve_settled(&mut self) {
         while let Ok(settled) = self.wiring.settled.try_recv() {
-            self.tell(Event::Settled { batch: settled.batch });
+            self.settled(&settled);
         }
         self.events_unpublished += 1;
         if self.events_unpublished >= EVENTS_PER_PUBLICATION {
@@ -296,6 +298,15 @@ impl Subscriber {
                 self.wiring.leave.mark_unchanged();
                 self.tell(Event::Leave);
             }
+        }
+    }
+
+    fn settled(&mut self, settled: &Settled) {
+        self.tell(Event::Settled { batch: settled.batch, fate: settled.fate });
+        if let (Some(entry), Some(spool)) = (settled.entry, &self.wiring.spool) {
+            // Counted as the spool's before it can leave the spool.
+            self.wiring.metrics.handed_to_spool(self.wiring.index, self.lane.totals(), entry.positions);
+            spool.release(entry);
         }
     }
 
@@ -423,16 +434,9 @@ impl Subscriber {
     fn obey_commands(&mut self, client: &AsyncClient) {
         while let Some(command) = self.lane.command() {
             match command {
-                Command::Insert(batch) => {
-                    // There is a place for every slot, so only an inserter that is gone refuses; and then the
-                    // process is ending, and the broker still holds the batch.
-                    if self.wiring.batches.try_send(batch).is_err() {
-                        warn!(
-                            lane = self.wiring.index,
-                            "the inserter is gone: a batch stays with the broker"
-                        );
-                    }
-                }
+                Command::Insert(batch) => self.hand_over(Work::Insert(batch)),
+                Command::Spool(batch) => self.hand_over(Work::Spool(batch)),
+                Command::SaveUnderWay => self.hand_over(Work::SaveUnderWay),
                 Command::Subscribe => {
                     let qos = wanted_qos(self.wiring.mqtt.qos);
                     let filters = self.filters.iter().map(|filter| Filter::new(filter, qos));
@@ -447,6 +451,14 @@ impl Subscriber {
                 Command::HangUp => self.hang_up = true,
                 Command::Log(notice) => self.log(&notice),
             }
+        }
+    }
+
+    /// There is a place for everything, so only an inserter that is gone refuses; and then the process is ending,
+    /// and the broker still holds the batch.
+    fn hand_over(&self, work: Work) {
+        if self.wiring.work.try_send(work).is_err() {
+            warn!(lane = self.wiring.index, "the inserter is gone: a batch stays with the broker");
         }
     }
 
@@ -475,6 +487,7 @@ impl Subscriber {
             | Notice::TakenOver
             | Notice::BufferFull
             | Notice::BufferStayedFull
+            | Notice::Spooling { .. }
             | Notice::Shedding
             | Notice::SheddingWhileLeaving => warn!(lane, "{notice}"),
         }
@@ -497,8 +510,12 @@ impl Subscriber {
                 info!(lane = self.wiring.index, filters = ?self.filters, "subscribed");
                 self.wiring.health.fine(&self.part);
             }
-            Link::Connecting | Link::Subscribing => self.wiring.health.trouble(&self.part, NOT_SUBSCRIBED),
-            Link::Closing { .. } | Link::Ended => self.wiring.health.trouble(&self.part, "leaving"),
+            Link::Connecting | Link::Subscribing => {
+                self.wiring.health.trouble(&self.part, NOT_SUBSCRIBED);
+            }
+            Link::Closing { .. } | Link::Ended => {
+                self.wiring.health.trouble(&self.part, "leaving");
+            }
             // The reason was set where it happened, or the next state says it.
             Link::Resting { .. } => {}
         }

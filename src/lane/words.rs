@@ -1,7 +1,7 @@
 //! What the lane is told, what it says, and what it counts.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::batch::{self, Batch};
 use crate::decode::{Field, Reason};
@@ -53,11 +53,24 @@ pub enum Event<'a> {
     Settled {
         /// [`Batch::id`].
         batch: u64,
+        /// Where its rows are.
+        fate: Fate,
     },
     /// Shut down: lose nothing, leave the session to the next process.
     Leave,
     /// [`Lane::deadline`] has come.
     Tick,
+}
+
+/// Where a durable batch's rows are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// In ClickHouse; its slot is free.
+    Inserted,
+    /// In a file of the spool, and still being inserted: its slot is not free.
+    Saved,
+    /// In the spool, which goes on with them; the slot is free.
+    Spooled,
 }
 
 /// What the shell is to do.
@@ -69,6 +82,10 @@ pub enum Command {
     Unsubscribe,
     /// Hand the batch to the inserter, which has a free slot.
     Insert(Batch),
+    /// Hand the batch over to be put into the spool, or inserted if the spool refuses.
+    Spool(Batch),
+    /// Have what is being inserted put into the spool, too.
+    SaveUnderWay,
     /// Send DISCONNECT, after the acknowledgements already handed over.
     Disconnect,
     /// Drop the connection without DISCONNECT.
@@ -112,6 +129,11 @@ pub enum Notice {
     BufferFull,
     /// It stayed full: the connection is closed until there is room.
     BufferStayedFull,
+    /// Half the window is unacknowledged, and no insert ends.
+    Spooling {
+        /// How long the oldest has been under way.
+        under_way: Duration,
+    },
     /// QoS 0 input met a full buffer for the first time since it last had room.
     Shedding,
     /// QoS 0 input came after the last flush began.
@@ -147,10 +169,16 @@ impl fmt::Display for Notice {
                  (next try in 30 s)",
             ),
             Self::BufferFull => {
-                f.write_str("mqtt.buffer_bytes_max is full: reading stops until ClickHouse takes rows")
+                f.write_str("mqtt.buffer_bytes_max is full: reading stops until ClickHouse or the spool takes rows")
             }
             Self::BufferStayedFull => f.write_str(
-                "mqtt.buffer_bytes_max stayed full: connection closed until ClickHouse takes rows",
+                "mqtt.buffer_bytes_max stayed full: connection closed until ClickHouse or the spool takes rows",
+            ),
+            Self::Spooling { under_way } => write!(
+                f,
+                "ClickHouse is slow: no insert has ended for {} ms and half the window is unacknowledged; \
+                 batches go to the spool",
+                under_way.as_millis()
             ),
             Self::SheddingWhileLeaving => {
                 f.write_str("leaving: QoS 0 messages that still come are dropped and counted as shed")
@@ -189,7 +217,7 @@ pub enum Link {
 }
 
 /// Counts since the lane began, and levels now. One value is one consistent snapshot:
-/// `received = inserted + rejected + shed + abandoned + in_flight`.
+/// `received = inserted + rejected + ignored + shed + abandoned + spooled + in_flight`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
     /// PUBLISH packets taken.
@@ -200,6 +228,10 @@ pub struct Totals {
     pub inserted: u64,
     /// Points and messages refused, by [`Reason`].
     pub rejected: [u64; Reason::ALL.len()],
+    /// Messages of kinds that carry no fix.
+    pub ignored: u64,
+    /// Positions handed to the spool, which counts them from then on.
+    pub spooled: u64,
     /// Points of QoS 0 messages dropped on a full buffer or while leaving.
     pub shed: u64,
     /// Unsent positions of dead connections that the broker sends again.
@@ -241,6 +273,10 @@ pub struct Settings {
     pub buffer_bytes_max: usize,
     /// Receive Maximum asked for.
     pub receive_maximum: u16,
+    /// There is a spool.
+    pub spool: bool,
+    /// With a spool: how long leaving waits for inserts before it saves what is left.
+    pub spool_when_leaving_after: Duration,
     /// UNSUBSCRIBE when leaving.
     pub leave: bool,
     /// For the jitter.

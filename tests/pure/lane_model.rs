@@ -8,16 +8,24 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use milepost::batch::Batch;
-use milepost::lane::{Command, Event, Lane, Link, Settings, Totals};
+use milepost::lane::{Command, Event, Fate, Lane, Link, Settings, Totals};
 use proptest::prelude::*;
 
 use crate::rows::{decoder, lane_settings, now, payload};
 
 #[derive(Debug, Clone)]
 enum Step {
-    Publish { points: u32, qos1: bool, broken: bool },
+    Publish {
+        points: u32,
+        qos1: bool,
+        broken: bool,
+    },
     Settle(usize),
-    Disconnect { session_kept: bool },
+    /// With a spool: what the lane wanted saved is saved, what is on its way to the spool has arrived there.
+    Spool,
+    Disconnect {
+        session_kept: bool,
+    },
     Wait(u64),
     Leave,
 }
@@ -27,6 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         30 => (1_u32..6, prop::bool::weighted(0.8), prop::bool::weighted(0.1))
             .prop_map(|(points, qos1, broken)| Step::Publish { points, qos1, broken }),
         12 => (0_usize..4).prop_map(Step::Settle),
+        6 => Just(Step::Spool),
         2 => prop::bool::weighted(0.7).prop_map(|session_kept| Step::Disconnect { session_kept }),
         6 => (1_u64..1_500).prop_map(Step::Wait),
     ]
@@ -51,8 +60,11 @@ struct World {
     unacked: VecDeque<(u16, Message)>,
     packet_id: u16,
     inserting: Vec<Batch>,
+    /// On its way to the spool.
+    spooling: Option<Batch>,
+    /// Batches that the lane wants saved while they are being inserted.
+    save_wanted: BTreeSet<u64>,
     stored: BTreeSet<u32>,
-    rejects_stored: u64,
     acked: BTreeSet<u32>,
     /// Sent at QoS 1 and never lost with a session: must be stored in the end.
     owed: BTreeSet<u32>,
@@ -74,8 +86,9 @@ impl World {
             unacked: VecDeque::new(),
             packet_id: 0,
             inserting: Vec::new(),
+            spooling: None,
+            save_wanted: BTreeSet::new(),
             stored: BTreeSet::new(),
-            rejects_stored: 0,
             acked: BTreeSet::new(),
             owed: BTreeSet::new(),
             next_seq: 0,
@@ -102,6 +115,13 @@ impl World {
                         self.inserting.len() <= self.settings.inserts_in_flight,
                         "more inserts than slots"
                     );
+                }
+                Command::Spool(batch) => {
+                    assert!(self.settings.spool && !batch.is_empty());
+                    assert!(self.spooling.replace(batch).is_none(), "one at a time");
+                }
+                Command::SaveUnderWay => {
+                    self.save_wanted.extend(self.inserting.iter().map(|batch| batch.id));
                 }
                 Command::HangUp => self.connected = false,
                 Command::Disconnect => {
@@ -171,6 +191,7 @@ impl World {
                 self.deliver();
             }
             Step::Settle(n) => self.settle(n),
+            Step::Spool => self.spool(),
             Step::Disconnect { session_kept } => self.disconnect(session_kept),
             Step::Wait(ms) => self.wait(Duration::from_millis(ms)),
             Step::Leave => self.tell(Event::Leave),
@@ -182,9 +203,22 @@ impl World {
             return;
         }
         let batch = self.inserting.remove(n % self.inserting.len());
-        self.stored.extend(batch.positions.iter().map(|position| position.seq));
-        self.rejects_stored += batch.rejects.iter().map(|reject| reject.count).sum::<u64>();
-        self.tell(Event::Settled { batch: batch.id });
+        self.save_wanted.remove(&batch.id);
+        self.stored.extend(seqs(&batch));
+        self.tell(Event::Settled { batch: batch.id, fate: Fate::Inserted });
+        self.deliver();
+    }
+
+    fn spool(&mut self) {
+        if let Some(batch) = self.spooling.take() {
+            self.stored.extend(seqs(&batch));
+            self.tell(Event::Settled { batch: batch.id, fate: Fate::Spooled });
+        }
+        while let Some(id) = self.save_wanted.pop_first() {
+            let saved = self.inserting.iter().find(|batch| batch.id == id).expect("it is being inserted");
+            self.stored.extend(seqs(saved));
+            self.tell(Event::Settled { batch: id, fate: Fate::Saved });
+        }
         self.deliver();
     }
 
@@ -227,23 +261,29 @@ impl World {
         for _ in 0..1_000 {
             if self.queue.is_empty()
                 && self.inserting.is_empty()
+                && self.spooling.is_none()
                 && self.lane.totals().in_flight == 0
                 && self.unacked.is_empty()
             {
                 break;
             }
             self.wait(Duration::from_millis(1_100));
+            self.spool();
             self.settle(0);
             self.deliver();
         }
     }
 }
 
+fn seqs(batch: &Batch) -> impl Iterator<Item = u32> {
+    batch.positions.iter().map(|position| position.seq)
+}
+
 fn check_ledger(totals: &Totals) {
     let rejected: u64 = totals.rejected.iter().sum();
     assert_eq!(
         totals.received,
-        totals.inserted + rejected + totals.shed + totals.abandoned + totals.in_flight,
+        totals.inserted + rejected + totals.shed + totals.abandoned + totals.spooled + totals.in_flight,
         "the ledger does not add up: {totals:?}"
     );
 }
@@ -257,8 +297,11 @@ proptest! {
         rows_max in 1_usize..12,
         window in 3_u16..40,
         slots in 1_usize..4,
+        spool: bool,
     ) {
-        let mut world = World::new(Settings { inserts_in_flight: slots, receive_maximum: window, ..lane_settings(rows_max) });
+        let settings = lane_settings(rows_max);
+        let settings = Settings { inserts_in_flight: slots, receive_maximum: window, spool, ..settings };
+        let mut world = World::new(settings);
         for step in steps {
             world.step(step);
         }
@@ -273,8 +316,9 @@ proptest! {
     fn leaving_flushes_and_acknowledges_everything_taken(
         steps in prop::collection::vec(step(), 0..80),
         unsubscribe: bool,
+        spool: bool,
     ) {
-        let mut world = World::new(Settings { leave: unsubscribe, ..lane_settings(5) });
+        let mut world = World::new(Settings { leave: unsubscribe, spool, ..lane_settings(5) });
         for step in steps {
             world.step(step);
         }
@@ -283,6 +327,7 @@ proptest! {
             if matches!(world.lane.link(), Link::Ended) {
                 break;
             }
+            world.spool();
             world.settle(0);
             if round == 3 {
                 world.tell(Event::Unsubscribed);
@@ -332,6 +377,49 @@ fn batches_close_at_rows_max_and_a_slow_server_gets_larger_ones() {
     assert_eq!(world.inserting.iter().map(Batch::rows).collect::<Vec<_>>(), [5, 5], "both slots");
     world.settle(0);
     assert_eq!(world.inserting[1].rows(), 33, "the rest in one block");
+}
+
+#[test]
+fn with_half_the_window_unacknowledged_a_slow_insert_sends_everything_to_the_spool() {
+    let settings = Settings { spool: true, receive_maximum: 100, ..lane_settings(5) };
+    let mut world = World::new(settings);
+    let publish = |world: &mut World, messages: u32| {
+        for _ in 0..messages {
+            world.step(Step::Publish { points: 1, qos1: true, broken: false });
+        }
+    };
+    publish(&mut world, 49);
+    world.wait(Duration::from_millis(500));
+    assert!(world.spooling.is_none(), "less than half the window");
+    publish(&mut world, 1);
+    world.tell(Event::Tick);
+    assert_eq!(world.save_wanted.len(), 2, "acknowledgements leave in order: both slots first");
+    assert_eq!(world.spooling.as_ref().map(Batch::rows), Some(40), "and all that waits");
+    world.spool();
+    assert_eq!(world.acked.len(), 50);
+    assert_eq!(world.inserting.len(), 2, "the attempts go on");
+    assert_eq!(world.lane.totals().spooled, 40);
+    world.settle(0);
+    assert_eq!((world.lane.totals().inserted, world.lane.totals().in_flight), (5, 5));
+}
+
+#[test]
+fn leaving_saves_what_no_server_takes() {
+    let mut world = World::new(Settings { spool: true, ..lane_settings(2) });
+    for _ in 0..9 {
+        world.step(Step::Publish { points: 1, qos1: true, broken: false });
+    }
+    world.step(Step::Leave);
+    world.wait(Duration::from_secs(11));
+    assert!(!matches!(world.lane.link(), Link::Ended | Link::Closing { .. }));
+    world.wait(Duration::from_secs(2));
+    world.spool();
+    world.tell(Event::Tick);
+    assert_eq!(world.acked.len(), 9);
+    assert!(
+        matches!(world.lane.link(), Link::Closing { .. }),
+        "a hanging insert does not hold a saved batch"
+    );
 }
 
 #[test]

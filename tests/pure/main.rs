@@ -12,4 +12,5 @@ mod deploy;
 mod lane_model;
 mod pipeline;
 mod rows;
+mod spool_files;
 mod tidy;

@@ -66,6 +66,8 @@ pub fn lane_settings(rows_max: usize) -> lane::Settings {
         inserts_in_flight: 2,
         buffer_bytes_max: 1 << 20,
         receive_maximum: 1_000,
+        spool: false,
+        spool_when_leaving_after: Duration::from_secs(12),
         leave: false,
         seed: 1,
     }

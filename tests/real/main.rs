@@ -6,4 +6,5 @@ mod commands;
 mod main_job;
 mod outages;
 mod scripted_broker;
+mod spool;
 mod world;

@@ -1,0 +1,126 @@
+//! One spool file: a batch's inserts as they are sent, readable by the next version.
+//!
+//! All numbers are little-endian.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 8 | `MILEPOST` |
+//! | 4 | format version, 1 |
+//! | 4 | how many inserts, 1 or 2 |
+//! | each: 16, 8, 4, 8 | content hash, rows, length of the statement, length of the body |
+//! | … | its statement (UTF-8), then its body |
+//! | 16 | XXH3-128 of everything before |
+//!
+//! The checksum comes first when reading: a file that was torn, flipped or extended anywhere is [`Damaged`] as a
+//! whole, and none of it is used.
+
+use std::io::{self, Write};
+
+use bytes::{Buf, Bytes};
+use twox_hash::XxHash3_128;
+
+use crate::encode::Insert;
+
+const MAGIC: &[u8; 8] = b"MILEPOST";
+const VERSION: u32 = 1;
+const CHECKSUM_BYTES: usize = 16;
+
+/// The file is not what was written.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Damaged {
+    /// Torn or flipped.
+    #[error("the checksum does not match: torn or changed after it was written")]
+    Checksum,
+    /// Whole, but not of this kind.
+    #[error("not a spool file")]
+    NotOne,
+    /// Whole, but of a version that this binary cannot read.
+    #[error("format version {0}; this binary reads version {VERSION}")]
+    Version(u32),
+    /// Whole, but it does not say what it should: written by a program with a mistake.
+    #[error("{0} does not fit")]
+    Content(&'static str),
+    /// Somebody removed it.
+    #[error("the file is gone")]
+    Gone,
+}
+
+/// The bytes that [`write()`] writes.
+#[must_use]
+pub fn length(inserts: &[Insert]) -> u64 {
+    let each = |insert: &Insert| 36 + insert.statement.len() + insert.body.len();
+    (16 + inserts.iter().map(each).sum::<usize>() + CHECKSUM_BYTES) as u64
+}
+
+/// Writes a batch's inserts, without copying their bodies.
+///
+/// # Errors
+/// The writer's.
+pub fn write(inserts: &[Insert], to: &mut impl Write) -> io::Result<()> {
+    let mut hasher = XxHash3_128::new();
+    let mut put = |bytes: &[u8]| {
+        hasher.write(bytes);
+        to.write_all(bytes)
+    };
+    let length = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput);
+    put(MAGIC)?;
+    put(&VERSION.to_le_bytes())?;
+    put(&u32::try_from(inserts.len()).map_err(|_| io::ErrorKind::InvalidInput)?.to_le_bytes())?;
+    for insert in inserts {
+        put(&insert.content_hash.to_le_bytes())?;
+        put(&(insert.rows as u64).to_le_bytes())?;
+        put(&length(insert.statement.as_bytes())?.to_le_bytes())?;
+        put(&(insert.body.len() as u64).to_le_bytes())?;
+        put(insert.statement.as_bytes())?;
+        put(&insert.body)?;
+    }
+    let checksum = hasher.finish_128();
+    to.write_all(&checksum.to_le_bytes())
+}
+
+/// The inserts of a file; their bodies are slices of it.
+///
+/// # Errors
+/// See [`Damaged`].
+pub fn read(file: &Bytes) -> Result<Vec<Insert>, Damaged> {
+    let Some(content) = file.len().checked_sub(CHECKSUM_BYTES) else { return Err(Damaged::Checksum) };
+    let mut checksum = file.slice(content..);
+    if checksum.get_u128_le() != XxHash3_128::oneshot(&file[..content]) {
+        return Err(Damaged::Checksum);
+    }
+    let mut rest = file.slice(..content);
+    if !rest.starts_with(MAGIC) {
+        return Err(Damaged::NotOne);
+    }
+    rest.advance(MAGIC.len());
+    let version = rest.try_get_u32_le().map_err(|_| Damaged::Content("the head"))?;
+    if version != VERSION {
+        return Err(Damaged::Version(version));
+    }
+    let count = rest.try_get_u32_le().map_err(|_| Damaged::Content("the head"))?;
+    let mut inserts = Vec::new();
+    for _ in 0..count {
+        inserts.push(read_insert(&mut rest)?);
+    }
+    if inserts.is_empty() || !rest.is_empty() {
+        return Err(Damaged::Content("the number of inserts"));
+    }
+    Ok(inserts)
+}
+
+fn read_insert(rest: &mut Bytes) -> Result<Insert, Damaged> {
+    const HEAD: Damaged = Damaged::Content("an insert's head");
+    let content_hash = rest.try_get_u128_le().map_err(|_| HEAD)?;
+    let rows = rest.try_get_u64_le().map_err(|_| HEAD)?;
+    let statement_length = rest.try_get_u32_le().map_err(|_| HEAD)?;
+    let body_length = rest.try_get_u64_le().map_err(|_| HEAD)?;
+    let mut take = |length: u64, what| match usize::try_from(length) {
+        Ok(length) if length <= rest.len() => Ok(rest.split_to(length)),
+        _ => Err(Damaged::Content(what)),
+    };
+    let statement = take(statement_length.into(), "a statement's length")?;
+    let body = take(body_length, "a body's length")?;
+    let statement = String::from_utf8(statement.into()).map_err(|_| Damaged::Content("a statement"))?;
+    let rows = usize::try_from(rows).map_err(|_| HEAD)?;
+    Ok(Insert { statement, body, rows, content_hash })
+}

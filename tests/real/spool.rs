@@ -1,0 +1,232 @@
+//! The spool, its commands, and the replay of rejects.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use loadgen::proxy::{Fault, Proxy};
+use loadgen::publish::unix_ms;
+use loadgen::stack::{Milepost, Settings, wait_until};
+
+use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
+
+/// A world whose ClickHouse can be refused, and whose milepost has a spool.
+struct Scene {
+    world: World,
+    http: Proxy,
+    settings: Settings,
+    dir: PathBuf,
+}
+
+fn scene(name: &str) -> Result<Scene> {
+    let world = world(name)?;
+    let http = Proxy::start(world.engine.server.port)?;
+    let dir = world.folder.path().join("spool");
+    let settings = world
+        .settings
+        .clone()
+        .with("CLICKHOUSE__URL", format!("http://127.0.0.1:{}", http.port))
+        .with("MQTT__SESSION_EXPIRY", "5m")
+        .with("SPOOL__DIR", dir.display().to_string());
+    Ok(Scene { world, http, settings, dir })
+}
+
+/// Both sides of the ledger, as one scrape tells them.
+fn assert_ledger(milepost: &Milepost) -> Result<()> {
+    let text = milepost.get("/metrics")?;
+    let sum = |name: &str| -> u64 {
+        let line = |line: &str| -> Option<u64> {
+            let rest = line.strip_prefix("milepost_positions_")?.strip_prefix(name)?;
+            rest.starts_with([' ', '{']).then(|| rest.rsplit_once(' ')?.1.parse().ok())?
+        };
+        text.lines().filter_map(line).sum()
+    };
+    let left = sum("received_total") + sum("in_spool_at_start");
+    let places = [
+        "inserted_total",
+        "rejected_total",
+        "ignored_total",
+        "shed_total",
+        "abandoned_total",
+        "quarantined_total",
+        "in_spool",
+        "in_flight",
+    ];
+    let right: u64 = places.iter().map(|place| sum(place)).sum();
+    ensure!(left == right, "{left} ≠ {right}: {:?}", places.map(|place| (place, sum(place))));
+    Ok(())
+}
+
+#[test]
+fn messages_are_acknowledged_while_clickhouse_is_away_and_a_kill_loses_none() -> Result<()> {
+    let scene = scene("spool_away")?;
+    let mut milepost = scene.settings.run()?;
+    let fleet = publish_in_background(scene.world.plan("away", 2_000, 6));
+    wait_for_metric(&milepost, "positions_inserted_total", 1.0)?;
+    scene.http.set(Fault::Refuse);
+    wait_for_metric(&milepost, "positions_in_spool", 3_000.0)?;
+    for _ in 0..50 {
+        assert_ledger(&milepost)?;
+    }
+    milepost.process.kill()?;
+
+    // A start does not wait for ClickHouse: what an earlier process left is found, and more is taken.
+    milepost = scene.settings.start()?;
+    wait_until("it takes and acknowledges messages", SOON, || {
+        Ok(milepost.metric("acks_total").unwrap_or(0.0) > 1_000.0)
+    })?;
+    assert_ledger(&milepost)?;
+    ensure!(milepost.metric("positions_in_spool_at_start")? >= 3_000.0);
+    let why = milepost.get("/readyz").err().context("it must say that ClickHouse is away")?.to_string();
+    ensure!(why.contains("clickhouse"), "{why}");
+
+    scene.http.set(Fault::None);
+    let manifest = finish(fleet)?;
+    wait_until("the spool is empty", SOON, || {
+        assert_ledger(&milepost)?;
+        Ok(milepost.metric("spool_batches")? == 0.0)
+    })?;
+    let verdict = scene.world.verify(&manifest)?;
+    assert!(verdict.is_exact(), "{verdict}");
+    ensure!(milepost.get("/readyz").is_ok());
+    assert_eq!(milepost.terminate(SOON)?, 0);
+    Ok(())
+}
+
+#[test]
+fn what_stays_in_the_spool_ends_in_75_and_is_listed_exported_and_replayed() -> Result<()> {
+    let scene = scene("spool_commands")?;
+    let mut milepost = scene.settings.run()?;
+    scene.http.set(Fault::Refuse);
+    let manifest = finish(publish_in_background(scene.world.plan("left", 1_000, 2)))?;
+    wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
+    assert_eq!(milepost.terminate(SOON)?, 75);
+    let log = std::fs::read_to_string(scene.world.folder.path().join("milepost.log"))?;
+    ensure!(log.contains(&format!("dir={}", scene.dir.display())), "{log}");
+    ensure!(log.contains("adds_up=true"), "{log}");
+
+    let (code, listed) = scene.settings.call(&["spool", "list"])?;
+    ensure!(code == 0 && listed.contains(".batch"), "{listed}");
+    ensure!(listed.contains(&format!("with {} positions", manifest.sent())), "{listed}");
+    let exported = scene.world.folder.path().join("exported");
+    let (code, printed) = scene.settings.call(&["spool", "export", &exported.display().to_string()])?;
+    ensure!(code == 0 && printed.contains(" rows\n"), "{printed}");
+    let sql = std::fs::read_dir(&exported)?
+        .filter_map(Result::ok)
+        .find(|f| f.path().extension() == Some("sql".as_ref()));
+    let sql = std::fs::read_to_string(sql.context("a statement was exported")?.path())?;
+    ensure!(sql.starts_with("INSERT INTO spool_commands.positions ("), "{sql}");
+
+    scene.http.set(Fault::None);
+    let (code, printed) = scene.settings.call(&["spool", "replay"])?;
+    ensure!(code == 0, "{printed}");
+    ensure!(scene.settings.call(&["spool", "list"])?.1.contains("0 batches"));
+    let verdict = scene.world.verify(&manifest)?;
+    assert!(verdict.is_exact(), "{verdict}");
+    Ok(())
+}
+
+#[test]
+fn a_directory_has_one_process() -> Result<()> {
+    let scene = scene("spool_lock")?;
+    let _milepost = scene.settings.run()?;
+    let second = scene.settings.clone().with("MQTT__CLIENT_ID", "other").with("HTTP__LISTEN", "127.0.0.1:0");
+    for command in [vec!["run"], vec!["spool", "replay"]] {
+        let (code, printed) = second.call(&command)?;
+        ensure!(code == 1 && printed.contains("in use by another process"), "{code}: {printed}");
+    }
+    ensure!(scene.settings.call(&["spool", "list"])?.0 == 0, "looking is allowed");
+    Ok(())
+}
+
+#[test]
+fn a_torn_file_is_set_aside_and_the_others_are_replayed() -> Result<()> {
+    let scene = scene("spool_torn")?;
+    let mut milepost = scene.settings.run()?;
+    scene.http.set(Fault::Refuse);
+    for seq in 1..=3 {
+        let fix = format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#);
+        scene.world.publish(&[("drivers/d1/gps", fix.as_bytes())])?;
+        wait_for_metric(&milepost, "positions_in_spool", f64::from(seq))?;
+    }
+    milepost.process.kill()?;
+    let second = std::fs::read_dir(&scene.dir)?
+        .filter_map(Result::ok)
+        .map(|file| file.path())
+        .find(|path| path.to_string_lossy().contains("0001-1-"))
+        .context("the second batch")?;
+    let whole = std::fs::read(&second)?;
+    std::fs::write(&second, &whole[..whole.len() - 1])?;
+
+    scene.http.set(Fault::None);
+    let milepost = scene.settings.run()?;
+    wait_for_metric(&milepost, "positions_quarantined_total", 1.0)?;
+    scene.world.wait_for(
+        "SELECT groupArray(seq) FROM (SELECT seq FROM {db}.fixes ORDER BY seq)",
+        "[1,3]",
+        SOON,
+    )?;
+    assert_ledger(&milepost)?;
+    ensure!(scene.settings.call(&["spool", "list"])?.1.contains("damaged, set aside"));
+    Ok(())
+}
+
+#[test]
+fn a_full_spool_stops_acknowledging_and_loses_nothing() -> Result<()> {
+    let scene = scene("spool_full")?;
+    // Room for one batch: its file and its rows' bound are both above half of a mebibyte.
+    let settings = scene.settings.clone().with("SPOOL__BYTES_MAX", "1048576");
+    let milepost = settings.run()?;
+    scene.http.set(Fault::Refuse);
+    let fleet = publish_in_background(scene.world.plan("full", 5_000, 6));
+    wait_for_metric(&milepost, "spool_refused_total", 1.0)?;
+    let why = milepost.get("/readyz").err().context("it must say so")?.to_string();
+    ensure!(why.contains("spool.bytes_max"), "{why}");
+    ensure!(milepost.metric("spool_bytes")? <= 1_048_576.0);
+    assert_ledger(&milepost)?;
+    scene.http.set(Fault::None);
+    let verdict = scene.world.verify(&finish(fleet)?)?;
+    assert!(verdict.is_exact(), "{verdict}");
+    Ok(())
+}
+
+#[test]
+fn rejects_are_replayed_after_the_contract_has_changed_however_often() -> Result<()> {
+    let world = world("rejects_replay")?;
+    let milepost = world.settings.run()?;
+    let ahead = unix_ms() + 3_600_000;
+    let fix = |seq: u32| format!(r#"{{"lat":1,"lng":2,"ts":{ahead},"seq":{seq}}}"#);
+    let cut = format!("{{\"lat\":1,\"lng\":2,\"ts\":{ahead},\"x\":\"{}\"}}", "y".repeat(70_000));
+    let array = format!("[{},{}]", fix(2), fix(3));
+    world.publish(&[
+        ("drivers/d1/gps", fix(1).as_bytes()),
+        ("drivers/d2/gps", array.as_bytes()),
+        ("drivers/d3/gps", cut.as_bytes()),
+        ("drivers/d4/gps", br#"{"lat":91,"lng":2}"#),
+    ])?;
+    wait_for_metric(&milepost, "acks_total", 4.0)?;
+    world.query(
+        "INSERT INTO {db}.rejects (received_at, topic, reason, payload, payload_bytes, count) \
+         SELECT received_at, topic, reason, payload, payload_bytes, 41 FROM {db}.rejects \
+         WHERE reason = 'too_new' AND topic = 'drivers/d1/gps'",
+    )?;
+    assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "0");
+
+    let settings = world.settings.clone().with("DECODE__FIX_FUTURE_MAX", "2h");
+    for _ in 0..2 {
+        let (code, printed) =
+            settings.call(&["rejects", "replay", "--reason", "too_new", "--since", "1h"])?;
+        ensure!(code == 0, "{printed}");
+        let told = |line: &str, count: &str| {
+            printed.lines().any(|l| l.starts_with(line) && l[line.len()..].trim_start().starts_with(count))
+        };
+        ensure!(told("refusals", "45"), "{printed}");
+        ensure!(told("positions inserted", "4"), "{printed}");
+        ensure!(told("not replayable: cut", "1") && told("not replayable: sampled", "40"), "{printed}");
+        assert_eq!(world.query("SELECT count(), uniqExact(driver_id, seq) FROM {db}.fixes")?, "3\t3");
+    }
+    let (_, again) = world.settings.call(&["rejects", "replay", "--reason", "too_new"])?;
+    ensure!(again.contains("too_new") && again.contains("refused again"), "the contract decides: {again}");
+    let (code, printed) = settings.call(&["rejects", "replay", "--reason", "no_such"])?;
+    ensure!(code == 64 && printed.contains("null_island"), "{printed}");
+    Ok(())
+}
