@@ -359,6 +359,7 @@ impl<S: Sink> Shared<S> {
         self.stopped.store(false, Ordering::Relaxed);
         if let Some(spool) = spool {
             spool.clickhouse_is_away(false);
+            health.fine(SPOOL_PART); // not needed now; the next need will tell
         }
         metrics.inserted(took);
         if failures > 0 {

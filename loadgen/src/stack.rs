@@ -207,6 +207,8 @@ pub enum BrokerKind {
         window: u16,
         /// Whether CONNACK says so.
         announced: bool,
+        /// Messages it keeps for a client beyond the window; then it drops the oldest.
+        queue: u32,
     },
 }
 
@@ -234,9 +236,10 @@ impl Broker {
                 command.env("MQTT_PORT", port.to_string());
                 command
             }
-            BrokerKind::Strict { binary, window, announced } => {
+            BrokerKind::Strict { binary, window, announced, queue } => {
                 let mut command = Command::new(binary);
                 command.args(["--port", &port.to_string(), "--max-inflight", &window.to_string()]);
+                command.args(["--max-queue", &queue.to_string()]);
                 command.args(["--announce", if *announced { "true" } else { "false" }]);
                 command
             }
@@ -413,6 +416,13 @@ impl Settings {
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<String>) -> Self {
         self.variables.insert(format!("MILEPOST__{key}"), value.into());
+        self
+    }
+
+    /// Sets a variable of another kind.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.variables.insert(name.to_owned(), value.into());
         self
     }
 

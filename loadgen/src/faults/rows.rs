@@ -22,9 +22,9 @@ pub(super) struct Row {
     pub(super) act: fn(&mut Scene) -> Result<()>,
 }
 
-const SETTLE: Duration = Duration::from_secs(30);
+pub(super) const SETTLE: Duration = Duration::from_secs(30);
 
-fn row(
+pub(super) fn row(
     name: &'static str,
     what: &'static str,
     (rate, seconds): (u32, u32),
@@ -37,13 +37,15 @@ fn row(
         members: 1,
         password: false,
         broker_forgets: false,
+        spool: false,
+        clock: false,
         settings: Vec::new(),
     };
     Row { name, what, quick: false, whole: true, setup, act }
 }
 
 impl Row {
-    fn quick(self) -> Self {
+    pub(super) fn quick(self) -> Self {
         Self { quick: true, ..self }
     }
 
@@ -57,7 +59,22 @@ impl Row {
         self
     }
 
-    fn with(mut self, key: &'static str, value: &'static str) -> Self {
+    pub(super) fn spool(mut self) -> Self {
+        self.setup.spool = true;
+        self
+    }
+
+    pub(super) fn clock(mut self) -> Self {
+        self.setup.clock = true;
+        self
+    }
+
+    /// Neither quick nor part of the whole: takes long.
+    pub(super) fn by_name_only(self) -> Self {
+        Self { whole: false, ..self }
+    }
+
+    pub(super) fn with(mut self, key: &'static str, value: &'static str) -> Self {
         self.setup.settings.push((key, value));
         self
     }
@@ -73,14 +90,23 @@ impl Row {
     }
 
     fn on_strict_broker(mut self, binary: &std::path::Path, announced: bool) -> Self {
-        self.setup.broker = BrokerKind::Strict { binary: binary.to_owned(), window: 32, announced };
+        let queue = 1_000_000;
+        self.setup.broker = BrokerKind::Strict { binary: binary.to_owned(), window: 32, announced, queue };
+        self
+    }
+
+    /// On a broker that keeps to a window of our asking, queues 1,000 messages beyond it, and then drops, as EMQX
+    /// does by default.
+    pub(super) fn on_shallow_broker(mut self, binary: &std::path::Path) -> Self {
+        let binary = binary.to_owned();
+        self.setup.broker = BrokerKind::Strict { binary, window: 65_535, announced: true, queue: 1_000 };
         self
     }
 }
 
 /// Every row. Mosquitto breaks its window at 65,535 packet ids, so its outages keep rate × outage below that.
 pub(super) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
-    vec![
+    let mut rows = vec![
         row("kill", "kill -9 milepost mid-batch, at 20 random moments", (2_500, 45), kill_many),
         row("kill-once", "kill -9 milepost mid-batch, at 3 random moments", (2_500, 8), kill_few)
             .only_quick(),
@@ -129,7 +155,10 @@ pub(super) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
         row("table-renamed", "a table renamed away, then back", (3_000, 20), table_renamed).quick(),
         row("wrong-password", "a wrong ClickHouse password, then the right one", (3_000, 20), wrong_password)
             .with_password(),
-    ]
+    ];
+    rows.extend(super::spool_rows::all(strict_broker));
+    rows.extend(super::harm_rows::all());
+    rows
 }
 
 /// With inserts that take half a second, a kill meets rows in every place: open, on the way, and committed but

@@ -33,6 +33,10 @@ pub(super) struct Setup {
     /// Mosquitto 2.0.11 brings sessions back after a restart, but not their shared subscriptions: until the
     /// consumer has subscribed again, it drops messages and says so to the fleet, which sends them again.
     pub(super) broker_forgets: bool,
+    /// Each member has a spool.
+    pub(super) spool: bool,
+    /// The members' wall clock is what the row says.
+    pub(super) clock: bool,
     /// Beyond the harness's own: `MILEPOST__` keys and values.
     pub(super) settings: Vec<(&'static str, &'static str)>,
 }
@@ -47,6 +51,10 @@ pub(super) struct Scene {
     /// The fewest unacknowledged messages that a fault of this row met.
     pub(super) unacked: Option<u64>,
     pub(super) password_file: PathBuf,
+    /// Positions in spool files that the row damaged: these, and no others, may be missing.
+    pub(super) damaged: u64,
+    spool: bool,
+    clock_file: PathBuf,
     broker: Option<Broker>,
     engine: Option<ClickHouse>,
     fleet: Option<JoinHandle<Result<Manifest>>>,
@@ -54,7 +62,21 @@ pub(super) struct Scene {
     plan: Plan,
     broker_forgets: bool,
     /// Last: what is above still writes into it.
-    _folder: TempDir,
+    folder: TempDir,
+}
+
+/// The program's clock is libfaketime's: the machine's own is never touched.
+fn with_clock(settings: Settings, clock_file: &Path) -> Result<Settings> {
+    let libraries = std::fs::read_dir("/usr/lib")?.filter_map(Result::ok);
+    let library =
+        libraries.map(|folder| folder.path().join("faketime/libfaketime.so.1")).find(|path| path.exists());
+    let library = library.context("libfaketime is missing: apt-get install faketime")?;
+    std::fs::write(clock_file, "+0s")?;
+    Ok(settings
+        .with_variable("LD_PRELOAD", library.display().to_string())
+        .with_variable("FAKETIME_TIMESTAMP_FILE", clock_file.display().to_string())
+        .with_variable("FAKETIME_CACHE_DURATION", "1")
+        .with_variable("FAKETIME_DONT_FAKE_MONOTONIC", "1"))
 }
 
 /// One milepost with its client id.
@@ -83,6 +105,10 @@ impl Scene {
             std::fs::write(&password_file, PASSWORD)?;
             settings = settings.with("CLICKHOUSE__PASSWORD_FILE", password_file.display().to_string());
         }
+        let clock_file = folder.path().join("clock");
+        if setup.clock {
+            settings = with_clock(settings, &clock_file)?;
+        }
         for (key, value) in &setup.settings {
             settings = settings.with(key, *value);
         }
@@ -108,13 +134,16 @@ impl Scene {
             rng: fastrand::Rng::with_seed(seed),
             unacked: None,
             password_file,
+            damaged: 0,
+            spool: setup.spool,
+            clock_file,
             broker: Some(broker),
             engine: Some(engine),
             fleet: None,
             memory: MemoryWatch::start(),
             plan,
             broker_forgets: setup.broker_forgets,
-            _folder: folder,
+            folder,
         };
         for n in 0..setup.members {
             scene.add_member(&format!("member-{n}"))?;
@@ -150,10 +179,38 @@ impl Scene {
     }
 
     pub(super) fn add_member(&mut self, client_id: &str) -> Result<()> {
-        let process = self.settings.clone().with("MQTT__CLIENT_ID", client_id).run()?;
+        let process = self.settings_of(client_id).run()?;
         self.memory.watch(process.process.pid());
         self.members.push(Member { client_id: client_id.to_owned(), process });
         Ok(())
+    }
+
+    fn settings_of(&self, client_id: &str) -> Settings {
+        let settings = self.settings.clone().with("MQTT__CLIENT_ID", client_id);
+        if !self.spool {
+            return settings;
+        }
+        settings.with("SPOOL__DIR", self.spool_dir(client_id).display().to_string())
+    }
+
+    /// A member's spool.
+    pub(super) fn spool_dir(&self, client_id: &str) -> PathBuf {
+        self.folder.path().join(format!("spool-{client_id}"))
+    }
+
+    /// Moves the wall clock of every member by so many seconds; their monotonic clock goes on.
+    pub(super) fn set_clock(&self, seconds: i64) -> Result<()> {
+        Ok(std::fs::write(&self.clock_file, format!("{seconds:+}s"))?)
+    }
+
+    /// Where the broker listens, past the proxy.
+    pub(super) fn broker_port(&self) -> Result<u16> {
+        Ok(self.broker.as_ref().context("there is a broker")?.port)
+    }
+
+    /// What the fleet sends a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.plan.rate
     }
 
     /// kill -9, and at once a new process with the same client id; does not wait for it.
@@ -164,7 +221,7 @@ impl Scene {
 
     pub(super) fn restart_member(&mut self, n: usize) -> Result<()> {
         let client_id = self.members[n].client_id.clone();
-        let process = self.settings.clone().with("MQTT__CLIENT_ID", &client_id).start()?;
+        let process = self.settings_of(&client_id).start()?;
         self.memory.watch(process.process.pid());
         self.members[n].process = process;
         Ok(())
