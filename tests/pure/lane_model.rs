@@ -132,6 +132,7 @@ impl World {
                 self.tell(Event::Published {
                     topic: b"drivers/d/gps",
                     payload: message.payload.as_bytes(),
+                    payload_bytes: message.payload.len(),
                     packet_id: Some(packet_id),
                 });
             }
@@ -152,6 +153,7 @@ impl World {
             self.tell(Event::Published {
                 topic: b"drivers/d/gps",
                 payload: message.payload.as_bytes(),
+                payload_bytes: message.payload.len(),
                 packet_id,
             });
         }

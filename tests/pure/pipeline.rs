@@ -115,6 +115,7 @@ async fn run_until_everything_is_stored(seed: u64) -> SinkState {
                 let event = Event::Published {
                     topic: b"drivers/d/gps",
                     payload: text.as_bytes(),
+                    payload_bytes: text.len(),
                     packet_id: Some(sent),
                 };
                 lane.handle(event, clock());

@@ -9,9 +9,10 @@ use milepost::metrics::Metrics;
 
 /// The rooms in the order in which data flows through them; a room may use those before it. The last column:
 /// pure rooms hold no async, clock, I/O or metrics.
-const ROOMS: [(&str, bool); 15] = [
+const ROOMS: [(&str, bool); 16] = [
     ("position", true),
     ("decode", true),
+    ("wire", true),
     ("batch", true),
     ("config", false),
     ("ack", true),
@@ -29,7 +30,7 @@ const ROOMS: [(&str, bool); 15] = [
 
 /// Libraries that belong to one room.
 const OWNERS: [(&str, &str); 7] = [
-    ("rumqttc", "subscriber"),
+    ("rumqttc", "wire"),
     ("clickhouse", "clickhouse"),
     ("prometheus", "metrics"),
     ("serde_json", "decode"),
