@@ -161,7 +161,7 @@ impl Line {
             Some((at, due)) if at <= now => match due {
                 Due::Ping => {
                     wire::put_ping(self.output(now))?;
-                    self.clock.pinged_at = Some(now);
+                    self.clock.pinged_at.get_or_insert(now);
                     Ok(())
                 }
                 Due::Silent => Err(LineError::Silent(now.duration_since(self.clock.heard_at))),
@@ -187,7 +187,7 @@ struct KeepAlive {
     written_at: Instant,
     /// Since when bytes wait of which none has been written.
     waiting_since: Instant,
-    /// Nothing has been heard since this ping.
+    /// The first ping since which nothing has been heard.
     pinged_at: Option<Instant>,
 }
 
@@ -221,5 +221,103 @@ impl KeepAlive {
             Some(silent) if silent.0 <= other.0 => silent,
             Some(_) | None => other,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use tokio::io::{DuplexStream, duplex};
+
+    use super::*;
+
+    const KEEP_ALIVE: Duration = Duration::from_secs(8);
+    const PACKET_BYTES_MAX: u32 = 1_024;
+
+    fn line(socket_bytes: usize, now: Instant) -> (Line, DuplexStream) {
+        let (ours, theirs) = duplex(socket_bytes);
+        let mut line = Line::new(Box::new(ours), BytesMut::new(), PACKET_BYTES_MAX, now);
+        line.keep_alive(KEEP_ALIVE);
+        (line, theirs)
+    }
+
+    fn write(line: &mut Line) -> Poll<Result<(), LineError>> {
+        line.poll_write(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Lets time pass as the shell does; the seconds at which there was a ping, and how it ended.
+    fn pass(line: &mut Line, began: Instant, seconds: u64) -> (Vec<u64>, Option<LineError>) {
+        let mut pings = Vec::new();
+        for second in 0..seconds {
+            let now = began + Duration::from_secs(second);
+            assert!(line.deadline().is_some_and(|at| at > began), "time passes");
+            if let Err(error) = line.watch(now) {
+                return (pings, Some(error));
+            }
+            if line.has_unsent() && write(line).is_ready() {
+                line.clock.written(now);
+                pings.push(second);
+            }
+        }
+        (pings, None)
+    }
+
+    #[test]
+    fn an_idle_connection_is_pinged_and_a_silent_one_given_up_after_two_keep_alives() {
+        let began = Instant::now();
+        let (mut line, _broker) = line(1_000, began);
+        let (pings, end) = pass(&mut line, began, 60);
+        assert_eq!(pings, [6, 12]);
+        assert!(matches!(end, Some(LineError::Silent(after)) if after == 2 * KEEP_ALIVE), "{end:?}");
+    }
+
+    #[test]
+    fn an_answer_to_a_ping_is_enough() {
+        let began = Instant::now();
+        let (mut line, _broker) = line(1_000, began);
+        for round in 1..9 {
+            let now = began + round * KEEP_ALIVE;
+            line.watch(now).unwrap();
+            assert!(write(&mut line).is_ready());
+            line.heard(now);
+        }
+    }
+
+    #[test]
+    fn a_broker_that_reads_nothing_is_given_up_and_costs_no_more_than_the_bound() {
+        let began = Instant::now();
+        let (mut line, _broker) = line(100, began);
+        for packet_id in 1..=u16::MAX {
+            if line.takes_more() {
+                wire::put_ack(packet_id, line.output(began));
+            }
+        }
+        assert_eq!(line.unsent.len(), UNSENT_BYTES_MAX);
+        assert!(write(&mut line).is_pending(), "and does not block");
+        assert_eq!(line.unsent.len(), UNSENT_BYTES_MAX - 100);
+        line.heard(began + 2 * KEEP_ALIVE);
+        let (pings, end) = pass(&mut line, began, 60);
+        assert!(pings.is_empty(), "they would come after what waits");
+        assert!(matches!(end, Some(LineError::Blocked(_))), "{end:?}");
+    }
+
+    #[test]
+    fn a_disconnect_is_sent_when_everything_before_it_is() {
+        let began = Instant::now();
+        let (mut line, mut broker) = line(4, began);
+        wire::put_ack(7, line.output(began));
+        line.disconnect(began).unwrap();
+        assert!(write(&mut line).is_pending());
+        assert!(!line.take_disconnect_sent());
+        let mut bytes = [0; 8];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut broker).poll_read(&mut cx, &mut buffer).is_ready());
+        assert!(write(&mut line).is_ready());
+        assert!(line.take_disconnect_sent());
+        assert!(!line.take_disconnect_sent(), "once");
+        assert!(Pin::new(&mut broker).poll_read(&mut cx, &mut buffer).is_ready());
+        assert_eq!(buffer.filled(), [0x40, 2, 0, 7, 0xE0, 0]);
     }
 }

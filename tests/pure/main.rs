@@ -13,3 +13,4 @@ mod lane_model;
 mod pipeline;
 mod rows;
 mod tidy;
+mod wire_model;
