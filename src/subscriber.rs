@@ -140,12 +140,15 @@ impl Subscriber {
         let max = self.wiring.mqtt.max_packet_bytes;
         let mut line = Line::new(stream, hello, max, Instant::now());
         loop {
-            self.hand_on(&mut line)?;
+            let all_taken = self.hand_on(&mut line)?;
             self.serve_settled();
             if !self.obey(&mut line).await? {
                 return Ok(());
             }
             if !self.lane.is_holding() {
+                if !all_taken {
+                    continue; // what settled has ended the hold
+                }
                 let read = poll_fn(|cx| Poll::Ready(line.poll_read(cx))).await;
                 if let Poll::Ready(read) = read {
                     read?;
@@ -216,9 +219,9 @@ impl Subscriber {
         Ok(bytes)
     }
 
-    /// Hands what was read to the lane, until it wants no more of this connection. One `now` for all of it:
-    /// a read is a millisecond's worth.
-    fn hand_on(&mut self, line: &mut Line) -> Result<(), LineError> {
+    /// Hands what was read to the lane, while it takes it; `true` if that was all. One `now` for all of it: a
+    /// read is a millisecond's worth.
+    fn hand_on(&mut self, line: &mut Line) -> Result<bool, LineError> {
         let now = read_clocks();
         // While the lane holds nothing is read, and the silence is ours.
         if line.take_came() || self.lane.is_holding() {
@@ -226,7 +229,7 @@ impl Subscriber {
         }
         while !self.lane.is_holding() && self.wants_line() {
             match line.input.packet()? {
-                None => break,
+                None => return Ok(true),
                 Some(Packet::Published(Publish { topic, payload, payload_bytes, packet_id })) => {
                     self.fresh = true;
                     self.lane.handle(Event::Published { topic, payload, payload_bytes, packet_id }, now);
@@ -243,7 +246,7 @@ impl Subscriber {
                 Some(Packet::Pong) => {}
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Waits for `other`, or for anything the lane must be told: then `None`. It has been told.
@@ -372,7 +375,7 @@ impl Subscriber {
                 self.tell(Event::Tick);
                 self.obey_commands(Some(line))?;
             }
-            if !self.wants_line() {
+            if line.is_hung_up() || !self.wants_line() {
                 return Ok(false);
             }
             if line.take_disconnect_sent() {
@@ -417,9 +420,9 @@ impl Subscriber {
                     wire::put_unsubscribe(&self.filters, line.output(Instant::now()))?;
                 }
                 (Command::Disconnect, Some(line)) => line.disconnect(Instant::now())?,
-                // The link says so too, and that is what ends the line.
-                (Command::HangUp, _) => debug_assert!(!self.wants_line(), "it hangs up and stays"),
-                (Command::Subscribe | Command::Unsubscribe | Command::Disconnect, None) => {}
+                (Command::HangUp, Some(line)) => line.hang_up(),
+                (Command::Subscribe | Command::Unsubscribe | Command::Disconnect | Command::HangUp, None) => {
+                }
             }
         }
         Ok(())
@@ -496,4 +499,80 @@ fn read_clocks() -> Now {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let unix_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
     Now { instant: Instant::now(), wall: Timestamp::from_unix_ms(unix_ms) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::decode::Decoder;
+    use crate::lane::Settings;
+
+    const MESSAGES: u16 = 20_000;
+
+    /// CONNACK, SUBACK, everything at once; then the packet ids that are acknowledged.
+    fn serve(listener: &TcpListener) -> Vec<u16> {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut chunk = [0; 4_096];
+        assert!(stream.read(&mut chunk).unwrap() > 0);
+        stream.write_all(&[0x20, 3, 0, 0, 0]).unwrap();
+        assert!(stream.read(&mut chunk).unwrap() > 0);
+        let mut bytes = vec![0x90, 4, 0, 1, 0, 1];
+        for packet_id in 1..=MESSAGES {
+            let [high, low] = packet_id.to_be_bytes();
+            bytes.extend_from_slice(&[0x32, 36, 0, 14]);
+            bytes.extend_from_slice(b"drivers/d1/gps");
+            bytes.extend_from_slice(&[high, low, 0]);
+            bytes.extend_from_slice(br#"{"lat":1,"lng":2}"#);
+        }
+        stream.write_all(&bytes).unwrap();
+        let mut acks = vec![0; 4 * usize::from(MESSAGES)];
+        stream.read_exact(&mut acks).unwrap();
+        acks.chunks(4).map(|ack| u16::from_be_bytes([ack[2], ack[3]])).collect()
+    }
+
+    #[test]
+    fn holds_that_come_and_go_in_the_midst_of_a_read_lose_nothing_and_keep_to_the_order() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = Config::defaults().unwrap();
+        let mqtt = config::Mqtt {
+            host: "127.0.0.1".to_owned(),
+            port: listener.local_addr().unwrap().port(),
+            max_packet_bytes: 1_024,
+            ..config.mqtt
+        };
+        let broker = thread::spawn(move || serve(&listener));
+        let settings = Settings {
+            batch: crate::batch::Limits { bytes_max: 20_000, ..config.batch },
+            inserts_in_flight: 1,
+            buffer_bytes_max: 1_000,
+            receive_maximum: 32_000,
+            leave: false,
+            seed: 1,
+        };
+        let lane = Lane::new(settings, Decoder::new(&mqtt.topics, config.decode));
+        let (batches, mut to_insert) = mpsc::channel::<Batch>(1);
+        let (to_settle, settled) = mpsc::channel(1);
+        let (leave, leaving) = watch::channel(false);
+        let (metrics, health) = (Arc::new(Metrics::new(1)), Arc::new(Health::default()));
+        let wiring = Wiring { index: 0, mqtt, batches, settled, leave: leaving, metrics, health };
+        let end = spawn(wiring, lane).unwrap();
+        let inserter = thread::spawn(move || {
+            while let Some(batch) = to_insert.blocking_recv() {
+                if to_settle.blocking_send(Settled { batch: batch.id }).is_err() {
+                    return;
+                }
+            }
+        });
+
+        assert_eq!(broker.join().unwrap(), (1..=MESSAGES).collect::<Vec<_>>());
+        leave.send(true).unwrap();
+        let totals = end.blocking_recv().unwrap();
+        assert_eq!((totals.inserted, totals.in_flight), (MESSAGES.into(), 0));
+        assert!(totals.stalls > 10, "{} holds", totals.stalls);
+        inserter.join().unwrap();
+    }
 }

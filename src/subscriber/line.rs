@@ -48,6 +48,7 @@ pub(super) struct Line {
     unflushed: bool,
     /// DISCONNECT is in `unsent`.
     disconnecting: bool,
+    hung_up: bool,
     clock: KeepAlive,
 }
 
@@ -62,6 +63,7 @@ impl Line {
             unsent: hello,
             unflushed: false,
             disconnecting: false,
+            hung_up: false,
             clock: KeepAlive::new(now),
         }
     }
@@ -140,6 +142,15 @@ impl Line {
         let sent = self.disconnecting && !self.has_unsent();
         self.disconnecting &= !sent;
         sent
+    }
+
+    /// The lane is done with it.
+    pub(super) fn hang_up(&mut self) {
+        self.hung_up = true;
+    }
+
+    pub(super) fn is_hung_up(&self) -> bool {
+        self.hung_up
     }
 
     pub(super) fn takes_more(&self) -> bool {
