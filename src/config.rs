@@ -71,7 +71,7 @@ pub struct Mqtt {
     pub session_expiry: Duration,
     /// MQTT keep-alive.
     pub keep_alive: Duration,
-    /// Larger packets end the connection.
+    /// Maximum Packet Size; what is larger all the same is cut.
     pub max_packet_bytes: u32,
     /// Bytes of closed batches that may wait for an insert slot.
     pub buffer_bytes_max: usize,

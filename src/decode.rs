@@ -184,8 +184,10 @@ impl Decoded {
 pub struct Message<'a> {
     /// Topic as sent.
     pub topic: &'a [u8],
-    /// Payload as sent.
+    /// Payload as sent, or its beginning.
     pub payload: &'a [u8],
+    /// How long it was as sent: more than `payload` holds if it was cut on the way.
+    pub payload_bytes: usize,
     /// Delivery guarantee.
     pub qos: Qos,
     /// The wall clock when it was read.
@@ -230,14 +232,19 @@ impl Decoder {
     /// Adds the message's positions and rejects to `out`.
     pub fn decode(&self, message: Message<'_>, out: &mut Decoded) {
         if let Err(refusal) = self.decode_message(message, out) {
-            out.rejects.push(self.reject(message, message.payload, refusal));
+            out.rejects.push(self.reject(message, message.payload, message.payload_bytes, refusal));
         }
     }
 
     fn decode_message(&self, message: Message<'_>, out: &mut Decoded) -> Result<(), Refusal> {
-        if message.payload.len() > self.limits.payload_bytes_max {
+        if message.payload_bytes > self.limits.payload_bytes_max {
             return refuse(Reason::TooLarge, || {
-                format!("{} bytes; the limit is {}", message.payload.len(), self.limits.payload_bytes_max)
+                format!("{} bytes; the limit is {}", message.payload_bytes, self.limits.payload_bytes_max)
+            });
+        }
+        if message.payload_bytes > message.payload.len() {
+            return refuse(Reason::TooLarge, || {
+                format!("{} bytes, in a packet above mqtt.max_packet_bytes", message.payload_bytes)
             });
         }
         let driver_id = self.driver_id(message.topic)?;
@@ -286,7 +293,10 @@ impl Decoder {
             };
             match decoded {
                 Ok(position) => out.positions.push(position),
-                Err(refusal) => out.rejects.push(self.reject(message, raw.get().as_bytes(), refusal)),
+                Err(refusal) => {
+                    let payload = raw.get().as_bytes();
+                    out.rejects.push(self.reject(message, payload, payload.len(), refusal));
+                }
             }
         }
         Ok(())
@@ -378,7 +388,7 @@ impl Decoder {
         Ok(Some(Timestamp::from_unix_ms(ms)))
     }
 
-    fn reject(&self, message: Message<'_>, payload: &[u8], refusal: Refusal) -> Reject {
+    fn reject(&self, message: Message<'_>, payload: &[u8], payload_bytes: usize, refusal: Refusal) -> Reject {
         let kept = &payload[..payload.len().min(REJECT_PAYLOAD_BYTES_MAX)];
         let topic = &message.topic[..message.topic.len().min(REJECT_TOPIC_BYTES_MAX)];
         Reject {
@@ -388,7 +398,7 @@ impl Decoder {
             reason: refusal.reason,
             detail: excerpt(&refusal.detail, DETAIL_CHARS_MAX),
             payload: kept.to_vec(),
-            payload_bytes: payload.len() as u64,
+            payload_bytes: payload_bytes as u64,
             count: 1,
             qos: message.qos,
         }

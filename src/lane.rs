@@ -130,7 +130,11 @@ impl Lane {
     /// [`ack_due`](Self::ack_due) until both are empty.
     pub fn handle(&mut self, event: Event<'_>, now: Now) {
         match event {
-            Event::Published { topic, payload, packet_id } => self.published(topic, payload, packet_id, now),
+            Event::Published { topic, payload, payload_bytes, packet_id } => {
+                let qos = if packet_id.is_some() { Qos::AtLeastOnce } else { Qos::AtMostOnce };
+                let message = Message { topic, payload, payload_bytes, qos, received_at: now.wall };
+                self.published(message, packet_id, now.instant);
+            }
             Event::Settled { batch, fate } => self.settled(batch, fate, now.instant),
             Event::Connected { session_present, receive_maximum } => {
                 self.connected(session_present, receive_maximum);
@@ -167,7 +171,7 @@ impl Lane {
         self.totals.acks += 1;
     }
 
-    /// Where the connection stands: the shell polls it in every state but `Resting` and `Ended`.
+    /// Where the connection stands: the shell keeps one in every state but `Resting` and `Ended`.
     #[must_use]
     pub fn link(&self) -> Link {
         self.link
@@ -209,19 +213,19 @@ impl Lane {
         totals
     }
 
-    fn published(&mut self, topic: &[u8], payload: &[u8], packet_id: Option<u16>, now: Now) {
+    fn published(&mut self, message: Message<'_>, packet_id: Option<u16>, now: Instant) {
         let flushing = matches!(self.leaving, Leaving::Flushing { .. });
-        let qos = if packet_id.is_some() { Qos::AtLeastOnce } else { Qos::AtMostOnce };
+        let qos = message.qos;
         if qos == Qos::AtLeastOnce && (flushing || !self.is_connected()) {
             return; // unacknowledged, so the broker keeps it for whoever comes next
         }
         if let Leaving::Unsubscribing { until } = &mut self.leaving {
-            *until = (*until).max(now.instant + LEAVE_QUIET);
+            *until = (*until).max(now + LEAVE_QUIET);
         }
 
         let mut decoded = std::mem::take(&mut self.decoded);
         decoded.clear();
-        self.decoder.decode(Message { topic, payload, qos, received_at: now.wall }, &mut decoded);
+        self.decoder.decode(message, &mut decoded);
         self.totals.messages_received += 1;
         self.totals.received += (decoded.positions.len() + decoded.rejects.len()) as u64;
 
@@ -233,11 +237,11 @@ impl Lane {
         } else {
             if let Some(packet_id) = packet_id {
                 self.acks.arrived(packet_id);
-                self.window.arrived(self.acks.unacked(), now.instant);
+                self.window.arrived(self.acks.unacked(), now);
             }
-            self.take_rows(&mut decoded, qos, now.instant);
+            self.take_rows(&mut decoded, qos, now);
             if qos == Qos::AtLeastOnce && self.is_full() && self.full_since.is_none() {
-                self.full_since = Some(now.instant);
+                self.full_since = Some(now);
                 self.totals.stalls += 1;
                 self.log(Notice::BufferFull);
             }

@@ -8,6 +8,7 @@
 //! | [`config`] | defaults < file < environment | |
 //! | [`position`] | a fix, its fields and their units | yes |
 //! | [`decode`] | topic and payload → positions and rejects | yes |
+//! | [`wire`] | bytes ↔ MQTT 5 packets | yes |
 //! | [`batch`] | rows → batches | yes |
 //! | [`ack`] | which messages may be acknowledged, in which order | yes |
 //! | [`window`] | how many messages the broker lets us have | yes |
@@ -40,3 +41,4 @@ pub mod replay;
 pub mod spool;
 pub mod subscriber;
 pub mod window;
+pub mod wire;

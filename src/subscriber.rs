@@ -1,48 +1,44 @@
-//! The lane's shell: one MQTT connection on a thread of its own. The only file that names rumqttc.
+//! The lane's shell: one MQTT connection on a thread of its own.
 //!
-//! Guarantee: only this loop polls the connection, and only it enqueues acknowledgements, between two polls:
-//! so one of an old connection can never go out on a new one (rumqttc drops those still queued when a poll
-//! fails, and the lane forgets the others). A pending poll is never dropped but to hang up, because rumqttc
-//! connects, reads and writes inside it. Nothing here blocks for longer than [`PACE`].
+//! Guarantee: what was read and not taken, and what was to be written and is not, dies with its connection
+//! ([`Line`]): so no acknowledgement of an old one can go out on a new one, and no message of an old one
+//! reaches the lane later. Acknowledgements leave in the order in which the lane gives them. Nothing here
+//! blocks for longer than [`PACE`], and nothing grows: what the broker does not take waits in the lane.
 
-use std::future::poll_fn;
+mod line;
+
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{
-    ConnAck, DisconnectReasonCode, Filter, Packet, Publish, SubAck, SubscribeReasonCode,
-};
-use rumqttc::v5::{AsyncClient, ConnectionError, Event as MqttEvent, EventLoop, MqttOptions, StateError};
-use rumqttc::{NetworkOptions, Outgoing};
+use bytes::BytesMut;
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
+use self::line::{Line, LineError, Stream};
 use crate::config;
 use crate::health::Health;
 use crate::insert::{Settled, Work, chain};
 use crate::lane::{Command, Event, Lane, Link, Notice, Now, Totals};
 use crate::metrics::Metrics;
-use crate::position::Timestamp;
+use crate::position::{Qos, Timestamp};
 use crate::spool::Spool;
+use crate::wire::{self, Grant, Hello, Packet, Publish, Welcome, WireError};
 
-/// After a read that ran dry the thread sleeps this long. Brokers write each PUBLISH as a small segment, so
-/// an eager reader pays an epoll and a recv for every message; this one pays them for a handful.
+/// After a read that found messages and ran dry the thread sleeps this long. Brokers write each PUBLISH as a
+/// small segment, so an eager reader pays an epoll and a recv for every message; this one for a handful.
 const PACE: Duration = Duration::from_millis(1);
 /// An idle loop turns at least this often, to show that it lives.
 const BEAT: Duration = Duration::from_secs(5);
-/// How long TCP and MQTT connect may take together.
-const CONNECT_SECONDS_MAX: u64 = 5;
-/// Requests beside acknowledgements that can be queued: SUBSCRIBE, UNSUBSCRIBE of each topic, DISCONNECT.
-const OTHER_REQUESTS_MAX: usize = 64;
-/// Packet ids for SUBSCRIBE and UNSUBSCRIBE, which rumqttc takes from those for publishing.
-const PACKET_IDS: u16 = 64;
-/// Events handled in a row before the totals are published, when the connection never runs dry.
-const EVENTS_PER_PUBLICATION: u32 = 1_024;
+/// How long TCP connect and CONNACK may take together.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Reads in a row before the totals are published, when the connection never runs dry.
+const READS_PER_PUBLICATION: u32 = 16;
 
 /// What `/readyz` says of a lane until its subscription is granted.
 pub const NOT_SUBSCRIBED: &str = "not subscribed yet";
@@ -60,7 +56,7 @@ pub struct Wiring {
     pub index: usize,
     /// The broker, and our place in it.
     pub mqtt: config::Mqtt,
-    /// To the inserter: a place for every slot, and for what is spooled.
+    /// To the inserter: a place for every slot, for what is spooled, and for the wish to save.
     pub work: mpsc::Sender<Work>,
     /// From the inserter.
     pub settled: mpsc::Receiver<Settled>,
@@ -94,39 +90,12 @@ struct Subscriber {
     lane: Lane,
     part: String,
     filters: Vec<String>,
-    /// A PUBLISH with nothing but a packet id: what rumqttc wants in order to acknowledge one.
-    ack: Publish,
-    /// A publish came since the connection last ran dry.
+    /// User name and password as they were when last read.
+    login: Option<(String, String)>,
+    /// A message came since the connection last ran dry.
     fresh: bool,
-    events_unpublished: u32,
-    last_event_at: Instant,
-    /// Ours, or the server's where that is longer: nothing may be heard for as long as that.
-    keep_alive: Duration,
-    hang_up: bool,
+    reads_unpublished: u32,
     reported: Option<Link>,
-}
-
-/// How polling the connection ended.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "made and taken apart at once, a message; boxing would cost more"
-)]
-enum Polled {
-    Event(MqttEvent),
-    Failed(ConnectionError),
-    /// The lane does not want this connection any longer.
-    HungUp,
-    /// Neither message nor ping for three times the keep-alive.
-    Silent,
-}
-
-impl From<Result<MqttEvent, ConnectionError>> for Polled {
-    fn from(result: Result<MqttEvent, ConnectionError>) -> Self {
-        match result {
-            Ok(event) => Self::Event(event),
-            Err(error) => Self::Failed(error),
-        }
-    }
 }
 
 impl Subscriber {
@@ -136,12 +105,9 @@ impl Subscriber {
         Self {
             part: part(wiring.index),
             filters: mqtt.topics.iter().map(share).collect(),
-            ack: Publish { qos: QoS::AtLeastOnce, ..Publish::default() },
+            login: None,
             fresh: false,
-            events_unpublished: 0,
-            last_event_at: Instant::now(),
-            keep_alive: wiring.mqtt.keep_alive,
-            hang_up: false,
+            reads_unpublished: 0,
             reported: None,
             lane,
             wiring,
@@ -149,39 +115,18 @@ impl Subscriber {
     }
 
     async fn run(mut self) -> Totals {
-        let (mut client, mut connection) = self.connect();
         loop {
-            self.obey(&client);
-            if self.hang_up {
-                self.hang_up(&mut connection);
-                continue;
-            }
+            self.obey_without_line();
             match self.lane.link() {
                 Link::Ended => break,
                 Link::Resting { .. } => {
                     self.publish_totals();
-                    self.wait().await;
-                    self.last_event_at = Instant::now();
-                    continue;
+                    self.wait(None, pending::<()>()).await;
                 }
-                Link::Connecting | Link::Subscribing | Link::Live { .. } | Link::Closing { .. } => {}
-            }
-            match self.poll(&client, &mut connection).await {
-                Polled::Event(event) => self.translate(event),
-                Polled::Failed(error) => {
-                    forget_old_connection(&mut connection);
-                    self.disconnected(&error);
-                    self.refresh(&mut connection.options);
-                }
-                Polled::HungUp => self.hang_up(&mut connection),
-                Polled::Silent => {
-                    warn!(
-                        lane = self.wiring.index,
-                        "the connection hangs: neither message nor ping; starting anew"
-                    );
-                    (client, connection) = self.connect();
-                    self.last_event_at = Instant::now();
-                    self.tell(Event::Disconnected { taken_over: false });
+                Link::Connecting | Link::Subscribing | Link::Live { .. } | Link::Closing { .. } => {
+                    // The line lives in there: from here on nothing of it is left.
+                    let end = self.connection().await;
+                    self.ended(end);
                 }
             }
         }
@@ -189,116 +134,159 @@ impl Subscriber {
         self.lane.totals()
     }
 
-    /// Closes the connection, and sees to it that the lane knows: rows and acknowledgements of this one must
-    /// not meet the next.
-    fn hang_up(&mut self, connection: &mut EventLoop) {
-        self.hang_up = false;
-        connection.clean();
-        forget_old_connection(connection);
-        self.refresh(&mut connection.options);
-        self.last_event_at = Instant::now();
-        if !matches!(self.lane.link(), Link::Resting { .. } | Link::Ended) {
-            self.tell(Event::Disconnected { taken_over: false });
-        }
-    }
-
-    fn connect(&self) -> (AsyncClient, EventLoop) {
-        let mqtt = &self.wiring.mqtt;
-        let client_id = format!("{}-{}", mqtt.client_id, self.wiring.index);
-        let mut options = MqttOptions::new(client_id, &mqtt.host, mqtt.port);
-        let mut network = NetworkOptions::new();
-        network.set_tcp_nodelay(true);
-        options
-            .set_keep_alive(mqtt.keep_alive)
-            .set_manual_acks(true)
-            .set_clean_start(false) // the default would throw the unacknowledged window away
-            .set_receive_maximum(Some(mqtt.receive_maximum))
-            .set_max_packet_size(Some(mqtt.max_packet_bytes))
-            .set_outgoing_inflight_upper_limit(PACKET_IDS) // we publish nothing, and each slot is memory
-            .set_connection_timeout(CONNECT_SECONDS_MAX)
-            .set_network_options(network);
-        self.refresh(&mut options);
-        AsyncClient::new(options, usize::from(mqtt.receive_maximum) + OTHER_REQUESTS_MAX)
-    }
-
-    /// What may change between two connections: the password's file, and what rumqttc overwrote with the
-    /// last server's wishes.
-    fn refresh(&self, options: &mut MqttOptions) {
-        let mqtt = &self.wiring.mqtt;
-        let expiry_seconds = u32::try_from(mqtt.session_expiry.as_secs()).unwrap_or(u32::MAX);
-        options.set_session_expiry_interval(Some(expiry_seconds));
-        options.set_keep_alive(mqtt.keep_alive);
-        let password = match mqtt.password.as_ref().map(config::Secret::read).transpose() {
-            Ok(password) => password.unwrap_or_default(),
-            Err(error) => {
-                warn!(lane = self.wiring.index, %error, "mqtt.password_file cannot be read; keeping the last password");
-                return;
-            }
-        };
-        if let Some(username) = &mqtt.username {
-            options.set_credentials(username, password);
-        }
-    }
-
-    /// Polls until there is something to say to the lane about the connection; serves it meanwhile.
-    async fn poll(&mut self, client: &AsyncClient, connection: &mut EventLoop) -> Polled {
-        let mut poll = pin!(connection.poll());
+    /// One connection from TCP to its end: an error, or the lane does not want it any longer.
+    async fn connection(&mut self) -> Result<(), LineError> {
+        let connected_by = Instant::now() + CONNECT_MAX;
+        let hello = self.hello()?;
+        let Some(stream) = self.reach(connected_by).await? else { return Ok(()) };
+        let max = self.wiring.mqtt.max_packet_bytes;
+        let mut line = Line::new(stream, hello, max, Instant::now());
         loop {
-            if !self.lane.is_holding()
-                && let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(poll.as_mut().poll(cx))).await
-            {
-                self.last_event_at = Instant::now();
-                self.serve_settled();
-                return result.into();
+            let all_taken = self.hand_on(&mut line)?;
+            self.serve_settled();
+            if !self.obey(&mut line).await? {
+                return Ok(());
             }
+            if !self.lane.is_holding() {
+                if !all_taken {
+                    continue; // what settled has ended the hold
+                }
+                let read = poll_fn(|cx| Poll::Ready(line.poll_read(cx))).await;
+                if let Poll::Ready(read) = read {
+                    read?;
+                    self.turn_without_rest(&mut line)?;
+                    continue;
+                }
+            }
+
             self.publish_totals();
             if std::mem::take(&mut self.fresh) {
                 thread::sleep(PACE);
             }
-            let silent_at = self.last_event_at + 3 * self.keep_alive;
-            tokio::select! {
-                result = &mut poll, if !self.lane.is_holding() => {
-                    self.last_event_at = Instant::now();
-                    return result.into();
-                }
-                () = self.wait() => {}
-            }
-            self.obey(client);
-            if self.hang_up || matches!(self.lane.link(), Link::Ended | Link::Resting { .. }) {
-                return Polled::HungUp;
-            }
-            if self.lane.is_holding() {
-                self.last_event_at = Instant::now();
-            } else if Instant::now() >= silent_at {
-                return Polled::Silent;
+            let now = Instant::now();
+            let until = if !matches!(self.lane.link(), Link::Connecting) {
+                line.watch(now)?;
+                line.deadline()
+            } else if now < connected_by {
+                Some(connected_by)
+            } else {
+                return Err(LineError::Unanswered(CONNECT_MAX));
+            };
+            let reading = !self.lane.is_holding();
+            if let Some(moved) = self.wait(until, poll_fn(|cx| line.poll(cx, reading))).await {
+                moved?;
             }
         }
     }
 
-    /// Waits for anything but the connection, and tells the lane.
-    async fn wait(&mut self) {
+    /// Connects TCP; `None` if the lane has changed its mind meanwhile.
+    async fn reach(&mut self, by: Instant) -> Result<Option<Box<dyn Stream>>, LineError> {
+        let mut reaching = pin!(open(self.wiring.mqtt.host.clone(), self.wiring.mqtt.port));
+        loop {
+            self.publish_totals();
+            match self.wait(Some(by), reaching.as_mut()).await {
+                Some(reached) => return reached.map(Some).map_err(LineError::Unreachable),
+                None if Instant::now() >= by => return Err(LineError::Unanswered(CONNECT_MAX)),
+                None => {}
+            }
+            self.obey_without_line();
+            if !matches!(self.lane.link(), Link::Connecting) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// CONNECT, with the password as its file has it now.
+    fn hello(&mut self) -> Result<BytesMut, LineError> {
+        let mqtt = &self.wiring.mqtt;
+        match mqtt.password.as_ref().map(config::Secret::read).transpose() {
+            Ok(password) => {
+                let login = |username: &String| (username.clone(), password.unwrap_or_default());
+                self.login = mqtt.username.as_ref().map(login);
+            }
+            Err(error) => {
+                warn!(lane = self.wiring.index, %error, "mqtt.password_file cannot be read; keeping the last password");
+            }
+        }
+        let hello = Hello {
+            client_id: format!("{}-{}", mqtt.client_id, self.wiring.index),
+            login: self.login.as_ref(),
+            keep_alive_seconds: u16::try_from(mqtt.keep_alive.as_secs()).unwrap_or(u16::MAX),
+            session_expiry_seconds: u32::try_from(mqtt.session_expiry.as_secs()).unwrap_or(u32::MAX),
+            receive_maximum: mqtt.receive_maximum,
+            packet_bytes_max: mqtt.max_packet_bytes,
+        };
+        let mut bytes = BytesMut::new();
+        wire::put_connect(hello, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Hands what was read to the lane, while it takes it; `true` if that was all. One `now` for all of it: a
+    /// read is a millisecond's worth.
+    fn hand_on(&mut self, line: &mut Line) -> Result<bool, LineError> {
+        let now = read_clocks();
+        // While the lane holds nothing is read, and the silence is ours.
+        if line.take_came() || self.lane.is_holding() {
+            line.heard(now.instant);
+        }
+        while !self.lane.is_holding() && self.wants_line() {
+            match line.input.packet()? {
+                None => return Ok(true),
+                Some(Packet::Published(Publish { topic, payload, payload_bytes, packet_id })) => {
+                    self.fresh = true;
+                    self.lane.handle(Event::Published { topic, payload, payload_bytes, packet_id }, now);
+                }
+                Some(Packet::Connected(welcome)) => {
+                    line.keep_alive(self.agreed_keep_alive(welcome));
+                    self.connected(welcome);
+                }
+                Some(Packet::Subscribed(grants)) => {
+                    let refusals = self.refusals(&grants);
+                    self.tell(Event::Subscribed { refusals });
+                }
+                Some(Packet::Unsubscribed) => self.tell(Event::Unsubscribed),
+                Some(Packet::Pong) => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// Waits for `other`, or for anything the lane must be told: then `None`. It has been told.
+    async fn wait<T>(&mut self, until: Option<Instant>, other: impl Future<Output = T>) -> Option<T> {
         let beat = Instant::now() + BEAT;
-        let until = self.lane.deadline().map_or(beat, |deadline| deadline.min(beat));
+        let until = [self.lane.deadline(), until].into_iter().flatten().fold(beat, Instant::min);
         tokio::select! {
+            biased; // what settled and the wish to leave are looked at between two reads as well
+            done = other => return Some(done),
             Some(settled) = self.wiring.settled.recv() => self.settled(&settled),
             Ok(()) = self.wiring.leave.changed() => self.tell(Event::Leave),
             () = sleep_until(until.into()) => self.tell(Event::Tick),
         }
+        None
     }
 
-    /// What settled while a connection that never runs dry kept us busy.
+    /// What settled while the connection kept us busy.
     fn serve_settled(&mut self) {
         while let Ok(settled) = self.wiring.settled.try_recv() {
             self.settled(&settled);
         }
-        self.events_unpublished += 1;
-        if self.events_unpublished >= EVENTS_PER_PUBLICATION {
-            self.publish_totals();
-            if self.wiring.leave.has_changed().unwrap_or(false) {
-                self.wiring.leave.mark_unchanged();
-                self.tell(Event::Leave);
-            }
+    }
+
+    /// What [`wait`](Self::wait) would see to, for a connection that never runs dry.
+    fn turn_without_rest(&mut self, line: &mut Line) -> Result<(), LineError> {
+        self.reads_unpublished += 1;
+        if self.reads_unpublished < READS_PER_PUBLICATION {
+            return Ok(());
         }
+        self.publish_totals();
+        if self.wiring.leave.has_changed().unwrap_or(false) {
+            self.wiring.leave.mark_unchanged();
+            self.tell(Event::Leave);
+        }
+        if self.lane.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+            self.tell(Event::Tick);
+        }
+        line.watch(Instant::now())
     }
 
     fn settled(&mut self, settled: &Settled) {
@@ -314,48 +302,21 @@ impl Subscriber {
         self.lane.handle(event, read_clocks());
     }
 
-    fn translate(&mut self, event: MqttEvent) {
-        let packet = match event {
-            MqttEvent::Incoming(packet) => packet,
-            MqttEvent::Outgoing(Outgoing::Disconnect) => return self.tell(Event::DisconnectSent),
-            MqttEvent::Outgoing(_) => return,
-        };
-        match packet {
-            Packet::Publish(publish) => {
-                self.fresh = true;
-                self.tell(Event::Published {
-                    topic: &publish.topic,
-                    payload: &publish.payload,
-                    packet_id: (publish.qos != QoS::AtMostOnce).then_some(publish.pkid),
-                });
-            }
-            Packet::ConnAck(answer) => self.connected(&answer),
-            Packet::SubAck(answer) => {
-                let refusals = self.refusals(&answer);
-                self.tell(Event::Subscribed { refusals });
-            }
-            Packet::UnsubAck(_) => self.tell(Event::Unsubscribed),
-            Packet::Auth(_)
-            | Packet::Connect(..)
-            | Packet::PubAck(_)
-            | Packet::PingReq(_)
-            | Packet::PingResp(_)
-            | Packet::Subscribe(_)
-            | Packet::PubRec(_)
-            | Packet::PubRel(_)
-            | Packet::PubComp(_)
-            | Packet::Unsubscribe(_)
-            | Packet::Disconnect(_) => {}
+    fn wants_line(&self) -> bool {
+        !matches!(self.lane.link(), Link::Resting { .. } | Link::Ended)
+    }
+
+    fn agreed_keep_alive(&self, welcome: Welcome) -> Duration {
+        let ours = self.wiring.mqtt.keep_alive;
+        match welcome.keep_alive_seconds {
+            None | Some(0) => ours,
+            Some(seconds) => ours.min(Duration::from_secs(seconds.into())),
         }
     }
 
-    fn connected(&mut self, answer: &ConnAck) {
-        let properties = answer.properties.as_ref();
-        let server_keep_alive = properties.and_then(|properties| properties.server_keep_alive);
-        let server_keep_alive = Duration::from_secs(server_keep_alive.unwrap_or(0).into());
-        self.keep_alive = self.wiring.mqtt.keep_alive.max(server_keep_alive);
+    fn connected(&mut self, welcome: Welcome) {
         let asked = self.wiring.mqtt.session_expiry;
-        if let Some(granted) = properties.and_then(|properties| properties.session_expiry_interval)
+        if let Some(granted) = welcome.session_expiry_seconds
             && u64::from(granted) < asked.as_secs()
         {
             warn!(
@@ -365,93 +326,110 @@ impl Subscriber {
                 "the broker keeps our session shorter than mqtt.session_expiry: a longer absence loses what it queued"
             );
         }
-        self.tell(Event::Connected {
-            session_present: answer.session_present,
-            receive_maximum: properties.and_then(|properties| properties.receive_max),
-        });
+        let Welcome { session_present, receive_maximum, .. } = welcome;
+        self.tell(Event::Connected { session_present, receive_maximum });
     }
 
-    fn refusals(&self, answer: &SubAck) -> Vec<String> {
+    fn refusals(&self, grants: &[Grant]) -> Vec<String> {
         let asked = wanted_qos(self.wiring.mqtt.qos);
-        let refusal = |(filter, code): (&String, &SubscribeReasonCode)| match code {
-            SubscribeReasonCode::Success(granted) if *granted >= asked => None,
-            SubscribeReasonCode::Success(granted) => {
-                Some(format!("{filter}: only {granted:?} granted; set mqtt.qos = 0 if losses are acceptable"))
-            }
-            SubscribeReasonCode::NotAuthorized => {
+        let refusal = |(index, filter): (usize, &String)| match grants.get(index) {
+            Some(Grant::Granted(Qos::AtMostOnce)) if asked == Qos::AtLeastOnce => Some(format!(
+                "{filter}: only {:?} granted; set mqtt.qos = 0 if losses are acceptable",
+                Qos::AtMostOnce
+            )),
+            Some(Grant::Granted(Qos::AtMostOnce | Qos::AtLeastOnce)) => None,
+            Some(Grant::NotAuthorized) => {
                 Some(format!("{filter}: not authorized; let this user subscribe to it in the broker's ACL"))
             }
-            SubscribeReasonCode::SharedSubscriptionsNotSupported => {
+            Some(Grant::NoSharedSubscriptions) => {
                 Some(format!("{filter}: the broker has no shared subscriptions; enable them there"))
             }
-            SubscribeReasonCode::Failure
-            | SubscribeReasonCode::Unspecified
-            | SubscribeReasonCode::ImplementationSpecific
-            | SubscribeReasonCode::TopicFilterInvalid
-            | SubscribeReasonCode::PkidInUse
-            | SubscribeReasonCode::QuotaExceeded
-            | SubscribeReasonCode::SubscriptionIdNotSupported
-            | SubscribeReasonCode::WildcardSubscriptionsNotSupported => Some(format!("{filter}: {code:?}")),
+            Some(Grant::Refused(why)) => Some(format!("{filter}: {why}")),
+            None => Some(format!("{filter}: the broker did not answer to it")),
         };
-        self.filters.iter().zip(&answer.return_codes).filter_map(refusal).collect()
+        self.filters.iter().enumerate().filter_map(refusal).collect()
     }
 
-    fn disconnected(&mut self, error: &ConnectionError) {
-        let taken_over = matches!(
-            error,
-            ConnectionError::MqttState(StateError::ServerDisconnect {
-                reason_code: DisconnectReasonCode::SessionTakenOver,
-                ..
-            })
-        );
-        let leaving = matches!(self.lane.link(), Link::Closing { .. });
-        self.tell(Event::Disconnected { taken_over });
-        if let Link::Resting { until } = self.lane.link() {
-            let retry_in = until.saturating_duration_since(Instant::now());
-            self.wiring.health.trouble(&self.part, format!("no connection: {}", chain(error)));
-            warn!(
-                lane = self.wiring.index,
-                broker = %format_args!("{}:{}", self.wiring.mqtt.host, self.wiring.mqtt.port),
-                ?retry_in,
-                error = %chain(error),
-                "no connection"
-            );
-        } else if leaving {
-            info!(lane = self.wiring.index, "disconnected");
+    /// The connection is no more; sees to it that the lane knows.
+    fn ended(&mut self, end: Result<(), LineError>) {
+        let was_closing = matches!(self.lane.link(), Link::Closing { .. });
+        let taken_over =
+            matches!(end, Err(LineError::Wire(WireError::Disconnected { taken_over: true, .. })));
+        self.fresh = false;
+        if self.wants_line() {
+            self.tell(Event::Disconnected { taken_over });
+        }
+        match (end, self.lane.link()) {
+            (Err(error), Link::Resting { until }) => {
+                let retry_in = until.saturating_duration_since(Instant::now());
+                self.wiring.health.trouble(&self.part, format!("no connection: {}", chain(&error)));
+                warn!(
+                    lane = self.wiring.index,
+                    broker = %format_args!("{}:{}", self.wiring.mqtt.host, self.wiring.mqtt.port),
+                    ?retry_in,
+                    error = %chain(&error),
+                    "no connection"
+                );
+            }
+            (Err(_), _) if was_closing => info!(lane = self.wiring.index, "disconnected"),
+            (Ok(()) | Err(_), _) => {}
         }
     }
 
-    /// Carries out what the lane wants. Everything here is a hand-over that cannot block.
-    fn obey(&mut self, client: &AsyncClient) {
-        self.obey_commands(client);
-        if self.send_acks(client) {
-            // Leaving waits for the last acknowledgement, and nothing else may come to wake it.
-            self.tell(Event::Tick);
-            self.obey_commands(client);
-        }
-    }
-
-    fn obey_commands(&mut self, client: &AsyncClient) {
-        while let Some(command) = self.lane.command() {
-            match command {
-                Command::Insert(batch) => self.hand_over(Work::Insert(batch)),
-                Command::Spool(batch) => self.hand_over(Work::Spool(batch)),
-                Command::SaveUnderWay => self.hand_over(Work::SaveUnderWay),
-                Command::Subscribe => {
-                    let qos = wanted_qos(self.wiring.mqtt.qos);
-                    let filters = self.filters.iter().map(|filter| Filter::new(filter, qos));
-                    self.hang_up |= client.try_subscribe_many(filters).is_err();
-                }
-                Command::Unsubscribe => {
-                    for filter in &self.filters {
-                        self.hang_up |= client.try_unsubscribe(filter).is_err();
-                    }
-                }
-                Command::Disconnect => self.hang_up |= client.try_disconnect().is_err(),
-                Command::HangUp => self.hang_up = true,
-                Command::Log(notice) => self.log(&notice),
+    /// Carries out what the lane wants, and writes what the broker takes now; `false` if the lane does not
+    /// want this connection any longer.
+    async fn obey(&mut self, line: &mut Line) -> Result<bool, LineError> {
+        loop {
+            self.obey_commands(Some(line))?;
+            if self.put_acks(line) {
+                // Leaving waits for the last acknowledgement, and nothing else may come to wake it.
+                self.tell(Event::Tick);
+                self.obey_commands(Some(line))?;
+            }
+            if line.is_hung_up() || !self.wants_line() {
+                return Ok(false);
+            }
+            if line.take_disconnect_sent() {
+                self.tell(Event::DisconnectSent);
+            }
+            if !line.has_unsent() {
+                return Ok(true);
+            }
+            match poll_fn(|cx| Poll::Ready(line.poll_write(cx))).await {
+                Poll::Ready(written) => written?,
+                Poll::Pending => return Ok(true), // the rest goes when the broker takes it
             }
         }
+    }
+
+    /// What the lane says while there is no connection; what it wanted of the last one is void.
+    fn obey_without_line(&mut self) {
+        let obeyed = self.obey_commands(None);
+        debug_assert!(obeyed.is_ok(), "only a connection fails");
+    }
+
+    /// Everything here is a hand-over that cannot block.
+    fn obey_commands(&mut self, mut line: Option<&mut Line>) -> Result<(), LineError> {
+        while let Some(command) = self.lane.command() {
+            match (command, line.as_deref_mut()) {
+                (Command::Insert(batch), _) => self.hand_over(Work::Insert(batch)),
+                (Command::Spool(batch), _) => self.hand_over(Work::Spool(batch)),
+                (Command::SaveUnderWay, _) => self.hand_over(Work::SaveUnderWay),
+                (Command::Log(notice), _) => self.log(&notice),
+                (Command::Subscribe, Some(line)) => {
+                    let qos = wanted_qos(self.wiring.mqtt.qos);
+                    wire::put_subscribe(&self.filters, qos, line.output(Instant::now()))?;
+                }
+                (Command::Unsubscribe, Some(line)) => {
+                    wire::put_unsubscribe(&self.filters, line.output(Instant::now()))?;
+                }
+                (Command::Disconnect, Some(line)) => line.disconnect(Instant::now())?,
+                (Command::HangUp, Some(line)) => line.hang_up(),
+                (Command::Subscribe | Command::Unsubscribe | Command::Disconnect | Command::HangUp, None) => {
+                }
+            }
+        }
+        Ok(())
     }
 
     /// There is a place for everything, so only an inserter that is gone refuses; and then the process is ending,
@@ -462,18 +440,19 @@ impl Subscriber {
         }
     }
 
-    /// `true` if any was sent.
-    fn send_acks(&mut self, client: &AsyncClient) -> bool {
-        let mut sent_any = false;
-        while let Some(packet_id) = self.lane.ack_due() {
-            self.ack.pkid = packet_id;
-            if client.try_ack(&self.ack).is_err() {
-                break; // full: stays first, and is offered again after the next poll
-            }
+    /// `true` if there were any.
+    fn put_acks(&mut self, line: &mut Line) -> bool {
+        let Some(mut packet_id) = self.lane.ack_due() else { return false };
+        let now = Instant::now();
+        while line.takes_more() {
+            wire::put_ack(packet_id, line.output(now));
             self.lane.ack_sent();
-            sent_any = true;
+            match self.lane.ack_due() {
+                Some(next) => packet_id = next,
+                None => break,
+            }
         }
-        sent_any
+        true
     }
 
     fn log(&self, notice: &Notice) {
@@ -498,7 +477,7 @@ impl Subscriber {
 
     /// Makes the lane's state visible.
     fn publish_totals(&mut self) {
-        self.events_unpublished = 0;
+        self.reads_unpublished = 0;
         self.wiring.metrics.lane(self.wiring.index, self.lane.totals());
         self.wiring.health.beat(&self.part, Instant::now());
         let link = self.lane.link();
@@ -522,14 +501,14 @@ impl Subscriber {
     }
 }
 
-/// Publishes already decoded, and requests not yet sent, belong to the connection that is gone.
-fn forget_old_connection(connection: &mut EventLoop) {
-    connection.state.events.clear();
-    connection.pending.clear();
+async fn open(host: String, port: u16) -> std::io::Result<Box<dyn Stream>> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    Ok(Box::new(stream))
 }
 
-fn wanted_qos(qos: u8) -> QoS {
-    if qos == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce }
+fn wanted_qos(qos: u8) -> Qos {
+    if qos == 0 { Qos::AtMostOnce } else { Qos::AtLeastOnce }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the shell that reads the clocks for the lane")]
@@ -537,4 +516,83 @@ fn read_clocks() -> Now {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let unix_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
     Now { instant: Instant::now(), wall: Timestamp::from_unix_ms(unix_ms) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::decode::Decoder;
+    use crate::lane::{Fate, Settings};
+
+    const MESSAGES: u16 = 20_000;
+
+    /// CONNACK, SUBACK, everything at once; then the packet ids that are acknowledged.
+    fn serve(listener: &TcpListener) -> Vec<u16> {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut chunk = [0; 4_096];
+        assert!(stream.read(&mut chunk).unwrap() > 0);
+        stream.write_all(&[0x20, 3, 0, 0, 0]).unwrap();
+        assert!(stream.read(&mut chunk).unwrap() > 0);
+        let mut bytes = vec![0x90, 4, 0, 1, 0, 1];
+        for packet_id in 1..=MESSAGES {
+            let [high, low] = packet_id.to_be_bytes();
+            bytes.extend_from_slice(&[0x32, 36, 0, 14]);
+            bytes.extend_from_slice(b"drivers/d1/gps");
+            bytes.extend_from_slice(&[high, low, 0]);
+            bytes.extend_from_slice(br#"{"lat":1,"lng":2}"#);
+        }
+        stream.write_all(&bytes).unwrap();
+        let mut acks = vec![0; 4 * usize::from(MESSAGES)];
+        stream.read_exact(&mut acks).unwrap();
+        acks.chunks(4).map(|ack| u16::from_be_bytes([ack[2], ack[3]])).collect()
+    }
+
+    #[test]
+    fn holds_that_come_and_go_in_the_midst_of_a_read_lose_nothing_and_keep_to_the_order() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = Config::defaults().unwrap();
+        let mqtt = config::Mqtt {
+            host: "127.0.0.1".to_owned(),
+            port: listener.local_addr().unwrap().port(),
+            max_packet_bytes: 1_024,
+            ..config.mqtt
+        };
+        let broker = thread::spawn(move || serve(&listener));
+        let settings = Settings {
+            batch: crate::batch::Limits { bytes_max: 20_000, ..config.batch },
+            inserts_in_flight: 1,
+            buffer_bytes_max: 1_000,
+            receive_maximum: 32_000,
+            spool: false,
+            spool_when_leaving_after: Duration::ZERO,
+            leave: false,
+            seed: 1,
+        };
+        let lane = Lane::new(settings, Decoder::new(&mqtt.topics, config.decode));
+        let (work, mut to_insert) = mpsc::channel(1);
+        let (to_settle, settled) = mpsc::channel(1);
+        let (leave, leaving) = watch::channel(false);
+        let (metrics, health) = (Arc::new(Metrics::new(1)), Arc::new(Health::default()));
+        let wiring = Wiring { index: 0, mqtt, work, settled, spool: None, leave: leaving, metrics, health };
+        let end = spawn(wiring, lane).unwrap();
+        let inserter = thread::spawn(move || {
+            while let Some(Work::Insert(batch)) = to_insert.blocking_recv() {
+                let settled = Settled { batch: batch.id, fate: Fate::Inserted, entry: None };
+                if to_settle.blocking_send(settled).is_err() {
+                    return;
+                }
+            }
+        });
+
+        assert_eq!(broker.join().unwrap(), (1..=MESSAGES).collect::<Vec<_>>());
+        leave.send(true).unwrap();
+        let totals = end.blocking_recv().unwrap();
+        assert_eq!((totals.inserted, totals.in_flight), (MESSAGES.into(), 0));
+        assert!(totals.stalls > 10, "{} holds", totals.stalls);
+        inserter.join().unwrap();
+    }
 }

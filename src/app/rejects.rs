@@ -92,6 +92,7 @@ fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mu
         let message = Message {
             topic: reject.topic.as_bytes(),
             payload: &reject.payload,
+            payload_bytes: reject.payload.len(),
             qos: Qos::AtLeastOnce,
             received_at,
         };

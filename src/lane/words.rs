@@ -35,8 +35,10 @@ pub enum Event<'a> {
     Published {
         /// Topic as sent.
         topic: &'a [u8],
-        /// Payload as sent.
+        /// Payload as sent, or its beginning.
         payload: &'a [u8],
+        /// How long it was as sent.
+        payload_bytes: usize,
         /// Its packet id; `None` at QoS 0.
         packet_id: Option<u16>,
     },
@@ -198,7 +200,7 @@ pub enum Link {
         /// When to try again.
         until: Instant,
     },
-    /// The shell polls, CONNACK is awaited.
+    /// The shell connects, CONNACK is awaited.
     Connecting,
     /// CONNACK came, SUBACK is awaited.
     Subscribing,

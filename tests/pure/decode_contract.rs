@@ -9,8 +9,8 @@ use crate::rows::{WALL_MS, decoder, limits};
 fn decode_on(topic: &str, payload: &[u8]) -> Decoded {
     let mut out = Decoded::default();
     let received_at = Timestamp::from_unix_ms(WALL_MS);
-    decoder()
-        .decode(Message { topic: topic.as_bytes(), payload, qos: Qos::AtLeastOnce, received_at }, &mut out);
+    let (topic, payload_bytes) = (topic.as_bytes(), payload.len());
+    decoder().decode(Message { topic, payload, payload_bytes, qos: Qos::AtLeastOnce, received_at }, &mut out);
     out
 }
 
@@ -194,6 +194,21 @@ fn rejects_keep_the_first_64_kib_and_say_how_long_it_was() {
     assert!(reject.detail.len() <= 800);
 }
 
+#[test]
+fn a_payload_that_was_cut_on_the_way_is_too_large_however_good_its_beginning() {
+    let mut out = Decoded::default();
+    let (topic, payload) = (b"drivers/d7/gps", br#"{"lat":1,"lng":2}"#);
+    let received_at = Timestamp::from_unix_ms(WALL_MS);
+    decoder().decode(
+        Message { topic, payload, payload_bytes: 99_999, qos: Qos::AtLeastOnce, received_at },
+        &mut out,
+    );
+    let reject = out.rejects.remove(0);
+    assert_eq!((reject.reason, reject.payload_bytes), (Reason::TooLarge, 99_999));
+    assert_eq!(reject.payload, payload);
+    assert!(out.positions.is_empty());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
@@ -201,7 +216,8 @@ proptest! {
     fn any_bytes_give_something_and_never_a_panic(topic in prop::collection::vec(any::<u8>(), 0..40), payload in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut out = Decoded::default();
         let received_at = Timestamp::from_unix_ms(WALL_MS);
-        decoder().decode(Message { topic: &topic, payload: &payload, qos: Qos::AtMostOnce, received_at }, &mut out);
+        let payload_bytes = payload.len();
+        decoder().decode(Message { topic: &topic, payload: &payload, payload_bytes, qos: Qos::AtMostOnce, received_at }, &mut out);
         prop_assert!(out.positions.len() + out.rejects.len() == 1);
     }
 

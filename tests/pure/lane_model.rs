@@ -152,6 +152,7 @@ impl World {
                 self.tell(Event::Published {
                     topic: b"drivers/d/gps",
                     payload: message.payload.as_bytes(),
+                    payload_bytes: message.payload.len(),
                     packet_id: Some(packet_id),
                 });
             }
@@ -172,6 +173,7 @@ impl World {
             self.tell(Event::Published {
                 topic: b"drivers/d/gps",
                 payload: message.payload.as_bytes(),
+                payload_bytes: message.payload.len(),
                 packet_id,
             });
         }

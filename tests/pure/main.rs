@@ -14,3 +14,4 @@ mod pipeline;
 mod rows;
 mod spool_files;
 mod tidy;
+mod wire_model;

@@ -457,7 +457,7 @@ impl<'a> Life<'a> {
 }
 
 fn published(payload: &[u8], packet_id: Option<u16>) -> Event<'_> {
-    Event::Published { topic: b"drivers/d/gps", payload, packet_id }
+    Event::Published { topic: b"drivers/d/gps", payload, payload_bytes: payload.len(), packet_id }
 }
 
 fn run(script: &Script) {

@@ -16,6 +16,7 @@ pub fn position(driver: &str, seq: u32, qos: Qos) -> Position {
     let message = Message {
         topic: topic.as_bytes(),
         payload: payload.as_bytes(),
+        payload_bytes: payload.len(),
         qos,
         received_at: Timestamp::from_unix_ms(WALL_MS),
     };

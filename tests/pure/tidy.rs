@@ -9,9 +9,10 @@ use milepost::metrics::Metrics;
 
 /// The rooms in the order in which data flows through them; a room may use those before it. The last column:
 /// pure rooms hold no async, clock, I/O or metrics.
-const ROOMS: [(&str, bool); 17] = [
+const ROOMS: [(&str, bool); 18] = [
     ("position", true),
     ("decode", true),
+    ("wire", true),
     ("batch", true),
     ("config", false),
     ("ack", true),
@@ -31,7 +32,7 @@ const ROOMS: [(&str, bool); 17] = [
 
 /// Libraries that belong to one room.
 const OWNERS: [(&str, &str); 7] = [
-    ("rumqttc", "subscriber"),
+    ("rumqttc", "wire"),
     ("clickhouse", "clickhouse"),
     ("prometheus", "metrics"),
     ("serde_json", "decode"),

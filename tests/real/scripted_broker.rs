@@ -1,90 +1,363 @@
-//! What no real broker does on demand: a SUBSCRIBE refused in part, and publishes all the same.
+//! What no real broker does on demand: half a grant, messages that mean harm, garbage, silence.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::{BufMut as _, BytesMut};
-use loadgen::stack::wait_until;
+use loadgen::stack::{Settings, wait_until};
 use rumqttc::v5::mqttbytes::Error as PacketError;
 use rumqttc::v5::mqttbytes::v5::Packet;
 
-use crate::world::{SOON, settings, unmigrated};
+use crate::world::{SOON, World, settings, unmigrated};
 
-/// Acknowledgements it got, over all connections.
-type Acked = Arc<Mutex<Vec<u16>>>;
+/// What the broker saw, by connection.
+#[derive(Default)]
+struct Seen {
+    /// When each began.
+    connections: Vec<Instant>,
+    acked: Vec<Vec<u16>>,
+    pings: Vec<Vec<Instant>>,
+}
 
-/// Grants the first filter, refuses the second, and sends ten messages at QoS 1 to whoever asked.
-fn serve(mut stream: TcpStream, acked: &Acked) -> Result<()> {
-    let mut input = BytesMut::new();
-    loop {
-        let packet = match Packet::read(&mut input, None) {
-            Ok(packet) => packet,
-            Err(PacketError::InsufficientBytes(_)) => {
-                let mut chunk = [0; 4096];
-                let read = stream.read(&mut chunk)?;
-                ensure!(read > 0, "hung up");
-                input.extend_from_slice(&chunk[..read]);
-                continue;
+/// A broker that does as it is told.
+struct Scripted {
+    port: u16,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Scripted {
+    /// Serves each connection on a thread of its own.
+    fn start(serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        let seen = Arc::<Mutex<Seen>>::default();
+        let (to_see, serve) = (Arc::clone(&seen), Arc::new(serve));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let mut all = lock(&to_see);
+                let index = all.connections.len();
+                all.connections.push(Instant::now());
+                all.acked.push(Vec::new());
+                all.pings.push(Vec::new());
+                drop(all);
+                let (seen, serve) = (Arc::clone(&to_see), Arc::clone(&serve));
+                std::thread::spawn(move || serve(&mut Peer { stream, index, seen, input: BytesMut::new() }));
             }
-            Err(error) => bail!("not MQTT: {error}"),
-        };
-        if let Packet::Connect(..) = packet {
-            stream.write_all(&[0x20, 3, 1, 0, 0])?; // session present, success, no properties
-        } else if let Packet::Subscribe(subscribe) = packet {
-            let [high, low] = subscribe.pkid.to_be_bytes();
-            stream.write_all(&[0x90, 5, high, low, 0, 1, 0x87])?; // QoS 1; not authorized
-            stream.write_all(&publishes())?;
-        } else if let Packet::PubAck(ack) = packet {
-            acked.lock().unwrap_or_else(PoisonError::into_inner).push(ack.pkid);
+        });
+        Ok(Self { port, seen })
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        lock(&self.seen)
+    }
+
+    /// A milepost's, between this broker and the engine; the tables are there.
+    fn settings(&self, world: &World) -> Result<Settings> {
+        let settings = settings(world.folder.path(), self.port, &world.engine.server.url())
+            .with("CLICKHOUSE__DATABASE", &world.database);
+        settings.migrate()?;
+        Ok(settings)
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The other end of one connection.
+struct Peer {
+    stream: TcpStream,
+    index: usize,
+    seen: Arc<Mutex<Seen>>,
+    input: BytesMut,
+}
+
+impl Peer {
+    fn say(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.stream.write_all(bytes)?)
+    }
+
+    /// The next packet; acknowledgements and pings are noted.
+    fn hear(&mut self) -> Result<Packet> {
+        loop {
+            let packet = match Packet::read(&mut self.input, None) {
+                Ok(packet) => packet,
+                Err(PacketError::InsufficientBytes(_)) => {
+                    let mut chunk = [0; 4096];
+                    let read = self.stream.read(&mut chunk)?;
+                    ensure!(read > 0, "hung up");
+                    self.input.extend_from_slice(&chunk[..read]);
+                    continue;
+                }
+                Err(error) => bail!("not MQTT: {error}"),
+            };
+            if let Packet::PubAck(ack) = &packet {
+                lock(&self.seen).acked[self.index].push(ack.pkid);
+            }
+            if let Packet::PingReq(_) = &packet {
+                lock(&self.seen).pings[self.index].push(Instant::now());
+            }
+            return Ok(packet);
+        }
+    }
+
+    /// Accepts the connection with these properties, and grants or refuses its filters.
+    fn welcome(&mut self, properties: &[u8], codes: &[u8]) -> Result<()> {
+        self.hear()?;
+        let length = u8::try_from(properties.len())?;
+        self.say(&[&[0x20, 3 + length, 0, 0, length], properties].concat())?;
+        let Packet::Subscribe(subscribe) = self.hear()? else { bail!("no SUBSCRIBE") };
+        let [high, low] = subscribe.pkid.to_be_bytes();
+        let length = 3 + u8::try_from(codes.len())?;
+        self.say(&[&[0x90, length, high, low, 0], codes].concat())
+    }
+
+    /// Listens, and answers pings, until the other side hangs up.
+    fn listen(&mut self) -> Result<()> {
+        loop {
+            if let Packet::PingReq(_) = self.hear()? {
+                self.say(&[0xD0, 0])?;
+            }
         }
     }
 }
 
-fn publishes() -> BytesMut {
+/// A PUBLISH at QoS 1. `properties` with their length, whatever they are.
+fn publish(topic: &[u8], packet_id: u16, properties: &[u8], payload: &[u8]) -> BytesMut {
     let mut out = BytesMut::new();
-    for packet_id in 1..=10_u16 {
-        let (topic, payload) = (b"drivers/d1/gps", format!(r#"{{"lat":1,"lng":2,"seq":{packet_id}}}"#));
-        out.put_u8(0x32);
-        out.put_u8(u8::try_from(2 + topic.len() + 2 + 1 + payload.len()).unwrap_or(0));
-        out.put_u16(14);
-        out.put_slice(topic);
-        out.put_u16(packet_id);
-        out.put_u8(0);
-        out.put_slice(payload.as_bytes());
-    }
+    out.put_u8(0x32);
+    put_varint(2 + topic.len() + 2 + properties.len() + payload.len(), &mut out);
+    out.put_u16(u16::try_from(topic.len()).expect("a topic is no longer"));
+    out.put_slice(topic);
+    out.put_u16(packet_id);
+    out.put_slice(properties);
+    out.put_slice(payload);
     out
+}
+
+fn put_varint(mut value: usize, out: &mut BytesMut) {
+    loop {
+        let low = u8::try_from(value % 128).expect("seven bits");
+        value /= 128;
+        out.put_u8(if value > 0 { low | 0x80 } else { low });
+        if value == 0 {
+            return;
+        }
+    }
+}
+
+fn fix(packet_id: u16) -> BytesMut {
+    publish(b"drivers/d1/gps", packet_id, &[0], &payload(packet_id))
+}
+
+fn payload(seq: u16) -> Vec<u8> {
+    format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#).into_bytes()
 }
 
 #[test]
 fn a_subscription_refused_in_part_acknowledges_nothing_that_is_not_stored() -> Result<()> {
     let world = unmigrated("refused")?;
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let port = listener.local_addr()?.port();
-    let acked = Acked::default();
-    let connections = Arc::new(Mutex::new(0));
-    let (got, count) = (Arc::clone(&acked), Arc::clone(&connections));
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            *count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-            let _ = serve(stream, &got);
-        }
-    });
-    let settings = settings(world.folder.path(), port, &world.engine.server.url())
-        .with("CLICKHOUSE__DATABASE", "refused")
-        .with("MQTT__TOPICS", "drivers/+/gps,other/+");
-    settings.migrate()?;
-    let mut milepost = settings.start()?;
-    wait_until("it has tried three times", SOON, || {
-        Ok(*connections.lock().unwrap_or_else(PoisonError::into_inner) >= 3)
+    let broker = Scripted::start(|peer| {
+        peer.welcome(&[], &[1, 0x87])?; // QoS 1; not authorized
+        peer.say(&(1..=10).flat_map(fix).collect::<Vec<u8>>())?;
+        peer.listen()
     })?;
+    let mut milepost = broker.settings(&world)?.with("MQTT__TOPICS", "drivers/+/gps,other/+").start()?;
+    wait_until("it has tried three times", SOON, || Ok(broker.seen().connections.len() >= 3))?;
     let why = milepost.get("/readyz").err().context("it must not call itself ready")?.to_string();
     ensure!(why.contains("not authorized"), "{why}");
     std::thread::sleep(Duration::from_millis(300));
     let stored = world.query("SELECT uniqExact(seq) FROM {db}.fixes")?.parse::<usize>()?;
-    let acked = acked.lock().unwrap_or_else(PoisonError::into_inner).len();
+    let acked: usize = broker.seen().acked.iter().map(Vec::len).sum();
     ensure!(acked <= stored, "{acked} acknowledged, {stored} stored");
     milepost.terminate(SOON).map(drop)
+}
+
+/// One of each kind, at the even packet ids; what it becomes.
+fn harm() -> Vec<(BytesMut, &'static str)> {
+    let gps = b"drivers/d1/gps";
+    let mut hundreds = BytesMut::new();
+    put_varint(300 * 9, &mut hundreds);
+    hundreds.put_slice(&b"\x26\x00\x02ab\x00\x02cd".repeat(300));
+    let mut megabytes = BytesMut::new();
+    put_varint(2_000_000, &mut megabytes);
+    megabytes.put_bytes(0x26, 2_000_000);
+    let large = [payload(99), vec![b' '; 3_000_000]].concat();
+    let (fat, long) = ([payload(10), vec![b' '; 9_000]].concat(), vec![b'x'; 65_535]);
+    vec![
+        (publish(gps, 2, b"\x07\x26\x00\x01\xFF\x00\x01\xFE", &payload(2)), "stored"),
+        (publish(gps, 4, &hundreds, &payload(4)), "stored"),
+        (publish(gps, 6, &[0], &large), "too_large 3000026 65536"),
+        (publish(gps, 8, b"\x7F", &payload(8)), "invalid_json 26 26"),
+        (publish(gps, 10, &[0], &fat), "stored"),
+        (publish(&long, 12, &[0], &payload(12)), "bad_topic 26 26"),
+        (publish(gps, 14, &megabytes, &payload(14)), "stored"),
+        (publish(gps, 16, b"\xFF\xFF\xFF\xFF\xFF", &[]), "invalid_utf8 5 5"),
+        (publish(b"", 18, &[0], &payload(18)), "bad_topic 26 26"),
+        (publish(gps, 20, &[], &[]), "empty 0 0"),
+    ]
+}
+
+#[test]
+fn no_message_ends_the_connection_or_harms_its_neighbours() -> Result<()> {
+    let world = unmigrated("harm")?;
+    let broker = Scripted::start(|peer| {
+        peer.welcome(&[], &[1])?;
+        for (index, (packet, _)) in (1_u16..).step_by(2).zip(harm()) {
+            peer.say(&fix(index))?;
+            peer.say(&packet)?;
+        }
+        peer.say(&fix(21))?;
+        peer.listen()
+    })?;
+    let settings = broker.settings(&world)?.with("MQTT__MAX_PACKET_BYTES", "4096");
+    let mut milepost = settings.start()?;
+    wait_until("everything is acknowledged", SOON, || {
+        Ok(broker.seen().acked.first().is_some_and(|acked| acked.len() >= 21))
+    })?;
+
+    let stored: Vec<u16> = harm()
+        .iter()
+        .zip((2_u16..).step_by(2))
+        .filter(|((_, becomes), _)| *becomes == "stored")
+        .map(|(_, seq)| seq)
+        .chain((1..=21).step_by(2))
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    let found = world.query("SELECT groupArray(seq) FROM (SELECT seq FROM {db}.fixes ORDER BY seq)")?;
+    assert_eq!(found, format!("{stored:?}").replace(' ', ""));
+
+    let mut expected = BTreeMap::<&str, usize>::new();
+    for (_, becomes) in harm() {
+        if becomes != "stored" {
+            *expected.entry(becomes).or_default() += 1;
+        }
+    }
+    let rejects = world.query(
+        "SELECT concat(reason, ' ', toString(payload_bytes), ' ', toString(length(payload))) AS line, \
+         toString(sum(count)) FROM {db}.rejects GROUP BY line ORDER BY line",
+    )?;
+    let expected: Vec<String> = expected.iter().map(|(line, count)| format!("{line}\t{count}")).collect();
+    assert_eq!(rejects.lines().collect::<Vec<_>>(), expected);
+
+    assert_eq!(milepost.terminate(SOON)?, 0, "nothing is left with the broker");
+    let seen = broker.seen();
+    assert_eq!(seen.acked, [(1..=21).collect::<Vec<u16>>()], "once each, in order, on one connection");
+    Ok(())
+}
+
+#[test]
+fn garbage_refusals_and_a_takeover_are_told_and_survived() -> Result<()> {
+    let world = unmigrated("garbage")?;
+    let broker = Scripted::start(|peer| {
+        match peer.index {
+            0 => peer.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")?,
+            1 => {
+                peer.hear()?;
+                peer.say(&[0x20, 3, 0, 0x86, 0])?;
+            }
+            2 => {
+                peer.welcome(&[], &[1])?;
+                let mut random = fastrand::Rng::with_seed(2);
+                let noise: Vec<u8> = (0..100_000).map(|_| random.u8(..)).collect();
+                peer.say(&[&fix(1)[..], &noise].concat())?;
+            }
+            _ => {
+                peer.welcome(&[], &[1])?;
+                peer.say(&fix(2))?;
+                wait_until("it is acknowledged", SOON, || {
+                    peer.hear()?;
+                    Ok(!lock(&peer.seen).acked[peer.index].is_empty())
+                })?;
+                peer.say(&[0xE0, 1, 0x8E])?; // session taken over
+            }
+        }
+        peer.listen()
+    })?;
+    let mut milepost = broker.settings(&world)?.start()?;
+    wait_until("it says that another took its place", SOON, || {
+        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("another client connected"))
+            || milepost.process.log()?.contains("another client connected"))
+    })?;
+    ensure!(milepost.get("/livez").is_ok(), "it lives");
+    let log = milepost.process.log()?;
+    for words in ["does it speak MQTT", "bad user name or password; set mqtt.username", "SessionTakenOver"] {
+        ensure!(log.contains(words), "{words:?} is not in: {log}");
+    }
+    ensure!(!log.contains("panicked"), "{log}");
+    let connections = broker.seen().connections.clone();
+    assert_eq!(connections.len(), 4, "the next try is half a minute away");
+    let rest = connections[3] - connections[0];
+    ensure!(rest >= Duration::from_millis(1_500), "four connections in {rest:?}: no backoff");
+    milepost.terminate(SOON).map(drop)
+}
+
+/// CONNACK's Server Keep Alive.
+const fn server_keep_alive(seconds: u8) -> [u8; 3] {
+    [0x13, 0, seconds]
+}
+
+#[test]
+fn pings_come_as_often_as_the_broker_wants_and_ours_where_it_wants_none() -> Result<()> {
+    let world = unmigrated("pings")?;
+    let (hasty, patient) = (server_keep_alive(1), server_keep_alive(0));
+    let hasty = Scripted::start(move |peer| peer.welcome(&hasty, &[1]).and_then(|()| peer.listen()))?;
+    let patient = Scripted::start(move |peer| peer.welcome(&patient, &[1]).and_then(|()| peer.listen()))?;
+    let mut mileposts = Vec::new();
+    for broker in [&hasty, &patient] {
+        mileposts.push(broker.settings(&world)?.with("MQTT__KEEP_ALIVE", "5s").start()?);
+    }
+    wait_until("both have pinged twice", SOON, || {
+        let pings = |broker: &Scripted| broker.seen().pings.first().map_or(0, Vec::len);
+        Ok(pings(&hasty) >= 5 && pings(&patient) >= 2)
+    })?;
+    for (broker, at_most) in [(&hasty, 1_500), (&patient, 7_500)] {
+        let seen = broker.seen();
+        assert_eq!(seen.connections.len(), 1);
+        for pair in seen.pings[0].windows(2) {
+            let gap = pair[1] - pair[0];
+            ensure!(gap <= Duration::from_millis(at_most), "{gap:?} between two pings");
+        }
+    }
+    for mut milepost in mileposts {
+        milepost.terminate(SOON)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_broker_that_does_not_answer_is_noticed() -> Result<()> {
+    let world = unmigrated("silence")?;
+    let never = Scripted::start(|_| {
+        std::thread::sleep(Duration::from_secs(60));
+        Ok(())
+    })?;
+    let no_longer = Scripted::start(|peer| {
+        peer.welcome(&server_keep_alive(1), &[1])?;
+        if peer.index > 0 {
+            return peer.listen();
+        }
+        std::thread::sleep(Duration::from_secs(60));
+        Ok(())
+    })?;
+    let mut of_never = never.settings(&world)?.start()?;
+    let mut of_no_longer = no_longer.settings(&world)?.start()?;
+    wait_until("both connect again", SOON, || {
+        Ok(never.seen().connections.len() >= 2 && no_longer.seen().connections.len() >= 2)
+    })?;
+    let log = of_never.process.log()?;
+    ensure!(log.contains("no answer to our CONNECT within 5s"), "{log}");
+    ensure!(log.contains("the connection hangs: nothing came for"), "{log}");
+    let waited = {
+        let seen = no_longer.seen();
+        seen.connections[1] - seen.connections[0]
+    };
+    ensure!(waited < Duration::from_secs(5), "{waited:?} for a keep-alive of a second");
+    assert_eq!(of_never.terminate(Duration::from_secs(3))?, 0, "also in the midst of a CONNECT");
+    of_no_longer.terminate(SOON).map(drop)
 }

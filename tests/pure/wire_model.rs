@@ -1,0 +1,368 @@
+//! MQTT's bytes: whatever the pieces they come in, the same packets; whatever they are, no panic and no growth.
+
+use bytes::{BufMut as _, BytesMut};
+use milepost::position::Qos;
+use milepost::wire::{self, Grant, Hello, Input, Packet, Publish, Welcome, WireError};
+use proptest::prelude::*;
+use rumqttc::v5::mqttbytes::v5::{self as codec, PublishProperties};
+use rumqttc::v5::mqttbytes::{Error as CodecError, QoS};
+
+/// CONNACK: session present, success, no properties.
+const WELCOME: [u8; 5] = [0x20, 3, 1, 0, 0];
+const PACKET_BYTES_MAX: usize = 1_024;
+/// A topic of 65,535 bytes, and a read.
+const INPUT_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4 + 16 * 1024;
+const REJECT_BYTES: usize = 64 * 1024;
+
+/// What [`Publish`] borrows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Message {
+    topic: Vec<u8>,
+    payload: Vec<u8>,
+    payload_bytes: usize,
+    packet_id: Option<u16>,
+}
+
+impl Message {
+    fn of(publish: Publish<'_>) -> Self {
+        let Publish { topic, payload, payload_bytes, packet_id } = publish;
+        Self { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes, packet_id }
+    }
+}
+
+/// What comes out of a welcomed connection that reads these chunks; and why it ended, if it did.
+fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>, bytes_max: usize) -> (Vec<Message>, Option<WireError>) {
+    let mut input = Input::new(bytes_max);
+    let mut messages = Vec::new();
+    for mut chunk in std::iter::once(&WELCOME[..]).chain(chunks) {
+        while !chunk.is_empty() {
+            let space = input.space();
+            assert!(!space.is_empty() && space.len() <= bytes_max.max(INPUT_BYTES_MAX));
+            let bytes = chunk.len().min(space.len());
+            space[..bytes].copy_from_slice(&chunk[..bytes]);
+            input.came(bytes);
+            chunk = &chunk[bytes..];
+            loop {
+                match input.packet() {
+                    Ok(Some(Packet::Published(publish))) => messages.push(Message::of(publish)),
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    Err(error) => return (messages, Some(error)),
+                }
+            }
+        }
+    }
+    (messages, None)
+}
+
+fn read_whole(bytes: &[u8]) -> (Vec<Message>, Option<WireError>) {
+    read(std::iter::once(bytes), PACKET_BYTES_MAX)
+}
+
+/// A PUBLISH with anything for properties, their length included.
+fn publish(message: &Message, properties: &[u8]) -> Vec<u8> {
+    let mut body = BytesMut::new();
+    body.put_u16(u16::try_from(message.topic.len()).unwrap());
+    body.put_slice(&message.topic);
+    if let Some(packet_id) = message.packet_id {
+        body.put_u16(packet_id);
+    }
+    body.put_slice(properties);
+    body.put_slice(&message.payload);
+    framed(if message.packet_id.is_some() { 0x32 } else { 0x30 }, &body)
+}
+
+fn framed(first: u8, body: &[u8]) -> Vec<u8> {
+    let mut packet = vec![first];
+    packet.extend(varint(body.len()));
+    packet.extend(body);
+    packet
+}
+
+fn varint(mut value: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    loop {
+        let low = u8::try_from(value % 128).unwrap();
+        value /= 128;
+        bytes.push(if value > 0 { low | 0x80 } else { low });
+        if value == 0 {
+            return bytes;
+        }
+    }
+}
+
+fn message(topic: &[u8], payload: &[u8], packet_id: u16) -> Message {
+    let packet_id = (packet_id > 0).then_some(packet_id);
+    Message { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes: payload.len(), packet_id }
+}
+
+#[test]
+fn properties_are_never_looked_at() {
+    let good = message(b"drivers/d/gps", b"{}", 7);
+    let mut hundreds = Vec::new();
+    for _ in 0..60 {
+        hundreds.extend(b"\x26\x00\x03key\x00\x05value");
+    }
+    let hundreds = [varint(hundreds.len()), hundreds].concat();
+    let not_utf8 = b"\x07\x26\x00\x01\xFF\x00\x01\xFE";
+    let unknown = b"\x02\x7F\x7F";
+    for properties in [&hundreds[..], not_utf8, unknown, b"\x00"] {
+        let (messages, error) = read_whole(&publish(&good, properties));
+        assert!(error.is_none(), "{properties:?}: {error:?}");
+        assert_eq!(messages, std::slice::from_ref(&good), "{properties:?}");
+    }
+}
+
+#[test]
+fn a_property_length_past_the_end_leaves_everything_to_the_payload() {
+    for properties in [&b"\x7F"[..], b"\xFF\xFF\xFF\x7F", b"\xFF\xFF\xFF\xFF\xFF", b"\xFF"] {
+        let (messages, error) = read_whole(&publish(&message(b"t", b"", 7), properties));
+        assert!(error.is_none(), "{error:?}");
+        assert_eq!(messages, [message(b"t", properties, 7)]);
+    }
+    let (messages, _) = read_whole(&publish(&message(b"t", b"", 7), b""));
+    assert_eq!(messages, [message(b"t", b"", 7)], "no property length at all");
+}
+
+#[test]
+fn what_cannot_be_acknowledged_ends_the_connection() {
+    let past_end = framed(0x32, b"\x00\x09topic");
+    let no_id = framed(0x32, b"\x00\x05topic\x00");
+    let id_0 = framed(0x32, b"\x00\x05topic\x00\x00\x00");
+    let nothing = framed(0x30, b"\x00");
+    let qos_3 = framed(0x36, b"\x00\x01t\x00\x01\x00");
+    for packet in [past_end, no_id, id_0, nothing, qos_3] {
+        assert!(matches!(read_whole(&packet), (_, Some(WireError::Publish))), "{packet:?}");
+    }
+    let qos_2 = framed(0x34, b"\x00\x01t\x00\x01\x00");
+    assert!(matches!(read_whole(&qos_2), (_, Some(WireError::ExactlyOnce))));
+    let endless = [0x30, 0xFF, 0xFF, 0xFF, 0xFF, 1];
+    assert!(matches!(read_whole(&endless), (_, Some(WireError::RemainingLength))));
+    assert!(matches!(read_whole(&WELCOME), (_, Some(WireError::Unexpected(2)))), "a second CONNACK");
+    let large_suback = framed(0x90, &[0; 2_000]);
+    assert!(matches!(read_whole(&large_suback), (_, Some(WireError::TooLarge { kind: 9, .. }))));
+    let before_connack = publish(&message(b"t", b"", 1), b"\x00");
+    let mut input = Input::new(PACKET_BYTES_MAX);
+    input.space()[..before_connack.len()].copy_from_slice(&before_connack);
+    input.came(before_connack.len());
+    assert!(matches!(input.packet(), Err(WireError::Unexpected(3))));
+}
+
+#[test]
+fn what_is_too_large_is_cut_and_its_neighbours_are_not() {
+    let (before, after) = (message(b"a", b"1", 1), message(b"c", b"3", 3));
+    let long_topic = vec![b'x'; 65_535];
+    for payload_bytes in [0, 1, 900, 65_535, 65_536, 65_537, 200_000] {
+        for property_bytes in [0, 3_000, 100_000] {
+            let large = message(&long_topic, &vec![b'y'; payload_bytes], 2);
+            let properties = [varint(property_bytes), vec![0xFF; property_bytes]].concat();
+            let bytes =
+                [publish(&before, b"\x00"), publish(&large, &properties), publish(&after, b"\x00")].concat();
+            let kept = vec![b'y'; payload_bytes.min(REJECT_BYTES)];
+            let cut = Message { payload: kept, ..large };
+            for chunk in [1_000, 7_919, 2_000_000] {
+                let (messages, error) = read(bytes.chunks(chunk), PACKET_BYTES_MAX);
+                assert!(error.is_none(), "{error:?}");
+                assert_eq!(messages.len(), 3);
+                assert_eq!(messages[0], before);
+                assert!(messages[1] == cut, "{payload_bytes} + {property_bytes} in {chunk}");
+                assert_eq!(messages[2], after);
+            }
+        }
+    }
+}
+
+/// What the codec makes of a client's packet.
+fn by_codec(mut bytes: BytesMut) -> codec::Packet {
+    let packet = codec::Packet::read(&mut bytes, None).unwrap();
+    assert!(bytes.is_empty());
+    packet
+}
+
+#[test]
+fn what_we_say_is_mqtt() {
+    let mut out = BytesMut::new();
+    let login = ("user".to_owned(), "secret".to_owned());
+    let hello = Hello {
+        client_id: "lane-0".to_owned(),
+        login: Some(&login),
+        keep_alive_seconds: 10,
+        session_expiry_seconds: 60,
+        receive_maximum: 32_000,
+        packet_bytes_max: 4_096,
+    };
+    wire::put_connect(hello, &mut out).unwrap();
+    let codec::Packet::Connect(connect, None, Some(login)) = by_codec(out.split()) else { panic!() };
+    let asked = connect.properties.unwrap();
+    assert!(!connect.clean_start, "it would throw the session away");
+    assert_eq!((connect.keep_alive, &*connect.client_id), (10, "lane-0"));
+    assert_eq!((asked.session_expiry_interval, asked.receive_maximum), (Some(60), Some(32_000)));
+    assert_eq!((asked.max_packet_size, asked.topic_alias_max), (Some(4_096), None));
+    assert_eq!((&*login.username, &*login.password), ("user", "secret"));
+
+    let filters = ["$share/g/drivers/+/gps".to_owned(), "$share/g/x/+".to_owned()];
+    wire::put_subscribe(&filters, Qos::AtLeastOnce, &mut out).unwrap();
+    let codec::Packet::Subscribe(subscribe) = by_codec(out.split()) else { panic!() };
+    let asked: Vec<_> = subscribe.filters.iter().map(|filter| (filter.path.clone(), filter.qos)).collect();
+    assert_eq!(asked, filters.clone().map(|filter| (filter, QoS::AtLeastOnce)));
+
+    wire::put_unsubscribe(&filters, &mut out).unwrap();
+    let codec::Packet::Unsubscribe(unsubscribe) = by_codec(out.split()) else { panic!() };
+    assert_eq!(unsubscribe.filters, filters);
+
+    wire::put_ack(0x1234, &mut out);
+    let codec::Packet::PubAck(ack) = by_codec(out.split()) else { panic!() };
+    assert_eq!((ack.pkid, ack.reason), (0x1234, codec::PubAckReason::Success));
+    wire::put_ping(&mut out).unwrap();
+    assert!(matches!(by_codec(out.split()), codec::Packet::PingReq(_)));
+    wire::put_disconnect(&mut out).unwrap();
+    assert_eq!(&out[..], [0xE0, 0], "no expiry with it: the session stays");
+}
+
+fn first_answer(bytes: &[u8]) -> Result<Welcome, String> {
+    let mut input = Input::new(PACKET_BYTES_MAX);
+    input.space()[..bytes.len()].copy_from_slice(bytes);
+    input.came(bytes.len());
+    match input.packet() {
+        Ok(Some(Packet::Connected(welcome))) => Ok(welcome),
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn the_brokers_answers_are_understood() {
+    let terms = first_answer(b"\x20\x0E\x01\x00\x0B\x11\x00\x00\x00\x1E\x21\x00\x20\x13\x00\x00").unwrap();
+    let expected = Welcome {
+        session_present: true,
+        receive_maximum: Some(32),
+        keep_alive_seconds: Some(0),
+        session_expiry_seconds: Some(30),
+    };
+    assert_eq!(terms, expected);
+    for (answer, words) in [
+        (&b"\x20\x03\x00\x86\x00"[..], "mqtt.username"),
+        (b"\x20\x03\x00\x87\x00", "not authorized"),
+        (b"\x20\x02\x00\x01", "MQTT 5"),
+        (b"\x20\x08\x00\x97\x05\x1F\x00\x02no", "(\"no\")"),
+        (b"\x20\x03\x00\xEE\x00", "0xee"),
+        (b"\x20\x00", "no valid packet"),
+        (b"HTTP/1.1 400 Bad Request", "does it speak MQTT"),
+    ] {
+        let error = first_answer(answer).unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
+
+    let mut input = Input::new(PACKET_BYTES_MAX);
+    let bytes =
+        [&WELCOME[..], b"\x90\x07\x00\x01\x00\x01\x00\x87\x9E", b"\xB0\x04\x00\x02\x00\x00", b"\xD0\x00"]
+            .concat();
+    input.space()[..bytes.len()].copy_from_slice(&bytes);
+    input.came(bytes.len());
+    assert!(matches!(input.packet(), Ok(Some(Packet::Connected(_)))));
+    let grants = vec![
+        Grant::Granted(Qos::AtLeastOnce),
+        Grant::Granted(Qos::AtMostOnce),
+        Grant::NotAuthorized,
+        Grant::NoSharedSubscriptions,
+    ];
+    assert_eq!(input.packet().unwrap(), Some(Packet::Subscribed(grants)));
+    assert_eq!(input.packet().unwrap(), Some(Packet::Unsubscribed));
+    assert_eq!(input.packet().unwrap(), Some(Packet::Pong));
+    assert_eq!(input.packet().unwrap(), None);
+
+    for (bytes, expected) in [
+        (&b"\xE0\x01\x8E"[..], true),
+        (b"\xE0\x02\x8E\x00", true),
+        (b"\xE0\x00", false),
+        (b"\xE0\x01\x8B", false),
+    ] {
+        let (_, error) = read_whole(bytes);
+        assert!(
+            matches!(error, Some(WireError::Disconnected { taken_over, .. }) if taken_over == expected),
+            "{error:?}"
+        );
+    }
+}
+
+fn publishes() -> impl Strategy<Value = codec::Publish> {
+    let topic = prop_oneof!["[a-z/]{0,40}", "[a-z]{300}", Just("x".repeat(65_535))];
+    let properties =
+        prop::option::of((any::<Option<u32>>(), prop::collection::vec(("[a-z]{0,9}", "[a-z]{0,200}"), 0..9)));
+    let payload = prop::collection::vec(any::<u8>(), 0..600);
+    (topic, properties, payload, 0..=u16::MAX, any::<bool>()).prop_map(
+        |(topic, properties, payload, id, dup)| {
+            let qos = if id == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
+            let properties = properties.map(|(expiry, user_properties)| PublishProperties {
+                message_expiry_interval: expiry,
+                user_properties,
+                ..PublishProperties::default()
+            });
+            let mut publish = codec::Publish::new(topic, qos, payload, properties);
+            (publish.pkid, publish.dup) = (id, dup);
+            publish
+        },
+    )
+}
+
+fn encode(publishes: &[codec::Publish]) -> Result<BytesMut, CodecError> {
+    let mut bytes = BytesMut::new();
+    for publish in publishes {
+        publish.write(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// The stream in pieces, by a list of lengths that is used again and again.
+fn pieces<'a>(mut bytes: &'a [u8], lengths: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
+    lengths.iter().cycle().map_while(move |length| {
+        let (piece, rest) = bytes.split_at((*length).min(bytes.len()));
+        bytes = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_the_codec_writes_comes_back_however_it_is_cut(
+        sent in prop::collection::vec(publishes(), 1..12),
+        lengths in prop::collection::vec(prop_oneof![1_usize..9, 1_usize..5_000], 1..9),
+        bytes_max in prop_oneof![Just(PACKET_BYTES_MAX), Just(1 << 20)],
+    ) {
+        let bytes = encode(&sent).unwrap();
+        let expected: Vec<_> = sent.iter().map(|publish| message(&publish.topic, &publish.payload, publish.pkid)).collect();
+        let (messages, error) = read(pieces(&bytes, &lengths), bytes_max);
+        prop_assert!(error.is_none(), "{:?}", error);
+        prop_assert!(messages == expected);
+    }
+
+    #[test]
+    fn a_stream_that_breaks_off_gives_what_was_whole(sent in prop::collection::vec(publishes(), 1..4), at in any::<prop::sample::Index>()) {
+        let bytes = encode(&sent).unwrap();
+        let (messages, error) = read_whole(&bytes[..at.index(bytes.len())]);
+        prop_assert!(error.is_none(), "{:?}", error);
+        prop_assert!(messages.len() < sent.len());
+        let expected: Vec<_> = sent.iter().map(|publish| message(&publish.topic, &publish.payload, publish.pkid)).collect();
+        prop_assert!(expected.starts_with(&messages));
+    }
+
+    #[test]
+    fn garbage_is_an_error_or_waits_for_more(
+        bytes in prop::collection::vec(any::<u8>(), 0..3_000),
+        lengths in prop::collection::vec(1_usize..500, 1..9),
+    ) {
+        read(pieces(&bytes, &lengths), PACKET_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_broken_answer_is_no_panic(kind in prop::sample::select(vec![0x20_u8, 0x90, 0xB0, 0xD0, 0xE0, 0x32]), body in prop::collection::vec(prop_oneof![any::<u8>(), 0_u8..40], 0..60)) {
+        let packet = framed(kind, &body);
+        read_whole(&packet);
+        let mut input = Input::new(PACKET_BYTES_MAX);
+        input.space()[..packet.len()].copy_from_slice(&packet);
+        input.came(packet.len());
+        while let Ok(Some(_)) = input.packet() {}
+    }
+}
