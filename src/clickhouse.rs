@@ -4,33 +4,33 @@
 //! and every failure is sorted into what to do about it. Migrations are numbered one-statement files, each
 //! idempotent, recorded with a checksum; applying them twice, or from two places at once, changes nothing.
 
+mod connector;
+
 use std::error::Error as StdError;
-use std::sync::{PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use clickhouse::Client;
 use clickhouse::error::Error as ClientError;
 use clickhouse::query::RowCursor;
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tracing::{info, warn};
 use twox_hash::XxHash3_128;
 
+use self::connector::Connector;
 use crate::config;
 use crate::decode::Reason;
 use crate::encode::Insert;
 use crate::insert::{Attempt, FailureKind, Sink, SinkError};
 use crate::position::Timestamp;
+use crate::tls::{self, Tls};
 
 include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
-/// How long connecting may take; the system's own default is minutes.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Below the server's keep-alive: an idle connection is dropped by us, not under our feet.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
-/// A server whose machine died says nothing: TCP asks after this long.
-const KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long a statement that is not an insert may take, on the server, and until its answer is here.
 const STATEMENT_SECONDS_MAX: &str = "60";
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
@@ -43,6 +43,7 @@ const PERMANENT_CODES: [u32; 13] = [16, 27, 33, 53, 60, 62, 81, 117, 192, 193, 1
 const UNKNOWN_TABLE: u32 = 60;
 const UNKNOWN_DATABASE: u32 = 81;
 const AUTHENTICATION_FAILED: u32 = 516;
+const NO_GRANT: u32 = 497;
 
 /// One numbered file of `sql/`.
 #[derive(Debug, Clone, Copy)]
@@ -69,9 +70,13 @@ pub enum Error {
     Server {
         /// What was asked, in words.
         what: String,
-        /// The server's words.
+        /// What to do about it.
+        kind: FailureKind,
+        /// The server's, if it answered with one.
+        code: Option<u32>,
+        /// The server's words, and ours on what to change.
         #[source]
-        source: ClientError,
+        source: Box<dyn StdError + Send + Sync>,
     },
     /// The file is not what it was when it was applied.
     #[error(
@@ -95,7 +100,27 @@ impl Error {
     /// The server may do it later: it is not there, or not now.
     #[must_use]
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Server { source, .. } if kind(source) != FailureKind::Permanent)
+        matches!(self, Self::Server { kind, .. } if *kind != FailureKind::Permanent)
+    }
+
+    fn server(what: impl Into<String>, error: ClientError, advice: Option<String>) -> Self {
+        let (kind, code) = (kind(&error), code(&error));
+        Self::Server { what: what.into(), kind, code, source: advised(error, advice) }
+    }
+}
+
+/// What to change, before the reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{advice}")]
+struct Advised {
+    advice: String,
+    source: ClientError,
+}
+
+fn advised(error: ClientError, advice: Option<String>) -> Box<dyn StdError + Send + Sync> {
+    match advice {
+        Some(advice) => Box::new(Advised { advice, source: error }),
+        None => Box::new(error),
     }
 }
 
@@ -104,6 +129,9 @@ pub struct ClickHouse {
     client: RwLock<Client>,
     password: Option<config::Secret>,
     database: String,
+    plain: bool,
+    /// The server has spoken ClickHouse to us.
+    answered: AtomicBool,
 }
 
 impl std::fmt::Debug for ClickHouse {
@@ -119,13 +147,10 @@ impl ClickHouse {
     /// # Errors
     /// The password file cannot be read.
     pub fn new(config: &config::ClickHouse) -> Result<Self, Error> {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        connector.set_nodelay(true);
-        connector.set_keepalive(Some(KEEPALIVE));
+        let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .build(connector);
+            .build(Connector::new(tls));
 
         let client = Client::with_http_client(http)
             .with_url(&config.url)
@@ -136,6 +161,8 @@ impl ClickHouse {
             client: RwLock::new(client),
             password: config.password.clone(),
             database: config.database.clone(),
+            plain: config.tls.is_none(),
+            answered: AtomicBool::new(false),
         };
         this.read_password().map_err(Error::Password)?;
         Ok(this)
@@ -146,13 +173,29 @@ impl ClickHouse {
         self.client.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The password's file may have changed since it was read.
-    fn reread_password_if_refused(&self, error: &ClientError) {
-        if code(error) == Some(AUTHENTICATION_FAILED)
-            && let Err(unreadable) = self.read_password()
-        {
-            warn!(error = %unreadable, "clickhouse.password_file cannot be read; keeping the last password");
+    /// Takes note of a failure: the password's file may have changed since it was read.
+    fn refused(&self, error: &ClientError) -> Option<String> {
+        let code = code(error);
+        if code.is_some() {
+            self.answered.store(true, Ordering::Relaxed);
         }
+        match code {
+            Some(AUTHENTICATION_FAILED) => {
+                if let Err(unreadable) = self.read_password() {
+                    warn!(error = %unreadable, "clickhouse.password_file cannot be read; keeping the last password");
+                }
+                Some("wrong login; set clickhouse.user and clickhouse.password_file".to_owned())
+            }
+            Some(NO_GRANT) => Some("grant clickhouse.user what it lacks, see deploy/clickhouse".to_owned()),
+            Some(_) => None,
+            None => (self.plain && !self.answered.load(Ordering::Relaxed) && speaks_no_http(error))
+                .then(|| tls::is_this_a_tls_port("clickhouse")),
+        }
+    }
+
+    fn failed(&self, what: impl Into<String>, error: ClientError) -> Error {
+        let advice = self.refused(&error);
+        Error::server(what, error, advice)
     }
 
     fn read_password(&self) -> std::io::Result<()> {
@@ -171,7 +214,7 @@ impl ClickHouse {
         self.create_database().await?;
         let mut applied = Vec::new();
         for migration in self.pending().await? {
-            let failed = |source| Error::Server { what: format!("migration {}", migration.name), source };
+            let failed = |error| self.failed(format!("migration {}", migration.name), error);
             let statement = migration.sql.replace("{database}", &self.database);
             self.statement(&statement).await.map_err(failed)?;
             // Both are idempotent: a stop in between is mended by the next run, and another pod that does the
@@ -208,7 +251,7 @@ impl ClickHouse {
 
     /// Only where it is missing: a user who may not create databases can be given one.
     async fn create_database(&self) -> Result<(), Error> {
-        let failed = |source| Error::Server { what: format!("creating database {}", self.database), source };
+        let failed = |error| self.failed(format!("creating database {}", self.database), error);
         let sql = format!("SELECT count() FROM system.databases WHERE name = '{}'", self.database);
         let count = self.client().query_raw(&sql).fetch_one::<u64>();
         if within(QUESTION_TIMEOUT, count).await.map_err(failed)? == 0 {
@@ -227,12 +270,12 @@ impl ClickHouse {
         );
         let recorded = self.client().query_raw(&sql).fetch_all::<(u32, String)>();
         match within(QUESTION_TIMEOUT, recorded).await {
-            Ok(recorded) => Ok(recorded),
-            Err(error) if matches!(code(&error), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => Ok(Vec::new()),
-            Err(source) => {
-                self.reread_password_if_refused(&source);
-                Err(Error::Server { what: "reading the recorded migrations".to_owned(), source })
+            Ok(recorded) => {
+                self.answered.store(true, Ordering::Relaxed);
+                Ok(recorded)
             }
+            Err(error) if matches!(code(&error), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => Ok(Vec::new()),
+            Err(error) => Err(self.failed("reading the recorded migrations", error)),
         }
     }
 
@@ -270,8 +313,8 @@ impl ClickHouse {
     }
 }
 
-fn reading_rejects(source: ClientError) -> Error {
-    Error::Server { what: "reading rejects".to_owned(), source }
+fn reading_rejects(error: ClientError) -> Error {
+    Error::server("reading rejects", error, None)
 }
 
 /// A row of the `rejects` table.
@@ -331,8 +374,8 @@ impl Sink for ClickHouse {
         let sent = request.send(insert.body.clone()).await;
         let ended = if sent.is_ok() { request.end().await } else { sent };
         ended.map_err(|error| {
-            self.reread_password_if_refused(&error);
-            SinkError { kind: kind(&error), source: Box::new(error) }
+            let (kind, advice) = (kind(&error), self.refused(&error));
+            SinkError { kind, source: advised(error, advice) }
         })
     }
 }
@@ -367,6 +410,11 @@ fn kind(error: &ClientError) -> FailureKind {
 
 fn never_connected(error: &(dyn StdError + Send + Sync + 'static)) -> bool {
     error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect)
+}
+
+/// It was connected, and what came back was nothing, or no HTTP.
+fn speaks_no_http(error: &ClientError) -> bool {
+    matches!(error, ClientError::Network(source) if !never_connected(source.as_ref()))
 }
 
 /// The `N` of ClickHouse's `Code: N. DB::Exception: …`.

@@ -4,6 +4,8 @@
 //! with the key, what was wrong and what is right. Every setting is named once, in [`Config::read`], with
 //! its default. Secrets are never shown.
 
+mod setting;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,7 +14,9 @@ use std::time::Duration;
 
 use config::{Value, ValueKind};
 
+use self::setting::Setting;
 use crate::decode;
+use crate::tls;
 
 /// Prefix of variables that are settings: `MILEPOST__SECTION__KEY`.
 const ENVIRONMENT_PREFIX: &str = "MILEPOST";
@@ -51,6 +55,8 @@ pub struct Mqtt {
     pub host: String,
     /// Broker.
     pub port: u16,
+    /// `None`: plain text.
+    pub tls: Option<tls::Files>,
     /// Login, if any.
     pub username: Option<String>,
     /// Login, if any.
@@ -80,8 +86,10 @@ pub struct Mqtt {
 /// The server, and how to insert.
 #[derive(Debug, Clone)]
 pub struct ClickHouse {
-    /// `http://host:port`
+    /// `http://host:port` or `https://host:port`
     pub url: String,
+    /// `None`: plain text.
+    pub tls: Option<tls::Files>,
     /// Database of all tables.
     pub database: String,
     /// Login.
@@ -224,15 +232,19 @@ impl Config {
 
     /// Every setting: its key, its default, its rule.
     fn read(s: &mut Settings) -> Self {
-        let (host, port) = s.checked("mqtt.url", "mqtt://localhost:1883".to_owned(), broker_address);
+        let (host, port, with_tls) =
+            s.checked("mqtt.url", "mqtt://localhost:1883".to_owned(), broker_address);
         let username = s.optional("mqtt.username");
         let password = s.secret("mqtt.password");
         if password.is_some() && username.is_none() {
             s.violations.push("mqtt.username: give the user name that the password belongs to".to_owned());
         }
+        let (ca, cert, key) = (s.path("mqtt.ca_file"), s.path("mqtt.cert_file"), s.path("mqtt.key_file"));
+        let tls = s.tls(tls::Files { section: "mqtt", ca, cert, key }, with_tls);
         let mqtt = Mqtt {
             host,
             port,
+            tls,
             username,
             password,
             client_id: s.checked("mqtt.client_id", host_name(), client_id),
@@ -258,8 +270,12 @@ impl Config {
             age_max: s.duration("batch.age_max", "1s", "10ms", "60s"),
             bytes_max: s.within("batch.bytes_max", 8_388_608, 1_048_576..=1_073_741_824),
         };
+        let (url, with_tls) = s.checked("clickhouse.url", "http://localhost:8123".to_owned(), http_url);
+        let ca = s.path("clickhouse.ca_file");
+        let tls = s.tls(tls::Files { section: "clickhouse", ca, cert: None, key: None }, with_tls);
         let clickhouse = ClickHouse {
-            url: s.checked("clickhouse.url", "http://localhost:8123".to_owned(), http_url),
+            url,
+            tls,
             database: s.checked("clickhouse.database", "fleet".to_owned(), identifier),
             user: s.value("clickhouse.user", "default".to_owned()),
             password: s.secret("clickhouse.password"),
@@ -369,6 +385,33 @@ impl Settings {
         }
     }
 
+    fn path(&mut self, key: &str) -> Option<PathBuf> {
+        self.optional(key).map(PathBuf::from)
+    }
+
+    /// The files of a section, if its URL says that they are used.
+    fn tls(&mut self, files: tls::Files, with_tls: Option<bool>) -> Option<tls::Files> {
+        let section = files.section;
+        match with_tls {
+            None => None, // that its URL is wrong has been told
+            Some(true) => {
+                self.violations.extend(files.violations());
+                Some(files)
+            }
+            Some(false) => {
+                for (name, path) in
+                    [("ca_file", files.ca), ("cert_file", files.cert), ("key_file", files.key)]
+                {
+                    if path.is_some() {
+                        self.violations
+                            .push(format!("{section}.{name}: only for TLS, and {section}.url is plain"));
+                    }
+                }
+                None
+            }
+        }
+    }
+
     /// A value that `check` turns into what the program uses.
     fn checked<T: Setting + Clone, U: Default>(
         &mut self,
@@ -430,119 +473,35 @@ fn distance(known: &str, given: &str) -> usize {
     (known.len() + given.len()).saturating_sub(2 * common + common_end)
 }
 
-/// A type that a setting can have.
-trait Setting: Sized {
-    /// From a file's or the environment's value; the error says what is wanted.
-    fn parse(value: Value) -> Result<Self, String>;
-    /// As TOML.
-    fn show(&self) -> String;
+/// Host, port, and whether with TLS.
+fn broker_address(text: String) -> Result<(String, u16, Option<bool>), String> {
+    let (url, tls) = server_url(&text, ["mqtt", "mqtts"], "mqtt.username and mqtt.password_file")?;
+    // An IPv6 address stands in brackets.
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    Ok((host, url.port().unwrap_or(if tls { 8883 } else { 1883 }), Some(tls)))
 }
 
-impl Setting for String {
-    fn parse(value: Value) -> Result<Self, String> {
-        value.into_string().map_err(|_| "a text is wanted".to_owned())
-    }
-    fn show(&self) -> String {
-        format!("{self:?}")
-    }
+/// The URL, and whether with TLS.
+fn http_url(text: String) -> Result<(String, Option<bool>), String> {
+    let (_, tls) = server_url(&text, ["http", "https"], "clickhouse.user and clickhouse.password_file")?;
+    Ok((text, Some(tls)))
 }
 
-impl Setting for bool {
-    fn parse(value: Value) -> Result<Self, String> {
-        value.into_bool().map_err(|_| "true or false is wanted".to_owned())
-    }
-    fn show(&self) -> String {
-        self.to_string()
-    }
-}
-
-macro_rules! whole_numbers {
-    ($($type:ty),*) => {$(
-        impl Setting for $type {
-            fn parse(value: Value) -> Result<Self, String> {
-                let wanted = || format!("a whole number of at most {} is wanted", <$type>::MAX);
-                let number = value.into_int().map_err(|_| wanted())?;
-                Self::try_from(number).map_err(|_| wanted())
-            }
-            fn show(&self) -> String {
-                self.to_string()
-            }
-        }
-    )*};
-}
-whole_numbers!(u8, u16, u32, u64, usize);
-
-impl Setting for Duration {
-    fn parse(value: Value) -> Result<Self, String> {
-        let text = value.into_string().unwrap_or_default();
-        humantime::parse_duration(&text)
-            .map_err(|_| format!("\"{text}\" is not a duration such as \"1s\", \"500ms\" or \"30d\""))
-    }
-    fn show(&self) -> String {
-        format!("\"{}\"", humantime::format_duration(*self))
-    }
-}
-
-impl Setting for Vec<String> {
-    fn parse(value: Value) -> Result<Self, String> {
-        let wanted = || "a list of texts is wanted (in the environment: with commas)".to_owned();
-        if let ValueKind::String(text) = &value.kind {
-            return Ok(text.split(',').map(|item| item.trim().to_owned()).collect());
-        }
-        value.into_array().map_err(|_| wanted())?.into_iter().map(String::parse).collect()
-    }
-    fn show(&self) -> String {
-        format!("{self:?}")
-    }
-}
-
-impl Setting for SocketAddr {
-    fn parse(value: Value) -> Result<Self, String> {
-        let text = value.into_string().unwrap_or_default();
-        text.parse().map_err(|_| format!("\"{text}\" is not an address and port such as \"0.0.0.0:9464\""))
-    }
-    fn show(&self) -> String {
-        format!("\"{self}\"")
-    }
-}
-
-impl Setting for LogFormat {
-    fn parse(value: Value) -> Result<Self, String> {
-        match value.into_string().unwrap_or_default().as_str() {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            other => Err(format!("\"{other}\" is neither \"text\" nor \"json\"")),
-        }
-    }
-    fn show(&self) -> String {
-        match self {
-            Self::Text => "\"text\"".to_owned(),
-            Self::Json => "\"json\"".to_owned(),
-        }
-    }
-}
-
-fn broker_address(text: String) -> Result<(String, u16), String> {
-    let url = plain_url(&text, "mqtt", "mqtt.username and mqtt.password_file")?;
-    Ok((url.host_str().unwrap_or_default().to_owned(), url.port().unwrap_or(1883)))
-}
-
-fn http_url(text: String) -> Result<String, String> {
-    plain_url(&text, "http", "clickhouse.user and clickhouse.password_file").map(|_| text)
-}
-
-/// `scheme://host:port`. A URL that is refused is not repeated: it may hold a password.
-fn plain_url(text: &str, scheme: &str, login_goes_to: &str) -> Result<url::Url, String> {
-    let wanted = format!("{scheme}://host:port is wanted (this version speaks no TLS yet)");
+/// `scheme://host:port`; the second scheme is that with TLS. A URL that is refused is not repeated: it may hold
+/// a password.
+fn server_url(text: &str, schemes: [&str; 2], login_goes_to: &str) -> Result<(url::Url, bool), String> {
+    let [plain, tls] = schemes;
+    let wanted = format!("{plain}://host:port or {tls}://host:port is wanted");
     let url = url::Url::parse(text).map_err(|error| format!("not a URL ({error}): {wanted}"))?;
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
         return Err(format!("put the login into {login_goes_to}, not into the URL"));
     }
-    let plain = url.scheme() == scheme && url.host_str().is_some_and(|host| !host.is_empty());
-    if !plain || url.fragment().is_some() || !matches!(url.path(), "" | "/") {
+    let complete = schemes.contains(&url.scheme()) && url.host_str().is_some_and(|host| !host.is_empty());
+    if !complete || url.fragment().is_some() || !matches!(url.path(), "" | "/") {
         return Err(wanted);
     }
-    Ok(url)
+    let with_tls = url.scheme() == tls;
+    Ok((url, with_tls))
 }
 
 fn client_id(text: String) -> Result<String, String> {

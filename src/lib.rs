@@ -5,6 +5,7 @@
 //!
 //! | room | job | pure |
 //! |---|---|---|
+//! | [`tls`] | certificates, handshakes, and why one failed | |
 //! | [`config`] | defaults < file < environment | |
 //! | [`position`] | a fix, its fields and their units | yes |
 //! | [`decode`] | topic and payload → positions and rejects | yes |
@@ -40,5 +41,6 @@ pub mod position;
 pub mod replay;
 pub mod spool;
 pub mod subscriber;
+pub mod tls;
 pub mod window;
 pub mod wire;

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
-use self::line::{Line, LineError, Stream};
+use self::line::{Line, LineError};
 use crate::config;
 use crate::health::Health;
 use crate::insert::{Settled, Work, chain};
@@ -28,6 +28,7 @@ use crate::lane::{Command, Event, Lane, Link, Notice, Now, Totals};
 use crate::metrics::Metrics;
 use crate::position::{Qos, Timestamp};
 use crate::spool::Spool;
+use crate::tls::{self, Stream, Tls};
 use crate::wire::{self, Grant, Hello, Packet, Publish, Welcome, WireError};
 
 /// After a read that found messages and ran dry the thread sleeps this long. Brokers write each PUBLISH as a
@@ -35,7 +36,7 @@ use crate::wire::{self, Grant, Hello, Packet, Publish, Welcome, WireError};
 const PACE: Duration = Duration::from_millis(1);
 /// An idle loop turns at least this often, to show that it lives.
 const BEAT: Duration = Duration::from_secs(5);
-/// How long TCP connect and CONNACK may take together.
+/// How long TCP connect, TLS and CONNACK may take together.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Reads in a row before the totals are published, when the connection never runs dry.
 const READS_PER_PUBLICATION: u32 = 16;
@@ -90,6 +91,7 @@ struct Subscriber {
     lane: Lane,
     part: String,
     filters: Vec<String>,
+    tls: Option<Arc<Tls>>,
     /// User name and password as they were when last read.
     login: Option<(String, String)>,
     /// A message came since the connection last ran dry.
@@ -105,6 +107,7 @@ impl Subscriber {
         Self {
             part: part(wiring.index),
             filters: mqtt.topics.iter().map(share).collect(),
+            tls: mqtt.tls.clone().map(|files| Arc::new(Tls::new(files))),
             login: None,
             fresh: false,
             reads_unpublished: 0,
@@ -179,13 +182,14 @@ impl Subscriber {
         }
     }
 
-    /// Connects TCP; `None` if the lane has changed its mind meanwhile.
+    /// Connects TCP, and TLS over it; `None` if the lane has changed its mind meanwhile.
     async fn reach(&mut self, by: Instant) -> Result<Option<Box<dyn Stream>>, LineError> {
-        let mut reaching = pin!(open(self.wiring.mqtt.host.clone(), self.wiring.mqtt.port));
+        let mqtt = &self.wiring.mqtt;
+        let mut reaching = pin!(open(mqtt.host.clone(), mqtt.port, self.tls.clone()));
         loop {
             self.publish_totals();
             match self.wait(Some(by), reaching.as_mut()).await {
-                Some(reached) => return reached.map(Some).map_err(LineError::Unreachable),
+                Some(reached) => return reached.map(Some),
                 None if Instant::now() >= by => return Err(LineError::Unanswered(CONNECT_MAX)),
                 None => {}
             }
@@ -353,6 +357,7 @@ impl Subscriber {
     /// The connection is no more; sees to it that the lane knows.
     fn ended(&mut self, end: Result<(), LineError>) {
         let was_closing = matches!(self.lane.link(), Link::Closing { .. });
+        let was_connecting = matches!(self.lane.link(), Link::Connecting);
         let taken_over =
             matches!(end, Err(LineError::Wire(WireError::Disconnected { taken_over: true, .. })));
         self.fresh = false;
@@ -362,12 +367,16 @@ impl Subscriber {
         match (end, self.lane.link()) {
             (Err(error), Link::Resting { until }) => {
                 let retry_in = until.saturating_duration_since(Instant::now());
-                self.wiring.health.trouble(&self.part, format!("no connection: {}", chain(&error)));
+                let mut why = chain(&error);
+                if was_connecting && self.tls.is_none() && error.may_be_tls() {
+                    why = format!("{why}; {}", tls::is_this_a_tls_port("mqtt"));
+                }
+                self.wiring.health.trouble(&self.part, format!("no connection: {why}"));
                 warn!(
                     lane = self.wiring.index,
                     broker = %format_args!("{}:{}", self.wiring.mqtt.host, self.wiring.mqtt.port),
                     ?retry_in,
-                    error = %chain(&error),
+                    error = why,
                     "no connection"
                 );
             }
@@ -501,10 +510,14 @@ impl Subscriber {
     }
 }
 
-async fn open(host: String, port: u16) -> std::io::Result<Box<dyn Stream>> {
-    let stream = TcpStream::connect((host, port)).await?;
-    stream.set_nodelay(true)?;
-    Ok(Box::new(stream))
+async fn open(host: String, port: u16, tls: Option<Arc<Tls>>) -> Result<Box<dyn Stream>, LineError> {
+    let connected = TcpStream::connect((host.as_str(), port)).await;
+    let stream = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+    let stream = stream.map_err(LineError::Unreachable)?;
+    Ok(match tls {
+        None => Box::new(stream),
+        Some(tls) => tls.handshake(&host, stream).await?,
+    })
 }
 
 fn wanted_qos(qos: u8) -> Qos {

@@ -83,7 +83,11 @@ pub struct Process {
 }
 
 impl Process {
-    fn start(name: &str, command: &mut Command, log: PathBuf) -> Result<Self> {
+    /// Starts it; what it prints goes to the end of `log`.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(name: &str, command: &mut Command, log: PathBuf) -> Result<Self> {
         let file = File::options().create(true).append(true).open(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;

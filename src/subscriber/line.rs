@@ -7,8 +7,9 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
+use crate::tls::{self, Stream};
 use crate::wire::{self, Input, WireError};
 
 /// More bytes than this are not put into the write buffer: acknowledgements wait in the lane instead.
@@ -19,6 +20,14 @@ const UNSENT_BYTES_MAX: usize = 64 * 1024;
 pub(super) enum LineError {
     #[error("cannot be reached")]
     Unreachable(#[source] io::Error),
+    #[error(transparent)]
+    NoTls(#[from] tls::Error),
+    #[error("the connection broke: {words}")]
+    Tls {
+        words: String,
+        #[source]
+        source: io::Error,
+    },
     #[error("no answer to our CONNECT within {0:?}")]
     Unanswered(Duration),
     #[error("the connection broke")]
@@ -33,10 +42,34 @@ pub(super) enum LineError {
     Wire(#[from] WireError),
 }
 
-/// TCP, or what is put around it.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl LineError {
+    /// Whether a plain connection can end so before CONNACK because it met a port that speaks TLS.
+    pub(super) fn may_be_tls(&self) -> bool {
+        match self {
+            Self::Unanswered(_) | Self::Broken(_) | Self::Closed => true,
+            Self::Wire(error) => match error {
+                WireError::RemainingLength | WireError::Unexpected(_) | WireError::TooLarge { .. } => true,
+                WireError::ExactlyOnce
+                | WireError::Publish
+                | WireError::Refused(_)
+                | WireError::Disconnected { .. }
+                | WireError::Codec(_) => false,
+            },
+            Self::Unreachable(_) | Self::NoTls(_) | Self::Tls { .. } | Self::Silent(_) | Self::Blocked(_) => {
+                false
+            }
+        }
+    }
+}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+/// A client's certificate is refused after the handshake, in TLS 1.3: so reads and writes tell of TLS too.
+fn broken(source: io::Error) -> LineError {
+    match tls::explain("mqtt", &source) {
+        Some(words) => LineError::Tls { words, source },
+        None if source.kind() == io::ErrorKind::UnexpectedEof => LineError::Closed, // no farewell in TLS
+        None => LineError::Broken(source),
+    }
+}
 
 pub(super) struct Line {
     stream: Box<dyn Stream>,
@@ -71,7 +104,7 @@ impl Line {
     /// Reads what is there; ready when something came. Not for a line whose packets have not all been taken.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LineError>> {
         let mut buffer = ReadBuf::new(self.input.space());
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)).map_err(LineError::Broken)?;
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)).map_err(broken)?;
         let bytes = buffer.filled().len();
         if bytes == 0 {
             return Poll::Ready(Err(LineError::Closed));
@@ -85,7 +118,7 @@ impl Line {
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LineError>> {
         while !self.unsent.is_empty() {
             let written = Pin::new(&mut self.stream).poll_write(cx, &self.unsent);
-            let bytes = ready!(written).map_err(LineError::Broken)?;
+            let bytes = ready!(written).map_err(broken)?;
             if bytes == 0 {
                 return Poll::Ready(Err(LineError::Closed));
             }
@@ -94,7 +127,7 @@ impl Line {
             self.clock.written(Instant::now());
         }
         if self.unflushed {
-            ready!(Pin::new(&mut self.stream).poll_flush(cx)).map_err(LineError::Broken)?;
+            ready!(Pin::new(&mut self.stream).poll_flush(cx)).map_err(broken)?;
             self.unflushed = false;
         }
         Poll::Ready(Ok(()))

@@ -9,11 +9,12 @@ use milepost::metrics::Metrics;
 
 /// The rooms in the order in which data flows through them; a room may use those before it. The last column:
 /// pure rooms hold no async, clock, I/O or metrics.
-const ROOMS: [(&str, bool); 18] = [
+const ROOMS: [(&str, bool); 19] = [
     ("position", true),
     ("decode", true),
     ("wire", true),
     ("batch", true),
+    ("tls", false),
     ("config", false),
     ("ack", true),
     ("window", true),
@@ -31,8 +32,10 @@ const ROOMS: [(&str, bool); 18] = [
 ];
 
 /// Libraries that belong to one room.
-const OWNERS: [(&str, &str); 7] = [
+const OWNERS: [(&str, &str); 9] = [
     ("rumqttc", "wire"),
+    ("tokio_rustls", "tls"),
+    ("rustls_native_certs", "tls"),
     ("clickhouse", "clickhouse"),
     ("prometheus", "metrics"),
     ("serde_json", "decode"),

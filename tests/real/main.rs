@@ -6,5 +6,7 @@ mod commands;
 mod main_job;
 mod outages;
 mod scripted_broker;
+mod secure;
 mod spool;
+mod tls;
 mod world;

@@ -1,0 +1,108 @@
+//! Connections to the server: TCP, and TLS over it where the URL says so.
+
+use std::error::Error as StdError;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::TokioIo;
+use tower_service::Service;
+
+use crate::tls::{Stream, Tls};
+
+/// How long connecting may take, and then TLS; the system's own default is minutes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A server whose machine died says nothing: TCP asks after this long.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Makes connections, each with the certificates as their files are then.
+#[derive(Clone)]
+pub(super) struct Connector {
+    tcp: HttpConnector,
+    tls: Option<Arc<Tls>>,
+}
+
+impl Connector {
+    pub(super) fn new(tls: Option<Arc<Tls>>) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false); // https is ours
+        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(KEEPALIVE));
+        Self { tcp, tls }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = ServerStream;
+    type Error = Box<dyn StdError + Send + Sync>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.tcp.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        // An IPv6 address stands in brackets.
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let (connecting, tls) = (self.tcp.call(uri), self.tls.clone());
+        Box::pin(async move {
+            let stream = connecting.await?.into_inner();
+            let stream = match tls {
+                None => Box::new(stream),
+                Some(tls) => tokio::time::timeout(CONNECT_TIMEOUT, tls.handshake(&host, stream)).await??,
+            };
+            Ok(ServerStream(TokioIo::new(stream)))
+        })
+    }
+}
+
+/// A connection, as hyper wants it.
+pub(super) struct ServerStream(TokioIo<Box<dyn Stream>>);
+
+impl Connection for ServerStream {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl Read for ServerStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl Write for ServerStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, parts)
+    }
+}

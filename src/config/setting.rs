@@ -1,0 +1,100 @@
+//! What a setting can be, and how it is shown.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use config::{Value, ValueKind};
+
+use super::LogFormat;
+
+/// A type that a setting can have.
+pub(super) trait Setting: Sized {
+    /// From a file's or the environment's value; the error says what is wanted.
+    fn parse(value: Value) -> Result<Self, String>;
+    /// As TOML.
+    fn show(&self) -> String;
+}
+
+impl Setting for String {
+    fn parse(value: Value) -> Result<Self, String> {
+        value.into_string().map_err(|_| "a text is wanted".to_owned())
+    }
+    fn show(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+impl Setting for bool {
+    fn parse(value: Value) -> Result<Self, String> {
+        value.into_bool().map_err(|_| "true or false is wanted".to_owned())
+    }
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+macro_rules! whole_numbers {
+    ($($type:ty),*) => {$(
+        impl Setting for $type {
+            fn parse(value: Value) -> Result<Self, String> {
+                let wanted = || format!("a whole number of at most {} is wanted", <$type>::MAX);
+                let number = value.into_int().map_err(|_| wanted())?;
+                Self::try_from(number).map_err(|_| wanted())
+            }
+            fn show(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+whole_numbers!(u8, u16, u32, u64, usize);
+
+impl Setting for Duration {
+    fn parse(value: Value) -> Result<Self, String> {
+        let text = value.into_string().unwrap_or_default();
+        humantime::parse_duration(&text)
+            .map_err(|_| format!("\"{text}\" is not a duration such as \"1s\", \"500ms\" or \"30d\""))
+    }
+    fn show(&self) -> String {
+        format!("\"{}\"", humantime::format_duration(*self))
+    }
+}
+
+impl Setting for Vec<String> {
+    fn parse(value: Value) -> Result<Self, String> {
+        let wanted = || "a list of texts is wanted (in the environment: with commas)".to_owned();
+        if let ValueKind::String(text) = &value.kind {
+            return Ok(text.split(',').map(|item| item.trim().to_owned()).collect());
+        }
+        value.into_array().map_err(|_| wanted())?.into_iter().map(String::parse).collect()
+    }
+    fn show(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+impl Setting for SocketAddr {
+    fn parse(value: Value) -> Result<Self, String> {
+        let text = value.into_string().unwrap_or_default();
+        text.parse().map_err(|_| format!("\"{text}\" is not an address and port such as \"0.0.0.0:9464\""))
+    }
+    fn show(&self) -> String {
+        format!("\"{self}\"")
+    }
+}
+
+impl Setting for LogFormat {
+    fn parse(value: Value) -> Result<Self, String> {
+        match value.into_string().unwrap_or_default().as_str() {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            other => Err(format!("\"{other}\" is neither \"text\" nor \"json\"")),
+        }
+    }
+    fn show(&self) -> String {
+        match self {
+            Self::Text => "\"text\"".to_owned(),
+            Self::Json => "\"json\"".to_owned(),
+        }
+    }
+}

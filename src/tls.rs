@@ -1,0 +1,318 @@
+//! TLS: certificates and keys from their files, the handshake, and in words why one failed. The only file that
+//! names rustls (with ring: no C beyond cc).
+//!
+//! Guarantee: the server's certificate and name are always verified; there is no switch. Files are read again
+//! for every connection, so that they can be replaced without a restart; what cannot be used then is told, and
+//! the last good ones are kept.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{
+    AlertDescription, CertificateError, ClientConfig, Error as RustlsError, InconsistentKeys, RootCertStore,
+};
+use tracing::warn;
+
+/// TCP, or what is put around it.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// Why there is no TLS connection.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file that was given cannot be used.
+    #[error("{0}")]
+    File(String),
+    /// The handshake failed.
+    #[error("no TLS: {words}")]
+    Handshake {
+        /// Why, and what to change.
+        words: String,
+        /// As the library says it.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The files of one server's section in the configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Files {
+    /// `mqtt` or `clickhouse`.
+    pub section: &'static str,
+    /// PEM: who may sign the server's certificate. `None`: the system's list of public CAs, because that is where
+    /// a company adds its own, and where updates come to.
+    pub ca: Option<PathBuf>,
+    /// PEM: our certificate, and those between it and its CA.
+    pub cert: Option<PathBuf>,
+    /// PEM: its key, without a passphrase.
+    pub key: Option<PathBuf>,
+}
+
+/// The files' bytes.
+#[derive(PartialEq, Eq)]
+struct Read {
+    ca: Option<Vec<u8>>,
+    cert: Option<Vec<u8>>,
+    key: Option<Vec<u8>>,
+}
+
+impl Files {
+    /// What is wrong with them now, a line each, by key.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        for (name, path) in [("ca_file", &self.ca), ("cert_file", &self.cert), ("key_file", &self.key)] {
+            if let Err(Error::File(why)) = self.read_one(name, path.as_ref()) {
+                told.push(why);
+            }
+        }
+        if self.cert.is_some() != self.key.is_some() {
+            let (given, missing) =
+                if self.cert.is_some() { ("cert_file", "key_file") } else { ("key_file", "cert_file") };
+            let section = self.section;
+            told.push(format!("{section}.{missing}: belongs to {section}.{given}; give both or neither"));
+        }
+        if told.is_empty()
+            && let Err(error) = self.read().and_then(|read| self.build(&read))
+        {
+            told.push(error.to_string());
+        }
+        told
+    }
+
+    fn read(&self) -> Result<Read, Error> {
+        Ok(Read {
+            ca: self.read_one("ca_file", self.ca.as_ref())?,
+            cert: self.read_one("cert_file", self.cert.as_ref())?,
+            key: self.read_one("key_file", self.key.as_ref())?,
+        })
+    }
+
+    fn read_one(&self, name: &str, path: Option<&PathBuf>) -> Result<Option<Vec<u8>>, Error> {
+        let Some(path) = path else { return Ok(None) };
+        std::fs::read(path).map(Some).map_err(|error| self.unusable(name, path, error))
+    }
+
+    fn unusable(&self, name: &str, path: &Path, why: impl fmt::Display) -> Error {
+        Error::File(format!("{}.{name}: {}: {why}", self.section, path.display()))
+    }
+
+    fn build(&self, read: &Read) -> Result<ClientConfig, Error> {
+        let roots = self.roots(read)?;
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring knows TLS 1.2 and 1.3")
+            .with_root_certificates(roots);
+        let (Some(cert), Some(cert_path)) = (&read.cert, &self.cert) else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let (Some(key), Some(key_path)) = (&read.key, &self.key) else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let certs = self.certificates("cert_file", cert_path, cert)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
+            self.unusable(
+                "key_file",
+                key_path,
+                "holds no private key that can be read without a passphrase (PEM)",
+            )
+        })?;
+        builder.with_client_auth_cert(certs, key).map_err(|error| {
+            if matches!(error, RustlsError::InconsistentKeys(InconsistentKeys::KeyMismatch)) {
+                self.unusable("key_file", key_path, format!("is not the key of {}", cert_path.display()))
+            } else {
+                self.unusable("cert_file", cert_path, error)
+            }
+        })
+    }
+
+    fn roots(&self, read: &Read) -> Result<RootCertStore, Error> {
+        let mut roots = RootCertStore::empty();
+        if let (Some(pem), Some(path)) = (&read.ca, &self.ca) {
+            for certificate in self.certificates("ca_file", path, pem)? {
+                roots.add(certificate).map_err(|error| self.unusable("ca_file", path, error))?;
+            }
+            return Ok(roots);
+        }
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() {
+            let section = self.section;
+            return Err(Error::File(format!(
+                "{section}.ca_file: this system has no list of public CAs (ca-certificates); give the server's CA as {section}.ca_file"
+            )));
+        }
+        Ok(roots)
+    }
+
+    fn certificates(
+        &self,
+        name: &str,
+        path: &Path,
+        pem: &[u8],
+    ) -> Result<Vec<CertificateDer<'static>>, Error> {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        let certificates = certificates.map_err(|error| self.unusable(name, path, error))?;
+        if certificates.is_empty() {
+            return Err(self.unusable(name, path, "holds no certificate (PEM: -----BEGIN CERTIFICATE-----)"));
+        }
+        Ok(certificates)
+    }
+}
+
+/// Makes connections to one server.
+pub struct Tls {
+    files: Files,
+    last: Mutex<Option<(Read, Arc<ClientConfig>)>>,
+}
+
+impl fmt::Debug for Tls {
+    /// Not derived: it holds the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// With these files, which it reads when it connects.
+    #[must_use]
+    pub fn new(files: Files) -> Self {
+        Self { files, last: Mutex::new(None) }
+    }
+
+    /// TLS around a connection to `host`. Has no time limit of its own.
+    ///
+    /// # Errors
+    /// [`Error::Handshake`], or [`Error::File`] where no earlier connection could read the files.
+    pub async fn handshake(&self, host: &str, stream: TcpStream) -> Result<Box<dyn Stream>, Error> {
+        let config = self.config()?;
+        let failed = |source: io::Error| {
+            let words = explain(self.files.section, &source).unwrap_or_else(|| self.ended(&source));
+            Error::Handshake { words, source }
+        };
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(io::Error::other(error)))?;
+        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(failed)?;
+        Ok(Box::new(stream))
+    }
+
+    /// As the files are now.
+    fn config(&self) -> Result<Arc<ClientConfig>, Error> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = self.files.read();
+        if let (Ok(read), Some((known, config))) = (&read, &*last)
+            && read == known
+        {
+            return Ok(Arc::clone(config));
+        }
+        match (read.and_then(|read| self.files.build(&read).map(|config| (read, Arc::new(config)))), &*last) {
+            (Ok((read, config)), _) => {
+                *last = Some((read, Arc::clone(&config)));
+                Ok(config)
+            }
+            (Err(error), Some((_, config))) => {
+                warn!(%error, "keeping the certificates that were read before");
+                Ok(Arc::clone(config))
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    fn ended(&self, error: &io::Error) -> String {
+        let hung_up =
+            [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
+        if hung_up.contains(&error.kind()) {
+            return no_tls_there(self.files.section);
+        }
+        "the connection failed in the handshake".to_owned()
+    }
+}
+
+fn no_tls_there(section: &str) -> String {
+    let (tls, plain) = schemes(section);
+    format!(
+        "the server does not speak TLS there; {section}.url wants its TLS port, or {plain}:// instead of {tls}://"
+    )
+}
+
+/// What to try where a plain connection meets something that is not what it expects.
+#[must_use]
+pub fn is_this_a_tls_port(section: &str) -> String {
+    format!("is this a TLS port? Then {section}.url wants {}://", schemes(section).0)
+}
+
+fn schemes(section: &str) -> (&'static str, &'static str) {
+    if section == "mqtt" { ("mqtts", "mqtt") } else { ("https", "http") }
+}
+
+/// What a failed read, write or handshake says of TLS, and what to change; `None` if it is not about TLS.
+#[must_use]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
+pub fn explain(section: &str, error: &io::Error) -> Option<String> {
+    let error = rustls_error(error)?;
+    let words = match error {
+        RustlsError::InvalidCertificate(certificate) => explain_certificate(section, certificate),
+        RustlsError::InvalidMessage(_) => no_tls_there(section),
+        RustlsError::AlertReceived(alert) => explain_alert(section, *alert),
+        RustlsError::PeerIncompatible(_) => {
+            "the server knows neither TLS 1.2 nor 1.3 with a cipher of ours; enable them there".to_owned()
+        }
+        _ => "TLS failed".to_owned(),
+    };
+    Some(words)
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
+fn explain_certificate(section: &str, error: &CertificateError) -> String {
+    match error {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
+            "the server's certificate is not signed by a CA that we trust; set {section}.ca_file to the CA that signed it"
+        ),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the server's certificate has expired; renew it there".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the server's certificate is not valid yet; are both clocks right?".to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => format!(
+            "the server's certificate is for another host name; {section}.url wants one that the certificate holds"
+        ),
+        _ => "the server's certificate cannot be used".to_owned(),
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "alerts are a byte, and most are of no use to anybody")]
+fn explain_alert(section: &str, alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::CertificateRequired => {
+            format!("the server wants a certificate of ours; set {section}.cert_file and {section}.key_file")
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::CertificateExpired
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::UnknownCA
+        | AlertDescription::AccessDenied
+        | AlertDescription::DecryptError => format!(
+            "the server refuses our certificate; {section}.cert_file must be valid, and signed by a CA it trusts"
+        ),
+        AlertDescription::HandshakeFailure => format!(
+            "the server refuses the handshake; does it want a certificate ({section}.cert_file, {section}.key_file)?"
+        ),
+        _ => "the server ended TLS".to_owned(),
+    }
+}
+
+/// The innermost: layers wrap each other's.
+fn rustls_error(error: &io::Error) -> Option<&RustlsError> {
+    let inner = error.get_ref()?;
+    inner.downcast_ref::<RustlsError>().or_else(|| rustls_error(inner.downcast_ref::<io::Error>()?))
+}

@@ -1,0 +1,232 @@
+//! What stands between milepost and the world in production, made on the spot: certificates, a broker with locks on
+//! its doors, TLS before the engine, and a ClickHouse that answers by script.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, ensure};
+use loadgen::stack::{Process, free_port, wait_until};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::world::SOON;
+
+/// Signs certificates.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub pem: String,
+}
+
+impl Authority {
+    pub fn new(name: &str) -> Result<Self> {
+        let mut params = CertificateParams::new(Vec::<String>::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate()?;
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Self { issuer: Issuer::new(params, key), pem })
+    }
+
+    /// For these host names and addresses.
+    pub fn sign(&self, names: &[&str]) -> Result<Identity> {
+        self.sign_until(names, 2099)
+    }
+
+    /// Not valid from that year on.
+    pub fn sign_until(&self, names: &[&str], year: i32) -> Result<Identity> {
+        let mut params =
+            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
+        params.distinguished_name.push(DnType::CommonName, names[0]);
+        params.not_before = date_time_ymd(2000, 1, 1);
+        params.not_after = date_time_ymd(year, 1, 1);
+        let key = KeyPair::generate()?;
+        Ok(Identity { cert: params.signed_by(&key, &self.issuer)?.pem(), key: key.serialize_pem() })
+    }
+}
+
+/// A certificate and its key, as PEM.
+pub struct Identity {
+    pub cert: String,
+    pub key: String,
+}
+
+/// Writes a file, and gives its path as settings want it.
+pub fn put(folder: &Path, name: &str, text: &str) -> Result<String> {
+    let path = folder.join(name);
+    std::fs::write(&path, text)?;
+    Ok(path.to_str().context("a path of ours is text")?.to_owned())
+}
+
+/// Mosquitto with listeners as a test wants them.
+pub struct SecureBroker {
+    process: Process,
+    folder: PathBuf,
+    ports: BTreeMap<&'static str, u16>,
+}
+
+impl SecureBroker {
+    /// Each listener has a name and its lines of configuration; "plain" is there for the tests themselves.
+    pub fn start(folder: &Path, listeners: &[(&'static str, String)]) -> Result<Self> {
+        let folder = folder.join("mosquitto");
+        std::fs::create_dir_all(&folder)?;
+        let user = String::from_utf8(Command::new("id").arg("-un").output()?.stdout)?;
+        let mut config = format!(
+            "per_listener_settings true\nuser {}\nlog_dest stderr\nmax_inflight_messages 65535\npersistence true\n\
+             persistence_location {}/\n",
+            user.trim(),
+            folder.display()
+        );
+        let mut ports = BTreeMap::new();
+        let plain = ("plain", "allow_anonymous true".to_owned());
+        for (name, lines) in [plain].iter().chain(listeners) {
+            let port = free_port()?;
+            config.push_str(&format!("listener {port} 127.0.0.1\n{lines}\n"));
+            ports.insert(*name, port);
+        }
+        std::fs::write(folder.join("mosquitto.conf"), config)?;
+        Self::launch(folder, ports)
+    }
+
+    fn launch(folder: PathBuf, ports: BTreeMap<&'static str, u16>) -> Result<Self> {
+        let mut command = Command::new("mosquitto");
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{path}:/usr/sbin:/usr/local/sbin")); // where Debian keeps it
+        command.arg("-c").arg(folder.join("mosquitto.conf"));
+        let process = Process::start("mosquitto", &mut command, folder.join("mosquitto.log"))?;
+        for port in ports.values() {
+            wait_until("the broker answers", SOON, || {
+                Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).is_ok())
+            })
+            .with_context(|| process.log().unwrap_or_default())?;
+        }
+        Ok(Self { process, folder, ports })
+    }
+
+    /// Stops it in the regular way and starts it with the files as they are now.
+    pub fn restart(mut self) -> Result<Self> {
+        self.process.signal("TERM")?;
+        self.process.wait(SOON)?;
+        Self::launch(self.folder, self.ports)
+    }
+
+    pub fn port(&self, listener: &str) -> u16 {
+        self.ports[listener]
+    }
+}
+
+/// Lines of a TLS listener that shows this certificate.
+pub fn tls_lines(folder: &Path, name: &str, ca: &str, identity: &Identity) -> Result<String> {
+    Ok(format!(
+        "cafile {}\ncertfile {}\nkeyfile {}",
+        put(folder, &format!("{name}-ca.pem"), ca)?,
+        put(folder, &format!("{name}.pem"), &identity.cert)?,
+        put(folder, &format!("{name}.key"), &identity.key)?,
+    ))
+}
+
+/// Sets a user's password in Mosquitto's file, and gives its path.
+pub fn broker_password(folder: &Path, user: &str, password: &str) -> Result<String> {
+    let file = put(folder, "mosquitto.passwd", "")?;
+    let status = Command::new("mosquitto_passwd").args(["-b", &file, user, password]).status()?;
+    ensure!(status.success(), "mosquitto_passwd failed");
+    Ok(file)
+}
+
+/// TLS before a plain server of this machine.
+pub struct TlsFront {
+    pub port: u16,
+    config: Arc<Mutex<Arc<ServerConfig>>>,
+}
+
+fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>> {
+    let certs = CertificateDer::pem_slice_iter(identity.cert.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    Ok(Arc::new(
+        builder.with_safe_default_protocol_versions()?.with_no_client_auth().with_single_cert(certs, key)?,
+    ))
+}
+
+impl TlsFront {
+    pub fn start(identity: &Identity, target: u16) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let port = listener.local_addr()?.port();
+        let config = Arc::new(Mutex::new(server_config(identity)?));
+        let current = Arc::clone(&config);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::spawn(move || {
+            runtime.block_on(async move {
+                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+                while let Ok((stream, _)) = listener.accept().await {
+                    let config = Arc::clone(&current.lock().unwrap_or_else(PoisonError::into_inner));
+                    tokio::spawn(async move {
+                        let mut outside = TlsAcceptor::from(config).accept(stream).await?;
+                        let mut inside =
+                            tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await?;
+                        tokio::io::copy_bidirectional(&mut outside, &mut inside).await
+                    });
+                }
+            });
+        });
+        Ok(Self { port, config })
+    }
+
+    /// For connections from now on.
+    pub fn show(&self, identity: &Identity) -> Result<()> {
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = server_config(identity)?;
+        Ok(())
+    }
+}
+
+/// Before the engine: statements that the script knows get its answer, a status and a text; the others pass.
+pub fn scripted_clickhouse(
+    engine: u16,
+    script: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static,
+) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let script = Arc::new(script);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let script = Arc::clone(&script);
+            std::thread::spawn(move || answer(stream, engine, script.as_ref()));
+        }
+    });
+    Ok(url)
+}
+
+fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str) -> Option<(u16, String)>) -> Result<()> {
+    let mut request = Vec::new();
+    let (head, body) = loop {
+        let mut chunk = [0; 4096];
+        let read = stream.read(&mut chunk)?;
+        ensure!(read > 0, "hung up");
+        request.extend_from_slice(&chunk[..read]);
+        let text = String::from_utf8_lossy(&request).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length =
+            head.to_lowercase().split_once("content-length: ").map_or("0", |(_, rest)| rest).to_owned();
+        let length: usize = length.lines().next().unwrap_or_default().trim().parse()?;
+        if body.len() >= length {
+            break (head.to_owned(), body.to_owned());
+        }
+    };
+    if let Some((status, text)) = script(&body) {
+        let length = text.len();
+        write!(stream, "HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{text}")?;
+        return Ok(());
+    }
+    let mut inside = TcpStream::connect((Ipv4Addr::LOCALHOST, engine))?;
+    write!(inside, "{head}\r\nConnection: close\r\n\r\n{body}")?;
+    std::io::copy(&mut inside, &mut stream)?;
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! TLS and logins between the real binary, a real broker's locked doors, and HTTPS before the real engine: what must
+//! work does, what cannot ends in one line that names the setting, and files are exchanged without a restart.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use loadgen::stack::{ClickHouse, Milepost, Settings, wait_until};
+use tempfile::TempDir;
+
+use crate::secure::{
+    Authority, Identity, SecureBroker, TlsFront, broker_password, put, scripted_clickhouse, tls_lines,
+};
+use crate::world::{SOON, publish, settings, shared_engine, wait_for_metric};
+
+const HOSTS: [&str; 2] = ["localhost", "127.0.0.1"];
+
+fn fix(seq: u32) -> Vec<u8> {
+    format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#).into_bytes()
+}
+
+/// Waits until `/readyz` and the log say this.
+fn wait_for_words(milepost: &Milepost, words: &str) -> Result<()> {
+    let mut last = String::new();
+    wait_until(&format!("/readyz says {words:?}"), SOON, || {
+        last = milepost.get("/readyz").err().map_or(String::new(), |error| error.to_string());
+        Ok(last.contains(words))
+    })
+    .with_context(|| format!("it says {last}, and the log {}", milepost.process.log().unwrap_or_default()))?;
+    let log = milepost.process.log()?;
+    ensure!(log.lines().any(|line| line.contains(words)), "{words:?} is not in a line of {log}");
+    ensure!(!log.contains("panicked"), "{log}");
+    Ok(())
+}
+
+/// Publishes past the locks, and waits until ClickHouse has it and the broker knows.
+fn passes(broker: &SecureBroker, milepost: &Milepost, seq: u32) -> Result<()> {
+    let acks = milepost.metric("acks_total")?;
+    publish(broker.port("plain"), &[("drivers/d1/gps", &fix(seq))])?;
+    wait_for_metric(milepost, "acks_total", acks + 1.0)
+}
+
+#[test]
+fn fixes_pass_through_tls_and_logins_and_every_file_is_exchanged_without_a_restart() -> Result<()> {
+    let folder = TempDir::new()?;
+    let folder = folder.path();
+    let (old, new) = (Authority::new("old")?, Authority::new("new")?);
+    let engine = ClickHouse::start_with_password(folder, "ch-Secret-1")?;
+    let https = TlsFront::start(&old.sign(&HOSTS)?, engine.port)?;
+    let passwords = broker_password(folder, "milepost", "mq-Secret-1")?;
+    let lines = format!(
+        "{}\npassword_file {passwords}\nallow_anonymous false",
+        tls_lines(folder, "server", &old.pem, &old.sign(&HOSTS)?)?
+    );
+    let mut broker = SecureBroker::start(folder, &[("tls", lines)])?;
+    let with = Settings::with;
+    let settings = settings(folder, 1, &format!("https://localhost:{}", https.port));
+    let settings = with(settings, "MQTT__URL", format!("mqtts://localhost:{}", broker.port("tls")))
+        .with("MQTT__CA_FILE", put(folder, "mqtt-ca.pem", &old.pem)?)
+        .with("MQTT__USERNAME", "milepost")
+        .with("MQTT__PASSWORD_FILE", put(folder, "mqtt.password", "mq-Secret-1\n")?)
+        .with("CLICKHOUSE__CA_FILE", put(folder, "clickhouse-ca.pem", &old.pem)?)
+        .with("CLICKHOUSE__PASSWORD_FILE", put(folder, "clickhouse.password", "ch-Secret-1\n")?);
+    settings.migrate()?;
+    let mut milepost = settings.run()?;
+    passes(&broker, &milepost, 1)?;
+
+    // The broker's password and certificate, which another CA has signed.
+    broker_password(folder, "milepost", "mq-Secret-2")?;
+    tls_lines(folder, "server", &new.pem, &new.sign(&HOSTS)?)?;
+    broker = broker.restart()?;
+    wait_for_words(&milepost, "not signed by a CA that we trust; set mqtt.ca_file")?;
+    put(folder, "mqtt-ca.pem", "half a fi")?;
+    std::thread::sleep(std::time::Duration::from_millis(300)); // a try may meet it; the next one is as good
+    put(folder, "mqtt-ca.pem", &new.pem)?;
+    wait_for_words(&milepost, "set mqtt.username and mqtt.password_file")?;
+    put(folder, "mqtt.password", "mq-Secret-2")?;
+    wait_until("the broker is back", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
+    passes(&broker, &milepost, 2)?;
+
+    // ClickHouse's certificate.
+    https.show(&new.sign(&HOSTS)?)?;
+    publish(broker.port("plain"), &[("drivers/d1/gps", &fix(3))])?;
+    std::thread::sleep(std::time::Duration::from_secs(3)); // an idle connection is kept for two
+    publish(broker.port("plain"), &[("drivers/d1/gps", &fix(4))])?;
+    wait_for_words(&milepost, "not signed by a CA that we trust; set clickhouse.ca_file")?;
+    put(folder, "clickhouse-ca.pem", &new.pem)?;
+    wait_for_metric(&milepost, "acks_total", 4.0)?;
+    assert_eq!(engine.query("SELECT arraySort(groupArray(seq)) FROM fleet.fixes")?.trim(), "[1,2,3,4]");
+
+    let told = [milepost.process.log()?, milepost.get("/metrics")?, settings.call(&["config"])?.1];
+    let cmdline = std::fs::read(format!("/proc/{}/cmdline", milepost.process.pid()))?;
+    let told = format!("{}\n{}", told.join("\n"), String::from_utf8_lossy(&cmdline));
+    for secret in ["Secret", "PRIVATE KEY", "BEGIN CERTIFICATE"] {
+        ensure!(!told.contains(secret), "{secret} is told: {told}");
+    }
+    assert_eq!(milepost.terminate(SOON)?, 0);
+    Ok(())
+}
+
+#[test]
+fn a_client_certificate_is_a_login_and_is_exchanged_without_a_restart() -> Result<()> {
+    let folder = TempDir::new()?;
+    let folder = folder.path();
+    let (ca, clients, others) =
+        (Authority::new("ca")?, Authority::new("clients")?, Authority::new("others")?);
+    let lines = format!(
+        "{}\nrequire_certificate true\nuse_identity_as_username true",
+        tls_lines(folder, "server", &clients.pem, &ca.sign(&HOSTS)?)?
+    );
+    let mut broker = SecureBroker::start(folder, &[("mutual", lines)])?;
+    let engine = shared_engine()?;
+    let ours = clients.sign(&["milepost"])?;
+    let settings = settings(folder, 1, &engine.server.url())
+        .with("CLICKHOUSE__DATABASE", "client_certificate")
+        .with("MQTT__URL", format!("mqtts://127.0.0.1:{}", broker.port("mutual")))
+        .with("MQTT__CA_FILE", put(folder, "ca.pem", &ca.pem)?)
+        .with("MQTT__CERT_FILE", put(folder, "client.pem", &ours.cert)?)
+        .with("MQTT__KEY_FILE", put(folder, "client.key", &ours.key)?);
+    settings.migrate()?;
+    let mut milepost = settings.run()?;
+    passes(&broker, &milepost, 1)?;
+
+    put(folder, "server-ca.pem", &others.pem)?;
+    broker = broker.restart()?;
+    wait_for_words(&milepost, "the server refuses our certificate; mqtt.cert_file must be valid")?;
+    let theirs = others.sign(&["milepost"])?;
+    put(folder, "client.pem", &theirs.cert)?;
+    put(folder, "client.key", &theirs.key)?;
+    wait_until("the new certificate is taken", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
+    passes(&broker, &milepost, 2)?;
+    let log = milepost.process.log()?;
+    ensure!(!log.contains("PRIVATE KEY") && !log.contains("BEGIN CERTIFICATE"), "{log}");
+    assert_eq!(milepost.terminate(SOON)?, 0);
+    Ok(())
+}
+
+/// A milepost of its own folder, with a spool, so that neither server keeps it from asking the other.
+fn case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<Milepost> {
+    let folder = folder.join(name);
+    std::fs::create_dir_all(&folder)?;
+    let mut settings = settings(&folder, 1, "http://127.0.0.1:1").with("SPOOL__DIR", "spool");
+    for (key, value) in changes {
+        settings = settings.with(key, value);
+    }
+    settings.start()
+}
+
+#[test]
+fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_change() -> Result<()> {
+    let folder = TempDir::new()?;
+    let folder = folder.path();
+    let (ca, other) = (Authority::new("ca")?, Authority::new("other")?);
+    let good = ca.sign(&HOSTS)?;
+    let lines = |name: &str, identity: &Identity| tls_lines(folder, name, &ca.pem, identity);
+    let passwords = broker_password(folder, "milepost", "right")?;
+    let broker = SecureBroker::start(
+        folder,
+        &[
+            ("tls", format!("{}\nallow_anonymous true", lines("tls", &good)?)),
+            ("expired", lines("expired", &ca.sign_until(&HOSTS, 2020)?)?),
+            ("elsewhere", lines("elsewhere", &ca.sign(&["elsewhere.example"])?)?),
+            ("mutual", format!("{}\nrequire_certificate true", lines("mutual", &good)?)),
+            ("password", format!("{}\npassword_file {passwords}", lines("password", &good)?)),
+        ],
+    )?;
+    let url = |scheme: &str, listener: &str| {
+        ("MQTT__URL", format!("{scheme}://127.0.0.1:{}", broker.port(listener)))
+    };
+    let ca_file = ("MQTT__CA_FILE", put(folder, "ca.pem", &ca.pem)?);
+    let other_file = ("MQTT__CA_FILE", put(folder, "other.pem", &other.pem)?);
+    let stranger = other.sign(&["milepost"])?;
+    let cert = ("MQTT__CERT_FILE", put(folder, "stranger.pem", &stranger.cert)?);
+    let key = ("MQTT__KEY_FILE", put(folder, "stranger.key", &stranger.key)?);
+    let user = ("MQTT__USERNAME", "milepost".to_owned());
+    let password = ("MQTT__PASSWORD", "Wrong-Secret".to_owned());
+
+    let untrusted = "not signed by a CA that we trust; set mqtt.ca_file";
+    let cases = [
+        ("wrong_ca", vec![url("mqtts", "tls"), other_file], untrusted),
+        ("no_ca", vec![url("mqtts", "tls")], untrusted),
+        ("expired", vec![url("mqtts", "expired"), ca_file.clone()], "the server's certificate has expired"),
+        (
+            "host_name",
+            vec![url("mqtts", "elsewhere"), ca_file.clone()],
+            "for another host name; mqtt.url wants",
+        ),
+        ("no_cert", vec![url("mqtts", "mutual"), ca_file.clone()], "set mqtt.cert_file and mqtt.key_file"),
+        (
+            "cert",
+            vec![url("mqtts", "mutual"), ca_file.clone(), cert, key],
+            "the server refuses our certificate; mqtt.cert_file must be valid",
+        ),
+        (
+            "password",
+            vec![url("mqtts", "password"), ca_file.clone(), user, password],
+            "set mqtt.username and mqtt.password_file",
+        ),
+        ("plain_to_tls", vec![url("mqtt", "tls")], "is this a TLS port? Then mqtt.url wants mqtts://"),
+        (
+            "tls_to_plain",
+            vec![url("mqtts", "plain"), ca_file],
+            "the server does not speak TLS there; mqtt.url wants",
+        ),
+    ];
+    let started: Result<Vec<_>> = cases
+        .into_iter()
+        .map(|(name, changes, words)| Ok((name, case(folder, name, &changes)?, words)))
+        .collect();
+    for (name, mut milepost, words) in started? {
+        wait_for_words(&milepost, words).context(name)?;
+        ensure!(!milepost.process.log()?.contains("Wrong-Secret"), "{name}");
+        milepost.terminate(SOON)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn each_way_in_which_a_clickhouse_and_we_do_not_meet_is_one_line_that_says_what_to_change() -> Result<()> {
+    let folder = TempDir::new()?;
+    let folder = folder.path();
+    let (ca, other) = (Authority::new("ca")?, Authority::new("other")?);
+    let engine = ClickHouse::start_with_password(folder, "right")?;
+    let front = |identity: &Identity| TlsFront::start(identity, engine.port);
+    let good = front(&ca.sign(&HOSTS)?)?;
+    let expired = front(&ca.sign_until(&HOSTS, 2020)?)?;
+    let elsewhere = front(&ca.sign(&["elsewhere.example"])?)?;
+    let no_grant = scripted_clickhouse(engine.port, |_| {
+        Some((403, "Code: 497. DB::Exception: milepost: Not enough privileges. (ACCESS_DENIED)".to_owned()))
+    })?;
+    let url = |scheme: &str, port: u16| ("CLICKHOUSE__URL", format!("{scheme}://127.0.0.1:{port}"));
+    let ca_file = ("CLICKHOUSE__CA_FILE", put(folder, "ca.pem", &ca.pem)?);
+    let other_file = ("CLICKHOUSE__CA_FILE", put(folder, "other.pem", &other.pem)?);
+    let password = ("CLICKHOUSE__PASSWORD", "Wrong-Secret".to_owned());
+
+    let untrusted = "not signed by a CA that we trust; set clickhouse.ca_file";
+    let cases = [
+        ("wrong_ca", vec![url("https", good.port), other_file], untrusted),
+        ("no_ca", vec![url("https", good.port)], untrusted),
+        (
+            "expired",
+            vec![url("https", expired.port), ca_file.clone()],
+            "the server's certificate has expired",
+        ),
+        (
+            "host_name",
+            vec![url("https", elsewhere.port), ca_file.clone()],
+            "for another host name; clickhouse.url wants",
+        ),
+        (
+            "password",
+            vec![url("https", good.port), ca_file.clone(), password],
+            "set clickhouse.user and clickhouse.password_file",
+        ),
+        ("grant", vec![("CLICKHOUSE__URL", no_grant)], "grant clickhouse.user what it lacks"),
+        (
+            "plain_to_tls",
+            vec![url("http", good.port)],
+            "is this a TLS port? Then clickhouse.url wants https://",
+        ),
+        (
+            "tls_to_plain",
+            vec![url("https", engine.port), ca_file],
+            "the server does not speak TLS there; clickhouse.url wants",
+        ),
+    ];
+    let started: Result<Vec<_>> = cases
+        .into_iter()
+        .map(|(name, changes, words)| Ok((name, case(folder, name, &changes)?, words)))
+        .collect();
+    for (name, mut milepost, words) in started? {
+        wait_for_words(&milepost, words).context(name)?;
+        ensure!(!milepost.process.log()?.contains("Wrong-Secret"), "{name}");
+        milepost.terminate(SOON)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn files_that_cannot_be_used_stop_the_start_with_every_violation() -> Result<()> {
+    let folder = TempDir::new()?;
+    let folder = folder.path();
+    let ca = Authority::new("ca")?;
+    let (one, two) = (ca.sign(&["one"])?, ca.sign(&["two"])?);
+    let tls = || settings(folder, 1, "http://127.0.0.1:1").with("MQTT__URL", "mqtts://localhost:8883");
+    let cert = put(folder, "one.pem", &one.cert)?;
+    let key = put(folder, "two.key", &two.key)?;
+    let empty = put(folder, "empty.pem", "nothing\n")?;
+    let cases = [
+        (tls().with("MQTT__CERT_FILE", &cert), "mqtt.key_file: belongs to mqtt.cert_file"),
+        (tls().with("MQTT__KEY_FILE", &key), "mqtt.cert_file: belongs to mqtt.key_file"),
+        (tls().with("MQTT__CERT_FILE", &cert).with("MQTT__KEY_FILE", &key), "two.key: is not the key of"),
+        (tls().with("MQTT__CERT_FILE", &cert).with("MQTT__KEY_FILE", &cert), "holds no private key"),
+        (tls().with("MQTT__CA_FILE", &empty), "empty.pem: holds no certificate"),
+        (tls().with("MQTT__CA_FILE", "nowhere.pem"), "mqtt.ca_file: nowhere.pem: No such file"),
+        (
+            tls().with("CLICKHOUSE__CA_FILE", &cert),
+            "clickhouse.ca_file: only for TLS, and clickhouse.url is plain",
+        ),
+    ];
+    for (settings, words) in cases {
+        let (code, printed) = settings.call(&["run"])?;
+        assert_eq!(code, 64, "{printed}");
+        ensure!(printed.contains(words), "{words} is not in {printed}");
+        ensure!(!printed.contains("PRIVATE KEY"), "{printed}");
+    }
+    Ok(())
+}
