@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use crate::check::{self, Level, Report};
 use crate::clickhouse::{ClickHouse, Error};
 use crate::config::Config;
 use crate::decode::Decoder;
@@ -118,8 +119,11 @@ pub async fn run(config: Config) -> Result<Outcome> {
         let timeout = config.clickhouse.insert_timeout;
         let (metrics, health) = (Arc::clone(&metrics), Arc::clone(&health));
         let replayer = Replayer::new(Arc::clone(&clickhouse), Arc::clone(spool), timeout, metrics, health);
-        replays.spawn(replayer.run(is_migrated, leaving));
+        replays.spawn(replayer.run(is_migrated.clone(), leaving));
     }
+
+    let mut preflight = JoinSet::new();
+    preflight.spawn(log_preflight(config.clone(), is_migrated));
 
     tokio::select! {
         () = signals.next() => {}
@@ -152,6 +156,37 @@ fn open_spool(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<Arc<Spoo
         info!(%dir, batches = spool.batches(), "an earlier process left batches in the spool: replaying them");
     }
     Ok(Some(Arc::new(spool)))
+}
+
+/// What will go wrong, in the log; beside the work, which it neither delays nor stops.
+async fn log_preflight(config: Config, mut migrated: watch::Receiver<bool>) {
+    if migrated.wait_for(|migrated| *migrated).await.is_err() {
+        return;
+    }
+    for finding in check::at_start(&config, now_ms).await.findings() {
+        match finding.level {
+            Level::Ok => {}
+            Level::Warning | Level::Error => {
+                let advice = finding.advice.as_deref().unwrap_or_default();
+                warn!(check = finding.what, advice, "{}", finding.found);
+            }
+        }
+    }
+}
+
+/// `milepost check`.
+///
+/// # Errors
+/// A topic that cannot be probed.
+pub async fn check(config: &Config, probe_topic: Option<&str>) -> Result<Report> {
+    if let Some(why) = probe_topic.and_then(|topic| check::unusable_probe(config, topic)) {
+        bail!("--probe-topic: {why}");
+    }
+    Ok(check::all(config, probe_topic, now_ms).await)
+}
+
+fn now_ms() -> i64 {
+    now().unix_ms()
 }
 
 /// Lets inserts through once the tables are there; returns only if that cannot be.

@@ -97,6 +97,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// The server's code, if it answered with one.
+    #[must_use]
+    pub fn code(&self) -> Option<u32> {
+        match self {
+            Self::Server { code, .. } => *code,
+            Self::Edited { .. } | Self::Password(_) => None,
+        }
+    }
+
     /// The server may do it later: it is not there, or not now.
     #[must_use]
     pub fn may_pass(&self) -> bool {
@@ -277,6 +286,27 @@ impl ClickHouse {
             Err(error) if matches!(code(&error), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => Ok(Vec::new()),
             Err(error) => Err(self.failed("reading the recorded migrations", error)),
         }
+    }
+
+    /// What the server answers to a question: rows of texts, as tab-separated values have them.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn ask(&self, what: &str, sql: &str) -> Result<Vec<Vec<String>>, Error> {
+        let answer = async { self.client().query_raw(sql).fetch_bytes("TSVRaw")?.collect().await };
+        let answer = within(QUESTION_TIMEOUT, answer).await.map_err(|error| self.failed(what, error))?;
+        let text = String::from_utf8_lossy(&answer);
+        Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+    }
+
+    /// The tables and views that the migrations make.
+    #[must_use]
+    pub fn tables() -> Vec<&'static str> {
+        let name = |migration: &Migration| {
+            let name = migration.sql.split_once("IF NOT EXISTS {database}.")?.1;
+            name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+        };
+        MIGRATIONS.iter().filter_map(name).collect()
     }
 
     /// Stored rejects of a reason since a moment, oldest first.

@@ -71,6 +71,12 @@ pub fn encode(mut batch: Batch, database: &str) -> Vec<Insert> {
     inserts
 }
 
+/// Each table that is inserted into, and the columns that this takes, with commas.
+#[must_use]
+pub fn targets() -> [(&'static str, &'static str); 2] {
+    [("positions", POSITION_COLUMNS), ("rejects", REJECT_COLUMNS)]
+}
+
 /// ORDER BY of the table.
 fn order(position: &Position) -> impl Ord + '_ {
     (&position.driver_id, position.ts, position.seq, position.lat, position.lng)

@@ -22,12 +22,14 @@
 //! | [`replay`] | from the spool to ClickHouse, oldest first | |
 //! | [`clickhouse`] | the server behind it, and migrations | |
 //! | [`subscriber`] | the lane's shell: one MQTT connection | |
+//! | [`check`] | what servers and disk are ready for, and what to change | |
 //! | [`http`] | `/metrics`, `/livez`, `/readyz` | |
 //! | [`app`] | wiring and supervision | |
 
 pub mod ack;
 pub mod app;
 pub mod batch;
+pub mod check;
 pub mod clickhouse;
 pub mod config;
 pub mod decode;

@@ -40,6 +40,15 @@ enum Command {
     Run,
     /// Create or update the tables; safe to repeat, and from two places at once
     Migrate,
+    /// Ask broker, ClickHouse and disk what they are ready for, and name the setting to change; exit 1 on errors
+    Check {
+        /// One JSON object instead of lines
+        #[arg(long)]
+        json: bool,
+        /// Send a message there and want it back, such as drivers/ID/gps-check; one that no consumer takes
+        #[arg(long)]
+        probe_topic: Option<String>,
+    },
     /// Print the effective configuration, secrets redacted
     Config,
     /// The batches in spool.dir: those of a volume whose pod is gone, for instance
@@ -117,6 +126,7 @@ fn main() -> ExitCode {
     };
     match arguments.command {
         Command::Config => print_result(Ok(config.to_string())),
+        Command::Check { json, probe_topic } => check(&config, probe_topic.as_deref(), json),
         Command::Spool { command: SpoolCommand::List } => print_result(spooled::list(&config)),
         Command::Spool { command: SpoolCommand::Export { dir } } => {
             print_result(spooled::export(&config, &dir))
@@ -143,6 +153,24 @@ fn main() -> ExitCode {
             with_logs_and_runtime(config, async |config| app::migrate(&config).await.map(|()| Outcome::Clean))
         }
         Command::Run => with_logs_and_runtime(config, app::run),
+    }
+}
+
+/// Without logs: its lines are the result.
+fn check(config: &Config, probe_topic: Option<&str>, json: bool) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let report = runtime
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(app::check(config, probe_topic)));
+    match report {
+        Ok(report) => {
+            print_result(Ok(if json { report.json() } else { report.to_string() }));
+            if report.has_errors() { FAILED.into() } else { ExitCode::SUCCESS }
+        }
+        Err(failure) => {
+            eprintln!("milepost: {failure:#}");
+            BAD_USAGE.into()
+        }
     }
 }
 

@@ -15,7 +15,6 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 use tracing::{info, warn};
@@ -185,11 +184,11 @@ impl Subscriber {
     /// Connects TCP, and TLS over it; `None` if the lane has changed its mind meanwhile.
     async fn reach(&mut self, by: Instant) -> Result<Option<Box<dyn Stream>>, LineError> {
         let mqtt = &self.wiring.mqtt;
-        let mut reaching = pin!(open(mqtt.host.clone(), mqtt.port, self.tls.clone()));
+        let mut reaching = pin!(tls::open(mqtt.host.clone(), mqtt.port, self.tls.clone()));
         loop {
             self.publish_totals();
             match self.wait(Some(by), reaching.as_mut()).await {
-                Some(reached) => return reached.map(Some),
+                Some(reached) => return Ok(Some(reached?)),
                 None if Instant::now() >= by => return Err(LineError::Unanswered(CONNECT_MAX)),
                 None => {}
             }
@@ -214,6 +213,7 @@ impl Subscriber {
         }
         let hello = Hello {
             client_id: format!("{}-{}", mqtt.client_id, self.wiring.index),
+            clean_start: false, // true would throw the unacknowledged window away
             login: self.login.as_ref(),
             keep_alive_seconds: u16::try_from(mqtt.keep_alive.as_secs()).unwrap_or(u16::MAX),
             session_expiry_seconds: u32::try_from(mqtt.session_expiry.as_secs()).unwrap_or(u32::MAX),
@@ -250,6 +250,7 @@ impl Subscriber {
                 }
                 Some(Packet::Unsubscribed) => self.tell(Event::Unsubscribed),
                 Some(Packet::Pong) => {}
+                Some(Packet::Acked(_)) => return Err(WireError::Unexpected(wire::PUBACK).into()),
             }
         }
         Ok(false)
@@ -508,16 +509,6 @@ impl Subscriber {
             Link::Resting { .. } => {}
         }
     }
-}
-
-async fn open(host: String, port: u16, tls: Option<Arc<Tls>>) -> Result<Box<dyn Stream>, LineError> {
-    let connected = TcpStream::connect((host.as_str(), port)).await;
-    let stream = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
-    let stream = stream.map_err(LineError::Unreachable)?;
-    Ok(match tls {
-        None => Box::new(stream),
-        Some(tls) => tls.handshake(&host, stream).await?,
-    })
 }
 
 fn wanted_qos(qos: u8) -> Qos {

@@ -29,6 +29,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 /// Why there is no TLS connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// No TCP connection.
+    #[error("cannot be reached")]
+    Unreachable(#[source] io::Error),
     /// A file that was given cannot be used.
     #[error("{0}")]
     File(String),
@@ -168,7 +171,21 @@ impl Files {
     }
 }
 
-/// Makes connections to one server.
+/// Connects to a server, with TLS if there is one. Has no time limit of its own.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn open(host: String, port: u16, tls: Option<Arc<Tls>>) -> Result<Box<dyn Stream>, Error> {
+    let connected = TcpStream::connect((host.as_str(), port)).await;
+    let stream = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+    let stream = stream.map_err(Error::Unreachable)?;
+    match tls {
+        None => Ok(Box::new(stream)),
+        Some(tls) => tls.handshake(&host, stream).await,
+    }
+}
+
+/// Puts TLS around the connections to one server.
 pub struct Tls {
     files: Files,
     last: Mutex<Option<(Read, Arc<ClientConfig>)>>,

@@ -11,7 +11,7 @@ use std::ops::Range;
 use bytes::{BufMut as _, BytesMut};
 use rumqttc::v5::mqttbytes::v5::{
     Connect, ConnectProperties, Disconnect, DisconnectReasonCode, Filter, Login, Packet as Rest, PingReq,
-    Subscribe, SubscribeReasonCode, Unsubscribe,
+    Publish as Outgoing, Subscribe, SubscribeReasonCode, Unsubscribe,
 };
 use rumqttc::v5::mqttbytes::{Error as CodecError, QoS};
 
@@ -21,6 +21,8 @@ use crate::position::Qos;
 /// Packet types, the upper half of a packet's first byte (MQTT 5, 2.1.2).
 const CONNACK: u8 = 2;
 const PUBLISH: u8 = 3;
+/// Only `milepost check` publishes.
+pub const PUBACK: u8 = 4;
 const SUBACK: u8 = 9;
 const UNSUBACK: u8 = 11;
 const PINGRESP: u8 = 13;
@@ -86,6 +88,8 @@ pub enum Packet<'a> {
     Connected(Welcome),
     /// SUBACK: an answer for each filter, in the order asked.
     Subscribed(Vec<Grant>),
+    /// PUBACK, with its reason.
+    Acked(u8),
     /// UNSUBACK.
     Unsubscribed,
     /// PINGRESP.
@@ -116,6 +120,10 @@ pub struct Welcome {
     pub keep_alive_seconds: Option<u16>,
     /// Session Expiry Interval, where it is not the one we asked for.
     pub session_expiry_seconds: Option<u32>,
+    /// The server's Maximum Packet Size: for what is published there.
+    pub packet_bytes_max: Option<u32>,
+    /// Shared Subscription Available.
+    pub shared_subscriptions: bool,
 }
 
 /// What became of one filter.
@@ -136,6 +144,8 @@ pub enum Grant {
 pub struct Hello<'a> {
     /// Names the session.
     pub client_id: String,
+    /// Forget what the broker holds of this client.
+    pub clean_start: bool,
     /// User name and password.
     pub login: Option<&'a (String, String)>,
     /// Seconds.
@@ -288,6 +298,7 @@ impl Header {
                 };
                 Ok(Packet::Subscribed(answer.return_codes.into_iter().map(grant).collect()))
             }
+            PUBACK => Ok(Packet::Acked(body.get(2).copied().unwrap_or(0))),
             UNSUBACK => Ok(Packet::Unsubscribed),
             PINGRESP => Ok(Packet::Pong),
             DISCONNECT => {
@@ -464,6 +475,8 @@ fn welcome(body: &[u8]) -> Result<Packet<'static>, WireError> {
         receive_maximum: terms.and_then(|terms| terms.receive_max),
         keep_alive_seconds: terms.and_then(|terms| terms.server_keep_alive),
         session_expiry_seconds: terms.and_then(|terms| terms.session_expiry_interval),
+        packet_bytes_max: terms.and_then(|terms| terms.max_packet_size),
+        shared_subscriptions: terms.and_then(|terms| terms.shared_subscription_available) != Some(0),
     }))
 }
 
@@ -511,7 +524,7 @@ pub fn put_connect(hello: Hello<'_>, out: &mut BytesMut) -> Result<(), WireError
     let connect = Connect {
         keep_alive: hello.keep_alive_seconds,
         client_id: hello.client_id,
-        clean_start: false, // true would throw the unacknowledged window away
+        clean_start: hello.clean_start,
         properties: Some(ConnectProperties {
             session_expiry_interval: Some(hello.session_expiry_seconds),
             receive_maximum: Some(hello.receive_maximum),
@@ -536,6 +549,17 @@ pub fn put_subscribe(filters: &[String], qos: Qos, out: &mut BytesMut) -> Result
     };
     let filters = filters.iter().map(|filter| Filter::new(filter, qos)).collect();
     Subscribe { pkid: SUBSCRIBE_ID, filters, properties: None }.write(out)?;
+    Ok(())
+}
+
+/// PUBLISH at QoS 1.
+///
+/// # Errors
+/// The topic is longer than MQTT allows.
+pub fn put_publish(topic: &str, payload: &[u8], out: &mut BytesMut) -> Result<(), WireError> {
+    let mut publish = Outgoing::new(topic, QoS::AtLeastOnce, payload.to_vec(), None);
+    publish.pkid = 1;
+    publish.write(out)?;
     Ok(())
 }
 

@@ -18,10 +18,8 @@ const UNSENT_BYTES_MAX: usize = 64 * 1024;
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LineError {
-    #[error("cannot be reached")]
-    Unreachable(#[source] io::Error),
     #[error(transparent)]
-    NoTls(#[from] tls::Error),
+    NotReached(#[from] tls::Error),
     #[error("the connection broke: {words}")]
     Tls {
         words: String,
@@ -55,9 +53,7 @@ impl LineError {
                 | WireError::Disconnected { .. }
                 | WireError::Codec(_) => false,
             },
-            Self::Unreachable(_) | Self::NoTls(_) | Self::Tls { .. } | Self::Silent(_) | Self::Blocked(_) => {
-                false
-            }
+            Self::NotReached(_) | Self::Tls { .. } | Self::Silent(_) | Self::Blocked(_) => false,
         }
     }
 }

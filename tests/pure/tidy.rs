@@ -9,7 +9,7 @@ use milepost::metrics::Metrics;
 
 /// The rooms in the order in which data flows through them; a room may use those before it. The last column:
 /// pure rooms hold no async, clock, I/O or metrics.
-const ROOMS: [(&str, bool); 19] = [
+const ROOMS: [(&str, bool); 20] = [
     ("position", true),
     ("decode", true),
     ("wire", true),
@@ -27,15 +27,17 @@ const ROOMS: [(&str, bool); 19] = [
     ("replay", false),
     ("clickhouse", false),
     ("subscriber", false),
+    ("check", false),
     ("http", false),
     ("app", false),
 ];
 
 /// Libraries that belong to one room.
-const OWNERS: [(&str, &str); 9] = [
+const OWNERS: [(&str, &str); 10] = [
     ("rumqttc", "wire"),
     ("tokio_rustls", "tls"),
     ("rustls_native_certs", "tls"),
+    ("rustix", "check"),
     ("clickhouse", "clickhouse"),
     ("prometheus", "metrics"),
     ("serde_json", "decode"),

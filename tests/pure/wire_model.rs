@@ -185,6 +185,7 @@ fn what_we_say_is_mqtt() {
     let login = ("user".to_owned(), "secret".to_owned());
     let hello = Hello {
         client_id: "lane-0".to_owned(),
+        clean_start: false,
         login: Some(&login),
         keep_alive_seconds: 10,
         session_expiry_seconds: 60,
@@ -238,6 +239,8 @@ fn the_brokers_answers_are_understood() {
         receive_maximum: Some(32),
         keep_alive_seconds: Some(0),
         session_expiry_seconds: Some(30),
+        packet_bytes_max: None,
+        shared_subscriptions: true,
     };
     assert_eq!(terms, expected);
     for (answer, words) in [

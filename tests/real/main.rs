@@ -2,6 +2,7 @@
 #![expect(unreachable_pub, reason = "a test's rooms have no outside")]
 
 mod add_a_field;
+mod check;
 mod commands;
 mod main_job;
 mod outages;

@@ -24,14 +24,14 @@ struct Seen {
 }
 
 /// A broker that does as it is told.
-struct Scripted {
-    port: u16,
+pub struct Scripted {
+    pub port: u16,
     seen: Arc<Mutex<Seen>>,
 }
 
 impl Scripted {
     /// Serves each connection on a thread of its own.
-    fn start(serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static) -> Result<Self> {
+    pub fn start(serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
         let seen = Arc::<Mutex<Seen>>::default();
@@ -69,7 +69,7 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 }
 
 /// The other end of one connection.
-struct Peer {
+pub struct Peer {
     stream: TcpStream,
     index: usize,
     seen: Arc<Mutex<Seen>>,
@@ -77,12 +77,12 @@ struct Peer {
 }
 
 impl Peer {
-    fn say(&mut self, bytes: &[u8]) -> Result<()> {
+    pub fn say(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.stream.write_all(bytes)?)
     }
 
     /// The next packet; acknowledgements and pings are noted.
-    fn hear(&mut self) -> Result<Packet> {
+    pub fn hear(&mut self) -> Result<Packet> {
         loop {
             let packet = match Packet::read(&mut self.input, None) {
                 Ok(packet) => packet,

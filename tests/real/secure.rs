@@ -187,10 +187,20 @@ impl TlsFront {
     }
 }
 
-/// Before the engine: statements that the script knows get its answer, a status and a text; the others pass.
+/// What becomes of a statement before it reaches the engine.
+pub enum Scripted {
+    /// This status and text instead of an answer.
+    Answer(u16, String),
+    /// Another statement.
+    Instead(String),
+    /// The engine's answer.
+    Pass,
+}
+
+/// Before the engine; for statements only, not for inserts.
 pub fn scripted_clickhouse(
     engine: u16,
-    script: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static,
+    script: impl Fn(&str) -> Scripted + Send + Sync + 'static,
 ) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);
@@ -204,7 +214,7 @@ pub fn scripted_clickhouse(
     Ok(url)
 }
 
-fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str) -> Option<(u16, String)>) -> Result<()> {
+fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str) -> Scripted) -> Result<()> {
     let mut request = Vec::new();
     let (head, body) = loop {
         let mut chunk = [0; 4096];
@@ -213,20 +223,28 @@ fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str) -> Option<(u
         request.extend_from_slice(&chunk[..read]);
         let text = String::from_utf8_lossy(&request).into_owned();
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length =
-            head.to_lowercase().split_once("content-length: ").map_or("0", |(_, rest)| rest).to_owned();
-        let length: usize = length.lines().next().unwrap_or_default().trim().parse()?;
-        if body.len() >= length {
-            break (head.to_owned(), body.to_owned());
+        let is_length = |line: &&str| line.to_lowercase().starts_with("content-length:");
+        let length = head.lines().find(is_length).map_or("0", |line| line.split_at(15).1.trim());
+        if body.len() >= length.parse()? {
+            let kept: Vec<&str> = head.lines().filter(|line| !is_length(line)).collect();
+            break (kept.join("\r\n"), body.to_owned());
         }
     };
-    if let Some((status, text)) = script(&body) {
-        let length = text.len();
-        write!(stream, "HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{text}")?;
-        return Ok(());
-    }
+    let statement = match script(&body) {
+        Scripted::Answer(status, text) => {
+            let length = text.len();
+            write!(
+                stream,
+                "HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{text}"
+            )?;
+            return Ok(());
+        }
+        Scripted::Instead(statement) => statement,
+        Scripted::Pass => body,
+    };
     let mut inside = TcpStream::connect((Ipv4Addr::LOCALHOST, engine))?;
-    write!(inside, "{head}\r\nConnection: close\r\n\r\n{body}")?;
+    let length = statement.len();
+    write!(inside, "{head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{statement}")?;
     std::io::copy(&mut inside, &mut stream)?;
     Ok(())
 }

@@ -8,7 +8,8 @@ use loadgen::stack::{ClickHouse, Milepost, Settings, wait_until};
 use tempfile::TempDir;
 
 use crate::secure::{
-    Authority, Identity, SecureBroker, TlsFront, broker_password, put, scripted_clickhouse, tls_lines,
+    Authority, Identity, Scripted, SecureBroker, TlsFront, broker_password, put, scripted_clickhouse,
+    tls_lines,
 };
 use crate::world::{SOON, publish, settings, shared_engine, wait_for_metric};
 
@@ -225,7 +226,10 @@ fn each_way_in_which_a_clickhouse_and_we_do_not_meet_is_one_line_that_says_what_
     let expired = front(&ca.sign_until(&HOSTS, 2020)?)?;
     let elsewhere = front(&ca.sign(&["elsewhere.example"])?)?;
     let no_grant = scripted_clickhouse(engine.port, |_| {
-        Some((403, "Code: 497. DB::Exception: milepost: Not enough privileges. (ACCESS_DENIED)".to_owned()))
+        Scripted::Answer(
+            403,
+            "Code: 497. DB::Exception: milepost: Not enough privileges. (ACCESS_DENIED)".to_owned(),
+        )
     })?;
     let url = |scheme: &str, port: u16| ("CLICKHOUSE__URL", format!("{scheme}://127.0.0.1:{port}"));
     let ca_file = ("CLICKHOUSE__CA_FILE", put(folder, "ca.pem", &ca.pem)?);

@@ -1,0 +1,95 @@
+//! The spool's directory: whether it can be written, how much fits, and whether it outlives us.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+
+use rustix::fs::{StatFs, statfs};
+
+use super::Report;
+use crate::config::Spool;
+
+/// Kinds of file systems (Linux, `statfs(2)`).
+const TMPFS: u32 = 0x0102_1994;
+const RAMFS: u32 = 0x8584_58F6;
+/// A container's own layer.
+const OVERLAYFS: u32 = 0x794C_7630;
+
+pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
+    const WHAT: &str = "spool";
+    let Some(spool) = spool else {
+        return report
+            .ok(WHAT, "none (spool.dir): while ClickHouse is away the broker's queue is all there is");
+    };
+    let dir = spool.dir.display();
+    // What is missing of it is made at the start: so the nearest that is there counts.
+    let absolute = std::path::absolute(&spool.dir).unwrap_or_else(|_| spool.dir.clone());
+    let Some(there) = absolute.ancestors().find(|path| path.exists()) else {
+        return report.error(WHAT, format!("{dir} does not exist"), "spool.dir wants a directory");
+    };
+    if let Err(error) = try_to_write(there) {
+        return report.error(
+            WHAT,
+            format!("{}: {error}", there.display()),
+            format!("spool.dir ({dir}) wants a directory that this user may write to"),
+        );
+    }
+    match statfs(there) {
+        Ok(found) => kind_and_space(report, spool, there, &found),
+        Err(error) => {
+            report.warning(WHAT, format!("{dir}: {error}"), "its file system does not say what is free")
+        }
+    }
+}
+
+/// The name is not one of the spool's, which leaves it alone.
+fn try_to_write(dir: &Path) -> std::io::Result<()> {
+    let path = dir.join(format!("check-{}", std::process::id()));
+    let written = File::create(&path).and_then(|mut file| {
+        file.write_all(b"milepost check")?;
+        file.sync_all()
+    });
+    let removed = std::fs::remove_file(&path);
+    written.and(removed)
+}
+
+fn kind_and_space(report: &mut Report, spool: &Spool, there: &Path, found: &StatFs) {
+    const WHAT: &str = "spool";
+    let dir = spool.dir.display();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of 32 bits in a wider type"
+    )]
+    let kind = found.f_type as u32;
+    match kind {
+        TMPFS | RAMFS => report.error(
+            WHAT,
+            format!(
+                "{dir} is memory: what is acknowledged is gone with a restart of the machine or container"
+            ),
+            "spool.dir wants a disk; in Kubernetes a volume, not an emptyDir with medium Memory",
+        ),
+        OVERLAYFS => report.warning(
+            WHAT,
+            format!("{dir} is the container's own layer, and goes with it"),
+            "mount a volume, and point spool.dir to it",
+        ),
+        _ => report.ok(WHAT, format!("{dir}: can be written")),
+    }
+    let block = u64::try_from(found.f_bsize).unwrap_or(0);
+    let free = found.f_bavail.saturating_mul(block);
+    let used = std::fs::read_dir(there).map_or(0, |files| {
+        files.filter_map(|file| file.ok()?.metadata().ok()).map(|file| file.len()).sum::<u64>()
+    });
+    let wanted = spool.bytes_max.saturating_sub(used);
+    if free < wanted {
+        report.error(
+            "spool space",
+            format!("{free} bytes are free, and spool.bytes_max wants {wanted} more"),
+            "free the space, mount a larger volume, or lower spool.bytes_max",
+        );
+    } else {
+        report.ok("spool space", format!("{free} bytes are free, spool.bytes_max wants {wanted} more"));
+    }
+}

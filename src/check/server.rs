@@ -1,0 +1,295 @@
+//! ClickHouse: version, clock, grants, tables, and the settings that make an insert durable and single.
+
+use std::time::Duration;
+
+use super::{Report, is_this_machine};
+use crate::clickhouse::{ClickHouse, Error};
+use crate::config::Config;
+use crate::encode;
+use crate::insert::chain;
+
+/// Older ones lack what the tables or inserts use, or nobody has tried.
+const VERSION_MIN: (u32, u32) = (24, 8);
+/// The tests run on 26.9, the stack of containers on this.
+const VERSION_TRIED: (u32, u32) = (26, 8);
+/// Clocks may differ so much without a word.
+const CLOCKS_MAY_DIFFER: Duration = Duration::from_secs(2);
+/// Retries over this many inserts are recognised.
+const WINDOW_MIN: u64 = 1_000;
+/// Months that `decode.fix_age_max` and `decode.fix_future_max` can reach.
+const PARTITIONS_MIN: u64 = 15;
+
+/// Goes on until something does not work.
+pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() -> i64) {
+    let clickhouse = match ClickHouse::new(&config.clickhouse) {
+        Ok(clickhouse) => clickhouse,
+        Err(error) => return report.failure("clickhouse", chain(&error)),
+    };
+    let before = unix_ms();
+    let asked = clickhouse
+        .ask("asking for the version", "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)))");
+    let answer = match asked.await {
+        Ok(answer) => answer,
+        Err(error) => return not_reached(report, config, &error),
+    };
+    let ours = i64::midpoint(before, unix_ms());
+    report.ok("clickhouse", format!("{} answers as {}", config.clickhouse.url, config.clickhouse.user));
+    transport(report, config);
+    let row = answer.first();
+    version(report, row.and_then(|row| row.first()).map_or("", String::as_str));
+    let theirs = row.and_then(|row| row.get(1)).and_then(|ms| ms.parse::<i64>().ok());
+    clocks(report, config, theirs.map(|theirs| theirs - ours));
+    let checks = async {
+        grants(report, config, &clickhouse).await?;
+        if !migrations(report, &clickhouse).await {
+            return Ok(());
+        }
+        tables(report, config, &clickhouse).await?;
+        settings(report, &clickhouse).await
+    };
+    if let Err(error) = checks.await {
+        report.failure("clickhouse", chain(&error));
+    }
+}
+
+fn not_reached(report: &mut Report, config: &Config, error: &Error) {
+    let why = format!("{}: {}", config.clickhouse.url, chain(error));
+    if error.code().is_none() && error.may_pass() && !why.contains("clickhouse.") {
+        report.error(
+            "clickhouse",
+            why,
+            "clickhouse.url wants its HTTP port (8123, TLS 8443), and the network must let us there",
+        );
+    } else {
+        report.failure("clickhouse", why);
+    }
+}
+
+fn transport(report: &mut Report, config: &Config) {
+    let url = &config.clickhouse.url;
+    let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest).trim_end_matches('/');
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host).trim_matches(['[', ']']);
+    match &config.clickhouse.tls {
+        Some(files) => {
+            let by = files.ca.as_ref().map_or("a public CA".to_owned(), |path| path.display().to_string());
+            report.ok("clickhouse TLS", format!("its certificate is signed by {by}, and for {host}"));
+        }
+        None if is_this_machine(host) => report.ok("clickhouse TLS", "none, and the server is this machine"),
+        None => report.warning(
+            "clickhouse TLS",
+            "positions and password pass in plain text",
+            "https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see deploy/clickhouse), or a network of their own",
+        ),
+    }
+}
+
+fn version(report: &mut Report, text: &str) {
+    let mut numbers = text.split('.').map_while(|part| part.parse::<u32>().ok());
+    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
+        return report.warning("version", format!("{text:?}"), "milepost knows ClickHouse's own");
+    };
+    let (min, tried) = (VERSION_MIN, VERSION_TRIED);
+    if (major, minor) < min {
+        report.error("version", text, format!("update ClickHouse to {}.{} or later", tried.0, tried.1));
+    } else if (major, minor) < tried {
+        report.warning(
+            "version",
+            text,
+            format!("milepost is tested with {}.{} and later: update ClickHouse", tried.0, tried.1),
+        );
+    } else {
+        report.ok("version", text);
+    }
+}
+
+fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
+    let Some(difference_ms) = difference_ms else {
+        return report.warning(
+            "clocks",
+            "the server does not tell its time",
+            "compare by hand: SELECT now64(3)",
+        );
+    };
+    let difference = Duration::from_millis(difference_ms.unsigned_abs());
+    let ahead = if difference_ms >= 0 { "ahead of" } else { "behind" };
+    let found = format!("ClickHouse is {difference:?} {ahead} us");
+    let advice = "let both hosts follow NTP (chronyd or systemd-timesyncd): received_at is our clock, inserted_at ClickHouse's, too_new ours";
+    if difference > config.decode.fix_future_max.max(CLOCKS_MAY_DIFFER) {
+        report.error("clocks", found, advice);
+    } else if difference > CLOCKS_MAY_DIFFER {
+        report.warning("clocks", found, advice);
+    } else {
+        report.ok("clocks", found);
+    }
+}
+
+async fn grants(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -> Result<(), Error> {
+    let (database, user) = (&config.clickhouse.database, &config.clickhouse.user);
+    let mut missing = Vec::new();
+    for (what, table) in [("INSERT", "positions"), ("INSERT", "rejects"), ("SELECT", "schema_migrations")] {
+        match has_grant(clickhouse, what, &format!("{database}.{table}")).await? {
+            Some(true) => {}
+            Some(false) => missing.push(format!("GRANT {what} ON {database}.{table} TO {user}")),
+            None => {
+                report.ok("grants", "not to be seen on this server (no CHECK GRANT)");
+                return Ok(());
+            }
+        }
+    }
+    if missing.is_empty() {
+        report.ok("grants", format!("{user} may insert, and read which migrations are there"));
+    } else {
+        report.error(
+            "grants",
+            format!("{user} lacks {}", missing.len()),
+            format!("in ClickHouse, to a DEFAULT ROLE or the user: {}", missing.join("; ")),
+        );
+    }
+    Ok(())
+}
+
+/// `None`: the server has no such statement.
+async fn has_grant(clickhouse: &ClickHouse, what: &str, on: &str) -> Result<Option<bool>, Error> {
+    match clickhouse.ask("CHECK GRANT", &format!("CHECK GRANT {what} ON {on}")).await {
+        Ok(answer) => Ok(answer.first().and_then(|row| row.first()).map(|flag| flag == "1")),
+        Err(error) if error.code().is_some() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the tables can be looked at.
+async fn migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
+    match clickhouse.pending().await {
+        Ok(pending) if pending.is_empty() => {
+            report.ok("migrations", "all that this version knows are applied");
+            true
+        }
+        Ok(pending) => {
+            let names: Vec<&str> = pending.iter().map(|migration| migration.name).collect();
+            let advice = "milepost migrate, with a user who may create tables";
+            report.error("migrations", format!("not applied: {}", names.join(", ")), advice);
+            false
+        }
+        Err(error) => {
+            report.failure("migrations", chain(&error));
+            false
+        }
+    }
+}
+
+async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -> Result<(), Error> {
+    let database = &config.clickhouse.database;
+    let all_seen = has_grant(clickhouse, "SHOW TABLES", &format!("{database}.*")).await? != Some(false);
+    let sql = format!("SELECT name, engine, engine_full FROM system.tables WHERE database = '{database}'");
+    let there = clickhouse.ask("reading system.tables", &sql).await?;
+    let sql = format!("SELECT table, name FROM system.columns WHERE database = '{database}'");
+    let columns = clickhouse.ask("reading system.columns", &sql).await?;
+
+    let is_ours = |name: &str| encode::targets().iter().any(|(table, _)| *table == name);
+    let is_there = |name: &str| there.iter().any(|row| row[0] == name);
+    let missing: Vec<&str> = ClickHouse::tables()
+        .into_iter()
+        .filter(|name| !is_there(name) && (all_seen || is_ours(name)))
+        .collect();
+    let lacking =
+        encode::targets().into_iter().filter(|(table, _)| is_there(table)).flat_map(|(table, names)| {
+            let columns = &columns;
+            let has = move |name: &str| columns.iter().any(|row| row[0] == table && row[1] == name);
+            names.split(", ").filter(move |name| !has(name)).map(move |name| format!("{table}.{name}"))
+        });
+    let lacking: Vec<String> = lacking.collect();
+    if !missing.is_empty() {
+        report.error("tables", format!("{} missing in {database}", missing.join(", ")), "rename or restore them; where nothing is to be kept: drop schema_migrations and run milepost migrate, which makes what is missing");
+    }
+    if !lacking.is_empty() {
+        report.error(
+            "columns",
+            format!("{} missing", lacking.join(", ")),
+            "ALTER TABLE … ADD COLUMN as sql/ has it, or run the milepost that these tables are for",
+        );
+    }
+    if missing.is_empty() && lacking.is_empty() {
+        let rest = if all_seen { "" } else { "; views are not for this user to see" };
+        report.ok("tables", format!("there, with every column that is inserted{rest}"));
+    }
+    let defaults = clickhouse
+        .ask("reading system.merge_tree_settings", "SELECT name, value FROM system.merge_tree_settings")
+        .await?;
+    durability(report, database, &there, &defaults);
+    Ok(())
+}
+
+/// A replicated table has its own window, on by default, and other replicas instead of fsync.
+fn durability(report: &mut Report, database: &str, tables: &[Vec<String>], defaults: &[Vec<String>]) {
+    let value = |engine_full: &str, name: &str| {
+        let own = engine_full.split_once(&format!("{name} = ")).map(|(_, rest)| rest.to_owned());
+        let default = || defaults.iter().find(|row| row[0] == name).map(|row| row[1].clone());
+        let text = own.or_else(default).unwrap_or_default();
+        text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse::<u64>().unwrap_or(0)
+    };
+    let (mut windows, mut syncs) = (Vec::new(), Vec::new());
+    let engines =
+        |row: &&Vec<String>| row.len() == 3 && row[1].ends_with("MergeTree") && row[0] != "schema_migrations";
+    for row in tables.iter().filter(engines) {
+        let (name, engine, full) = (&row[0], &row[1], &row[2]);
+        let replicated = engine.starts_with("Replicated") || engine.starts_with("Shared");
+        let window = if replicated {
+            "replicated_deduplication_window"
+        } else {
+            "non_replicated_deduplication_window"
+        };
+        if value(full, window) < WINDOW_MIN {
+            windows.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {window} = 10000"));
+        }
+        if !replicated && (value(full, "fsync_after_insert") == 0 || value(full, "fsync_part_directory") == 0)
+        {
+            syncs.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1"));
+        }
+    }
+    if windows.is_empty() {
+        report.ok("deduplication", "the tables remember what was inserted");
+    } else {
+        report.error(
+            "deduplication",
+            "a retried insert is stored twice, and counted twice in summing views",
+            format!("in ClickHouse: {}", windows.join("; ")),
+        );
+    }
+    if syncs.is_empty() {
+        report.ok("fsync", "an insert survives a power cut");
+    } else {
+        report.error(
+            "fsync",
+            "what is acknowledged does not survive a power cut",
+            format!("in ClickHouse: {}", syncs.join("; ")),
+        );
+    }
+}
+
+async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
+    let sql = "SELECT name, value FROM system.settings WHERE name IN \
+               ('readonly', 'insert_deduplicate', 'max_partitions_per_insert_block')";
+    let rows = clickhouse.ask("reading system.settings", sql).await?;
+    let value =
+        |name: &str| rows.iter().find(|row| row[0] == name).and_then(|row| row.get(1)?.parse::<u64>().ok());
+    let mut wrong = Vec::new();
+    if value("readonly").is_some_and(|value| value != 0) {
+        wrong.push("readonly = 0".to_owned());
+    }
+    if value("insert_deduplicate") == Some(0) {
+        wrong.push("insert_deduplicate = 1".to_owned());
+    }
+    if value("max_partitions_per_insert_block").is_some_and(|value| value > 0 && value < PARTITIONS_MIN) {
+        wrong.push("max_partitions_per_insert_block = 100".to_owned());
+    }
+    if wrong.is_empty() {
+        report.ok("profile", "its settings let us insert");
+    } else {
+        report.error(
+            "profile",
+            "the user's settings profile stands in the way",
+            format!("in ClickHouse, in the profile of this user: {}", wrong.join(", ")),
+        );
+    }
+    Ok(())
+}

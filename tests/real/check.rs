@@ -1,0 +1,233 @@
+//! `milepost check`: what is planted is found, with the setting to change; and where nothing is wrong it says so.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use loadgen::stack::{Settings, free_port};
+use rumqttc::v5::mqttbytes::v5::Packet;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::scripted_broker::{Peer, Scripted as ScriptedBroker};
+use crate::secure::{
+    Authority, Scripted, SecureBroker, TlsFront, broker_password, put, scripted_clickhouse, tls_lines,
+};
+use crate::world::{World, settings, unmigrated, world};
+
+const PROBE: &str = "drivers/check/gps-check";
+
+/// Level and text of each line, by what was looked at; the worst of several.
+type Lines = BTreeMap<String, (String, String)>;
+
+/// The exit code, and what was found.
+fn check(settings: &Settings, arguments: &[&str]) -> Result<(i32, Lines)> {
+    let (code, printed) = settings.call(&[&["check", "--json"], arguments].concat())?;
+    let report: Value = serde_json::from_str(&printed).with_context(|| printed.clone())?;
+    let mut lines = Lines::new();
+    for line in report["checks"].as_array().context("checks")? {
+        let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+        let found = (text("level"), format!("{}; {}", text("found"), text("advice")));
+        if lines.get(&text("what")).is_none_or(|(level, _)| level == "ok") {
+            lines.insert(text("what"), found);
+        }
+    }
+    assert_eq!(code == 1, report["errors"].as_u64() > Some(0), "{printed}");
+    ensure!(code == 0 || code == 1, "{printed}");
+    Ok((code, lines))
+}
+
+/// The line says this, at this level.
+fn finds(settings: &Settings, arguments: &[&str], what: &str, level: &str, words: &str) -> Result<()> {
+    let (_, lines) = check(settings, arguments)?;
+    let (found, text) = lines.get(what).with_context(|| format!("no {what} in {lines:#?}"))?;
+    ensure!(found == level && text.contains(words), "{what}: {level}, {words:?} wanted in {lines:#?}");
+    ensure!(!format!("{lines:?}").contains("Secret"), "{lines:#?}");
+    Ok(())
+}
+
+#[test]
+fn where_nothing_is_wrong_nothing_is_found_and_nobody_is_disturbed() -> Result<()> {
+    let world = world("check_good")?;
+    let mut milepost = world.settings.run()?;
+    let (code, printed) = world.settings.call(&["check", "--probe-topic", PROBE])?;
+    assert_eq!(code, 0, "{printed}");
+    ensure!(printed.ends_with("0 errors, 0 warnings\n"), "{printed}");
+    for what in [
+        "answers in MQTT 5",
+        "subscription         $share/milepost-check/drivers/+/gps granted",
+        "there and back",
+        "there, with every column that is inserted",
+    ] {
+        ensure!(printed.contains(what), "{what} is not in {printed}");
+    }
+    world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    crate::world::wait_for_metric(&milepost, "acks_total", 1.0)?;
+    assert_eq!(milepost.metric("mqtt_reconnects_total")?, 0.0);
+    let log = milepost.process.log()?;
+    ensure!(!log.contains("WARN"), "nothing to warn of at the start: {log}");
+    milepost.terminate(crate::world::SOON)?;
+    let (code, printed) = world.settings.call(&["check", "--probe-topic", "drivers/d1/gps"])?;
+    ensure!(code == 64 && printed.contains("the running group takes it for a fix"), "{code} {printed}");
+    Ok(())
+}
+
+#[test]
+fn a_broker_that_is_closed_to_us_is_named_with_the_setting() -> Result<()> {
+    let world = unmigrated("check_doors")?;
+    let folder = world.folder.path();
+    let ca = Authority::new("ca")?;
+    let acl = put(folder, "acl", "user reads\ntopic write drivers/#\nuser writes\ntopic read drivers/#\n")?;
+    let passwords = broker_password(folder, "milepost", "right")?;
+    let tls = tls_lines(folder, "tls", &ca.pem, &ca.sign(&["localhost"])?)?;
+    let broker = SecureBroker::start(
+        folder,
+        &[
+            ("tls", format!("{tls}\nallow_anonymous true")),
+            ("password", format!("password_file {passwords}")),
+            ("acl", format!("acl_file {acl}\nallow_anonymous true")),
+        ],
+    )?;
+    let at = |scheme: &str, listener: &str| {
+        let url = format!("{scheme}://localhost:{}", broker.port(listener));
+        world.settings.clone().with("MQTT__URL", url)
+    };
+    let nobody = world.settings.clone().with("MQTT__URL", format!("mqtt://localhost:{}", free_port()?));
+    finds(&nobody, &[], "broker", "error", "mqtt.url wants the host and port of a listener")?;
+    finds(&at("mqtt", "tls"), &[], "broker", "error", "is this a TLS port? Then mqtt.url wants mqtts://")?;
+    finds(&at("mqtts", "plain"), &[], "broker", "error", "does not speak TLS there")?;
+    finds(&at("mqtts", "tls"), &[], "broker", "error", "set mqtt.ca_file to the CA that signed it")?;
+    let with_ca = at("mqtts", "tls").with("MQTT__CA_FILE", put(folder, "ca.pem", &ca.pem)?);
+    finds(&with_ca, &[], "broker TLS", "ok", "its certificate is signed by")?;
+    let user = |name: &str, listener: &str| {
+        at("mqtt", listener).with("MQTT__USERNAME", name).with("MQTT__PASSWORD", "Wrong-Secret")
+    };
+    finds(&user("milepost", "password"), &[], "login", "error", "set mqtt.username and mqtt.password_file")?;
+    let probe = ["--probe-topic", PROBE];
+    finds(&user("reads", "acl"), &probe, "message", "error", "let this user publish, and not read")?;
+    finds(&user("writes", "acl"), &probe, "message", "warning", "publishing is not authorized")
+}
+
+/// Welcomes everybody on these terms, and answers each filter with this code.
+fn oblige(peer: &mut Peer, terms: &[u8], code: u8) -> Result<()> {
+    loop {
+        let packet = peer.hear()?;
+        if let Packet::Connect(..) = packet {
+            let length = u8::try_from(terms.len())?;
+            peer.say(&[&[0x20, 3 + length, 0, 0, length], terms].concat())?;
+        } else if let Packet::Subscribe(subscribe) = packet {
+            let [high, low] = subscribe.pkid.to_be_bytes();
+            let codes = vec![code; subscribe.filters.len()];
+            let length = 3 + u8::try_from(codes.len())?;
+            peer.say(&[&[0x90, length, high, low, 0], &codes[..]].concat())?;
+        }
+    }
+}
+
+#[test]
+fn a_brokers_terms_are_held_against_what_we_want() -> Result<()> {
+    let world = unmigrated("check_terms")?;
+    let on = |terms: &'static [u8], code: u8| -> Result<Settings> {
+        let broker = ScriptedBroker::start(move |peer| oblige(peer, terms, code))?;
+        Ok(world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port)))
+    };
+    finds(&on(b"\x21\x00\x20", 1)?, &[], "window", "warning", "EMQX: mqtt.max_inflight = 65535")?;
+    let ours = on(b"", 1)?.with("MQTT__RECEIVE_MAXIMUM", "100");
+    finds(&ours, &[], "window", "warning", "milepost: mqtt.receive_maximum = 15000")?;
+    finds(
+        &on(b"\x27\x10\x00\x00\x00", 1)?,
+        &[],
+        "packet size",
+        "warning",
+        "EMQX: mqtt.max_packet_size = 1048576B",
+    )?;
+    finds(
+        &on(b"\x11\x00\x00\x00\x0A", 1)?,
+        &[],
+        "session expiry",
+        "error",
+        "EMQX: mqtt.session_expiry_interval",
+    )?;
+    finds(&on(b"\x2A\x00", 1)?, &[], "subscription", "error", "EMQX: mqtt.shared_subscription = true")?;
+    finds(&on(b"", 0x87)?, &[], "subscription", "error", "allow it: EMQX acl.conf")?;
+    finds(&on(b"", 0x9E)?, &[], "subscription", "error", "EMQX: mqtt.shared_subscription = true")?;
+    finds(&on(b"", 0)?, &[], "subscription", "error", "EMQX: mqtt.max_qos_allowed")
+}
+
+#[test]
+fn a_clickhouse_that_is_not_as_it_must_be_is_named_with_the_statement() -> Result<()> {
+    let world = world("check_tables")?;
+    let of = |what: &str, words: &str| finds(&world.settings, &[], what, "error", words);
+    world.query("ALTER TABLE {db}.positions MODIFY SETTING non_replicated_deduplication_window = 0")?;
+    of(
+        "deduplication",
+        "ALTER TABLE check_tables.positions MODIFY SETTING non_replicated_deduplication_window = 10000",
+    )?;
+    world.query("ALTER TABLE {db}.positions MODIFY SETTING non_replicated_deduplication_window = 10000")?;
+    world.query("ALTER TABLE {db}.rejects MODIFY SETTING fsync_after_insert = 0")?;
+    of("fsync", "ALTER TABLE check_tables.rejects MODIFY SETTING fsync_after_insert = 1")?;
+    let milepost = world.settings.run()?;
+    loadgen::stack::wait_until("the start tells of it", crate::world::SOON, || {
+        Ok(milepost.process.log()?.contains("what is acknowledged does not survive a power cut"))
+    })?;
+    drop(milepost);
+    world.query("ALTER TABLE {db}.rejects MODIFY SETTING fsync_after_insert = 1")?;
+    world.query("ALTER TABLE {db}.rejects DROP COLUMN detail")?;
+    of("columns", "rejects.detail missing; ALTER TABLE")?;
+    world.query("RENAME TABLE {db}.last_positions_mv TO {db}.elsewhere")?;
+    of("tables", "last_positions_mv missing in check_tables")?;
+    world.query("DROP DATABASE {db}")?;
+    of("migrations", "milepost migrate, with a user who may create tables")
+}
+
+/// The engine with one thing changed on the way.
+fn changed(world: &World, of: &'static str, becomes: &'static str) -> Result<Settings> {
+    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+        if statement.contains(of) { Scripted::Instead(becomes.to_owned()) } else { Scripted::Pass }
+    })?;
+    Ok(world.settings.clone().with("CLICKHOUSE__URL", url))
+}
+
+#[test]
+fn a_clickhouse_that_is_old_late_or_locked_is_named_with_the_setting() -> Result<()> {
+    let world = world("check_server")?;
+    let old = "SELECT '23.3.1.2823', toString(toUnixTimestamp64Milli(now64(3)))";
+    finds(&changed(&world, "version()", old)?, &[], "version", "error", "update ClickHouse to")?;
+    let late = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) - 600000)";
+    finds(&changed(&world, "version()", late)?, &[], "clocks", "error", "let both hosts follow NTP")?;
+    let early = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) + 60000)";
+    finds(&changed(&world, "version()", early)?, &[], "clocks", "warning", "ahead of us; let both hosts")?;
+    let no_grant = changed(&world, "CHECK GRANT INSERT ON check_server.positions", "SELECT 0")?;
+    finds(&no_grant, &[], "grants", "error", "GRANT INSERT ON check_server.positions TO default")?;
+    let profile = "SELECT 'insert_deduplicate', '0'";
+    let profile = changed(&world, "system.settings", profile)?;
+    finds(&profile, &[], "profile", "error", "in the profile of this user: insert_deduplicate = 1")?;
+    let denied = scripted_clickhouse(world.engine.server.port, |_| {
+        Scripted::Answer(403, "Code: 497. DB::Exception: milepost: Not enough privileges.".to_owned())
+    })?;
+    let denied = world.settings.clone().with("CLICKHOUSE__URL", denied);
+    finds(&denied, &[], "clickhouse", "error", "grant clickhouse.user what it lacks")?;
+
+    let ca = Authority::new("ca")?;
+    let https = TlsFront::start(&ca.sign(&["localhost"])?, world.engine.server.port)?;
+    let at = |scheme: &str| {
+        world.settings.clone().with("CLICKHOUSE__URL", format!("{scheme}://localhost:{}", https.port))
+    };
+    finds(&at("http"), &[], "clickhouse", "error", "clickhouse.url wants https://")?;
+    finds(&at("https"), &[], "clickhouse", "error", "set clickhouse.ca_file to the CA that signed it")?;
+    let nobody = world.settings.clone().with("CLICKHOUSE__URL", format!("http://localhost:{}", free_port()?));
+    finds(&nobody, &[], "clickhouse", "error", "clickhouse.url wants its HTTP port")
+}
+
+#[test]
+fn a_spool_that_would_not_hold_is_named() -> Result<()> {
+    let folder = TempDir::new()?;
+    // Neither server is there: the disk is looked at all the same.
+    let with = |dir: &str| settings(folder.path(), 1, "http://127.0.0.1:1").with("SPOOL__DIR", dir);
+    finds(&with("/dev/shm/milepost-check"), &[], "spool", "error", "is memory")?;
+    ensure!(!Path::new("/dev/shm/milepost-check").exists(), "a check makes nothing");
+    finds(&with("/proc/milepost"), &[], "spool", "error", "wants a directory that this user may write to")?;
+    let large = with("spool").with("SPOOL__BYTES_MAX", "4000000000000");
+    finds(&large, &[], "spool space", "error", "lower spool.bytes_max")?;
+    finds(&with("spool"), &[], "spool space", "ok", "bytes are free")
+}
