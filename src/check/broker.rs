@@ -255,7 +255,7 @@ fn terms(report: &mut Report, config: &Config, welcome: &Welcome) {
         Some(granted) if granted < asked => report.error(
             "session expiry",
             format!("{granted} s granted, {asked} s asked for: a longer absence loses what the broker had queued"),
-            "EMQX: mqtt.session_expiry_interval; Mosquitto: persistent_client_expiration; or lower mqtt.session_expiry here",
+            "EMQX from 6.3 on: mqtt.max_session_expiry_interval; Mosquitto: persistent_client_expiration; or lower mqtt.session_expiry here",
         ),
         Some(_) | None => report.ok("session expiry", format!("{asked} s granted; a restart must be shorter")),
     }

@@ -402,6 +402,52 @@ fn the_broker_grants_the_window_we_ask_for() {
 }
 
 #[test]
+fn the_doors_for_other_networks_are_locked() {
+    let broker = read("deploy/emqx/tls.conf");
+    for line in [
+        "listeners.tcp.default.bind = \"127.0.0.1:1883\"",
+        "bind = \"0.0.0.0:8883\"",
+        "versions = [\"tlsv1.3\", \"tlsv1.2\"]",
+        "messages_rate = ",
+        "max_conn_rate = ",
+    ] {
+        assert!(broker.lines().any(|found| found.trim().starts_with(line)), "tls.conf has no {line}");
+    }
+    let server = read("deploy/clickhouse/tls.xml");
+    for element in ["<https_port>8443<", "<http_port remove=", "<tcp_port remove=", "<certificateFile>"] {
+        assert!(server.contains(element), "tls.xml has no {element}");
+    }
+    // The topic of a check is nobody's fix, and its own user may use it.
+    let acl = read("deploy/emqx/acl.conf");
+    let probe = "drivers/milepost-check/gps-check";
+    assert!(acl.contains(&format!("{{allow, {{username, \"milepost\"}}, all, [\"{probe}\"]}}.")));
+    assert_eq!(milepost::check::unusable_probe(&Config::defaults().unwrap(), probe), None);
+}
+
+#[test]
+fn each_member_has_a_spool_of_its_own() {
+    let volumes: Vec<String> = ours()
+        .iter()
+        .filter(|(_, service)| texts(&service["command"]) == ["run"])
+        .map(|(name, service)| {
+            let dir = service["environment"]["MILEPOST__SPOOL__DIR"].as_str().unwrap();
+            let mounts = texts(&service["volumes"]);
+            let mount = mounts.iter().find_map(|mount| {
+                let (volume, path) = mount.split_once(':')?;
+                dir.starts_with(path).then(|| volume.to_owned())
+            });
+            mount.unwrap_or_else(|| panic!("{name}: {dir} goes with the container"))
+        })
+        .collect();
+    assert!(volumes.len() >= 2);
+    assert_eq!(
+        volumes.iter().collect::<BTreeSet<_>>().len(),
+        volumes.len(),
+        "{volumes:?}: a spool has one owner"
+    );
+}
+
+#[test]
 fn the_workflow_can_do_little() {
     let workflow = yaml(WORKFLOW);
     assert_eq!(workflow["permissions"], serde_json::json!({"contents": "read"}));

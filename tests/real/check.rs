@@ -146,7 +146,7 @@ fn a_brokers_terms_are_held_against_what_we_want() -> Result<()> {
         &[],
         "session expiry",
         "error",
-        "EMQX: mqtt.session_expiry_interval",
+        "mqtt.max_session_expiry_interval",
     )?;
     finds(&on(b"\x2A\x00", 1)?, &[], "subscription", "error", "EMQX: mqtt.shared_subscription = true")?;
     finds(&on(b"", 0x87)?, &[], "subscription", "error", "allow it: EMQX acl.conf")?;

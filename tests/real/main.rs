@@ -1,6 +1,7 @@
 //! The real binary between a real broker and the real ClickHouse engine, on free ports of the loopback.
 #![expect(unreachable_pub, reason = "a test's rooms have no outside")]
 
+mod access;
 mod add_a_field;
 mod check;
 mod commands;

@@ -1,0 +1,57 @@
+-- Who may do what, for a server of your own (docker-compose.yml has users.xml instead). Run by an administrator with
+-- access_management, after replacing each hash: printf %s "$PASSWORD" | sha256sum. Repeatable; grants are to the
+-- database fleet, milepost's default.
+
+-- Roles hold the grants, users only log in: a second milepost cluster is one CREATE USER.
+CREATE ROLE IF NOT EXISTS milepost_writer;
+-- Writes, and reads which migrations are there. It cannot read a driver's track.
+GRANT INSERT ON fleet.positions TO milepost_writer;
+GRANT INSERT ON fleet.rejects TO milepost_writer;
+GRANT SELECT ON fleet.schema_migrations TO milepost_writer;
+-- For `milepost check`: the defaults of deduplication and fsync.
+GRANT SELECT ON system.merge_tree_settings TO milepost_writer;
+
+CREATE ROLE IF NOT EXISTS milepost_migrator;
+-- Makes and changes the tables; drops nothing.
+GRANT CREATE DATABASE, CREATE TABLE, CREATE VIEW, ALTER, SELECT, INSERT ON fleet.* TO milepost_migrator;
+
+CREATE ROLE IF NOT EXISTS milepost_reader;
+GRANT SELECT ON fleet.* TO milepost_reader;
+
+-- An insert of 5,000 rows needs some 20 MB and 50 ms: what needs more is a mistake. A retried insert must be recognised,
+-- whatever a client asks for.
+CREATE SETTINGS PROFILE IF NOT EXISTS milepost_writer SETTINGS
+    insert_deduplicate = 1 CONST,
+    max_memory_usage = 2000000000,
+    max_execution_time = 600,
+    max_partitions_per_insert_block = 100;
+
+-- An analyst's mistake must not stop the inserts.
+CREATE SETTINGS PROFILE IF NOT EXISTS milepost_reader SETTINGS
+    readonly = 2,
+    max_memory_usage = 8000000000,
+    max_execution_time = 120,
+    max_rows_to_read = 20000000000,
+    priority = 10;
+
+-- Analysts share what is left over; writers have no quota, because a refused insert is a backlog.
+CREATE QUOTA IF NOT EXISTS milepost_readers KEYED BY user_name
+    FOR INTERVAL 1 HOUR MAX queries = 10000, execution_time = 3600
+    TO milepost_reader;
+
+-- From the network of the milepost hosts alone. A DEFAULT ROLE, because milepost sends none with its inserts.
+CREATE USER IF NOT EXISTS milepost IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MILEPOST'
+    HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_writer SETTINGS PROFILE 'milepost_writer';
+GRANT milepost_writer TO milepost;
+
+-- Used for the length of a release.
+CREATE USER IF NOT EXISTS migrate IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MIGRATE'
+    HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_migrator;
+GRANT milepost_migrator TO migrate;
+
+CREATE USER IF NOT EXISTS reader IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_READER'
+    HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_reader SETTINGS PROFILE 'milepost_reader';
+GRANT milepost_reader TO reader;
+
+-- CREATE USER IF NOT EXISTS leaves one that is there as it is; a new password is set by
+ALTER USER IF EXISTS milepost IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MILEPOST';
