@@ -593,6 +593,17 @@ mod tests {
     }
 
     #[test]
+    fn a_url_says_whether_there_is_tls_and_where() {
+        let address = |url: &str| broker_address(url.to_owned()).unwrap();
+        assert_eq!(address("mqtt://h"), ("h".to_owned(), 1883, Some(false)));
+        assert_eq!(address("mqtts://h"), ("h".to_owned(), 8883, Some(true)));
+        assert_eq!(address("mqtts://[::1]:1"), ("::1".to_owned(), 1, Some(true)));
+        assert!(broker_address("https://h".to_owned()).is_err());
+        assert_eq!(http_url("https://h:8443".to_owned()).unwrap().1, Some(true));
+        assert!(http_url("mqtt://h".to_owned()).is_err());
+    }
+
+    #[test]
     fn all_violations_are_told_at_once() {
         let told = violations(
             "[mqtt]\nurl = 'http://x'\ntopics = ['drivers/#', 'a/+/b']\nqos = 2\nkeep_alive = '1s'\nqoos = 1\n\

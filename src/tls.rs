@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -109,7 +110,14 @@ impl Files {
         Error::File(format!("{}.{name}: {}: {why}", self.section, path.display()))
     }
 
+    /// Without resumption: a resumed session does not look at the certificate again.
     fn build(&self, read: &Read) -> Result<ClientConfig, Error> {
+        let mut config = self.build_resuming(read)?;
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+
+    fn build_resuming(&self, read: &Read) -> Result<ClientConfig, Error> {
         let roots = self.roots(read)?;
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -332,4 +340,32 @@ fn explain_alert(section: &str, alert: AlertDescription) -> String {
 fn rustls_error(error: &io::Error) -> Option<&RustlsError> {
     let inner = error.get_ref()?;
     inner.downcast_ref::<RustlsError>().or_else(|| rustls_error(inner.downcast_ref::<io::Error>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_under_layers_of_other_errors_is_still_explained() {
+        let alert = |alert| io::Error::other(io::Error::other(RustlsError::AlertReceived(alert)));
+        for (error, words) in [
+            (alert(AlertDescription::CertificateRequired), "set mqtt.cert_file and mqtt.key_file"),
+            (alert(AlertDescription::HandshakeFailure), "(mqtt.cert_file, mqtt.key_file)?"),
+            (alert(AlertDescription::UnknownCA), "mqtt.cert_file must be valid"),
+            (alert(AlertDescription::InternalError), "ended TLS"),
+            (
+                io::Error::other(RustlsError::InvalidCertificate(CertificateError::NotValidYet)),
+                "are both clocks right?",
+            ),
+        ] {
+            let told = explain("mqtt", &error).unwrap();
+            assert!(told.contains(words), "{words} is not in {told}");
+        }
+        assert_eq!(explain("mqtt", &io::Error::other("reset")), None);
+        assert_eq!(
+            is_this_a_tls_port("clickhouse"),
+            "is this a TLS port? Then clickhouse.url wants https://"
+        );
+    }
 }

@@ -35,7 +35,7 @@ pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
         );
     }
     match statfs(there) {
-        Ok(found) => kind_and_space(report, spool, there, &found),
+        Ok(found) => kind_and_space(report, spool, &found),
         Err(error) => {
             report.warning(WHAT, format!("{dir}: {error}"), "its file system does not say what is free")
         }
@@ -53,7 +53,7 @@ fn try_to_write(dir: &Path) -> std::io::Result<()> {
     written.and(removed)
 }
 
-fn kind_and_space(report: &mut Report, spool: &Spool, there: &Path, found: &StatFs) {
+fn kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
     const WHAT: &str = "spool";
     let dir = spool.dir.display();
     #[expect(
@@ -79,7 +79,8 @@ fn kind_and_space(report: &mut Report, spool: &Spool, there: &Path, found: &Stat
     }
     let block = u64::try_from(found.f_bsize).unwrap_or(0);
     let free = found.f_bavail.saturating_mul(block);
-    let used = std::fs::read_dir(there).map_or(0, |files| {
+    // Another directory's files are not the spool's, where it is still to be made.
+    let used = std::fs::read_dir(&spool.dir).map_or(0, |files| {
         files.filter_map(|file| file.ok()?.metadata().ok()).map(|file| file.len()).sum::<u64>()
     });
     let wanted = spool.bytes_max.saturating_sub(used);

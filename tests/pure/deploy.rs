@@ -12,6 +12,7 @@ use serde_json::Value;
 const COMPOSE: &str = "docker-compose.yml";
 const DOCKERFILE: &str = "deploy/Dockerfile";
 const WORKFLOW: &str = ".github/workflows/ci.yml";
+const PRODUCTION: &str = "docs/production.md";
 const PROMETHEUS: &str = "deploy/prometheus/prometheus.yml";
 const ALERTS: &str = "deploy/prometheus/alerts.yml";
 const DASHBOARD: &str = "deploy/grafana/dashboards/milepost.json";
@@ -70,7 +71,7 @@ fn default_of(key: &str) -> String {
 #[test]
 fn every_setting_exists() {
     let defaults = Config::defaults().unwrap();
-    for file in [COMPOSE, DOCKERFILE, WORKFLOW] {
+    for file in [COMPOSE, DOCKERFILE, WORKFLOW, PRODUCTION] {
         let named = words(&read(file), "MILEPOST__", upper);
         assert!(!named.is_empty() || file == WORKFLOW, "{file} sets nothing");
         for variable in named {
@@ -422,6 +423,25 @@ fn the_doors_for_other_networks_are_locked() {
     let probe = "drivers/milepost-check/gps-check";
     assert!(acl.contains(&format!("{{allow, {{username, \"milepost\"}}, all, [\"{probe}\"]}}.")));
     assert_eq!(milepost::check::unusable_probe(&Config::defaults().unwrap(), probe), None);
+}
+
+#[test]
+fn what_the_way_to_production_shows_is_what_a_check_looks_at() {
+    let sources = ["broker", "server", "disk"].map(|room| read(&format!("src/check/{room}.rs"))).concat();
+    let guide = read(PRODUCTION);
+    let mut shown = BTreeSet::new();
+    for line in guide.lines().filter_map(|line| line.strip_prefix("    ")) {
+        let Some((level, rest)) = line.split_at_checked(9) else { continue };
+        if ["ok", "warning", "error"].contains(&level.trim_end()) {
+            let what = rest.get(..20).unwrap_or(rest).trim_end();
+            assert!(sources.contains(&format!("\"{what}\"")), "no check looks at {what}");
+            shown.insert(what.to_owned());
+        }
+    }
+    assert!(shown.len() >= 18, "{shown:?}");
+    for path in guide.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+        assert!(exists(&format!("docs/{path}")), "{path}");
+    }
 }
 
 #[test]
