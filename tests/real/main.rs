@@ -3,6 +3,7 @@
 
 mod add_a_field;
 mod commands;
+mod durability;
 mod main_job;
 mod outages;
 mod scripted_broker;
