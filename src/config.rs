@@ -18,9 +18,6 @@ use crate::decode;
 const ENVIRONMENT_PREFIX: &str = "MILEPOST";
 /// Read when neither `--config` nor `MILEPOST_CONFIG` names a file, if it is there.
 const DEFAULT_FILE: &str = "milepost.toml";
-/// A `fix_age_max` beyond this would let one insert touch more month partitions than ClickHouse allows, and
-/// reach past the table's TTL.
-const FIX_AGE_MAX_MAX: Duration = Duration::from_secs(390 * 86_400);
 
 /// Everything milepost can be told.
 #[derive(Debug, Clone)]
@@ -249,10 +246,10 @@ impl Config {
         let decode = decode::Limits {
             payload_bytes_max: s.within("decode.payload_bytes_max", 1_000_000, 1..=268_435_455),
             points_max: s.within("decode.points_max", 10_000, 1..=1_000_000),
+            // More would reach past the table's TTL, and one insert touch more partitions than ClickHouse allows.
             fix_age_max: s.duration("decode.fix_age_max", "30d", "1s", "390d"),
             fix_future_max: s.duration("decode.fix_future_max", "5m", "0s", "30d"),
         };
-        debug_assert!(decode.fix_age_max <= FIX_AGE_MAX_MAX);
         let batch = crate::batch::Limits {
             rows_max: s.within("batch.rows_max", 5_000, 1..=1_000_000),
             age_max: s.duration("batch.age_max", "1s", "10ms", "60s"),
