@@ -266,6 +266,10 @@ impl Config {
         };
         let dir = s.optional("spool.dir").map(PathBuf::from);
         let bytes_max = s.within("spool.bytes_max", 1_073_741_824, 1_048_576..=u64::from(u32::MAX) * 1_024);
+        if dir.is_some() && bytes_max < batch.bytes_max as u64 {
+            s.violations
+                .push("spool.bytes_max: at least batch.bytes_max, or a batch may never fit".to_owned());
+        }
         let spool = dir.map(|dir| Spool { dir, bytes_max });
         let http = Http { listen: s.value("http.listen", SocketAddr::from(([127, 0, 0, 1], 9464))) };
         let shutdown = Shutdown {
@@ -655,6 +659,13 @@ mod tests {
         }
         assert_eq!(told.len(), 9, "{told:#?}");
         assert!(told.iter().any(|told| told.contains("did you mean mqtt.qos?")), "{told:#?}");
+    }
+
+    #[test]
+    fn a_spool_has_room_for_a_batch() {
+        assert_eq!(violations("[spool]\ndir = '/s'\nbytes_max = 8388607").len(), 1);
+        assert!(with("[spool]\nbytes_max = 8388607").is_ok(), "it is off");
+        assert!(with("[spool]\ndir = '/s'\nbytes_max = 8388608").unwrap().spool.is_some());
     }
 
     #[test]

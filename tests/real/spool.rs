@@ -173,8 +173,8 @@ fn a_torn_file_is_set_aside_and_the_others_are_replayed() -> Result<()> {
 #[test]
 fn a_full_spool_stops_acknowledging_and_loses_nothing() -> Result<()> {
     let scene = scene("spool_full")?;
-    // Room for one batch: its file and its rows' bound are both above half of a mebibyte.
-    let settings = scene.settings.clone().with("SPOOL__BYTES_MAX", "1048576");
+    let settings =
+        scene.settings.clone().with("SPOOL__BYTES_MAX", "1048576").with("BATCH__BYTES_MAX", "1048576");
     let milepost = settings.run()?;
     scene.http.set(Fault::Refuse);
     let fleet = publish_in_background(scene.world.plan("full", 5_000, 6));
