@@ -6,7 +6,7 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := .local/tools/bin/cargo-deny
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test faults bench-micro check up down setup fmt clippy deny front-test clean-state
+.PHONY: help demo test faults bench-micro fuzz check up down setup fmt clippy deny front-test clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -29,6 +29,9 @@ faults: setup ## the whole fault harness, then the mistakes it must find; under 
 bench-micro: ## what a message, a batch and a spool file cost; instructions a message need valgrind
 	cargo bench --locked --bench micro
 	cargo bench --locked --bench instructions
+
+fuzz: ## a million inputs for each parser of foreign bytes; a few minutes
+	fuzz/run
 
 check: fmt clippy deny test ## what CI runs
 

@@ -193,10 +193,16 @@ impl Config {
     /// # Errors
     /// [`Error::Source`] for a file that is missing or not TOML, [`Error::Violations`] for what it says.
     pub fn load(path: Option<&Path>) -> Result<Self, Error> {
-        let file = match path {
-            Some(path) => config::File::from(path).format(config::FileFormat::Toml),
-            None => config::File::new(DEFAULT_FILE, config::FileFormat::Toml).required(false),
+        // Read here, because the library takes bytes that are not UTF-8 for others: a password would be wrong.
+        let text = match (path, std::fs::read_to_string(path.unwrap_or(Path::new(DEFAULT_FILE)))) {
+            (_, Ok(text)) => text,
+            (None, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            (path, Err(error)) => {
+                let path = path.unwrap_or(Path::new(DEFAULT_FILE)).display();
+                return Err(Error::Source(format!("{path}: {error}")));
+            }
         };
+        let file = config::File::from_str(&text, config::FileFormat::Toml);
         let environment =
             config::Environment::with_prefix(ENVIRONMENT_PREFIX).prefix_separator("__").separator("__");
         let merged = config::Config::builder().add_source(file).add_source(environment).build();
@@ -443,8 +449,17 @@ impl Setting for String {
     fn parse(value: Value) -> Result<Self, String> {
         value.into_string().map_err(|_| "a text is wanted".to_owned())
     }
+    /// A basic string of TOML, whose escapes are not Rust's.
     fn show(&self) -> String {
-        format!("{self:?}")
+        let mut shown = Self::from('"');
+        for c in self.chars() {
+            match c {
+                '"' | '\\' => shown.extend(['\\', c]),
+                c if c.is_control() => shown += &format!("\\u{:04x}", u32::from(c)),
+                c => shown.push(c),
+            }
+        }
+        shown + "\""
     }
 }
 
@@ -493,7 +508,7 @@ impl Setting for Vec<String> {
         value.into_array().map_err(|_| wanted())?.into_iter().map(String::parse).collect()
     }
     fn show(&self) -> String {
-        format!("{self:?}")
+        format!("[{}]", self.iter().map(Setting::show).collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -659,6 +674,15 @@ mod tests {
         }
         assert_eq!(told.len(), 9, "{told:#?}");
         assert!(told.iter().any(|told| told.contains("did you mean mqtt.qos?")), "{told:#?}");
+    }
+
+    #[test]
+    fn what_is_shown_can_be_read_again() {
+        for name in ["Mu\u{308}nchen", "a\u{1}b", "quo\"te\\", "a\u{0}", "tab\t"] {
+            let shown = name.to_owned().show();
+            let again = with(&format!("[clickhouse]\nuser = {shown}")).unwrap();
+            assert_eq!(again.clickhouse.user, name, "{shown}");
+        }
     }
 
     #[test]
