@@ -6,7 +6,7 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := .local/tools/bin/cargo-deny
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test faults check up down setup fmt clippy deny front-test clean-state
+.PHONY: help demo test faults bench bench-full check up down setup fmt clippy deny front-test clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -25,6 +25,14 @@ faults: setup ## the whole fault harness, then the mistakes it must find; under 
 	cd strict-broker && cargo build --release --locked
 	target/release/loadgen faults
 	target/release/loadgen faults --prove
+
+bench: setup ## milepost beside Node, Bun and the floor; about eight minutes after the build; bench-results/latest.md
+	cargo build --release --locked --workspace
+	target/release/loadgen bench
+
+bench-full: setup ## the same with all rates, members, limits, ceilings, fleet sizes, memory's slope; three hours
+	cargo build --release --locked --workspace
+	target/release/loadgen bench --full
 
 check: fmt clippy deny test ## what CI runs
 

@@ -12,6 +12,7 @@ export class Batcher {
   #waiting = [];
   #inFlight = new Set();
   #timer;
+  #roomWanted;
 
   /** `insert(rows, token)` resolves when the rows are durable. */
   constructor(insert, settings) {
@@ -28,6 +29,12 @@ export class Batcher {
     this.#timer ??= setTimeout(() => this.#close(), this.#settings.ageMaxMs);
     if (settle) this.#open.settles.push(settle);
     if (this.#open.rows.length >= this.#settings.rowsMax) this.#close();
+  }
+
+  /** Calls back at once, or when fewer batches wait: what the broker sends must not pile up here. */
+  whenRoom(callback) {
+    if (this.#waiting.length < this.#settings.insertsInFlight) callback();
+    else this.#roomWanted = callback;
   }
 
   /** Resolves when everything taken so far is durable. */
@@ -52,6 +59,11 @@ export class Batcher {
         this.#start();
       });
       this.#inFlight.add(running);
+    }
+    if (this.#roomWanted && this.#waiting.length < this.#settings.insertsInFlight) {
+      const callback = this.#roomWanted;
+      this.#roomWanted = undefined;
+      callback();
     }
   }
 

@@ -55,6 +55,8 @@ client.on('message', (topic, payload, packet) => {
   }
   batcher.addMessage(acknowledge?.(packet));
 });
+// mqtt.js reads on when this calls back.
+client.handleMessage = (packet, callback) => batcher.whenRoom(callback);
 client.on('connect', async () => {
   try {
     await client.subscribeAsync(settings.mqtt.topic, { qos: settings.mqtt.qos });

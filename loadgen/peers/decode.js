@@ -51,7 +51,7 @@ function row(point, driverId, receivedAt) {
   if (lat === 0 && lng === 0) throw new Refusal('null_island');
   return {
     driver_id: driverId,
-    ts: timestamp(point.ts, receivedAt),
+    ts: timestamp(point.ts, receivedAt) / 1e3,
     seq: Number.isInteger(point.seq) && point.seq >= 0 && point.seq <= 4_294_967_295 ? point.seq : 0,
     lat_e7: Math.round(lat * 1e7),
     lng_e7: Math.round(lng * 1e7),
@@ -59,11 +59,11 @@ function row(point, driverId, receivedAt) {
     heading_cdeg: scaled(point.heading === 360 ? 0 : point.heading, 0, 360, 100, UNKNOWN.heading_cdeg),
     alt_dm: scaled(point.alt, -1_000, 100_000, 10, UNKNOWN.alt_dm),
     acc_dm: scaled(point.acc, 0, 6_553.4, 10, UNKNOWN.acc_dm),
-    received_at: receivedAt,
+    received_at: receivedAt / 1e3,
   };
 }
 
-/** Milliseconds since the epoch, which DateTime64(3) takes as they are. */
+/** Milliseconds since the epoch; a row has seconds, which is how DateTime64(3) reads a JSON number. */
 function timestamp(ts, receivedAt) {
   if (ts === undefined || ts === null) return receivedAt;
   const ms = typeof ts === 'number' ? epochMs(ts) : Date.parse(ts);

@@ -19,8 +19,10 @@
 //! | [`firehose`] | plays the broker, as fast as the consumer takes it |
 //! | [`sink`] | plays ClickHouse, and counts |
 //! | [`floor`] | the least a consumer could cost |
+//! | [`bench`] | milepost beside its peers, under the same load |
 //! | [`demo`] | all of it, once, with a table and a picture at the end |
 
+pub mod bench;
 pub mod demo;
 pub mod faults;
 pub mod firehose;

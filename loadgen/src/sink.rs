@@ -121,7 +121,6 @@ impl Sink {
     }
 
     /// What was stored.
-    #[must_use]
     pub fn tally(&self) -> MutexGuard<'_, Tally> {
         lock(&self.shared.tally)
     }
@@ -156,7 +155,7 @@ impl Shared {
             Some(statement) => (statement, body),
             None => (from_body()?, &[][..]),
         };
-        let statement = statement.trim();
+        let statement = without_comment(statement);
         if statement.to_ascii_uppercase().starts_with("INSERT") && !data.is_empty() {
             let data = if request.parameter("decompress") == Some("1") {
                 rows::decompress(data, plain)?;
@@ -226,6 +225,14 @@ impl Shared {
         }
         Ok(Vec::new())
     }
+}
+
+/// Every file of sql/ begins with one.
+fn without_comment(mut statement: &str) -> &str {
+    while statement.trim_start().starts_with("--") {
+        statement = statement.split_once('\n').map_or("", |(_, rest)| rest);
+    }
+    statement.trim()
 }
 
 /// RowBinary's names and types.

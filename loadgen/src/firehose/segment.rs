@@ -9,7 +9,7 @@ use crate::publish::unix_ms;
 /// The first `seq` of every driver: a JSON number has no leading zeros, so all of them have ten digits.
 pub const FIRST_SEQ: u32 = 1_000_000_001;
 /// Seven digits.
-pub const DRIVERS_MAX: u32 = 10_000_000;
+pub(super) const DRIVERS_MAX: u32 = 10_000_000;
 /// Messages of a full segment: 64 KiB.
 pub(super) const MESSAGES: u64 = 460;
 /// Different segments: so that a batch is not the same rows again, which would compress too well.
