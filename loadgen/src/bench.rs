@@ -53,6 +53,9 @@ pub struct Arguments {
     /// Name the cases, and end
     #[arg(long)]
     list: bool,
+    /// An argument for the floor, for the bench's test of itself: it must find what the floor does wrong
+    #[arg(long, hide = true, allow_hyphen_values = true)]
+    floor_argument: Vec<String>,
     /// Where the reports go
     #[arg(long, default_value = "bench-results")]
     results: PathBuf,
@@ -108,7 +111,8 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Case>> {
 fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool> {
     let milepost = std::fs::canonicalize(&arguments.milepost)
         .with_context(|| format!("no binary at {}", arguments.milepost.display()))?;
-    let binaries = Binaries::find(milepost, cases, folder)?;
+    let mut binaries = Binaries::find(milepost, cases, folder)?;
+    binaries.floor_arguments.clone_from(&arguments.floor_argument);
     let mut report = Report::new(&arguments.results, cases, &binaries)?;
     let steps = steps(cases);
     let total: Duration = steps.iter().map(|(case, ..)| case.takes()).sum();

@@ -79,7 +79,7 @@ pub(super) struct Binaries {
     node: Result<PathBuf, String>,
     bun: Result<PathBuf, String>,
     /// Beyond the usual arguments of the floor, for the bench's test of itself.
-    pub(super) floor_mistakes: Vec<String>,
+    pub(super) floor_arguments: Vec<String>,
 }
 
 impl Binaries {
@@ -89,7 +89,7 @@ impl Binaries {
         let (node, bun) =
             if peers_wanted { find_peers(logs) } else { (Err(String::new()), Err(String::new())) };
         let loadgen = std::env::current_exe()?;
-        Ok(Self { milepost, loadgen, node, bun, floor_mistakes: Vec::new() })
+        Ok(Self { milepost, loadgen, node, bun, floor_arguments: Vec::new() })
     }
 
     /// Why a consumer cannot be had.
@@ -225,7 +225,7 @@ fn floor(binaries: &Binaries, place: &Place<'_>) -> Result<(Process, String)> {
     command.arg("floor").args(["--broker", &format!("127.0.0.1:{}", place.mqtt_port)]);
     command.args(["--clickhouse", place.clickhouse_url.trim_start_matches("http://")]);
     command.args(["--qos", &place.qos.to_string(), "--http-port", &port.to_string()]);
-    command.args(&binaries.floor_mistakes);
+    command.args(&binaries.floor_arguments);
     let process = Process::start("floor", &mut command, place.folder.join("floor.log"))?;
     Ok((process, format!("http://127.0.0.1:{port}")))
 }

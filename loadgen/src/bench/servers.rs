@@ -182,3 +182,29 @@ pub(super) fn broker_received(port: u16, expected: u64) -> Result<u64> {
     }
     count.context("the broker does not say how many messages it took")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::publish::{self, Plan, Progress};
+
+    #[test]
+    fn the_broker_counts_for_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let broker = Broker::start(folder.path()).unwrap();
+        let plan = Plan {
+            broker: format!("127.0.0.1:{}", broker.port),
+            run: "count".to_owned(),
+            qos: 0,
+            rate: 1000.0,
+            messages: 25,
+            ..Plan::default()
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(publish::run(&plan, Arc::new(Progress::default()))).unwrap();
+        assert_eq!(broker_received(broker.port, 25).unwrap(), 25);
+        assert_eq!(broker_received(broker.port, 26).unwrap(), 25, "a generator that claims too much");
+    }
+}

@@ -150,7 +150,7 @@ impl Stage<'_> {
 
         let load = Load::start(case, &servers)?;
         trial.samples = sample(case, &load, &servers, &mut consumers)?;
-        self.figures(trial)?;
+        figures(trial, case)?;
         let sent = load.finish(&servers)?;
         trial.messages = sent.messages;
         judge(trial, case, &servers, &sent)?;
@@ -169,37 +169,37 @@ impl Stage<'_> {
         }
         Ok(())
     }
+}
 
-    /// What the counted seconds say: differences between their first and last samples.
-    fn figures(&self, trial: &mut Trial) -> Result<()> {
-        let counted = &trial.samples[WARM_UP_SECONDS as usize..];
-        let (first, last) = counted.first().zip(counted.last()).context("no samples")?;
-        let seconds = last.seconds - first.seconds;
-        let sent = (last.sent - first.sent) as f64;
-        let stored = (last.stored - first.stored) as f64;
-        let cpu = last.cpu_seconds - first.cpu_seconds;
-        // Against the firehose a consumer's backlog is in the sockets' buffers, and only what is stored is done.
-        let done = if self.case.source == Source::Firehose { stored } else { sent };
-        trial.rate_held = sent / seconds;
-        trial.cpu_us_per_message = cpu * 1e6 / done;
-        trial.cpu_percent_of_core = cpu * 100.0 / seconds;
-        let rss: Vec<(f64, f64)> = counted.iter().map(|sample| (sample.seconds, sample.rss_mib)).collect();
-        trial.rss_mean_mib = rss.iter().map(|(_, mib)| mib).sum::<f64>() / rss.len() as f64;
-        trial.rss_mib_per_ten_minutes = (seconds >= SLOPE_SECONDS_MIN).then(|| slope(&rss) * 600.0);
-        trial.rss_peak_mib = last.rss_peak_mib;
-        trial.stored_per_second = (self.case.source == Source::Firehose).then_some(stored / seconds);
-        let store_cpu = last.store_cpu_seconds - first.store_cpu_seconds;
-        trial.store_cpu_us_per_row = (self.case.store != Store::Sink).then_some(store_cpu * 1e6 / sent);
-        if done == 0.0 {
-            trial.refuse(true, "nothing was stored".to_owned());
-        }
-        let wanted = self.case.rate.map(f64::from).filter(|_| self.case.source == Source::Mosquitto);
-        if let Some(wanted) = wanted.filter(|wanted| trial.rate_held < wanted * RATE_MIN) {
-            let held = trial.rate_held;
-            trial.refuse(true, format!("the generator held {held:.0} of {wanted:.0} messages a second"));
-        }
-        Ok(())
+/// What the counted seconds say: differences between their first and last samples.
+fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
+    let counted = &trial.samples[WARM_UP_SECONDS as usize..];
+    let (first, last) = counted.first().zip(counted.last()).context("no samples")?;
+    let seconds = last.seconds - first.seconds;
+    let sent = (last.sent - first.sent) as f64;
+    let stored = (last.stored - first.stored) as f64;
+    let cpu = last.cpu_seconds - first.cpu_seconds;
+    // Against the firehose a consumer's backlog is in the sockets' buffers, and only what is stored is done.
+    let done = if case.source == Source::Firehose { stored } else { sent };
+    trial.rate_held = sent / seconds;
+    trial.cpu_us_per_message = cpu * 1e6 / done;
+    trial.cpu_percent_of_core = cpu * 100.0 / seconds;
+    let rss: Vec<(f64, f64)> = counted.iter().map(|sample| (sample.seconds, sample.rss_mib)).collect();
+    trial.rss_mean_mib = rss.iter().map(|(_, mib)| mib).sum::<f64>() / rss.len() as f64;
+    trial.rss_mib_per_ten_minutes = (seconds >= SLOPE_SECONDS_MIN).then(|| slope(&rss) * 600.0);
+    trial.rss_peak_mib = last.rss_peak_mib;
+    trial.stored_per_second = (case.source == Source::Firehose).then_some(stored / seconds);
+    let store_cpu = last.store_cpu_seconds - first.store_cpu_seconds;
+    trial.store_cpu_us_per_row = (case.store != Store::Sink).then_some(store_cpu * 1e6 / sent);
+    if done == 0.0 {
+        trial.refuse(true, "nothing was stored".to_owned());
     }
+    let wanted = case.rate.map(f64::from).filter(|_| case.source == Source::Mosquitto);
+    if let Some(wanted) = wanted.filter(|wanted| trial.rate_held < wanted * RATE_MIN) {
+        let held = trial.rate_held;
+        trial.refuse(true, format!("the generator held {held:.0} of {wanted:.0} messages a second"));
+    }
+    Ok(())
 }
 
 /// What was sent.
@@ -390,6 +390,32 @@ fn slope(points: &[(f64, f64)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_generator_that_fell_behind_is_not_reported() {
+        let case = crate::bench::cases::quick().remove(0);
+        let step = |rate: u64| {
+            let sample = |second: u64| Sample {
+                seconds: second as f64,
+                sent: rate * second,
+                stored: 0,
+                cpu_seconds: 0.1 * second as f64,
+                rss_mib: 10.0,
+                rss_peak_mib: 12.0,
+                store_cpu_seconds: 0.0,
+            };
+            let samples = (0..=12).map(sample).collect();
+            let mut trial = Trial { samples, ..Trial::default() };
+            figures(&mut trial, &case).unwrap();
+            trial
+        };
+        let held = step(20_000);
+        assert_eq!(held.refused, Vec::<String>::new());
+        assert!((held.cpu_us_per_message - 5.0).abs() < 1e-6, "{}", held.cpu_us_per_message);
+        let behind = step(18_000);
+        assert!(behind.refused[0].contains("held 18000 of 20000"), "{:?}", behind.refused);
+        assert!(behind.may_differ_next_time);
+    }
 
     #[test]
     fn quantiles_and_slopes() {
