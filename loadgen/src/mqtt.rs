@@ -2,6 +2,7 @@
 //! read. The fleet's own connection uses rumqttc's codec; here the cost of a codec is what must not be measured.
 
 use anyhow::{Context as _, Result, bail, ensure};
+use bytes::BufMut;
 
 /// Packet types, the upper four bits of a packet (2.1.2).
 pub const CONNECT: u8 = 1;
@@ -72,12 +73,12 @@ fn length(input: &[u8]) -> Result<Option<(usize, usize)>> {
 }
 
 /// Appends a variable byte integer.
-pub fn put_length(mut value: usize, out: &mut Vec<u8>) {
+pub fn put_length(mut value: usize, out: &mut impl BufMut) {
     while value >= 0x80 {
-        out.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
+        out.put_u8(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
         value >>= 7;
     }
-    out.push(u8::try_from(value).expect("less than 0x80"));
+    out.put_u8(u8::try_from(value).expect("less than 0x80"));
 }
 
 /// Appends a packet.

@@ -13,6 +13,7 @@ use crate::prom;
 use crate::stack::{Process, Settings, free_port, get};
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
+const NODE_MIN: u32 = 20;
 const READY_POLL: Duration = Duration::from_millis(5);
 
 /// Who is measured.
@@ -116,7 +117,11 @@ impl Binaries {
 
 fn find_peers(logs: &Path) -> (Result<PathBuf, String>, Result<PathBuf, String>) {
     let node = PathBuf::from("node");
-    let installed = peers::version(&node).and_then(|_| peers::install(logs));
+    let installed = peers::version(&node).and_then(|version| {
+        let major = version.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
+        ensure!(major >= Some(NODE_MIN), "Node {version}: @clickhouse/client wants {NODE_MIN} or newer");
+        peers::install(logs)
+    });
     match installed {
         Ok(()) => (Ok(node), peers::bun().map_err(|error| format!("{error:#}"))),
         Err(error) => (Err(format!("{error:#}")), Err(format!("{error:#}"))),

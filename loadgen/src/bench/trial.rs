@@ -22,7 +22,7 @@ use crate::tally;
 /// Less than this share of the rate, and the generator fell behind.
 const RATE_MIN: f64 = 0.98;
 /// How long the last rows may take after the load; what is not stored then counts as lost.
-const STORED_WITHIN: Duration = Duration::from_secs(20);
+pub(super) const STORED_WITHIN: Duration = Duration::from_secs(20);
 /// A store that has not grown for this long will not.
 const QUIET: Duration = Duration::from_secs(4);
 /// Memory still settles before.
