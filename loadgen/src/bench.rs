@@ -77,8 +77,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let folder = TempDir::with_prefix_in("bench-", &local)?;
     let (arguments, path) = (arguments.clone(), folder.path().to_owned());
     let written = arguments.results.join("latest.md");
-    stack::unless_interrupted(move || measure(&arguments, &cases, &path))
-        .with_context(|| format!("not all was measured; {} has the rest", written.display()))
+    let outcome = stack::unless_interrupted(move || measure(&arguments, &cases, &path));
+    limits::remove_forgotten();
+    outcome.with_context(|| format!("not all was measured; {} has the rest", written.display()))
 }
 
 fn chosen(arguments: &Arguments) -> Result<Vec<Case>> {

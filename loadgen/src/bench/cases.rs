@@ -128,7 +128,7 @@ pub(super) fn full() -> Vec<Case> {
     for members in [1, 2, 4] {
         cases.push(Case {
             title: format!(
-                "{members} members of one share group: 20,000 messages/s at QoS 1, Mosquitto → null sink"
+                "Members of one share group: {members}; 20,000 messages/s at QoS 1, Mosquitto → null sink"
             ),
             members,
             seconds: 20,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 const PERIOD_US: u64 = 100_000;
+const ROOT: &str = "/sys/fs/cgroup";
 const NAME: &str = "milepost-bench-";
 
 /// The pod of the story.
@@ -24,9 +25,8 @@ impl Limits {
     /// Fails where the system does not let us: no cgroup file system, or no right to it.
     pub(super) fn of_the_pod() -> Result<Self> {
         let name = format!("{NAME}{}", std::process::id());
-        let root = Path::new("/sys/fs/cgroup");
+        let root = Path::new(ROOT);
         let mut limits = Self { folders: Vec::new() };
-        remove_forgotten(root);
         let v2 = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
         let quota_us = (POD_CPUS * PERIOD_US as f64).round();
         if v2.contains("cpu") && v2.contains("memory") {
@@ -60,8 +60,9 @@ impl Limits {
     }
 }
 
-/// An interrupt leaves its group behind, empty; one that is in use cannot be removed.
-fn remove_forgotten(root: &Path) {
+/// An interrupt leaves a group behind, empty; one that is in use cannot be removed.
+pub(super) fn remove_forgotten() {
+    let root = Path::new(ROOT);
     for parent in [root.to_owned(), root.join("cpu"), root.join("memory")] {
         for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(NAME) {
