@@ -2,6 +2,7 @@
 //
 // Guarantee, MODE=ours: a PUBACK leaves after the insert of its rows was answered; a crash loses nothing the broker
 // holds. MODE=published: mqtt.js acknowledges on receipt; a crash loses the rows that were not inserted yet.
+// Messages that are refused are counted, not stored.
 
 import { createClient } from '@clickhouse/client';
 import { connect } from 'mqtt';

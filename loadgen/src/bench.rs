@@ -83,14 +83,16 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 }
 
 fn chosen(arguments: &Arguments) -> Result<Vec<Case>> {
-    let every: Vec<Case> = cases::full().into_iter().chain(cases::quick()).collect();
+    // Where both have a case of the same name, the one that was asked for counts.
+    let (all, others) =
+        if arguments.full { (cases::full(), cases::quick()) } else { (cases::quick(), cases::full()) };
+    let every: Vec<Case> = all.iter().cloned().chain(others).collect();
     for name in &arguments.only {
         ensure!(
             every.iter().any(|case| case.name == *name),
             "no case is called {name}; --list --full names them"
         );
     }
-    let all = if arguments.full { cases::full() } else { cases::quick() };
     let mut cases = if arguments.only.is_empty() { all } else { every };
     let mut seen = std::collections::BTreeSet::new();
     cases.retain(|case| {

@@ -62,6 +62,20 @@ pub fn usage_of_tree(pid: u32) -> Result<Usage> {
     Ok(usage)
 }
 
+/// CPU time of everything on this machine so far, with what its host gave to others.
+///
+/// # Errors
+/// There is no /proc/stat.
+pub fn busy_time_of_machine() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    let line = stat.lines().next().context("/proc/stat is empty")?;
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).map(str::parse).collect::<Result<_, _>>()?;
+    // user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
+    let idle: u64 = ticks.iter().skip(3).take(2).sum();
+    let all: u64 = ticks.iter().take(8).sum();
+    Ok(Duration::from_millis((all - idle) * 1000 / TICKS_PER_SECOND))
+}
+
 fn usage(pid: u32) -> Result<Usage> {
     let cpu = cpu_time(pid)?;
     let (resident_bytes, peak_bytes) = resident_bytes(pid)?;
@@ -97,6 +111,7 @@ mod tests {
         assert!(cpu_time(pid).unwrap() - before >= Duration::from_millis(100));
         let (now, peak) = resident_bytes(pid).unwrap();
         assert!(now > 1 << 20 && peak >= now);
+        assert!(busy_time_of_machine().unwrap() > cpu_time(pid).unwrap());
     }
 
     #[test]

@@ -14,6 +14,8 @@ use super::trial::{STORED_WITHIN, Trial};
 
 /// A floor above this share of Node's CPU is not one.
 const FLOOR_MAX: f64 = 0.2;
+/// What a quiet machine does besides.
+const OTHERS_CORES_MAX: f64 = 0.1;
 
 /// What has been measured so far.
 #[derive(Serialize)]
@@ -323,6 +325,13 @@ fn write_notes(case: &Case, rows: &[Row<'_>], out: &mut String) -> std::fmt::Res
         let share = floor.median / node.median;
         let verdict = if share <= FLOOR_MAX { "a floor" } else { "NOT A FLOOR here" };
         writeln!(out, "- The floor takes {share:.2} of Node's CPU ({FLOOR_MAX} at most): {verdict}.")?;
+    }
+    let others = rows.iter().flat_map(|row| &row.good).map(|trial| trial.others_cores).fold(0.0, f64::max);
+    if others > OTHERS_CORES_MAX {
+        writeln!(
+            out,
+            "- OTHER PROCESSES took up to {others:.1} cores meanwhile: repeat this on a quiet machine."
+        )?;
     }
     for trial in rows.iter().flat_map(|row| &row.good) {
         if case.members > 1 {

@@ -15,7 +15,7 @@ use super::limits::Limits;
 use super::servers::{Servers, broker_received};
 use crate::firehose::Firehose;
 use crate::manifest::Manifest;
-use crate::procfs::{Usage, usage_of_tree};
+use crate::procfs::{Usage, busy_time_of_machine, usage_of_tree};
 use crate::publish::{self, Plan, Progress, unix_ms};
 use crate::tally;
 
@@ -49,6 +49,8 @@ pub(crate) struct Trial {
     pub(crate) stored_per_second: Option<f64>,
     pub(crate) cpu_us_per_message: f64,
     pub(crate) cpu_percent_of_core: f64,
+    /// Cores that other processes, and other machines on our host, took while it counted.
+    pub(crate) others_cores: f64,
     pub(crate) rss_peak_mib: f64,
     pub(crate) rss_mean_mib: f64,
     /// Least squares over the counted seconds, if there are enough.
@@ -81,6 +83,8 @@ pub(crate) struct Sample {
     pub(crate) rss_mib: f64,
     pub(crate) rss_peak_mib: f64,
     pub(crate) store_cpu_seconds: f64,
+    /// Of everything that is neither ours nor idle.
+    pub(crate) others_cpu_seconds: f64,
 }
 
 impl Trial {
@@ -182,6 +186,7 @@ fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
     // Against the firehose a consumer's backlog is in the sockets' buffers, and only what is stored is done.
     let done = if case.source == Source::Firehose { stored } else { sent };
     trial.rate_held = sent / seconds;
+    trial.others_cores = (last.others_cpu_seconds - first.others_cpu_seconds) / seconds;
     trial.cpu_us_per_message = cpu * 1e6 / done;
     trial.cpu_percent_of_core = cpu * 100.0 / seconds;
     let rss: Vec<(f64, f64)> = counted.iter().map(|sample| (sample.seconds, sample.rss_mib)).collect();
@@ -300,6 +305,8 @@ fn sample(
             sum.resident_bytes += usage.resident_bytes;
             sum.peak_bytes += usage.peak_bytes;
         }
+        // Servers and consumers are our children, generator and sink our threads.
+        let ours = usage_of_tree(std::process::id())?;
         samples.push(Sample {
             seconds: began.elapsed().as_secs_f64(),
             sent: load.sent(),
@@ -308,6 +315,7 @@ fn sample(
             rss_mib: sum.resident_bytes as f64 / MIB,
             rss_peak_mib: sum.peak_bytes as f64 / MIB,
             store_cpu_seconds: servers.store_cpu()?.as_secs_f64(),
+            others_cpu_seconds: (busy_time_of_machine()?.as_secs_f64() - ours.cpu.as_secs_f64()).max(0.0),
         });
     }
     Ok(samples)
@@ -403,6 +411,7 @@ mod tests {
                 rss_mib: 10.0,
                 rss_peak_mib: 12.0,
                 store_cpu_seconds: 0.0,
+                others_cpu_seconds: 0.0,
             };
             let samples = (0..=12).map(sample).collect();
             let mut trial = Trial { samples, ..Trial::default() };
