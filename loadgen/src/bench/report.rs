@@ -76,6 +76,24 @@ const RATIOS: [Column; 5] = [
     ("rows/s (more is better)", |t| t.stored_per_second, 0),
 ];
 
+/// What the first table, the README's, shows of which case.
+type Headline = (&'static str, &'static str, fn(&Trial) -> Option<f64>, usize, &'static str);
+
+const HEADLINES: [Headline; 6] = [
+    ("CPU a message: 20k/s QoS 1 → ClickHouse", "engine-20k-qos1", |t| Some(t.cpu_us_per_message), 1, "µs"),
+    ("50k/s QoS 0 → null sink", "sink-50k-qos0", |t| Some(t.cpu_us_per_message), 1, "µs"),
+    ("memory there", "sink-50k-qos0", |t| Some(t.rss_peak_mib), 1, "MiB"),
+    ("flush p50 there", "sink-50k-qos0", |t| t.flush_seen_ms.map(|ms| ms.0), 2, "ms"),
+    ("p99", "sink-50k-qos0", |t| t.flush_seen_ms.map(|ms| ms.1), 1, "ms"),
+    (
+        "ceiling: firehose → null sink",
+        "ceiling-qos0",
+        |t| t.stored_per_second.map(|rows| rows / 1e3),
+        0,
+        "k/s",
+    ),
+];
+
 /// Cases that differ in one thing, by the beginning of their names.
 const SERIES: [(&str, &str); 2] =
     [("fleet-", "CPU a message as the fleet grows"), ("members-", "CPU a message as members join")];
@@ -160,6 +178,7 @@ impl Report {
     pub(super) fn markdown(&self) -> String {
         let mut out = String::new();
         self.write_head(&mut out).expect("writing to a String");
+        self.write_headlines(&mut out).expect("writing to a String");
         for case in &self.cases {
             self.write_case(case, &mut out).expect("writing to a String");
         }
@@ -182,6 +201,40 @@ impl Report {
         writeln!(out, "{}.\n", versions.join(" · "))?;
         for (name, what) in &self.consumers {
             writeln!(out, "- **{name}**: {what}")?;
+        }
+        Ok(())
+    }
+
+    /// The most important figures of several cases: the ratio, then the figure itself.
+    fn write_headlines(&self, out: &mut String) -> std::fmt::Result {
+        let known: Vec<(&Headline, Vec<Row<'_>>)> = HEADLINES
+            .iter()
+            .filter_map(|headline| Some((headline, self.cases.iter().find(|case| case.name == headline.1)?)))
+            .map(|(headline, case)| (headline, self.rows(case)))
+            .collect();
+        let Some((_, rows)) = known.first() else { return Ok(()) };
+        let Some(base) = rows.first().map(|row| row.kind) else { return Ok(()) };
+        let names = known.iter().map(|(headline, _)| headline.0).chain(["lost, twice"]);
+        writeln!(out)?;
+        write_head_of_table(&format!("{} = 1", base.name()), names, out)?;
+        for kind in rows.iter().map(|row| row.kind) {
+            write!(out, "| {} |", kind.name())?;
+            let (mut lost, mut twice) = (0, 0);
+            for ((_, _, of, digits, unit), rows) in &known {
+                let row = |kind: Kind| rows.iter().find(|row| row.kind == kind);
+                let median = |kind: Kind| Some(row(kind)?.figure(of)?.median);
+                for trial in row(kind).iter().flat_map(|row| &row.good) {
+                    lost = lost.max(trial.lost.unwrap_or(0));
+                    twice = twice.max(trial.duplicates.unwrap_or(0));
+                }
+                match (median(kind), median(base)) {
+                    (Some(figure), Some(base)) => {
+                        write!(out, " {:.2} ({figure:.digits$} {unit}) |", figure / base)?;
+                    }
+                    _ => write!(out, " – |")?,
+                }
+            }
+            writeln!(out, " {lost}, {twice} |")?;
         }
         Ok(())
     }
