@@ -6,7 +6,7 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := .local/tools/bin/cargo-deny
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test faults bench-micro fuzz check up down setup fmt clippy deny front-test clean-state
+.PHONY: help demo test faults bench bench-full bench-micro fuzz check up down setup fmt clippy deny front-test clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -32,6 +32,14 @@ bench-micro: ## what a message, a batch and a spool file cost; instructions a me
 
 fuzz: ## a million inputs for each parser of foreign bytes; a few minutes
 	fuzz/run
+
+bench: setup ## milepost beside Node, Bun and the floor; about eight minutes after the build; bench-results/latest.md
+	cargo build --release --locked --workspace
+	target/release/loadgen bench
+
+bench-full: setup ## the same with all rates, members, limits, ceilings, fleet sizes, memory's slope; three hours
+	cargo build --release --locked --workspace
+	target/release/loadgen bench --full
 
 check: fmt clippy deny test ## what CI runs
 
