@@ -6,7 +6,7 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := .local/tools/bin/cargo-deny
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test faults check up down setup fmt clippy deny front-test clean-state
+.PHONY: help demo test faults bench bench-full bench-micro fuzz check up down setup fmt clippy deny front-test clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -25,6 +25,21 @@ faults: setup ## the whole fault harness, then the mistakes it must find; under 
 	cd strict-broker && cargo build --release --locked
 	target/release/loadgen faults
 	target/release/loadgen faults --prove
+
+bench-micro: ## what a message, a batch and a spool file cost; instructions a message need valgrind
+	cargo bench --locked --bench micro
+	cargo bench --locked --bench instructions
+
+fuzz: ## a million inputs for each parser of foreign bytes; a few minutes
+	fuzz/run
+
+bench: setup ## milepost beside Node, Bun and the floor; about eight minutes after the build; bench-results/latest.md
+	cargo build --release --locked --workspace
+	target/release/loadgen bench
+
+bench-full: setup ## the same with all rates, members, limits, ceilings, fleet sizes, memory's slope; three hours
+	cargo build --release --locked --workspace
+	target/release/loadgen bench --full
 
 check: fmt clippy deny test ## what CI runs
 

@@ -22,9 +22,6 @@ use crate::tls;
 const ENVIRONMENT_PREFIX: &str = "MILEPOST";
 /// Read when neither `--config` nor `MILEPOST_CONFIG` names a file, if it is there.
 const DEFAULT_FILE: &str = "milepost.toml";
-/// A `fix_age_max` beyond this would let one insert touch more month partitions than ClickHouse allows, and
-/// reach past the table's TTL.
-const FIX_AGE_MAX_MAX: Duration = Duration::from_secs(390 * 86_400);
 
 /// Everything milepost can be told.
 #[derive(Debug, Clone)]
@@ -204,10 +201,16 @@ impl Config {
     /// # Errors
     /// [`Error::Source`] for a file that is missing or not TOML, [`Error::Violations`] for what it says.
     pub fn load(path: Option<&Path>) -> Result<Self, Error> {
-        let file = match path {
-            Some(path) => config::File::from(path).format(config::FileFormat::Toml),
-            None => config::File::new(DEFAULT_FILE, config::FileFormat::Toml).required(false),
+        // Read here, because the library takes bytes that are not UTF-8 for others: a password would be wrong.
+        let text = match (path, std::fs::read_to_string(path.unwrap_or(Path::new(DEFAULT_FILE)))) {
+            (_, Ok(text)) => text,
+            (None, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            (path, Err(error)) => {
+                let path = path.unwrap_or(Path::new(DEFAULT_FILE)).display();
+                return Err(Error::Source(format!("{path}: {error}")));
+            }
         };
+        let file = config::File::from_str(&text, config::FileFormat::Toml);
         let environment =
             config::Environment::with_prefix(ENVIRONMENT_PREFIX).prefix_separator("__").separator("__");
         let merged = config::Config::builder().add_source(file).add_source(environment).build();
@@ -261,10 +264,10 @@ impl Config {
         let decode = decode::Limits {
             payload_bytes_max: s.within("decode.payload_bytes_max", 1_000_000, 1..=268_435_455),
             points_max: s.within("decode.points_max", 10_000, 1..=1_000_000),
+            // More would reach past the table's TTL, and one insert touch more partitions than ClickHouse allows.
             fix_age_max: s.duration("decode.fix_age_max", "30d", "1s", "390d"),
             fix_future_max: s.duration("decode.fix_future_max", "5m", "0s", "30d"),
         };
-        debug_assert!(decode.fix_age_max <= FIX_AGE_MAX_MAX);
         let batch = crate::batch::Limits {
             rows_max: s.within("batch.rows_max", 5_000, 1..=1_000_000),
             age_max: s.duration("batch.age_max", "1s", "10ms", "60s"),
@@ -285,6 +288,10 @@ impl Config {
         };
         let dir = s.optional("spool.dir").map(PathBuf::from);
         let bytes_max = s.within("spool.bytes_max", 1_073_741_824, 1_048_576..=u64::from(u32::MAX) * 1_024);
+        if dir.is_some() && bytes_max < batch.bytes_max as u64 {
+            s.violations
+                .push("spool.bytes_max: at least batch.bytes_max, or a batch may never fit".to_owned());
+        }
         let spool = dir.map(|dir| Spool { dir, bytes_max });
         let http = Http { listen: s.value("http.listen", SocketAddr::from(([127, 0, 0, 1], 9464))) };
         let shutdown = Shutdown {
@@ -628,6 +635,22 @@ mod tests {
         }
         assert_eq!(told.len(), 9, "{told:#?}");
         assert!(told.iter().any(|told| told.contains("did you mean mqtt.qos?")), "{told:#?}");
+    }
+
+    #[test]
+    fn what_is_shown_can_be_read_again() {
+        for name in ["Mu\u{308}nchen", "a\u{1}b", "quo\"te\\", "a\u{0}", "tab\t"] {
+            let shown = name.to_owned().show();
+            let again = with(&format!("[clickhouse]\nuser = {shown}")).unwrap();
+            assert_eq!(again.clickhouse.user, name, "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_spool_has_room_for_a_batch() {
+        assert_eq!(violations("[spool]\ndir = '/s'\nbytes_max = 8388607").len(), 1);
+        assert!(with("[spool]\nbytes_max = 8388607").is_ok(), "it is off");
+        assert!(with("[spool]\ndir = '/s'\nbytes_max = 8388608").unwrap().spool.is_some());
     }
 
     #[test]

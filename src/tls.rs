@@ -6,7 +6,8 @@
 //! the last good ones are kept.
 
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,6 +22,9 @@ use tokio_rustls::rustls::{
     AlertDescription, CertificateError, ClientConfig, Error as RustlsError, InconsistentKeys, RootCertStore,
 };
 use tracing::warn;
+
+/// The public CAs of a system are a quarter of this.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// TCP, or what is put around it.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -63,7 +67,7 @@ pub struct Files {
 
 /// The files' bytes.
 #[derive(PartialEq, Eq)]
-struct Read {
+struct Contents {
     ca: Option<Vec<u8>>,
     cert: Option<Vec<u8>>,
     key: Option<Vec<u8>>,
@@ -93,8 +97,8 @@ impl Files {
         told
     }
 
-    fn read(&self) -> Result<Read, Error> {
-        Ok(Read {
+    fn read(&self) -> Result<Contents, Error> {
+        Ok(Contents {
             ca: self.read_one("ca_file", self.ca.as_ref())?,
             cert: self.read_one("cert_file", self.cert.as_ref())?,
             key: self.read_one("key_file", self.key.as_ref())?,
@@ -103,7 +107,14 @@ impl Files {
 
     fn read_one(&self, name: &str, path: Option<&PathBuf>) -> Result<Option<Vec<u8>>, Error> {
         let Some(path) = path else { return Ok(None) };
-        std::fs::read(path).map(Some).map_err(|error| self.unusable(name, path, error))
+        let mut bytes = Vec::new();
+        let file = File::open(path).map(|file| file.take(FILE_BYTES_MAX + 1));
+        file.and_then(|mut file| file.read_to_end(&mut bytes))
+            .map_err(|error| self.unusable(name, path, error))?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(self.unusable(name, path, "is larger than any list of certificates"));
+        }
+        Ok(Some(bytes))
     }
 
     fn unusable(&self, name: &str, path: &Path, why: impl fmt::Display) -> Error {
@@ -111,13 +122,13 @@ impl Files {
     }
 
     /// Without resumption: a resumed session does not look at the certificate again.
-    fn build(&self, read: &Read) -> Result<ClientConfig, Error> {
+    fn build(&self, read: &Contents) -> Result<ClientConfig, Error> {
         let mut config = self.build_resuming(read)?;
         config.resumption = Resumption::disabled();
         Ok(config)
     }
 
-    fn build_resuming(&self, read: &Read) -> Result<ClientConfig, Error> {
+    fn build_resuming(&self, read: &Contents) -> Result<ClientConfig, Error> {
         let roots = self.roots(read)?;
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -146,7 +157,7 @@ impl Files {
         })
     }
 
-    fn roots(&self, read: &Read) -> Result<RootCertStore, Error> {
+    fn roots(&self, read: &Contents) -> Result<RootCertStore, Error> {
         let mut roots = RootCertStore::empty();
         if let (Some(pem), Some(path)) = (&read.ca, &self.ca) {
             for certificate in self.certificates("ca_file", path, pem)? {
@@ -196,7 +207,7 @@ pub async fn open(host: String, port: u16, tls: Option<Arc<Tls>>) -> Result<Box<
 /// Puts TLS around the connections to one server.
 pub struct Tls {
     files: Files,
-    last: Mutex<Option<(Read, Arc<ClientConfig>)>>,
+    last: Mutex<Option<(Contents, Arc<ClientConfig>)>>,
 }
 
 impl fmt::Debug for Tls {

@@ -63,6 +63,8 @@ struct Finding {
     unacked: Option<u64>,
     /// Positions in spool files that the row damaged.
     damaged: u64,
+    /// Messages that the broker had nobody to give to.
+    no_subscriber: u64,
 }
 
 impl Finding {
@@ -72,6 +74,9 @@ impl Finding {
         let Verdict { lost, duplicates_in_fixes, never_sent, .. } = &self.verdict;
         if *lost > self.damaged || *duplicates_in_fixes > 0 || *never_sent > 0 {
             broken.push(format!("{lost} lost, {duplicates_in_fixes} twice, {never_sent} never sent"));
+        }
+        if self.no_subscriber > 0 {
+            broken.push(format!("{} messages met no subscriber: a session was lost", self.no_subscriber));
         }
         if self.recovered > RECOVERY_MAX {
             broken.push(format!("recovered after {:?}, more than {RECOVERY_MAX:?}", self.recovered));
@@ -151,12 +156,13 @@ fn prove(rows: &[Row], seed: u64) -> Result<bool> {
         let row = rows.iter().find(|row| row.name == mistake.row).context("a mistake names its row")?;
         eprintln!("building a milepost that {}", mistake.what);
         let binary = crate::patched::build(mistake.patch)?;
-        let found = match run_row(row, &binary, seed) {
-            Ok(finding) => finding.broken().join("; "),
-            Err(error) => format!("{error:#}"),
+        // A row that could not be played has found nothing.
+        let verdict = match run_row(row, &binary, seed).map(|finding| finding.broken()) {
+            Ok(broken) if broken.is_empty() => "NOT FOUND".to_owned(),
+            Ok(broken) => format!("found: {}", broken.join("; ")),
+            Err(error) => format!("NOT FOUND, the row did not run: {error:#}"),
         };
-        all_found &= !found.is_empty();
-        let verdict = if found.is_empty() { "NOT FOUND".to_owned() } else { format!("found: {found}") };
+        all_found &= verdict.starts_with("found");
         say(&format!("a milepost that {}, on row {}: {verdict}", mistake.what, mistake.row));
     }
     Ok(all_found)
@@ -185,6 +191,7 @@ fn run_row(row: &Row, binary: &Path, seed: u64) -> Result<Finding> {
         peak_rss_bytes: scene.peak_rss_bytes(),
         unacked: scene.unacked,
         damaged: scene.damaged,
+        no_subscriber: scene.sessions_lost_to(&manifest),
     })
 }
 

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use loadgen::manifest::Manifest;
 use loadgen::publish::{self, Plan};
 use loadgen::verify::Store;
-use loadgen::{demo, faults};
+use loadgen::{bench, demo, faults, firehose, floor, sink};
 
 /// Something is lost, double, or was refused.
 const NOT_EXACT: u8 = 1;
@@ -34,6 +34,14 @@ enum Command {
     Demo(demo::Arguments),
     /// The real parts with faults between them; a table of what was lost, doubled, and how long it took
     Faults(faults::Arguments),
+    /// Milepost beside Node, Bun and the floor under the same load; a report under bench-results/
+    Bench(bench::Arguments),
+    /// Play the broker, and send as fast as the consumer takes it
+    Firehose(firehose::Arguments),
+    /// Play ClickHouse, and keep nothing but counts
+    Sink(sink::Arguments),
+    /// The least a consumer could cost
+    Floor(floor::Arguments),
 }
 
 #[derive(Args)]
@@ -154,6 +162,10 @@ fn main() -> ExitCode {
         Command::Verify(arguments) => verify(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Faults(arguments) => faults::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Firehose(arguments) => firehose::run(&arguments),
+        Command::Sink(arguments) => sink::run(&arguments),
+        Command::Floor(arguments) => floor::run(&arguments),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

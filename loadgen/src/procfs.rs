@@ -35,6 +35,67 @@ pub fn resident_bytes(pid: u32) -> Result<(u64, u64)> {
     Ok((kib("VmRSS:")? * 1024, kib("VmHWM:")? * 1024))
 }
 
+/// What a process and all its descendants use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// User and system time so far.
+    pub cpu: Duration,
+    /// Resident memory now, in bytes.
+    pub resident_bytes: u64,
+    /// The sum of each one's peak.
+    pub peak_bytes: u64,
+}
+
+/// Adds up a process and its descendants. A descendant that ends meanwhile is left out.
+///
+/// # Errors
+/// The process itself is gone.
+pub fn usage_of_tree(pid: u32) -> Result<Usage> {
+    let mut usage = usage(pid)?;
+    for child in descendants(pid) {
+        if let Ok(of_child) = self::usage(child) {
+            usage.cpu += of_child.cpu;
+            usage.resident_bytes += of_child.resident_bytes;
+            usage.peak_bytes += of_child.peak_bytes;
+        }
+    }
+    Ok(usage)
+}
+
+/// CPU time of everything on this machine so far, with what its host gave to others.
+///
+/// # Errors
+/// There is no /proc/stat.
+pub fn busy_time_of_machine() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    let line = stat.lines().next().context("/proc/stat is empty")?;
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).map(str::parse).collect::<Result<_, _>>()?;
+    // user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
+    let idle: u64 = ticks.iter().skip(3).take(2).sum();
+    let all: u64 = ticks.iter().take(8).sum();
+    Ok(Duration::from_millis((all - idle) * 1000 / TICKS_PER_SECOND))
+}
+
+fn usage(pid: u32) -> Result<Usage> {
+    let cpu = cpu_time(pid)?;
+    let (resident_bytes, peak_bytes) = resident_bytes(pid)?;
+    Ok(Usage { cpu, resident_bytes, peak_bytes })
+}
+
+fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut to_ask = vec![pid];
+    while let Some(pid) = to_ask.pop() {
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+        for thread in threads.flatten() {
+            let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            let children = children.split_whitespace().filter_map(|child| child.parse::<u32>().ok());
+            to_ask.extend(children.inspect(|child| found.push(*child)));
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,5 +111,20 @@ mod tests {
         assert!(cpu_time(pid).unwrap() - before >= Duration::from_millis(100));
         let (now, peak) = resident_bytes(pid).unwrap();
         assert!(now > 1 << 20 && peak >= now);
+        assert!(busy_time_of_machine().unwrap() > cpu_time(pid).unwrap());
+    }
+
+    #[test]
+    fn children_are_counted_with_their_parent() {
+        let mut shell = std::process::Command::new("sh").args(["-c", "sleep 5 & sleep 5"]).spawn().unwrap();
+        let began = std::time::Instant::now();
+        while descendants(shell.id()).len() < 2 {
+            assert!(began.elapsed() < Duration::from_secs(4), "two sleeps are seen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (alone, tree) = (usage(shell.id()).unwrap(), usage_of_tree(shell.id()).unwrap());
+        assert!(tree.resident_bytes > alone.resident_bytes);
+        shell.kill().unwrap();
+        shell.wait().unwrap();
     }
 }

@@ -35,6 +35,8 @@ const READ_BYTES: usize = 64 * 1024;
 const REQUEST_LINE_BYTES: usize = 64 * 1024;
 /// From the last byte to the reset, which would take bytes the server has not read yet with it.
 const LET_IT_ARRIVE: Duration = Duration::from_millis(20);
+/// How many durations of INSERTs are kept.
+const DURATIONS_KEPT: usize = 1 << 20;
 const READ_OFF_WITHIN: Duration = Duration::from_secs(5);
 const TRICKLES_PER_SECOND: u32 = 20;
 const POST: &[u8] = b"POST ";
@@ -167,6 +169,13 @@ impl Proxy {
         self.shared.inserts_hit.load(Ordering::Relaxed)
     }
 
+    /// How long INSERTs took that the server answered with 2xx: from the first byte that came in here to the first
+    /// of the answer.
+    #[must_use]
+    pub fn inserts_took(&self) -> Vec<Duration> {
+        self.shared.inserts_took.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Bytes passed on to the server so far.
     #[must_use]
     pub fn bytes_up(&self) -> u64 {
@@ -194,6 +203,7 @@ struct Shared {
     state: watch::Sender<State>,
     connections: AtomicU64,
     inserts_hit: AtomicU64,
+    inserts_took: Mutex<Vec<Duration>>,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
 }
@@ -212,6 +222,7 @@ impl Shared {
             state: watch::Sender::new(State { fault: Fault::None, cuts: 0 }),
             connections: AtomicU64::new(0),
             inserts_hit: AtomicU64::new(0),
+            inserts_took: Mutex::default(),
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
         }
@@ -346,7 +357,7 @@ enum Exchange {
     /// What goes up next is a request.
     Idle,
     /// An INSERT goes up, or its answer has not begun.
-    Insert,
+    Insert { since: Instant },
     /// The same of another request, or the rest of one that was answered early.
     Other,
 }
@@ -535,7 +546,7 @@ impl<'a> Pump<'a> {
             Exchange::Fresh => front.first().is_some_and(u8::is_ascii_uppercase),
             Exchange::Idle => true,
             Exchange::Other => front.starts_with(POST),
-            Exchange::Foreign | Exchange::Insert => false,
+            Exchange::Foreign | Exchange::Insert { .. } => false,
         };
         if !begins {
             if before == Exchange::Fresh {
@@ -557,7 +568,7 @@ impl<'a> Pump<'a> {
     }
 
     fn insert_begins(&mut self) -> Result<(), Verdict> {
-        self.request_begins(Exchange::Insert);
+        self.request_begins(Exchange::Insert { since: self.held.arrived().unwrap_or_else(Instant::now) });
         let fault = self.fault();
         if matches!(fault, Fault::Status500 { .. }) && self.shared.take(fault) {
             return Err(Verdict::Answer500);
@@ -571,17 +582,31 @@ impl<'a> Pump<'a> {
     /// Finds the beginnings of answers in what comes down; whether the front read may go.
     fn look_down(&mut self) -> Result<bool, Verdict> {
         let before = *self.exchange();
-        let begins = matches!(before, Exchange::Insert | Exchange::Other);
+        let begins = matches!(before, Exchange::Insert { .. } | Exchange::Other);
         let front = self.held.front(usize::MAX);
         if begins && front.len() < SUCCESS.len() && SUCCESS.starts_with(front) && self.held.more_may_come() {
             return Ok(false);
         }
-        let committed = before == Exchange::Insert && front.starts_with(SUCCESS);
+        let succeeded = front.starts_with(SUCCESS);
+        let committed = match before {
+            Exchange::Insert { since } if succeeded => Some(since),
+            Exchange::Insert { .. }
+            | Exchange::Other
+            | Exchange::Fresh
+            | Exchange::Foreign
+            | Exchange::Idle => None,
+        };
         if begins {
             *self.exchange() = Exchange::Idle;
         }
+        let Some(since) = committed else { return Ok(true) };
+        let mut took = self.shared.inserts_took.lock().unwrap_or_else(PoisonError::into_inner);
+        if took.len() < DURATIONS_KEPT {
+            took.push(since.elapsed());
+        }
+        drop(took);
         let fault = self.fault();
-        if committed && matches!(fault, Fault::SwallowAnswer { .. }) && self.shared.take(fault) {
+        if matches!(fault, Fault::SwallowAnswer { .. }) && self.shared.take(fault) {
             return Err(Verdict::AnswerSwallowed);
         }
         Ok(true)

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::fleet::{BUFFERED_ACC_M, Fix, Fleet, LIVE_ACC_M};
 use crate::manifest::Manifest;
+use crate::mqtt::put_length;
 
 /// Time between two looks at what is due.
 const TICK: Duration = Duration::from_millis(2);
@@ -539,15 +540,7 @@ fn ready(driver: u32, fixes: &[Fix]) -> Ready {
 /// An MQTT 5 PUBLISH without properties (3.3); at QoS 1 with a packet id.
 fn put_publish(topic: &str, packet_id: Option<u16>, payload: &[u8], out: &mut BytesMut) {
     out.put_u8(if packet_id.is_some() { 0x32 } else { 0x30 });
-    let mut rest = 2 + topic.len() + packet_id.map_or(0, |_| 2) + 1 + payload.len();
-    loop {
-        let byte = u8::try_from(rest % 128).expect("seven bits");
-        rest /= 128;
-        out.put_u8(if rest > 0 { byte | 0x80 } else { byte });
-        if rest == 0 {
-            break;
-        }
-    }
+    put_length(2 + topic.len() + packet_id.map_or(0, |_| 2) + 1 + payload.len(), out);
     out.put_u16(u16::try_from(topic.len()).expect("our topics are short"));
     out.put_slice(topic.as_bytes());
     if let Some(packet_id) = packet_id {

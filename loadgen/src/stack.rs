@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::prom;
 use crate::verify::Store;
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -86,7 +87,7 @@ impl Process {
     /// Starts it; what it prints goes to the end of `log`.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// There is no such program, or the log cannot be written.
     pub fn start(name: &str, command: &mut Command, log: PathBuf) -> Result<Self> {
         let file = File::options().create(true).append(true).open(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -143,7 +144,10 @@ impl Process {
     }
 
     /// Fails with the end of its log if it has ended.
-    fn ensure_alive(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn ensure_alive(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             let log = self.log()?;
             let last = log
@@ -500,26 +504,8 @@ impl Milepost {
     /// # Errors
     /// No answer, or no such histogram.
     pub fn quantile(&self, name: &str, q: f64) -> Result<f64> {
-        let text = self.get("/metrics")?;
-        let bucket = |line: &str| -> Option<(f64, f64)> {
-            let (bound, count) = line
-                .strip_prefix("milepost_")?
-                .strip_prefix(name)?
-                .strip_prefix("_bucket{le=\"")?
-                .split_once("\"} ")?;
-            Some((bound.replace("+Inf", "inf").parse().ok()?, count.parse().ok()?))
-        };
-        let buckets: Vec<(f64, f64)> = text.lines().filter_map(bucket).collect();
-        let rank = q * buckets.last().with_context(|| format!("no histogram {name}"))?.1;
-        let mut below = (0.0, 0.0);
-        for (bound, count) in buckets {
-            if count >= rank && count > below.1 {
-                let share = (rank - below.1) / (count - below.1);
-                return Ok(if bound.is_finite() { below.0 + (bound - below.0) * share } else { below.0 });
-            }
-            below = (bound, count);
-        }
-        Ok(below.0)
+        prom::quantile(&self.get("/metrics")?, &format!("milepost_{name}"), q)
+            .with_context(|| format!("no histogram {name}"))
     }
 
     /// The sum of a metric over its labels.
@@ -527,10 +513,8 @@ impl Milepost {
     /// # Errors
     /// No answer, or no such metric.
     pub fn metric(&self, name: &str) -> Result<f64> {
-        let text = self.get("/metrics")?;
-        let values: Vec<f64> = text.lines().filter_map(|line| sample(line, name)).collect();
-        ensure!(!values.is_empty(), "no metric {name}");
-        Ok(values.iter().sum())
+        prom::value(&self.get("/metrics")?, &format!("milepost_{name}"))
+            .with_context(|| format!("no metric {name}"))
     }
 
     /// SIGTERM, and its exit code.
@@ -541,11 +525,4 @@ impl Milepost {
         self.process.signal("TERM")?;
         Ok(self.process.wait(within)?.code().unwrap_or(-1))
     }
-}
-
-/// The value of a line `milepost_{name}` or `milepost_{name}{labels}`.
-fn sample(line: &str, name: &str) -> Option<f64> {
-    let rest = line.strip_prefix("milepost_")?.strip_prefix(name)?;
-    let value = if rest.starts_with('{') { rest.rsplit_once("} ")?.1 } else { rest.strip_prefix(' ')? };
-    value.parse().ok()
 }

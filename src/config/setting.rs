@@ -19,8 +19,17 @@ impl Setting for String {
     fn parse(value: Value) -> Result<Self, String> {
         value.into_string().map_err(|_| "a text is wanted".to_owned())
     }
+    /// A basic string of TOML, whose escapes are not Rust's.
     fn show(&self) -> String {
-        format!("{self:?}")
+        let mut shown = Self::from('"');
+        for c in self.chars() {
+            match c {
+                '"' | '\\' => shown.extend(['\\', c]),
+                c if c.is_control() => shown += &format!("\\u{:04x}", u32::from(c)),
+                c => shown.push(c),
+            }
+        }
+        shown + "\""
     }
 }
 
@@ -69,7 +78,7 @@ impl Setting for Vec<String> {
         value.into_array().map_err(|_| wanted())?.into_iter().map(String::parse).collect()
     }
     fn show(&self) -> String {
-        format!("{self:?}")
+        format!("[{}]", self.iter().map(Setting::show).collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -5,6 +5,7 @@ mod access;
 mod add_a_field;
 mod check;
 mod commands;
+mod durability;
 mod main_job;
 mod outages;
 mod scripted_broker;

@@ -173,8 +173,8 @@ fn a_torn_file_is_set_aside_and_the_others_are_replayed() -> Result<()> {
 #[test]
 fn a_full_spool_stops_acknowledging_and_loses_nothing() -> Result<()> {
     let scene = scene("spool_full")?;
-    // Room for one batch: its file and its rows' bound are both above half of a mebibyte.
-    let settings = scene.settings.clone().with("SPOOL__BYTES_MAX", "1048576");
+    let settings =
+        scene.settings.clone().with("SPOOL__BYTES_MAX", "1048576").with("BATCH__BYTES_MAX", "1048576");
     let milepost = settings.run()?;
     scene.http.set(Fault::Refuse);
     let fleet = publish_in_background(scene.world.plan("full", 5_000, 6));
@@ -228,5 +228,39 @@ fn rejects_are_replayed_after_the_contract_has_changed_however_often() -> Result
     ensure!(again.contains("too_new") && again.contains("refused again"), "the contract decides: {again}");
     let (code, printed) = settings.call(&["rejects", "replay", "--reason", "no_such"])?;
     ensure!(code == 64 && printed.contains("null_island"), "{printed}");
+    Ok(())
+}
+
+#[test]
+fn a_missing_table_stops_the_acknowledging_but_qos_0_goes_to_the_spool() -> Result<()> {
+    let scene = scene("spool_permanent")?;
+    let mut milepost = scene.settings.run()?;
+    scene.world.query("RENAME TABLE {db}.positions TO {db}.elsewhere")?;
+    let at_least_once = finish(publish_in_background(scene.world.plan("one", 500, 2)))?;
+    wait_for_metric(&milepost, "insert_errors_total", 3.0)?;
+    let why = milepost.get("/readyz").err().context("it must say so")?.to_string();
+    ensure!(why.contains("positions"), "{why}");
+    assert_eq!(milepost.metric("acks_total")?, 0.0, "what nobody can insert stays with the broker");
+    assert_eq!(milepost.metric("positions_in_spool")?, 0.0);
+    milepost.process.kill()?;
+
+    // The same failure, and nobody who would keep the messages for us.
+    let settings = scene.settings.clone().with("MQTT__QOS", "0").with("MQTT__GROUP", "zero");
+    let dir = scene.world.folder.path().join("zero").display().to_string();
+    let zero = settings.with("MQTT__CLIENT_ID", "zero").with("SPOOL__DIR", dir).run()?;
+    let plan = loadgen::publish::Plan { qos: 0, ..scene.world.plan("zero", 500, 2) };
+    let at_most_once = publish_in_background(plan);
+    wait_for_metric(&zero, "positions_in_spool", 1.0)?;
+    let at_most_once = finish(at_most_once)?;
+    assert_eq!(zero.metric("positions_shed_total")?, 0.0);
+    assert_ledger(&zero)?;
+
+    scene.world.query("RENAME TABLE {db}.elsewhere TO {db}.positions")?;
+    let milepost = scene.settings.run()?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+    let verdict = scene.world.verify(&at_least_once)?;
+    assert!(verdict.is_exact(), "{verdict}");
+    let verdict = scene.world.verify(&at_most_once)?;
+    assert!(verdict.is_exact(), "{verdict}");
     Ok(())
 }

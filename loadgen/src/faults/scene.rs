@@ -170,12 +170,12 @@ impl Scene {
             "the broker did not take {} fixes: nothing can be said",
             manifest.unacked.len()
         );
-        ensure!(
-            manifest.no_subscriber == 0 || self.broker_forgets,
-            "{} messages met no subscriber: a session was lost",
-            manifest.no_subscriber
-        );
         Ok(manifest)
+    }
+
+    /// Messages that met no subscriber on a broker that does not forget: a session was lost.
+    pub(super) fn sessions_lost_to(&self, manifest: &Manifest) -> u64 {
+        if self.broker_forgets { 0 } else { manifest.no_subscriber }
     }
 
     pub(super) fn add_member(&mut self, client_id: &str) -> Result<()> {

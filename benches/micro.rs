@@ -1,0 +1,113 @@
+//! What a message, a batch and a spool file cost: `make bench-micro`.
+
+#[expect(unreachable_pub, reason = "a benchmark's rooms have no outside")]
+mod work;
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use milepost::ack::AckQueue;
+use milepost::batch::Batch;
+use milepost::decode::{Decoded, Message};
+use milepost::encode;
+use milepost::metrics::Metrics;
+use milepost::position::{Qos, Timestamp};
+use milepost::spool::Spool;
+
+const ROWS: usize = 5_000;
+
+fn batch() -> Batch {
+    let mut live = work::Live::new();
+    let batch = work::messages(ROWS + 1).iter().find_map(|message| live.publish(message));
+    batch.expect("a batch closes at 5,000 rows")
+}
+
+fn decode(criterion: &mut Criterion) {
+    let (decoder, messages) = (work::decoder(), work::messages(ROWS));
+    let mut decoded = Decoded::default();
+    let mut group = criterion.benchmark_group("decode");
+    group.throughput(Throughput::Elements(ROWS as u64));
+    group.bench_function("5,000 messages of one point", |bencher| {
+        bencher.iter(|| {
+            decoded.clear();
+            for (topic, payload) in &messages {
+                let message = Message {
+                    topic: topic.as_bytes(),
+                    payload: payload.as_bytes(),
+                    payload_bytes: payload.len(),
+                    qos: Qos::AtLeastOnce,
+                    received_at: Timestamp::from_unix_ms(work::WALL_MS),
+                };
+                decoder.decode(black_box(message), &mut decoded);
+            }
+            assert_eq!(decoded.positions.len(), ROWS);
+        });
+    });
+    group.finish();
+}
+
+fn lane(criterion: &mut Criterion) {
+    let messages = work::messages(ROWS);
+    let mut group = criterion.benchmark_group("lane");
+    group.throughput(Throughput::Elements(ROWS as u64));
+    group.bench_function("5,000 messages: decoded, batched, settled, acknowledged", |bencher| {
+        let mut live = work::Live::new();
+        bencher.iter(|| {
+            for message in &messages {
+                if let Some(batch) = live.publish(message) {
+                    black_box(live.settle(batch.id));
+                }
+            }
+        });
+    });
+    group.finish();
+}
+
+fn encode(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("encode");
+    group.throughput(Throughput::Elements(ROWS as u64));
+    group.bench_function("a batch of 5,000 rows: sorted, encoded, hashed", |bencher| {
+        bencher.iter_batched(batch, |batch| encode::encode(batch, "fleet"), BatchSize::LargeInput);
+    });
+    group.finish();
+}
+
+fn acks(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("acks");
+    group.throughput(Throughput::Elements(ROWS as u64));
+    group.bench_function("5,000 tickets: taken, settled, given", |bencher| {
+        let mut acks = AckQueue::default();
+        let mut id = 0;
+        bencher.iter(|| {
+            for _ in 0..ROWS {
+                acks.arrived(black_box(7));
+            }
+            id += 1;
+            acks.closed(id, acks.next_arrival());
+            acks.settled(id);
+            while acks.due().is_some() {
+                acks.sent();
+            }
+        });
+    });
+    group.finish();
+}
+
+fn spool(criterion: &mut Criterion) {
+    let folder = tempfile::TempDir::new().expect("a folder for the spool");
+    let spool = Spool::open(folder.path(), 1 << 30, Arc::new(Metrics::new(1))).expect("a spool");
+    let inserts = encode::encode(batch(), "fleet");
+    let mut group = criterion.benchmark_group("spool");
+    group.throughput(Throughput::Elements(ROWS as u64));
+    group.bench_function("a batch of 5,000 rows written, fsynced, removed", |bencher| {
+        bencher.iter(|| {
+            let entry = spool.store(&inserts, ROWS as u64, 0).expect("there is room");
+            spool.remove(&entry);
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, decode, lane, encode, acks, spool);
+criterion_main!(benches);

@@ -1,0 +1,25 @@
+//! The input is a spool file; then, with the right checksum behind it, the content of one: no mutation finds
+//! a checksum, and behind it is the parser.
+
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use milepost::spool::format;
+use twox_hash::XxHash3_128;
+
+fuzz_target!(|data: &[u8]| {
+    check(data.to_vec());
+    let checksum = XxHash3_128::oneshot(data).to_le_bytes();
+    check([data, &checksum].concat());
+});
+
+/// What is read is all that the file holds: written again, it is the same file.
+fn check(file: Vec<u8>) {
+    let file = Bytes::from(file);
+    let Ok(inserts) = format::read(&file) else { return };
+    let mut again = Vec::new();
+    format::write(&inserts, &mut again).expect("a Vec takes everything");
+    assert_eq!(again, file);
+    assert_eq!(format::length(&inserts), file.len() as u64);
+}

@@ -1,0 +1,35 @@
+// PUBACK after the insert.
+//
+// mqtt.js has two hooks, customHandleAcks and handleMessage, and both hold the *next* packet back until they are
+// called back: a batch could never fill. So the PUBACK it sends on receipt is swallowed on its way out, and ours is
+// sent when the batch has settled. _sendPacket is not public; the version is pinned.
+
+/** Returns a function that takes a received packet and returns the function that acknowledges it. */
+export function acknowledgeLater(client) {
+  const send = client._sendPacket.bind(client);
+  client._sendPacket = (packet, done, ...rest) =>
+    packet.cmd === 'puback' ? done?.() : send(packet, done, ...rest);
+
+  let due = [];
+  let epoch = 0;
+  // A packet id belongs to its connection: what an older one is owed, the broker sends again.
+  client.on('close', () => {
+    epoch += 1;
+    due = [];
+  });
+  // One write a batch, not one a message.
+  const flush = () => {
+    client.stream.cork?.();
+    for (const messageId of due) send({ cmd: 'puback', messageId, reasonCode: 0 });
+    client.stream.uncork?.();
+    due = [];
+  };
+  return ({ messageId }) => {
+    const born = epoch;
+    return () => {
+      if (born !== epoch) return;
+      if (due.length === 0) queueMicrotask(flush);
+      due.push(messageId);
+    };
+  };
+}

@@ -1,0 +1,88 @@
+// Rows become batches by count and age; a batch is tried until ClickHouse has it, then it settles.
+
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const RETRY_MS = 1_000;
+
+export class Batcher {
+  #insert;
+  #settings;
+  #open = newBatch();
+  #waiting = [];
+  #inFlight = new Set();
+  #timer;
+  #roomWanted;
+
+  /** `insert(rows, token)` resolves when the rows are durable. */
+  constructor(insert, settings) {
+    this.#insert = insert;
+    this.#settings = settings;
+  }
+
+  /** A message's rows go in before the message itself: it settles with the batch that holds its last row. */
+  addRow(row) {
+    this.#open.rows.push(row);
+  }
+
+  addMessage(settle) {
+    this.#timer ??= setTimeout(() => this.#close(), this.#settings.ageMaxMs);
+    if (settle) this.#open.settles.push(settle);
+    if (this.#open.rows.length >= this.#settings.rowsMax) this.#close();
+  }
+
+  /** Calls back at once, or when fewer batches wait: what the broker sends must not pile up here. */
+  whenRoom(callback) {
+    if (this.#waiting.length < this.#settings.insertsInFlight) callback();
+    else this.#roomWanted = callback;
+  }
+
+  /** Resolves when everything taken so far is durable. */
+  async flush() {
+    this.#close();
+    while (this.#inFlight.size > 0) await Promise.race(this.#inFlight);
+  }
+
+  #close() {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (this.#open.rows.length === 0 && this.#open.settles.length === 0) return;
+    this.#waiting.push(this.#open);
+    this.#open = newBatch();
+    this.#start();
+  }
+
+  #start() {
+    while (this.#waiting.length > 0 && this.#inFlight.size < this.#settings.insertsInFlight) {
+      const running = this.#run(this.#waiting.shift()).then(() => {
+        this.#inFlight.delete(running);
+        this.#start();
+      });
+      this.#inFlight.add(running);
+    }
+    if (this.#roomWanted && this.#waiting.length < this.#settings.insertsInFlight) {
+      const callback = this.#roomWanted;
+      this.#roomWanted = undefined;
+      callback();
+    }
+  }
+
+  async #run({ rows, settles }) {
+    // The same token at every try: a retry of rows that did arrive is dropped by the server.
+    const token = randomUUID();
+    while (rows.length > 0) {
+      try {
+        await this.#insert(rows, token);
+        break;
+      } catch (error) {
+        console.error(`insert of ${rows.length} rows failed, trying again: ${error.message}`);
+        await sleep(RETRY_MS);
+      }
+    }
+    for (const settle of settles) settle();
+  }
+}
+
+function newBatch() {
+  return { rows: [], settles: [] };
+}

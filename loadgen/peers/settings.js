@@ -1,0 +1,48 @@
+// Every setting once, each with its reason. `as ours` is what milepost does; `as published` is what the story that
+// this benchmark answers ran with.
+
+const { env } = process;
+
+export const mode = env.MODE ?? 'ours';
+if (!['ours', 'published'].includes(mode)) throw new Error(`MODE is ours or published, not ${mode}`);
+
+export const httpPort = Number(env.HTTP_PORT ?? 9464);
+
+export const batch = {
+  rowsMax: 5_000,
+  ageMaxMs: 1_000,
+  // Two inserts overlap, so that a slow one does not stop the filling; milepost has the same two.
+  insertsInFlight: 2,
+};
+
+export const mqtt = {
+  url: env.MQTT_URL ?? 'mqtt://127.0.0.1:1883',
+  topic: `$share/${env.MQTT_GROUP ?? 'milepost'}/drivers/+/gps`,
+  qos: Number(env.MQTT_QOS ?? 1),
+  // as ours: a PUBACK follows its insert. as published: mqtt.js acknowledges on receipt.
+  ackAfterInsert: mode === 'ours',
+  options: {
+    clientId: env.MQTT_CLIENT_ID ?? 'peer',
+    protocolVersion: 5, // shared subscriptions are part of the standard from here on
+    clean: false, // the broker keeps what was not acknowledged over a reconnect
+    keepalive: 10,
+    reconnectPeriod: 1_000,
+    properties: {
+      sessionExpiryInterval: 60, // longer than a restart takes
+      receiveMaximum: 32_000, // acknowledging after the insert needs a window of several batches
+    },
+  },
+};
+
+export const clickhouse = {
+  database: env.CLICKHOUSE_DATABASE ?? 'fleet',
+  options: {
+    url: env.CLICKHOUSE_URL ?? 'http://127.0.0.1:8123',
+    max_open_connections: batch.insertsInFlight,
+    request_timeout: 60_000,
+    // The client's default is no compression: right on a local network, where gzip costs more than it saves.
+    clickhouse_settings: mode === 'ours'
+      ? { async_insert: 0 } // each batch is one block already
+      : { async_insert: 1, wait_for_async_insert: 1 },
+  },
+};

@@ -1,0 +1,193 @@
+//! What is measured: one case a table of the report.
+
+use std::time::Duration;
+
+use super::consumer::Kind;
+
+/// The first seconds of a step do not count: compilers at run time are at work, batches fill for the first time.
+pub(super) const WARM_UP_SECONDS: u32 = 2;
+
+/// Where the messages come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A real broker, and a fleet.
+    Mosquitto,
+    /// `loadgen firehose`.
+    Firehose,
+}
+
+/// Where the rows go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Store {
+    /// The real engine with milepost's tables, durable.
+    Engine,
+    /// The real engine, where `positions` is a Null table: it parses, and keeps a count.
+    NullTable,
+    /// `loadgen sink`.
+    Sink,
+}
+
+/// One load, for several consumers.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) title: String,
+    pub(super) source: Source,
+    pub(super) store: Store,
+    pub(super) qos: u8,
+    pub(super) drivers: u32,
+    /// Messages a second; `None`: what the consumer takes.
+    pub(super) rate: Option<u32>,
+    pub(super) seconds: u32,
+    pub(super) repetitions: u32,
+    /// Processes in one share group.
+    pub(super) members: u32,
+    /// The pod of the story: a quarter of a core, 128 MiB.
+    pub(super) limited: bool,
+    pub(super) kinds: Vec<Kind>,
+}
+
+impl Case {
+    /// Warm-up, load, and what starting and judging take.
+    pub(super) fn takes(&self) -> Duration {
+        let around = match self.store {
+            Store::Engine | Store::NullTable => 7,
+            Store::Sink => 3,
+        };
+        Duration::from_secs(u64::from(WARM_UP_SECONDS + self.seconds + around))
+    }
+
+    fn real(name: &str, rate: u32, qos: u8, store: Store) -> Self {
+        let to = match store {
+            Store::Engine => "ClickHouse engine",
+            Store::NullTable => "ClickHouse engine, Null table",
+            Store::Sink => "null sink",
+        };
+        Self {
+            name: name.to_owned(),
+            title: format!("{} messages/s at QoS {qos}: Mosquitto → {to}", thousands(rate)),
+            source: Source::Mosquitto,
+            store,
+            qos,
+            drivers: 5_000,
+            rate: Some(rate),
+            seconds: 10,
+            repetitions: 3,
+            members: 1,
+            limited: false,
+            kinds: Kind::FOUR.to_vec(),
+        }
+    }
+
+    fn ceiling(name: &str, qos: u8) -> Self {
+        Self {
+            title: format!("Ceiling at QoS {qos}: firehose → null sink, as fast as the consumer goes"),
+            source: Source::Firehose,
+            rate: None,
+            seconds: 4,
+            ..Self::real(name, 0, qos, Store::Sink)
+        }
+    }
+}
+
+/// `make bench`: under ten minutes.
+pub(super) fn quick() -> Vec<Case> {
+    vec![
+        Case::real("engine-20k-qos1", 20_000, 1, Store::Engine),
+        Case::real("sink-50k-qos0", 50_000, 0, Store::Sink),
+        Case::ceiling("ceiling-qos0", 0),
+    ]
+}
+
+/// `make bench-full`: everything.
+pub(super) fn full() -> Vec<Case> {
+    let mut cases = Vec::new();
+    cases.push(Case::real("engine-10-qos1", 10, 1, Store::Engine));
+    for rate in [1_000, 5_000, 10_000, 20_000] {
+        cases.push(Case::real(&format!("engine-{}k-qos1", rate / 1000), rate, 1, Store::Engine));
+    }
+    for rate in [1_000, 10_000, 20_000, 50_000] {
+        cases.push(Case::real(&format!("sink-{}k-qos0", rate / 1000), rate, 0, Store::Sink));
+    }
+    cases.push(Case::real("sink-20k-qos1", 20_000, 1, Store::Sink));
+    cases.push(Case::real("null-table-20k-qos1", 20_000, 1, Store::NullTable));
+    cases.extend([Case::ceiling("ceiling-qos0", 0), Case::ceiling("ceiling-qos1", 1)]);
+    for case in &mut cases {
+        case.seconds = 20;
+        case.kinds = Kind::ALL.to_vec();
+    }
+
+    cases.push(Case {
+        title: "The pod of the story: 5,000 drivers twice a second at QoS 1, a quarter of a core, 128 MiB"
+            .to_owned(),
+        limited: true,
+        seconds: 20,
+        kinds: Kind::ALL.to_vec(),
+        ..Case::real("pod", 10_000, 1, Store::Engine)
+    });
+    for members in [1, 2, 4] {
+        cases.push(Case {
+            title: format!(
+                "Members of one share group: {members}; 20,000 messages/s at QoS 1, Mosquitto → null sink"
+            ),
+            members,
+            seconds: 20,
+            kinds: vec![Kind::Milepost],
+            ..Case::real(&format!("members-{members}"), 20_000, 1, Store::Sink)
+        });
+    }
+    // To ten million a second: what the consumer cannot take, the firehose does not send.
+    for rate in [100_000, 1_000_000, 10_000_000] {
+        cases.push(Case {
+            title: format!("{} messages/s wanted at QoS 0: firehose → null sink", thousands(rate)),
+            rate: Some(rate),
+            seconds: 10,
+            ..Case::ceiling(&format!("target-{}k", rate / 1000), 0)
+        });
+    }
+    for drivers in [1_000, 10_000, 100_000, 1_000_000, 10_000_000] {
+        cases.push(Case {
+            title: format!(
+                "{} drivers: 50,000 messages/s at QoS 0, firehose → null sink",
+                thousands(drivers)
+            ),
+            drivers,
+            rate: Some(50_000),
+            seconds: 20,
+            ..Case::ceiling(&format!("fleet-{}k", drivers / 1000), 0)
+        });
+    }
+    cases.push(Case {
+        title: "Ten minutes at 50,000 messages/s, QoS 0: Mosquitto → null sink; how memory grows".to_owned(),
+        seconds: 600,
+        repetitions: 1,
+        kinds: vec![Kind::Milepost],
+        ..Case::real("slope", 50_000, 0, Store::Sink)
+    });
+    cases
+}
+
+/// With commas.
+pub(super) fn thousands(number: u32) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quick_bench_stays_below_ten_minutes() {
+        let takes = |case: &Case| case.takes() * case.repetitions * u32::try_from(case.kinds.len()).unwrap();
+        let total: Duration = quick().iter().map(takes).sum();
+        assert!(total < Duration::from_secs(570), "{total:?}, and npm ci needs some too");
+    }
+}

@@ -1,0 +1,210 @@
+//! The servers of one step, real or played.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::cases::{Case, Source, Store};
+use super::consumer::Kind;
+use crate::firehose::{self, Firehose};
+use crate::manifest::Manifest;
+use crate::mqtt::{self, Publish, put_packet, put_string};
+use crate::procfs;
+use crate::proxy::Proxy;
+use crate::sink::Sink;
+use crate::stack::{Broker, ClickHouse, Settings};
+use crate::verify::Verdict;
+
+/// Mosquitto publishes its counts each second.
+const COUNT_WITHIN: Duration = Duration::from_secs(3);
+/// `positions` parses what it is given, and a view keeps the count: what parsing alone costs the server.
+const NULL_TABLE: [&str; 5] = [
+    "DROP TABLE fleet.last_positions_mv",
+    "CREATE TABLE fleet.positions_null AS fleet.positions ENGINE = Null",
+    "RENAME TABLE fleet.positions TO fleet.positions_kept, fleet.positions_null TO fleet.positions",
+    "CREATE TABLE fleet.parsed (rows UInt64) ENGINE = SummingMergeTree ORDER BY tuple()",
+    "CREATE MATERIALIZED VIEW fleet.parsed_mv TO fleet.parsed AS SELECT count() AS rows FROM fleet.positions",
+];
+
+enum From {
+    Mosquitto(Broker),
+    Firehose(Firehose),
+}
+
+enum To {
+    Engine { engine: ClickHouse, proxy: Proxy, null_table: bool },
+    Sink(Sink),
+}
+
+/// Both sides of a consumer.
+pub(super) struct Servers {
+    from: From,
+    to: To,
+}
+
+impl Servers {
+    pub(super) fn start(case: &Case, kind: Kind, milepost: &Path, folder: &Path) -> Result<Self> {
+        let (from, first) = match case.source {
+            Source::Mosquitto => (From::Mosquitto(Broker::start(folder)?), 1),
+            Source::Firehose => {
+                let plan =
+                    firehose::Plan { drivers: case.drivers, qos: case.qos, rate: case.rate.map(f64::from) };
+                (From::Firehose(Firehose::start(0, plan)?), firehose::FIRST_SEQ)
+            }
+        };
+        let to = match case.store {
+            Store::Sink => To::Sink(Sink::start(0, first)?),
+            Store::Engine | Store::NullTable => {
+                let engine = ClickHouse::start(folder)?;
+                let proxy = Proxy::start(engine.port)?;
+                To::Engine { engine, proxy, null_table: case.store == Store::NullTable }
+            }
+        };
+        let servers = Self { from, to };
+        // The sink must look migrated to milepost, and has no tables for the others.
+        if kind == Kind::Milepost || case.store != Store::Sink {
+            let url = servers.clickhouse_url();
+            Settings::new(milepost, folder, servers.mqtt_port(), &url).migrate()?;
+        }
+        if let To::Engine { engine, null_table: true, .. } = &servers.to {
+            for statement in NULL_TABLE {
+                engine.query(statement)?;
+            }
+        }
+        Ok(servers)
+    }
+
+    pub(super) fn mqtt_port(&self) -> u16 {
+        match &self.from {
+            From::Mosquitto(broker) => broker.port,
+            From::Firehose(firehose) => firehose.port,
+        }
+    }
+
+    /// For the consumer.
+    pub(super) fn clickhouse_url(&self) -> String {
+        match &self.to {
+            To::Engine { proxy, .. } => format!("http://127.0.0.1:{}", proxy.port),
+            To::Sink(sink) => sink.url(),
+        }
+    }
+
+    pub(super) fn firehose(&self) -> Option<&Firehose> {
+        match &self.from {
+            From::Mosquitto(_) => None,
+            From::Firehose(firehose) => Some(firehose),
+        }
+    }
+
+    pub(super) fn sink(&self) -> Option<&Sink> {
+        match &self.to {
+            To::Engine { .. } => None,
+            To::Sink(sink) => Some(sink),
+        }
+    }
+
+    /// Rows so far, where they are counted as they come; asking the engine would cost what is to be measured.
+    pub(super) fn stored(&self) -> u64 {
+        match &self.to {
+            To::Engine { null_table: false, .. } => 0,
+            To::Engine { engine, .. } => {
+                let sum = engine.query("SELECT sum(rows) FROM fleet.parsed");
+                sum.ok().and_then(|sum| sum.trim().parse().ok()).unwrap_or(0)
+            }
+            To::Sink(sink) => sink.rows(),
+        }
+    }
+
+    /// The engine's CPU time so far; 0 for the sink, which is a thread of ours.
+    pub(super) fn store_cpu(&self) -> Result<Duration> {
+        match &self.to {
+            To::Engine { engine, .. } => Ok(procfs::usage_of_tree(engine.pid())?.cpu),
+            To::Sink(_) => Ok(Duration::ZERO),
+        }
+    }
+
+    pub(super) fn inserts_took(&self) -> Vec<Duration> {
+        match &self.to {
+            To::Engine { proxy, .. } => proxy.inserts_took(),
+            To::Sink(sink) => sink.took(),
+        }
+    }
+
+    pub(super) fn engine_version(&self) -> Option<String> {
+        match &self.to {
+            To::Engine { engine, .. } => {
+                engine.query("SELECT version()").ok().map(|text| text.trim().to_owned())
+            }
+            To::Sink(_) => None,
+        }
+    }
+
+    pub(super) fn verify(&self, manifest: &Manifest, within: Duration) -> Result<Verdict> {
+        match &self.to {
+            To::Engine { engine, .. } => engine.store("fleet").verify(manifest, within),
+            To::Sink(_) => anyhow::bail!("a sink has no tables to verify"),
+        }
+    }
+}
+
+/// How many messages the broker says it took, once it says `expected` or has had the time to.
+pub(super) fn broker_received(port: u16, expected: u64) -> Result<u64> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(COUNT_WITHIN))?;
+    let (mut out, mut body) = (Vec::new(), Vec::new());
+    put_string("MQTT", &mut body);
+    body.extend([5, 0b10, 0, 0, 0]); // version, clean start, no keep-alive, no properties
+    put_string("bench-count", &mut body);
+    put_packet(mqtt::CONNECT, 0, &body, &mut out);
+    body.clear();
+    body.extend([0, 1, 0]); // packet id, no properties
+    put_string("$SYS/broker/publish/messages/received", &mut body);
+    body.push(0);
+    put_packet(mqtt::SUBSCRIBE, 0b10, &body, &mut out);
+    stream.write_all(&out)?;
+
+    let began = Instant::now();
+    let (mut input, mut buffer, mut count) = (Vec::new(), [0; 4096], None);
+    while count != Some(expected) && began.elapsed() < COUNT_WITHIN {
+        let Ok(read) = stream.read(&mut buffer) else { break };
+        ensure!(read > 0, "the broker closed the connection");
+        input.extend_from_slice(&buffer[..read]);
+        while let Some(packet) = mqtt::first_packet(&input)? {
+            if packet.kind == mqtt::PUBLISH {
+                count = Some(std::str::from_utf8(Publish::read(packet)?.payload)?.parse()?);
+            }
+            let len = packet.len;
+            input.drain(..len);
+        }
+    }
+    count.context("the broker does not say how many messages it took")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::publish::{self, Plan, Progress};
+
+    #[test]
+    fn the_broker_counts_for_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let broker = Broker::start(folder.path()).unwrap();
+        let plan = Plan {
+            broker: format!("127.0.0.1:{}", broker.port),
+            run: "count".to_owned(),
+            qos: 0,
+            rate: 1000.0,
+            messages: 25,
+            ..Plan::default()
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(publish::run(&plan, Arc::new(Progress::default()))).unwrap();
+        assert_eq!(broker_received(broker.port, 25).unwrap(), 25);
+        assert_eq!(broker_received(broker.port, 26).unwrap(), 25, "a generator that claims too much");
+    }
+}

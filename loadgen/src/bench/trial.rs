@@ -1,0 +1,436 @@
+//! One step: fresh servers, one consumer, the load, the judge.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
+
+use super::cases::{Case, Source, Store, WARM_UP_SECONDS};
+use super::consumer::{Binaries, Consumer, Kind, Place};
+use super::limits::Limits;
+use super::servers::{Servers, broker_received};
+use crate::firehose::Firehose;
+use crate::manifest::Manifest;
+use crate::procfs::{Usage, busy_time_of_machine, usage_of_tree};
+use crate::publish::{self, Plan, Progress, unix_ms};
+use crate::tally;
+
+/// Less than this share of the rate, and the generator fell behind.
+const RATE_MIN: f64 = 0.98;
+/// How long the last rows may take after the load; what is not stored then counts as lost.
+pub(super) const STORED_WITHIN: Duration = Duration::from_secs(20);
+/// A store that has not grown for this long will not.
+const QUIET: Duration = Duration::from_secs(4);
+/// Memory still settles before.
+const SLOPE_SECONDS_MIN: f64 = 60.0;
+const LEAVE_WITHIN: Duration = Duration::from_secs(10);
+const MIB: f64 = 1_048_576.0;
+
+/// What one step showed.
+#[derive(Debug, Clone, Serialize, Default)]
+pub(crate) struct Trial {
+    pub(crate) case: String,
+    pub(crate) consumer: String,
+    pub(crate) repetition: u32,
+    /// Why its figures do not count.
+    pub(crate) refused: Vec<String>,
+    /// The machine's doing, not the consumer's.
+    #[serde(skip)]
+    pub(crate) may_differ_next_time: bool,
+    /// Of the whole step, warm-up included.
+    pub(crate) messages: u64,
+    /// Messages a second the generator held while it counted.
+    pub(crate) rate_held: f64,
+    /// Rows a second that were stored while it counted; only where that is not the generator's rate.
+    pub(crate) stored_per_second: Option<f64>,
+    pub(crate) cpu_us_per_message: f64,
+    pub(crate) cpu_percent_of_core: f64,
+    /// Cores that other processes, and other machines on our host, took while it counted.
+    pub(crate) others_cores: f64,
+    pub(crate) rss_peak_mib: f64,
+    pub(crate) rss_mean_mib: f64,
+    /// Least squares over the counted seconds, if there are enough.
+    pub(crate) rss_mib_per_ten_minutes: Option<f64>,
+    /// Median and 99th percentile by the consumer's own histogram.
+    pub(crate) flush_own_ms: Option<(f64, f64)>,
+    /// The same as a proxy before ClickHouse, or the sink, saw it.
+    pub(crate) flush_seen_ms: Option<(f64, f64)>,
+    pub(crate) freshness_ms: Option<(f64, f64)>,
+    /// CPU of the engine's process a row, the front before it included.
+    pub(crate) store_cpu_us_per_row: Option<f64>,
+    pub(crate) lost: Option<u64>,
+    pub(crate) duplicates: Option<u64>,
+    /// Each member's share of the messages.
+    pub(crate) shares: Vec<f64>,
+    pub(crate) start_to_subscribed_ms: f64,
+    pub(crate) engine_version: Option<String>,
+    /// Why the limits of the pod could not be set.
+    pub(crate) unlimited: Option<String>,
+    pub(crate) samples: Vec<Sample>,
+}
+
+/// One second's figures; sums over all processes.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Sample {
+    pub(crate) seconds: f64,
+    pub(crate) sent: u64,
+    pub(crate) stored: u64,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) rss_mib: f64,
+    pub(crate) rss_peak_mib: f64,
+    pub(crate) store_cpu_seconds: f64,
+    /// Of everything that is neither ours nor idle.
+    pub(crate) others_cpu_seconds: f64,
+}
+
+impl Trial {
+    /// For the progress line.
+    pub(super) fn in_a_line(&self) -> String {
+        if !self.refused.is_empty() {
+            return format!("REFUSED: {}", self.refused.join("; "));
+        }
+        let lost = self.lost.map_or("?".to_owned(), |lost| lost.to_string());
+        format!("{:.2} µs/message, {:.1} MiB, lost {lost}", self.cpu_us_per_message, self.rss_peak_mib)
+    }
+
+    fn refuse(&mut self, machine: bool, why: String) {
+        self.may_differ_next_time |= machine;
+        self.refused.push(why);
+    }
+}
+
+/// What to measure, and with what.
+pub(super) struct Stage<'a> {
+    pub(super) case: &'a Case,
+    pub(super) kind: Kind,
+    pub(super) repetition: u32,
+    pub(super) binaries: &'a Binaries,
+    pub(super) folder: &'a Path,
+}
+
+impl Stage<'_> {
+    /// A step that fails is a refused one.
+    pub(super) fn measure(&self) -> Trial {
+        let mut trial = Trial {
+            case: self.case.name.clone(),
+            consumer: self.kind.name().to_owned(),
+            repetition: self.repetition,
+            ..Trial::default()
+        };
+        let folder = self.folder.join("step");
+        if let Err(error) = self.run(&folder, &mut trial) {
+            trial.refuse(true, format!("{error:#}"));
+        }
+        let _ = std::fs::remove_dir_all(&folder);
+        trial
+    }
+
+    fn run(&self, folder: &PathBuf, trial: &mut Trial) -> Result<()> {
+        let case = self.case;
+        std::fs::create_dir_all(folder)?;
+        let servers = Servers::start(case, self.kind, &self.binaries.milepost, folder)?;
+        trial.engine_version = servers.engine_version();
+        // Dropped after the consumers: only an empty group can be removed.
+        let limits = case.limited.then(Limits::of_the_pod);
+        let mut consumers = Vec::new();
+        for member in 0..case.members {
+            let (mqtt_port, url) = (servers.mqtt_port(), servers.clickhouse_url());
+            let place = Place { folder, mqtt_port, clickhouse_url: &url, qos: case.qos, member };
+            let consumer = Consumer::start(self.kind, self.binaries, &place)?;
+            match &limits {
+                Some(Ok(limits)) => limits.add(consumer.process.pid())?,
+                Some(Err(error)) => trial.unlimited = Some(format!("{error:#}")),
+                None => {}
+            }
+            consumers.push(consumer);
+        }
+        for consumer in &mut consumers {
+            trial.start_to_subscribed_ms = consumer.wait_until_ready()?.as_secs_f64() * 1e3;
+        }
+
+        let load = Load::start(case, &servers)?;
+        trial.samples = sample(case, &load, &servers, &mut consumers)?;
+        figures(trial, case)?;
+        let sent = load.finish(&servers)?;
+        trial.messages = sent.messages;
+        judge(trial, case, &servers, &sent)?;
+
+        let scrapes = consumers.iter().map(Consumer::scrape).collect::<Result<Vec<_>>>()?;
+        trial.flush_own_ms = scrapes[0].flush_ms;
+        trial.flush_seen_ms = quantiles_ms(servers.inserts_took());
+        let all: f64 = scrapes.iter().map(|scrape| scrape.messages).sum();
+        trial.shares = scrapes.iter().map(|scrape| scrape.messages / all.max(1.0)).collect();
+        for consumer in &mut consumers {
+            consumer.process.signal("TERM")?;
+        }
+        for consumer in &mut consumers {
+            // One that does not leave in time is killed; that it stored everything is known by now.
+            let _ = consumer.process.wait(LEAVE_WITHIN);
+        }
+        Ok(())
+    }
+}
+
+/// What the counted seconds say: differences between their first and last samples.
+fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
+    let counted = &trial.samples[WARM_UP_SECONDS as usize..];
+    let (first, last) = counted.first().zip(counted.last()).context("no samples")?;
+    let seconds = last.seconds - first.seconds;
+    let sent = (last.sent - first.sent) as f64;
+    let stored = (last.stored - first.stored) as f64;
+    let cpu = last.cpu_seconds - first.cpu_seconds;
+    // Against the firehose a consumer's backlog is in the sockets' buffers, and only what is stored is done.
+    let done = if case.source == Source::Firehose { stored } else { sent };
+    trial.rate_held = sent / seconds;
+    trial.others_cores = (last.others_cpu_seconds - first.others_cpu_seconds) / seconds;
+    trial.cpu_us_per_message = cpu * 1e6 / done;
+    trial.cpu_percent_of_core = cpu * 100.0 / seconds;
+    let rss: Vec<(f64, f64)> = counted.iter().map(|sample| (sample.seconds, sample.rss_mib)).collect();
+    trial.rss_mean_mib = rss.iter().map(|(_, mib)| mib).sum::<f64>() / rss.len() as f64;
+    trial.rss_mib_per_ten_minutes = (seconds >= SLOPE_SECONDS_MIN).then(|| slope(&rss) * 600.0);
+    trial.rss_peak_mib = last.rss_peak_mib;
+    trial.stored_per_second = (case.source == Source::Firehose).then_some(stored / seconds);
+    let store_cpu = last.store_cpu_seconds - first.store_cpu_seconds;
+    trial.store_cpu_us_per_row = (case.store != Store::Sink).then_some(store_cpu * 1e6 / sent);
+    if done == 0.0 {
+        trial.refuse(true, "nothing was stored".to_owned());
+    }
+    let wanted = case.rate.map(f64::from).filter(|_| case.source == Source::Mosquitto);
+    if let Some(wanted) = wanted.filter(|wanted| trial.rate_held < wanted * RATE_MIN) {
+        let held = trial.rate_held;
+        trial.refuse(true, format!("the generator held {held:.0} of {wanted:.0} messages a second"));
+    }
+    Ok(())
+}
+
+/// What was sent.
+struct Sent {
+    messages: u64,
+    /// The fleet's account, where there was one.
+    manifest: Option<Manifest>,
+    /// How many fixes each driver sent.
+    by_driver: Vec<u32>,
+}
+
+/// A load under way.
+enum Load<'a> {
+    Fleet { progress: Arc<Progress>, thread: JoinHandle<Result<Manifest>> },
+    Firehose(&'a Firehose),
+}
+
+impl<'a> Load<'a> {
+    fn start(case: &Case, servers: &'a Servers) -> Result<Self> {
+        if let Some(firehose) = servers.firehose() {
+            ensure!(firehose.subscribers() == case.members as usize, "a member has left");
+            firehose.open();
+            return Ok(Self::Firehose(firehose));
+        }
+        let rate = case.rate.context("a fleet has a rate")?;
+        let plan = Plan {
+            broker: format!("127.0.0.1:{}", servers.mqtt_port()),
+            run: format!("{:x}", unix_ms()),
+            drivers: case.drivers,
+            connections: 2,
+            qos: case.qos,
+            rate: f64::from(rate),
+            messages: u64::from(rate) * u64::from(WARM_UP_SECONDS + case.seconds),
+            drain: Duration::from_secs(10),
+            ..Plan::default()
+        };
+        let progress = Arc::new(Progress::default());
+        let watched = Arc::clone(&progress);
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(publish::run(&plan, watched))
+        });
+        Ok(Self::Fleet { progress, thread })
+    }
+
+    fn sent(&self) -> u64 {
+        match self {
+            Self::Fleet { progress, .. } => progress.sent.load(Ordering::Relaxed),
+            Self::Firehose(firehose) => firehose.sent(),
+        }
+    }
+
+    fn finish(self, servers: &Servers) -> Result<Sent> {
+        match self {
+            Self::Fleet { thread, .. } => {
+                let manifest = thread.join().map_err(|_| anyhow::anyhow!("the fleet's thread died"))??;
+                let (messages, by_driver) = (manifest.messages, manifest.last_seq.clone());
+                Ok(Sent { messages, manifest: Some(manifest), by_driver })
+            }
+            Self::Firehose(firehose) => {
+                firehose.close();
+                wait_until_quiet(|| firehose.sent(), || firehose.sent() == firehose.dealt());
+                wait_until_quiet(|| servers.stored(), || servers.stored() >= firehose.sent());
+                Ok(Sent { messages: firehose.sent(), manifest: None, by_driver: firehose.sent_by_driver() })
+            }
+        }
+    }
+}
+
+/// Until it is done, or the count has stood still for a while.
+fn wait_until_quiet(count: impl Fn() -> u64, done: impl Fn() -> bool) {
+    let (began, mut before, mut changed) = (Instant::now(), count(), Instant::now());
+    while !done() && began.elapsed() < STORED_WITHIN && changed.elapsed() < QUIET {
+        sleep(Duration::from_millis(10));
+        let now = count();
+        if now != before {
+            (before, changed) = (now, Instant::now());
+        }
+    }
+}
+
+/// One sample a second, the first at the beginning.
+fn sample(
+    case: &Case,
+    load: &Load<'_>,
+    servers: &Servers,
+    consumers: &mut [Consumer],
+) -> Result<Vec<Sample>> {
+    let began = Instant::now();
+    let mut samples = Vec::new();
+    for second in 0..=u64::from(WARM_UP_SECONDS + case.seconds) {
+        sleep(Duration::from_secs(second).saturating_sub(began.elapsed()));
+        let mut sum = Usage::default();
+        for consumer in consumers.iter_mut() {
+            consumer.process.ensure_alive()?;
+            let usage = usage_of_tree(consumer.process.pid())?;
+            sum.cpu += usage.cpu;
+            sum.resident_bytes += usage.resident_bytes;
+            sum.peak_bytes += usage.peak_bytes;
+        }
+        // Servers and consumers are our children, generator and sink our threads.
+        let ours = usage_of_tree(std::process::id())?;
+        samples.push(Sample {
+            seconds: began.elapsed().as_secs_f64(),
+            sent: load.sent(),
+            stored: servers.stored(),
+            cpu_seconds: sum.cpu.as_secs_f64(),
+            rss_mib: sum.resident_bytes as f64 / MIB,
+            rss_peak_mib: sum.peak_bytes as f64 / MIB,
+            store_cpu_seconds: servers.store_cpu()?.as_secs_f64(),
+            others_cpu_seconds: (busy_time_of_machine()?.as_secs_f64() - ours.cpu.as_secs_f64()).max(0.0),
+        });
+    }
+    Ok(samples)
+}
+
+/// What is there of what was sent, and whether the generator told the truth about that.
+fn judge(trial: &mut Trial, case: &Case, servers: &Servers, sent: &Sent) -> Result<()> {
+    if let Some(manifest) = &sent.manifest {
+        let counted = broker_received(servers.mqtt_port(), manifest.messages)?;
+        if counted != manifest.messages {
+            let messages = manifest.messages;
+            trial
+                .refuse(true, format!("the generator sent {messages} messages, the broker counts {counted}"));
+        }
+        if !manifest.unacked.is_empty() {
+            trial.refuse(true, format!("the broker did not take {} messages", manifest.unacked.len()));
+        }
+    }
+    if let Some(firehose) = servers.firehose() {
+        for fault in firehose.faults() {
+            trial.refuse(false, fault);
+        }
+        let (sent, dealt, acked) = (firehose.sent(), firehose.dealt(), firehose.acked());
+        if sent != dealt {
+            trial.refuse(false, format!("{} messages could not be written", dealt - sent));
+        }
+        if case.qos == 1 && acked != sent {
+            trial.refuse(false, format!("{} messages were never acknowledged", sent - acked));
+        }
+    }
+    let (lost, duplicates) = match (case.store, &sent.manifest) {
+        (Store::Engine, Some(manifest)) => {
+            let verdict = servers.verify(manifest, STORED_WITHIN)?;
+            trial.freshness_ms = verdict.freshness_ms;
+            (verdict.lost, verdict.duplicates_in_fixes + verdict.never_sent)
+        }
+        _ => {
+            wait_until_quiet(|| servers.stored(), || servers.stored() >= sent.messages);
+            by_sets_or_counts(case, servers, sent)
+        }
+    };
+    (trial.lost, trial.duplicates) = (Some(lost), Some(duplicates));
+    Ok(())
+}
+
+fn by_sets_or_counts(case: &Case, servers: &Servers, sent: &Sent) -> (u64, u64) {
+    match servers.sink() {
+        Some(sink) if case.drivers <= tally::DRIVERS_MAX => {
+            let verdict = sink.tally().compare(&sent.by_driver);
+            (verdict.lost, verdict.duplicates + verdict.never_sent)
+        }
+        _ => {
+            let stored = servers.stored();
+            (sent.messages.saturating_sub(stored), stored.saturating_sub(sent.messages))
+        }
+    }
+}
+
+/// Median and 99th percentile, exactly.
+fn quantiles_ms(mut took: Vec<Duration>) -> Option<(f64, f64)> {
+    took.sort_unstable();
+    let at = |share: f64| -> Option<f64> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+        let index = ((took.len() as f64 * share) as usize).min(took.len().checked_sub(1)?);
+        Some(took[index].as_secs_f64() * 1e3)
+    };
+    at(0.5).zip(at(0.99))
+}
+
+/// Least squares: y for one x.
+fn slope(points: &[(f64, f64)]) -> f64 {
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (mean_x, mean_y) = (mean(|point| point.0), mean(|point| point.1));
+    let up: f64 = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    let along: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+    if along > 0.0 { up / along } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generator_that_fell_behind_is_not_reported() {
+        let case = crate::bench::cases::quick().remove(0);
+        let step = |rate: u64| {
+            let sample = |second: u64| Sample {
+                seconds: second as f64,
+                sent: rate * second,
+                stored: 0,
+                cpu_seconds: 0.1 * second as f64,
+                rss_mib: 10.0,
+                rss_peak_mib: 12.0,
+                store_cpu_seconds: 0.0,
+                others_cpu_seconds: 0.0,
+            };
+            let samples = (0..=12).map(sample).collect();
+            let mut trial = Trial { samples, ..Trial::default() };
+            figures(&mut trial, &case).unwrap();
+            trial
+        };
+        let held = step(20_000);
+        assert_eq!(held.refused, Vec::<String>::new());
+        assert!((held.cpu_us_per_message - 5.0).abs() < 1e-6, "{}", held.cpu_us_per_message);
+        let behind = step(18_000);
+        assert!(behind.refused[0].contains("held 18000 of 20000"), "{:?}", behind.refused);
+        assert!(behind.may_differ_next_time);
+    }
+
+    #[test]
+    fn quantiles_and_slopes() {
+        let took = (1..=100).map(Duration::from_millis).collect();
+        assert_eq!(quantiles_ms(took), Some((51.0, 100.0)));
+        assert_eq!(quantiles_ms(Vec::new()), None);
+        assert!((slope(&[(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]) - 2.0).abs() < 1e-9);
+    }
+}

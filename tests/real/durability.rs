@@ -1,0 +1,61 @@
+//! What a power cut would leave: the program's own calls, noted by a library that is loaded before libc. A test that
+//! kills a process cannot see a missing fsync, because the kernel still has the bytes.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use loadgen::proxy::{Fault, Proxy};
+use loadgen::stack::repository;
+
+use crate::world::{wait_for_metric, world};
+
+#[test]
+fn an_acknowledgement_follows_the_fsync_of_file_and_directory() -> Result<()> {
+    let world = world("durability")?;
+    let folder = world.folder.path();
+    let (library, log) = (folder.join("durability.so"), folder.join("calls"));
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"])
+        .arg(&library)
+        .arg(repository().join("tests/real/durability.c"))
+        .arg("-ldl")
+        .status()?;
+    ensure!(compiled.success(), "cc failed");
+
+    let http = Proxy::start(world.engine.server.port)?;
+    let dir = folder.join("spool");
+    let settings = world
+        .settings
+        .clone()
+        .with("CLICKHOUSE__URL", format!("http://127.0.0.1:{}", http.port))
+        .with("SPOOL__DIR", dir.display().to_string())
+        .with_variable("LD_PRELOAD", library.display().to_string())
+        .with_variable("DURABILITY_LOG", log.display().to_string());
+    let milepost = settings.run()?;
+    http.set(Fault::Refuse);
+    for seq in 1..=3 {
+        let fix = format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#);
+        world.publish(&[("drivers/d1/gps", fix.as_bytes())])?;
+        wait_for_metric(&milepost, "acks_total", f64::from(seq))?;
+    }
+
+    let calls = std::fs::read_to_string(&log)?;
+    let (mut synced_file, mut renamed, mut durable, mut acks) = (String::new(), 0, 0, 0);
+    for call in calls.lines() {
+        match call.split_once(' ').unwrap_or((call, "")) {
+            ("fsync", path) if path.ends_with(".unfinished") => path.clone_into(&mut synced_file),
+            ("rename", path) if path.ends_with(".unfinished") => {
+                ensure!(path == synced_file, "renamed before its fsync: {calls}");
+                renamed += 1;
+            }
+            ("fsync", path) if path == dir.to_string_lossy() => durable = renamed,
+            ("puback", _) => {
+                acks += 1;
+                ensure!(durable >= acks, "acknowledged before the directory's fsync: {calls}");
+            }
+            _ => {}
+        }
+    }
+    ensure!((renamed, acks) == (3, 3), "three batches, three acknowledgements: {calls}");
+    Ok(())
+}
