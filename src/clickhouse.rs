@@ -198,7 +198,7 @@ impl ClickHouse {
             Some(NO_GRANT) => Some("grant clickhouse.user what it lacks, see deploy/clickhouse".to_owned()),
             Some(_) => None,
             None => (self.plain && !self.answered.load(Ordering::Relaxed) && speaks_no_http(error))
-                .then(|| tls::is_this_a_tls_port("clickhouse")),
+                .then(|| tls::is_this_the_port("clickhouse", false)),
         }
     }
 

@@ -369,8 +369,8 @@ impl Subscriber {
             (Err(error), Link::Resting { until }) => {
                 let retry_in = until.saturating_duration_since(Instant::now());
                 let mut why = chain(&error);
-                if was_connecting && self.tls.is_none() && error.may_be_tls() {
-                    why = format!("{why}; {}", tls::is_this_a_tls_port("mqtt"));
+                if was_connecting && error.may_be_tls() {
+                    why = format!("{why}; {}", tls::is_this_the_port("mqtt", self.tls.is_some()));
                 }
                 self.wiring.health.trouble(&self.part, format!("no connection: {why}"));
                 warn!(

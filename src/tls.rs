@@ -278,10 +278,17 @@ fn no_tls_there(section: &str) -> String {
     )
 }
 
-/// What to try where a plain connection meets something that is not what it expects.
+/// What to look at where a connection meets something that is not what it expects.
 #[must_use]
-pub fn is_this_a_tls_port(section: &str) -> String {
-    format!("is this a TLS port? Then {section}.url wants {}://", schemes(section).0)
+pub fn is_this_the_port(section: &str, with_tls: bool) -> String {
+    let (tls, plain) = schemes(section);
+    if with_tls {
+        format!(
+            "does it speak TLS there, and {section}'s protocol in it? Else {section}.url wants its TLS port, or {plain}://"
+        )
+    } else {
+        format!("is this a TLS port? Then {section}.url wants {tls}://")
+    }
 }
 
 fn schemes(section: &str) -> (&'static str, &'static str) {
@@ -374,9 +381,8 @@ mod tests {
             assert!(told.contains(words), "{words} is not in {told}");
         }
         assert_eq!(explain("mqtt", &io::Error::other("reset")), None);
-        assert_eq!(
-            is_this_a_tls_port("clickhouse"),
-            "is this a TLS port? Then clickhouse.url wants https://"
-        );
+        let plain = is_this_the_port("clickhouse", false);
+        assert_eq!(plain, "is this a TLS port? Then clickhouse.url wants https://");
+        assert!(is_this_the_port("mqtt", true).ends_with("mqtt.url wants its TLS port, or mqtt://"));
     }
 }

@@ -174,11 +174,7 @@ fn not_open(report: &mut Report, config: &Config, address: &str, error: &ProbeEr
         }
         ProbeError::Wire(WireError::Refused(_)) => report.failure("login", why),
         ProbeError::Wire(_) | ProbeError::Broken(_) | ProbeError::Closed | ProbeError::Unanswered => {
-            if mqtt.tls.is_none() {
-                report.error("broker", why, tls::is_this_a_tls_port("mqtt"));
-            } else {
-                report.failure("broker", why);
-            }
+            report.error("broker", why, tls::is_this_the_port("mqtt", mqtt.tls.is_some()));
         }
     }
 }
@@ -265,6 +261,11 @@ fn share(mqtt: &Mqtt, topic: &str) -> String {
     format!("$share/{}-check/{topic}", mqtt.group)
 }
 
+/// A group of this run alone: another check's would get its share of our messages.
+fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
+    format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
+}
+
 /// Its group gets copies of what is published meanwhile; its session, and they, end with it.
 async fn subscription(
     report: &mut Report,
@@ -325,7 +326,7 @@ async fn messages(
     let mqtt = &config.mqtt;
     let (mut probe, _) = Probe::open(mqtt, login, Duration::ZERO).await?;
     let mut filters = vec![DROPPED_TOPIC.to_owned()];
-    filters.extend(probe_topic.map(|topic| share(mqtt, topic)));
+    filters.extend(probe_topic.map(|topic| share_alone(mqtt, topic)));
     let grants = probe.subscribe(&filters, Qos::AtLeastOnce).await?;
     let dropped = probe.hear(KEPT_WITHIN, |packet| match packet {
         Packet::Published(publish) if publish.topic == DROPPED_TOPIC.as_bytes() => {

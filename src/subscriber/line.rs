@@ -41,7 +41,7 @@ pub(super) enum LineError {
 }
 
 impl LineError {
-    /// Whether a plain connection can end so before CONNACK because it met a port that speaks TLS.
+    /// Whether a connection can end so before CONNACK because one side speaks TLS and the other does not.
     pub(super) fn may_be_tls(&self) -> bool {
         match self {
             Self::Unanswered(_) | Self::Broken(_) | Self::Closed => true,

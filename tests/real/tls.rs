@@ -295,6 +295,7 @@ fn files_that_cannot_be_used_stop_the_start_with_every_violation() -> Result<()>
         (tls().with("MQTT__CERT_FILE", &cert).with("MQTT__KEY_FILE", &key), "two.key: is not the key of"),
         (tls().with("MQTT__CERT_FILE", &cert).with("MQTT__KEY_FILE", &cert), "holds no private key"),
         (tls().with("MQTT__CA_FILE", &empty), "empty.pem: holds no certificate"),
+        (tls().with("MQTT__CA_FILE", "/dev/zero"), "/dev/zero: is larger than any list"),
         (tls().with("MQTT__CA_FILE", "nowhere.pem"), "mqtt.ca_file: nowhere.pem: No such file"),
         (
             tls().with("CLICKHOUSE__CA_FILE", &cert),
