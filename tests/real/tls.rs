@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use loadgen::publish::Plan;
 use loadgen::stack::{ClickHouse, Milepost, Settings, wait_until};
 use tempfile::TempDir;
 
@@ -11,7 +12,7 @@ use crate::secure::{
     Authority, Identity, Scripted, SecureBroker, TlsFront, broker_password, put, scripted_clickhouse,
     tls_lines,
 };
-use crate::world::{SOON, publish, settings, shared_engine, wait_for_metric};
+use crate::world::{SOON, finish, publish, publish_in_background, settings, shared_engine, wait_for_metric};
 
 const HOSTS: [&str; 2] = ["localhost", "127.0.0.1"];
 
@@ -131,6 +132,41 @@ fn a_client_certificate_is_a_login_and_is_exchanged_without_a_restart() -> Resul
     passes(&broker, &milepost, 2)?;
     let log = milepost.process.log()?;
     ensure!(!log.contains("PRIVATE KEY") && !log.contains("BEGIN CERTIFICATE"), "{log}");
+    assert_eq!(milepost.terminate(SOON)?, 0);
+    Ok(())
+}
+
+#[test]
+fn a_fleet_passes_through_tls_on_both_sides_and_a_kill_loses_nothing() -> Result<()> {
+    let folder = TempDir::new()?;
+    let folder = folder.path();
+    let ca = Authority::new("ca")?;
+    let engine = shared_engine()?;
+    let https = TlsFront::start(&ca.sign(&HOSTS)?, engine.server.port)?;
+    let lines = tls_lines(folder, "server", &ca.pem, &ca.sign(&HOSTS)?)?;
+    let broker = SecureBroker::start(folder, &[("tls", format!("{lines}\nallow_anonymous true"))])?;
+    let ca_file = put(folder, "ca.pem", &ca.pem)?;
+    let settings = settings(folder, 1, &format!("https://127.0.0.1:{}", https.port))
+        .with("MQTT__URL", format!("mqtts://127.0.0.1:{}", broker.port("tls")))
+        .with("MQTT__CA_FILE", &ca_file)
+        .with("CLICKHOUSE__CA_FILE", &ca_file)
+        .with("CLICKHOUSE__DATABASE", "fleet_through_tls");
+    settings.migrate()?;
+    let mut milepost = settings.run()?;
+    let fleet = publish_in_background(Plan {
+        broker: format!("127.0.0.1:{}", broker.port("plain")),
+        run: "tls".to_owned(),
+        drivers: 50,
+        connections: 2,
+        rate: 5_000.0,
+        messages: 20_000,
+        ..Plan::default()
+    });
+    wait_for_metric(&milepost, "batches_inserted_total", 1.0)?;
+    milepost.process.kill()?;
+    milepost = settings.run()?;
+    let verdict = engine.server.store("fleet_through_tls").verify(&finish(fleet)?, SOON)?;
+    ensure!(verdict.is_exact(), "{verdict}");
     assert_eq!(milepost.terminate(SOON)?, 0);
     Ok(())
 }
