@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::decode::Decoder;
 use crate::health::Health;
 use crate::http;
-use crate::insert::{Inserter, chain};
+use crate::insert::{Gate, Inserter, chain};
 use crate::lane::{self, Lane, Totals};
 use crate::metrics::Metrics;
 use crate::position::Timestamp;
@@ -73,14 +73,13 @@ pub async fn run(config: Config) -> Result<Outcome> {
 
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
     let spool = open_spool(&config, &metrics)?;
-    let (migrated, is_migrated) = watch::channel(false);
+    let (gate, at_gate) = watch::channel(Gate::Unknown);
     if spool.is_none() {
         // Nowhere to put what comes meanwhile: it stays with the broker.
         tokio::select! {
-            ready = wait_until_migrated(&clickhouse, &health) => ready?,
+            ready = wait_until_migrated(&clickhouse, &health, &gate) => ready?,
             () = signals.next() => return Ok(Outcome::Clean),
         }
-        migrated.send_replace(true);
     }
 
     let (leave, leaving) = watch::channel(false);
@@ -96,7 +95,7 @@ pub async fn run(config: Config) -> Result<Outcome> {
             database: config.clickhouse.database.clone(),
             timeout: config.clickhouse.insert_timeout,
             spool: spool.clone(),
-            migrated: is_migrated.clone(),
+            gate: at_gate.clone(),
             metrics: Arc::clone(&metrics),
             health: Arc::clone(&health),
         };
@@ -119,18 +118,18 @@ pub async fn run(config: Config) -> Result<Outcome> {
         let timeout = config.clickhouse.insert_timeout;
         let (metrics, health) = (Arc::clone(&metrics), Arc::clone(&health));
         let replayer = Replayer::new(Arc::clone(&clickhouse), Arc::clone(spool), timeout, metrics, health);
-        replays.spawn(replayer.run(is_migrated.clone(), leaving));
+        replays.spawn(replayer.run(at_gate.clone(), leaving));
     }
 
     let mut preflight = JoinSet::new();
-    preflight.spawn(log_preflight(config.clone(), is_migrated));
+    preflight.spawn(log_preflight(config.clone(), at_gate));
 
     tokio::select! {
         () = signals.next() => {}
         Some(ended) = tasks.join_next() => bail!("the {} ended", ended.context("a task died")?),
         Some(ended) = lanes.join_next() => bail!("a lane ended: {:?}", ended.context("a lane died")??),
         Some(ended) = replays.join_next() => bail!("the replay ended: {ended:?}"),
-        error = open_gate(&clickhouse, &health, &migrated) => return Err(error),
+        error = open_gate(&clickhouse, &health, &gate) => return Err(error),
     }
     info!(grace = ?config.shutdown.grace, "leaving: flushing what was taken");
     leave.send_replace(true);
@@ -159,8 +158,8 @@ fn open_spool(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<Arc<Spoo
 }
 
 /// What will go wrong, in the log; beside the work, which it neither delays nor stops.
-async fn log_preflight(config: Config, mut migrated: watch::Receiver<bool>) {
-    if migrated.wait_for(|migrated| *migrated).await.is_err() {
+async fn log_preflight(config: Config, mut gate: watch::Receiver<Gate>) {
+    if gate.wait_for(|gate| *gate == Gate::Open).await.is_err() {
         return;
     }
     for finding in check::at_start(&config, now_ms).await.findings() {
@@ -190,16 +189,11 @@ fn now_ms() -> i64 {
 }
 
 /// Lets inserts through once the tables are there; returns only if that cannot be.
-async fn open_gate(
-    clickhouse: &ClickHouse,
-    health: &Health,
-    migrated: &watch::Sender<bool>,
-) -> anyhow::Error {
-    if !*migrated.borrow() {
-        if let Err(error) = wait_until_migrated(clickhouse, health).await {
-            return error;
-        }
-        migrated.send_replace(true);
+async fn open_gate(clickhouse: &ClickHouse, health: &Health, gate: &watch::Sender<Gate>) -> anyhow::Error {
+    if *gate.borrow() != Gate::Open
+        && let Err(error) = wait_until_migrated(clickhouse, health, gate).await
+    {
+        return error;
     }
     std::future::pending().await
 }
@@ -256,24 +250,33 @@ async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static s
 
 /// A view that does not exist yet misses the rows that come before it: nothing is subscribed until the
 /// migrations of this binary are recorded.
-async fn wait_until_migrated(clickhouse: &ClickHouse, health: &Health) -> Result<()> {
+async fn wait_until_migrated(
+    clickhouse: &ClickHouse,
+    health: &Health,
+    gate: &watch::Sender<Gate>,
+) -> Result<()> {
     for wait in 0_u32.. {
-        let why = match clickhouse.pending().await {
+        let (why, state) = match clickhouse.pending().await {
             Ok(pending) if pending.is_empty() => break,
             Ok(pending) => {
                 let names: Vec<_> = pending.iter().map(|migration| migration.name).collect();
-                format!("not migrated: `milepost migrate` applies {}", names.join(", "))
+                let why = format!("not migrated: `milepost migrate` applies {}", names.join(", "));
+                (why, Gate::Refused)
             }
             Err(error @ (Error::Edited { .. } | Error::Password(_))) => bail!(error),
-            Err(error @ Error::Server { .. }) => chain(&error),
+            Err(error @ Error::Server { .. }) => {
+                (chain(&error), if error.may_pass() { Gate::Unknown } else { Gate::Refused })
+            }
         };
         if wait.is_multiple_of(WAITS_PER_LOG_LINE) {
             warn!(why, "waiting for ClickHouse");
         }
         health.trouble(CLICKHOUSE_PART, why);
+        gate.send_replace(state);
         tokio::time::sleep(WAIT_FOR_SERVER).await;
     }
     health.fine(CLICKHOUSE_PART);
+    gate.send_replace(Gate::Open);
     Ok(())
 }
 

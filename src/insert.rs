@@ -130,9 +130,15 @@ impl Tries {
                 self.timeout = (self.timeout * 2).min(TIMEOUT_MAX);
             }
         }
-        let doubled = RETRY_DELAY_MIN.saturating_mul(1 << (self.failures - 1).min(10));
-        doubled.min(RETRY_DELAY_MAX).mul_f64(0.5 + fastrand::f64() / 2.0)
+        retry_delay(self.failures)
     }
+}
+
+/// How long to wait after so many failures in a row, at least one.
+#[must_use]
+pub fn retry_delay(failures: u32) -> Duration {
+    let doubled = RETRY_DELAY_MIN.saturating_mul(1 << (failures - 1).min(10));
+    doubled.min(RETRY_DELAY_MAX).mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
 /// What a lane asks for.
@@ -157,6 +163,31 @@ pub struct Settled {
     pub entry: Option<Entry>,
 }
 
+/// Whether the tables are there: rows inserted before a view exists never reach it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// Nobody has answered yet.
+    Unknown,
+    /// They are not, or the login is refused: a person must act.
+    Refused,
+    /// They are.
+    Open,
+}
+
+/// How an attempt ended.
+enum Attempted {
+    Inserted,
+    Failed(SinkError),
+    /// Not known, and no longer asked: the batch is in the spool.
+    LeftToSpool,
+}
+
+impl From<Result<(), SinkError>> for Attempted {
+    fn from(result: Result<(), SinkError>) -> Self {
+        result.map_or_else(Self::Failed, |()| Self::Inserted)
+    }
+}
+
 /// One lane's inserts.
 #[derive(Debug)]
 pub struct Inserter<S> {
@@ -170,8 +201,8 @@ pub struct Inserter<S> {
     pub timeout: Duration,
     /// Where batches go meanwhile, if there is one.
     pub spool: Option<Arc<Spool>>,
-    /// Turns true when the tables are there: rows inserted before a view exists never reach it.
-    pub migrated: watch::Receiver<bool>,
+    /// Whether anything may be inserted yet.
+    pub gate: watch::Receiver<Gate>,
     /// Observations.
     pub metrics: Arc<Metrics>,
     /// Troubles.
@@ -182,16 +213,17 @@ impl<S: Sink> Inserter<S> {
     /// Inserts until `work` is closed and all are settled. The lane bounds how many are under way.
     pub async fn run(self, mut work: mpsc::Receiver<Work>, settled: mpsc::Sender<Settled>) {
         let this = Arc::new(Shared { inserter: self, settled, stopped: AtomicBool::new(false) });
-        let (save, saving) = watch::channel(());
+        let save = watch::Sender::new(());
         let mut under_way = JoinSet::new();
         loop {
             tokio::select! {
                 work = work.recv() => match work {
+                    // Each with an ear of its own from here on: a wish that follows at once is meant for it, too.
                     Some(Work::Insert(batch)) => {
-                        drop(under_way.spawn(Arc::clone(&this).settle(batch, false, saving.clone())));
+                        drop(under_way.spawn(Arc::clone(&this).settle(batch, false, save.subscribe())));
                     }
                     Some(Work::Spool(batch)) => {
-                        drop(under_way.spawn(Arc::clone(&this).settle(batch, true, saving.clone())));
+                        drop(under_way.spawn(Arc::clone(&this).settle(batch, true, save.subscribe())));
                     }
                     Some(Work::SaveUnderWay) => save.send_replace(()),
                     None => break,
@@ -222,6 +254,8 @@ struct Held {
     opened_at: Option<std::time::Instant>,
     /// Some of it will be acknowledged, so that not acknowledging it stops the broker.
     at_least_once: bool,
+    /// It came for the spool, and without a slot.
+    to_spool: bool,
     /// Its file, if it has one.
     entry: Option<Entry>,
     /// The lane knows that it is durable.
@@ -231,7 +265,7 @@ struct Held {
 }
 
 impl Held {
-    fn new(batch: Batch, database: &str) -> Self {
+    fn new(batch: Batch, to_spool: bool, database: &str) -> Self {
         let at_least_once = batch.positions.iter().any(|position| position.qos == Qos::AtLeastOnce)
             || batch.rejects.iter().any(|reject| reject.qos == Qos::AtLeastOnce);
         Self {
@@ -240,6 +274,7 @@ impl Held {
             rows: batch.rows(),
             opened_at: batch.opened_at,
             at_least_once,
+            to_spool,
             inserts: Arc::new(encode::encode(batch, database)),
             entry: None,
             told_durable: false,
@@ -250,11 +285,10 @@ impl Held {
 
 impl<S: Sink> Shared<S> {
     async fn settle(self: Arc<Self>, batch: Batch, to_spool: bool, mut save: watch::Receiver<()>) {
-        save.mark_unchanged();
-        let mut held = Held::new(batch, &self.inserter.database);
+        let mut held = Held::new(batch, to_spool, &self.inserter.database);
         let spool_goes_first = self.inserter.spool.as_ref().is_some_and(|spool| spool.goes_first());
-        let spool_first = to_spool || spool_goes_first || !*self.inserter.migrated.borrow();
-        if spool_first && self.store(&mut held, 0).await {
+        let is_open = *self.inserter.gate.borrow() == Gate::Open;
+        if (to_spool || spool_goes_first || !is_open) && self.store(&mut held, 0).await {
             return self.tell(&mut held, Fate::Spooled).await;
         }
         for index in 0..held.inserts.len() {
@@ -273,9 +307,13 @@ impl<S: Sink> Shared<S> {
         let mut tries = Tries::new(self.inserter.timeout, 0);
         loop {
             let began = Instant::now();
-            let Err(error) = self.attempt(held, index, &tries, save).await else {
-                self.succeeded(held, tries.failures, began.elapsed());
-                return true;
+            let error = match self.attempt(held, index, &tries, save).await {
+                Attempted::Inserted => {
+                    self.succeeded(held, tries.failures, began.elapsed());
+                    return true;
+                }
+                Attempted::LeftToSpool => return false,
+                Attempted::Failed(error) => error,
             };
             let delay = tries.failed(error.kind);
             self.failed(held, index, &error, tries.failures, delay);
@@ -293,22 +331,30 @@ impl<S: Sink> Shared<S> {
         index: usize,
         tries: &Tries,
         save: &mut watch::Receiver<()>,
-    ) -> Result<(), SinkError> {
+    ) -> Attempted {
         let inserts = Arc::clone(&held.inserts);
         let attempt = tries.next(&inserts[index]);
-        let mut migrated = self.inserter.migrated.clone();
+        let mut gate = self.inserter.gate.clone();
         let mut insert = pin!(async {
-            let _ = migrated.wait_for(|migrated| *migrated).await;
+            let _ = gate.wait_for(|gate| *gate == Gate::Open).await;
             self.inserter.sink.insert(&inserts[index], &attempt).await
         });
         loop {
-            let may_save = held.entry.is_none() && self.inserter.spool.is_some();
+            let Some(spool) = self.inserter.spool.as_ref().filter(|_| held.entry.is_none()) else {
+                return insert.await.into();
+            };
             tokio::select! {
-                result = &mut insert => return result,
-                () = save_wanted(save, held.refused_at), if may_save => {
-                    if self.store(held, tries.ambiguous_ends).await {
-                        self.tell(held, Fate::Saved).await;
+                result = &mut insert => return result.into(),
+                () = save_wanted(save, held.refused_at) => {
+                    if !self.store(held, tries.ambiguous_ends).await {
+                        continue;
                     }
+                    if held.to_spool {
+                        // It takes no slot, so it must not go on beside those that do.
+                        held.entry = held.entry.map(|entry| spool.ended_ambiguously(&entry));
+                        return Attempted::LeftToSpool;
+                    }
+                    self.tell(held, Fate::Saved).await;
                 }
             }
         }
@@ -330,7 +376,9 @@ impl<S: Sink> Shared<S> {
     async fn store(&self, held: &mut Held, ambiguous_ends: u32) -> bool {
         let Some(spool) = &self.inserter.spool else { return false };
         held.refused_at = Some(Instant::now());
-        if held.at_least_once && self.stopped.load(Ordering::Relaxed) {
+        let a_person_must_act =
+            self.stopped.load(Ordering::Relaxed) || *self.inserter.gate.borrow() == Gate::Refused;
+        if held.at_least_once && a_person_must_act {
             return false;
         }
         let (spool, inserts, positions) = (Arc::clone(spool), Arc::clone(&held.inserts), held.positions);
@@ -358,7 +406,7 @@ impl<S: Sink> Shared<S> {
         let Inserter { lane, metrics, health, spool, .. } = &self.inserter;
         self.stopped.store(false, Ordering::Relaxed);
         if let Some(spool) = spool {
-            spool.clickhouse_is_away(false);
+            spool.insert_succeeded();
             health.fine(SPOOL_PART); // not needed now; the next need will tell
         }
         metrics.inserted(took);
@@ -373,7 +421,7 @@ impl<S: Sink> Shared<S> {
         let permanent = error.kind == FailureKind::Permanent;
         self.stopped.store(permanent, Ordering::Relaxed);
         if let Some(spool) = spool {
-            spool.clickhouse_is_away(!permanent);
+            spool.insert_failed(permanent);
         }
         metrics.insert_failed(error.kind.name());
         let cause = chain(error);

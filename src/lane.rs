@@ -34,6 +34,8 @@ const LEAVE_QUIET: Duration = Duration::from_secs(1);
 /// With half the window unacknowledged, an insert that takes longer than this sends its rows to the spool, too: a
 /// broker whose window is full queues little, and then drops.
 const SLOW_AFTER: Duration = Duration::from_millis(250);
+/// What goes to the spool before it is due waits this long for company: a file costs two fsyncs and an insert.
+const SPOOL_BATCH_AGE: Duration = Duration::from_millis(100);
 /// A slow server is logged this often.
 const SLOW_LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// How long UNSUBACK may take, and how long the broker may take to close after DISCONNECT.
@@ -310,18 +312,34 @@ impl Lane {
 
     /// When what is not durable goes to the spool, unless an insert ends before.
     fn spool_at(&self) -> Option<Instant> {
-        let next_is_ready = self.spooling.is_none() && self.has_unsent() && !self.has_slot();
-        if !self.settings.spool || !(next_is_ready || self.sent.iter().any(|sent| !sent.save_asked)) {
+        if !self.settings.spool {
             return None;
         }
-        let crowded = self.acks.unacked() * 2 >= self.window.messages() || self.is_full();
-        let slow_at = self.sent.iter().map(|sent| sent.since + SLOW_AFTER).min();
-        let slow_at = slow_at.filter(|_| crowded && !self.has_slot());
+        let spooling_bytes = self.spooling.as_ref().map_or(0, |spooling| spooling.bytes);
+        let crowded = self.acks.unacked() * 2 >= self.window.messages()
+            || (self.waiting_bytes + spooling_bytes) * 2 >= self.settings.buffer_bytes_max;
+        let slow_at = self.sent.iter().map(|sent| sent.since + SLOW_AFTER).min().filter(|_| crowded);
         let leaving_at = match self.leaving {
             Leaving::Flushing { since } => Some(since + self.settings.spool_when_leaving_after),
             Leaving::No | Leaving::Unsubscribing { .. } => None,
         };
-        [slow_at, leaving_at].into_iter().flatten().min()
+        let at = [slow_at, leaving_at].into_iter().flatten().min()?;
+        let save_at = self.sent.iter().any(|sent| !sent.save_asked).then_some(at);
+        let next_at = self.next_to_spool_at().map(|ripe_at| ripe_at.max(at));
+        [save_at, next_at].into_iter().flatten().min()
+    }
+
+    /// When a batch is there for the spool that has no slot: one that waits, or the open one, once it is worth a file.
+    fn next_to_spool_at(&self) -> Option<Instant> {
+        if self.spooling.is_some() || self.has_slot() {
+            return None;
+        }
+        let long_ago = self.sent.iter().map(|sent| sent.since).min();
+        let enough = self.batcher.open().rows() >= self.settings.batch.rows_max;
+        if !self.waiting.is_empty() || enough || matches!(self.leaving, Leaving::Flushing { .. }) {
+            return long_ago.filter(|_| self.has_unsent());
+        }
+        self.batcher.open().opened_at.map(|opened_at| opened_at + SPOOL_BATCH_AGE)
     }
 
     /// Acknowledgements leave in order, so the batches that are being inserted are saved along with those that
@@ -330,26 +348,30 @@ impl Lane {
         if self.spool_at().is_none_or(|at| at > now) {
             return;
         }
-        if self.slow_logged_at.is_none_or(|at| now >= at + SLOW_LOGGED_EVERY)
-            && let Some(oldest) = self.sent.iter().map(|sent| sent.since).min()
-        {
-            self.slow_logged_at = Some(now);
-            self.log(Notice::Spooling { under_way: now - oldest });
-        }
+        self.tell_of_slowness(now);
         if self.sent.iter().any(|sent| !sent.save_asked) {
             self.sent.iter_mut().for_each(|sent| sent.save_asked = true);
             self.commands.push_back(Command::SaveUnderWay);
         }
-        if self.spooling.is_some() || self.has_slot() {
+        if self.next_to_spool_at().is_none_or(|at| at > now) {
             return;
         }
-        if self.waiting.is_empty() && !self.batcher.open().is_empty() {
+        if self.waiting.is_empty() {
             self.close(self.acks.next_arrival());
         }
         if let Some(batch) = self.waiting.pop_front() {
             self.waiting_bytes -= batch.bytes;
             self.spooling = Some(Sent::new(&batch, now));
             self.commands.push_back(Command::Spool(batch));
+        }
+    }
+
+    fn tell_of_slowness(&mut self, now: Instant) {
+        let told = self.slow_logged_at.is_some_and(|at| now < at + SLOW_LOGGED_EVERY);
+        let oldest = self.sent.iter().map(|sent| sent.since).min();
+        if let Some(oldest) = oldest.filter(|_| !told && matches!(self.leaving, Leaving::No)) {
+            self.slow_logged_at = Some(now);
+            self.log(Notice::Spooling { under_way: now - oldest });
         }
     }
 

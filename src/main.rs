@@ -196,7 +196,11 @@ fn with_logs_and_runtime(
     tracing::info!(configuration = %config.to_string().replace('\n', " "), version = env!("CARGO_PKG_VERSION"), "milepost");
     // One thread beside the lanes': encoding, inserting and serving metrics take a small part of one core.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(command(config)));
+    let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
+        let outcome = runtime.block_on(command(config));
+        runtime.shutdown_background(); // a disk that hangs must not hold an exit
+        outcome
+    });
     match outcome {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,
         Ok(Outcome::DataLeft) => DATA_LEFT.into(),

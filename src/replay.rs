@@ -1,26 +1,34 @@
 //! Takes the spool's batches to ClickHouse, oldest first, while new ones go straight there.
 //!
 //! Guarantee: a file is removed only when every insert in it succeeded; an attempt that may have been committed is
-//! counted in its name before the next one, so that the token rule of `insert.rs` holds across restarts. A batch
-//! that only a person can mend, or whose file cannot be read now, does not stand in the way of the others; a
-//! damaged one is set aside.
+//! counted in its name before the next one, so that the token rule of `insert.rs` holds across restarts.
+//!
+//! While nothing gets through, the oldest batch is tried again and again, and another one now and then. A batch that
+//! fails while others get through is itself at fault: it is put aside for a while, for longer each time, so that it
+//! does not stand in their way. So is one that cannot be read. A damaged file is set aside for good; one of a newer
+//! format is left for a newer milepost.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
 use crate::encode::Insert;
 use crate::health::Health;
-use crate::insert::{FAILURES_UNREADY, FailureKind, Sink, SinkError, Tries, chain};
+use crate::insert::{FAILURES_UNREADY, FailureKind, Gate, Sink, SinkError, Tries, chain, retry_delay};
 use crate::metrics::Metrics;
 use crate::spool::{Entry, LoadError, Spool};
 
-/// A file that cannot be read now is tried again after this long.
-const READ_AGAIN: Duration = Duration::from_secs(1);
+/// How long a batch at fault is put aside the first time; doubles up to [`ASIDE_MAX`].
+const ASIDE_MIN: Duration = Duration::from_secs(1);
+/// Longest time: what is mended is noticed within it.
+const ASIDE_MAX: Duration = Duration::from_secs(30);
+/// Of so many failures in a row, one is another batch's.
+const TRY_ANOTHER_EVERY: u32 = 5;
 /// The replay's name in `/readyz`.
 const PART: &str = "spool replay";
 
@@ -32,20 +40,25 @@ pub struct Replayer<S> {
     timeout: Duration,
     metrics: Arc<Metrics>,
     health: Arc<Health>,
-    /// The batch before the next one: `None` starts with the oldest.
-    after: Option<u64>,
-    /// What was tried with the batch of this sequence.
-    current: Option<Current>,
+    /// What was tried with the batches that failed, by sequence.
+    tried: BTreeMap<u64, Tried>,
+    /// Of a newer format, by sequence.
+    newer: BTreeSet<u64>,
+    /// In a row, of any batch.
+    failures: u32,
     /// Batches since the spool was last empty.
     replayed: u64,
 }
 
 #[derive(Debug)]
-struct Current {
-    sequence: u64,
+struct Tried {
     tries: Tries,
     /// Inserts of it that are in ClickHouse.
     done: usize,
+    /// [`Spool::successes`] before it failed first, or when it was last found at fault.
+    successes: u64,
+    asides: u32,
+    not_before: Instant,
 }
 
 impl<S: Sink> Replayer<S> {
@@ -58,17 +71,27 @@ impl<S: Sink> Replayer<S> {
         metrics: Arc<Metrics>,
         health: Arc<Health>,
     ) -> Self {
-        Self { sink, spool, timeout, metrics, health, after: None, current: None, replayed: 0 }
+        Self {
+            sink,
+            spool,
+            timeout,
+            metrics,
+            health,
+            tried: BTreeMap::new(),
+            newer: BTreeSet::new(),
+            failures: 0,
+            replayed: 0,
+        }
     }
 
     /// Replays, from when the tables are there until it is time to leave; what is under way then is finished.
-    pub async fn run(mut self, mut migrated: watch::Receiver<bool>, mut leave: watch::Receiver<bool>) {
+    pub async fn run(mut self, mut gate: watch::Receiver<Gate>, mut leave: watch::Receiver<bool>) {
         let mut delay = Duration::ZERO;
         loop {
             let ready = async {
-                let _ = migrated.wait_for(|migrated| *migrated).await;
+                let _ = gate.wait_for(|gate| *gate == Gate::Open).await;
                 sleep(delay).await;
-                self.spool.oldest_after(self.after).await
+                self.next().await
             };
             let entry = tokio::select! {
                 _ = leave.wait_for(|leave| *leave) => return,
@@ -78,12 +101,42 @@ impl<S: Sink> Replayer<S> {
         }
     }
 
-    /// Replays until nothing is left.
+    /// Replays until nothing is left that this binary can replay.
     pub async fn drain(&mut self) {
-        while !self.spool.has_replayed_all() {
-            let entry = self.spool.oldest_after(self.after).await;
+        while self.spool.oldest(|sequence| self.newer.contains(&sequence)).is_some() {
+            let entry = self.next().await;
             let delay = self.replay(entry).await;
             sleep(delay).await;
+        }
+    }
+
+    /// The oldest batch that is not put aside; waits for one.
+    async fn next(&self) -> Entry {
+        loop {
+            let now = Instant::now();
+            let is_aside = |sequence: u64| {
+                let aside = self.tried.get(&sequence).is_some_and(|tried| tried.not_before > now);
+                aside || self.newer.contains(&sequence)
+            };
+            let was_aside = |sequence: u64| self.tried.get(&sequence).is_some_and(|tried| tried.asides > 0);
+            // Those that were never at fault come before those whose time is over, or these would take turns.
+            let first = self
+                .spool
+                .oldest(|sequence| is_aside(sequence) || was_aside(sequence))
+                .or_else(|| self.spool.oldest(is_aside));
+            let other = first
+                .filter(|_| self.failures > 0 && self.failures.is_multiple_of(TRY_ANOTHER_EVERY))
+                .and_then(|first| {
+                    self.spool.oldest(|sequence| is_aside(sequence) || sequence == first.sequence)
+                });
+            if let Some(entry) = other.or(first) {
+                return entry;
+            }
+            let aside_until = self.tried.values().map(|tried| tried.not_before).min();
+            tokio::select! {
+                () = self.spool.released() => {}
+                () = sleep_until(aside_until.unwrap_or(now)), if aside_until.is_some() => {}
+            }
         }
     }
 
@@ -91,10 +144,17 @@ impl<S: Sink> Replayer<S> {
     async fn replay(&mut self, entry: Entry) -> Duration {
         let spool = Arc::clone(&self.spool);
         let loaded = spawn_blocking(move || spool.load(&entry)).await;
-        match loaded.expect("loading neither panics nor is cancelled") {
+        let delay = match loaded.expect("loading neither panics nor is cancelled") {
             Ok(inserts) => self.insert_all(entry, &inserts).await,
             Err(LoadError::Damaged(why)) => {
                 self.spool.set_aside(&entry, &why);
+                self.tried.remove(&entry.sequence);
+                Duration::ZERO
+            }
+            Err(error @ LoadError::Newer(_)) => {
+                self.newer.insert(entry.sequence);
+                warn!(sequence = entry.sequence, "{error}");
+                self.health.trouble(PART, error.to_string());
                 Duration::ZERO
             }
             Err(error @ LoadError::Io(_)) => {
@@ -102,56 +162,89 @@ impl<S: Sink> Replayer<S> {
                 if self.health.trouble(PART, why.clone()) {
                     warn!(sequence = entry.sequence, error = %why, "replay waits");
                 }
-                self.after = Some(entry.sequence);
-                READ_AGAIN
+                self.put_aside(&entry);
+                Duration::ZERO
             }
+        };
+        if self.tried.is_empty() && self.newer.is_empty() {
+            self.health.fine(PART);
         }
+        delay
     }
 
     async fn insert_all(&mut self, entry: Entry, inserts: &[Insert]) -> Duration {
-        let mut current = match self.current.take() {
-            Some(current) if current.sequence == entry.sequence => current,
-            other => {
-                let mut tries = Tries::new(self.timeout, entry.ambiguous_ends);
-                // A server that refuses one batch after the other is not to be asked faster for it.
-                tries.failures = other.map_or(0, |other| other.tries.failures);
-                Current { sequence: entry.sequence, tries, done: 0 }
-            }
+        let successes = self.spool.successes();
+        let (mut tries, done) = match self.tried.get(&entry.sequence) {
+            Some(tried) => (tried.tries.clone(), tried.done),
+            None => (Tries::new(self.timeout, entry.ambiguous_ends), 0),
         };
-        while let Some(insert) = inserts.get(current.done) {
+        for (index, insert) in inserts.iter().enumerate().skip(done) {
             let began = Instant::now();
-            if let Err(error) = self.sink.insert(insert, &current.tries.next(insert)).await {
-                let delay = current.tries.failed(error.kind);
-                self.failed(&entry, &error, current.tries.failures, delay);
-                self.current = Some(current);
-                return delay;
+            if let Err(error) = self.sink.insert(insert, &tries.next(insert)).await {
+                tries.failed(error.kind);
+                let tried = self.tried(&entry, successes);
+                (tried.tries, tried.done) = (tries, index);
+                return self.failed(&entry, &error);
             }
             self.metrics.inserted(began.elapsed());
-            self.spool.clickhouse_is_away(false);
-            current.done += 1;
+            self.spool.insert_succeeded();
+            self.failures = 0;
         }
         self.spool.remove(&entry);
         self.metrics.replayed(entry.positions);
-        self.health.fine(PART);
-        self.after = None;
+        self.tried.remove(&entry.sequence);
         self.replayed += 1;
-        if self.spool.has_replayed_all() {
+        if self.spool.oldest(|_| false).is_none() {
             info!(batches = std::mem::take(&mut self.replayed), "the spool is empty again");
         }
         Duration::ZERO
     }
 
-    fn failed(&mut self, entry: &Entry, error: &SinkError, failures: u32, delay: Duration) {
+    fn tried(&mut self, entry: &Entry, successes: u64) -> &mut Tried {
+        let fresh = || Tried {
+            tries: Tries::new(self.timeout, entry.ambiguous_ends),
+            done: 0,
+            successes,
+            asides: 0,
+            not_before: Instant::now(),
+        };
+        self.tried.entry(entry.sequence).or_insert_with(fresh)
+    }
+
+    /// For longer each time.
+    fn put_aside(&mut self, entry: &Entry) {
+        let successes = self.spool.successes();
+        let tried = self.tried(entry, successes);
+        let aside = ASIDE_MIN.saturating_mul(1 << tried.asides.min(10)).min(ASIDE_MAX);
+        tried.asides += 1;
+        tried.successes = successes;
+        tried.not_before = Instant::now() + aside;
+    }
+
+    fn failed(&mut self, entry: &Entry, error: &SinkError) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        // A server that refuses one batch after the other is not to be asked faster for it.
+        let delay = retry_delay(self.failures);
         self.metrics.insert_failed(error.kind.name());
+        let now = self.spool.successes();
+        let tried = self.tried(entry, now);
+        let (failures, others_get_through) = (tried.tries.failures, now > tried.successes);
         let cause = chain(error);
-        warn!(sequence = entry.sequence, failures, retry_in = ?delay, error = %cause, "replay failed");
+        warn!(sequence = entry.sequence, failures, error = %cause, "replay failed");
         if error.kind == FailureKind::Permanent || failures >= FAILURES_UNREADY {
             self.health.trouble(PART, cause);
         }
         match error.kind {
-            FailureKind::Transient => {}
             FailureKind::Ambiguous | FailureKind::TimedOut => drop(self.spool.ended_ambiguously(entry)),
-            FailureKind::Permanent => self.after = Some(entry.sequence),
+            FailureKind::Transient | FailureKind::Permanent => {}
         }
+        if others_get_through {
+            self.failures = 0;
+        }
+        // One that takes its whole timeout each time is not asked about the server's health again and again.
+        if others_get_through || matches!(error.kind, FailureKind::Permanent | FailureKind::TimedOut) {
+            self.put_aside(entry);
+        }
+        if others_get_through { Duration::ZERO } else { delay }
     }
 }

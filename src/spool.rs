@@ -22,14 +22,18 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::encode::Insert;
 use crate::metrics::Metrics;
 
+/// While ClickHouse seems to be away, a batch is tried this often all the same.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
 const LOCK: &str = "lock";
 const BATCH: &str = "batch";
 const DAMAGED: &str = "damaged";
@@ -104,6 +108,9 @@ pub enum LoadError {
     /// Not what was written: set it aside.
     #[error(transparent)]
     Damaged(format::Damaged),
+    /// Whole, and written by a newer milepost: it will read it again.
+    #[error("a spooled batch has format version {0}: a newer milepost must replay it")]
+    Newer(u32),
     /// Not readable now.
     #[error("a spooled batch cannot be read")]
     Io(#[source] io::Error),
@@ -128,8 +135,11 @@ struct State {
     batches: u64,
     /// Of every file of ours, damaged ones and those being written too.
     bytes: u64,
-    /// The last attempt to insert failed: what comes follows the others to disk.
+    /// The last attempt to insert failed: what comes follows the others to disk, but for a batch now and then.
     away: bool,
+    probe_at: Option<Instant>,
+    /// Inserts that got through, straight or from here.
+    successes: u64,
 }
 
 impl Spool {
@@ -142,7 +152,10 @@ impl Spool {
             let path = path.to_owned();
             move |source| OpenError::Io { path, source }
         };
-        fs::create_dir_all(dir).map_err(failed(dir))?;
+        if !dir.exists() {
+            fs::create_dir_all(dir).map_err(failed(dir))?;
+            dir.parent().filter(|parent| parent.exists()).map_or(Ok(()), sync_dir).map_err(failed(dir))?;
+        }
         let lock_path = dir.join(LOCK);
         let lock = File::create(&lock_path).map_err(failed(&lock_path))?;
         match lock.try_lock() {
@@ -155,7 +168,7 @@ impl Spool {
             let path = dir.join(&file.name);
             match file.entry {
                 Some(entry) if file.kind == Kind::Batch => {
-                    let restarted = Entry { ambiguous_ends: entry.ambiguous_ends + 1, ..entry };
+                    let restarted = Entry { ambiguous_ends: entry.ambiguous_ends.saturating_add(1), ..entry };
                     fs::rename(&path, dir.join(restarted.file_name(BATCH))).map_err(failed(&path))?;
                     state.ready.insert(entry.sequence, restarted);
                     state.batches += 1;
@@ -169,7 +182,7 @@ impl Spool {
             }
             state.bytes += file.bytes;
             let sequence = file.entry.map_or(0, |entry| entry.sequence);
-            state.next_sequence = state.next_sequence.max(sequence + 1);
+            state.next_sequence = state.next_sequence.max(sequence.saturating_add(1));
         }
         sync_dir(dir).map_err(failed(dir))?;
         metrics.spool_opened(state.ready.values().map(|entry| entry.positions).sum());
@@ -194,12 +207,6 @@ impl Spool {
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.state().batches
-    }
-
-    /// Whether none is there to be replayed.
-    #[must_use]
-    pub fn has_replayed_all(&self) -> bool {
-        self.state().ready.is_empty()
     }
 
     /// Writes a batch and makes it durable; blocks for the time of two fsyncs. It is not replayed before it is
@@ -231,6 +238,7 @@ impl Spool {
             .and_then(|()| sync_dir(&self.dir));
         if let Err(error) = written {
             let _ = fs::remove_file(&unfinished);
+            let _ = fs::remove_file(self.path(&entry));
             self.gone(&entry);
             return Err(StoreError::Io(error));
         }
@@ -244,20 +252,14 @@ impl Spool {
         self.changed.notify_one();
     }
 
-    /// The oldest batch that came after `sequence`, else the oldest there is; waits for one.
-    pub async fn oldest_after(&self, sequence: Option<u64>) -> Entry {
-        loop {
-            let changed = self.changed.notified();
-            let found = {
-                let ready = &self.state().ready;
-                let later = sequence.and_then(|sequence| ready.range(sequence + 1..).next());
-                later.or_else(|| ready.iter().next()).map(|(_, entry)| *entry)
-            };
-            match found {
-                Some(entry) => return entry,
-                None => changed.await,
-            }
-        }
+    /// The oldest batch that is not `left_out`.
+    pub fn oldest(&self, left_out: impl Fn(u64) -> bool) -> Option<Entry> {
+        self.state().ready.iter().find(|(sequence, _)| !left_out(**sequence)).map(|(_, entry)| *entry)
+    }
+
+    /// Returns when a batch has been released, perhaps before.
+    pub async fn released(&self) {
+        self.changed.notified().await;
     }
 
     /// Reads a batch; blocks.
@@ -270,7 +272,13 @@ impl Spool {
             let only_the_file = error.kind() == io::ErrorKind::NotFound && self.dir.join(LOCK).exists();
             if only_the_file { LoadError::Damaged(format::Damaged::Gone) } else { LoadError::Io(error) }
         })?;
-        format::read(&Bytes::from(file)).map_err(LoadError::Damaged)
+        format::read(&Bytes::from(file)).map_err(|damage| {
+            if let format::Damaged::Version(version) = damage {
+                LoadError::Newer(version)
+            } else {
+                LoadError::Damaged(damage)
+            }
+        })
     }
 
     /// Its rows are in ClickHouse. A file that cannot be removed is replayed once more after a restart, which
@@ -285,10 +293,13 @@ impl Spool {
     /// An attempt ended without saying whether it was committed; kept in the name, so that no restart forgets it.
     pub fn ended_ambiguously(&self, entry: &Entry) -> Entry {
         let renamed = Entry { ambiguous_ends: entry.ambiguous_ends.saturating_add(1), ..*entry };
-        let result = fs::rename(self.path(entry), self.path(&renamed)).and_then(|()| sync_dir(&self.dir));
-        if let Err(error) = result {
+        if let Err(error) = fs::rename(self.path(entry), self.path(&renamed)) {
             warn!(file = %self.path(entry).display(), %error, "a spooled batch cannot be renamed");
             return *entry;
+        }
+        // Not durable is no harm: a restart counts one more.
+        if let Err(error) = sync_dir(&self.dir) {
+            warn!(%error, "the spool's directory cannot be synced");
         }
         if let Some(ready) = self.state().ready.get_mut(&entry.sequence) {
             *ready = renamed;
@@ -315,17 +326,42 @@ impl Spool {
         self.publish_level();
     }
 
-    /// Whether batches should come here without an attempt to insert them: the last attempt failed, and the
-    /// batches before them wait.
+    /// Whether a batch should come here without an attempt to insert it: the last attempt failed, and the batches
+    /// before it wait. Now and then one is let through, so that a single batch nobody can insert does not speak for
+    /// all.
     #[must_use]
     pub fn goes_first(&self) -> bool {
-        let state = self.state();
-        state.away && !state.ready.is_empty()
+        let now = Instant::now();
+        let mut state = self.state();
+        if !state.away || state.ready.is_empty() {
+            return false;
+        }
+        let is_probe = state.probe_at.is_none_or(|at| now >= at);
+        if is_probe {
+            state.probe_at = Some(now + PROBE_EVERY);
+        }
+        !is_probe
     }
 
-    /// What the last attempt to insert says about ClickHouse.
-    pub fn clickhouse_is_away(&self, away: bool) {
-        self.state().away = away;
+    /// An insert got through.
+    pub fn insert_succeeded(&self) {
+        let mut state = self.state();
+        state.away = false;
+        state.probe_at = None;
+        state.successes += 1;
+    }
+
+    /// A batch that came straight from a lane was not inserted. What only a person can mend does not lead here.
+    pub fn insert_failed(&self, permanent: bool) {
+        let mut state = self.state();
+        state.away = !permanent;
+        state.probe_at.get_or_insert(Instant::now() + PROBE_EVERY);
+    }
+
+    /// How many inserts got through so far: more of them later means that the server takes some.
+    #[must_use]
+    pub fn successes(&self) -> u64 {
+        self.state().successes
     }
 
     fn gone(&self, entry: &Entry) {

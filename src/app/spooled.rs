@@ -6,13 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use tokio::sync::watch;
 use tracing::info;
 
 use super::{Outcome, Signals, spool_keeps, wait_until_migrated};
 use crate::clickhouse::ClickHouse;
 use crate::config::Config;
 use crate::health::Health;
+use crate::insert::Gate;
 use crate::metrics::Metrics;
 use crate::replay::Replayer;
 use crate::spool::{self, Kind, Listed, Spool, format};
@@ -69,12 +71,13 @@ fn read(dir: &Path, file: &Listed) -> Result<Vec<crate::encode::Insert>> {
 pub fn export(config: &Config, target: &Path) -> Result<String> {
     let dir = &settings(config)?.dir;
     fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
-    let mut text = String::new();
+    let (mut text, mut left_out) = (String::new(), 0);
     for file in files(config)?.into_iter().filter(|file| file.kind == Kind::Batch && file.entry.is_some()) {
         let inserts = match read(dir, &file) {
             Ok(inserts) => inserts,
             Err(error) => {
                 writeln!(text, "{}: not exported: {error:#}", file.name)?;
+                left_out += 1;
                 continue;
             }
         };
@@ -86,6 +89,7 @@ pub fn export(config: &Config, target: &Path) -> Result<String> {
             writeln!(text, "{sql} {data} {} rows", insert.rows)?;
         }
     }
+    ensure!(left_out == 0, "{text}{left_out} batches are not exported");
     text.push_str("insert one with: clickhouse-client --query \"$(cat FILE.sql)\" < FILE.rowbinary\n");
     Ok(text)
 }
@@ -96,6 +100,8 @@ pub fn export(config: &Config, target: &Path) -> Result<String> {
 /// There is no spool, it is in use, or the tables are not those of this binary.
 pub async fn replay(config: &Config) -> Result<Outcome> {
     let settings = settings(config)?;
+    // A directory that is not there is a mistake here, not an empty spool.
+    ensure!(settings.dir.is_dir(), "spool.dir: there is no {}", settings.dir.display());
     let metrics = Arc::new(Metrics::new(0));
     let health = Arc::new(Health::default());
     let spool = Arc::new(Spool::open(&settings.dir, settings.bytes_max, Arc::clone(&metrics))?);
@@ -103,7 +109,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     let mut signals = Signals::new()?;
     info!(batches = spool.batches(), positions = metrics.ledger().in_spool, "replaying");
     let replay = async {
-        wait_until_migrated(&clickhouse, &health).await?;
+        wait_until_migrated(&clickhouse, &health, &watch::Sender::new(Gate::Unknown)).await?;
         let timeout = config.clickhouse.insert_timeout;
         let clickhouse = Arc::clone(&clickhouse);
         Replayer::new(clickhouse, Arc::clone(&spool), timeout, Arc::clone(&metrics), Arc::clone(&health))
@@ -124,5 +130,6 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     }
     let ledger = metrics.ledger();
     info!(inserted = ledger.replayed, quarantined = ledger.quarantined, "replayed, in positions");
-    Ok(if spool_keeps(&spool) { Outcome::DataLeft } else { Outcome::Clean })
+    let left = spool_keeps(&spool) || ledger.quarantined > 0;
+    Ok(if left { Outcome::DataLeft } else { Outcome::Clean })
 }

@@ -13,5 +13,6 @@ mod lane_model;
 mod pipeline;
 mod rows;
 mod spool_files;
+mod spool_rules;
 mod tidy;
 mod wire_model;

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use milepost::encode::Insert;
 use milepost::health::Health;
-use milepost::insert::{Attempt, FailureKind, Inserter, Settled, Sink, SinkError, Work};
+use milepost::insert::{Attempt, FailureKind, Gate, Inserter, Settled, Sink, SinkError, Work};
 use milepost::lane::{Command, Event, Lane, Link, Now, Settings};
 use milepost::metrics::Metrics;
 use milepost::position::Timestamp;
 use milepost::replay::Replayer;
-use milepost::spool::{self, Kind, Spool};
+use milepost::spool::{self, Kind, OpenError, Spool};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
@@ -246,12 +246,19 @@ impl<'a> Life<'a> {
     fn begin(world: &'a mut World, script: &Script, began_ms: i64) -> Self {
         let metrics = Arc::new(Metrics::new(1));
         let health = Arc::new(Health::default());
-        let open = |bytes_max| Spool::open(world.folder.path(), bytes_max, Arc::clone(&metrics)).unwrap();
+        let open = |bytes_max| loop {
+            match Spool::open(world.folder.path(), bytes_max, Arc::clone(&metrics)) {
+                Ok(spool) => break spool,
+                // Another test's child process holds what was open when it began, until it becomes its program.
+                Err(OpenError::InUse(_)) => std::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        };
         let spool = script.spool_bytes_max.map(open).map(Arc::new);
         let (work, to_insert) = mpsc::channel(SLOTS + 2);
         let (to_settle, settled) = mpsc::channel(SLOTS + 2);
         let (leave, leaving) = watch::channel(false);
-        let migrated = watch::channel(true).1;
+        let gate = watch::channel(Gate::Open).1;
         let timeout = Duration::from_secs(1);
         let inserter = Inserter {
             sink: Arc::clone(&world.server),
@@ -259,7 +266,7 @@ impl<'a> Life<'a> {
             database: "fleet".to_owned(),
             timeout,
             spool: spool.clone(),
-            migrated: migrated.clone(),
+            gate: gate.clone(),
             metrics: Arc::clone(&metrics),
             health: Arc::clone(&health),
         };
@@ -267,7 +274,7 @@ impl<'a> Life<'a> {
         if let Some(spool) = spool.clone() {
             let sink = Arc::clone(&world.server);
             let replayer = Replayer::new(sink, spool, timeout, Arc::clone(&metrics), health);
-            tokio::spawn(replayer.run(migrated, leaving));
+            tokio::spawn(replayer.run(gate, leaving));
         }
         let settings = lane_settings(script.rows_max);
         let settings = Settings {
