@@ -159,10 +159,17 @@ fn open_spool(config: &Config, metrics: &Arc<Metrics>) -> Result<Option<Arc<Spoo
 
 /// What will go wrong, in the log; beside the work, which it neither delays nor stops.
 async fn log_preflight(config: Config, mut gate: watch::Receiver<Gate>) {
-    if gate.wait_for(|gate| *gate == Gate::Open).await.is_err() {
-        return;
+    let of_spool = config.clone();
+    if let Ok(report) = tokio::task::spawn_blocking(move || check::spool_at_start(&of_spool)).await {
+        log_findings(&report);
     }
-    for finding in check::at_start(&config, now_ms).await.findings() {
+    if gate.wait_for(|gate| *gate == Gate::Open).await.is_ok() {
+        log_findings(&check::server_at_start(&config, now_ms).await);
+    }
+}
+
+fn log_findings(report: &Report) {
+    for finding in report.findings() {
         match finding.level {
             Level::Ok => {}
             Level::Warning | Level::Error => {

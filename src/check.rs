@@ -152,10 +152,17 @@ pub async fn all(config: &Config, probe_topic: Option<&str>, unix_ms: fn() -> i6
     report
 }
 
-/// What a start can look at without a second connection to the broker; the lanes tell of theirs themselves.
-pub async fn at_start(config: &Config, unix_ms: fn() -> i64) -> Report {
+/// The spool's directory; blocks for as long as the disk takes.
+#[must_use]
+pub fn spool_at_start(config: &Config) -> Report {
     let mut report = Report::default();
     disk::check(&mut report, config.spool.as_ref());
+    report
+}
+
+/// ClickHouse. A start does not ask the broker a second time: the lanes tell of theirs themselves.
+pub async fn server_at_start(config: &Config, unix_ms: fn() -> i64) -> Report {
+    let mut report = Report::default();
     server::check(&mut report, config, unix_ms).await;
     report
 }

@@ -38,8 +38,8 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// ClickHouse's error codes that only a person can mend: unknown column, table, database, format, setting or
-/// user, wrong types, no grant, failed login.
-const PERMANENT_CODES: [u32; 13] = [16, 27, 33, 53, 60, 62, 81, 117, 192, 193, 194, 497, 516];
+/// user, wrong types, a read-only or constrained profile, no grant, failed login.
+const PERMANENT_CODES: [u32; 15] = [16, 27, 33, 53, 60, 62, 81, 117, 164, 192, 193, 194, 452, 497, 516];
 const UNKNOWN_TABLE: u32 = 60;
 const UNKNOWN_DATABASE: u32 = 81;
 const AUTHENTICATION_FAILED: u32 = 516;

@@ -29,6 +29,8 @@ const ASIDE_MIN: Duration = Duration::from_secs(1);
 const ASIDE_MAX: Duration = Duration::from_secs(30);
 /// Of so many failures in a row, one is another batch's.
 const TRY_ANOTHER_EVERY: u32 = 5;
+/// Of so many turns, one is that of the oldest batch, even if it was at fault before.
+const TURNS_OF_FRESH: u32 = 8;
 /// The replay's name in `/readyz`.
 const PART: &str = "spool replay";
 
@@ -44,8 +46,12 @@ pub struct Replayer<S> {
     tried: BTreeMap<u64, Tried>,
     /// Of a newer format, by sequence.
     newer: BTreeSet<u64>,
-    /// In a row, of any batch.
+    /// In a row, of any batch, while nothing gets through.
     failures: u32,
+    /// In a row, of batches that were put aside.
+    asides: u32,
+    /// Batches tried.
+    turns: u32,
     /// Batches since the spool was last empty.
     replayed: u64,
 }
@@ -80,6 +86,8 @@ impl<S: Sink> Replayer<S> {
             tried: BTreeMap::new(),
             newer: BTreeSet::new(),
             failures: 0,
+            asides: 0,
+            turns: 0,
             replayed: 0,
         }
     }
@@ -119,11 +127,12 @@ impl<S: Sink> Replayer<S> {
                 aside || self.newer.contains(&sequence)
             };
             let was_aside = |sequence: u64| self.tried.get(&sequence).is_some_and(|tried| tried.asides > 0);
-            // Those that were never at fault come before those whose time is over, or these would take turns.
-            let first = self
-                .spool
-                .oldest(|sequence| is_aside(sequence) || was_aside(sequence))
-                .or_else(|| self.spool.oldest(is_aside));
+            // Those that were never at fault come before those whose time is over, or many of these would take every
+            // turn; now and then it is theirs, or ever new ones would.
+            let fresh = || self.spool.oldest(|sequence| is_aside(sequence) || was_aside(sequence));
+            let theirs = self.turns.is_multiple_of(TURNS_OF_FRESH);
+            let first =
+                Some(()).filter(|()| !theirs).and_then(|()| fresh()).or_else(|| self.spool.oldest(is_aside));
             let other = first
                 .filter(|_| self.failures > 0 && self.failures.is_multiple_of(TRY_ANOTHER_EVERY))
                 .and_then(|first| {
@@ -142,6 +151,7 @@ impl<S: Sink> Replayer<S> {
 
     /// Tries one batch; the next try should wait this long.
     async fn replay(&mut self, entry: Entry) -> Duration {
+        self.turns = self.turns.wrapping_add(1);
         let spool = Arc::clone(&self.spool);
         let loaded = spawn_blocking(move || spool.load(&entry)).await;
         let delay = match loaded.expect("loading neither panics nor is cancelled") {
@@ -153,6 +163,7 @@ impl<S: Sink> Replayer<S> {
             }
             Err(error @ LoadError::Newer(_)) => {
                 self.newer.insert(entry.sequence);
+                self.tried.remove(&entry.sequence);
                 warn!(sequence = entry.sequence, "{error}");
                 self.health.trouble(PART, error.to_string());
                 Duration::ZERO
@@ -189,6 +200,7 @@ impl<S: Sink> Replayer<S> {
             self.metrics.inserted(began.elapsed());
             self.spool.insert_succeeded();
             self.failures = 0;
+            self.asides = 0;
         }
         self.spool.remove(&entry);
         self.metrics.replayed(entry.positions);
@@ -238,13 +250,16 @@ impl<S: Sink> Replayer<S> {
             FailureKind::Ambiguous | FailureKind::TimedOut => drop(self.spool.ended_ambiguously(entry)),
             FailureKind::Transient | FailureKind::Permanent => {}
         }
-        if others_get_through {
-            self.failures = 0;
-        }
         // One that takes its whole timeout each time is not asked about the server's health again and again.
         if others_get_through || matches!(error.kind, FailureKind::Permanent | FailureKind::TimedOut) {
             self.put_aside(entry);
         }
-        if others_get_through { Duration::ZERO } else { delay }
+        if !others_get_through {
+            return delay;
+        }
+        // The next batch's turn; but many at fault in a row mean a server that takes little.
+        self.failures = 0;
+        self.asides = self.asides.saturating_add(1);
+        retry_delay(self.asides)
     }
 }

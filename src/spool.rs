@@ -18,8 +18,9 @@
 pub mod format;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -153,7 +154,8 @@ impl Spool {
             move |source| OpenError::Io { path, source }
         };
         if !dir.exists() {
-            fs::create_dir_all(dir).map_err(failed(dir))?;
+            // Where everybody was is nobody else's business on this machine.
+            DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed(dir))?;
             dir.parent().filter(|parent| parent.exists()).map_or(Ok(()), sync_dir).map_err(failed(dir))?;
         }
         let lock_path = dir.join(LOCK);
@@ -442,7 +444,7 @@ pub fn list(dir: &Path) -> io::Result<Vec<Listed>> {
 }
 
 fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
-    let mut file = BufWriter::new(File::create(path)?);
+    let mut file = BufWriter::new(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?);
     format::write(inserts, &mut file)?;
     file.flush()?;
     file.get_ref().sync_all()

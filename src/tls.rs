@@ -10,9 +10,11 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
@@ -23,6 +25,11 @@ use tokio_rustls::rustls::{
 };
 use tracing::warn;
 
+/// How long TCP may take, over all of a name's addresses. Shorter than what the callers give the whole, so that a
+/// network that answers nothing is told from a server that does not.
+const TCP_WITHIN: Duration = Duration::from_secs(3);
+/// The system's list of public CAs is read again after this.
+const SYSTEM_CAS_AGE_MAX: Duration = Duration::from_secs(600);
 /// The public CAs of a system are a quarter of this.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -195,19 +202,41 @@ impl Files {
 /// # Errors
 /// See [`Error`].
 pub async fn open(host: String, port: u16, tls: Option<Arc<Tls>>) -> Result<Box<dyn Stream>, Error> {
-    let connected = TcpStream::connect((host.as_str(), port)).await;
-    let stream = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
-    let stream = stream.map_err(Error::Unreachable)?;
+    let reached = timeout(TCP_WITHIN, reach(&host, port)).await;
+    let reached = reached.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let stream = reached.map_err(Error::Unreachable)?;
     match tls {
         None => Ok(Box::new(stream)),
         Some(tls) => tls.handshake(&host, stream).await,
     }
 }
 
+/// The first of the name's addresses that answers; each has its share of the time, or a dead one would take it all.
+async fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
+    let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
+    let share = TCP_WITHIN / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        match timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return stream.set_nodelay(true).map(|()| stream),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(last)
+}
+
 /// Puts TLS around the connections to one server.
 pub struct Tls {
     files: Files,
-    last: Mutex<Option<(Contents, Arc<ClientConfig>)>>,
+    last: Mutex<Option<Last>>,
+}
+
+/// What the last connection was made with.
+struct Last {
+    read: Contents,
+    at: Instant,
+    config: Arc<ClientConfig>,
 }
 
 impl fmt::Debug for Tls {
@@ -243,19 +272,20 @@ impl Tls {
     fn config(&self) -> Result<Arc<ClientConfig>, Error> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let read = self.files.read();
-        if let (Ok(read), Some((known, config))) = (&read, &*last)
-            && read == known
+        if let (Ok(read), Some(known)) = (&read, &*last)
+            && *read == known.read
+            && (self.files.ca.is_some() || known.at.elapsed() < SYSTEM_CAS_AGE_MAX)
         {
-            return Ok(Arc::clone(config));
+            return Ok(Arc::clone(&known.config));
         }
         match (read.and_then(|read| self.files.build(&read).map(|config| (read, Arc::new(config)))), &*last) {
             (Ok((read, config)), _) => {
-                *last = Some((read, Arc::clone(&config)));
+                *last = Some(Last { read, at: Instant::now(), config: Arc::clone(&config) });
                 Ok(config)
             }
-            (Err(error), Some((_, config))) => {
+            (Err(error), Some(known)) => {
                 warn!(%error, "keeping the certificates that were read before");
-                Ok(Arc::clone(config))
+                Ok(Arc::clone(&known.config))
             }
             (Err(error), None) => Err(error),
         }

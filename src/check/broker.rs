@@ -1,7 +1,7 @@
 //! The broker: its terms, what it grants, and a message there and back.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -24,6 +24,10 @@ const DROPPED_TOPIC: &str = "$SYS/broker/publish/messages/dropped";
 /// PUBACK's reasons (MQTT 5, 3.4.2.1).
 const NOT_AUTHORIZED: u8 = 0x87;
 const REFUSED_FROM: u8 = 0x80;
+
+/// One a process: two checks at once must not throw each other out, and the second connection of one ends the session
+/// of the first.
+static TAG: LazyLock<u32> = LazyLock::new(|| fastrand::u32(..));
 
 #[derive(Debug, thiserror::Error)]
 enum ProbeError {
@@ -58,7 +62,7 @@ impl Probe {
         let bytes_max = usize::try_from(mqtt.max_packet_bytes).unwrap_or(usize::MAX);
         let mut probe = Self { stream, input: Input::new(bytes_max) };
         let hello = Hello {
-            client_id: format!("{}-check", mqtt.client_id),
+            client_id: format!("{}-check-{:08x}", mqtt.client_id, *TAG),
             clean_start: true,
             login,
             keep_alive_seconds: 60,

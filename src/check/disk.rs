@@ -44,8 +44,8 @@ pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
 
 /// The name is not one of the spool's, which leaves it alone.
 fn try_to_write(dir: &Path) -> std::io::Result<()> {
-    let path = dir.join(format!("check-{}", std::process::id()));
-    let written = File::create(&path).and_then(|mut file| {
+    let path = dir.join(format!("check-{:016x}", fastrand::u64(..)));
+    let written = File::create_new(&path).and_then(|mut file| {
         file.write_all(b"milepost check")?;
         file.sync_all()
     });

@@ -226,7 +226,8 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
 /// A replicated table has its own window, on by default, and other replicas instead of fsync.
 fn durability(report: &mut Report, database: &str, tables: &[Vec<String>], defaults: &[Vec<String>]) {
     let value = |engine_full: &str, name: &str| {
-        let own = engine_full.split_once(&format!("{name} = ")).map(|(_, rest)| rest.to_owned());
+        // By its whole name: one setting's name ends like another's.
+        let own = engine_full.split([' ', ',']).skip_while(|word| *word != name).nth(2).map(str::to_owned);
         let default = || defaults.iter().find(|row| row[0] == name).map(|row| row[1].clone());
         let text = own.or_else(default).unwrap_or_default();
         text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse::<u64>().unwrap_or(0)
