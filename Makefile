@@ -20,7 +20,8 @@ test: setup front-test ## every test but the long faults
 	cargo build --locked --workspace
 	target/debug/loadgen faults --quick --milepost target/debug/milepost
 
-faults: setup ## the whole fault harness, then the mistakes it must find; under half an hour
+faults: ## the whole fault harness, then the mistakes it must find; under half an hour
+	deploy/local/setup --faults
 	cargo build --release --locked --workspace
 	cd strict-broker && cargo build --release --locked
 	target/release/loadgen faults
