@@ -315,9 +315,8 @@ impl Lane {
         if !self.settings.spool {
             return None;
         }
-        let spooling_bytes = self.spooling.as_ref().map_or(0, |spooling| spooling.bytes);
         let crowded = self.acks.unacked() * 2 >= self.window.messages()
-            || (self.waiting_bytes + spooling_bytes) * 2 >= self.settings.buffer_bytes_max;
+            || self.buffered_bytes() * 2 >= self.settings.buffer_bytes_max;
         let slow_at = self.sent.iter().map(|sent| sent.since + SLOW_AFTER).min().filter(|_| crowded);
         let leaving_at = match self.leaving {
             Leaving::Flushing { since } => Some(since + self.settings.spool_when_leaving_after),
@@ -576,8 +575,12 @@ impl Lane {
     }
 
     fn is_full(&self) -> bool {
-        let spooling_bytes = self.spooling.as_ref().map_or(0, |spooling| spooling.bytes);
-        self.waiting_bytes + spooling_bytes >= self.settings.buffer_bytes_max
+        self.buffered_bytes() >= self.settings.buffer_bytes_max
+    }
+
+    /// What `buffer_bytes_max` bounds: closed batches without a slot.
+    fn buffered_bytes(&self) -> usize {
+        self.waiting_bytes + self.spooling.as_ref().map_or(0, |spooling| spooling.bytes)
     }
 
     fn log(&mut self, notice: Notice) {

@@ -129,10 +129,11 @@ impl<S: Sink> Replayer<S> {
             let was_aside = |sequence: u64| self.tried.get(&sequence).is_some_and(|tried| tried.asides > 0);
             // Those that were never at fault come before those whose time is over, or many of these would take every
             // turn; now and then it is theirs, or ever new ones would.
-            let fresh = || self.spool.oldest(|sequence| is_aside(sequence) || was_aside(sequence));
-            let theirs = self.turns.is_multiple_of(TURNS_OF_FRESH);
-            let first =
-                Some(()).filter(|()| !theirs).and_then(|()| fresh()).or_else(|| self.spool.oldest(is_aside));
+            let fresh_only = !self.turns.is_multiple_of(TURNS_OF_FRESH);
+            let first = self
+                .spool
+                .oldest(|sequence| is_aside(sequence) || fresh_only && was_aside(sequence))
+                .or_else(|| self.spool.oldest(is_aside));
             let other = first
                 .filter(|_| self.failures > 0 && self.failures.is_multiple_of(TRY_ANOTHER_EVERY))
                 .and_then(|first| {

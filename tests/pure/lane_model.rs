@@ -11,7 +11,7 @@ use milepost::batch::Batch;
 use milepost::lane::{Command, Event, Fate, Lane, Link, Settings, Totals};
 use proptest::prelude::*;
 
-use crate::rows::{decoder, lane_settings, now, payload};
+use crate::rows::{Sent, decoder, lane_settings, now, payload};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -41,13 +41,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-#[derive(Debug, Clone)]
-struct Message {
-    seqs: Vec<u32>,
-    payload: String,
-    qos1: bool,
-}
-
 /// Broker, store and clock around one lane.
 struct World {
     lane: Lane,
@@ -55,9 +48,9 @@ struct World {
     began: Instant,
     after: Duration,
     connected: bool,
-    queue: VecDeque<Message>,
+    queue: VecDeque<Sent>,
     /// Delivered on this session and not acknowledged, in order of delivery.
-    unacked: VecDeque<(u16, Message)>,
+    unacked: VecDeque<(u16, Sent)>,
     packet_id: u16,
     inserting: Vec<Batch>,
     /// On its way to the spool.
@@ -189,7 +182,7 @@ impl World {
                 if qos1 {
                     self.owed.extend(&seqs);
                 }
-                self.queue.push_back(Message { seqs, payload, qos1 });
+                self.queue.push_back(Sent { seqs, payload, qos1 });
                 self.deliver();
             }
             Step::Settle(n) => self.settle(n),

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::rows::{WALL_MS, decoder, lane_settings, payload};
+use crate::rows::{Sent, WALL_MS, decoder, lane_settings, payload};
 
 /// RowBinary of a position of driver "d".
 const ROW_BYTES: usize = 2 + 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8;
@@ -168,20 +168,13 @@ impl Sink for Server {
     }
 }
 
-#[derive(Debug, Clone)]
-struct Message {
-    seqs: Vec<u32>,
-    payload: String,
-    qos1: bool,
-}
-
 /// What outlives a process.
 struct World {
     server: Arc<Server>,
     folder: TempDir,
-    queue: VecDeque<Message>,
+    queue: VecDeque<Sent>,
     /// Delivered in this session and not acknowledged, in order of delivery.
-    unacked: VecDeque<(u16, Message)>,
+    unacked: VecDeque<(u16, Sent)>,
     packet_id: u16,
     next_seq: u32,
     /// Sent at QoS 1, and not gone with a session: must be in ClickHouse in the end.
@@ -379,7 +372,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    fn publish(&mut self, message: &Message, packet_id: Option<u16>) {
+    fn publish(&mut self, message: &Sent, packet_id: Option<u16>) {
         let payload = message.payload.as_bytes();
         self.tell(published(payload, packet_id));
     }
@@ -413,7 +406,7 @@ impl<'a> Life<'a> {
                 if qos1 {
                     self.world.owed.extend(&seqs);
                 }
-                self.world.queue.push_back(Message { seqs, payload, qos1 });
+                self.world.queue.push_back(Sent { seqs, payload, qos1 });
                 self.deliver();
                 tokio::task::yield_now().await;
             }

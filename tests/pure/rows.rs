@@ -10,6 +10,14 @@ use milepost::position::{Position, Qos, Timestamp};
 /// A wall clock to begin with: 2026-01-01.
 pub const WALL_MS: i64 = 1_767_225_600_000;
 
+/// A message as a broker of a model knows it.
+#[derive(Debug, Clone)]
+pub struct Sent {
+    pub seqs: Vec<u32>,
+    pub payload: String,
+    pub qos1: bool,
+}
+
 /// Made by the decoder, so that a new field does not have to be named here.
 pub fn position(driver: &str, seq: u32, qos: Qos) -> Position {
     let (topic, payload) = (format!("drivers/{driver}/gps"), payload(&[seq]));

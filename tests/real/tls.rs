@@ -182,6 +182,23 @@ fn case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<Milepos
     settings.start()
 }
 
+/// What a milepost is told beyond its own, by name, and the words in which it must tell what is wrong.
+type Case<'a> = (&'a str, Vec<(&'a str, String)>, &'a str);
+
+/// All at once, because each waits for something that does not come.
+fn each_is_told<'a>(folder: &Path, cases: impl IntoIterator<Item = Case<'a>>) -> Result<()> {
+    let started: Result<Vec<_>> = cases
+        .into_iter()
+        .map(|(name, changes, words)| Ok((name, case(folder, name, &changes)?, words)))
+        .collect();
+    for (name, mut milepost, words) in started? {
+        wait_for_words(&milepost, words).context(name.to_owned())?;
+        ensure!(!milepost.process.log()?.contains("Wrong-Secret"), "{name}");
+        milepost.terminate(SOON)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_change() -> Result<()> {
     let folder = TempDir::new()?;
@@ -239,16 +256,7 @@ fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_c
             "the server does not speak TLS there; mqtt.url wants",
         ),
     ];
-    let started: Result<Vec<_>> = cases
-        .into_iter()
-        .map(|(name, changes, words)| Ok((name, case(folder, name, &changes)?, words)))
-        .collect();
-    for (name, mut milepost, words) in started? {
-        wait_for_words(&milepost, words).context(name)?;
-        ensure!(!milepost.process.log()?.contains("Wrong-Secret"), "{name}");
-        milepost.terminate(SOON)?;
-    }
-    Ok(())
+    each_is_told(folder, cases)
 }
 
 #[test]
@@ -303,16 +311,7 @@ fn each_way_in_which_a_clickhouse_and_we_do_not_meet_is_one_line_that_says_what_
             "the server does not speak TLS there; clickhouse.url wants",
         ),
     ];
-    let started: Result<Vec<_>> = cases
-        .into_iter()
-        .map(|(name, changes, words)| Ok((name, case(folder, name, &changes)?, words)))
-        .collect();
-    for (name, mut milepost, words) in started? {
-        wait_for_words(&milepost, words).context(name)?;
-        ensure!(!milepost.process.log()?.contains("Wrong-Secret"), "{name}");
-        milepost.terminate(SOON)?;
-    }
-    Ok(())
+    each_is_told(folder, cases)
 }
 
 #[test]
