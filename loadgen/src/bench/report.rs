@@ -323,7 +323,8 @@ impl Report {
              published consumers differ here in their acknowledgements alone.\n\
              - The generator, the broker and the store share the cores with the consumer: only ratios carry over.\n\
              - `lost` is what was not stored {} s after the load, by sets of (driver, seq); `twice` what is there again.\n\
-             - `flush seen`: from a request's first byte to its answer, at a proxy before the engine, or in the sink.",
+             - `flush seen`: from a request's first byte to its answer, at a proxy before the engine, or in the sink;\n  \
+             `own`: by the consumer's histogram, warm-up and all.",
             STORED_WITHIN.as_secs()
         )
     }
