@@ -7,6 +7,7 @@
 
 mod cases;
 mod consumer;
+mod kill;
 mod limits;
 mod machine;
 mod peers;
