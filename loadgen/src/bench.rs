@@ -9,6 +9,7 @@ mod cases;
 mod consumer;
 mod limits;
 mod machine;
+mod page;
 mod peers;
 mod report;
 mod servers;
