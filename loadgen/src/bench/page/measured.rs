@@ -2,11 +2,43 @@
 
 use std::collections::BTreeMap;
 
-use super::super::cases::{self, Case};
+use super::super::cases::{self, Case, thousands};
 use super::super::consumer::Kind;
 use super::super::report::{Figure, Report};
 use super::super::trial::Trial;
 use super::plot::{Mark, Point, Series};
+
+/// What was lost and stored twice in several steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Account {
+    steps: usize,
+    messages: u64,
+    pub(super) lost: u64,
+    pub(super) twice: u64,
+}
+
+impl Account {
+    /// Of the steps that count and that were judged; `None`: there are none.
+    pub(super) fn of<'a>(trials: impl Iterator<Item = &'a Trial>) -> Option<Self> {
+        let mut sum = Self::default();
+        for trial in trials.filter(|trial| trial.refused.is_empty()) {
+            let Some((lost, twice)) = trial.lost.zip(trial.duplicates) else { continue };
+            sum.steps += 1;
+            sum.messages += trial.messages;
+            sum.lost += lost;
+            sum.twice += twice;
+        }
+        (sum.steps > 0).then_some(sum)
+    }
+
+    /// "5 of 60,000 lost, 12 stored twice, in 3 steps"
+    pub(super) fn in_words(&self) -> String {
+        let Self { steps, messages, lost, twice } = self;
+        let steps = if *steps == 1 { "one repetition".to_owned() } else { format!("{steps} repetitions") };
+        let [messages, lost, twice] = [messages, lost, twice].map(|count| thousands(*count));
+        format!("{lost} of {messages} lost, {twice} stored twice, in {steps}")
+    }
+}
 
 /// One figure of a step.
 pub(super) type Of = fn(&Trial) -> Option<f64>;
@@ -78,16 +110,17 @@ pub(super) fn series(report: &Report, cases: &[Case], x: fn(&Case) -> f64, of: O
     Kind::ALL.into_iter().filter_map(line).collect()
 }
 
-/// What stands between these cases and a complete plot, a sentence each.
+/// What stands between these cases and a complete and unblemished plot, a sentence each.
 pub(super) fn gaps(report: &Report, cases: &[Case], of: Of) -> Vec<String> {
     let mut notes = Vec::new();
     let mut single = Vec::new();
     let mut figures = 0;
+    let asked = |case: &Case| report.cases().iter().any(|asked| asked.name == case.name);
+    // All or none: the others of a plot are not looked for where one was asked for.
+    if !cases.iter().any(asked) {
+        return vec!["Not asked for in this run.".to_owned()];
+    }
     for case in cases {
-        if !report.cases().iter().any(|asked| asked.name == case.name) {
-            notes.push(format!("`{}`: not asked for in this run.", case.name));
-            continue;
-        }
         let mut why: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for kind in &case.kinds {
             let good = report.trials_of(case, *kind).filter(|trial| trial.refused.is_empty());
@@ -95,6 +128,10 @@ pub(super) fn gaps(report: &Report, cases: &[Case], of: Of) -> Vec<String> {
             figures += count.min(1);
             if count == 1 {
                 single.push(format!("{} in `{}`", kind.name(), case.name));
+            }
+            let account = Account::of(report.trials_of(case, *kind));
+            if let Some(account) = account.filter(|account| account.lost + account.twice > 0) {
+                notes.push(format!("`{}`, {}: {}.", case.name, kind.name(), account.in_words()));
             }
             if let Some(reason) = reason_of_gap(report, case, *kind, count) {
                 why.entry(reason).or_default().push(kind.name());

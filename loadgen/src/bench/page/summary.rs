@@ -5,48 +5,15 @@
 
 use maud::{Markup, html};
 
-use super::super::cases::{Case, thousands};
+use super::super::cases::Case;
 use super::super::consumer::Kind;
 use super::super::report::Report;
-use super::super::trial::Trial;
 use super::axis::short;
-use super::measured::{Measured, Of, busiest, mark, measured};
+use super::measured::{Account, Measured, Of, busiest, mark, measured};
 use super::{command, plot, prose};
 
 /// The case in which consumers are killed.
 const KILLED: &str = "kill-9";
-
-/// What was lost and stored twice in several steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Account {
-    steps: usize,
-    messages: u64,
-    lost: u64,
-    twice: u64,
-}
-
-impl Account {
-    /// Of the steps that count and that were judged; `None`: there are none.
-    fn of<'a>(trials: impl Iterator<Item = &'a Trial>) -> Option<Self> {
-        let mut sum = Self::default();
-        for trial in trials.filter(|trial| trial.refused.is_empty()) {
-            let Some((lost, twice)) = trial.lost.zip(trial.duplicates) else { continue };
-            sum.steps += 1;
-            sum.messages += trial.messages;
-            sum.lost += lost;
-            sum.twice += twice;
-        }
-        (sum.steps > 0).then_some(sum)
-    }
-
-    /// "5 of 60,000 lost, 12 stored twice, in 3 steps"
-    fn in_words(&self) -> String {
-        let Self { steps, messages, lost, twice } = self;
-        let steps = if *steps == 1 { "one repetition".to_owned() } else { format!("{steps} repetitions") };
-        let [messages, lost, twice] = [messages, lost, twice].map(|count| thousands(*count));
-        format!("{lost} of {messages} lost, {twice} stored twice, in {steps}")
-    }
-}
 
 /// A row of the summary.
 struct Candidate {

@@ -180,7 +180,13 @@ fn an_interrupted_run_says_what_is_missing() {
     {
         trial.refused.push("the <generator> held 9 of 10".to_owned());
     }
+    let sheds = trials.iter_mut().find(|trial| trial.case == "ceiling-qos0" && trial.consumer == "bun");
+    sheds.unwrap().lost = Some(77_000);
     let page = page_of(&cases, trials);
+    assert!(
+        part(&page, CEILING).contains("<code>ceiling-qos0</code>, bun: 77,000 of 180,000 lost"),
+        "{page}"
+    );
     let cpu = part(&page, ENGINE);
     assert!(cpu.contains("<code>engine-5k-qos1</code>, bun: not reached."), "{cpu}");
     assert!(
@@ -198,7 +204,7 @@ fn a_case_that_was_not_asked_for_is_named_with_its_command() {
     let page = page_of(&quick, every_trial(&quick));
     let target = part(&page, TARGET);
     assert!(target.contains("Not measured.") && target.contains("--only target-10000k"), "{target}");
-    assert!(target.contains("not asked for in this run"), "{target}");
+    assert!(target.contains("Not asked for in this run"), "{target}");
     assert!(part(&page, CEILING).contains("<svg"));
 }
 
