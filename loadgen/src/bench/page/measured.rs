@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::cases::{self, Case, thousands};
 use super::super::consumer::Kind;
-use super::super::report::{Figure, Report};
+use super::super::report::{Figure, Report, Row};
 use super::super::trial::Trial;
 use super::plot::{Mark, Point, Series};
 
@@ -47,7 +47,7 @@ pub(super) type Of = fn(&Trial) -> Option<f64>;
 pub(super) struct Measured {
     pub(super) kind: Kind,
     pub(super) figure: Figure,
-    /// Against milepost's; `None`: there is no repetition that has both.
+    /// Of milepost's, within repetitions; `None`: there is no repetition that has both.
     pub(super) ratio: Option<f64>,
 }
 
@@ -60,18 +60,10 @@ pub(super) fn mark(kind: Kind) -> Mark {
 /// The consumers of a case that have this figure.
 pub(super) fn measured(report: &Report, case: &Case, of: Of) -> Vec<Measured> {
     let rows = report.rows(case);
-    let base = rows.iter().find(|row| row.kind == Kind::Milepost).map_or(&[][..], |row| &row.good);
-    let one = |row: &super::super::report::Row<'_>| {
-        // Of one repetition: what the machine did meanwhile is in both.
-        let pair = |trial: &&Trial| {
-            let same = base.iter().find(|milepost| milepost.repetition == trial.repetition)?;
-            Some(of(trial)? / of(same).filter(|figure| *figure > 0.0)?)
-        };
-        Some(Measured {
-            kind: row.kind,
-            figure: row.figure(of)?,
-            ratio: Figure::of(row.good.iter().filter_map(pair).collect()).map(|ratios| ratios.median),
-        })
+    let milepost = rows.iter().find(|row| row.kind == Kind::Milepost);
+    let one = |row: &Row<'_>| {
+        let ratio = milepost.and_then(|milepost| row.ratio_to(milepost, of)).map(|ratio| ratio.median);
+        Some(Measured { kind: row.kind, figure: row.figure(of)?, ratio })
     };
     rows.iter().filter_map(one).collect()
 }

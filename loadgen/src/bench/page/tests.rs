@@ -40,13 +40,8 @@ fn trial(case: &Case, kind: Kind, repetition: u32) -> Trial {
     let killed = case.name == "kill-9";
     let sample = |second: u32| Sample {
         seconds: f64::from(second),
-        sent: 0,
-        stored: 0,
-        cpu_seconds: 0.0,
         rss_mib: memory * (1.0 - 0.5 / f64::from(second + 1)),
-        rss_peak_mib: memory,
-        store_cpu_seconds: 0.0,
-        others_cpu_seconds: 0.0,
+        ..Sample::default()
     };
     Trial {
         case: case.name.clone(),
