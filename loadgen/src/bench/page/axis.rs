@@ -122,6 +122,11 @@ pub(super) fn short(value: f64) -> String {
     format!("{text}{ending}")
 }
 
+/// A ratio; its sign stays on the same line.
+pub(super) fn times(ratio: f64) -> String {
+    format!("{}\u{a0}×", short(ratio))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use maud::Markup;
 use super::super::cases::Case;
 use super::super::consumer::Kind;
 use super::super::report::{Figure, Report};
-use super::axis::{Axis, Scale, short};
+use super::axis::{Axis, Scale, short, times};
 use super::measured::{Measured, Of, busiest, cases_where, gaps, mark, measured, series};
 use super::plot::{Bar, Lines, Point, Series, bars, ranges};
 
@@ -162,7 +162,7 @@ fn says_cpu_at_last(series: &[Series]) -> Option<String> {
 /// milepost's figure and the others' ratios to it; without milepost everybody's figure.
 fn against_milepost(all: &[(&str, f64, Option<f64>)], unit: &str) -> String {
     let one = |(name, figure, ratio): &(&str, f64, Option<f64>)| match ratio {
-        Some(ratio) if *name != Kind::Milepost.name() => format!("{name} {} ×", short(*ratio)),
+        Some(ratio) if *name != Kind::Milepost.name() => format!("{name} {}", times(*ratio)),
         _ => format!("{name} {} {unit}", short(*figure)),
     };
     let (milepost, others): (Vec<_>, Vec<_>) =
@@ -190,7 +190,7 @@ fn says_growth(series: &[Series], what: &str) -> Option<String> {
     let grown = |series: &Series| {
         let (first, last) = series.points.first().zip(series.points.last())?;
         let whole = first.x <= from && last.x >= to && from < to;
-        whole.then(|| format!("{} {} ×", series.mark.name, short(last.median / first.median)))
+        whole.then(|| format!("{} {}", series.mark.name, times(last.median / first.median)))
     };
     let all: Vec<String> = series.iter().filter_map(grown).collect();
     if all.is_empty() {

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::super::cases::Case;
 use super::super::consumer::Kind;
 use super::super::report::Report;
-use super::axis::short;
+use super::axis::{short, times};
 use super::measured::{Account, Measured, Of, busiest, mark, measured};
 use super::{command, plot, prose};
 
@@ -41,7 +41,7 @@ impl Candidate {
 
     fn cpu_in_words(&self) -> String {
         self.cpu_ratio()
-            .map_or("CPU not measured".to_owned(), |ratio| format!("{} × milepost's CPU", short(ratio)))
+            .map_or("CPU not measured".to_owned(), |ratio| format!("{} milepost's CPU", times(ratio)))
     }
 
     fn with_cpu(&self) -> String {
@@ -248,7 +248,7 @@ fn row(candidate: &Candidate) -> Markup {
 fn ratio(figure: Option<(f64, Option<f64>)>, unit: &str) -> Markup {
     html! {
         @match figure {
-            Some((figure, Some(ratio))) => { span.figure { b { (short(ratio)) " ×" } " (" (short(figure)) " " (unit) ")" } },
+            Some((figure, Some(ratio))) => { span.figure { b { (times(ratio)) } " (" (short(figure)) " " (unit) ")" } },
             Some((figure, None)) => { span.figure { (short(figure)) " " (unit) } },
             None => { span.unknown { "not measured" } },
         }

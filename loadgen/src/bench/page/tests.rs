@@ -83,7 +83,7 @@ fn every_trial(cases: &[Case]) -> Vec<Trial> {
 }
 
 fn page_of(cases: &[Case], trials: Vec<Trial>) -> String {
-    of(&Report::made_by_hand(machine(), cases, trials))
+    of(&Report::made_by_hand(machine(), cases, trials)).replace('\u{a0}', " ")
 }
 
 /// The page's part with this heading.
