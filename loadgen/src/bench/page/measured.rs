@@ -12,7 +12,7 @@ use super::plot::{Mark, Point, Series};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Account {
     steps: usize,
-    messages: u64,
+    pub(super) messages: u64,
     pub(super) lost: u64,
     pub(super) twice: u64,
 }

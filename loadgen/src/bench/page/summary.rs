@@ -5,7 +5,7 @@
 
 use maud::{Markup, html};
 
-use super::super::cases::Case;
+use super::super::cases::{Case, thousands};
 use super::super::consumer::Kind;
 use super::super::report::Report;
 use super::axis::{short, times};
@@ -21,6 +21,8 @@ struct Candidate {
     cpu: Option<(f64, Option<f64>)>,
     memory: Option<(f64, Option<f64>)>,
     ceiling: Option<(f64, Option<f64>)>,
+    /// What it dropped there.
+    at_ceiling: Option<Account>,
     killed: Option<Account>,
     /// At QoS 1, where nothing should be lost.
     alive: Option<Account>,
@@ -89,11 +91,13 @@ impl Summary {
             cpu: find(&cpus, kind),
             memory: find(&memories, kind),
             ceiling: find(&ceilings, kind),
+            at_ceiling: account(kind, &|case| ceiling.as_ref().is_some_and(|it| it.name == case.name)),
             killed: account(kind, &|case| case.name == KILLED),
             alive: account(kind, &|case| case.name != KILLED && case.qos == 1),
             unacknowledged: account(kind, &|case| case.name != KILLED && case.qos == 0),
         });
-        Self { candidates: candidates.collect(), cpu, memory, ceiling }
+        let candidates = candidates.collect();
+        Self { candidates, cpu, memory, ceiling }
     }
 
     /// A few sentences, then a row a consumer.
@@ -238,7 +242,12 @@ fn row(candidate: &Candidate) -> Markup {
             td data-label="killed with kill -9" { (badge(candidate)) }
             td data-label="CPU a message" { (ratio(candidate.cpu, "µs")) }
             td data-label="memory, peak" { (ratio(candidate.memory, "MiB")) }
-            td data-label="ceiling" { (ratio(candidate.ceiling, "rows/s")) }
+            td data-label="ceiling" {
+                (ratio(candidate.ceiling, "rows/s"))
+                @if let Some(account) = candidate.at_ceiling.filter(|account| account.lost > 0) {
+                    " " span.bad { "✗ " (thousands(account.lost)) " of " (thousands(account.messages)) " lost there" }
+                }
+            }
             td data-label="acknowledges" { (acknowledges(candidate.kind)) }
             td data-label="what it is" { (what(candidate.kind)) }
         }
