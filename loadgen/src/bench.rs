@@ -10,6 +10,7 @@ mod consumer;
 mod kill;
 mod limits;
 mod machine;
+mod page;
 mod peers;
 mod report;
 mod servers;
@@ -145,7 +146,7 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
         }
     }
     say(&report.markdown());
-    say(&format!("Written to {}.", report.path().display()));
+    say(&format!("Written to {}; the same as a page: .html.", report.path().display()));
     Ok(report.is_complete())
 }
 

@@ -188,8 +188,8 @@ pub(super) fn full() -> Vec<Case> {
 }
 
 /// With commas.
-pub(super) fn thousands(number: u32) -> String {
-    let digits = number.to_string();
+pub(super) fn thousands(number: impl Into<u64>) -> String {
+    let digits = number.into().to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
         if index > 0 && (digits.len() - index).is_multiple_of(3) {

@@ -52,11 +52,11 @@ impl Kind {
             Self::Node => {
                 "mqtt.js, @clickhouse/client, prom-client on Node, as ours: async_insert off, PUBACK after the insert"
             }
-            Self::Bun => "the same on Bun, metrics by Bun.serve",
+            Self::Bun => "the same on Bun, metrics by Bun.serve; PUBACK after the insert",
             Self::NodePublished => {
                 "the same on Node as published: async_insert on, PUBACK on receipt (a crash loses a batch)"
             }
-            Self::BunPublished => "the same on Bun as published",
+            Self::BunPublished => "the same on Bun as published: PUBACK on receipt (a crash loses a batch)",
             Self::Floor => {
                 "the least a consumer could cost: no validation, no retries, no reconnects; PUBACK after the insert"
             }

@@ -78,7 +78,7 @@ pub(crate) struct Trial {
 }
 
 /// One second's figures; sums over all processes.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Default)]
 pub(crate) struct Sample {
     pub(crate) seconds: f64,
     pub(crate) sent: u64,
