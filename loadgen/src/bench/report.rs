@@ -63,6 +63,16 @@ impl Row<'_> {
     fn figure(&self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
         Figure::of(self.good.iter().filter_map(|trial| of(trial)).collect())
     }
+
+    /// How many times `base`'s figure this one's is, by pairs of the same repetition: they ran within minutes of each
+    /// other, so what drifts with the machine drops out.
+    fn ratio_to(&self, base: &Self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
+        let ratio = |trial: &&Trial| {
+            let paired = base.good.iter().find(|other| other.repetition == trial.repetition)?;
+            Some(of(trial)? / of(paired).filter(|figure| *figure > 0.0)?)
+        };
+        Figure::of(self.good.iter().filter_map(ratio).collect())
+    }
 }
 
 type Column = (&'static str, fn(&Trial) -> Option<f64>, usize);
@@ -222,14 +232,15 @@ impl Report {
             let (mut lost, mut twice) = (0, 0);
             for ((_, _, of, digits, unit), rows) in &known {
                 let row = |kind: Kind| rows.iter().find(|row| row.kind == kind);
-                let median = |kind: Kind| Some(row(kind)?.figure(of)?.median);
+                let ratio = row(kind).zip(row(base)).and_then(|(row, base)| row.ratio_to(base, of));
+                let figure = row(kind).and_then(|row| row.figure(of));
                 for trial in row(kind).iter().flat_map(|row| &row.good) {
                     lost = lost.max(trial.lost.unwrap_or(0));
                     twice = twice.max(trial.duplicates.unwrap_or(0));
                 }
-                match (median(kind), median(base)) {
-                    (Some(figure), Some(base)) => {
-                        write!(out, " {:.2} ({figure:.digits$} {unit}) |", figure / base)?;
+                match (ratio, figure) {
+                    (Some(Figure { median: ratio, .. }), Some(Figure { median, .. })) => {
+                        write!(out, " {ratio:.2} ({median:.digits$} {unit}) |")?;
                     }
                     _ => write!(out, " – |")?,
                 }
@@ -244,7 +255,8 @@ impl Report {
         writeln!(out, "\n## {}\n", case.title)?;
         writeln!(
             out,
-            "`--only {}`: {} drivers; {} s a step after {WARM_UP_SECONDS} s of warm-up, {} repetitions; medians.\n",
+            "`--only {}`: {} drivers; {} s a step after {WARM_UP_SECONDS} s of warm-up, {} repetitions; medians, ratios by \
+             pairs of the same repetition (least–most).\n",
             case.name,
             thousands(case.drivers),
             case.seconds,
@@ -311,7 +323,8 @@ impl Report {
              published consumers differ here in their acknowledgements alone.\n\
              - The generator, the broker and the store share the cores with the consumer: only ratios carry over.\n\
              - `lost` is what was not stored {} s after the load, by sets of (driver, seq); `twice` what is there again.\n\
-             - `flush seen`: from a request's first byte to its answer, at a proxy before the engine, or in the sink.",
+             - `flush seen`: from a request's first byte to its answer, at a proxy before the engine, or in the sink;\n  \
+             `own`: by the consumer's histogram, warm-up and all.",
             STORED_WITHIN.as_secs()
         )
     }
@@ -327,11 +340,12 @@ fn write_ratios(rows: &[Row<'_>], out: &mut String) -> std::fmt::Result {
     for row in rows {
         write!(out, "| {} |", row.kind.name())?;
         for (_, of, _) in &columns {
-            match (row.figure(of), base.figure(of)) {
-                (Some(figure), Some(base)) if base.median > 0.0 => {
-                    write!(out, " {:.2} |", figure.median / base.median)?
+            match row.ratio_to(base, of) {
+                Some(Figure { median, least, most }) if row.good.len() > 1 && row.kind != base.kind => {
+                    write!(out, " {median:.2} ({least:.2}–{most:.2}) |")?;
                 }
-                _ => write!(out, " – |")?,
+                Some(Figure { median, .. }) => write!(out, " {median:.2} |")?,
+                None => write!(out, " – |")?,
             }
         }
         writeln!(out)?;
@@ -373,9 +387,10 @@ fn write_head_of_table<'a>(
 }
 
 fn write_notes(case: &Case, rows: &[Row<'_>], out: &mut String) -> std::fmt::Result {
-    let cpu = |kind: Kind| rows.iter().find(|row| row.kind == kind)?.figure(|t| Some(t.cpu_us_per_message));
-    if let (Some(floor), Some(node)) = (cpu(Kind::Floor), cpu(Kind::Node)) {
-        let share = floor.median / node.median;
+    let row = |kind: Kind| rows.iter().find(|row| row.kind == kind);
+    let cpu = |trial: &Trial| Some(trial.cpu_us_per_message);
+    let share = row(Kind::Floor).zip(row(Kind::Node)).and_then(|(floor, node)| floor.ratio_to(node, cpu));
+    if let Some(Figure { median: share, .. }) = share {
         let verdict = if share <= FLOOR_MAX { "a floor" } else { "NOT A FLOOR here" };
         writeln!(out, "- The floor takes {share:.2} of Node's CPU ({FLOOR_MAX} at most): {verdict}.")?;
     }
@@ -406,4 +421,23 @@ fn write_notes(case: &Case, rows: &[Row<'_>], out: &mut String) -> std::fmt::Res
         .map(|(kind, figure)| format!("{} {:.0} ms", kind.name(), figure.median))
         .collect();
     writeln!(out, "- From start to subscribed: {}", starts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_within_a_repetition() {
+        let trial =
+            |repetition, cpu_us_per_message| Trial { repetition, cpu_us_per_message, ..Trial::default() };
+        // The machine is twice as slow in the second repetition, and the third has no partner.
+        let ours = [trial(0, 1.0), trial(1, 2.0)];
+        let theirs = [trial(0, 8.0), trial(1, 16.0), trial(2, 100.0)];
+        let ours = Row { kind: Kind::Milepost, good: ours.iter().collect() };
+        let theirs = Row { kind: Kind::Node, good: theirs.iter().collect() };
+        let ratio = theirs.ratio_to(&ours, |t| Some(t.cpu_us_per_message)).unwrap();
+        assert_eq!((ratio.least, ratio.median, ratio.most), (8.0, 8.0, 8.0));
+        assert!(theirs.ratio_to(&ours, |t| t.stored_per_second).is_none());
+    }
 }

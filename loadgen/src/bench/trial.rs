@@ -55,9 +55,10 @@ pub(crate) struct Trial {
     pub(crate) rss_mean_mib: f64,
     /// Least squares over the counted seconds, if there are enough.
     pub(crate) rss_mib_per_ten_minutes: Option<f64>,
-    /// Median and 99th percentile by the consumer's own histogram.
+    /// Median and 99th percentile by the consumer's own histogram, which knows no warm-up.
     pub(crate) flush_own_ms: Option<(f64, f64)>,
-    /// The same as a proxy before ClickHouse, or the sink, saw it.
+    /// The same as a proxy before ClickHouse, or the sink, saw it, without the warm-up: the engine's first insert
+    /// takes longer than any other, and would be the 99th percentile of a step.
     pub(crate) flush_seen_ms: Option<(f64, f64)>,
     pub(crate) freshness_ms: Option<(f64, f64)>,
     /// CPU of the engine's process a row, the front before it included.
@@ -79,6 +80,8 @@ pub(crate) struct Sample {
     pub(crate) seconds: f64,
     pub(crate) sent: u64,
     pub(crate) stored: u64,
+    /// Inserts seen so far.
+    pub(crate) inserts: usize,
     pub(crate) cpu_seconds: f64,
     pub(crate) rss_mib: f64,
     pub(crate) rss_peak_mib: f64,
@@ -161,7 +164,8 @@ impl Stage<'_> {
 
         let scrapes = consumers.iter().map(Consumer::scrape).collect::<Result<Vec<_>>>()?;
         trial.flush_own_ms = scrapes[0].flush_ms;
-        trial.flush_seen_ms = quantiles_ms(servers.inserts_took());
+        let warm_up_inserts = trial.samples[WARM_UP_SECONDS as usize].inserts;
+        trial.flush_seen_ms = quantiles_ms(servers.inserts_took().split_off(warm_up_inserts));
         let all: f64 = scrapes.iter().map(|scrape| scrape.messages).sum();
         trial.shares = scrapes.iter().map(|scrape| scrape.messages / all.max(1.0)).collect();
         for consumer in &mut consumers {
@@ -311,6 +315,7 @@ fn sample(
             seconds: began.elapsed().as_secs_f64(),
             sent: load.sent(),
             stored: servers.stored(),
+            inserts: servers.inserts_took().len(),
             cpu_seconds: sum.cpu.as_secs_f64(),
             rss_mib: sum.resident_bytes as f64 / MIB,
             rss_peak_mib: sum.peak_bytes as f64 / MIB,
@@ -407,6 +412,7 @@ mod tests {
                 seconds: second as f64,
                 sent: rate * second,
                 stored: 0,
+                inserts: 0,
                 cpu_seconds: 0.1 * second as f64,
                 rss_mib: 10.0,
                 rss_peak_mib: 12.0,
