@@ -7,6 +7,7 @@
 
 mod cases;
 mod consumer;
+mod go_peers;
 mod limits;
 mod machine;
 mod peers;
@@ -41,7 +42,8 @@ pub struct Arguments {
     /// Only this case; may be given several times; see --list
     #[arg(long)]
     only: Vec<String>,
-    /// Only this consumer; may be given several times: milepost, node, bun, node-published, bun-published, floor
+    /// Only this consumer; may be given several times: milepost, node, bun, node-published, bun-published, telegraf,
+    /// bento, floor
     #[arg(long)]
     consumer: Vec<String>,
     /// Seconds a step counts, after its warm-up

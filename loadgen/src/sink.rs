@@ -185,7 +185,8 @@ impl Shared {
         if statement.starts_with("DESCRIBE TABLE ") {
             return Ok(native::description(&self.positions, revision));
         }
-        let asked = statement.strip_prefix("SELECT ").with_context(|| format!("unknown here: {statement}"))?;
+        let asked =
+            statement.strip_prefix("SELECT ").with_context(|| format!("unknown here: {statement}"))?;
         // Telegraf asks for a row to learn whether there is a table; that there is none is an answer too.
         if asked.contains(" FROM ") { Ok(Vec::new()) } else { native::hello(asked, revision) }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 use super::cases::{Case, Source, Store, WARM_UP_SECONDS};
@@ -17,7 +17,7 @@ use crate::firehose::Firehose;
 use crate::manifest::Manifest;
 use crate::procfs::{Usage, busy_time_of_machine, usage_of_tree};
 use crate::publish::{self, Plan, Progress, unix_ms};
-use crate::tally;
+use crate::{stack, tally};
 
 /// Less than this share of the rate, and the generator fell behind.
 const RATE_MIN: f64 = 0.98;
@@ -27,6 +27,7 @@ pub(super) const STORED_WITHIN: Duration = Duration::from_secs(20);
 const QUIET: Duration = Duration::from_secs(4);
 /// Memory still settles before.
 const SLOPE_SECONDS_MIN: f64 = 60.0;
+const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(2);
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 const MIB: f64 = 1_048_576.0;
 
@@ -229,7 +230,10 @@ enum Load<'a> {
 impl<'a> Load<'a> {
     fn start(case: &Case, servers: &'a Servers) -> Result<Self> {
         if let Some(firehose) = servers.firehose() {
-            ensure!(firehose.subscribers() == case.members as usize, "a member has left");
+            // Bento says that it is ready while its SUBSCRIBE is still on its way.
+            stack::wait_until("every member has subscribed", SUBSCRIBED_WITHIN, || {
+                Ok(firehose.subscribers() == case.members as usize)
+            })?;
             firehose.open();
             return Ok(Self::Firehose(firehose));
         }

@@ -177,7 +177,8 @@ mod tests {
     #[test]
     fn the_table_is_described_without_its_aliases() {
         let columns = columns_of("positions").unwrap();
-        let kind = |name: &str| columns.iter().find(|column| column.0 == name).map(|column| column.1.as_str());
+        let kind =
+            |name: &str| columns.iter().find(|column| column.0 == name).map(|column| column.1.as_str());
         assert_eq!(kind("driver_id"), Some("String"));
         assert_eq!(kind("ts"), Some("DateTime64(3, 'UTC')"));
         assert_eq!(kind("inserted_at"), Some("DateTime64(3, 'UTC')"));
