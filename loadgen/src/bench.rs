@@ -107,6 +107,10 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Case>> {
     for case in &mut cases {
         case.seconds = arguments.seconds.unwrap_or(case.seconds);
         case.repetitions = arguments.repetitions.unwrap_or(case.repetitions);
+        // Who is asked for by name takes part wherever consumers are compared.
+        if case.kinds.len() > 1 && !arguments.consumer.is_empty() {
+            case.kinds = Kind::ALL.to_vec();
+        }
         case.kinds.retain(|kind| {
             arguments.consumer.is_empty() || arguments.consumer.iter().any(|name| name == kind.name())
         });

@@ -37,6 +37,10 @@ pub(super) fn read(mut rest: &[u8], mut row: impl FnMut(&[u8], u32)) -> Result<(
                 _ => {}
             }
         }
+        if columns == 0 && rows == 0 {
+            // Older drivers say so that this was all, as they do in the binary protocol.
+            continue;
+        }
         let (mut drivers, mut seqs) = drivers.zip(seqs).context("no driver_id, or no seq")?;
         for _ in 0..rows {
             let driver_id = take_value(Width::Text, &mut drivers)?;
@@ -162,6 +166,8 @@ mod tests {
             ]
         };
         let data = [block(&columns(3), 2, 0), block(&columns(5), 2, 0)].concat();
+        let ended = [&data[..], &block(&[], 0, 0)].concat();
+        assert!(read(&ended, |_, _| {}).is_ok());
         let mut rows = Vec::new();
         read(&data, |driver_id, seq| rows.push((driver_id.to_vec(), seq))).unwrap();
         assert_eq!(rows.iter().map(|row| row.1).collect::<Vec<_>>(), [3, 4, 5, 6]);
