@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from aiohttp import BasicAuth, web
 
 from clickhouse_codec import (
-    DbError, decode_content, decode_native_blocks, encode_content, encode_native_blocks, too_large,
+    DbError, decode_content, decode_native_blocks, encode_content, encode_native_blocks, native_for_revision, too_large,
 )
 from clickhouse_engine import Engine, Result
 
@@ -171,6 +171,8 @@ def respond(request: web.Request, result: Result, headers: dict[str, str]) -> we
     headers["Content-Type"] = next(
         (kind for start, kind in CONTENT_TYPES.items() if result.format.startswith(start)), "text/plain; charset=UTF-8")
     body = result.body
+    if result.format == "Native":
+        body = native_for_revision(body, int(request.query.get("client_protocol_version") or 0))
     if request.query.get("compress") == "1":
         body = encode_native_blocks(body)
     elif body and request.query.get("enable_http_compression", "1") == "1":  # on by default, as since 25.10

@@ -164,6 +164,28 @@ def test_format(server, output_format, expected):
     assert server.request(sql, default_format=output_format).body == expected
 
 
+def test_native_for_clients_of_the_binary_protocol(server):
+    """clickhouse-go asks so, and reads a head before each block and a byte before each column."""
+    sql = "SELECT * FROM values('n UInt32, s String, m Nullable(UInt8)', (7, 'ab', 3), (8, '', NULL))"
+    n, s, m = b"\x07\0\0\0\x08\0\0\0", b"\x02ab\x00", b"\x00\x01\x03\x00"
+    plain = b"\x03\x02\x01n\x06UInt32" + n + b"\x01s\x06String" + s + b"\x01m\x0fNullable(UInt8)" + m
+    head = b"\x01\x00\x02\xff\xff\xff\xff\x00"
+    known = head + b"\x03\x02\x01n\x06UInt32\0" + n + b"\x01s\x06String\0" + s + b"\x01m\x0fNullable(UInt8)\0" + m
+    assert server.request(sql, default_format="Native").body == plain
+    assert server.request(sql, default_format="Native", client_protocol_version=54460).body == known
+    assert server.request("SELECT [1]", default_format="Native", client_protocol_version=54460).code == "48"
+
+
+def test_native_insert(server, table):
+    """A block with its columns' names and types, and no list of columns in the statement."""
+    block = b"\x01\x03\x01n\x06UInt64" + rows_of([1, 2, 3])
+    statement = f"INSERT INTO {table} FORMAT Native"
+    assert server.request(block, query=statement, default_format="Native", chunked=True).status == 200
+    assert server.run(f"SELECT groupArray(n) FROM {table}") == "[1,2,3]\n"
+    assert server.request(block[:-1], query=statement).status != 200
+    assert server.count(table) == 3
+
+
 def test_json(server):
     answer = server.request("SELECT 1 AS n, 'ä' AS s FORMAT JSON")
     assert answer.headers["Content-Type"].startswith("application/json")

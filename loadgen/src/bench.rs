@@ -7,6 +7,7 @@
 
 mod cases;
 mod consumer;
+mod go_peers;
 mod kill;
 mod limits;
 mod machine;
@@ -43,7 +44,8 @@ pub struct Arguments {
     /// Only this case; may be given several times; see --list
     #[arg(long)]
     only: Vec<String>,
-    /// Only this consumer; may be given several times: milepost, node, bun, node-published, bun-published, floor
+    /// Only this consumer; may be given several times: milepost, node, bun, node-published, bun-published, telegraf,
+    /// bento, floor
     #[arg(long)]
     consumer: Vec<String>,
     /// Seconds a step counts, after its warm-up
@@ -107,6 +109,10 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Case>> {
     for case in &mut cases {
         case.seconds = arguments.seconds.unwrap_or(case.seconds);
         case.repetitions = arguments.repetitions.unwrap_or(case.repetitions);
+        // Who is asked for by name takes part wherever consumers are compared.
+        if case.kinds.len() > 1 && !arguments.consumer.is_empty() {
+            case.kinds = Kind::ALL.to_vec();
+        }
         case.kinds.retain(|kind| {
             arguments.consumer.is_empty() || arguments.consumer.iter().any(|name| name == kind.name())
         });

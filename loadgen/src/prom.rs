@@ -52,11 +52,12 @@ pub fn value(scrape: &str, name: &str) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum())
 }
 
-/// The `q` quantile of a histogram, interpolated within its bucket as Prometheus does.
+/// The `q` quantile of a histogram, interpolated within its bucket as Prometheus does; `le` is its last label.
 #[must_use]
 pub fn quantile(scrape: &str, name: &str, q: f64) -> Option<f64> {
     let bucket = |line: &str| -> Option<(f64, f64)> {
-        let (bound, count) = line.strip_prefix(name)?.strip_prefix("_bucket{le=\"")?.split_once("\"} ")?;
+        let labels = line.strip_prefix(name)?.strip_prefix("_bucket{")?;
+        let (bound, count) = labels.split_once("le=\"")?.1.split_once("\"} ")?;
         Some((bound.replace("+Inf", "inf").parse().ok()?, count.parse().ok()?))
     };
     let buckets: Vec<(f64, f64)> = scrape.lines().filter_map(bucket).collect();

@@ -1,10 +1,12 @@
 //! `loadgen sink`: takes what ClickHouse would take and keeps nothing but counts, so that ClickHouse is not the
 //! ceiling.
 //!
-//! Inserts as RowBinary or JSONEachRow, whole or chunked, plain or in ClickHouse's LZ4 blocks. Of other statements it
-//! knows as much as `milepost migrate` and `milepost run` need: what is recorded in `schema_migrations` is remembered,
-//! a CREATE succeeds. A format, a column or a codec it does not know is answered with an error.
+//! Inserts as RowBinary, JSONEachRow or Native, whole or chunked, plain or in ClickHouse's LZ4 blocks. Of other
+//! statements it knows as much as `milepost migrate` and `milepost run` need (what is recorded in `schema_migrations`
+//! is remembered, a CREATE succeeds) and what clickhouse-go asks before it inserts. A format, a column or a codec it
+//! does not know is answered with an error.
 
+mod native;
 mod rows;
 
 use std::io::BufReader;
@@ -64,6 +66,8 @@ pub struct Sink {
 #[derive(Debug)]
 struct Shared {
     columns: Columns,
+    /// Name and type of each column of positions.
+    positions: Vec<(String, String)>,
     tally: Mutex<Tally>,
     rows: AtomicU64,
     inserts: AtomicU64,
@@ -80,6 +84,7 @@ impl Sink {
     pub fn start(port: u16, first: u32) -> Result<Self> {
         let shared = Arc::new(Shared {
             columns: Columns::of_the_tables()?,
+            positions: native::columns_of("positions")?,
             tally: Mutex::new(Tally::new(first)),
             rows: AtomicU64::new(0),
             inserts: AtomicU64::new(0),
@@ -166,7 +171,24 @@ impl Shared {
             self.insert(statement, data, request)?;
             return Ok(Vec::new());
         }
-        self.other(statement, request.parameter("default_format").unwrap_or_default())
+        match request.parameter("default_format") {
+            Some("Native") => {
+                let revision = request.parameter("client_protocol_version").map_or(Ok(0), str::parse)?;
+                self.asked_in_native(statement, revision)
+            }
+            format => self.other(statement, format.unwrap_or_default()),
+        }
+    }
+
+    /// What clickhouse-go asks, and Telegraf through it.
+    fn asked_in_native(&self, statement: &str, revision: u32) -> Result<Vec<u8>> {
+        if statement.starts_with("DESCRIBE TABLE ") {
+            return Ok(native::description(&self.positions, revision));
+        }
+        let asked =
+            statement.strip_prefix("SELECT ").with_context(|| format!("unknown here: {statement}"))?;
+        // Telegraf asks for a row to learn whether there is a table; that there is none is an answer too.
+        if asked.contains(" FROM ") { Ok(Vec::new()) } else { native::hello(asked, revision) }
     }
 
     fn insert(&self, statement: &str, data: &[u8], request: &Request) -> Result<()> {

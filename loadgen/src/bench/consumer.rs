@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use super::cases::Case;
+use super::go_peers::{BENTO, Program, TELEGRAF};
 use super::peers;
 use crate::prom;
 use crate::stack::{Process, Settings, free_port, get};
@@ -24,13 +25,34 @@ pub(super) enum Kind {
     Bun,
     NodePublished,
     BunPublished,
+    Telegraf,
+    Bento,
     Floor,
+}
+
+/// Where a consumer's HTTP endpoints are, and what it calls what the bench reads.
+#[derive(Debug)]
+struct Endpoints {
+    ready: &'static str,
+    /// What is in the answer when it is ready, and is not before.
+    ready_says: &'static str,
+    messages: &'static str,
+    /// A histogram, in seconds.
+    flush: Option<&'static str>,
 }
 
 impl Kind {
     /// In the order of the report.
-    pub(super) const ALL: [Self; 6] =
-        [Self::Milepost, Self::Node, Self::Bun, Self::NodePublished, Self::BunPublished, Self::Floor];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Milepost,
+        Self::Node,
+        Self::Bun,
+        Self::NodePublished,
+        Self::BunPublished,
+        Self::Telegraf,
+        Self::Bento,
+        Self::Floor,
+    ];
     /// Those of `make bench`: the peers as ours, which promise the same as milepost.
     pub(super) const FOUR: [Self; 4] = [Self::Milepost, Self::Node, Self::Bun, Self::Floor];
 
@@ -41,6 +63,8 @@ impl Kind {
             Self::Bun => "bun",
             Self::NodePublished => "node-published",
             Self::BunPublished => "bun-published",
+            Self::Telegraf => "telegraf",
+            Self::Bento => "bento",
             Self::Floor => "floor",
         }
     }
@@ -57,17 +81,48 @@ impl Kind {
                 "the same on Node as published: async_insert on, PUBACK on receipt (a crash loses a batch)"
             }
             Self::BunPublished => "the same on Bun as published: PUBACK on receipt (a crash loses a batch)",
+            Self::Telegraf => {
+                "Telegraf, mqtt_consumer → three processors that make the table's integers → sql (clickhouse-go, Native), \
+                 MQTT 3.1.1; PUBACK after the insert"
+            }
+            Self::Bento => {
+                "Bento, mqtt → sql_insert (clickhouse-go, Native), MQTT 3.1.1; PUBACK when a message enters its \
+                 pipeline (a crash loses what is not inserted)"
+            }
             Self::Floor => {
-                "the least a consumer could cost: no validation, no retries, no reconnects; PUBACK after the insert"
+                "the least a consumer could cost: no validation, no retries, no reconnects, no session kept; PUBACK after the insert"
             }
         }
     }
 
-    fn prefix(self) -> &'static str {
+    /// When it acknowledges at QoS 1: the end of its description.
+    pub(super) fn acknowledges(self) -> &'static str {
+        let what = self.describe();
+        what.find("PUBACK").map_or("not said", |at| &what[at..])
+    }
+
+    fn endpoints(self) -> Endpoints {
+        let ours =
+            |messages, flush| Endpoints { ready: "/readyz", ready_says: "", messages, flush: Some(flush) };
         match self {
-            Self::Milepost => "milepost",
-            Self::Node | Self::Bun | Self::NodePublished | Self::BunPublished => "peer",
-            Self::Floor => "floor",
+            Self::Milepost => ours("milepost_messages_received_total", "milepost_insert_duration_seconds"),
+            Self::Node | Self::Bun | Self::NodePublished | Self::BunPublished => {
+                ours("peer_messages_received_total", "peer_insert_duration_seconds")
+            }
+            Self::Floor => ours("floor_messages_received_total", "floor_insert_duration_seconds"),
+            // Its inputs count from when all of them have started, and mqtt_consumer has with its SUBACK.
+            Self::Telegraf => Endpoints {
+                ready: "/metrics",
+                ready_says: "internal_mqtt_consumer_messages_received",
+                messages: "internal_mqtt_consumer_messages_received",
+                flush: None,
+            },
+            Self::Bento => Endpoints {
+                ready: "/ready",
+                ready_says: "",
+                messages: "input_received",
+                flush: Some("output_latency_ns"),
+            },
         }
     }
 }
@@ -79,6 +134,8 @@ pub(super) struct Binaries {
     loadgen: PathBuf,
     node: Result<PathBuf, String>,
     bun: Result<PathBuf, String>,
+    telegraf: Result<PathBuf, String>,
+    bento: Result<PathBuf, String>,
     /// Beyond the usual arguments of the floor, for the bench's test of itself.
     pub(super) floor_arguments: Vec<String>,
 }
@@ -86,11 +143,23 @@ pub(super) struct Binaries {
 impl Binaries {
     /// Finds them, and installs what the cases need.
     pub(super) fn find(milepost: PathBuf, cases: &[Case], logs: &Path) -> Result<Self> {
-        let peers_wanted = cases.iter().flat_map(|case| &case.kinds).any(|kind| kind.prefix() == "peer");
-        let (node, bun) =
-            if peers_wanted { find_peers(logs) } else { (Err(String::new()), Err(String::new())) };
+        let wanted = |kind| cases.iter().any(|case| case.kinds.contains(&kind));
+        let in_javascript = [Kind::Node, Kind::Bun, Kind::NodePublished, Kind::BunPublished];
+        let (node, bun) = if in_javascript.into_iter().any(wanted) {
+            find_peers(logs)
+        } else {
+            (Err(String::new()), Err(String::new()))
+        };
+        let in_go = |kind, program: &Program| {
+            if wanted(kind) {
+                program.build(logs).map_err(|error| format!("{error:#}"))
+            } else {
+                Err(String::new())
+            }
+        };
+        let (telegraf, bento) = (in_go(Kind::Telegraf, &TELEGRAF), in_go(Kind::Bento, &BENTO));
         let loadgen = std::env::current_exe()?;
-        Ok(Self { milepost, loadgen, node, bun, floor_arguments: Vec::new() })
+        Ok(Self { milepost, loadgen, node, bun, telegraf, bento, floor_arguments: Vec::new() })
     }
 
     /// Why a consumer cannot be had.
@@ -99,6 +168,8 @@ impl Binaries {
             Kind::Milepost | Kind::Floor => None,
             Kind::Node | Kind::NodePublished => self.node.as_ref().err().map(String::as_str),
             Kind::Bun | Kind::BunPublished => self.bun.as_ref().err().map(String::as_str),
+            Kind::Telegraf => self.telegraf.as_ref().err().map(String::as_str),
+            Kind::Bento => self.bento.as_ref().err().map(String::as_str),
         }
     }
 
@@ -109,6 +180,12 @@ impl Binaries {
         for (name, binary) in [("Node", &self.node), ("Bun", &self.bun)] {
             if let Ok(binary) = binary {
                 versions.insert(name, version(binary));
+            }
+        }
+        for (name, binary, program) in [("Telegraf", &self.telegraf, TELEGRAF), ("Bento", &self.bento, BENTO)]
+        {
+            if let Some(version) = binary.is_ok().then(|| program.version().ok()).flatten() {
+                versions.insert(name, version);
             }
         }
         versions
@@ -143,7 +220,7 @@ pub(super) struct Place<'a> {
 pub(super) struct Consumer {
     pub(super) process: Process,
     http: String,
-    prefix: &'static str,
+    endpoints: Endpoints,
     began: Instant,
 }
 
@@ -164,15 +241,18 @@ impl Consumer {
             Kind::NodePublished => peer(&binaries.node, "published", place)?,
             Kind::Bun => peer(&binaries.bun, "ours", place)?,
             Kind::BunPublished => peer(&binaries.bun, "published", place)?,
+            Kind::Telegraf => in_go(&TELEGRAF, &binaries.telegraf, place)?,
+            Kind::Bento => in_go(&BENTO, &binaries.bento, place)?,
             Kind::Floor => floor(binaries, place)?,
         };
-        Ok(Self { process, http, prefix: kind.prefix(), began })
+        Ok(Self { process, http, endpoints: kind.endpoints(), began })
     }
 
     /// Waits until it is subscribed; since its start.
     pub(super) fn wait_until_ready(&mut self) -> Result<Duration> {
         loop {
-            if get(&format!("{}/readyz", self.http)).is_ok() {
+            let said = get(&format!("{}{}", self.http, self.endpoints.ready));
+            if said.is_ok_and(|text| text.contains(self.endpoints.ready_says)) {
                 return Ok(self.began.elapsed());
             }
             self.process.ensure_alive()?;
@@ -188,13 +268,10 @@ impl Consumer {
     /// What it says about itself.
     pub(super) fn scrape(&self) -> Result<Scrape> {
         let text = get(&format!("{}/metrics", self.http))?;
-        let (flush, messages) = (
-            format!("{}_insert_duration_seconds", self.prefix),
-            format!("{}_messages_received_total", self.prefix),
-        );
-        let ms = |q: f64| prom::quantile(&text, &flush, q).map(|seconds| seconds * 1e3);
+        let Endpoints { flush, messages, .. } = self.endpoints;
+        let ms = |q: f64| prom::quantile(&text, flush?, q).map(|seconds| seconds * 1e3);
         Ok(Scrape {
-            messages: prom::value(&text, &messages).with_context(|| format!("no {messages}"))?,
+            messages: prom::value(&text, messages).with_context(|| format!("no {messages}"))?,
             flush_ms: ms(0.5).zip(ms(0.99)),
         })
     }
@@ -221,6 +298,26 @@ fn peer(runtime: &Result<PathBuf, String>, mode: &str, place: &Place<'_>) -> Res
         .env("HTTP_PORT", port.to_string())
         .env("NODE_ENV", "production");
     let process = Process::start("peer", &mut command, place.folder.join("peer.log"))?;
+    Ok((process, format!("http://127.0.0.1:{port}")))
+}
+
+fn in_go(
+    program: &Program,
+    binary: &Result<PathBuf, String>,
+    place: &Place<'_>,
+) -> Result<(Process, String)> {
+    let binary = binary.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
+    let port = free_port()?;
+    let mut command = Command::new(binary);
+    command
+        .args(program.arguments())
+        .env("MQTT_PORT", place.mqtt_port.to_string())
+        .env("MQTT_QOS", place.qos.to_string())
+        .env("MEMBER", place.member.to_string())
+        .env("CLICKHOUSE_ADDRESS", place.clickhouse_url.trim_start_matches("http://"))
+        .env("HTTP_PORT", port.to_string());
+    let process =
+        Process::start(program.name, &mut command, place.folder.join(format!("{}.log", program.name)))?;
     Ok((process, format!("http://127.0.0.1:{port}")))
 }
 

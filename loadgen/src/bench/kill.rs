@@ -249,16 +249,6 @@ pub(super) fn in_a_cell(trials: &[&Trial]) -> String {
     format!("{lost}, {twice} {}", in_words(trials)).trim_end().to_owned()
 }
 
-/// When it says that it has a message.
-fn acknowledges(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Milepost => "after the insert, in order",
-        Kind::Node | Kind::Bun => "after the insert",
-        Kind::NodePublished | Kind::BunPublished => "on receipt",
-        Kind::Floor => "after the insert; keeps no session",
-    }
-}
-
 /// One row a consumer: sums over the repetitions, and the longest absence.
 pub(super) fn write_table<'a>(
     case: &Case,
@@ -280,12 +270,12 @@ pub(super) fn write_table<'a>(
     )?;
     writeln!(
         out,
-        "| consumer | PUBACK | kills | messages | lost | twice in `fixes` | raw duplicates | back after | |\n\
+        "| consumer | acknowledges | kills | messages | lost | twice in `fixes` | raw duplicates | back after | |\n\
          |---|---|--:|--:|--:|--:|--:|--:|---|"
     )?;
     let mut unheard = Vec::new();
     for (kind, trials) in rows {
-        write!(out, "| {} | {} |", kind.name(), acknowledges(kind))?;
+        write!(out, "| {} | {} |", kind.name(), kind.acknowledges())?;
         if trials.is_empty() {
             writeln!(out, " – | – | – | – | – | – | |")?;
             continue;

@@ -48,6 +48,7 @@ pub(super) fn version(binary: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn last_line(text: &str) -> &str {
+/// For a report: a failed command's last word.
+pub(super) fn last_line(text: &str) -> &str {
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no word about why")
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
+use super::native;
 use crate::stack::repository;
 
 /// ClickHouse's compressed block: a checksum, then method, compressed size with these nine bytes, plain size.
@@ -17,7 +18,7 @@ const BLOCK_BYTES_MAX: usize = 256 << 20;
 
 /// How wide a value is in RowBinary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Width {
+pub(super) enum Width {
     /// A length, then bytes.
     Text,
     Fixed(usize),
@@ -27,7 +28,7 @@ enum Width {
 
 impl Width {
     /// `None`: not a type our tables have.
-    fn of(kind: &str) -> Option<Self> {
+    pub(super) fn of(kind: &str) -> Option<Self> {
         let fixed = |kind: &str| {
             let widths = [
                 ("DateTime64", 8),
@@ -69,16 +70,18 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Reads `INSERT INTO database.table (columns) FORMAT format`.
+    /// Reads `INSERT INTO database.table (columns) FORMAT format`; the data itself may name its columns.
     pub(super) fn of(statement: &'a str) -> Result<Self> {
         let (head, format) = statement.rsplit_once("FORMAT ").context("an INSERT without FORMAT")?;
-        let (into, columns) = head.split_once('(').context("an INSERT without columns")?;
+        let (into, columns) = match head.split_once('(') {
+            Some((into, columns)) => (into, columns.split_once(')').context("columns without an end")?.0),
+            None => (head, ""),
+        };
         let table = into.split_whitespace().last().context("an INSERT without a table")?;
-        let columns = columns.split_once(')').context("columns without an end")?.0;
         let plain = |name: &'a str| name.trim().trim_matches(['`', '"']);
         Ok(Self {
             table: plain(table.rsplit('.').next().unwrap_or(table)),
-            columns: columns.split(',').map(plain).collect(),
+            columns: columns.split(',').map(plain).filter(|name| !name.is_empty()).collect(),
             format: format.trim(),
         })
     }
@@ -120,6 +123,7 @@ impl Columns {
     ) -> Result<()> {
         match target.format {
             "RowBinary" => self.read_row_binary(target, data, row),
+            "Native" => native::read(data, row),
             "JSONEachRow" => {
                 for line in serde_json::Deserializer::from_slice(data).into_iter::<Line<'_>>() {
                     let line = line.context("a line of JSONEachRow")?;
@@ -164,7 +168,7 @@ impl Columns {
     }
 }
 
-fn take_value<'a>(width: Width, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
+pub(super) fn take_value<'a>(width: Width, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
     let len = match width {
         Width::Fixed(len) => len,
         Width::Nullable(len) => {
@@ -174,23 +178,26 @@ fn take_value<'a>(width: Width, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
                 0
             }
         }
-        Width::Text => {
-            let (mut len, mut shift) = (0, 0);
-            loop {
-                let byte = take(1, rest)?[0];
-                len |= usize::from(byte & 0x7f) << shift;
-                shift += 7;
-                if byte & 0x80 == 0 {
-                    break len;
-                }
-                ensure!(shift < 64, "a String's length has no end");
-            }
-        }
+        Width::Text => take_length(rest)?,
     };
     take(len, rest)
 }
 
-fn take<'a>(len: usize, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
+/// Seven bits a byte, lowest first.
+pub(super) fn take_length(rest: &mut &[u8]) -> Result<usize> {
+    let (mut len, mut shift) = (0, 0);
+    loop {
+        let byte = take(1, rest)?[0];
+        len |= usize::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            return Ok(len);
+        }
+        ensure!(shift < 64, "a length has no end");
+    }
+}
+
+pub(super) fn take<'a>(len: usize, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
     let (taken, after) = rest.split_at_checked(len).context("a row is cut")?;
     *rest = after;
     Ok(taken)
@@ -230,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statements_of_both_clients_are_understood() {
+    fn statements_of_all_clients_are_understood() {
         let target = Target::of("INSERT INTO fleet.positions (driver_id, ts) FORMAT RowBinary").unwrap();
         assert_eq!(
             (target.table, target.columns, target.format),
@@ -239,6 +246,10 @@ mod tests {
         let target =
             Target::of("INSERT INTO fleet.positions (`driver_id`, `seq`) FORMAT JSONEachRow").unwrap();
         assert_eq!((target.columns, target.format), (vec!["driver_id", "seq"], "JSONEachRow"));
+        let target = Target::of("INSERT INTO \"positions\" (\"ts\",\"seq\") FORMAT Native").unwrap();
+        assert_eq!((target.table, target.columns), ("positions", vec!["ts", "seq"]));
+        let target = Target::of("INSERT INTO fleet.positions FORMAT Native").unwrap();
+        assert_eq!((target.table, target.columns, target.format), ("positions", Vec::new(), "Native"));
     }
 
     #[test]

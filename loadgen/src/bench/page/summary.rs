@@ -178,7 +178,7 @@ impl Summary {
                             @for candidate in &self.candidates {
                                 tr {
                                     (name(candidate.kind))
-                                    td data-label="acknowledges" { (acknowledges(candidate.kind)) }
+                                    td data-label="acknowledges" { (candidate.kind.acknowledges()) }
                                     td data-label="killed with kill -9" { (badge(candidate)) }
                                     td data-label="not killed, QoS 1" { (found(&candidate.alive)) }
                                     td data-label="not killed, QoS 0" { (found(&candidate.unacknowledged)) }
@@ -248,7 +248,7 @@ fn row(candidate: &Candidate) -> Markup {
                     " " span.bad { "✗ " (thousands(account.lost)) " of " (thousands(account.messages)) " lost there" }
                 }
             }
-            td data-label="acknowledges" { (acknowledges(candidate.kind)) }
+            td data-label="acknowledges" { (candidate.kind.acknowledges()) }
             td data-label="what it is" { (what(candidate.kind)) }
         }
     }
@@ -280,12 +280,6 @@ fn badge(candidate: &Candidate) -> Markup {
     }
 }
 
-/// When it acknowledges, from its description.
-fn acknowledges(kind: Kind) -> &'static str {
-    let what = kind.describe();
-    what.find("PUBACK").map_or("not said", |at| &what[at..])
-}
-
 /// Its description, but for when it acknowledges.
 fn what(kind: Kind) -> &'static str {
     let what = kind.describe();
@@ -300,7 +294,7 @@ mod tests {
     #[test]
     fn every_consumer_says_when_it_acknowledges() {
         for kind in Kind::ALL {
-            assert!(acknowledges(kind).starts_with("PUBACK "), "{}: {}", kind.name(), kind.describe());
+            assert!(kind.acknowledges().starts_with("PUBACK "), "{}: {}", kind.name(), kind.describe());
         }
     }
 }
