@@ -38,7 +38,7 @@ pub struct Arguments {
     /// The binary
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
-    /// Everything: all rates, members, limits, ceilings, fleet sizes, the slope of memory; hours
+    /// Everything: all rates, members, limits, ceilings, fleet sizes, the slope of memory, and who must be built; over an hour
     #[arg(long)]
     full: bool,
     /// Only this case; may be given several times; see --list

@@ -347,16 +347,16 @@ mod tests {
         let mut out = String::new();
         write_table(&case, rows.iter().map(|(kind, trials)| (*kind, &trials[..])), &mut out).unwrap();
         assert!(
-            out.contains("| milepost | after the insert, in order | 3 | 60000 | 0 | 0 | 0 | 0.31 s | nothing lost, each fix once |"),
+            out.contains("| milepost | PUBACK after the durable insert, in order | 3 | 60000 | 0 | 0 | 0 | 0.31 s | nothing lost, each fix once |"),
             "{out}"
         );
         assert!(
             out.contains(
-                "| node-published | on receipt | 3 | 60000 | 7500 | 0 | 0 | 0.31 s | **loses data** |"
+                "| node-published | PUBACK on receipt (a crash loses a batch) | 3 | 60000 | 7500 | 0 | 0 | 0.31 s | **loses data** |"
             ),
             "{out}"
         );
         assert!(out.contains("**did not come back**: peer ended   x |"), "{out}");
-        assert!(out.contains("| floor | after the insert; keeps no session | – |"), "{out}");
+        assert!(out.contains("| floor | PUBACK after the insert | – |"), "{out}");
     }
 }

@@ -121,7 +121,8 @@ fn growths() -> [Growth; 5] {
 
 impl Growth {
     fn show(&self, report: &Report) -> Shown {
-        let cases = cases_where(report, self.chosen);
+        let mut cases = cases_where(report, self.chosen);
+        cases.sort_by(|one, other| (self.x)(one).total_cmp(&(self.x)(other)));
         let series = series(report, &cases, self.x, self.y);
         let take_away = (self.says)(&series);
         let about = about(self.title, take_away.as_ref());

@@ -1,6 +1,6 @@
 //! What the page takes from the report: figures with their ratios, and why some are not there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::cases::{self, Case, thousands};
 use super::super::consumer::Kind;
@@ -105,8 +105,8 @@ pub(super) fn series(report: &Report, cases: &[Case], x: fn(&Case) -> f64, of: O
 /// What stands between these cases and a complete and unblemished plot, a sentence each.
 pub(super) fn gaps(report: &Report, cases: &[Case], of: Of) -> Vec<String> {
     let mut notes = Vec::new();
-    let mut single = Vec::new();
-    let mut figures = 0;
+    let mut single = BTreeSet::new();
+    let (mut figures, mut singles) = (0, 0);
     let asked = |case: &Case| report.cases().iter().any(|asked| asked.name == case.name);
     // All or none: the others of a plot are not looked for where one was asked for.
     if !cases.iter().any(asked) {
@@ -119,7 +119,8 @@ pub(super) fn gaps(report: &Report, cases: &[Case], of: Of) -> Vec<String> {
             let count = good.filter(|trial| of(trial).is_some()).count();
             figures += count.min(1);
             if count == 1 {
-                single.push(format!("{} in `{}`", kind.name(), case.name));
+                singles += 1;
+                single.insert(format!("`{}`", case.name));
             }
             let account = Account::of(report.trials_of(case, *kind));
             if let Some(account) = account.filter(|account| account.lost + account.twice > 0) {
@@ -134,10 +135,11 @@ pub(super) fn gaps(report: &Report, cases: &[Case], of: Of) -> Vec<String> {
             notes.push(format!("`{}`, {who}: {reason}.", case.name));
         }
     }
-    if figures > 1 && single.len() == figures {
+    if figures > 1 && singles == figures {
         notes.push("Every figure here is of one repetition.".to_owned());
     } else if !single.is_empty() {
-        notes.push(format!("Of one repetition: {}.", single.join(", ")));
+        let single: Vec<String> = single.into_iter().collect();
+        notes.push(format!("Of one repetition, all or some: {}.", single.join(", ")));
     }
     notes
 }
