@@ -7,6 +7,7 @@
 
 mod cases;
 mod consumer;
+mod engine;
 mod limits;
 mod machine;
 mod peers;
