@@ -66,6 +66,8 @@ pub(crate) struct Trial {
     pub(crate) store_cpu_us_per_row: Option<f64>,
     /// The same by the engine's own account, without the front.
     pub(crate) engine_cpu_us_per_row: Option<f64>,
+    /// Without what an insert costs whatever is in it; only for the Null table.
+    pub(crate) parsing_us_per_row: Option<f64>,
     /// How many rows the engine merged for each that came; merges come by chance, and their CPU is in the engine's.
     pub(crate) merged_rows_per_row: Option<f64>,
     /// Of the whole step.
@@ -178,6 +180,11 @@ impl Stage<'_> {
         let mut inserts = servers.inserts_took();
         figures_of_engine(trial, inserts.len());
         trial.flush_seen_ms = quantiles_ms(inserts.split_off(warm_up_inserts));
+        if let Some(empty) = servers.work_of_an_insert()? {
+            let (engine, rows) =
+                trial.engine_cpu_us_per_row.zip(trial.rows_per_insert).context("no inserts")?;
+            trial.parsing_us_per_row = Some(engine - empty.as_secs_f64() * 1e6 / rows);
+        }
         let all: f64 = scrapes.iter().map(|scrape| scrape.messages).sum();
         trial.shares = scrapes.iter().map(|scrape| scrape.messages / all.max(1.0)).collect();
         for consumer in &mut consumers {
