@@ -34,7 +34,7 @@ bench-micro: ## what a message, a batch and a spool file cost; instructions a me
 fuzz: ## a million inputs for each parser of foreign bytes; a few minutes
 	fuzz/run
 
-bench: setup ## milepost beside Node, Bun and the floor; about eight minutes after the build; bench-results/latest.md
+bench: setup ## milepost beside Node, Bun and the floor; about nine minutes after the build; bench-results/latest.md
 	cargo build --release --locked --workspace
 	target/release/loadgen bench
 

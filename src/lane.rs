@@ -201,6 +201,12 @@ impl Lane {
         [batch, self.suspicion_at(), self.spool_at(), link, leaving, hold].into_iter().flatten().min()
     }
 
+    /// How many unacknowledged messages the broker lets us have, as far as is known.
+    #[must_use]
+    pub fn window(&self) -> usize {
+        self.window.messages()
+    }
+
     /// Counts and levels now.
     #[must_use]
     pub fn totals(&self) -> Totals {
@@ -209,7 +215,7 @@ impl Lane {
             + self.waiting.iter().map(|batch| batch.positions.len() as u64).sum::<u64>()
             + self.sent.iter().chain(&self.spooling).map(|sent| sent.positions).sum::<u64>();
         totals.unacked = self.acks.unacked() as u64;
-        totals.window = self.window.messages() as u64;
+        totals.window = self.window() as u64;
         totals.connected = matches!(self.link, Link::Live { .. });
         totals.broker_holds = self.broker_holds || self.acks.unacked() > 0;
         totals
@@ -306,7 +312,7 @@ impl Lane {
     fn open_is_due(&self, now: Instant) -> bool {
         !self.batcher.open().is_empty()
             && (self.batcher.is_due(now)
-                || self.acks.unacked() >= self.window.messages()
+                || self.acks.unacked() >= self.window()
                 || matches!(self.leaving, Leaving::Flushing { .. }))
     }
 
@@ -315,7 +321,7 @@ impl Lane {
         if !self.settings.spool {
             return None;
         }
-        let crowded = self.acks.unacked() * 2 >= self.window.messages()
+        let crowded = self.acks.unacked() * 2 >= self.window()
             || self.buffered_bytes() * 2 >= self.settings.buffer_bytes_max;
         let slow_at = self.sent.iter().map(|sent| sent.since + SLOW_AFTER).min().filter(|_| crowded);
         let leaving_at = match self.leaving {
@@ -406,7 +412,7 @@ impl Lane {
         self.acks.new_epoch();
         self.broker_holds = false;
         self.window.connected(receive_maximum);
-        let window = self.window.messages();
+        let window = self.window();
         self.log(Notice::Connected { session_present, window });
         let wanted = (self.settings.inserts_in_flight + 1) * self.settings.batch.rows_max;
         if window < wanted {

@@ -3,9 +3,10 @@
 //! Guarantee: what was read and not taken, and what was to be written and is not, dies with its connection
 //! ([`Line`]): so no acknowledgement of an old one can go out on a new one, and no message of an old one
 //! reaches the lane later. Acknowledgements leave in the order in which the lane gives them. Nothing here
-//! blocks for longer than [`PACE`], and nothing grows: what the broker does not take waits in the lane.
+//! blocks for longer than a rest of its [`Pace`], and nothing grows: what the broker does not take waits in the lane.
 
 mod line;
+mod pace;
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -20,6 +21,7 @@ use tokio::time::sleep_until;
 use tracing::{info, warn};
 
 use self::line::{Line, LineError};
+use self::pace::Pace;
 use crate::config;
 use crate::health::Health;
 use crate::insert::{Settled, Work, chain};
@@ -30,9 +32,6 @@ use crate::spool::Spool;
 use crate::tls::{self, Stream, Tls};
 use crate::wire::{self, Grant, Hello, Packet, Publish, Welcome, WireError};
 
-/// After a read that found messages and ran dry the thread sleeps this long. Brokers write each PUBLISH as a
-/// small segment, so an eager reader pays an epoll and a recv for every message; this one for a handful.
-const PACE: Duration = Duration::from_millis(1);
 /// An idle loop turns at least this often, to show that it lives.
 const BEAT: Duration = Duration::from_secs(5);
 /// How long TCP connect, TLS and CONNACK may take together.
@@ -143,6 +142,7 @@ impl Subscriber {
         let Some(stream) = self.reach(connected_by).await? else { return Ok(()) };
         let max = self.wiring.mqtt.max_packet_bytes;
         let mut line = Line::new(stream, hello, max, Instant::now());
+        let mut pace = Pace::new();
         loop {
             let all_taken = self.hand_on(&mut line)?;
             self.serve_settled();
@@ -163,7 +163,7 @@ impl Subscriber {
 
             self.publish_totals();
             if std::mem::take(&mut self.fresh) {
-                thread::sleep(PACE);
+                thread::sleep(pace.rest(line.take_bytes(), self.lane.window()));
             }
             let now = Instant::now();
             let until = if !matches!(self.lane.link(), Link::Connecting) {

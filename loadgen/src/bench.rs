@@ -8,6 +8,7 @@
 mod cases;
 mod consumer;
 mod engine;
+mod kill;
 mod limits;
 mod machine;
 mod peers;

@@ -73,6 +73,8 @@ pub(super) struct Line {
     pub(super) input: Input,
     /// Something was read since [`take_came`](Self::take_came).
     came: bool,
+    /// Bytes read since [`take_bytes`](Self::take_bytes).
+    bytes: usize,
     unsent: BytesMut,
     unflushed: bool,
     /// DISCONNECT is in `unsent`.
@@ -89,6 +91,7 @@ impl Line {
             stream,
             input: Input::new(packet_bytes_max),
             came: false,
+            bytes: 0,
             unsent: hello,
             unflushed: false,
             disconnecting: false,
@@ -107,6 +110,7 @@ impl Line {
         }
         self.input.came(bytes);
         self.came = true;
+        self.bytes += bytes;
         Poll::Ready(Ok(()))
     }
 
@@ -140,6 +144,11 @@ impl Line {
     /// Whether something was read since this was last asked.
     pub(super) fn take_came(&mut self) -> bool {
         std::mem::take(&mut self.came)
+    }
+
+    /// How many bytes were read since this was last asked.
+    pub(super) fn take_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.bytes)
     }
 
     /// The broker lived at `now`.

@@ -46,6 +46,8 @@ pub(super) struct Case {
     pub(super) members: u32,
     /// The pod of the story: a quarter of a core, 128 MiB.
     pub(super) limited: bool,
+    /// How often the consumer is killed at load; then its cost does not count.
+    pub(super) kills: u32,
     pub(super) kinds: Vec<Kind>,
 }
 
@@ -78,7 +80,23 @@ impl Case {
             repetitions: 3,
             members: 1,
             limited: false,
+            kills: 0,
             kinds: Kind::FOUR.to_vec(),
+        }
+    }
+
+    fn kill() -> Self {
+        let (rate, kills) = (10_000, 3);
+        Self {
+            title: format!(
+                "kill -9 at load: {} messages/s at QoS 1, Mosquitto → ClickHouse engine; killed {kills} times, \
+                 and started again at once",
+                thousands(rate)
+            ),
+            // Losses are compared driver by driver.
+            drivers: 500,
+            kills,
+            ..Self::real("kill-9", rate, 1, Store::Engine)
         }
     }
 
@@ -99,6 +117,7 @@ pub(super) fn quick() -> Vec<Case> {
         Case::real("engine-20k-qos1", 20_000, 1, Store::Engine),
         Case::real("sink-50k-qos0", 50_000, 0, Store::Sink),
         Case::ceiling("ceiling-qos0", 0),
+        Case { seconds: 4, repetitions: 1, ..Case::kill() },
     ]
 }
 
@@ -129,6 +148,7 @@ pub(super) fn full() -> Vec<Case> {
         kinds: Kind::ALL.to_vec(),
         ..Case::real("pod", 10_000, 1, Store::Engine)
     });
+    cases.push(Case { kinds: Kind::ALL.to_vec(), ..Case::kill() });
     for members in [1, 2, 4] {
         cases.push(Case {
             title: format!(

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::cases::{Case, WARM_UP_SECONDS, thousands};
 use super::consumer::{Binaries, Kind};
+use super::kill;
 use super::machine::Machine;
 use super::trial::{STORED_WITHIN, Trial};
 
@@ -230,7 +231,9 @@ impl Report {
             .collect();
         let Some((_, rows)) = known.first() else { return Ok(()) };
         let Some(base) = rows.first().map(|row| row.kind) else { return Ok(()) };
+        let killed = self.cases.iter().find(|case| case.kills > 0).map(|case| self.rows(case));
         let names = known.iter().map(|(headline, _)| headline.0).chain(["lost, twice"]);
+        let names = names.chain(killed.iter().map(|_| "lost, twice after kill -9"));
         writeln!(out)?;
         write_head_of_table(&format!("{} = 1", base.name()), names, out)?;
         for kind in rows.iter().map(|row| row.kind) {
@@ -251,7 +254,12 @@ impl Report {
                     _ => write!(out, " – |")?,
                 }
             }
-            writeln!(out, " {lost}, {twice} |")?;
+            write!(out, " {lost}, {twice} |")?;
+            if let Some(killed) = &killed {
+                let row = killed.iter().find(|row| row.kind == kind);
+                write!(out, " {} |", kill::in_a_cell(row.map_or(&[], |row| &row.good)))?;
+            }
+            writeln!(out)?;
         }
         Ok(())
     }
@@ -259,18 +267,22 @@ impl Report {
     fn write_case(&self, case: &Case, out: &mut String) -> std::fmt::Result {
         let rows = self.rows(case);
         writeln!(out, "\n## {}\n", case.title)?;
-        writeln!(
-            out,
-            "`--only {}`: {} drivers; {} s a step after {WARM_UP_SECONDS} s of warm-up, {} repetitions; medians, ratios by \
-             pairs of the same repetition (least–most).\n",
-            case.name,
-            thousands(case.drivers),
-            case.seconds,
-            case.repetitions
-        )?;
-        write_ratios(&rows, out)?;
-        write_absolute(&rows, out)?;
-        write_notes(case, &rows, out)?;
+        if case.kills > 0 {
+            kill::write_table(case, rows.iter().map(|row| (row.kind, &row.good[..])), out)?;
+        } else {
+            writeln!(
+                out,
+                "`--only {}`: {} drivers; {} s a step after {WARM_UP_SECONDS} s of warm-up, {} repetitions; medians, ratios by \
+                 pairs of the same repetition (least–most).\n",
+                case.name,
+                thousands(case.drivers),
+                case.seconds,
+                case.repetitions
+            )?;
+            write_ratios(&rows, out)?;
+            write_absolute(&rows, out)?;
+            write_notes(case, &rows, out)?;
+        }
         for kind in &case.kinds {
             for trial in self.trials_of(case, *kind).filter(|trial| !trial.refused.is_empty()) {
                 let (name, repetition) = (kind.name(), trial.repetition + 1);

@@ -1,0 +1,84 @@
+//! How long the lane's thread rests between two looks at its connection.
+//!
+//! Brokers write each PUBLISH as a small segment, so an eager reader pays a wake-up and a recv for every message.
+//! A turn of the loop costs as much as ten messages: with a hundred or so a turn it is lost in them.
+
+use std::time::Duration;
+
+/// What should come during a rest: some hundred messages, and a small part of what a socket's buffer holds.
+const BYTES: usize = 16 * 1024;
+const REST_MIN: Duration = Duration::from_millis(1);
+/// Nothing beside a batch's age, and a third of the shortest silence that a [`Window`](crate::window::Window) suspects.
+const REST_MAX: Duration = Duration::from_millis(10);
+/// A broker that lets us have fewer unacknowledged messages than this stops soon, and a long rest would be a pause.
+const WINDOW_MIN: usize = 1_024;
+
+/// The rest that suits what came lately.
+#[derive(Debug)]
+pub(super) struct Pace {
+    rest: Duration,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        Self { rest: REST_MIN }
+    }
+
+    /// How long to rest now: `bytes` came since the rest before, and the broker lets us have `window` messages.
+    pub(super) fn rest(&mut self, bytes: usize, window: usize) -> Duration {
+        let rest = if bytes > BYTES { self.rest / 2 } else { self.rest + self.rest / 4 };
+        let max = if window < WINDOW_MIN { REST_MIN } else { REST_MAX };
+        self.rest = rest.clamp(REST_MIN, max);
+        self.rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOMY: usize = 32_000;
+
+    /// Bytes a turn and the rest, after a while at this many bytes a second.
+    fn settled(bytes_per_second: f64, window: usize) -> (f64, Duration) {
+        let (mut pace, mut rest) = (Pace::new(), REST_MIN);
+        let (mut bytes, turns) = (0.0, 1_000);
+        for _ in 0..turns {
+            let came = bytes_per_second * rest.as_secs_f64();
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
+            let next = pace.rest(came as usize, window);
+            (bytes, rest) = (bytes + came, next);
+        }
+        (bytes / f64::from(turns), rest)
+    }
+
+    #[test]
+    fn a_turn_takes_about_what_it_should() {
+        for bytes_per_second in [2e6, 5e6, 1e7] {
+            let (bytes, _) = settled(bytes_per_second, ROOMY);
+            assert!((0.6..=1.1).contains(&(bytes / BYTES as f64)), "{bytes} at {bytes_per_second}");
+        }
+    }
+
+    #[test]
+    fn rests_are_bounded_both_ways() {
+        assert_eq!(settled(100.0, ROOMY).1, REST_MAX);
+        assert_eq!(settled(1e9, ROOMY).1, REST_MIN);
+    }
+
+    #[test]
+    fn a_narrow_window_is_not_kept_waiting() {
+        assert_eq!(settled(100.0, 32).1, REST_MIN);
+        let mut pace = Pace::new();
+        while pace.rest(0, ROOMY) < REST_MAX {}
+        assert_eq!(pace.rest(0, 32), REST_MIN, "from the moment it is known");
+    }
+
+    #[test]
+    fn a_burst_ends_long_rests_within_a_few_turns() {
+        let mut pace = Pace::new();
+        while pace.rest(0, ROOMY) < REST_MAX {}
+        let turns = (1..).find(|_| pace.rest(1 << 20, ROOMY) == REST_MIN);
+        assert_eq!(turns, Some(4));
+    }
+}
