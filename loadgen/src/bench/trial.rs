@@ -67,6 +67,8 @@ pub(crate) struct Trial {
     pub(crate) store_cpu_us_per_row: Option<f64>,
     /// The same by the engine's own account, without the front.
     pub(crate) engine_cpu_us_per_row: Option<f64>,
+    /// Of that, user time.
+    pub(crate) engine_user_us_per_row: Option<f64>,
     /// Without what an insert costs whatever is in it; only for the Null table.
     pub(crate) parsing_us_per_row: Option<f64>,
     /// How many rows the engine merged for each that came; merges come by chance, and their CPU is in the engine's.
@@ -248,6 +250,7 @@ fn figures_of_engine(trial: &mut Trial, inserts: usize) {
     let process = last.store_cpu_seconds - first.store_cpu_seconds;
     trial.store_cpu_us_per_row = Some(process * 1e6 / rows);
     trial.engine_cpu_us_per_row = Some((after.cpu - before.cpu).as_secs_f64() * 1e6 / rows);
+    trial.engine_user_us_per_row = Some((after.user - before.user).as_secs_f64() * 1e6 / rows);
     trial.merged_rows_per_row = Some((after.merged_rows - before.merged_rows) as f64 / rows);
     trial.rows_per_insert = Some(rows_per_insert);
 }
