@@ -7,6 +7,7 @@
 
 mod cases;
 mod consumer;
+mod engine;
 mod go_peers;
 mod kill;
 mod limits;

@@ -21,7 +21,9 @@ pub(super) enum Source {
 pub(super) enum Store {
     /// The real engine with milepost's tables, durable.
     Engine,
-    /// The real engine, where `positions` is a Null table: it parses, and keeps a count.
+    /// The same without merges, whose moments are the engine's choice: what the inserts themselves cost it.
+    NoMerges,
+    /// The real engine, where `positions` is a Null table: it parses, and keeps nothing.
     NullTable,
     /// `loadgen sink`.
     Sink,
@@ -53,7 +55,7 @@ impl Case {
     /// Warm-up, load, and what starting and judging take.
     pub(super) fn takes(&self) -> Duration {
         let around = match self.store {
-            Store::Engine | Store::NullTable => 7,
+            Store::Engine | Store::NoMerges | Store::NullTable => 7,
             Store::Sink => 3,
         };
         Duration::from_secs(u64::from(WARM_UP_SECONDS + self.seconds + around))
@@ -62,6 +64,7 @@ impl Case {
     fn real(name: &str, rate: u32, qos: u8, store: Store) -> Self {
         let to = match store {
             Store::Engine => "ClickHouse engine",
+            Store::NoMerges => "ClickHouse engine, merges stopped",
             Store::NullTable => "ClickHouse engine, Null table",
             Store::Sink => "null sink",
         };
@@ -136,6 +139,10 @@ pub(super) fn full() -> Vec<Case> {
             repetitions: 1,
             kinds: Kind::ALL.to_vec(),
             ..Case::real("pod", 10_000, 1, Store::Engine)
+        },
+        Case {
+            kinds: vec![Kind::Milepost, Kind::Node],
+            ..Case::real("no-merges-20k-qos1", 20_000, 1, Store::NoMerges)
         },
         Case {
             kinds: vec![Kind::Milepost, Kind::Node],

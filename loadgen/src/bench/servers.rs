@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::cases::{Case, Source, Store};
 use super::consumer::Kind;
+use super::engine::Work;
 use crate::firehose::{self, Firehose};
 use crate::manifest::Manifest;
 use crate::mqtt::{self, Publish, put_packet, put_string};
@@ -20,13 +21,11 @@ use crate::verify::{self, Verdict};
 
 /// Mosquitto publishes its counts each second.
 const COUNT_WITHIN: Duration = Duration::from_secs(3);
-/// `positions` parses what it is given, and a view keeps the count: what parsing alone costs the server.
-const NULL_TABLE: [&str; 5] = [
+/// `positions` parses what it is given, and keeps nothing: what parsing alone costs the server.
+const NULL_TABLE: [&str; 3] = [
     "DROP TABLE fleet.last_positions_mv",
     "CREATE TABLE fleet.positions_null AS fleet.positions ENGINE = Null",
     "RENAME TABLE fleet.positions TO fleet.positions_kept, fleet.positions_null TO fleet.positions",
-    "CREATE TABLE fleet.parsed (rows UInt64) ENGINE = SummingMergeTree ORDER BY tuple()",
-    "CREATE MATERIALIZED VIEW fleet.parsed_mv TO fleet.parsed AS SELECT count() AS rows FROM fleet.positions",
 ];
 
 enum From {
@@ -43,6 +42,8 @@ enum To {
 pub(super) struct Servers {
     from: From,
     to: To,
+    /// What the engine had done before the consumer came.
+    before: Work,
 }
 
 impl Servers {
@@ -57,13 +58,14 @@ impl Servers {
         };
         let to = match case.store {
             Store::Sink => To::Sink(Sink::start(0, first)?),
-            Store::Engine | Store::NullTable => {
+            Store::Engine | Store::NoMerges | Store::NullTable => {
                 let engine = ClickHouse::start(folder)?;
                 let proxy = Proxy::start(engine.port)?;
-                To::Engine { engine, proxy, null_table: case.store == Store::NullTable }
+                let null_table = case.store == Store::NullTable;
+                To::Engine { engine, proxy, null_table }
             }
         };
-        let servers = Self { from, to };
+        let mut servers = Self { from, to, before: Work::default() };
         // The sink must look migrated to milepost, and has no tables for the others.
         if kind == Kind::Milepost {
             let url = servers.clickhouse_url();
@@ -71,10 +73,16 @@ impl Servers {
         } else if let To::Engine { engine, .. } = &servers.to {
             engine.create_tables("fleet")?;
         }
-        if let To::Engine { engine, null_table: true, .. } = &servers.to {
-            for statement in NULL_TABLE {
+        if let To::Engine { engine, .. } = &servers.to {
+            let statements: &[&str] = match case.store {
+                Store::Engine | Store::Sink => &[],
+                Store::NoMerges => &["SYSTEM STOP MERGES"],
+                Store::NullTable => &NULL_TABLE,
+            };
+            for statement in statements {
                 engine.query(statement)?;
             }
+            servers.before = Work::of(engine)?;
         }
         Ok(servers)
     }
@@ -108,15 +116,28 @@ impl Servers {
         }
     }
 
-    /// Rows so far, where they are counted as they come; asking the engine would cost what is to be measured.
+    /// Rows so far, where they are counted. Not while the engine's CPU is measured: asking costs it some.
     pub(super) fn stored(&self) -> u64 {
         match &self.to {
             To::Engine { null_table: false, .. } => 0,
-            To::Engine { engine, .. } => {
-                let sum = engine.query("SELECT sum(rows) FROM fleet.parsed");
-                sum.ok().and_then(|sum| sum.trim().parse().ok()).unwrap_or(0)
-            }
+            To::Engine { engine, .. } => Work::of(engine).map_or(0, |work| work.rows - self.before.rows),
             To::Sink(sink) => sink.rows(),
+        }
+    }
+
+    /// By the engine's own account, since it started.
+    pub(super) fn work(&self) -> Result<Option<Work>> {
+        match &self.to {
+            To::Engine { engine, .. } => Work::of(engine).map(Some),
+            To::Sink(_) => Ok(None),
+        }
+    }
+
+    /// The engine's CPU time for an insert into the Null table, where there is one, that has next to nothing in it.
+    pub(super) fn work_of_an_insert(&self) -> Result<Option<Duration>> {
+        match &self.to {
+            To::Engine { engine, null_table: true, .. } => Work::of_an_insert(engine).map(Some),
+            To::Engine { .. } | To::Sink(_) => Ok(None),
         }
     }
 

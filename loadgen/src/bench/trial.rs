@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::cases::{Case, Source, Store, WARM_UP_SECONDS};
 use super::consumer::{Binaries, Consumer, Kind, Place};
+use super::engine::Work;
 use super::kill::{self, Kills};
 use super::limits::Limits;
 use super::servers::{Servers, broker_received};
@@ -68,6 +69,16 @@ pub(crate) struct Trial {
     pub(crate) freshness_ms: Option<(f64, f64)>,
     /// CPU of the engine's process a row, the front before it included.
     pub(crate) store_cpu_us_per_row: Option<f64>,
+    /// The same by the engine's own account, without the front.
+    pub(crate) engine_cpu_us_per_row: Option<f64>,
+    /// Of that, user time.
+    pub(crate) engine_user_us_per_row: Option<f64>,
+    /// Without what an insert costs whatever is in it; only for the Null table.
+    pub(crate) parsing_us_per_row: Option<f64>,
+    /// How many rows the engine merged for each that came; merges come by chance, and their CPU is in the engine's.
+    pub(crate) merged_rows_per_row: Option<f64>,
+    /// Of the whole step.
+    pub(crate) rows_per_insert: Option<f64>,
     pub(crate) lost: Option<u64>,
     pub(crate) duplicates: Option<u64>,
     /// Each member's share of the messages.
@@ -93,6 +104,9 @@ pub(crate) struct Sample {
     pub(crate) rss_mib: f64,
     pub(crate) rss_peak_mib: f64,
     pub(crate) store_cpu_seconds: f64,
+    /// By the engine's own account; only the first and the last sample that count have it.
+    #[serde(skip)]
+    pub(crate) engine: Option<Work>,
     /// Of everything that is neither ours nor idle.
     pub(crate) others_cpu_seconds: f64,
 }
@@ -178,9 +192,16 @@ impl Stage<'_> {
         let scrapes = consumers.iter().map(Consumer::scrape).collect::<Result<Vec<_>>>()?;
         trial.flush_own_ms = scrapes[0].flush_ms;
         let warm_up_inserts = trial.samples[WARM_UP_SECONDS as usize].inserts;
-        trial.flush_seen_ms = quantiles_ms(servers.inserts_took().split_off(warm_up_inserts));
+        let mut inserts = servers.inserts_took();
+        figures_of_engine(trial, inserts.len());
         if case.store != Store::Sink {
-            figures_of_one_behind(trial, servers.inserts_took().len());
+            figures_of_one_behind(trial, inserts.len());
+        }
+        trial.flush_seen_ms = quantiles_ms(inserts.split_off(warm_up_inserts));
+        if let Some(empty) = servers.work_of_an_insert()? {
+            let (engine, rows) =
+                trial.engine_cpu_us_per_row.zip(trial.rows_per_insert).context("no inserts")?;
+            trial.parsing_us_per_row = Some(engine - empty.as_secs_f64() * 1e6 / rows);
         }
         let all: f64 = scrapes.iter().map(|scrape| scrape.messages).sum();
         trial.shares = scrapes.iter().map(|scrape| scrape.messages / all.max(1.0)).collect();
@@ -216,8 +237,6 @@ fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
     trial.rss_mib_per_ten_minutes = (seconds >= SLOPE_SECONDS_MIN).then(|| slope(&rss) * 600.0);
     trial.rss_peak_mib = last.rss_peak_mib;
     trial.stored_per_second = (case.source == Source::Firehose || behind).then_some(stored / seconds);
-    let store_cpu = last.store_cpu_seconds - first.store_cpu_seconds;
-    trial.store_cpu_us_per_row = (case.store != Store::Sink).then_some(store_cpu * 1e6 / sent);
     if done == 0.0 {
         trial.refuse(true, "nothing was stored".to_owned());
     }
@@ -240,6 +259,22 @@ fn figures_of_one_behind(trial: &mut Trial, inserts: usize) {
         trial.cpu_us_per_message *= sent / stored;
         trial.stored_per_second = Some(stored / (last.seconds - first.seconds));
     }
+}
+
+/// What the counted seconds cost the engine, by the rows of the inserts that it answered in them: a consumer that
+/// lags behind must not look cheap because its rows are still to come.
+fn figures_of_engine(trial: &mut Trial, inserts: usize) {
+    let counted = &trial.samples[WARM_UP_SECONDS as usize..];
+    let Some((first, last)) = counted.first().zip(counted.last()) else { return };
+    let Some((before, after)) = first.engine.zip(last.engine) else { return };
+    let rows_per_insert = trial.messages as f64 / inserts as f64;
+    let rows = (last.inserts - first.inserts) as f64 * rows_per_insert;
+    let process = last.store_cpu_seconds - first.store_cpu_seconds;
+    trial.store_cpu_us_per_row = Some(process * 1e6 / rows);
+    trial.engine_cpu_us_per_row = Some((after.cpu - before.cpu).as_secs_f64() * 1e6 / rows);
+    trial.engine_user_us_per_row = Some((after.user - before.user).as_secs_f64() * 1e6 / rows);
+    trial.merged_rows_per_row = Some((after.merged_rows - before.merged_rows) as f64 / rows);
+    trial.rows_per_insert = Some(rows_per_insert);
 }
 
 /// What was sent.
@@ -334,6 +369,7 @@ fn sample(
     let began = Instant::now();
     let mut samples = Vec::new();
     for second in 0..=u64::from(WARM_UP_SECONDS + case.seconds) {
+        let counts = [WARM_UP_SECONDS, WARM_UP_SECONDS + case.seconds].map(u64::from).contains(&second);
         sleep(Duration::from_secs(second).saturating_sub(began.elapsed()));
         let mut sum = Usage::default();
         for consumer in consumers.iter_mut() {
@@ -348,12 +384,13 @@ fn sample(
         samples.push(Sample {
             seconds: began.elapsed().as_secs_f64(),
             sent: load.sent(),
-            stored: servers.stored(),
+            stored: if case.store == Store::Sink { servers.stored() } else { 0 },
             inserts: servers.inserts_took().len(),
             cpu_seconds: sum.cpu.as_secs_f64(),
             rss_mib: sum.resident_bytes as f64 / MIB,
             rss_peak_mib: sum.peak_bytes as f64 / MIB,
             store_cpu_seconds: servers.store_cpu()?.as_secs_f64(),
+            engine: if counts { servers.work()? } else { None },
             others_cpu_seconds: (busy_time_of_machine()?.as_secs_f64() - ours.cpu.as_secs_f64()).max(0.0),
         });
     }
@@ -386,7 +423,7 @@ fn judge(trial: &mut Trial, case: &Case, servers: &Servers, sent: &Sent) -> Resu
         }
     }
     let (lost, duplicates) = match (case.store, &sent.manifest) {
-        (Store::Engine, Some(manifest)) => {
+        (Store::Engine | Store::NoMerges, Some(manifest)) => {
             let verdict = servers.verify(manifest, STORED_WITHIN)?;
             trial.freshness_ms = verdict.freshness_ms;
             (verdict.lost, verdict.duplicates_in_fixes + verdict.never_sent)
@@ -451,6 +488,7 @@ mod tests {
                 rss_mib: 10.0,
                 rss_peak_mib: 12.0,
                 store_cpu_seconds: 0.0,
+                engine: None,
                 others_cpu_seconds: 0.0,
             };
             let samples = (0..=12).map(sample).collect();
