@@ -38,7 +38,7 @@ bench: setup ## milepost beside Node, Bun and the floor; about eight minutes aft
 	cargo build --release --locked --workspace
 	target/release/loadgen bench
 
-bench-full: setup ## the same with all rates, members, limits, ceilings, fleet sizes, memory's slope; three hours
+bench-full: setup ## the same with Telegraf and Bento, all rates, members, limits, ceilings, fleet sizes, memory's slope; four hours
 	cargo build --release --locked --workspace
 	target/release/loadgen bench --full
 

@@ -82,12 +82,11 @@ impl Kind {
             }
             Self::BunPublished => "the same on Bun as published",
             Self::Telegraf => {
-                "Telegraf, mqtt_consumer → sql (clickhouse-go, Native), MQTT 3.1.1; PUBACK after the insert, and three \
-                 more processors to make the table's integers"
+                "Telegraf, mqtt_consumer → sql (clickhouse-go, Native), MQTT 3.1.1; PUBACK after the insert"
             }
             Self::Bento => {
-                "Bento, mqtt → sql_insert (clickhouse-go, Native), MQTT 3.1.1; PUBACK when a message enters its \
-                 pipeline (a crash loses what is not inserted)"
+                "Bento, mqtt → sql_insert (clickhouse-go, Native), MQTT 3.1.1; PUBACK on receipt, which no setting \
+                 changes (a crash loses what is not inserted)"
             }
             Self::Floor => {
                 "the least a consumer could cost: no validation, no retries, no reconnects; PUBACK after the insert"
