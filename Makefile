@@ -38,7 +38,7 @@ bench: setup ## milepost beside Node, Bun and the floor; about nine minutes afte
 	cargo build --release --locked --workspace
 	target/release/loadgen bench
 
-bench-full: setup ## the same with all rates, members, limits, ceilings, fleet sizes, memory's slope; an hour and a quarter
+bench-full: setup ## the same with Telegraf and Bento, more rates, members, limits, ceilings, fleet sizes, memory's slope; an hour and a quarter
 	cargo build --release --locked --workspace
 	target/release/loadgen bench --full
 

@@ -89,8 +89,8 @@ impl Kind {
                  MQTT 3.1.1; PUBACK after the insert"
             }
             Self::Bento => {
-                "Bento, mqtt → sql_insert (clickhouse-go, Native), MQTT 3.1.1; PUBACK when a message enters its \
-                 pipeline (a crash loses what is not inserted)"
+                "Bento, mqtt → sql_insert (clickhouse-go, Native), MQTT 3.1.1; PUBACK on receipt, which no setting \
+                 changes (a crash loses what is not inserted)"
             }
             Self::Floor => {
                 "the least a consumer could cost: no validation, no retries, no reconnects, no session kept; PUBACK after the insert"

@@ -414,6 +414,10 @@ fn judge(trial: &mut Trial, case: &Case, servers: &Servers, sent: &Sent) -> Resu
         for fault in firehose.faults() {
             trial.refuse(false, fault);
         }
+        if case.qos == 1 {
+            // The acknowledgements of a batch follow its insert one by one.
+            wait_until_quiet(|| firehose.acked(), || firehose.acked() >= firehose.sent());
+        }
         let (sent, dealt, acked) = (firehose.sent(), firehose.dealt(), firehose.acked());
         if sent != dealt {
             trial.refuse(false, format!("{} messages could not be written", dealt - sent));
