@@ -34,11 +34,11 @@ bench-micro: ## what a message, a batch and a spool file cost; instructions a me
 fuzz: ## a million inputs for each parser of foreign bytes; a few minutes
 	fuzz/run
 
-bench: setup ## milepost beside Node, Bun and the floor; about eight minutes after the build; bench-results/latest.md
+bench: setup ## milepost beside Node, Bun and the floor; about nine minutes after the build; bench-results/latest.html
 	cargo build --release --locked --workspace
 	target/release/loadgen bench
 
-bench-full: setup ## the same with Telegraf and Bento, all rates, members, limits, ceilings, fleet sizes, memory's slope; four hours
+bench-full: setup ## the same with Telegraf and Bento, all rates, members, limits, ceilings, fleet sizes, memory's slope; an hour and a quarter
 	cargo build --release --locked --workspace
 	target/release/loadgen bench --full
 

@@ -8,8 +8,10 @@
 mod cases;
 mod consumer;
 mod go_peers;
+mod kill;
 mod limits;
 mod machine;
+mod page;
 mod peers;
 mod report;
 mod servers;
@@ -36,7 +38,7 @@ pub struct Arguments {
     /// The binary
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
-    /// Everything: all rates, members, limits, ceilings, fleet sizes, the slope of memory; hours
+    /// Everything: all rates, members, limits, ceilings, fleet sizes, the slope of memory, and who must be built; over an hour
     #[arg(long)]
     full: bool,
     /// Only this case; may be given several times; see --list
@@ -150,7 +152,7 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
         }
     }
     say(&report.markdown());
-    say(&format!("Written to {}.", report.path().display()));
+    say(&format!("Written to {}; the same as a page: .html.", report.path().display()));
     Ok(report.is_complete())
 }
 

@@ -42,6 +42,9 @@ pub struct Arguments {
     /// Port of /metrics and /readyz; 0 takes a free one
     #[arg(long, default_value_t = 9464)]
     http_port: u16,
+    /// Keep a session under this name. For the bench's test of itself: a consumer that a crash costs nothing
+    #[arg(long, hide = true)]
+    session: Option<String>,
     #[command(flatten)]
     mistakes: Mistakes,
 }
@@ -58,6 +61,9 @@ pub struct Mistakes {
     /// Burn this much CPU for every message, in microseconds
     #[arg(long, hide = true)]
     burn_us: Option<u64>,
+    /// PUBACK on receipt, before the insert
+    #[arg(long, hide = true)]
+    acknowledge_first: bool,
 }
 
 /// The payload, as far as a row needs it.
@@ -118,8 +124,13 @@ fn subscribe(arguments: &Arguments) -> Result<TcpStream> {
     stream.set_nodelay(true)?;
     let (mut out, mut body) = (Vec::new(), Vec::new());
     put_string("MQTT", &mut body);
-    body.extend([5, 0b10, 0, 0, 0]); // version, clean start, no keep-alive, no properties
-    put_string(&format!("floor-{}", std::process::id()), &mut body);
+    if let Some(session) = &arguments.session {
+        body.extend([5, 0, 0, 0, 5, 0x11, 0, 0, 0, 60]); // version, no clean start, no keep-alive, expiry of 60 s
+        put_string(session, &mut body);
+    } else {
+        body.extend([5, 0b10, 0, 0, 0]); // version, clean start, no keep-alive, no properties
+        put_string(&format!("floor-{}", std::process::id()), &mut body);
+    }
     put_packet(mqtt::CONNECT, 0, &body, &mut out);
     body.clear();
     body.extend([0, 1, 0]); // packet id, no properties
@@ -140,7 +151,11 @@ fn subscribe(arguments: &Arguments) -> Result<TcpStream> {
             input.push(byte[0]);
         };
         ensure!(packet.kind == expected && packet.body.last().is_some_and(|code| *code < 0x80), "{packet:?}");
+        let resumed = packet.kind == mqtt::CONNACK && packet.body.first() == Some(&1);
         input.clear();
+        if resumed {
+            break; // subscribed already, and messages may come before the SUBACK
+        }
     }
     Ok(stream)
 }
@@ -178,6 +193,9 @@ fn read_all(
             at += packet.len;
         }
         shown.messages.store(messages, Ordering::Relaxed);
+        if mistakes.acknowledge_first {
+            stream.write_all(&pubacks(&std::mem::take(&mut batch.packet_ids)))?;
+        }
         input.copy_within(at..filled, 0);
         filled -= at;
         if read < READ_BYTES / 2 {
@@ -262,17 +280,21 @@ fn insert_all(batches: &Receiver<Batch>, server: &str, mut acks: TcpStream, show
             http::read_answer(&mut answers)?;
             shown.flush.lock().unwrap_or_else(PoisonError::into_inner).observe(began.elapsed());
         }
-        let mut out = Vec::with_capacity(4 * batch.packet_ids.len());
-        for packet_id in batch.packet_ids {
-            out.extend([mqtt::PUBACK << 4, 2]);
-            out.extend(packet_id.to_be_bytes());
-        }
         // After the end of the connection there is nobody left to tell.
-        if acks.write_all(&out).is_err() {
+        if acks.write_all(&pubacks(&batch.packet_ids)).is_err() {
             bail!("the broker closed the connection with messages unacknowledged");
         }
     }
     Ok(())
+}
+
+fn pubacks(packet_ids: &[u16]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(4 * packet_ids.len());
+    for packet_id in packet_ids {
+        out.extend([mqtt::PUBACK << 4, 2]);
+        out.extend(packet_id.to_be_bytes());
+    }
+    out
 }
 
 fn show(stream: TcpStream, shown: &Shown) {

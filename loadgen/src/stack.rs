@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::procfs;
 use crate::prom;
 use crate::verify::Store;
 
@@ -117,6 +118,23 @@ impl Process {
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
+        Ok(())
+    }
+
+    /// kill -9, to it and then to all that it started, which would live on.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn kill_tree(&mut self) -> Result<()> {
+        if self.child.try_wait()?.is_some() {
+            return Ok(()); // its number may be another's by now
+        }
+        let others = procfs::descendants(self.pid());
+        self.kill()?;
+        if !others.is_empty() {
+            // Those that ended with their parent are no longer there to be killed.
+            Command::new("kill").arg("-KILL").args(others.iter().map(u32::to_string)).output()?;
+        }
         Ok(())
     }
 
@@ -352,6 +370,23 @@ impl ClickHouse {
     /// The server's words.
     pub fn query(&self, sql: &str) -> Result<String> {
         query(&self.url(), self.password.as_deref(), sql)
+    }
+
+    /// milepost's tables, where there is no milepost to make them.
+    ///
+    /// # Errors
+    /// The server's words.
+    pub fn create_tables(&self, database: &str) -> Result<()> {
+        self.query(&format!("CREATE DATABASE {database}"))?;
+        let mut files: Vec<PathBuf> = std::fs::read_dir(repository().join("sql"))?
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<Result<_, _>>()?;
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "sql"));
+        files.sort();
+        for file in files {
+            self.query(&std::fs::read_to_string(file)?.replace("{database}", database))?;
+        }
+        Ok(())
     }
 
     /// What a verifier needs in order to ask this engine.

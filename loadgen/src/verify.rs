@@ -16,6 +16,8 @@ use crate::stack::query;
 
 /// How often the store is asked whether everything is there.
 const POLL: Duration = Duration::from_millis(500);
+/// Drivers that are compared number by number in one query.
+const COMPARED_AT_ONCE: usize = 100;
 /// Of the lost, so many are named.
 const EXAMPLES: usize = 5;
 
@@ -86,6 +88,15 @@ pub struct Store {
     pub database: String,
 }
 
+/// What is there so far, without a word about which.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InPositions {
+    /// Rows, merged or not.
+    pub rows: u64,
+    /// Different fixes.
+    pub different: u64,
+}
+
 /// A driver's rows in one table.
 struct Stored {
     rows: u64,
@@ -101,7 +112,7 @@ impl Store {
     /// The store cannot be asked: then nothing can be said.
     pub fn verify(&self, manifest: &Manifest, within: Duration) -> Result<Verdict> {
         let began = Instant::now();
-        while self.different_fixes(manifest)? < manifest.sent() && began.elapsed() < within {
+        while self.progress(manifest)?.different < manifest.sent() && began.elapsed() < within {
             std::thread::sleep(POLL);
         }
         let mut verdict = Verdict { sent: manifest.sent(), ..Verdict::default() };
@@ -112,6 +123,7 @@ impl Store {
         verdict.stored = fixes.values().map(|stored| stored.different).sum();
 
         let unacked: HashSet<(u32, u32)> = manifest.unacked.iter().copied().collect();
+        let mut incomplete = Vec::new();
         for (n, last_seq) in (0_u32..).zip(&manifest.last_seq) {
             let complete = fixes.get(&n).is_some_and(|stored| {
                 stored.different == u64::from(*last_seq)
@@ -119,8 +131,11 @@ impl Store {
                     && stored.largest == *last_seq
             });
             if !complete && *last_seq > 0 {
-                self.compare(manifest, n, *last_seq, &unacked, &mut verdict)?;
+                incomplete.push((n, *last_seq));
             }
+        }
+        for drivers in incomplete.chunks(COMPARED_AT_ONCE) {
+            self.compare(manifest, drivers, &unacked, &mut verdict)?;
         }
         let known = u32::try_from(manifest.last_seq.len())?;
         verdict.never_sent +=
@@ -134,32 +149,49 @@ impl Store {
     fn compare(
         &self,
         manifest: &Manifest,
-        n: u32,
-        last_seq: u32,
+        drivers: &[(u32, u32)],
         unacked: &HashSet<(u32, u32)>,
         verdict: &mut Verdict,
     ) -> Result<()> {
-        let id = driver_id(&manifest.run, n);
-        let sql = format!("SELECT DISTINCT seq FROM {}.fixes WHERE driver_id = '{id}'", self.database);
-        let stored: HashSet<u32> = self.query(&sql)?.lines().map(str::parse).collect::<Result<_, _>>()?;
-        for seq in 1..=last_seq {
-            if !stored.contains(&seq) && !unacked.contains(&(n, seq)) {
-                verdict.lost += 1;
-                if verdict.examples.len() < EXAMPLES {
-                    verdict.examples.push((n, seq));
+        let ids: Vec<String> =
+            drivers.iter().map(|(n, _)| format!("'{}'", driver_id(&manifest.run, *n))).collect();
+        let answer = self.query(&format!(
+            "SELECT DISTINCT driver_id, seq FROM {}.fixes WHERE driver_id IN ({})",
+            self.database,
+            ids.join(",")
+        ))?;
+        let mut stored: HashMap<&str, HashSet<u32>> = HashMap::new();
+        for line in answer.lines() {
+            let (id, seq) = line.split_once('\t').context("a column is missing")?;
+            stored.entry(id).or_default().insert(seq.parse()?);
+        }
+        for (n, last_seq) in drivers {
+            let stored = stored.remove(driver_id(&manifest.run, *n).as_str()).unwrap_or_default();
+            for seq in 1..=*last_seq {
+                if !stored.contains(&seq) && !unacked.contains(&(*n, seq)) {
+                    verdict.lost += 1;
+                    if verdict.examples.len() < EXAMPLES {
+                        verdict.examples.push((*n, seq));
+                    }
                 }
             }
+            verdict.never_sent += stored.iter().filter(|seq| **seq == 0 || **seq > *last_seq).count() as u64;
         }
-        verdict.never_sent += stored.iter().filter(|seq| **seq == 0 || **seq > last_seq).count() as u64;
         Ok(())
     }
 
-    fn different_fixes(&self, manifest: &Manifest) -> Result<u64> {
-        self.number(&format!(
-            "SELECT uniqExact(driver_id, seq) FROM {}.positions WHERE {}",
+    /// How much of a run is in `positions` now.
+    ///
+    /// # Errors
+    /// The store cannot be asked.
+    pub fn progress(&self, manifest: &Manifest) -> Result<InPositions> {
+        let line = self.query(&format!(
+            "SELECT count(), uniqExact(driver_id, seq) FROM {}.positions WHERE {}",
             self.database,
             of(manifest)
-        ))
+        ))?;
+        let (rows, different) = line.trim().split_once('\t').context("a column is missing")?;
+        Ok(InPositions { rows: rows.parse()?, different: different.parse()? })
     }
 
     fn stored(&self, table: &str, manifest: &Manifest) -> Result<HashMap<u32, Stored>> {

@@ -39,6 +39,8 @@ fn measured(arguments: &[&str]) -> Result<Value> {
     let report: Value = serde_json::from_str(&report)?;
     let markdown = std::fs::read_to_string(results.path().join("latest.md"))?;
     assert!(markdown.contains("| floor |"), "{markdown}");
+    let page = std::fs::read_to_string(results.path().join("latest.html"))?;
+    assert!(page.contains("1 of 1 steps count") && page.contains("<svg"), "{page}");
     Ok(report["trials"][0].clone())
 }
 

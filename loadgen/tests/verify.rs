@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use loadgen::manifest::Manifest;
 use loadgen::publish::{self, Plan, Progress};
-use loadgen::stack::{Broker, ClickHouse, Settings, repository};
+use loadgen::stack::{Broker, ClickHouse, Settings};
 use loadgen::verify::Verdict;
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
@@ -25,15 +25,7 @@ impl Court {
     fn open() -> Result<Self> {
         let folder = TempDir::new()?;
         let engine = ClickHouse::start(folder.path())?;
-        engine.query("CREATE DATABASE fleet")?;
-        let mut files: Vec<_> = std::fs::read_dir(repository().join("sql"))?
-            .map(|entry| entry.map(|e| e.path()))
-            .collect::<Result<_, _>>()?;
-        files.retain(|path| path.extension().is_some_and(|extension| extension == "sql"));
-        files.sort();
-        for file in files {
-            engine.query(&std::fs::read_to_string(file)?.replace("{database}", "fleet"))?;
-        }
+        engine.create_tables("fleet")?;
         let manifest = Manifest {
             run: "court".to_owned(),
             qos: 1,

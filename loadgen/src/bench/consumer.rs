@@ -55,6 +55,9 @@ impl Kind {
     ];
     /// Those of `make bench`: the peers as ours, which promise the same as milepost.
     pub(super) const FOUR: [Self; 4] = [Self::Milepost, Self::Node, Self::Bun, Self::Floor];
+    /// All but the published ones, which differ from the others here in when they acknowledge alone.
+    pub(super) const SIX: [Self; 6] =
+        [Self::Milepost, Self::Node, Self::Bun, Self::Telegraf, Self::Bento, Self::Floor];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -76,22 +79,29 @@ impl Kind {
             Self::Node => {
                 "mqtt.js, @clickhouse/client, prom-client on Node, as ours: async_insert off, PUBACK after the insert"
             }
-            Self::Bun => "the same on Bun, metrics by Bun.serve",
+            Self::Bun => "the same on Bun, metrics by Bun.serve; PUBACK after the insert",
             Self::NodePublished => {
                 "the same on Node as published: async_insert on, PUBACK on receipt (a crash loses a batch)"
             }
-            Self::BunPublished => "the same on Bun as published",
+            Self::BunPublished => "the same on Bun as published: PUBACK on receipt (a crash loses a batch)",
             Self::Telegraf => {
-                "Telegraf, mqtt_consumer → sql (clickhouse-go, Native), MQTT 3.1.1; PUBACK after the insert"
+                "Telegraf, mqtt_consumer → four processors that make the table's integers → sql (clickhouse-go, Native), \
+                 MQTT 3.1.1; PUBACK after the insert"
             }
             Self::Bento => {
                 "Bento, mqtt → sql_insert (clickhouse-go, Native), MQTT 3.1.1; PUBACK on receipt, which no setting \
                  changes (a crash loses what is not inserted)"
             }
             Self::Floor => {
-                "the least a consumer could cost: no validation, no retries, no reconnects; PUBACK after the insert"
+                "the least a consumer could cost: no validation, no retries, no reconnects, no session kept; PUBACK after the insert"
             }
         }
+    }
+
+    /// When it acknowledges at QoS 1: the end of its description.
+    pub(super) fn acknowledges(self) -> &'static str {
+        let what = self.describe();
+        what.find("PUBACK").map_or("not said", |at| &what[at..])
     }
 
     fn endpoints(self) -> Endpoints {

@@ -9,13 +9,15 @@ use serde::Serialize;
 
 use super::cases::{Case, WARM_UP_SECONDS, thousands};
 use super::consumer::{Binaries, Kind};
+use super::kill;
 use super::machine::Machine;
+use super::page;
 use super::trial::{STORED_WITHIN, Trial};
 
 /// A floor above this share of Node's CPU is not one.
 const FLOOR_MAX: f64 = 0.2;
 /// What a quiet machine does besides.
-const OTHERS_CORES_MAX: f64 = 0.1;
+pub(super) const OTHERS_CORES_MAX: f64 = 0.1;
 
 /// What has been measured so far.
 #[derive(Serialize)]
@@ -33,14 +35,15 @@ pub(super) struct Report {
 }
 
 /// One figure over the repetitions.
-struct Figure {
-    median: f64,
-    least: f64,
-    most: f64,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figure {
+    pub(super) median: f64,
+    pub(super) least: f64,
+    pub(super) most: f64,
 }
 
 impl Figure {
-    fn of(mut values: Vec<f64>) -> Option<Self> {
+    pub(super) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);
         let middle = values.len() / 2;
@@ -54,19 +57,19 @@ impl Figure {
 }
 
 /// One consumer's steps of one case.
-struct Row<'a> {
-    kind: Kind,
-    good: Vec<&'a Trial>,
+pub(super) struct Row<'a> {
+    pub(super) kind: Kind,
+    pub(super) good: Vec<&'a Trial>,
 }
 
 impl Row<'_> {
-    fn figure(&self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
+    pub(super) fn figure(&self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
         Figure::of(self.good.iter().filter_map(|trial| of(trial)).collect())
     }
 
     /// How many times `base`'s figure this one's is, by pairs of the same repetition: they ran within minutes of each
     /// other, so what drifts with the machine drops out.
-    fn ratio_to(&self, base: &Self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
+    pub(super) fn ratio_to(&self, base: &Self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
         let ratio = |trial: &&Trial| {
             let paired = base.good.iter().find(|other| other.repetition == trial.repetition)?;
             Some(of(trial)? / of(paired).filter(|figure| *figure > 0.0)?)
@@ -139,6 +142,14 @@ impl Report {
         })
     }
 
+    /// Of steps that nobody took.
+    #[cfg(test)]
+    pub(super) fn made_by_hand(machine: Machine, cases: &[Case], trials: Vec<Trial>) -> Self {
+        let consumers = Kind::ALL.map(|kind| (kind.name(), kind.describe())).to_vec();
+        let (missing, folder) = (BTreeMap::new(), PathBuf::new());
+        Self { machine, consumers, missing, trials, cases: cases.to_vec(), folder }
+    }
+
     /// Adds a step, and writes everything down.
     pub(super) fn add(&mut self, trial: Trial) -> Result<()> {
         if let Some(version) = &trial.engine_version {
@@ -146,9 +157,11 @@ impl Report {
         }
         self.trials.push(trial);
         let (markdown, json) = (self.markdown(), serde_json::to_string_pretty(self)?);
+        let page = page::of(self);
         for name in [self.name(), "latest".to_owned()] {
             std::fs::write(self.folder.join(format!("{name}.md")), &markdown)?;
             std::fs::write(self.folder.join(format!("{name}.json")), &json)?;
+            std::fs::write(self.folder.join(format!("{name}.html")), &page)?;
         }
         Ok(())
     }
@@ -166,15 +179,28 @@ impl Report {
         })
     }
 
+    pub(super) fn cases(&self) -> &[Case] {
+        &self.cases
+    }
+
+    pub(super) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Why a consumer cannot be had.
+    pub(super) fn missing_because(&self, kind: Kind) -> Option<&str> {
+        self.missing.get(kind.name()).map(String::as_str)
+    }
+
     fn name(&self) -> String {
         self.machine.date.replace(':', "").trim_end_matches('Z').replace('T', "-")
     }
 
-    fn trials_of(&self, case: &Case, kind: Kind) -> impl Iterator<Item = &Trial> {
+    pub(super) fn trials_of(&self, case: &Case, kind: Kind) -> impl Iterator<Item = &Trial> {
         self.trials.iter().filter(move |trial| trial.case == case.name && trial.consumer == kind.name())
     }
 
-    fn rows(&self, case: &Case) -> Vec<Row<'_>> {
+    pub(super) fn rows(&self, case: &Case) -> Vec<Row<'_>> {
         let mut kinds = case.kinds.clone();
         kinds.sort_unstable();
         let row = |kind| Row {
@@ -224,7 +250,9 @@ impl Report {
             .collect();
         let Some((_, rows)) = known.first() else { return Ok(()) };
         let Some(base) = rows.first().map(|row| row.kind) else { return Ok(()) };
+        let killed = self.cases.iter().find(|case| case.kills > 0).map(|case| self.rows(case));
         let names = known.iter().map(|(headline, _)| headline.0).chain(["lost, twice"]);
+        let names = names.chain(killed.iter().map(|_| "lost, twice after kill -9"));
         writeln!(out)?;
         write_head_of_table(&format!("{} = 1", base.name()), names, out)?;
         for kind in rows.iter().map(|row| row.kind) {
@@ -245,7 +273,12 @@ impl Report {
                     _ => write!(out, " – |")?,
                 }
             }
-            writeln!(out, " {lost}, {twice} |")?;
+            write!(out, " {lost}, {twice} |")?;
+            if let Some(killed) = &killed {
+                let row = killed.iter().find(|row| row.kind == kind);
+                write!(out, " {} |", kill::in_a_cell(row.map_or(&[], |row| &row.good)))?;
+            }
+            writeln!(out)?;
         }
         Ok(())
     }
@@ -253,18 +286,22 @@ impl Report {
     fn write_case(&self, case: &Case, out: &mut String) -> std::fmt::Result {
         let rows = self.rows(case);
         writeln!(out, "\n## {}\n", case.title)?;
-        writeln!(
-            out,
-            "`--only {}`: {} drivers; {} s a step after {WARM_UP_SECONDS} s of warm-up, {} repetitions; medians, ratios by \
-             pairs of the same repetition (least–most).\n",
-            case.name,
-            thousands(case.drivers),
-            case.seconds,
-            case.repetitions
-        )?;
-        write_ratios(&rows, out)?;
-        write_absolute(&rows, out)?;
-        write_notes(case, &rows, out)?;
+        if case.kills > 0 {
+            kill::write_table(case, rows.iter().map(|row| (row.kind, &row.good[..])), out)?;
+        } else {
+            writeln!(
+                out,
+                "`--only {}`: {} drivers; {} s a step after {WARM_UP_SECONDS} s of warm-up, {} repetitions; medians, ratios by \
+                 pairs of the same repetition (least–most).\n",
+                case.name,
+                thousands(case.drivers),
+                case.seconds,
+                case.repetitions
+            )?;
+            write_ratios(&rows, out)?;
+            write_absolute(&rows, out)?;
+            write_notes(case, &rows, out)?;
+        }
         for kind in &case.kinds {
             for trial in self.trials_of(case, *kind).filter(|trial| !trial.refused.is_empty()) {
                 let (name, repetition) = (kind.name(), trial.repetition + 1);
@@ -305,28 +342,34 @@ impl Report {
 
     fn write_end(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "\n## Not measured\n")?;
-        for (name, why) in &self.missing {
-            writeln!(out, "- {name}: {why}")?;
-        }
+        self.not_measured().iter().try_for_each(|line| writeln!(out, "- {line}"))
+    }
+
+    /// What is missing from this report, and what its figures do not say.
+    pub(super) fn not_measured(&self) -> Vec<String> {
+        let mut lines: Vec<String> =
+            self.missing.iter().map(|(name, why)| format!("{name}: {why}")).collect();
         let planned: usize = self.cases.iter().map(|case| case.kinds.len() * case.repetitions as usize).sum();
         if self.trials.len() < planned {
-            writeln!(
-                out,
-                "- {} of {planned} steps: not reached, or no such consumer",
-                planned - self.trials.len()
-            )?;
+            let left = planned - self.trials.len();
+            lines.push(format!("{left} of {planned} steps: not reached, or no such consumer"));
         }
-        writeln!(
-            out,
-            "- EMQX, a network between the machines, TLS, and more than this machine's cores.\n\
-             - What async_insert does: the local engine (chDB) inserts each request at once, whatever the setting, so the\n  \
-             published consumers differ here in their acknowledgements alone.\n\
-             - The generator, the broker and the store share the cores with the consumer: only ratios carry over.\n\
-             - `lost` is what was not stored {} s after the load, by sets of (driver, seq); `twice` what is there again.\n\
-             - `flush seen`: from a request's first byte to its answer, at a proxy before the engine, or in the sink;\n  \
-             `own`: by the consumer's histogram, warm-up and all.",
-            STORED_WITHIN.as_secs()
-        )
+        lines.extend([
+            "EMQX, a network between the machines, TLS, and more than this machine's cores.".to_owned(),
+            "What async_insert does: the local engine (chDB) inserts each request at once, whatever the setting, so the \
+             published consumers differ here in their acknowledgements alone."
+                .to_owned(),
+            "The generator, the broker and the store share the cores with the consumer: only ratios carry over."
+                .to_owned(),
+            format!(
+                "`lost` is what was not stored {} s after the load, by sets of (driver, seq); `twice` what is there again.",
+                STORED_WITHIN.as_secs()
+            ),
+            "`flush seen`: from a request's first byte to its answer, at a proxy before the engine, or in the sink; `own`: \
+             by the consumer's histogram, warm-up and all."
+                .to_owned(),
+        ]);
+        lines
     }
 }
 

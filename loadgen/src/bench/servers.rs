@@ -16,7 +16,7 @@ use crate::procfs;
 use crate::proxy::Proxy;
 use crate::sink::Sink;
 use crate::stack::{Broker, ClickHouse, Settings};
-use crate::verify::Verdict;
+use crate::verify::{self, Verdict};
 
 /// Mosquitto publishes its counts each second.
 const COUNT_WITHIN: Duration = Duration::from_secs(3);
@@ -65,9 +65,11 @@ impl Servers {
         };
         let servers = Self { from, to };
         // The sink must look migrated to milepost, and has no tables for the others.
-        if kind == Kind::Milepost || case.store != Store::Sink {
+        if kind == Kind::Milepost {
             let url = servers.clickhouse_url();
             Settings::new(milepost, folder, servers.mqtt_port(), &url).migrate()?;
+        } else if let To::Engine { engine, .. } = &servers.to {
+            engine.create_tables("fleet")?;
         }
         if let To::Engine { engine, null_table: true, .. } = &servers.to {
             for statement in NULL_TABLE {
@@ -133,6 +135,22 @@ impl Servers {
         }
     }
 
+    /// Before the real engine: where an insert's answer can be kept from the consumer.
+    pub(super) fn proxy(&self) -> Option<&Proxy> {
+        match &self.to {
+            To::Engine { proxy, .. } => Some(proxy),
+            To::Sink(_) => None,
+        }
+    }
+
+    /// From now on rows of `positions` stay as they were inserted.
+    pub(super) fn stop_merges(&self) -> Result<()> {
+        match &self.to {
+            To::Engine { engine, .. } => engine.query("SYSTEM STOP MERGES fleet.positions").map(drop),
+            To::Sink(_) => Ok(()),
+        }
+    }
+
     pub(super) fn engine_version(&self) -> Option<String> {
         match &self.to {
             To::Engine { engine, .. } => {
@@ -143,8 +161,13 @@ impl Servers {
     }
 
     pub(super) fn verify(&self, manifest: &Manifest, within: Duration) -> Result<Verdict> {
+        self.tables()?.verify(manifest, within)
+    }
+
+    /// Whom to ask what is stored.
+    pub(super) fn tables(&self) -> Result<verify::Store> {
         match &self.to {
-            To::Engine { engine, .. } => engine.store("fleet").verify(manifest, within),
+            To::Engine { engine, .. } => Ok(engine.store("fleet")),
             To::Sink(_) => anyhow::bail!("a sink has no tables to verify"),
         }
     }

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::cases::{Case, Source, Store, WARM_UP_SECONDS};
 use super::consumer::{Binaries, Consumer, Kind, Place};
+use super::kill::{self, Kills};
 use super::limits::Limits;
 use super::servers::{Servers, broker_received};
 use crate::firehose::Firehose;
@@ -20,13 +21,13 @@ use crate::publish::{self, Plan, Progress, unix_ms};
 use crate::{stack, tally};
 
 /// Less than this share of the rate, and the generator fell behind.
-const RATE_MIN: f64 = 0.98;
+pub(super) const RATE_MIN: f64 = 0.98;
 /// Rows that may be missing at any time without the consumer being behind: those of two batches that fill or travel.
 const BATCHES_UNDER_WAY: f64 = 10_000.0;
 /// How long the last rows may take after the load; what is not stored then counts as lost.
 pub(super) const STORED_WITHIN: Duration = Duration::from_secs(20);
 /// A store that has not grown for this long will not.
-const QUIET: Duration = Duration::from_secs(4);
+pub(super) const QUIET: Duration = Duration::from_secs(4);
 /// Memory still settles before.
 const SLOPE_SECONDS_MIN: f64 = 60.0;
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(2);
@@ -75,11 +76,13 @@ pub(crate) struct Trial {
     pub(crate) engine_version: Option<String>,
     /// Why the limits of the pod could not be set.
     pub(crate) unlimited: Option<String>,
+    /// Only where the consumer was killed.
+    pub(crate) kills: Option<Kills>,
     pub(crate) samples: Vec<Sample>,
 }
 
 /// One second's figures; sums over all processes.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Default)]
 pub(crate) struct Sample {
     pub(crate) seconds: f64,
     pub(crate) sent: u64,
@@ -100,11 +103,14 @@ impl Trial {
         if !self.refused.is_empty() {
             return format!("REFUSED: {}", self.refused.join("; "));
         }
+        if let Some(kills) = &self.kills {
+            return kills.in_a_line(self);
+        }
         let lost = self.lost.map_or("?".to_owned(), |lost| lost.to_string());
         format!("{:.2} µs/message, {:.1} MiB, lost {lost}", self.cpu_us_per_message, self.rss_peak_mib)
     }
 
-    fn refuse(&mut self, machine: bool, why: String) {
+    pub(super) fn refuse(&mut self, machine: bool, why: String) {
         self.may_differ_next_time |= machine;
         self.refused.push(why);
     }
@@ -159,6 +165,9 @@ impl Stage<'_> {
             trial.start_to_subscribed_ms = consumer.wait_until_ready()?.as_secs_f64() * 1e3;
         }
 
+        if case.kills > 0 {
+            return kill::measure(self, folder, &servers, consumers.remove(0), trial);
+        }
         let load = Load::start(case, &servers)?;
         trial.samples = sample(case, &load, &servers, &mut consumers)?;
         figures(trial, case)?;
@@ -234,22 +243,22 @@ fn figures_of_one_behind(trial: &mut Trial, inserts: usize) {
 }
 
 /// What was sent.
-struct Sent {
+pub(super) struct Sent {
     messages: u64,
     /// The fleet's account, where there was one.
-    manifest: Option<Manifest>,
+    pub(super) manifest: Option<Manifest>,
     /// How many fixes each driver sent.
     by_driver: Vec<u32>,
 }
 
 /// A load under way.
-enum Load<'a> {
+pub(super) enum Load<'a> {
     Fleet { progress: Arc<Progress>, thread: JoinHandle<Result<Manifest>> },
     Firehose(&'a Firehose),
 }
 
 impl<'a> Load<'a> {
-    fn start(case: &Case, servers: &'a Servers) -> Result<Self> {
+    pub(super) fn start(case: &Case, servers: &'a Servers) -> Result<Self> {
         if let Some(firehose) = servers.firehose() {
             // Bento says that it is ready while its SUBSCRIBE is still on its way.
             stack::wait_until("every member has subscribed", SUBSCRIBED_WITHIN, || {
@@ -279,14 +288,14 @@ impl<'a> Load<'a> {
         Ok(Self::Fleet { progress, thread })
     }
 
-    fn sent(&self) -> u64 {
+    pub(super) fn sent(&self) -> u64 {
         match self {
             Self::Fleet { progress, .. } => progress.sent.load(Ordering::Relaxed),
             Self::Firehose(firehose) => firehose.sent(),
         }
     }
 
-    fn finish(self, servers: &Servers) -> Result<Sent> {
+    pub(super) fn finish(self, servers: &Servers) -> Result<Sent> {
         match self {
             Self::Fleet { thread, .. } => {
                 let manifest = thread.join().map_err(|_| anyhow::anyhow!("the fleet's thread died"))??;
