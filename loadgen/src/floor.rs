@@ -21,9 +21,10 @@ use crate::publish::unix_ms;
 
 const ROWS_MAX: usize = 5_000;
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// Between two looks at a socket that had nothing more: a handful of messages shares one read.
-const PACE: Duration = Duration::from_millis(1);
+/// Between two looks at a socket that had little: hundreds of messages share one read.
+const PACE: Duration = Duration::from_millis(8);
 const READ_BYTES: usize = 256 * 1024;
+const LITTLE_BYTES: usize = 64 * 1024;
 const COLUMNS: &str =
     "driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at";
 
@@ -88,6 +89,14 @@ struct Batch {
     began: Option<Instant>,
 }
 
+impl Batch {
+    fn clear(&mut self) {
+        self.body.clear();
+        self.packet_ids.clear();
+        (self.rows, self.began) = (0, None);
+    }
+}
+
 /// What the endpoint shows.
 #[derive(Debug, Default)]
 struct Shown {
@@ -108,12 +117,13 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let stream = subscribe(arguments)?;
     let acks = stream.try_clone()?;
     let (hand_over, to_insert) = sync_channel(1);
+    let (give_back, used) = sync_channel(1);
     let inserting = {
         let (shown, server) = (Arc::clone(&shown), arguments.clickhouse.clone());
-        std::thread::spawn(move || insert_all(&to_insert, &server, acks, &shown))
+        std::thread::spawn(move || insert_all(&to_insert, &give_back, &server, acks, &shown))
     };
     shown.subscribed.store(true, Ordering::Relaxed);
-    let read = read_all(stream, &hand_over, &arguments.mistakes, &shown);
+    let read = read_all(stream, &hand_over, &used, &arguments.mistakes, &shown);
     drop(hand_over);
     let inserted = inserting.join().map_err(|_| anyhow::anyhow!("the inserting thread died"))?;
     inserted.and(read).map(|()| true)
@@ -163,6 +173,7 @@ fn subscribe(arguments: &Arguments) -> Result<TcpStream> {
 fn read_all(
     mut stream: TcpStream,
     hand_over: &SyncSender<Batch>,
+    used: &Receiver<Batch>,
     mistakes: &Mistakes,
     shown: &Shown,
 ) -> Result<()> {
@@ -171,7 +182,8 @@ fn read_all(
     loop {
         let age = batch.began.map_or(Duration::ZERO, |began| began.elapsed());
         if batch.rows >= ROWS_MAX || age >= AGE_MAX {
-            hand_over.send(std::mem::take(&mut batch)).context("the inserting thread ended")?;
+            let next = used.try_recv().unwrap_or_default();
+            hand_over.send(std::mem::replace(&mut batch, next)).context("the inserting thread ended")?;
             continue;
         }
         let patience = batch.began.map(|_| (AGE_MAX - age).max(PACE));
@@ -198,7 +210,7 @@ fn read_all(
         }
         input.copy_within(at..filled, 0);
         filled -= at;
-        if read < READ_BYTES / 2 {
+        if read < LITTLE_BYTES {
             std::thread::sleep(PACE);
         }
     }
@@ -263,12 +275,18 @@ fn put_row(publish: &Publish<'_>, received_at: i64, out: &mut Vec<u8>) -> Result
     Ok(())
 }
 
-fn insert_all(batches: &Receiver<Batch>, server: &str, mut acks: TcpStream, shown: &Shown) -> Result<()> {
+fn insert_all(
+    batches: &Receiver<Batch>,
+    give_back: &SyncSender<Batch>,
+    server: &str,
+    mut acks: TcpStream,
+    shown: &Shown,
+) -> Result<()> {
     let stream = TcpStream::connect(server).context("no ClickHouse")?;
     stream.set_nodelay(true)?;
     let mut answers = BufReader::new(stream);
     let statement = http::encoded(&format!("INSERT INTO fleet.positions ({COLUMNS}) FORMAT RowBinary"));
-    while let Ok(batch) = batches.recv() {
+    while let Ok(mut batch) = batches.recv() {
         if batch.rows > 0 {
             let began = Instant::now();
             let head = format!(
@@ -284,6 +302,8 @@ fn insert_all(batches: &Receiver<Batch>, server: &str, mut acks: TcpStream, show
         if acks.write_all(&pubacks(&batch.packet_ids)).is_err() {
             bail!("the broker closed the connection with messages unacknowledged");
         }
+        batch.clear();
+        let _ = give_back.try_send(batch); // its memory is mapped already
     }
     Ok(())
 }
