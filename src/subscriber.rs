@@ -142,7 +142,7 @@ impl Subscriber {
         let Some(stream) = self.reach(connected_by).await? else { return Ok(()) };
         let max = self.wiring.mqtt.max_packet_bytes;
         let mut line = Line::new(stream, hello, max, Instant::now());
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(wanted_qos(self.wiring.mqtt.qos));
         loop {
             let all_taken = self.hand_on(&mut line)?;
             self.serve_settled();
@@ -163,7 +163,9 @@ impl Subscriber {
 
             self.publish_totals();
             if std::mem::take(&mut self.fresh) {
-                thread::sleep(pace.rest(line.take_bytes(), self.lane.window()));
+                let rest = pace.rest(line.take_bytes(), self.lane.window());
+                let due_in = |at: Instant| at.saturating_duration_since(Instant::now());
+                thread::sleep(self.lane.deadline().map_or(rest, |at| rest.min(due_in(at))));
             }
             let now = Instant::now();
             let until = if !matches!(self.lane.link(), Link::Connecting) {
@@ -225,8 +227,8 @@ impl Subscriber {
         Ok(bytes)
     }
 
-    /// Hands what was read to the lane, while it takes it; `true` if that was all. One `now` for all of it: a
-    /// read is a millisecond's worth.
+    /// Hands what was read to the lane, while it takes it; `true` if that was all. One `now` for all of it: it
+    /// came within a rest.
     fn hand_on(&mut self, line: &mut Line) -> Result<bool, LineError> {
         let now = read_clocks();
         // While the lane holds nothing is read, and the silence is ours.

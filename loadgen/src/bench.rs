@@ -5,6 +5,7 @@
 //! generator fell behind, or when its count is not the broker's: then the row says so instead. What was measured is
 //! written down after every step, so an interrupt costs the step under way.
 
+mod account;
 mod cases;
 mod consumer;
 mod engine;
@@ -50,10 +51,10 @@ pub struct Arguments {
     #[arg(long)]
     consumer: Vec<String>,
     /// Seconds a step counts, after its warm-up
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
     /// How often each step is repeated
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: Option<u32>,
     /// Name the cases, and end
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! `loadgen floor`: the least a consumer could cost, as a yardstick for those that do more.
 //!
-//! Hand-written framing, reads a millisecond apart, one JSON parse into a plain struct, one row appended to one
+//! Hand-written framing, reads up to 25 ms apart, one JSON parse into a plain struct, one row appended to one
 //! buffer, plain HTTP. What it leaves out is what a consumer is for: it checks nothing but types, retries nothing,
 //! survives nothing, and ends with its connection. At QoS 1 it acknowledges after the insert, a batch in one write.
 
@@ -21,10 +21,10 @@ use crate::publish::unix_ms;
 
 const ROWS_MAX: usize = 5_000;
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// Between two looks at a socket that had little: hundreds of messages share one read.
-const PACE: Duration = Duration::from_millis(8);
+/// Between two looks at a socket that had little: as long as hundreds of messages need to come.
+const REST_MAX: Duration = Duration::from_millis(25);
+const REST_BYTES: usize = 32 * 1024;
 const READ_BYTES: usize = 256 * 1024;
-const LITTLE_BYTES: usize = 64 * 1024;
 const COLUMNS: &str =
     "driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at";
 
@@ -179,6 +179,7 @@ fn read_all(
 ) -> Result<()> {
     let mut input = vec![0; READ_BYTES];
     let (mut filled, mut messages, mut batch) = (0, 0_u64, Batch::default());
+    let mut rest = REST_MAX;
     loop {
         let age = batch.began.map_or(Duration::ZERO, |began| began.elapsed());
         if batch.rows >= ROWS_MAX || age >= AGE_MAX {
@@ -186,7 +187,7 @@ fn read_all(
             hand_over.send(std::mem::replace(&mut batch, next)).context("the inserting thread ended")?;
             continue;
         }
-        let patience = batch.began.map(|_| (AGE_MAX - age).max(PACE));
+        let patience = batch.began.map(|_| (AGE_MAX - age).max(REST_MAX));
         stream.set_read_timeout(patience)?;
         let read = match stream.read(&mut input[filled..]) {
             Ok(0) => break,
@@ -210,8 +211,9 @@ fn read_all(
         }
         input.copy_within(at..filled, 0);
         filled -= at;
-        if read < LITTLE_BYTES {
-            std::thread::sleep(PACE);
+        if read < READ_BYTES / 4 {
+            rest = (rest * 2).min(rest.mul_f64(REST_BYTES as f64 / read as f64)).min(REST_MAX);
+            std::thread::sleep(rest);
         }
     }
     hand_over.send(batch).context("the inserting thread ended")

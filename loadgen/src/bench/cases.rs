@@ -81,7 +81,7 @@ impl Case {
             members: 1,
             limited: false,
             kills: 0,
-            kinds: Kind::SIX.to_vec(),
+            kinds: Kind::WITHOUT_PUBLISHED.to_vec(),
         }
     }
 
@@ -119,7 +119,7 @@ pub(super) fn quick() -> Vec<Case> {
         Case::ceiling("ceiling-qos0", 0),
         Case { seconds: 4, repetitions: 1, ..Case::kill() },
     ];
-    cases.iter_mut().for_each(|case| case.kinds = Kind::FOUR.to_vec());
+    cases.iter_mut().for_each(|case| case.kinds = Kind::QUICK.to_vec());
     cases
 }
 

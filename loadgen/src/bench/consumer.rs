@@ -54,9 +54,9 @@ impl Kind {
         Self::Floor,
     ];
     /// Those of `make bench`: the peers as ours, which promise the same as milepost.
-    pub(super) const FOUR: [Self; 4] = [Self::Milepost, Self::Node, Self::Bun, Self::Floor];
+    pub(super) const QUICK: [Self; 4] = [Self::Milepost, Self::Node, Self::Bun, Self::Floor];
     /// All but the published ones, which differ from the others here in when they acknowledge alone.
-    pub(super) const SIX: [Self; 6] =
+    pub(super) const WITHOUT_PUBLISHED: [Self; 6] =
         [Self::Milepost, Self::Node, Self::Bun, Self::Telegraf, Self::Bento, Self::Floor];
 
     pub(super) fn name(self) -> &'static str {

@@ -15,8 +15,9 @@ use serde::Serialize;
 
 use super::cases::{Case, WARM_UP_SECONDS, thousands};
 use super::consumer::{Consumer, Kind, Place};
-use super::servers::{Servers, broker_received};
-use super::trial::{Load, QUIET, RATE_MIN, STORED_WITHIN, Stage, Trial};
+use super::report::repetitions_in_words;
+use super::servers::Servers;
+use super::trial::{DRAINED_WITHIN, Load, QUIET, RATE_MIN, Stage, Trial, check_the_count};
 use crate::manifest::Manifest;
 use crate::proxy::{Fault, Proxy};
 
@@ -179,15 +180,7 @@ fn kill_again_and_again(
 
 /// Whether the generator sent what it should, and told the truth about it.
 fn check_the_load(trial: &mut Trial, case: &Case, servers: &Servers, manifest: &Manifest) -> Result<()> {
-    // What met no session was sent again.
-    let written = manifest.messages + manifest.no_subscriber;
-    let counted = broker_received(servers.mqtt_port(), written)?;
-    if counted != written {
-        trial.refuse(true, format!("the generator sent {written} messages, the broker counts {counted}"));
-    }
-    if !manifest.unacked.is_empty() {
-        trial.refuse(true, format!("the broker did not take {} messages", manifest.unacked.len()));
-    }
+    check_the_count(trial, servers, manifest)?;
     let (held, wanted) = (trial.rate_held, f64::from(case.rate.unwrap_or(0)));
     if held < wanted * RATE_MIN {
         trial.refuse(true, format!("the generator held {held:.0} of {wanted:.0} messages a second"));
@@ -202,7 +195,7 @@ fn wait_until_settled(servers: &Servers, manifest: &Manifest) -> Result<()> {
     loop {
         let complete = before.different >= manifest.sent();
         let quiet = if complete { COMPLETE_QUIET } else { QUIET };
-        if changed.elapsed() >= quiet || began.elapsed() >= STORED_WITHIN {
+        if changed.elapsed() >= quiet || began.elapsed() >= DRAINED_WITHIN {
             return Ok(());
         }
         sleep(LOOK);
@@ -257,14 +250,14 @@ pub(super) fn write_table<'a>(
 ) -> std::fmt::Result {
     writeln!(
         out,
-        "`--only {}`: {} drivers; {} s of load a step, {} repetitions; sums, and the longest absence. Killed {} times a \
+        "`--only {}`: {} drivers; {} s of load a step, {}; sums, and the longest absence. Killed {} times a \
          step, with half a batch in memory or, the second time, with an insert committed whose answer it has not had; \
          what it started dies with it. Cost does not count here. What is lost is what is not stored once the count has \
          stood still for {} s.\n",
         case.name,
         thousands(case.drivers),
         WARM_UP_SECONDS + case.seconds,
-        case.repetitions,
+        repetitions_in_words(case.repetitions),
         case.kills,
         QUIET.as_secs()
     )?;

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
+use super::account::Account;
 use super::cases::{Case, WARM_UP_SECONDS, thousands};
 use super::consumer::{Binaries, Kind};
 use super::kill;
 use super::machine::Machine;
 use super::page;
-use super::trial::{STORED_WITHIN, Trial};
+use super::trial::{QUIET, Trial};
+use crate::tally;
 
 /// A floor above this share of Node's CPU is not one.
 const FLOOR_MAX: f64 = 0.2;
@@ -265,15 +267,10 @@ impl Report {
         write_head_of_table(&format!("{} = 1", base.name()), names, out)?;
         for kind in rows.iter().map(|row| row.kind) {
             write!(out, "| {} |", kind.name())?;
-            let (mut lost, mut twice) = (0, 0);
             for ((_, _, of, digits, unit), rows) in &known {
                 let row = |kind: Kind| rows.iter().find(|row| row.kind == kind);
                 let ratio = row(kind).zip(row(base)).and_then(|(row, base)| row.ratio_to(base, of));
                 let figure = row(kind).and_then(|row| row.figure(of));
-                for trial in row(kind).iter().flat_map(|row| &row.good) {
-                    lost = lost.max(trial.lost.unwrap_or(0));
-                    twice = twice.max(trial.duplicates.unwrap_or(0));
-                }
                 match (ratio, figure) {
                     (Some(Figure { median: ratio, .. }), Some(Figure { median, .. })) => {
                         write!(out, " {ratio:.2} ({median:.digits$} {unit}) |")?;
@@ -281,7 +278,13 @@ impl Report {
                     _ => write!(out, " – |")?,
                 }
             }
-            write!(out, " {lost}, {twice} |")?;
+            let of_kind = |trial: &&Trial| trial.consumer == kind.name();
+            let judged = self.trials.iter().filter(of_kind);
+            let judged = judged.filter(|trial| known.iter().any(|(headline, _)| headline.1 == trial.case));
+            match Account::of(judged) {
+                Some(Account { lost, twice, .. }) => write!(out, " {lost}, {twice} |")?,
+                None => write!(out, " – |")?,
+            }
             if let Some(killed) = &killed {
                 let row = killed.iter().find(|row| row.kind == kind);
                 write!(out, " {} |", kill::in_a_cell(row.map_or(&[], |row| &row.good)))?;
@@ -299,12 +302,12 @@ impl Report {
         } else {
             writeln!(
                 out,
-                "`--only {}`: {} drivers; {} s a step after {WARM_UP_SECONDS} s of warm-up, {} repetitions; medians, ratios by \
+                "`--only {}`: {} drivers; {} s a step after {WARM_UP_SECONDS} s of warm-up, {}; medians, ratios by \
                  pairs of the same repetition (least–most).\n",
                 case.name,
                 thousands(case.drivers),
                 case.seconds,
-                case.repetitions
+                repetitions_in_words(case.repetitions)
             )?;
             write_ratios(&rows, out)?;
             write_absolute(&rows, out)?;
@@ -370,8 +373,11 @@ impl Report {
             "The generator, the broker and the store share the cores with the consumer: only ratios carry over."
                 .to_owned(),
             format!(
-                "`lost` is what was not stored {} s after the load, by sets of (driver, seq); `twice` what is there again.",
-                STORED_WITHIN.as_secs()
+                "`lost` is what was not stored once the store had stood still for {} s after the load, `twice` what is \
+                 there again: by sets of (driver, seq), but for the Null table and fleets of more than {} drivers, where \
+                 counts are compared.",
+                QUIET.as_secs(),
+                thousands(tally::DRIVERS_MAX)
             ),
             "`flush seen`: from a request's first byte to its answer, at a proxy before the engine, or in the sink; `own`: \
              by the consumer's histogram, warm-up and all."
@@ -382,6 +388,13 @@ impl Report {
                 .to_owned(),
         ]);
         lines
+    }
+}
+
+pub(super) fn repetitions_in_words(repetitions: impl Into<u64>) -> String {
+    match repetitions.into() {
+        1 => "one repetition".to_owned(),
+        more => format!("{more} repetitions"),
     }
 }
 
@@ -424,9 +437,10 @@ fn write_absolute(rows: &[Row<'_>], out: &mut String) -> std::fmt::Result {
                 None => write!(out, " – |")?,
             }
         }
-        let sum = |of: fn(&Trial) -> u64| row.good.iter().map(|trial| of(trial)).sum::<u64>();
-        let (lost, twice) = (sum(|t| t.lost.unwrap_or(0)), sum(|t| t.duplicates.unwrap_or(0)));
-        writeln!(out, " {} | {lost} | {twice} |", sum(|t| t.messages))?;
+        match Account::of(row.good.iter().copied()) {
+            Some(Account { messages, lost, twice, .. }) => writeln!(out, " {messages} | {lost} | {twice} |")?,
+            None => writeln!(out, " – | – | – |")?,
+        }
     }
     writeln!(out)
 }

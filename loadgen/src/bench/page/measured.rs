@@ -2,43 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::cases::{self, Case, thousands};
+use super::super::account::Account;
+use super::super::cases::{self, Case};
 use super::super::consumer::Kind;
 use super::super::report::{Figure, Report, Row};
 use super::super::trial::Trial;
 use super::plot::{Mark, Point, Series};
-
-/// What was lost and stored twice in several steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Account {
-    steps: usize,
-    pub(super) messages: u64,
-    pub(super) lost: u64,
-    pub(super) twice: u64,
-}
-
-impl Account {
-    /// Of the steps that count and that were judged; `None`: there are none.
-    pub(super) fn of<'a>(trials: impl Iterator<Item = &'a Trial>) -> Option<Self> {
-        let mut sum = Self::default();
-        for trial in trials.filter(|trial| trial.refused.is_empty()) {
-            let Some((lost, twice)) = trial.lost.zip(trial.duplicates) else { continue };
-            sum.steps += 1;
-            sum.messages += trial.messages;
-            sum.lost += lost;
-            sum.twice += twice;
-        }
-        (sum.steps > 0).then_some(sum)
-    }
-
-    /// "5 of 60,000 lost, 12 stored twice, in 3 steps"
-    pub(super) fn in_words(&self) -> String {
-        let Self { steps, messages, lost, twice } = self;
-        let steps = if *steps == 1 { "one repetition".to_owned() } else { format!("{steps} repetitions") };
-        let [messages, lost, twice] = [messages, lost, twice].map(|count| thousands(*count));
-        format!("{lost} of {messages} lost, {twice} stored twice, in {steps}")
-    }
-}
 
 /// One figure of a step.
 pub(super) type Of = fn(&Trial) -> Option<f64>;

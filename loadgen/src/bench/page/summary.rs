@@ -5,11 +5,12 @@
 
 use maud::{Markup, html};
 
+use super::super::account::Account;
 use super::super::cases::{Case, thousands};
 use super::super::consumer::Kind;
 use super::super::report::Report;
 use super::axis::{short, times};
-use super::measured::{Account, Measured, Of, busiest, mark, measured};
+use super::measured::{Measured, Of, busiest, mark, measured};
 use super::{command, plot, prose};
 
 /// The case in which consumers are killed.
@@ -33,7 +34,7 @@ struct Candidate {
 impl Candidate {
     /// As far as it was measured, it kept what it acknowledged.
     fn kept_all(&self) -> bool {
-        self.killed.is_some_and(|account| account.lost == 0)
+        self.killed.is_some_and(|account| account.lost == 0 && !account.gone)
             && self.alive.is_none_or(|account| account.lost == 0)
     }
 
@@ -269,6 +270,9 @@ fn badge(candidate: &Candidate) -> Markup {
     html! {
         @match candidate.killed {
             None => { span.badge.unknown { "? not measured" } },
+            Some(account) if account.gone => {
+                span.badge.bad { "✗ did not come back when killed" } " " (account.in_words())
+            },
             Some(account) if account.lost > 0 => {
                 span.badge.bad { "✗ loses data when killed" } " " (account.in_words())
             },

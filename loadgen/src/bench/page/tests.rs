@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::super::cases::{self, Case, Source, Store, WARM_UP_SECONDS};
 use super::super::consumer::Kind;
+use super::super::kill::Kills;
 use super::super::trial::{Sample, Trial};
 use super::*;
 
@@ -17,17 +18,6 @@ fn machine() -> Machine {
         kernel: "6.1".to_owned(),
         versions: BTreeMap::from([("milepost".to_owned(), "milepost 0.1.0 <x>".to_owned())]),
     }
-}
-
-/// Every case, and one in which consumers are killed.
-fn every_case() -> Vec<Case> {
-    let mut cases = cases::full();
-    if !cases.iter().any(|case| case.name == "kill-9") {
-        let like = cases.iter().find(|case| case.name == "engine-10k-qos1").unwrap();
-        let (name, title) = ("kill-9".to_owned(), "kill -9 at load: 10,000 messages/s".to_owned());
-        cases.push(Case { name, title, ..like.clone() });
-    }
-    cases
 }
 
 /// Plausible, different for everybody, the same each time.
@@ -116,7 +106,7 @@ const TITLES: [&str; 12] = [
 
 #[test]
 fn a_full_run_has_every_plot_with_a_sentence_and_a_command() {
-    let cases = every_case();
+    let cases = cases::full();
     if let Some(path) = std::env::var_os("PAGE") {
         let page = of(&Report::made_by_hand(machine(), &cases, every_trial(&cases)));
         std::fs::write(Path::new(&path), page).unwrap();
@@ -146,7 +136,7 @@ fn a_full_run_has_every_plot_with_a_sentence_and_a_command() {
 
 #[test]
 fn who_loses_data_when_killed_is_not_recommended_and_says_so() {
-    let cases = every_case();
+    let cases = cases::full();
     let mut trials = every_trial(&cases);
     let page = page_of(&cases, trials.clone());
     assert!(page.contains("<b>Run milepost</b>"), "{page}");
@@ -164,6 +154,13 @@ fn who_loses_data_when_killed_is_not_recommended_and_says_so() {
     let page = page_of(&cases, trials.clone());
     assert!(!page.contains("<b>Run milepost</b>") && page.contains("<b>Run bun</b>"), "{page}");
 
+    let gone = Kills { gone: Some("it ended".to_owned()), ..Kills::default() };
+    for trial in trials.iter_mut().filter(|trial| trial.case == "kill-9" && trial.consumer == "bun") {
+        trial.kills = Some(gone.clone());
+    }
+    let page = page_of(&cases, trials.clone());
+    assert!(page.contains("✗ did not come back when killed") && !page.contains("<b>Run bun</b>"), "{page}");
+
     trials.retain(|trial| trial.case != "kill-9");
     let page = page_of(&cases, trials);
     assert!(page.contains("cannot be said from this run alone") && page.contains("? not measured"), "{page}");
@@ -172,7 +169,7 @@ fn who_loses_data_when_killed_is_not_recommended_and_says_so() {
 
 #[test]
 fn an_interrupted_run_says_what_is_missing() {
-    let cases = every_case();
+    let cases = cases::full();
     let nothing = page_of(&cases, Vec::new());
     assert_eq!(nothing.matches("Not measured.</p>").count(), TITLES.len());
     assert!(nothing.contains("0 of ") && nothing.contains("This report is not complete"));
@@ -216,7 +213,7 @@ fn a_case_that_was_not_asked_for_is_named_with_its_command() {
 
 #[test]
 fn texts_are_escaped_and_nothing_is_fetched() {
-    let cases = every_case();
+    let cases = cases::full();
     let mut trials = every_trial(&cases);
     trials[0].refused.push("<script>alert(1)</script>".to_owned());
     let page = page_of(&cases, trials);
