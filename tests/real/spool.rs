@@ -98,6 +98,8 @@ fn what_stays_in_the_spool_ends_in_75_and_is_listed_exported_and_replayed() -> R
     let mut milepost = scene.settings.run()?;
     scene.http.set(Fault::Refuse);
     let manifest = finish(publish_in_background(scene.world.plan("left", 1_000, 2)))?;
+    // What a drain has not read stays in the broker's session, and this test wants all of it in the spool.
+    wait_for_metric(&milepost, "positions_received_total", manifest.sent() as f64)?;
     wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
     assert_eq!(milepost.terminate(SOON)?, 75);
     let log = std::fs::read_to_string(scene.world.folder.path().join("milepost.log"))?;
