@@ -173,7 +173,13 @@ impl Proxy {
     /// of the answer.
     #[must_use]
     pub fn inserts_took(&self) -> Vec<Duration> {
-        self.shared.inserts_took.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.inserts_took().clone()
+    }
+
+    /// How many of them there are.
+    #[must_use]
+    pub fn inserts_answered(&self) -> usize {
+        self.shared.inserts_took().len()
     }
 
     /// Bytes passed on to the server so far.
@@ -226,6 +232,10 @@ impl Shared {
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
         }
+    }
+
+    fn inserts_took(&self) -> MutexGuard<'_, Vec<Duration>> {
+        self.inserts_took.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Uses one of a counted fault, unless it is no longer the one that was `seen`.
@@ -600,7 +610,7 @@ impl<'a> Pump<'a> {
             *self.exchange() = Exchange::Idle;
         }
         let Some(since) = committed else { return Ok(true) };
-        let mut took = self.shared.inserts_took.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut took = self.shared.inserts_took();
         if took.len() < DURATIONS_KEPT {
             took.push(since.elapsed());
         }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
+use super::account::Account;
 use super::cases::{Case, WARM_UP_SECONDS, thousands};
 use super::consumer::{Consumer, Kind, Place};
 use super::report::repetitions_in_words;
@@ -74,8 +75,8 @@ impl Moment {
     fn wait(self, proxy: &Proxy, rate: u32) {
         match self {
             Self::HalfABatch => {
-                let before = proxy.inserts_took().len();
-                wait_for(|| proxy.inserts_took().len() > before);
+                let before = proxy.inserts_answered();
+                wait_for(|| proxy.inserts_answered() > before);
                 sleep(Duration::from_secs(1) * HALF_A_BATCH_MESSAGES / rate);
             }
             Self::AnswerUnderWay => {
@@ -212,34 +213,25 @@ fn worst_back_after(trials: &[&Trial]) -> Option<f64> {
     kills.flat_map(|kills| &kills.back_after_ms).copied().reduce(f64::max).map(|ms| ms / 1e3)
 }
 
-fn sum(trials: &[&Trial], of: impl Fn(&Trial) -> u64) -> u64 {
-    trials.iter().map(|trial| of(trial)).sum()
-}
-
-fn of_kills(trials: &[&Trial], of: impl Fn(&Kills) -> u64) -> u64 {
-    sum(trials, |trial| trial.kills.as_ref().map_or(0, &of))
+fn sum(trials: &[&Trial], of: impl Fn(&Kills) -> u64) -> u64 {
+    trials.iter().filter_map(|trial| trial.kills.as_ref()).map(of).sum()
 }
 
 /// What is wrong with a consumer, in words.
-fn in_words(trials: &[&Trial]) -> String {
+fn in_words(trials: &[&Trial], account: &Account) -> String {
     // What one that is gone did not store may still be with the broker.
     if let Some(why) = trials.iter().find_map(|trial| trial.kills.as_ref()?.gone.as_ref()) {
         return format!("**did not come back**: {}", why.replace(['|', '\n'], " "));
     }
-    let loses = sum(trials, |t| t.lost.unwrap_or(0)) > 0;
-    let stores_twice = sum(trials, |t| t.duplicates.unwrap_or(0)) > 0;
-    let found = [(loses, "**loses data**"), (stores_twice, "**stores twice**")];
+    let found = [(account.lost > 0, "**loses data**"), (account.twice > 0, "**stores twice**")];
     let found: Vec<&str> = found.into_iter().filter(|(is, _)| *is).map(|(_, words)| words).collect();
     found.join(", ")
 }
 
 /// For a table of several cases: lost and twice, and what that means.
 pub(super) fn in_a_cell(trials: &[&Trial]) -> String {
-    if trials.is_empty() {
-        return "–".to_owned();
-    }
-    let (lost, twice) = (sum(trials, |t| t.lost.unwrap_or(0)), sum(trials, |t| t.duplicates.unwrap_or(0)));
-    format!("{lost}, {twice} {}", in_words(trials)).trim_end().to_owned()
+    let Some(account) = Account::of(trials.iter().copied()) else { return "–".to_owned() };
+    format!("{}, {} {}", account.lost, account.twice, in_words(trials, &account)).trim_end().to_owned()
 }
 
 /// One row a consumer: sums over the repetitions, and the longest absence.
@@ -269,23 +261,23 @@ pub(super) fn write_table<'a>(
     let mut unheard = Vec::new();
     for (kind, trials) in rows {
         write!(out, "| {} | {} |", kind.name(), kind.acknowledges())?;
-        if trials.is_empty() {
+        let Some(account) = Account::of(trials.iter().copied()) else {
             writeln!(out, " – | – | – | – | – | – | |")?;
             continue;
-        }
+        };
         let back = worst_back_after(trials).map_or("–".to_owned(), |seconds| format!("{seconds:.2} s"));
-        let wrong = in_words(trials);
+        let wrong = in_words(trials, &account);
         writeln!(
             out,
             " {} | {} | {} | {} | {} | {back} | {} |",
-            of_kills(trials, |kills| u64::from(kills.count)),
-            sum(trials, |t| t.messages),
-            sum(trials, |t| t.lost.unwrap_or(0)),
-            sum(trials, |t| t.duplicates.unwrap_or(0)),
-            of_kills(trials, |kills| kills.duplicates_raw),
+            sum(trials, |kills| u64::from(kills.count)),
+            account.messages,
+            account.lost,
+            account.twice,
+            sum(trials, |kills| kills.duplicates_raw),
             if wrong.is_empty() { "nothing lost, each fix once" } else { &wrong }
         )?;
-        let times = of_kills(trials, |kills| kills.no_subscriber);
+        let times = sum(trials, |kills| kills.no_subscriber);
         if times > 0 {
             unheard.push(format!("{} {times}", kind.name()));
         }

@@ -74,7 +74,7 @@ pub(super) fn of(report: &Report) -> String {
 
 /// How much of the run is here, and whether somebody else was at work.
 fn progress(report: &Report) -> Markup {
-    let planned: usize = report.cases().iter().map(|case| case.kinds.len() * case.repetitions as usize).sum();
+    let planned = report.planned();
     let trials = || {
         let of_case = |case| report.rows(case).into_iter().flat_map(|row| row.good);
         report.cases().iter().flat_map(of_case)

@@ -356,11 +356,16 @@ impl Report {
         self.not_measured().iter().try_for_each(|line| writeln!(out, "- {line}"))
     }
 
+    /// Steps that were asked for.
+    pub(super) fn planned(&self) -> usize {
+        self.cases.iter().map(|case| case.kinds.len() * case.repetitions as usize).sum()
+    }
+
     /// What is missing from this report, and what its figures do not say.
     pub(super) fn not_measured(&self) -> Vec<String> {
         let mut lines: Vec<String> =
             self.missing.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-        let planned: usize = self.cases.iter().map(|case| case.kinds.len() * case.repetitions as usize).sum();
+        let planned = self.planned();
         if self.trials.len() < planned {
             let left = planned - self.trials.len();
             lines.push(format!("{left} of {planned} steps: not reached, or no such consumer"));

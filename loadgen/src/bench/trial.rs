@@ -343,8 +343,8 @@ impl<'a> Load<'a> {
             Self::Firehose(firehose) => {
                 firehose.close();
                 // What does not come to rest here is told by the judge.
-                let _ = wait_until_quiet(|| firehose.sent(), || firehose.sent() == firehose.dealt());
-                let _ = wait_until_quiet(|| servers.stored(), || servers.stored() >= firehose.sent());
+                let _ = wait_until_quiet(|| firehose.sent(), |sent| sent == firehose.dealt());
+                let _ = wait_until_quiet(|| servers.stored(), |stored| stored >= firehose.sent());
                 Ok(Sent { messages: firehose.sent(), manifest: None, by_driver: firehose.sent_by_driver() })
             }
         }
@@ -352,9 +352,9 @@ impl<'a> Load<'a> {
 }
 
 /// Until it is done, or the count has stood still for a while; `false`: it still moves after a long time.
-fn wait_until_quiet(count: impl Fn() -> u64, done: impl Fn() -> bool) -> bool {
+fn wait_until_quiet(count: impl Fn() -> u64, done: impl Fn(u64) -> bool) -> bool {
     let (began, mut before, mut changed) = (Instant::now(), count(), Instant::now());
-    while !done() && changed.elapsed() < QUIET {
+    while !done(before) && changed.elapsed() < QUIET {
         if began.elapsed() >= DRAINED_WITHIN {
             return false;
         }
@@ -429,7 +429,7 @@ fn judge(trial: &mut Trial, case: &Case, servers: &Servers, sent: &Sent) -> Resu
         }
         if case.qos == 1 {
             // The acknowledgements of a batch follow its insert one by one.
-            let _ = wait_until_quiet(|| firehose.acked(), || firehose.acked() >= firehose.sent());
+            let _ = wait_until_quiet(|| firehose.acked(), |acked| acked >= firehose.sent());
         }
         let (sent, dealt, acked) = (firehose.sent(), firehose.dealt(), firehose.acked());
         if sent != dealt {
@@ -439,20 +439,19 @@ fn judge(trial: &mut Trial, case: &Case, servers: &Servers, sent: &Sent) -> Resu
             trial.refuse(false, format!("{} messages were never acknowledged", sent - acked));
         }
     }
-    let stands_still = || wait_until_quiet(|| servers.stored(), || false);
     let mut settled = true;
     let (lost, duplicates) = match (case.store, &sent.manifest) {
         (Store::Engine | Store::NoMerges, Some(manifest)) => {
             let mut verdict = servers.verify(manifest, STORED_WITHIN)?;
             if verdict.lost > 0 {
-                settled = stands_still();
+                settled = wait_until_quiet(|| servers.stored(), |_| false);
                 verdict = servers.verify(manifest, Duration::ZERO)?;
             }
             trial.freshness_ms = verdict.freshness_ms;
             (verdict.lost, verdict.duplicates_in_fixes + verdict.never_sent)
         }
         _ => {
-            settled = wait_until_quiet(|| servers.stored(), || servers.stored() >= sent.messages);
+            settled = wait_until_quiet(|| servers.stored(), |stored| stored >= sent.messages);
             by_sets_or_counts(case, servers, sent)
         }
     };

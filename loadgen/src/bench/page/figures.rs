@@ -6,7 +6,7 @@ use super::super::cases::Case;
 use super::super::consumer::Kind;
 use super::super::report::{Figure, Report};
 use super::axis::{Axis, Scale, short, times};
-use super::measured::{Measured, Of, busiest, cases_where, gaps, mark, measured, series};
+use super::measured::{CPU, Measured, Of, busiest, cases_where, gaps, mark, measured, series};
 use super::plot::{Bar, Lines, Point, Series, bars, ranges};
 
 /// A plot with all that belongs to it.
@@ -54,7 +54,6 @@ struct Growth {
     as_wanted: bool,
 }
 
-const CPU: Of = |trial| Some(trial.cpu_us_per_message);
 const CPU_LABEL: &str = "CPU, µs a message";
 const STORED: Of = |trial| trial.stored_per_second;
 const WANTED: fn(&Case) -> f64 = |case| case.rate.map_or(0.0, f64::from);

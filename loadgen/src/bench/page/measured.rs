@@ -12,6 +12,9 @@ use super::plot::{Mark, Point, Series};
 /// One figure of a step.
 pub(super) type Of = fn(&Trial) -> Option<f64>;
 
+/// A message's, in microseconds.
+pub(super) const CPU: Of = |trial| Some(trial.cpu_us_per_message);
+
 /// One consumer's figure of one case.
 pub(super) struct Measured {
     pub(super) kind: Kind,

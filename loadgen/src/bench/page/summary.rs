@@ -10,7 +10,7 @@ use super::super::cases::{Case, thousands};
 use super::super::consumer::Kind;
 use super::super::report::Report;
 use super::axis::{short, times};
-use super::measured::{Measured, Of, busiest, mark, measured};
+use super::measured::{CPU, Measured, Of, busiest, mark, measured};
 use super::{command, plot, prose};
 
 /// The case in which consumers are killed.
@@ -60,7 +60,6 @@ pub(super) struct Summary {
     ceiling: Option<Case>,
 }
 
-const CPU: Of = |trial| Some(trial.cpu_us_per_message);
 const MEMORY: Of = |trial| Some(trial.rss_peak_mib);
 const CEILING: Of = |trial| trial.stored_per_second;
 
@@ -189,7 +188,7 @@ impl Summary {
                     }
                 }
                 p.note {
-                    "By sets of (driver, seq), over all repetitions that count. At QoS 0 nobody acknowledges: "
+                    "Over all repetitions that count. At QoS 0 nobody acknowledges: "
                     "what a consumer cannot take is dropped. To reproduce: " code { (command(&[KILLED])) }
                 }
             }
@@ -200,6 +199,9 @@ impl Summary {
 fn cheapest(ranked: &[&Candidate]) -> Option<String> {
     let candidate = ranked.first().filter(|one| one.cpu_ratio().is_some())?;
     let fate = match candidate.killed {
+        Some(account) if account.gone => {
+            format!("**it did not come back when killed**: {}", account.in_words())
+        }
         Some(account) if account.lost > 0 => {
             format!("**it loses data when killed**: {}", account.in_words())
         }
