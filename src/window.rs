@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// A silence of this many usual gaps is a suspicion.
 const SILENCE_GAPS: u32 = 20;
 /// A shorter silence is none: threads and brokers pause for milliseconds, and so does our own lane (its pace).
-const SILENCE_MIN: Duration = Duration::from_millis(75);
+const SILENCE_MIN: Duration = Duration::from_millis(150);
 /// A longer one needs no probe: the batch's age closes it.
 const SILENCE_MAX: Duration = Duration::from_millis(500);
 /// Traffic that waited for acknowledgements comes back at once, much sooner than the silence lasted: what a

@@ -1,6 +1,6 @@
 //! `loadgen floor`: the least a consumer could cost, as a yardstick for those that do more.
 //!
-//! Hand-written framing, reads up to 25 ms apart, one JSON parse into a plain struct, one row appended to one
+//! Hand-written framing, reads up to 50 ms apart, one JSON parse into a plain struct, one row appended to one
 //! buffer, plain HTTP. What it leaves out is what a consumer is for: it checks nothing but types, retries nothing,
 //! survives nothing, and ends with its connection. At QoS 1 it acknowledges after the insert, a batch in one write.
 
@@ -22,7 +22,7 @@ use crate::publish::unix_ms;
 const ROWS_MAX: usize = 5_000;
 const AGE_MAX: Duration = Duration::from_secs(1);
 /// Between two looks at a socket that had little: as long as hundreds of messages need to come.
-const REST_MAX: Duration = Duration::from_millis(25);
+const REST_MAX: Duration = Duration::from_millis(50);
 const REST_BYTES: usize = 32 * 1024;
 const READ_BYTES: usize = 256 * 1024;
 const COLUMNS: &str =

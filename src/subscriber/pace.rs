@@ -11,7 +11,7 @@ use crate::position::Qos;
 const BYTES: usize = 32 * 1024;
 const REST_MIN: Duration = Duration::from_millis(1);
 /// A third of the shortest silence that a [`Window`](crate::window::Window) suspects.
-const REST_MAX: Duration = Duration::from_millis(25);
+const REST_MAX: Duration = Duration::from_millis(50);
 /// Without acknowledgements nothing holds a burst back but the sockets' buffers; what overflows them and the broker's
 /// queue is gone.
 const REST_MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(5);
@@ -92,6 +92,6 @@ mod tests {
     fn a_burst_ends_long_rests_at_once() {
         let mut pace = Pace::new(Qos::AtLeastOnce);
         while pace.rest(0, ROOMY) < REST_MAX {}
-        assert_eq!(pace.rest(1 << 20, ROOMY), REST_MIN);
+        assert_eq!(pace.rest(1 << 21, ROOMY), REST_MIN);
     }
 }
