@@ -6,8 +6,10 @@
 //!
 //! To look at a page of every plot without measuring for hours:
 //!
-//!     PAGE=/tmp/page.html cargo test -p loadgen --lib page::tests
-//!     chromium --headless --no-sandbox --screenshot=/tmp/page.png --window-size=1200,6000 file:///tmp/page.html
+//! ```sh
+//! PAGE=/tmp/page.html cargo test -p loadgen --lib page::tests
+//! chromium --headless --no-sandbox --screenshot=/tmp/page.png --window-size=1200,6000 file:///tmp/page.html
+//! ```
 
 mod axis;
 mod figures;
