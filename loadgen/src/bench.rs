@@ -31,9 +31,6 @@ use self::report::Report;
 use self::trial::{Stage, Trial};
 use crate::stack;
 
-/// A step that says nothing because the machine was busy is repeated so often.
-const TRIES: u32 = 2;
-
 /// What to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -56,6 +53,9 @@ pub struct Arguments {
     /// How often each step is repeated
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: Option<u32>,
+    /// How often a step is tried whose figures do not count because the machine was busy
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    tries: u32,
     /// Name the cases, and end
     #[arg(long)]
     list: bool,
@@ -139,7 +139,7 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
             eprintln!("not to be had, see the report");
         } else {
             let stage = Stage { case, kind, repetition, binaries: &binaries, folder };
-            let trial = measure_once_or_again(&stage);
+            let trial = measure_once_or_again(&stage, arguments.tries);
             done += case.takes();
             // What a step took so far says more about the rest than its plan does.
             let scale = began.elapsed().as_secs_f64() / done.as_secs_f64().max(1.0);
@@ -171,9 +171,9 @@ fn steps(cases: &[Case]) -> Vec<(&Case, Kind, u32)> {
     steps
 }
 
-fn measure_once_or_again(stage: &Stage<'_>) -> Trial {
+fn measure_once_or_again(stage: &Stage<'_>, tries: u32) -> Trial {
     let mut trial = stage.measure();
-    for _ in 1..TRIES {
+    for _ in 1..tries {
         if trial.refused.is_empty() || !trial.may_differ_next_time {
             break;
         }

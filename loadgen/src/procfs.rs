@@ -105,10 +105,9 @@ mod tests {
         let pid = std::process::id();
         let before = cpu_time(pid).unwrap();
         let began = std::time::Instant::now();
-        while began.elapsed() < Duration::from_millis(300) {
-            std::hint::spin_loop();
+        while cpu_time(pid).unwrap() - before < Duration::from_millis(100) {
+            assert!(began.elapsed() < Duration::from_secs(20), "it spins, and is not seen to");
         }
-        assert!(cpu_time(pid).unwrap() - before >= Duration::from_millis(100));
         let (now, peak) = resident_bytes(pid).unwrap();
         assert!(now > 1 << 20 && peak >= now);
         assert!(busy_time_of_machine().unwrap() > cpu_time(pid).unwrap());
@@ -116,10 +115,10 @@ mod tests {
 
     #[test]
     fn children_are_counted_with_their_parent() {
-        let mut shell = std::process::Command::new("sh").args(["-c", "sleep 5 & sleep 5"]).spawn().unwrap();
+        let mut shell = std::process::Command::new("sh").args(["-c", "sleep 30 & sleep 30"]).spawn().unwrap();
         let began = std::time::Instant::now();
         while descendants(shell.id()).len() < 2 {
-            assert!(began.elapsed() < Duration::from_secs(4), "two sleeps are seen");
+            assert!(began.elapsed() < Duration::from_secs(20), "two sleeps are seen");
             std::thread::sleep(Duration::from_millis(10));
         }
         let (alone, tree) = (usage(shell.id()).unwrap(), usage_of_tree(shell.id()).unwrap());

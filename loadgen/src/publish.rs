@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -33,6 +33,8 @@ const PACKET_BYTES_MAX: u32 = 1 << 20;
 const RETRY_DROPPED: Duration = Duration::from_secs(1);
 /// Fixes a connection may hold back as late ones.
 const LATE_MAX: usize = 1_000;
+/// How many times its plan a fleet sends at most that [goes on](Progress::goes_on).
+const BEYOND_PLAN: u64 = 5;
 /// A broker that is away this long will not come back.
 const RECONNECT_PATIENCE: Duration = Duration::from_secs(180);
 
@@ -76,6 +78,9 @@ pub struct Progress {
     pub sent: AtomicU64,
     /// Messages acknowledged.
     pub acked: AtomicU64,
+    /// While it is set a fleet goes on beyond its plan, up to five times that: for whoever needs a load for as long as
+    /// something takes.
+    pub goes_on: AtomicBool,
 }
 
 /// Sends everything.
@@ -252,7 +257,7 @@ impl Publisher {
             self.make_due(began);
             self.write_dropped();
             self.write_ready();
-            let all_sent = self.made >= self.messages && self.ready.is_empty() && self.late.is_empty();
+            let all_sent = self.made >= self.wanted() && self.ready.is_empty() && self.late.is_empty();
             if all_sent && self.out.is_empty() {
                 let until = *drain_until.get_or_insert_with(|| Instant::now() + self.plan.drain);
                 if self.unacked.is_empty() || Instant::now() >= until {
@@ -299,7 +304,7 @@ impl Publisher {
 
     /// Until the next message is due; thousands of slow connections must not turn all the time.
     fn next_look(&self, began: Instant) -> Duration {
-        if !self.ready.is_empty() || self.made >= self.messages {
+        if !self.ready.is_empty() || self.made >= self.wanted() {
             return TICK;
         }
         let due_at = Duration::from_secs_f64((self.made + 1) as f64 / self.rate);
@@ -346,13 +351,22 @@ impl Publisher {
         }
     }
 
+    /// Messages to make, as things stand.
+    fn wanted(&self) -> u64 {
+        if self.progress.goes_on.load(Ordering::Relaxed) {
+            self.messages * BEYOND_PLAN
+        } else {
+            self.messages.max(self.made)
+        }
+    }
+
     /// Makes the messages whose time has come.
     fn make_due(&mut self, began: Instant) {
         let now = Instant::now();
-        while self.late.front().is_some_and(|(due, _)| *due <= now || self.made >= self.messages) {
+        while self.late.front().is_some_and(|(due, _)| *due <= now || self.made >= self.wanted()) {
             self.ready.extend(self.late.pop_front().map(|(_, message)| message));
         }
-        let due = whole(began.elapsed().as_secs_f64() * self.rate).min(self.messages);
+        let due = whole(began.elapsed().as_secs_f64() * self.rate).min(self.wanted());
         let room = BURST_MAX.saturating_sub(self.ready.len() as u64);
         for _ in 0..due.saturating_sub(self.made).min(room) {
             self.make_one(now);

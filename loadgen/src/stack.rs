@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -19,6 +20,9 @@ use crate::verify::Store;
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
+/// Below those which the system gives to whoever connects or asks for any: it may take minutes until ours is bound.
+const PORTS: Range<u16> = 10_000..32_000;
+const TRIES: usize = 1_000;
 
 /// A port nobody listens on now.
 ///
@@ -27,12 +31,14 @@ const POLL: Duration = Duration::from_millis(20);
 pub fn free_port() -> Result<u16> {
     // Two who ask at once must not get the same one, before either has bound it.
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    loop {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
+    for _ in 0..TRIES {
+        let port = fastrand::u16(PORTS);
+        let is_free = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        if is_free && GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
             return Ok(port);
         }
     }
+    bail!("none of {TRIES} ports was free")
 }
 
 /// Waits until `condition` holds, with a bound.

@@ -3,6 +3,8 @@
 
 use std::collections::HashSet;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -28,6 +30,8 @@ fn measured(arguments: &[&str]) -> Result<Value> {
         "2",
         "--repetitions",
         "1",
+        "--tries",
+        "5",
     ]);
     // The floor is loadgen itself; there is no milepost in this step, but there must be a file.
     command.args(["--milepost", env!("CARGO_BIN_EXE_loadgen"), "--results"]).arg(results.path());
@@ -59,8 +63,9 @@ fn drops_duplicates_and_burnt_cpu_are_in_the_report() {
     assert_eq!((&drops["lost"], &drops["duplicates"]), (&40.into(), &0.into()));
     let duplicates = measured(&["--duplicate-every", "1000"]).unwrap();
     assert_eq!((&duplicates["lost"], &duplicates["duplicates"]), (&0.into(), &40.into()));
-    let burns = cpu(&measured(&["--burn-us", "20"]).unwrap()) - cpu(&honest);
-    assert!((14.0..=28.0).contains(&burns), "20 µs a message were burnt, {burns:.1} found");
+    // A busy neighbour moves a figure, but hardly three in a row.
+    let burns = || cpu(&measured(&["--burn-us", "20"]).unwrap()) - cpu(&measured(&[]).unwrap());
+    assert!((0..3).any(|_| (14.0..=28.0).contains(&burns())), "20 µs a message were burnt, and not found");
 }
 
 #[test]
@@ -135,21 +140,29 @@ fn the_firehose_speaks_mqtt_3_1_1() {
 
 #[test]
 fn members_of_a_group_get_equal_shares() {
-    use rumqttc::{Client, Incoming, MqttOptions, QoS};
+    use rumqttc::{Client, Event, Incoming, MqttOptions, QoS};
 
     let firehose = Firehose::start(0, Plan { drivers: 100, qos: 0, rate: Some(50_000.0) }).unwrap();
+    let closed = Arc::new(AtomicBool::new(false));
     let members: Vec<_> = (0..3)
         .map(|n| {
             let (client, mut connection) =
                 Client::new(MqttOptions::new(format!("m{n}"), "127.0.0.1", firehose.port), 10);
             client.subscribe("$share/g/drivers/+/gps", QoS::AtMostOnce).unwrap();
+            let closed = Arc::clone(&closed);
             std::thread::spawn(move || {
                 let _client = client;
                 let mut count = 0_u32;
-                while let Ok(Ok(event)) = connection.recv_timeout(Duration::from_secs(1)) {
-                    count += u32::from(matches!(event, rumqttc::Event::Incoming(Incoming::Publish(_))));
+                loop {
+                    match connection.recv_timeout(Duration::from_secs(1)) {
+                        Ok(Ok(event)) => {
+                            count += u32::from(matches!(event, Event::Incoming(Incoming::Publish(_))));
+                        }
+                        Ok(Err(error)) => panic!("{error}"),
+                        Err(_) if closed.load(Ordering::SeqCst) => return count,
+                        Err(_) => {}
+                    }
                 }
-                count
             })
         })
         .collect();
@@ -157,6 +170,7 @@ fn members_of_a_group_get_equal_shares() {
     firehose.open();
     std::thread::sleep(Duration::from_millis(500));
     firehose.close();
+    closed.store(true, Ordering::SeqCst);
     let counts: Vec<u32> = members.into_iter().map(|member| member.join().unwrap()).collect();
     assert_eq!(u64::from(counts.iter().sum::<u32>()), firehose.sent());
     let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());

@@ -10,7 +10,7 @@ use serde_json::Value;
 fn killed(arguments: &[&str]) -> Result<(Value, String)> {
     let results = tempfile::tempdir()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_loadgen"));
-    command.args(["bench", "--only", "kill-9", "--consumer", "floor", "--seconds", "2"]);
+    command.args(["bench", "--only", "kill-9", "--consumer", "floor", "--seconds", "8", "--tries", "5"]);
     // The floor is loadgen itself; there is no milepost in this step, but there must be a file.
     command.args(["--milepost", env!("CARGO_BIN_EXE_loadgen"), "--results"]).arg(results.path());
     let session = ["--session", "kept"];

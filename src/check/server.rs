@@ -32,13 +32,14 @@ pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() ->
         Ok(answer) => answer,
         Err(error) => return not_reached(report, config, &error),
     };
-    let ours = i64::midpoint(before, unix_ms());
+    let after = unix_ms();
     report.ok("clickhouse", format!("{} answers as {}", config.clickhouse.url, config.clickhouse.user));
     transport(report, config);
     let row = answer.first();
     version(report, row.and_then(|row| row.first()).map_or("", String::as_str));
     let theirs = row.and_then(|row| row.get(1)).and_then(|ms| ms.parse::<i64>().ok());
-    clocks(report, config, theirs.map(|theirs| theirs - ours));
+    // It was asked at some moment in between, however long that took.
+    clocks(report, config, theirs.map(|theirs| theirs - theirs.max(before).min(after)));
     let checks = async {
         grants(report, config, &clickhouse).await?;
         if !migrations(report, &clickhouse).await {

@@ -3,10 +3,10 @@
 use std::thread;
 
 use anyhow::Result;
-use loadgen::stack::free_port;
+use loadgen::stack::{free_port, wait_until};
 use tempfile::TempDir;
 
-use crate::world::{settings, unmigrated, world};
+use crate::world::{SOON, settings, unmigrated, world};
 
 #[test]
 fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
@@ -36,8 +36,9 @@ fn an_edited_past_migration_is_refused() -> Result<()> {
     world.query(
         "INSERT INTO {db}.schema_migrations (version, name, checksum) VALUES (2, '002_positions', 'other')",
     )?;
+    let settings = world.settings.clone().with("HTTP__LISTEN", "127.0.0.1:0");
     for command in ["migrate", "run"] {
-        let (code, printed) = world.settings.call(&[command])?;
+        let (code, printed) = settings.call(&[command])?;
         assert_eq!(code, 1, "{printed}");
         assert!(printed.contains("002_positions was edited"), "{printed}");
     }
@@ -106,7 +107,7 @@ fn health_asks_the_running_process() -> Result<()> {
 
     let milepost = settings.run()?;
     let running = world.settings.clone().with("HTTP__LISTEN", milepost.address());
-    assert_eq!(running.call(&["health"])?.0, 0);
+    wait_until("it answers in time", SOON, || Ok(running.call(&["health"])?.0 == 0))?;
     assert!(milepost.get("/livez")?.contains("alive"));
     assert!(milepost.get("/nothing").is_err());
     Ok(())

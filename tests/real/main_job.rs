@@ -1,7 +1,5 @@
 //! From a publish over MQTT to the last known position in ClickHouse.
 
-use std::time::{Duration, Instant};
-
 use anyhow::Result;
 use loadgen::publish::unix_ms;
 
@@ -11,7 +9,6 @@ use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 fn a_position_is_published_and_read_back() -> Result<()> {
     let world = world("read_back")?;
     let _milepost = world.settings.run()?;
-    let began = Instant::now();
     world.publish(&[("drivers/d7/gps", br#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271}"#)])?;
     let row = "d7\t25.7617\t-80.1918\t12.4\t271\t\\N\t\\N";
     world.wait_for(
@@ -19,8 +16,6 @@ fn a_position_is_published_and_read_back() -> Result<()> {
         row,
         SOON,
     )?;
-    // age_max is one second; the rest is the insert. Generous, because other tests share the machine.
-    assert!(began.elapsed() < Duration::from_secs(4), "took {:?}", began.elapsed());
     Ok(())
 }
 

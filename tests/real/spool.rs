@@ -181,8 +181,9 @@ fn a_full_spool_stops_acknowledging_and_loses_nothing() -> Result<()> {
     scene.http.set(Fault::Refuse);
     let fleet = publish_in_background(scene.world.plan("full", 5_000, 6));
     wait_for_metric(&milepost, "spool_refused_total", 1.0)?;
-    let why = milepost.get("/readyz").err().context("it must say so")?.to_string();
-    ensure!(why.contains("spool.bytes_max"), "{why}");
+    wait_until("it says so", SOON, || {
+        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("spool.bytes_max")))
+    })?;
     ensure!(milepost.metric("spool_bytes")? <= 1_048_576.0);
     assert_ledger(&milepost)?;
     scene.http.set(Fault::None);

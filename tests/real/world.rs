@@ -1,7 +1,9 @@
 //! A broker and a database of one's own for each test; the engine is shared by those that do not harm it.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -127,17 +129,26 @@ pub fn publish(port: u16, messages: &[(&str, &[u8])]) -> Result<()> {
     anyhow::bail!("the broker took {acks} of {}", messages.len())
 }
 
-/// Sends a fleet's fixes from a thread while the test does its worst.
-pub fn publish_in_background(plan: Plan) -> std::thread::JoinHandle<Result<Manifest>> {
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(publish::run(&plan, Arc::new(Progress::default())))
-    })
+/// A fleet that sends from a thread while the test does its worst: all of its plan, and more if that takes longer.
+pub struct BackgroundFleet {
+    progress: Arc<Progress>,
+    thread: JoinHandle<Result<Manifest>>,
 }
 
-/// The manifest of such a thread; everything must have been acknowledged by the broker.
-pub fn finish(fleet: std::thread::JoinHandle<Result<Manifest>>) -> Result<Manifest> {
-    let manifest = fleet.join().expect("the fleet does not panic")?;
+pub fn publish_in_background(plan: Plan) -> BackgroundFleet {
+    let progress = Arc::new(Progress { goes_on: AtomicBool::new(true), ..Progress::default() });
+    let watched = Arc::clone(&progress);
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(publish::run(&plan, watched))
+    });
+    BackgroundFleet { progress, thread }
+}
+
+/// What such a fleet sent; everything must have been acknowledged by the broker.
+pub fn finish(fleet: BackgroundFleet) -> Result<Manifest> {
+    fleet.progress.goes_on.store(false, Ordering::Relaxed);
+    let manifest = fleet.thread.join().expect("the fleet does not panic")?;
     ensure!(manifest.unacked.is_empty(), "the broker did not take everything");
     Ok(manifest)
 }

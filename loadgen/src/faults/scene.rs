@@ -58,6 +58,7 @@ pub(super) struct Scene {
     broker: Option<Broker>,
     engine: Option<ClickHouse>,
     fleet: Option<JoinHandle<Result<Manifest>>>,
+    progress: Arc<Progress>,
     memory: MemoryWatch,
     plan: Plan,
     broker_forgets: bool,
@@ -140,6 +141,7 @@ impl Scene {
             broker: Some(broker),
             engine: Some(engine),
             fleet: None,
+            progress: Arc::default(),
             memory: MemoryWatch::start(),
             plan,
             broker_forgets: setup.broker_forgets,
@@ -153,16 +155,19 @@ impl Scene {
 
     /// Starts the fleet, and waits until its first rows are acknowledged.
     pub(super) fn start_fleet(&mut self) -> Result<()> {
-        let plan = self.plan.clone();
+        let (plan, progress) = (self.plan.clone(), Arc::clone(&self.progress));
+        // However long the row takes, it takes place under load.
+        progress.goes_on.store(true, Ordering::Relaxed);
         self.fleet = Some(std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(publish::run(&plan, Arc::new(Progress::default())))
+            runtime.block_on(publish::run(&plan, progress))
         }));
         wait_until("the first rows are acknowledged", PATIENCE, || Ok(self.acks()? > 0.0))
     }
 
     /// Waits until the fleet has sent everything.
     pub(super) fn finish_fleet(&mut self) -> Result<Manifest> {
+        self.progress.goes_on.store(false, Ordering::Relaxed);
         let fleet = self.fleet.take().context("the fleet was started")?;
         let manifest = fleet.join().map_err(|_| anyhow::anyhow!("the fleet's thread died"))??;
         ensure!(

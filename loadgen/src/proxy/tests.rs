@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::*;
 use crate::stack::wait_until;
 
-const SOON: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_secs(20);
 const A_WHILE: Duration = Duration::from_millis(120);
 
 /// A server on a free port, with a thread for each connection.
@@ -171,14 +171,17 @@ fn small_writes_pass_at_once() {
     });
     let proxy = Proxy::start(port).unwrap();
     let mut stream = through(&proxy);
-    let began = Instant::now();
+    let mut took: Vec<Duration> = Vec::new();
     for _ in 0..100 {
+        let began = Instant::now();
         stream.write_all(b"pi").unwrap();
         thread::sleep(Duration::from_millis(1)); // two segments: the second must not wait for an ack
         assert_eq!(answer(&mut stream, b"ng"), b"pi");
         assert_eq!(read(&mut stream, 2), b"ng");
+        took.push(began.elapsed());
     }
-    assert!(began.elapsed() < Duration::from_millis(1_500), "{:?}", began.elapsed());
+    took.sort_unstable();
+    assert!(took[50] < Duration::from_millis(30), "a delayed ack is 40 ms: {:?}", took[50]);
 }
 
 #[test]
@@ -458,17 +461,21 @@ fn delay_adds_to_each_way_and_keeps_order() {
     }
     assert_eq!(read(&mut stream, 12), b"one two end.");
     assert!(began.elapsed() >= Duration::from_millis(120), "{:?}", began.elapsed());
+    proxy.set(Fault::Delay(Duration::from_millis(200)));
     let began = Instant::now();
     for byte in 0..50 {
         stream.write_all(&[byte]).unwrap();
         thread::sleep(Duration::from_millis(2));
     }
     assert_eq!(read(&mut stream, 50), (0..50).collect::<Vec<u8>>());
-    assert!(began.elapsed() < Duration::from_secs(2), "one by one: {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(6), "20 s one by one: {:?}", began.elapsed());
     proxy.set(Fault::None);
-    let began = Instant::now();
-    answer(&mut stream, b"quick");
-    assert!(began.elapsed() < Duration::from_millis(120), "{:?}", began.elapsed());
+    let mut quick = || {
+        let began = Instant::now();
+        answer(&mut stream, b"quick");
+        began.elapsed()
+    };
+    assert!((0..10).any(|_| quick() < Duration::from_millis(120)), "the delay has ended");
 }
 
 #[test]
@@ -480,7 +487,7 @@ fn trickle_throttles_and_ends() {
     let began = Instant::now();
     assert!(echoed(&stream, &sent) == sent);
     let took = began.elapsed();
-    assert!((Duration::from_millis(400)..Duration::from_millis(1_500)).contains(&took), "{took:?}");
+    assert!((Duration::from_millis(400)..Duration::from_secs(10)).contains(&took), "{took:?}");
     let sent = noise(1_000_000);
     thread::scope(|scope| {
         scope.spawn(|| (&mut &stream).write_all(&sent).unwrap());
