@@ -130,19 +130,23 @@ fn a_store_that_cannot_be_asked_is_not_a_verdict() -> Result<()> {
 
 /// Somebody must be subscribed, or the broker drops what it takes and says so.
 fn subscribe(port: u16) -> Result<()> {
-    let (client, mut connection) = Client::new(MqttOptions::new("listener", "127.0.0.1", port), 10);
+    let mut options = MqttOptions::new("listener", "127.0.0.1", port);
+    options.set_connection_timeout(20);
+    let (client, mut connection) = Client::new(options, 10);
     client.subscribe("drivers/+/gps", QoS::AtLeastOnce)?;
     let (granted, is_granted) = std::sync::mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let _client = client;
         // Until the broker ends with the test.
-        for event in connection.iter().map_while(std::result::Result::ok) {
-            if let Event::Incoming(Incoming::SubAck(_)) = event {
-                let _ = granted.send(());
+        for event in connection.iter() {
+            match event {
+                Ok(Event::Incoming(Incoming::SubAck(_))) => drop(granted.send(Ok(()))),
+                Ok(_) => {}
+                Err(error) => return drop(granted.send(Err(error))),
             }
         }
     });
-    Ok(is_granted.recv_timeout(Duration::from_secs(10))?)
+    Ok(is_granted.recv_timeout(Duration::from_secs(30))??)
 }
 
 #[test]

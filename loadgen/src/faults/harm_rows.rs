@@ -46,7 +46,7 @@ fn harm(payload: impl Into<Vec<u8>>, reason: impl Into<Option<&'static str>>) ->
 /// Publishes, and returns when the broker has all of it.
 fn publish(port: u16, messages: &[Harm]) -> Result<()> {
     let mut options = MqttOptions::new(format!("harm-{}", fastrand::u32(..)), "127.0.0.1", port);
-    options.set_max_packet_size(Some(4 << 20));
+    options.set_max_packet_size(Some(4 << 20)).set_connection_timeout(20);
     let (client, mut connection) = Client::new(options, 1_000);
     let total = messages.len();
     std::thread::scope(|scope| {
