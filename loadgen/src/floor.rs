@@ -1,6 +1,6 @@
 //! `loadgen floor`: the least a consumer could cost, as a yardstick for those that do more.
 //!
-//! Hand-written framing, reads up to 50 ms apart, one JSON parse into a plain struct, one row appended to one
+//! Hand-written framing, reads as far apart as milepost's, one JSON parse into a plain struct, one row appended to one
 //! buffer, plain HTTP. What it leaves out is what a consumer is for: it checks nothing but types, retries nothing,
 //! survives nothing, and ends with its connection. At QoS 1 it acknowledges after the insert, a batch in one write.
 
@@ -21,9 +21,11 @@ use crate::publish::unix_ms;
 
 const ROWS_MAX: usize = 5_000;
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// Between two looks at a socket that had little: as long as hundreds of messages need to come.
-const REST_MAX: Duration = Duration::from_millis(50);
+/// Between two looks at a socket: as long as hundreds of messages need to come.
 const REST_BYTES: usize = 32 * 1024;
+const REST_MIN: Duration = Duration::from_millis(1);
+/// By QoS, and milepost's, for its reasons: longer rests cost less, but at QoS 0 a burst would overflow the buffers.
+const REST_MAX: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
 const READ_BYTES: usize = 256 * 1024;
 const COLUMNS: &str =
     "driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at";
@@ -123,7 +125,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         std::thread::spawn(move || insert_all(&to_insert, &give_back, &server, acks, &shown))
     };
     shown.subscribed.store(true, Ordering::Relaxed);
-    let read = read_all(stream, &hand_over, &used, &arguments.mistakes, &shown);
+    let read = read_all(stream, &hand_over, &used, arguments, &shown);
     drop(hand_over);
     let inserted = inserting.join().map_err(|_| anyhow::anyhow!("the inserting thread died"))?;
     inserted.and(read).map(|()| true)
@@ -174,12 +176,13 @@ fn read_all(
     mut stream: TcpStream,
     hand_over: &SyncSender<Batch>,
     used: &Receiver<Batch>,
-    mistakes: &Mistakes,
+    arguments: &Arguments,
     shown: &Shown,
 ) -> Result<()> {
+    let mistakes = &arguments.mistakes;
     let mut input = vec![0; READ_BYTES];
     let (mut filled, mut messages, mut batch) = (0, 0_u64, Batch::default());
-    let mut rest = REST_MAX;
+    let (mut rest, mut since_rest) = (REST_MIN, 0);
     loop {
         let age = batch.began.map_or(Duration::ZERO, |began| began.elapsed());
         if batch.rows >= ROWS_MAX || age >= AGE_MAX {
@@ -187,7 +190,7 @@ fn read_all(
             hand_over.send(std::mem::replace(&mut batch, next)).context("the inserting thread ended")?;
             continue;
         }
-        let patience = batch.began.map(|_| (AGE_MAX - age).max(REST_MAX));
+        let patience = batch.began.map(|_| (AGE_MAX - age).max(REST_MIN));
         stream.set_read_timeout(patience)?;
         let read = match stream.read(&mut input[filled..]) {
             Ok(0) => break,
@@ -211,8 +214,11 @@ fn read_all(
         }
         input.copy_within(at..filled, 0);
         filled -= at;
+        since_rest += read;
         if read < READ_BYTES / 4 {
-            rest = (rest * 2).min(rest.mul_f64(REST_BYTES as f64 / read as f64)).min(REST_MAX);
+            let suits = rest.mul_f64(REST_BYTES as f64 / since_rest as f64);
+            rest = suits.min(rest * 2).clamp(REST_MIN, REST_MAX[usize::from(arguments.qos)]);
+            since_rest = 0;
             std::thread::sleep(rest);
         }
     }
