@@ -13,7 +13,7 @@ use super::consumer::{Binaries, Kind};
 use super::kill;
 use super::machine::Machine;
 use super::page;
-use super::trial::{QUIET, Trial};
+use super::trial::{QUIET, QUIET_LIMITED, Trial};
 use crate::tally;
 
 /// A floor above this share of Node's CPU is not one.
@@ -378,10 +378,11 @@ impl Report {
             "The generator, the broker and the store share the cores with the consumer: only ratios carry over."
                 .to_owned(),
             format!(
-                "`lost` is what was not stored once the store had stood still for {} s after the load, `twice` what is \
-                 there again: by sets of (driver, seq), but for the Null table and fleets of more than {} drivers, where \
-                 counts are compared.",
+                "`lost` is what was not stored once the store had stood still for {} s after the load (under the pod's \
+                 limits {} s), `twice` what is there again: by sets of (driver, seq), but for the Null table and fleets \
+                 of more than {} drivers, where counts are compared.",
                 QUIET.as_secs(),
+                QUIET_LIMITED.as_secs(),
                 thousands(tally::DRIVERS_MAX)
             ),
             "`flush seen`: from a request's first byte to its answer, at a proxy before the engine, or in the sink; `own`: \

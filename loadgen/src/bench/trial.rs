@@ -33,6 +33,8 @@ const STORED_WITHIN: Duration = Duration::from_secs(20);
 pub(super) const DRAINED_WITHIN: Duration = Duration::from_secs(180);
 /// A store that has not grown for this long will not.
 pub(super) const QUIET: Duration = Duration::from_secs(4);
+/// The same under the limits of the pod.
+pub(super) const QUIET_LIMITED: Duration = Duration::from_secs(30);
 /// Memory still settles before.
 const SLOPE_SECONDS_MIN: f64 = 60.0;
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(2);
@@ -343,8 +345,8 @@ impl<'a> Load<'a> {
             Self::Firehose(firehose) => {
                 firehose.close();
                 // What does not come to rest here is told by the judge.
-                let _ = wait_until_quiet(|| firehose.sent(), |sent| sent == firehose.dealt());
-                let _ = wait_until_quiet(|| servers.stored(), |stored| stored >= firehose.sent());
+                let _ = wait_until_quiet(|| firehose.sent(), |sent| sent == firehose.dealt(), QUIET);
+                let _ = wait_until_quiet(|| servers.stored(), |stored| stored >= firehose.sent(), QUIET);
                 Ok(Sent { messages: firehose.sent(), manifest: None, by_driver: firehose.sent_by_driver() })
             }
         }
@@ -352,9 +354,9 @@ impl<'a> Load<'a> {
 }
 
 /// Until it is done, or the count has stood still for a while; `false`: it still moves after a long time.
-fn wait_until_quiet(count: impl Fn() -> u64, done: impl Fn(u64) -> bool) -> bool {
+fn wait_until_quiet(count: impl Fn() -> u64, done: impl Fn(u64) -> bool, quiet: Duration) -> bool {
     let (began, mut before, mut changed) = (Instant::now(), count(), Instant::now());
-    while !done(before) && changed.elapsed() < QUIET {
+    while !done(before) && changed.elapsed() < quiet {
         if began.elapsed() >= DRAINED_WITHIN {
             return false;
         }
@@ -429,7 +431,7 @@ fn judge(trial: &mut Trial, case: &Case, servers: &Servers, sent: &Sent) -> Resu
         }
         if case.qos == 1 {
             // The acknowledgements of a batch follow its insert one by one.
-            let _ = wait_until_quiet(|| firehose.acked(), |acked| acked >= firehose.sent());
+            let _ = wait_until_quiet(|| firehose.acked(), |acked| acked >= firehose.sent(), QUIET);
         }
         let (sent, dealt, acked) = (firehose.sent(), firehose.dealt(), firehose.acked());
         if sent != dealt {
@@ -439,19 +441,21 @@ fn judge(trial: &mut Trial, case: &Case, servers: &Servers, sent: &Sent) -> Resu
             trial.refuse(false, format!("{} messages were never acknowledged", sent - acked));
         }
     }
+    // A peer at its limits pauses for seconds.
+    let quiet = if case.limited { QUIET_LIMITED } else { QUIET };
     let mut settled = true;
     let (lost, duplicates) = match (case.store, &sent.manifest) {
         (Store::Engine | Store::NoMerges, Some(manifest)) => {
             let mut verdict = servers.verify(manifest, STORED_WITHIN)?;
             if verdict.lost > 0 {
-                settled = wait_until_quiet(|| servers.stored(), |_| false);
+                settled = wait_until_quiet(|| servers.stored(), |_| false, quiet);
                 verdict = servers.verify(manifest, Duration::ZERO)?;
             }
             trial.freshness_ms = verdict.freshness_ms;
             (verdict.lost, verdict.duplicates_in_fixes + verdict.never_sent)
         }
         _ => {
-            settled = wait_until_quiet(|| servers.stored(), |stored| stored >= sent.messages);
+            settled = wait_until_quiet(|| servers.stored(), |stored| stored >= sent.messages, quiet);
             by_sets_or_counts(case, servers, sent)
         }
     };
