@@ -1,14 +1,12 @@
 //! A broker and a database of one's own for each test; the engine is shared by those that do not harm it.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use loadgen::manifest::Manifest;
-use loadgen::publish::{self, Plan, Progress};
+use loadgen::publish::{Background, Plan};
 use loadgen::stack::{self, Broker, ClickHouse, Settings, wait_until};
 use loadgen::verify::Verdict;
 use rumqttc::v5::mqttbytes::QoS;
@@ -129,26 +127,14 @@ pub fn publish(port: u16, messages: &[(&str, &[u8])]) -> Result<()> {
     anyhow::bail!("the broker took {acks} of {}", messages.len())
 }
 
-/// A fleet that sends from a thread while the test does its worst: all of its plan, and more if that takes longer.
-pub struct BackgroundFleet {
-    progress: Arc<Progress>,
-    thread: JoinHandle<Result<Manifest>>,
-}
-
-pub fn publish_in_background(plan: Plan) -> BackgroundFleet {
-    let progress = Arc::new(Progress { goes_on: AtomicBool::new(true), ..Progress::default() });
-    let watched = Arc::clone(&progress);
-    let thread = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(publish::run(&plan, watched))
-    });
-    BackgroundFleet { progress, thread }
+/// Sends all of a plan while the test does its worst, and more if that takes longer.
+pub fn publish_in_background(plan: Plan) -> Background {
+    Background::start(plan, true)
 }
 
 /// What such a fleet sent; everything must have been acknowledged by the broker.
-pub fn finish(fleet: BackgroundFleet) -> Result<Manifest> {
-    fleet.progress.goes_on.store(false, Ordering::Relaxed);
-    let manifest = fleet.thread.join().expect("the fleet does not panic")?;
+pub fn finish(fleet: Background) -> Result<Manifest> {
+    let manifest = fleet.finish()?;
     ensure!(manifest.unacked.is_empty(), "the broker did not take everything");
     Ok(manifest)
 }

@@ -1,9 +1,8 @@
 //! One step: fresh servers, one consumer, the load, the judge.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::{JoinHandle, sleep};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -18,7 +17,7 @@ use super::servers::{Servers, broker_received};
 use crate::firehose::Firehose;
 use crate::manifest::Manifest;
 use crate::procfs::{Usage, busy_time_of_machine, usage_of_tree};
-use crate::publish::{self, Plan, Progress, unix_ms};
+use crate::publish::{Background, Plan, unix_ms};
 use crate::{stack, tally};
 
 /// Less than this share of the rate, and the generator fell behind.
@@ -293,7 +292,7 @@ pub(super) struct Sent {
 
 /// A load under way.
 pub(super) enum Load<'a> {
-    Fleet { progress: Arc<Progress>, thread: JoinHandle<Result<Manifest>> },
+    Fleet(Background),
     Firehose(&'a Firehose),
 }
 
@@ -319,26 +318,20 @@ impl<'a> Load<'a> {
             drain: Duration::from_secs(10),
             ..Plan::default()
         };
-        let progress = Arc::new(Progress::default());
-        let watched = Arc::clone(&progress);
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(publish::run(&plan, watched))
-        });
-        Ok(Self::Fleet { progress, thread })
+        Ok(Self::Fleet(Background::start(plan, false)))
     }
 
     pub(super) fn sent(&self) -> u64 {
         match self {
-            Self::Fleet { progress, .. } => progress.sent.load(Ordering::Relaxed),
+            Self::Fleet(fleet) => fleet.progress.sent.load(Ordering::Relaxed),
             Self::Firehose(firehose) => firehose.sent(),
         }
     }
 
     pub(super) fn finish(self, servers: &Servers) -> Result<Sent> {
         match self {
-            Self::Fleet { thread, .. } => {
-                let manifest = thread.join().map_err(|_| anyhow::anyhow!("the fleet's thread died"))??;
+            Self::Fleet(fleet) => {
+                let manifest = fleet.finish()?;
                 let (messages, by_driver) = (manifest.messages, manifest.last_seq.clone());
                 Ok(Sent { messages, manifest: Some(manifest), by_driver })
             }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{JoinHandle, sleep};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::manifest::Manifest;
 use crate::procfs;
 use crate::proxy::Proxy;
-use crate::publish::{self, Plan, Progress};
+use crate::publish::{Background, Plan};
 use crate::stack::{Broker, BrokerKind, ClickHouse, Milepost, Settings, wait_until};
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
@@ -57,8 +57,7 @@ pub(super) struct Scene {
     clock_file: PathBuf,
     broker: Option<Broker>,
     engine: Option<ClickHouse>,
-    fleet: Option<JoinHandle<Result<Manifest>>>,
-    progress: Arc<Progress>,
+    fleet: Option<Background>,
     memory: MemoryWatch,
     plan: Plan,
     broker_forgets: bool,
@@ -141,7 +140,6 @@ impl Scene {
             broker: Some(broker),
             engine: Some(engine),
             fleet: None,
-            progress: Arc::default(),
             memory: MemoryWatch::start(),
             plan,
             broker_forgets: setup.broker_forgets,
@@ -155,21 +153,14 @@ impl Scene {
 
     /// Starts the fleet, and waits until its first rows are acknowledged.
     pub(super) fn start_fleet(&mut self) -> Result<()> {
-        let (plan, progress) = (self.plan.clone(), Arc::clone(&self.progress));
         // However long the row takes, it takes place under load.
-        progress.goes_on.store(true, Ordering::Relaxed);
-        self.fleet = Some(std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(publish::run(&plan, progress))
-        }));
+        self.fleet = Some(Background::start(self.plan.clone(), true));
         wait_until("the first rows are acknowledged", PATIENCE, || Ok(self.acks()? > 0.0))
     }
 
     /// Waits until the fleet has sent everything.
     pub(super) fn finish_fleet(&mut self) -> Result<Manifest> {
-        self.progress.goes_on.store(false, Ordering::Relaxed);
-        let fleet = self.fleet.take().context("the fleet was started")?;
-        let manifest = fleet.join().map_err(|_| anyhow::anyhow!("the fleet's thread died"))??;
+        let manifest = self.fleet.take().context("the fleet was started")?.finish()?;
         ensure!(
             manifest.unacked.is_empty(),
             "the broker did not take {} fixes: nothing can be said",
@@ -250,7 +241,7 @@ impl Scene {
 
     /// The fleet has finished, and nothing waits.
     fn all_done(&self) -> Result<bool> {
-        let fleet_done = self.fleet.as_ref().is_none_or(JoinHandle::is_finished);
+        let fleet_done = self.fleet.as_ref().is_none_or(Background::is_finished);
         let waiting: f64 = self.members.iter().map(|m| m.process.metric("mqtt_unacked").unwrap_or(1.0)).sum();
         Ok(fleet_done && waiting == 0.0)
     }
