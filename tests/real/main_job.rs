@@ -1,5 +1,7 @@
 //! From a publish over MQTT to the last known position in ClickHouse.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 use loadgen::publish::unix_ms;
 
@@ -9,13 +11,20 @@ use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 fn a_position_is_published_and_read_back() -> Result<()> {
     let world = world("read_back")?;
     let _milepost = world.settings.run()?;
-    world.publish(&[("drivers/d7/gps", br#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271}"#)])?;
-    let row = "d7\t25.7617\t-80.1918\t12.4\t271\t\\N\t\\N";
-    world.wait_for(
-        "SELECT driver_id, lat, lng, speed, heading, alt, acc FROM {db}.last_positions",
-        row,
-        SOON,
-    )?;
+    let in_time = |driver: &str| -> Result<bool> {
+        let began = Instant::now();
+        let fix = br#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271}"#;
+        world.publish(&[(&format!("drivers/{driver}/gps"), fix)])?;
+        let columns = "driver_id, lat, lng, speed, heading, alt, acc";
+        world.wait_for(
+            &format!("SELECT {columns} FROM {{db}}.last_positions WHERE driver_id = '{driver}'"),
+            &format!("{driver}\t25.7617\t-80.1918\t12.4\t271\t\\N\t\\N"),
+            SOON,
+        )?;
+        Ok(began.elapsed() < Duration::from_secs(4))
+    };
+    // age_max is one second; the rest is the insert. Other tests share the machine: it may be late once, or twice.
+    assert!(in_time("d7")? || in_time("d8")? || in_time("d9")?, "a fix waits for more than age_max");
     Ok(())
 }
 

@@ -341,7 +341,7 @@ fn a_broker_that_does_not_answer_is_noticed() -> Result<()> {
     })?;
     let no_longer = Scripted::start(|peer| {
         peer.welcome(&server_keep_alive(1), &[1])?;
-        if peer.index > 0 {
+        if peer.index > 2 {
             return peer.listen();
         }
         std::thread::sleep(Duration::from_secs(60));
@@ -349,17 +349,15 @@ fn a_broker_that_does_not_answer_is_noticed() -> Result<()> {
     })?;
     let mut of_never = never.settings(&world)?.start()?;
     let mut of_no_longer = no_longer.settings(&world)?.start()?;
-    wait_until("both connect again", SOON, || {
-        Ok(never.seen().connections.len() >= 2 && no_longer.seen().connections.len() >= 2)
+    wait_until("both connect again and again", 2 * SOON, || {
+        Ok(never.seen().connections.len() >= 2 && no_longer.seen().connections.len() >= 4)
     })?;
     let log = of_never.process.log()?;
     ensure!(log.contains("no answer to our CONNECT within 5s"), "{log}");
     ensure!(log.contains("the connection hangs: nothing came for"), "{log}");
-    let waited = {
-        let seen = no_longer.seen();
-        seen.connections[1] - seen.connections[0]
-    };
-    ensure!(waited < Duration::from_secs(15), "{waited:?} for a keep-alive of a second");
+    // Other tests share the machine: it may be late once, or twice.
+    let waited = no_longer.seen().connections.windows(2).map(|pair| pair[1] - pair[0]).min();
+    ensure!(waited < Some(Duration::from_secs(5)), "{waited:?} for a keep-alive of a second");
     assert_eq!(of_never.terminate(Duration::from_secs(3))?, 0, "also in the midst of a CONNECT");
     of_no_longer.terminate(SOON).map(drop)
 }
