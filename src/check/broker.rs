@@ -1,22 +1,18 @@
 //! The broker: its terms, what it grants, and a message there and back.
 
-use std::io;
-use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::time::timeout;
 
+use super::probe::{ANSWER_WITHIN, Probe, ProbeError};
 use super::{Report, is_this_machine};
 use crate::config::{Config, Mqtt};
-use crate::insert::chain;
-use crate::position::Qos;
-use crate::tls::{self, Stream, Tls};
-use crate::wire::{self, Grant, Hello, Input, Packet, Welcome, WireError};
+use crate::consumer::{ACKNOWLEDGED_WITHIN, Connections};
+use crate::delivery::sink::error_chain;
+use crate::mqtt::codec::{self, CodecError, ConnAck, Grant, Packet};
+use crate::session::events::Qos;
+use crate::tls::{self, Server};
 
-/// How long connecting may take, and then each answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long what the broker has kept for new subscribers may take.
 const KEPT_WITHIN: Duration = Duration::from_millis(500);
 /// Mosquitto's counter of messages that met a full queue; it keeps the last value for new subscribers.
@@ -24,123 +20,6 @@ const DROPPED_TOPIC: &str = "$SYS/broker/publish/messages/dropped";
 /// PUBACK's reasons (MQTT 5, 3.4.2.1).
 const NOT_AUTHORIZED: u8 = 0x87;
 const REFUSED_FROM: u8 = 0x80;
-
-/// One a process: two checks at once must not throw each other out, and the second connection of one ends the session
-/// of the first.
-static TAG: LazyLock<u32> = LazyLock::new(|| fastrand::u32(..));
-
-#[derive(Debug, thiserror::Error)]
-enum ProbeError {
-    #[error(transparent)]
-    NotReached(#[from] tls::Error),
-    #[error(transparent)]
-    Wire(#[from] WireError),
-    #[error("the connection broke{}", tls::explain("mqtt", .0).map_or(String::new(), |words| format!(": {words}")))]
-    Broken(#[from] io::Error),
-    #[error("the broker closed the connection")]
-    Closed,
-    #[error("no answer within {ANSWER_WITHIN:?}")]
-    Unanswered,
-}
-
-/// One connection with one question at a time.
-struct Probe {
-    stream: Box<dyn Stream>,
-    input: Input,
-}
-
-impl Probe {
-    /// Connects; `expiry` is that of its session, which begins anew.
-    async fn open(
-        mqtt: &Mqtt,
-        login: Option<&(String, String)>,
-        expiry: Duration,
-    ) -> Result<(Self, Welcome), ProbeError> {
-        let tls = mqtt.tls.clone().map(|files| Arc::new(Tls::new(files)));
-        let opened = timeout(ANSWER_WITHIN, tls::open(mqtt.host.clone(), mqtt.port, tls)).await;
-        let stream = opened.map_err(|_| ProbeError::Unanswered)??;
-        let bytes_max = usize::try_from(mqtt.max_packet_bytes).unwrap_or(usize::MAX);
-        let mut probe = Self { stream, input: Input::new(bytes_max) };
-        let hello = Hello {
-            client_id: format!("{}-check-{:08x}", mqtt.client_id, *TAG),
-            clean_start: true,
-            login,
-            keep_alive_seconds: 60,
-            session_expiry_seconds: u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX),
-            receive_maximum: mqtt.receive_maximum,
-            packet_bytes_max: mqtt.max_packet_bytes,
-        };
-        let mut bytes = BytesMut::new();
-        wire::put_connect(hello, &mut bytes)?;
-        probe.say(&bytes).await?;
-        let welcome = probe.hear(ANSWER_WITHIN, |packet| match packet {
-            Packet::Connected(welcome) => Some(welcome),
-            Packet::Published(_)
-            | Packet::Acked(_)
-            | Packet::Subscribed(_)
-            | Packet::Unsubscribed
-            | Packet::Pong => None,
-        });
-        let welcome = welcome.await?;
-        Ok((probe, welcome))
-    }
-
-    async fn say(&mut self, bytes: &[u8]) -> Result<(), ProbeError> {
-        let sent = async {
-            self.stream.write_all(bytes).await?;
-            self.stream.flush().await
-        };
-        Ok(timeout(ANSWER_WITHIN, sent).await.map_err(|_| ProbeError::Unanswered)??)
-    }
-
-    /// The first packet of which `pick` makes something.
-    async fn hear<T>(
-        &mut self,
-        within: Duration,
-        mut pick: impl FnMut(Packet<'_>) -> Option<T>,
-    ) -> Result<T, ProbeError> {
-        let heard = async {
-            loop {
-                while let Some(packet) = self.input.packet()? {
-                    if let Some(picked) = pick(packet) {
-                        return Ok(picked);
-                    }
-                }
-                match self.stream.read(self.input.space()).await {
-                    Ok(0) => return Err(ProbeError::Closed),
-                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                        return Err(ProbeError::Closed);
-                    }
-                    Err(error) => return Err(error.into()),
-                    Ok(bytes) => self.input.came(bytes),
-                }
-            }
-        };
-        timeout(within, heard).await.unwrap_or(Err(ProbeError::Unanswered))
-    }
-
-    async fn subscribe(&mut self, filters: &[String], qos: Qos) -> Result<Vec<Grant>, ProbeError> {
-        let mut bytes = BytesMut::new();
-        wire::put_subscribe(filters, qos, &mut bytes)?;
-        self.say(&bytes).await?;
-        let grants = self.hear(ANSWER_WITHIN, |packet| match packet {
-            Packet::Subscribed(grants) => Some(grants),
-            Packet::Published(_)
-            | Packet::Connected(_)
-            | Packet::Acked(_)
-            | Packet::Unsubscribed
-            | Packet::Pong => None,
-        });
-        grants.await
-    }
-
-    async fn leave(mut self) {
-        let mut bytes = BytesMut::new();
-        if wire::put_disconnect(&mut bytes).is_ok() {
-            let _ = self.say(&bytes).await; // it is over either way
-        }
-    }
-}
 
 /// Goes on until something does not work.
 pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Option<&str>) {
@@ -150,25 +29,25 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
         Err(error) => return report.failure("broker", format!("mqtt.password_file cannot be read: {error}")),
     };
     let address = format!("{}:{}", mqtt.host, mqtt.port);
-    let (probe, welcome) = match Probe::open(mqtt, login.as_ref(), mqtt.session_expiry).await {
+    let (probe, connack) = match Probe::open(mqtt, login.as_ref(), mqtt.session_expiry).await {
         Ok(opened) => opened,
         Err(error) => return not_open(report, config, &address, &error),
     };
     probe.leave().await;
     report.ok("broker", format!("{address} answers in MQTT 5"));
     transport(report, config, login.is_some());
-    terms(report, config, &welcome);
+    terms(report, config, &connack);
     if let Err(error) = subscription(report, config, login.as_ref()).await {
-        return report.failure("subscription", chain(&error));
+        return report.failure("subscription", error_chain(&error));
     }
     if let Err(error) = messages(report, config, login.as_ref(), probe_topic).await {
-        report.failure("message", chain(&error));
+        report.failure("message", error_chain(&error));
     }
 }
 
 fn not_open(report: &mut Report, config: &Config, address: &str, error: &ProbeError) {
     let mqtt = &config.mqtt;
-    let why = format!("{address}: {}", chain(error));
+    let why = format!("{address}: {}", error_chain(error));
     match error {
         ProbeError::NotReached(tls::Error::Unreachable(_)) => {
             report.error("broker", why, "mqtt.url wants the host and port of a listener (MQTT 1883, TLS 8883), and the network must let us there");
@@ -176,9 +55,9 @@ fn not_open(report: &mut Report, config: &Config, address: &str, error: &ProbeEr
         ProbeError::NotReached(tls::Error::Handshake { .. } | tls::Error::File(_)) => {
             report.failure("broker", why)
         }
-        ProbeError::Wire(WireError::Refused(_)) => report.failure("login", why),
-        ProbeError::Wire(_) | ProbeError::Broken(_) | ProbeError::Closed | ProbeError::Unanswered => {
-            report.error("broker", why, tls::is_this_the_port("mqtt", mqtt.tls.is_some()));
+        ProbeError::Codec(CodecError::Refused(_)) => report.failure("login", why),
+        ProbeError::Codec(_) | ProbeError::Broken(_) | ProbeError::Closed | ProbeError::Unanswered => {
+            report.error("broker", why, tls::is_this_the_port(Server::Broker, mqtt.tls.is_some()));
         }
     }
 }
@@ -214,31 +93,11 @@ fn transport(report: &mut Report, config: &Config, with_login: bool) {
 }
 
 /// What CONNACK says.
-fn terms(report: &mut Report, config: &Config, welcome: &Welcome) {
+fn terms(report: &mut Report, config: &Config, connack: &ConnAck) {
+    window(report, config, connack);
     let mqtt = &config.mqtt;
-    let theirs = welcome.receive_maximum.unwrap_or(u16::MAX);
-    let window = usize::from(theirs.min(mqtt.receive_maximum));
-    let wanted = (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max;
-    let found = format!("{window} messages unacknowledged, for batches of {}", config.batch.rows_max);
-    if window >= wanted {
-        report.ok("window", found);
-    } else if theirs < mqtt.receive_maximum {
-        report.warning(
-            "window",
-            format!("{found}: {wanted} keep {} inserts busy", config.clickhouse.inserts_in_flight),
-            "the broker gives no more: EMQX: mqtt.max_inflight = 65535; Mosquitto: max_inflight_messages 65535",
-        );
-    } else {
-        let advice = format!("milepost: mqtt.receive_maximum = {wanted}, at most 65535");
-        report.warning(
-            "window",
-            format!("{found}: {wanted} keep {} inserts busy", config.clickhouse.inserts_in_flight),
-            advice,
-        );
-    }
-
     let ours = mqtt.max_packet_bytes;
-    match welcome.packet_bytes_max {
+    match connack.packet_bytes_max {
         Some(theirs) if theirs <= ours => report.ok("packet size", format!("the broker takes {theirs} bytes, and we {ours}")),
         theirs => report.warning(
             "packet size",
@@ -251,7 +110,7 @@ fn terms(report: &mut Report, config: &Config, welcome: &Welcome) {
     }
 
     let asked = mqtt.session_expiry.as_secs();
-    match welcome.session_expiry_seconds.map(u64::from) {
+    match connack.session_expiry_seconds.map(u64::from) {
         Some(granted) if granted < asked => report.error(
             "session expiry",
             format!("{granted} s granted, {asked} s asked for: a longer absence loses what the broker had queued"),
@@ -259,6 +118,40 @@ fn terms(report: &mut Report, config: &Config, welcome: &Welcome) {
         ),
         Some(_) | None => report.ok("session expiry", format!("{asked} s granted; a restart must be shorter")),
     }
+}
+
+/// Below this rate even a small fleet loses messages.
+const RATE_MIN: usize = 1_000;
+
+/// How many messages a second the sessions' windows carry, together.
+fn window(report: &mut Report, config: &Config, connack: &ConnAck) {
+    let mqtt = &config.mqtt;
+    let theirs = connack.receive_maximum.unwrap_or(u16::MAX);
+    let each = usize::from(theirs.min(mqtt.receive_maximum)).max(1);
+    let wanted = (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max;
+    let sessions = match mqtt.connections {
+        Connections::Auto => Connections::auto(wanted.div_ceil(each)),
+        Connections::Fixed(number) => number,
+    };
+    let window = each * sessions;
+    let found = format!("{window} messages unacknowledged ({sessions} sessions of {each}), for batches of {}", config.batch.rows_max);
+    if window >= wanted {
+        return report.ok("window", found);
+    }
+    let rate = window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX);
+    let found = format!(
+        "{found}: at most about {rate} messages/s, above that the broker's queue overflows and drops the oldest; \
+         {wanted} keep {} inserts busy",
+        config.clickhouse.inserts_in_flight
+    );
+    let advice = if theirs < mqtt.receive_maximum {
+        "the broker gives no more: EMQX: mqtt.max_inflight = 32000 (in the zone of milepost's listener); Mosquitto: \
+         max_inflight_messages 32000; and raise the queue: mqtt.max_mqueue_len, max_queued_messages"
+            .to_owned()
+    } else {
+        format!("milepost: mqtt.receive_maximum = {}, at most 32767", wanted.div_ceil(sessions).min(32_767))
+    };
+    if rate < RATE_MIN { report.error("window", found, advice) } else { report.warning("window", found, advice) }
 }
 
 fn share(mqtt: &Mqtt, topic: &str) -> String {
@@ -278,10 +171,10 @@ async fn subscription(
 ) -> Result<(), ProbeError> {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"…\"}]}; Mosquitto acl_file: topic read …";
     let mqtt = &config.mqtt;
-    let (mut probe, welcome) = Probe::open(mqtt, login, Duration::ZERO).await?;
-    let qos = if mqtt.qos == 0 { Qos::AtMostOnce } else { Qos::AtLeastOnce };
+    let (mut probe, connack) = Probe::open(mqtt, login, Duration::ZERO).await?;
+    let qos = mqtt.qos;
     let filters: Vec<String> = mqtt.topics.iter().map(|topic| share(mqtt, topic)).collect();
-    if !welcome.shared_subscriptions {
+    if !connack.shared_subscriptions {
         report.error(
             "subscription",
             "the broker has no shared subscriptions",
@@ -299,7 +192,7 @@ async fn subscription(
                 "EMQX: mqtt.max_qos_allowed = 2; or mqtt.qos = 0 here if losses are acceptable",
             ),
             Some(Grant::Granted(Qos::AtMostOnce | Qos::AtLeastOnce)) => {
-                report.ok("subscription", format!("{filter} granted at QoS {}", mqtt.qos));
+                report.ok("subscription", format!("{filter} granted at QoS {}", qos.number()));
             }
             Some(Grant::NotAuthorized) => {
                 report.error("subscription", format!("{filter}: not authorized"), format!("allow it: {ACL}"))
@@ -332,16 +225,10 @@ async fn messages(
     let mut filters = vec![DROPPED_TOPIC.to_owned()];
     filters.extend(probe_topic.map(|topic| share_alone(mqtt, topic)));
     let grants = probe.subscribe(&filters, Qos::AtLeastOnce).await?;
-    let dropped = probe.hear(KEPT_WITHIN, |packet| match packet {
-        Packet::Published(publish) if publish.topic == DROPPED_TOPIC.as_bytes() => {
-            std::str::from_utf8(publish.payload).ok()?.parse::<u64>().ok()
-        }
-        Packet::Published(_)
-        | Packet::Connected(_)
-        | Packet::Subscribed(_)
-        | Packet::Acked(_)
-        | Packet::Unsubscribed
-        | Packet::Pong => None,
+    let dropped = probe.hear(KEPT_WITHIN, |packet| {
+        let Packet::Published(publish) = packet else { return None };
+        let dropped = std::str::from_utf8(publish.payload).ok()?.parse::<u64>().ok()?;
+        (publish.topic == DROPPED_TOPIC.as_bytes()).then_some(dropped)
     });
     match dropped.await {
         Ok(0) => report.ok("queue drops", "none since the broker's start"),
@@ -371,21 +258,17 @@ async fn messages(
     }
     let payload = format!("milepost check {}", fastrand::u64(..));
     let mut bytes = BytesMut::new();
-    wire::put_publish(topic, payload.as_bytes(), &mut bytes)?;
+    codec::put_publish(topic, payload.as_bytes(), &mut bytes)?;
     let began = Instant::now();
     probe.say(&bytes).await?;
     let (mut acked, mut came) = (None, None);
     let both = probe.hear(ANSWER_WITHIN, |packet| {
-        match packet {
-            Packet::Acked(reason) => acked = Some(reason),
-            Packet::Published(publish) if publish.payload == payload.as_bytes() => {
-                came = Some(began.elapsed())
-            }
-            Packet::Published(_)
-            | Packet::Connected(_)
-            | Packet::Subscribed(_)
-            | Packet::Unsubscribed
-            | Packet::Pong => {}
+        if let Packet::Acked(reason) = packet {
+            acked = Some(reason);
+        } else if let Packet::Published(publish) = packet
+            && publish.payload == payload.as_bytes()
+        {
+            came = Some(began.elapsed());
         }
         let refused = acked.is_some_and(|reason| reason >= REFUSED_FROM);
         (refused || acked.is_some() && came.is_some()).then_some(())

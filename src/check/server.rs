@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{Report, is_this_machine};
 use crate::clickhouse::{ClickHouse, Error};
 use crate::config::Config;
-use crate::encode;
-use crate::insert::chain;
+use crate::pipeline::encode::TABLES;
+use crate::delivery::sink::error_chain;
 
 /// Older ones lack what the tables or inserts use, or nobody has tried.
 const VERSION_MIN: (u32, u32) = (24, 8);
@@ -23,7 +23,7 @@ const PARTITIONS_MIN: u64 = 15;
 pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() -> i64) {
     let clickhouse = match ClickHouse::new(&config.clickhouse) {
         Ok(clickhouse) => clickhouse,
-        Err(error) => return report.failure("clickhouse", chain(&error)),
+        Err(error) => return report.failure("clickhouse", error_chain(&error)),
     };
     let before = unix_ms();
     let asked = clickhouse
@@ -49,12 +49,12 @@ pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() ->
         settings(report, &clickhouse).await
     };
     if let Err(error) = checks.await {
-        report.failure("clickhouse", chain(&error));
+        report.failure("clickhouse", error_chain(&error));
     }
 }
 
 fn not_reached(report: &mut Report, config: &Config, error: &Error) {
-    let why = format!("{}: {}", config.clickhouse.url, chain(error));
+    let why = format!("{}: {}", config.clickhouse.url, error_chain(error));
     if error.code().is_none() && error.may_pass() && !why.contains("clickhouse.") {
         report.error(
             "clickhouse",
@@ -172,7 +172,7 @@ async fn migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
             false
         }
         Err(error) => {
-            report.failure("migrations", chain(&error));
+            report.failure("migrations", error_chain(&error));
             false
         }
     }
@@ -183,33 +183,24 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
     let all_seen = has_grant(clickhouse, "SHOW TABLES", &format!("{database}.*")).await? != Some(false);
     let sql = format!("SELECT name, engine, engine_full FROM system.tables WHERE database = '{database}'");
     let there = clickhouse.ask("reading system.tables", &sql).await?;
-    let sql = format!("SELECT table, name FROM system.columns WHERE database = '{database}'");
-    let columns = clickhouse.ask("reading system.columns", &sql).await?;
-
-    let is_ours = |name: &str| encode::targets().iter().any(|(table, _)| *table == name);
+    let is_ours = |name: &str| TABLES.iter().any(|table| table.name == name);
     let is_there = |name: &str| there.iter().any(|row| row[0] == name);
     let missing: Vec<&str> = ClickHouse::tables()
         .into_iter()
         .filter(|name| !is_there(name) && (all_seen || is_ours(name)))
         .collect();
-    let lacking =
-        encode::targets().into_iter().filter(|(table, _)| is_there(table)).flat_map(|(table, names)| {
-            let columns = &columns;
-            let has = move |name: &str| columns.iter().any(|row| row[0] == table && row[1] == name);
-            names.split(", ").filter(move |name| !has(name)).map(move |name| format!("{table}.{name}"))
-        });
-    let lacking: Vec<String> = lacking.collect();
+    let misfits = clickhouse.misfits().await?;
     if !missing.is_empty() {
         report.error("tables", format!("{} missing in {database}", missing.join(", ")), "rename or restore them; where nothing is to be kept: drop schema_migrations and run milepost migrate, which makes what is missing");
     }
-    if !lacking.is_empty() {
+    if !misfits.is_empty() {
         report.error(
             "columns",
-            format!("{} missing", lacking.join(", ")),
-            "ALTER TABLE … ADD COLUMN as sql/ has it, or run the milepost that these tables are for",
+            misfits.join(", "),
+            "ALTER TABLE … ADD or MODIFY COLUMN as sql/ has it, or run the milepost that these tables are for",
         );
     }
-    if missing.is_empty() && lacking.is_empty() {
+    if missing.is_empty() && misfits.is_empty() {
         let rest = if all_seen { "" } else { "; views are not for this user to see" };
         report.ok("tables", format!("there, with every column that is inserted{rest}"));
     }
@@ -274,7 +265,7 @@ fn durability(report: &mut Report, database: &str, tables: &[Vec<String>], defau
 
 async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let sql = "SELECT name, value FROM system.settings WHERE name IN \
-               ('readonly', 'insert_deduplicate', 'max_partitions_per_insert_block')";
+               ('readonly', 'insert_deduplicate', 'max_partitions_per_insert_block', 'materialized_views_ignore_errors')";
     let rows = clickhouse.ask("reading system.settings", sql).await?;
     let value =
         |name: &str| rows.iter().find(|row| row[0] == name).and_then(|row| row.get(1)?.parse::<u64>().ok());
@@ -287,6 +278,9 @@ async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Er
     }
     if value("max_partitions_per_insert_block").is_some_and(|value| value > 0 && value < PARTITIONS_MIN) {
         wrong.push("max_partitions_per_insert_block = 100".to_owned());
+    }
+    if value("materialized_views_ignore_errors") == Some(1) {
+        wrong.push("materialized_views_ignore_errors = 0 (else last_positions misses rows, and no insert says so)".to_owned());
     }
     if wrong.is_empty() {
         report.ok("profile", "its settings let us insert");

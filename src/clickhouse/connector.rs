@@ -11,6 +11,7 @@ use hyper::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower_service::Service;
 
 use crate::tls::{Stream, Tls};
@@ -21,10 +22,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Makes connections, each with the certificates as their files are then.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Connector {
     tcp: HttpConnector,
     tls: Option<Arc<Tls>>,
+    /// Of one answer.
+    answer_bytes_max: u64,
 }
 
 impl Connector {
@@ -34,7 +37,12 @@ impl Connector {
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(KEEPALIVE));
-        Self { tcp, tls }
+        Self { tcp, tls, answer_bytes_max: u64::MAX }
+    }
+
+    /// The same, whose connections end when an answer is longer than this.
+    pub(super) fn bounded(&self, answer_bytes_max: u64) -> Self {
+        Self { answer_bytes_max, ..self.clone() }
     }
 }
 
@@ -51,19 +59,20 @@ impl Service<Uri> for Connector {
         // An IPv6 address stands in brackets.
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let (connecting, tls) = (self.tcp.call(uri), self.tls.clone());
+        let bytes_max = self.answer_bytes_max;
         Box::pin(async move {
             let stream = connecting.await?.into_inner();
             let stream = match tls {
                 None => Box::new(stream),
                 Some(tls) => tokio::time::timeout(CONNECT_TIMEOUT, tls.handshake(&host, stream)).await??,
             };
-            Ok(ServerStream(TokioIo::new(stream)))
+            Ok(ServerStream(TokioIo::new(Bounded { stream, bytes_max, left: bytes_max })))
         })
     }
 }
 
 /// A connection, as hyper wants it.
-pub(super) struct ServerStream(TokioIo<Box<dyn Stream>>);
+pub(super) struct ServerStream(TokioIo<Bounded>);
 
 impl Connection for ServerStream {
     fn connected(&self) -> Connected {
@@ -104,5 +113,53 @@ impl Write for ServerStream {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write_vectored(cx, parts)
+    }
+}
+
+/// A stream that ends with an error when an answer is too long. What is written is the next question.
+struct Bounded {
+    stream: Box<dyn Stream>,
+    bytes_max: u64,
+    left: u64,
+}
+
+impl AsyncRead for Bounded {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.left == 0 {
+            let words = format!("the answer is longer than {} bytes", self.bytes_max);
+            return Poll::Ready(Err(io::Error::other(words)));
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.left = self.left.saturating_sub((buffer.filled().len() - before) as u64);
+        polled
+    }
+}
+
+impl AsyncWrite for Bounded {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.left = self.bytes_max;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.left = self.bytes_max;
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
     }
 }

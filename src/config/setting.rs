@@ -6,6 +6,8 @@ use std::time::Duration;
 use config::{Value, ValueKind};
 
 use super::LogFormat;
+use crate::consumer::{CONNECTIONS_MAX, Connections};
+use crate::session::events::Qos;
 
 /// A type that a setting can have.
 pub(super) trait Setting: Sized {
@@ -73,6 +75,9 @@ impl Setting for Vec<String> {
     fn parse(value: Value) -> Result<Self, String> {
         let wanted = || "a list of texts is wanted (in the environment: with commas)".to_owned();
         if let ValueKind::String(text) = &value.kind {
+            if text.trim_start().starts_with('[') {
+                return Err(format!("{text} is not a list here: in the environment, separate with commas: a,b"));
+            }
             return Ok(text.split(',').map(|item| item.trim().to_owned()).collect());
         }
         value.into_array().map_err(|_| wanted())?.into_iter().map(String::parse).collect()
@@ -104,6 +109,36 @@ impl Setting for LogFormat {
         match self {
             Self::Text => "\"text\"".to_owned(),
             Self::Json => "\"json\"".to_owned(),
+        }
+    }
+}
+
+impl Setting for Qos {
+    fn parse(value: Value) -> Result<Self, String> {
+        match value.into_int() {
+            Ok(0) => Ok(Self::AtMostOnce),
+            Ok(1) => Ok(Self::AtLeastOnce),
+            Ok(_) | Err(_) => Err("0 or 1 is wanted".to_owned()),
+        }
+    }
+    fn show(&self) -> String {
+        self.number().to_string()
+    }
+}
+
+impl Setting for Connections {
+    fn parse(value: Value) -> Result<Self, String> {
+        if matches!(&value.kind, ValueKind::String(text) if text == "auto") {
+            return Ok(Self::Auto);
+        }
+        let number = value.into_int().ok().and_then(|number| usize::try_from(number).ok());
+        let number = number.filter(|number| (1..=CONNECTIONS_MAX).contains(number));
+        number.map(Self::Fixed).ok_or_else(|| format!("\"auto\" or a number of 1..={CONNECTIONS_MAX} is wanted"))
+    }
+    fn show(&self) -> String {
+        match self {
+            Self::Auto => "\"auto\"".to_owned(),
+            Self::Fixed(number) => number.to_string(),
         }
     }
 }

@@ -7,7 +7,7 @@
 //! | 8 | `MILEPOST` |
 //! | 4 | format version, 1 |
 //! | 4 | how many inserts, 1 or 2 |
-//! | each: 16, 8, 4, 8 | content hash, rows, length of the statement, length of the body |
+//! | each: 16, 8, 4, 8 | hash of statement and body, rows, length of the statement, length of the body |
 //! | … | its statement (UTF-8), then its body |
 //! | 16 | XXH3-128 of everything before |
 //!
@@ -19,7 +19,7 @@ use std::io::{self, Write};
 use bytes::{Buf, Bytes};
 use twox_hash::XxHash3_128;
 
-use crate::encode::Insert;
+use crate::pipeline::encode::Insert;
 
 const MAGIC: &[u8; 8] = b"MILEPOST";
 const VERSION: u32 = 1;
@@ -67,7 +67,7 @@ pub fn write(inserts: &[Insert], to: &mut impl Write) -> io::Result<()> {
     put(&VERSION.to_le_bytes())?;
     put(&u32::try_from(inserts.len()).map_err(|_| io::ErrorKind::InvalidInput)?.to_le_bytes())?;
     for insert in inserts {
-        put(&insert.content_hash.to_le_bytes())?;
+        put(&content_hash(insert).to_le_bytes())?;
         put(&(insert.rows as u64).to_le_bytes())?;
         put(&length(insert.statement.as_bytes())?.to_le_bytes())?;
         put(&(insert.body.len() as u64).to_le_bytes())?;
@@ -76,6 +76,14 @@ pub fn write(inserts: &[Insert], to: &mut impl Write) -> io::Result<()> {
     }
     let checksum = hasher.finish_128();
     to.write_all(&checksum.to_le_bytes())
+}
+
+/// Earlier readers make their deduplication tokens of it.
+fn content_hash(insert: &Insert) -> u128 {
+    let mut hasher = XxHash3_128::new();
+    hasher.write(insert.statement.as_bytes());
+    hasher.write(&insert.body);
+    hasher.finish_128()
 }
 
 /// The inserts of a file; their bodies are slices of it.
@@ -110,7 +118,7 @@ pub fn read(file: &Bytes) -> Result<Vec<Insert>, Damaged> {
 
 fn read_insert(rest: &mut Bytes) -> Result<Insert, Damaged> {
     const HEAD: Damaged = Damaged::Content("an insert's head");
-    let content_hash = rest.try_get_u128_le().map_err(|_| HEAD)?;
+    rest.try_get_u128_le().map_err(|_| HEAD)?;
     let rows = rest.try_get_u64_le().map_err(|_| HEAD)?;
     let statement_length = rest.try_get_u32_le().map_err(|_| HEAD)?;
     let body_length = rest.try_get_u64_le().map_err(|_| HEAD)?;
@@ -122,5 +130,5 @@ fn read_insert(rest: &mut Bytes) -> Result<Insert, Damaged> {
     let body = take(body_length, "a body's length")?;
     let statement = String::from_utf8(statement.into()).map_err(|_| Damaged::Content("a statement"))?;
     let rows = usize::try_from(rows).map_err(|_| HEAD)?;
-    Ok(Insert { statement, body, rows, content_hash })
+    Ok(Insert { statement, body, rows })
 }

@@ -1,0 +1,130 @@
+//! `milepost rejects replay`: stored payloads through the decoder of today, after a fix or a change of the contract.
+//!
+//! Guarantee: idempotent. A fix is the same row however often it is replayed: it keeps the time at which its message
+//! was received, which is its `ts` if it had none; only its age is judged by today's clock. The rejects' rows stay.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use crate::app::now;
+use crate::clickhouse::{ClickHouse, StoredReject};
+use crate::config::Config;
+use crate::delivery::retry::{self, Identity, Tries};
+use crate::delivery::sink::{FailureKind, Sink as _, error_chain};
+use crate::delivery::words::Piece;
+use crate::pipeline::batch::Batcher;
+use crate::pipeline::decode::{Decoded, Decoder, Message};
+use crate::pipeline::encode;
+use crate::pipeline::position::{Position, Timestamp};
+use crate::pipeline::reject::Reason;
+
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+
+/// What became of the refusals that were asked for.
+#[derive(Debug, Default)]
+pub struct Summary {
+    refusals: u64,
+    inserted: u64,
+    refused_again: [u64; Reason::ALL.len()],
+    /// Only the beginning of their payload was kept.
+    cut: u64,
+    /// Counted in another one's row.
+    without_row: u64,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "refusals                  {:>10}", self.refusals)?;
+        writeln!(f, "positions inserted        {:>10}", self.inserted)?;
+        for (reason, count) in Reason::ALL.iter().zip(self.refused_again).filter(|(_, count)| *count > 0) {
+            writeln!(f, "refused again             {count:>10}   {}", reason.name())?;
+        }
+        writeln!(f, "not replayable: cut       {:>10}   only their first 64 KiB were kept", self.cut)?;
+        writeln!(
+            f,
+            "not replayable: sampled   {:>10}   above the flood limit, counted without a row",
+            self.without_row
+        )
+    }
+}
+
+/// Decodes the stored rejects of a reason again, and inserts what is good now.
+///
+/// # Errors
+/// The server does not answer, or refuses for a reason that does not pass.
+pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result<Summary> {
+    let clickhouse = ClickHouse::new(&config.clickhouse)?;
+    let decoder = Decoder::new(&config.mqtt.topics, config.decode.clone());
+    let mut batcher = Batcher::new(config.batch.clone());
+    let mut summary = Summary::default();
+    let mut decoded = Decoded::default();
+    let mut told_at = Instant::now();
+    let mut rejects = clickhouse.rejects(reason, since)?;
+    while let Some(reject) = rejects.next().await? {
+        summary.refusals += reject.count;
+        summary.without_row += reject.count.saturating_sub(1);
+        if (reject.payload.len() as u64) < reject.payload_bytes {
+            summary.cut += 1;
+            continue;
+        }
+        decode(&decoder, &reject, now(), &mut decoded);
+        decoded.rejects.iter().for_each(|again| summary.refused_again[again.reason as usize] += 1);
+        for position in decoded.positions.drain(..) {
+            let instant = Instant::now().into_std();
+            if !batcher.fits_position() || batcher.open().rows() >= config.batch.rows_max {
+                summary.inserted += insert(config, &clickhouse, &mut batcher).await?;
+            }
+            batcher.push_position(position, true, instant);
+        }
+        if told_at.elapsed() >= PROGRESS_EVERY {
+            told_at = Instant::now();
+            info!(refusals = summary.refusals, inserted = summary.inserted, "replaying rejects");
+        }
+    }
+    summary.inserted += insert(config, &clickhouse, &mut batcher).await?;
+    Ok(summary)
+}
+
+fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mut Decoded) {
+    let mut at = |received_at| {
+        decoded.clear();
+        let message = Message {
+            topic: reject.topic.as_bytes(),
+            payload: &reject.payload,
+            payload_bytes: reject.payload.len(),
+            received_at,
+        };
+        decoder.decode(message, decoded);
+        decoded.undated
+    };
+    if at(now) > 0 {
+        at(reject.received_at);
+    }
+    let received_at = reject.received_at;
+    decoded.positions.iter_mut().for_each(|position: &mut Position| position.received_at = received_at);
+}
+
+/// Inserts what the batcher holds; returns how many positions that were.
+async fn insert(config: &Config, clickhouse: &ClickHouse, batcher: &mut Batcher) -> Result<u64> {
+    let batch = batcher.close();
+    let (positions, number) = (batch.positions.len() as u64, batch.id);
+    for insert in encode::encode(batch, &config.clickhouse.database) {
+        let identity = Identity { incarnation: fastrand::u64(..), number };
+        let mut tries = Tries::new(identity, config.clickhouse.insert_timeout);
+        let whole = Piece { insert: 0, rows: 0..insert.rows };
+        while let Err(error) = clickhouse.insert(&insert, &tries.next(&whole)).await {
+            if matches!(error.kind, FailureKind::Permanent | FailureKind::TooLarge) {
+                bail!("{}", error_chain(&error));
+            }
+            tries.failed(error.kind);
+            let delay = retry::delay(tries.failures, &mut fastrand::Rng::new());
+            warn!(rows = insert.rows, failures = tries.failures, retry_in = ?delay, error = %error_chain(&error), "insert failed");
+            sleep(delay).await;
+        }
+    }
+    Ok(positions)
+}

@@ -1,0 +1,168 @@
+//! `milepost spool`: the batches of a directory, for instance of a volume whose pod is gone.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use tokio::sync::mpsc;
+use tokio::time::sleep_until;
+use tracing::{info, warn};
+
+use super::migrate::wait_until_migrated;
+use crate::app::run::delivery;
+use crate::app::{Outcome, Signals};
+use crate::clickhouse::ClickHouse;
+use crate::config::Config;
+use crate::delivery::executor::Executor;
+use crate::delivery::policy::Policy;
+use crate::delivery::words::{Command, Gate, Report};
+use crate::pipeline::encode::Insert;
+use crate::spool::{self, Kind, Listed, Spool, format};
+
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+
+fn settings(config: &Config) -> Result<&crate::config::Spool> {
+    config.spool.as_ref().context("spool.dir is not set: there is no spool")
+}
+
+fn files(config: &Config) -> Result<Vec<Listed>> {
+    let dir = &settings(config)?.dir;
+    spool::list(dir).with_context(|| format!("spool.dir: cannot read {}", dir.display()))
+}
+
+/// `milepost spool list`: a line a file, and what is in it. Also while a process works there.
+///
+/// # Errors
+/// There is no spool, or it cannot be read.
+pub fn list(config: &Config) -> Result<String> {
+    let dir = &settings(config)?.dir;
+    let mut text = format!("{:<42} {:>12} {:>10}  state\n", "file", "bytes", "positions");
+    let (mut batches, mut positions, mut bytes) = (0_u64, 0_u64, 0_u64);
+    for file in files(config)? {
+        let state = match (file.kind, &file.file) {
+            (Kind::Unfinished, _) => "being written, or left by a crash".to_owned(),
+            (Kind::Damaged, _) => "damaged, in quarantine".to_owned(),
+            (Kind::Row, _) => "a row too large for the way to ClickHouse, in quarantine".to_owned(),
+            (Kind::Batch, None) => "not a name of ours: left alone".to_owned(),
+            (Kind::Batch, Some(_)) => match read(dir, &file) {
+                Ok(_) => "ok".to_owned(),
+                Err(error) => format!("{error:#}"),
+            },
+        };
+        if let (Kind::Batch, Some(batch)) = (file.kind, &file.file) {
+            batches += 1;
+            positions += batch.positions;
+        }
+        bytes += file.bytes;
+        let rows = file.file.map_or("?".to_owned(), |file| file.positions.to_string());
+        writeln!(text, "{:<42} {:>12} {rows:>10}  {state}", file.name, file.bytes)?;
+    }
+    writeln!(text, "{batches} batches with {positions} positions; {bytes} bytes in {}", dir.display())?;
+    Ok(text)
+}
+
+fn read(dir: &Path, file: &Listed) -> Result<Vec<Insert>> {
+    Ok(format::read(&fs::read(dir.join(&file.name))?.into())?)
+}
+
+/// `milepost spool export`: each insert as a statement and its data, for `clickhouse-client` or curl.
+///
+/// # Errors
+/// A file cannot be read, or the target not written; what was written stays.
+pub fn export(config: &Config, target: &Path) -> Result<String> {
+    let dir = &settings(config)?.dir;
+    fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
+    let (mut text, mut left_out) = (String::new(), 0);
+    for file in files(config)?.into_iter().filter(|file| file.kind == Kind::Batch && file.file.is_some()) {
+        let inserts = match read(dir, &file) {
+            Ok(inserts) => inserts,
+            Err(error) => {
+                writeln!(text, "{}: not exported: {error:#}", file.name)?;
+                left_out += 1;
+                continue;
+            }
+        };
+        for (index, insert) in inserts.iter().enumerate() {
+            let stem = file.name.trim_end_matches(".batch");
+            let (sql, data) = (format!("{stem}-{index}.sql"), format!("{stem}-{index}.rowbinary"));
+            fs::write(target.join(&sql), &insert.statement).with_context(|| format!("cannot write {sql}"))?;
+            fs::write(target.join(&data), &insert.body).with_context(|| format!("cannot write {data}"))?;
+            writeln!(text, "{sql} {data} {} rows", insert.rows)?;
+        }
+    }
+    ensure!(left_out == 0, "{text}{left_out} batches are not exported");
+    text.push_str("insert one with: clickhouse-client --query \"$(cat FILE.sql)\" < FILE.rowbinary\n");
+    Ok(text)
+}
+
+/// `milepost spool replay`: until nothing is left, or a signal.
+///
+/// # Errors
+/// There is no spool, it is in use, or the tables are not those of this binary.
+pub async fn replay(config: &Config) -> Result<Outcome> {
+    let settings = settings(config)?;
+    // A directory that is not there is a mistake here, not an empty spool.
+    ensure!(settings.dir.is_dir(), "spool.dir: there is no {}", settings.dir.display());
+    let (spool, left) = Spool::open(&settings.dir, settings.bytes_max)?;
+    let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
+    let mut signals = Signals::new()?;
+    let mut policy = Policy::new(delivery(config), left);
+    let totals = policy.totals();
+    info!(batches = totals.spool_batches, positions = totals.in_spool, "replaying");
+    tokio::select! {
+        migrated = wait_until_migrated(config, &clickhouse) => migrated?,
+        () = signals.next() => {}
+    }
+    let places = Policy::commands_max(config.clickhouse.inserts_in_flight);
+    let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(places), mpsc::channel(places));
+    let executor = Executor {
+        sink: clickhouse,
+        spool: Some(Arc::new(spool)),
+        database: config.clickhouse.database.clone(),
+        reports: to_report,
+    };
+    policy.gate(Gate::Open);
+    tokio::select! {
+        () = executor.run(to_execute) => {}
+        () = drain(&mut policy, commands, reports) => {}
+        () = signals.next() => {}
+    }
+    let totals = policy.totals();
+    info!(inserted = totals.inserted, quarantined = totals.quarantined, "replayed, in positions");
+    let left = totals.spool_batches > 0 || totals.quarantined > 0;
+    if totals.spool_batches > 0 {
+        warn!(dir = %settings.dir.display(), batches = totals.spool_batches, "batches stay in the spool");
+    }
+    Ok(if left { Outcome::DataLeft } else { Outcome::Clean })
+}
+
+/// Until nothing is left that this binary can replay.
+async fn drain(policy: &mut Policy, commands: mpsc::Sender<Command>, mut reports: mpsc::Receiver<Report>) {
+    let mut told_at = Instant::now();
+    while policy.has_more_to_replay() {
+        let now = Instant::now();
+        policy.gate(Gate::Open); // nobody else asks again here
+        policy.turn(now);
+        while let Some(command) = policy.command() {
+            if commands.send(command).await.is_err() {
+                return;
+            }
+        }
+        while let Some(notice) = policy.notice() {
+            if notice.is_warning() { warn!("{notice}") } else { info!("{notice}") }
+        }
+        if told_at.elapsed() >= PROGRESS_EVERY {
+            told_at = now;
+            let totals = policy.totals();
+            info!(batches_left = totals.spool_batches, inserted = totals.inserted, "replaying");
+        }
+        let until = policy.deadline(now).unwrap_or(now + PROGRESS_EVERY);
+        tokio::select! {
+            Some(report) = reports.recv() => policy.report(report, Instant::now()),
+            () = sleep_until(until.into()) => {}
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Wiring and supervision: the only room that knows every other.
+//!
+//! Guarantee: every task and thread is owned here; any that ends outside a shutdown ends the process with an error. A
+//! shutdown flushes within `shutdown.grace`, and says so when it could not.
+
+pub mod commands;
+pub mod run;
+mod schema;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::pipeline::position::Timestamp;
+
+/// How a process ended, as its exit code says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything taken is durable and acknowledged.
+    Clean,
+    /// Shut down with data left in the spool, or in the broker, which keeps it for the session's expiry.
+    DataLeft,
+}
+
+/// The wall clock, for commands and comparisons.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the driver reads the clocks for the consumer; this is for the rest")]
+pub fn now() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_unix_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn now_ms() -> i64 {
+    now().unix_ms()
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! `milepost run`: the parts, put together, from the start to the end.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinSet, spawn_blocking};
+use tracing::{info, warn};
+
+use super::schema::{self, Watcher};
+use super::{Outcome, Signals, now_ms};
+use crate::check::{self, Level, Report as CheckReport};
+use crate::clickhouse::ClickHouse;
+use crate::config::Config;
+use crate::consumer::{self, Consumer, Totals};
+use crate::delivery::executor::Executor;
+use crate::delivery::policy::{self, Policy};
+use crate::delivery::words::Gate;
+use crate::intake::{self, Intake};
+use crate::mqtt::driver::{self, Attention, Seen, Wiring};
+use crate::observe::health::Health;
+use crate::observe::http;
+use crate::observe::metrics::Metrics;
+use crate::pipeline::decode::Decoder;
+use crate::session::events::Leave;
+use crate::session::{self, Role};
+use crate::spool::{Left, Spool};
+
+/// `milepost run`.
+///
+/// # Errors
+/// What ended the process outside a shutdown.
+pub async fn run(config: Config) -> Result<Outcome> {
+    let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::default()));
+    // Not ready until it has said otherwise: a probe may ask before the driver's thread runs.
+    health.set(driver::PART, vec!["consumer: starting".to_owned()]);
+    let mut signals = Signals::new()?;
+    let listener = TcpListener::bind(config.http.listen)
+        .await
+        .with_context(|| format!("http.listen: cannot listen on {}", config.http.listen))?;
+    info!(listen = %listener.local_addr()?, "serving /metrics, /livez and /readyz");
+    let mut tasks = JoinSet::new();
+    tasks.spawn(named("http server", http::serve(listener, Arc::clone(&metrics), Arc::clone(&health))));
+
+    let (spool, left) = tokio::select! {
+        opened = open_spool(&config) => opened?,
+        () = signals.next() => return Ok(Outcome::Clean),
+    };
+    let started = start(&config, spool.clone(), left, &metrics, &health, &mut tasks)?;
+    let Started { watcher, mut driver, leave, seen } = started;
+    let mut watch = JoinSet::new();
+    watch.spawn(watcher.run());
+    let mut preflight = JoinSet::new();
+    preflight.spawn(log_preflight(config.clone(), seen));
+
+    tokio::select! {
+        () = signals.next() => {}
+        Some(ended) = tasks.join_next() => bail!("the {} ended", ended.context("a task died")?),
+        ended = &mut driver => bail!("the driver ended: {:?}", ended.context("its thread died; its panic is on stderr")?),
+        Some(ended) = watch.join_next() => bail!("nobody watches ClickHouse any more: {:#}", ended.context("a task died")?.unwrap_err()),
+    }
+    info!(grace = ?config.shutdown.grace, "leaving: flushing what was taken");
+    leave.send_replace(Some(if config.shutdown.leave { Leave::Unsubscribe } else { Leave::KeepSession }));
+    let totals = tokio::select! {
+        ended = &mut driver => Ok(ended.context("the driver's thread died; its panic is on stderr")?),
+        () = tokio::time::sleep(config.shutdown.grace) => Err("shutdown.grace is over"),
+        () = signals.next() => Err("a second signal"),
+    };
+    let outcome = match totals {
+        Ok(totals) => flushed(&totals),
+        Err(why) => unflushed(&metrics.totals(), why),
+    };
+    log_ledger(&metrics.totals());
+    Ok(if spool.is_some() && spool_keeps(&config, &metrics.totals()) { Outcome::DataLeft } else { outcome })
+}
+
+/// What runs from here on.
+struct Started {
+    watcher: Watcher,
+    driver: oneshot::Receiver<Totals>,
+    leave: watch::Sender<Option<Leave>>,
+    seen: watch::Receiver<Seen>,
+}
+
+fn start(
+    config: &Config,
+    spool: Option<Arc<Spool>>,
+    left: Left,
+    metrics: &Arc<Metrics>,
+    health: &Arc<Health>,
+    tasks: &mut JoinSet<&'static str>,
+) -> Result<Started> {
+    let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
+    let places = Policy::commands_max(config.clickhouse.inserts_in_flight);
+    let (commands, to_execute) = mpsc::channel(places);
+    let (to_report, reports) = mpsc::channel(places);
+    let (seen, to_see) = watch::channel(schema::unknown());
+    let (attention, to_attend) = watch::channel(Attention::default());
+    let (leave, leaving) = watch::channel(None);
+    let executor = Executor {
+        sink: Arc::clone(&clickhouse),
+        spool: spool.clone(),
+        database: config.clickhouse.database.clone(),
+        reports: to_report,
+    };
+    tasks.spawn(named("executor", executor.run(to_execute)));
+    let wiring = Wiring {
+        mqtt: config.mqtt.clone(),
+        commands,
+        reports,
+        seen: to_see.clone(),
+        attention,
+        leave: leaving,
+        metrics: Arc::clone(metrics),
+        health: Arc::clone(health),
+    };
+    let driver = driver::spawn(wiring, consumer(config, left)).context("no thread for the driver")?;
+    let fix_future_max = config.decode.fix_future_max;
+    let watcher = Watcher { clickhouse, seen, attention: to_attend, fix_future_max };
+    Ok(Started { watcher, driver, leave, seen: to_see })
+}
+
+async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, Left)> {
+    let Some(settings) = config.spool.clone() else { return Ok((None, Left::default())) };
+    let (spool, left) = spawn_blocking(move || Spool::open(&settings.dir, settings.bytes_max)).await??;
+    if !left.files.is_empty() {
+        let dir = spool.dir().display();
+        info!(%dir, batches = left.files.len(), "an earlier process left batches in the spool: replaying them");
+    }
+    Ok((Some(Arc::new(spool)), left))
+}
+
+/// The flow, as the configuration wants it.
+fn consumer(config: &Config, left: Left) -> Consumer {
+    let seed = fastrand::u64(..);
+    let intake = intake::Settings { batch: config.batch.clone(), buffer_bytes_max: config.mqtt.buffer_bytes_max };
+    let decoder = Decoder::new(&config.mqtt.topics, config.decode.clone());
+    let settings = consumer::Settings {
+        connections: config.mqtt.connections,
+        session: session::Settings {
+            receive_maximum: config.mqtt.receive_maximum,
+            answer_within: config.mqtt.connect_timeout,
+            role: Role::Member,
+            seed,
+        },
+        window_wanted: (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max,
+        buffer_bytes_max: config.mqtt.buffer_bytes_max,
+    };
+    Consumer::new(settings, Intake::new(intake, decoder), Policy::new(delivery(config), left))
+}
+
+/// What delivery is told.
+pub(super) fn delivery(config: &Config) -> policy::Settings {
+    policy::Settings {
+        inserts_in_flight: config.clickhouse.inserts_in_flight,
+        spool: config.spool.is_some(),
+        insert_timeout: config.clickhouse.insert_timeout,
+        store_when_leaving_after: config.shutdown.grace / 2,
+        incarnation: fastrand::u64(..),
+        seed: fastrand::u64(..),
+    }
+}
+
+/// What will go wrong, in the log; beside the work, which it neither delays nor stops.
+async fn log_preflight(config: Config, mut seen: watch::Receiver<Seen>) {
+    let of_spool = config.clone();
+    if let Ok(report) = spawn_blocking(move || check::spool_at_start(&of_spool)).await {
+        log_findings(&report);
+    }
+    if seen.wait_for(|seen| seen.gate == Gate::Open).await.is_ok() {
+        log_findings(&check::server_at_start(&config, now_ms).await);
+    }
+}
+
+fn log_findings(report: &CheckReport) {
+    for finding in report.findings() {
+        match finding.level {
+            Level::Ok => {}
+            Level::Warning | Level::Error => {
+                let advice = finding.advice.as_deref().unwrap_or_default();
+                warn!(check = finding.what, advice, "{}", finding.found);
+            }
+        }
+    }
+}
+
+/// Every position that was taken, and where it is.
+fn log_ledger(totals: &Totals) {
+    let Totals { intake, delivery, .. } = totals;
+    info!(
+        received = intake.received,
+        spool_at_start = delivery.spool_at_start,
+        inserted = delivery.inserted,
+        rejected = totals.rejected(),
+        ignored = intake.ignored,
+        shed = intake.shed,
+        quarantined = delivery.quarantined,
+        in_spool = delivery.in_spool,
+        in_flight = totals.in_flight(),
+        adds_up = totals.adds_up(),
+        "ledger, in positions"
+    );
+}
+
+/// Whether something stays in the spool; says where.
+fn spool_keeps(config: &Config, totals: &Totals) -> bool {
+    let batches = totals.delivery.spool_batches;
+    if let Some(spool) = config.spool.as_ref().filter(|_| batches > 0) {
+        warn!(
+            dir = %spool.dir.display(), batches,
+            "batches stay in the spool: a process with this spool.dir replays them, or `milepost spool replay`"
+        );
+    }
+    batches > 0
+}
+
+fn flushed(totals: &Totals) -> Outcome {
+    if totals.sessions.held_by_broker > 0 {
+        warn!("everything taken is durable, but not all of it acknowledged: the broker sends it again");
+        return Outcome::DataLeft;
+    }
+    info!("everything taken is durable and acknowledged");
+    Outcome::Clean
+}
+
+fn unflushed(totals: &Totals, why: &str) -> Outcome {
+    let (positions, unacked_messages) = (totals.in_flight(), totals.sessions.unacked);
+    if totals.still_subscribed {
+        warn!("not unsubscribed: the broker goes on queueing for us, for mqtt.session_expiry");
+    }
+    warn!(positions, unacked_messages, "{why}: unacknowledged messages stay with the broker, for mqtt.session_expiry");
+    Outcome::DataLeft
+}
+
+async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static str {
+    task.await;
+    name
+}

@@ -1,0 +1,186 @@
+//! Asks ClickHouse how it is, on a connection of its own: whether it answers, whether the tables are there and as ours,
+//! and whether its clock agrees with ours.
+//!
+//! A hanging insert says nothing for as long as its timeout lasts; a question says within seconds that the server is away,
+//! and that it is back.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{info, warn};
+
+use super::now_ms;
+use crate::clickhouse::{ClickHouse, Error};
+use crate::delivery::sink::error_chain;
+use crate::delivery::words::Gate;
+use crate::mqtt::driver::{Attention, Seen};
+
+/// How often while all is well: a clock does not jump every minute.
+const EVERY: Duration = Duration::from_secs(30);
+/// And while it is not.
+const EVERY_IN_DOUBT: Duration = Duration::from_secs(1);
+/// A server that has not answered a question by then does not answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// The waiting is logged again after so many questions.
+const QUESTIONS_PER_LOG_LINE: u32 = 30;
+/// Clocks may differ so much, whatever is configured.
+const CLOCKS_MAY_DIFFER: Duration = Duration::from_secs(2);
+
+/// What is known before anybody has asked.
+pub(super) fn unknown() -> Seen {
+    Seen { gate: Gate::Unknown("not asked yet".to_owned()), answers: Ok(()), clock_off: None }
+}
+
+/// See the module's documentation.
+pub(super) struct Watcher {
+    pub(super) clickhouse: Arc<ClickHouse>,
+    pub(super) seen: watch::Sender<Seen>,
+    pub(super) attention: watch::Receiver<Attention>,
+    /// `decode.fix_future_max`
+    pub(super) fix_future_max: Duration,
+}
+
+impl Watcher {
+    /// Asks again and again; returns only if the tables can never be right.
+    ///
+    /// # Errors
+    /// A migration was edited after it was applied.
+    pub(super) async fn run(mut self) -> Result<Infallible> {
+        let mut told = Told::default();
+        loop {
+            let asked_at = Instant::now();
+            let questions = self.attention.borrow_and_update().questions;
+            let mut seen = self.seen.borrow().clone();
+            match self.answer().await {
+                Ok(clock_off) => {
+                    (seen.answers, seen.clock_off) = (Ok(()), clock_off);
+                    seen.gate = self.tables(&seen.gate).await?;
+                }
+                Err(why) => {
+                    if seen.gate != Gate::Open {
+                        seen.gate = Gate::Unknown(why.clone());
+                    }
+                    seen.answers = Err(why);
+                }
+            }
+            told.tell(&seen);
+            // Also an answer that is the same as the last one is one: somebody may have asked in between.
+            self.seen.send_replace(seen);
+            self.wait(asked_at, questions).await;
+        }
+    }
+
+    /// Until it is time to ask again, or somebody has a reason to.
+    async fn wait(&mut self, asked_at: Instant, questions: u64) {
+        loop {
+            let Attention { is_doubtful, questions: now } = *self.attention.borrow_and_update();
+            let doubt = is_doubtful || self.seen.borrow().answers.is_err() || self.seen.borrow().gate != Gate::Open;
+            if now != questions {
+                return;
+            }
+            let until = asked_at + if doubt { EVERY_IN_DOUBT } else { EVERY };
+            tokio::select! {
+                () = sleep_until(until) => return,
+                changed = self.attention.changed() => if changed.is_err() {
+                    return sleep_until(until).await; // the driver is gone: the process is ending
+                },
+            }
+        }
+    }
+
+    /// Whether it answers; and why our clock is off, if it is.
+    async fn answer(&self) -> Result<Option<String>, String> {
+        let before = now_ms();
+        let theirs = match timeout(ANSWER_WITHIN, self.clickhouse.clock()).await {
+            Ok(Ok(theirs)) => theirs,
+            Ok(Err(error)) => return Err(error_chain(&error)),
+            Err(_) => return Err(format!("no answer to a question within {ANSWER_WITHIN:?}")),
+        };
+        // It was asked at some moment in between, however long that took.
+        let difference_ms = theirs - theirs.max(before).min(now_ms());
+        let difference = Duration::from_millis(difference_ms.unsigned_abs());
+        let is_off = difference > self.fix_future_max.max(CLOCKS_MAY_DIFFER);
+        Ok(is_off.then(|| {
+            let direction = if difference_ms >= 0 { "ahead of" } else { "behind" };
+            format!(
+                "ClickHouse's clock is {difference:.0?} {direction} ours, more than decode.fix_future_max: nothing is \
+                 taken until they agree; let both hosts follow NTP"
+            )
+        }))
+    }
+
+    /// Rows inserted before a view exists never reach it, and other columns would take other numbers for ours.
+    async fn tables(&self, before: &Gate) -> Result<Gate> {
+        match self.clickhouse.pending().await {
+            Ok(pending) if pending.is_empty() => {}
+            Ok(pending) => {
+                let names: Vec<_> = pending.iter().map(|migration| migration.name).collect();
+                let why = format!("not migrated: `milepost migrate` applies {}", names.join(", "));
+                return Ok(Gate::Refused(why));
+            }
+            Err(error @ Error::Edited { .. }) if *before != Gate::Open => bail!(error),
+            Err(error) => return Ok(refusal(&error, before)),
+        }
+        match self.clickhouse.misfits().await {
+            Ok(misfits) if misfits.is_empty() => Ok(Gate::Open),
+            Ok(misfits) => Ok(Gate::Refused(format!(
+                "the tables are not those of this version: {}; restore them, or run the milepost that they are for",
+                misfits.join(", ")
+            ))),
+            Err(error) => Ok(refusal(&error, before)),
+        }
+    }
+}
+
+/// A question that nobody answered leaves an open gate open: the inserts will tell.
+fn refusal(error: &Error, before: &Gate) -> Gate {
+    if !error.may_pass() {
+        Gate::Refused(error_chain(error))
+    } else if *before == Gate::Open {
+        Gate::Open
+    } else {
+        Gate::Unknown(error_chain(error))
+    }
+}
+
+/// What was logged, so that it is logged once.
+#[derive(Default)]
+struct Told {
+    silent: bool,
+    questions: u32,
+    clock_off: bool,
+    open: bool,
+}
+
+impl Told {
+    fn tell(&mut self, seen: &Seen) {
+        match &seen.gate {
+            Gate::Open if !std::mem::replace(&mut self.open, true) => {
+                info!("ClickHouse answers, and the tables are as they should be");
+            }
+            Gate::Open => self.questions = 0,
+            Gate::Unknown(why) | Gate::Refused(why) => {
+                self.open = false;
+                if self.questions.is_multiple_of(QUESTIONS_PER_LOG_LINE) {
+                    warn!(why, "waiting for ClickHouse");
+                }
+                self.questions += 1;
+            }
+        }
+        let silent = seen.gate == Gate::Open && seen.answers.is_err();
+        match (&seen.answers, std::mem::replace(&mut self.silent, silent)) {
+            (Err(why), false) if silent => warn!(why, "ClickHouse does not answer"),
+            (Ok(()), true) => info!("ClickHouse answers again"),
+            (Err(_) | Ok(()), _) => {}
+        }
+        match (&seen.clock_off, std::mem::replace(&mut self.clock_off, seen.clock_off.is_some())) {
+            (Some(why), false) => warn!("{why}"),
+            (None, true) => info!("the clocks agree again"),
+            (Some(_) | None, _) => {}
+        }
+    }
+}

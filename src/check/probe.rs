@@ -1,0 +1,119 @@
+//! A connection with one question at a time, and a session that ends with it.
+
+use std::io;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
+
+use crate::config::Mqtt;
+use crate::mqtt::codec::{self, CodecError, ConnAck, Connect, Grant, Input, Packet};
+use crate::session::events::Qos;
+use crate::tls::{self, Server, Stream, Tls};
+
+/// How long connecting may take, and then each answer.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// One a process: two checks at once must not throw each other out, and the second connection of one ends the session
+/// of the first.
+static TAG: LazyLock<u32> = LazyLock::new(|| fastrand::u32(..));
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProbeError {
+    #[error(transparent)]
+    NotReached(#[from] tls::Error),
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    #[error("the connection broke{}", tls::explain(Server::Broker, .0).map_or(String::new(), |words| format!(": {words}")))]
+    Broken(#[from] io::Error),
+    #[error("the broker closed the connection")]
+    Closed,
+    #[error("no answer within {ANSWER_WITHIN:?}")]
+    Unanswered,
+}
+
+/// One connection with one question at a time.
+pub(super) struct Probe {
+    stream: Box<dyn Stream>,
+    input: Input,
+}
+
+impl Probe {
+    /// Connects; `expiry` is that of its session, which begins anew.
+    pub(super) async fn open(
+        mqtt: &Mqtt,
+        login: Option<&(String, String)>,
+        expiry: Duration,
+    ) -> Result<(Self, ConnAck), ProbeError> {
+        let tls = mqtt.tls.clone().map(|files| Arc::new(Tls::new(files)));
+        let opened = timeout(ANSWER_WITHIN, tls::open(mqtt.host.clone(), mqtt.port, tls)).await;
+        let stream = opened.map_err(|_| ProbeError::Unanswered)??;
+        let bytes_max = usize::try_from(mqtt.max_packet_bytes).unwrap_or(usize::MAX);
+        let mut probe = Self { stream, input: Input::new(bytes_max) };
+        let connect = Connect {
+            client_id: format!("{}-check-{:08x}", mqtt.client_id, *TAG),
+            clean_start: true,
+            login,
+            keep_alive_seconds: 60,
+            session_expiry_seconds: u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX),
+            receive_maximum: mqtt.receive_maximum,
+            packet_bytes_max: mqtt.max_packet_bytes,
+        };
+        let mut bytes = BytesMut::new();
+        codec::put_connect(connect, &mut bytes)?;
+        probe.say(&bytes).await?;
+        let connack = probe.hear(ANSWER_WITHIN, |packet| if let Packet::Connected(connack) = packet { Some(connack) } else { None });
+        let connack = connack.await?;
+        Ok((probe, connack))
+    }
+
+    pub(super) async fn say(&mut self, bytes: &[u8]) -> Result<(), ProbeError> {
+        let sent = async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        };
+        Ok(timeout(ANSWER_WITHIN, sent).await.map_err(|_| ProbeError::Unanswered)??)
+    }
+
+    /// The first packet of which `pick` makes something.
+    pub(super) async fn hear<T>(
+        &mut self,
+        within: Duration,
+        mut pick: impl FnMut(Packet<'_>) -> Option<T>,
+    ) -> Result<T, ProbeError> {
+        let heard = async {
+            loop {
+                while let Some(packet) = self.input.packet()? {
+                    if let Some(picked) = pick(packet) {
+                        return Ok(picked);
+                    }
+                }
+                match self.stream.read(self.input.space()).await {
+                    Ok(0) => return Err(ProbeError::Closed),
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        return Err(ProbeError::Closed);
+                    }
+                    Err(error) => return Err(error.into()),
+                    Ok(bytes) => self.input.came(bytes),
+                }
+            }
+        };
+        timeout(within, heard).await.unwrap_or(Err(ProbeError::Unanswered))
+    }
+
+    pub(super) async fn subscribe(&mut self, filters: &[String], qos: Qos) -> Result<Vec<Grant>, ProbeError> {
+        let mut bytes = BytesMut::new();
+        codec::put_subscribe(filters, qos, &mut bytes)?;
+        self.say(&bytes).await?;
+        let grants = self.hear(ANSWER_WITHIN, |packet| if let Packet::Subscribed(grants) = packet { Some(grants) } else { None });
+        grants.await
+    }
+
+    pub(super) async fn leave(mut self) {
+        let mut bytes = BytesMut::new();
+        codec::put_disconnect(false, &mut bytes);
+        let _ = self.say(&bytes).await; // it is over either way
+    }
+}

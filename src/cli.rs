@@ -1,0 +1,94 @@
+//! What milepost can be told on the command line.
+
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+use clap::{Parser, Subcommand};
+use milepost::app::now;
+use milepost::pipeline::position::Timestamp;
+use milepost::pipeline::reject::Reason;
+
+/// Takes drivers' GPS positions from an MQTT broker and writes them to ClickHouse; acknowledges a message
+/// only when its rows are durable.
+#[derive(Parser)]
+#[command(version)]
+pub(crate) struct Arguments {
+    /// TOML file; else $MILEPOST_CONFIG, else ./milepost.toml if there is one
+    #[arg(long, global = true)]
+    pub(crate) config: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Consume until SIGTERM; never migrates
+    Run,
+    /// Create or update the tables; safe to repeat, and from two places at once
+    Migrate,
+    /// Ask broker, ClickHouse and disk what they are ready for, and name the setting to change; exit 1 on errors
+    Check {
+        /// One JSON object instead of lines
+        #[arg(long)]
+        json: bool,
+        /// Send a message there and want it back, such as drivers/ID/gps-check; one that no consumer takes
+        #[arg(long)]
+        probe_topic: Option<String>,
+    },
+    /// Print the effective configuration, secrets redacted
+    Config,
+    /// The batches in spool.dir: those of a volume whose pod is gone, for instance
+    Spool {
+        #[command(subcommand)]
+        command: SpoolCommand,
+    },
+    /// What was refused
+    Rejects {
+        #[command(subcommand)]
+        command: RejectsCommand,
+    },
+    /// Ask a running milepost whether it is ready; for container health checks
+    Health,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum SpoolCommand {
+    /// Name every file, and check it; also while a process works there
+    List,
+    /// Insert every batch, oldest first; ends when none is left
+    Replay,
+    /// Write every insert as a statement and its data, for other tools
+    Export {
+        /// Where to
+        dir: PathBuf,
+    },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum RejectsCommand {
+    /// Decode stored payloads again, and insert what is good now; may be repeated
+    Replay {
+        /// Which; see the rejects table
+        #[arg(long, value_parser = reason)]
+        reason: Reason,
+        /// Not those before: a time such as 2026-11-21T08:00:00Z, or an age such as 2h [default: all]
+        #[arg(long, value_parser = moment)]
+        since: Option<Timestamp>,
+    },
+}
+
+fn reason(name: &str) -> Result<Reason, String> {
+    Reason::ALL.into_iter().find(|reason| reason.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
+        format!("there are {}", names.join(", "))
+    })
+}
+
+fn moment(text: &str) -> Result<Timestamp, String> {
+    let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+    if let Ok(age) = humantime::parse_duration(text) {
+        return Ok(Timestamp::from_unix_ms(now().unix_ms().saturating_sub(ms(age))));
+    }
+    let time = humantime::parse_rfc3339_weak(text).map_err(|error| error.to_string())?;
+    Ok(Timestamp::from_unix_ms(time.duration_since(UNIX_EPOCH).map_or(0, ms)))
+}

@@ -1,0 +1,206 @@
+//! One attempt to insert, over HTTP. Not with the client library: it takes any 200 for a success, and collects an error's
+//! body whole.
+//!
+//! Guarantee: `Ok` means that ClickHouse itself said that it committed (with fsync, as the tables ask for): a 200 with an
+//! empty body and a summary. Everything else is sorted into what to do about it; what cannot be told is ambiguous. At
+//! most 8 KiB of any answer are read.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+use tokio::time::timeout;
+use url::Url;
+
+use super::compress::compress;
+use super::connector::Connector;
+use super::errors::{AUTHENTICATION_FAILED, advice, code_in, kind_of_code};
+use super::login::Login;
+use super::POOL_IDLE_TIMEOUT;
+use crate::config;
+use crate::delivery::sink::{FailureKind, Sink, SinkError};
+use crate::delivery::words::Attempt;
+use crate::pipeline::encode::Insert;
+use crate::tls::{self, Server};
+
+/// Of any answer, so much is read.
+const ANSWER_BYTES_MAX: usize = 8 * 1024;
+/// And so much of it is told.
+const TOLD_CHARS_MAX: usize = 400;
+/// Once its head is there, the rest of an error is waited for this long.
+const ERROR_BODY_WITHIN: Duration = Duration::from_secs(2);
+const SUMMARY: &str = "X-ClickHouse-Summary";
+const EXCEPTION_CODE: &str = "X-ClickHouse-Exception-Code";
+
+#[derive(Debug, thiserror::Error)]
+enum InsertError {
+    #[error("cannot be reached")]
+    NotReached(#[source] legacy::Error),
+    #[error("the connection broke")]
+    Broken(#[source] legacy::Error),
+    #[error("{advice}")]
+    NoHttp {
+        advice: String,
+        #[source]
+        source: legacy::Error,
+    },
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    #[error("{}{text}", advice.as_ref().map_or(String::new(), |advice| format!("{advice}: ")))]
+    Refused { kind: FailureKind, advice: Option<String>, text: String },
+    #[error("something on the way takes no insert of this size (HTTP 413): {0}")]
+    TooLarge(String),
+    #[error("HTTP {status} from something that is not ClickHouse: {text}")]
+    NotClickHouse { status: StatusCode, text: String },
+    #[error("a success with a body, so it is not known whether the rows are there: {0}")]
+    WithBody(String),
+    #[error("a success without X-ClickHouse-Summary: not ClickHouse's own answer, or something on the way takes that header out")]
+    WithoutSummary,
+    #[error("the answer broke off")]
+    BrokenOff(#[source] hyper::Error),
+}
+
+impl InsertError {
+    fn kind(&self) -> FailureKind {
+        match self {
+            Self::NotReached(_) => FailureKind::Transient,
+            Self::TimedOut(_) => FailureKind::TimedOut,
+            Self::Refused { kind, .. } => *kind,
+            Self::TooLarge(_) => FailureKind::TooLarge,
+            Self::Broken(_)
+            | Self::NoHttp { .. }
+            | Self::NotClickHouse { .. }
+            | Self::WithBody(_)
+            | Self::WithoutSummary
+            | Self::BrokenOff(_) => FailureKind::Ambiguous,
+        }
+    }
+}
+
+/// Sends inserts to one server.
+#[derive(Debug)]
+pub(super) struct Inserter {
+    http: legacy::Client<Connector, Full<Bytes>>,
+    url: Url,
+    async_insert: bool,
+    plain: bool,
+    /// The server has spoken HTTP to us.
+    answered: AtomicBool,
+    login: Login,
+}
+
+impl Inserter {
+    pub(super) fn new(config: &config::ClickHouse, connector: Connector, login: Login) -> Self {
+        let mut url = Url::parse(&config.url).expect("the configuration has checked it");
+        url.query_pairs_mut()
+            .append_pair("decompress", "1")
+            // The answer comes when everything is done, and says all of it.
+            .append_pair("wait_end_of_query", "1")
+            .append_pair("send_progress_in_http_headers", "0")
+            .append_pair("async_insert", if config.async_insert { "1" } else { "0" })
+            .append_pair("wait_for_async_insert", "1")
+            .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1");
+        let mut http = legacy::Client::builder(TokioExecutor::new());
+        http.pool_idle_timeout(POOL_IDLE_TIMEOUT);
+        Self {
+            http: http.build(connector),
+            url,
+            async_insert: config.async_insert,
+            plain: config.tls.is_none(),
+            answered: AtomicBool::new(false),
+            login,
+        }
+    }
+
+    fn request(&self, insert: &Insert, attempt: &Attempt) -> Request<Full<Bytes>> {
+        let mut url = self.url.clone();
+        url.query_pairs_mut()
+            .append_pair("insert_deduplication_token", &attempt.token)
+            .append_pair("query", &insert.statement);
+        let request = Request::builder().method(Method::POST).uri(url.as_str());
+        let request = self.login.headers().into_iter().fold(request, |request, (name, value)| request.header(name, value));
+        let body = Full::new(compress(&insert.body));
+        request.body(body).expect("a URL that was checked, and headers that were")
+    }
+
+    async fn send(&self, insert: &Insert, attempt: &Attempt) -> Result<(), InsertError> {
+        let response = self.http.request(self.request(insert, attempt)).await.map_err(|error| self.not_answered(error))?;
+        self.answered.store(true, Ordering::Relaxed);
+        let status = response.status();
+        let header = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_owned);
+        let exception = header(EXCEPTION_CODE).and_then(|code| code.trim().parse::<u32>().ok());
+        if status == StatusCode::OK && exception.is_none() {
+            let has_summary = header(SUMMARY).is_some();
+            return match beginning(response).await.map_err(InsertError::BrokenOff)? {
+                body if !body.is_empty() => Err(InsertError::WithBody(told(&body))),
+                _ if !has_summary => Err(InsertError::WithoutSummary),
+                _ => Ok(()),
+            };
+        }
+        let body = timeout(ERROR_BODY_WITHIN, beginning(response)).await;
+        let body = body.ok().and_then(Result::ok).unwrap_or_default();
+        let text = told(&body);
+        match exception.or_else(|| code_in(&text)) {
+            Some(code) => Err(self.refused(code, text)),
+            None if status == StatusCode::PAYLOAD_TOO_LARGE => Err(InsertError::TooLarge(text)),
+            None => Err(InsertError::NotClickHouse { status, text }),
+        }
+    }
+
+    fn refused(&self, code: u32, text: String) -> InsertError {
+        if code == AUTHENTICATION_FAILED {
+            self.login.read_again();
+        }
+        let (kind, advice) = (kind_of_code(code, self.async_insert), advice(code, self.async_insert));
+        let text = if text.is_empty() { format!("code {code}") } else { text };
+        InsertError::Refused { kind, advice, text }
+    }
+
+    fn not_answered(&self, error: legacy::Error) -> InsertError {
+        if error.is_connect() {
+            InsertError::NotReached(error)
+        } else if self.plain && !self.answered.load(Ordering::Relaxed) {
+            let advice = tls::is_this_the_port(Server::ClickHouse, false);
+            InsertError::NoHttp { advice, source: error }
+        } else {
+            InsertError::Broken(error)
+        }
+    }
+}
+
+impl Sink for Inserter {
+    async fn insert(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
+        let sent = timeout(attempt.timeout, self.send(insert, attempt)).await;
+        let sent = sent.unwrap_or(Err(InsertError::TimedOut(attempt.timeout)));
+        sent.map_err(|error| SinkError { kind: error.kind(), source: Box::new(error) })
+    }
+}
+
+/// The first bytes of a body. What is not read ends with its connection.
+async fn beginning(response: Response<Incoming>) -> Result<Vec<u8>, hyper::Error> {
+    let mut body = response.into_body();
+    let mut bytes = Vec::new();
+    while bytes.len() < ANSWER_BYTES_MAX {
+        let Some(frame) = body.frame().await else { break };
+        if let Some(data) = frame?.data_ref() {
+            let room = ANSWER_BYTES_MAX - bytes.len();
+            bytes.extend_from_slice(&data[..data.len().min(room)]);
+        }
+    }
+    Ok(bytes)
+}
+
+/// As much of it as a log line should hold.
+fn told(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let mut told: String = text.trim().chars().take(TOLD_CHARS_MAX).collect();
+    if told.len() < text.trim().len() {
+        told.push('…');
+    }
+    told
+}

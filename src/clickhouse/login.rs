@@ -1,0 +1,74 @@
+//! Who we are to ClickHouse. The password's file is read again when the server refuses us.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::task::spawn_blocking;
+use tracing::warn;
+
+use crate::config::{self, Secret};
+
+/// Shared by everybody who asks the server something.
+#[derive(Clone)]
+pub(super) struct Login {
+    user: String,
+    secret: Option<Secret>,
+    password: Arc<RwLock<Option<String>>>,
+    /// One is enough: a disk may hang.
+    reading: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Login {
+    /// Not derived: it holds the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+impl Login {
+    /// Blocks for as long as the disk takes: at the start.
+    pub(super) fn new(config: &config::ClickHouse) -> std::io::Result<Self> {
+        let password = config.password.as_ref().map(Secret::read).transpose()?;
+        Ok(Self {
+            user: config.user.clone(),
+            secret: config.password.clone(),
+            password: Arc::new(RwLock::new(password)),
+            reading: Arc::default(),
+        })
+    }
+
+    pub(super) fn user(&self) -> &str {
+        &self.user
+    }
+
+    pub(super) fn password(&self) -> Option<String> {
+        self.password.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// As the HTTP interface wants them.
+    pub(super) fn headers(&self) -> Vec<(&'static str, String)> {
+        let user = ("X-ClickHouse-User", self.user.clone());
+        [user].into_iter().chain(self.password().map(|password| ("X-ClickHouse-Key", password))).collect()
+    }
+
+    /// The file may have changed since it was read. Does not wait for the disk.
+    pub(super) fn read_again(&self) {
+        let Some(secret) = self.secret.clone() else { return };
+        if self.reading.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let this = self.clone();
+        spawn_blocking(move || {
+            match secret.read() {
+                Ok(password) => {
+                    *this.password.write().unwrap_or_else(PoisonError::into_inner) = Some(password);
+                }
+                Err(error) => {
+                    warn!(%error, "clickhouse.password_file cannot be read; keeping the last password");
+                }
+            }
+            this.reading.store(false, Ordering::Release);
+        });
+    }
+}

@@ -1,0 +1,76 @@
+//! The `rejects` table, read back.
+
+use clickhouse::query::RowCursor;
+
+use super::{ClickHouse, Error, QUESTION_TIMEOUT, within};
+use crate::pipeline::position::Timestamp;
+use crate::pipeline::reject::Reason;
+
+/// A row of the `rejects` table.
+#[derive(Debug)]
+pub struct StoredReject {
+    /// When milepost took the message from the broker.
+    pub received_at: Timestamp,
+    /// The message's topic.
+    pub topic: String,
+    /// The broken point, else the whole message; perhaps cut.
+    pub payload: Vec<u8>,
+    /// How long it was before the cut.
+    pub payload_bytes: u64,
+    /// How many refusals this row stands for.
+    pub count: u64,
+}
+
+/// Rows as they come from the server, never all at once.
+pub struct StoredRejects {
+    rows: RowCursor<(i64, String, String, u64, u64)>,
+}
+
+impl ClickHouse {
+    /// Stored rejects of a reason since a moment, oldest first.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub fn rejects(&self, reason: Reason, since: Timestamp) -> Result<StoredRejects, Error> {
+        let sql = format!(
+            "SELECT toUnixTimestamp64Milli(received_at), topic, hex(payload), payload_bytes, count \
+             FROM {}.rejects WHERE reason = '{}' AND received_at >= fromUnixTimestamp64Milli({}) \
+             ORDER BY received_at",
+            self.database,
+            reason.name(),
+            since.unix_ms(),
+        );
+        let rows = self.unbounded().query_raw(&sql).fetch().map_err(reading_rejects)?;
+        Ok(StoredRejects { rows })
+    }
+}
+
+fn reading_rejects(error: clickhouse::error::Error) -> Error {
+    Error::server("reading rejects", error, None)
+}
+
+impl StoredRejects {
+    /// The next row.
+    ///
+    /// # Errors
+    /// The server ended before the rows did.
+    pub async fn next(&mut self) -> Result<Option<StoredReject>, Error> {
+        let row = within(QUESTION_TIMEOUT, self.rows.next()).await.map_err(reading_rejects)?;
+        Ok(row.map(|(received_ms, topic, payload_hex, payload_bytes, count)| StoredReject {
+            received_at: Timestamp::from_unix_ms(received_ms),
+            topic,
+            payload: from_hex(&payload_hex),
+            payload_bytes,
+            count,
+        }))
+    }
+}
+
+/// What ClickHouse's `hex` made.
+fn from_hex(text: &str) -> Vec<u8> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => byte - b'0',
+        _ => byte.to_ascii_uppercase().wrapping_sub(b'A').wrapping_add(10),
+    };
+    text.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+}

@@ -1,0 +1,369 @@
+//! Defaults < file < environment → a validated [`Config`].
+//!
+//! Guarantee: either every value is usable and every key known, or all violations are told at once, each
+//! with the key, what was wrong and what is right. Every setting is named once, in `sections.rs`, with its default.
+//! Secrets are never shown.
+
+mod rules;
+mod secret;
+mod sections;
+mod setting;
+mod settings;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use config::Value;
+
+pub use self::secret::Secret;
+use self::settings::Settings;
+use crate::consumer::Connections;
+use crate::pipeline::{batch, decode};
+use crate::session::events::Qos;
+use crate::tls;
+
+/// Prefix of variables that are settings: `MILEPOST__SECTION__KEY`.
+const ENVIRONMENT_PREFIX: &str = "MILEPOST";
+/// Read when neither `--config` nor `MILEPOST_CONFIG` names a file, if it is there.
+const DEFAULT_FILE: &str = "milepost.toml";
+
+/// Everything milepost can be told.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// `[mqtt]`
+    pub mqtt: Mqtt,
+    /// `[decode]`
+    pub decode: decode::Limits,
+    /// `[batch]`
+    pub batch: batch::Limits,
+    /// `[clickhouse]`
+    pub clickhouse: ClickHouse,
+    /// `[spool]`; `None`: off.
+    pub spool: Option<Spool>,
+    /// `[http]`
+    pub http: Http,
+    /// `[shutdown]`
+    pub shutdown: Shutdown,
+    /// `[log]`
+    pub log: Log,
+    effective: Vec<(String, String)>,
+}
+
+/// The broker, and our place in it.
+#[derive(Debug, Clone)]
+pub struct Mqtt {
+    /// Broker.
+    pub host: String,
+    /// Broker.
+    pub port: u16,
+    /// `None`: plain text.
+    pub tls: Option<tls::Files>,
+    /// Login, if any.
+    pub username: Option<String>,
+    /// Login, if any.
+    pub password: Option<Secret>,
+    /// Session `n` is `{client_id}-{n}`.
+    pub client_id: String,
+    /// The `x` of `$share/x/…`.
+    pub group: String,
+    /// Topic filters with one `+`.
+    pub topics: Vec<String>,
+    /// Former filters, with their groups, that sessions may still be subscribed to.
+    pub unsubscribe: Vec<String>,
+    /// Of the subscription.
+    pub qos: Qos,
+    /// Sessions of this process.
+    pub connections: Connections,
+    /// Unacknowledged messages we ask for.
+    pub receive_maximum: u16,
+    /// How long TCP, TLS and CONNACK may take together, and then SUBACK.
+    pub connect_timeout: Duration,
+    /// How long the broker keeps our session.
+    pub session_expiry: Duration,
+    /// MQTT keep-alive.
+    pub keep_alive: Duration,
+    /// Maximum Packet Size; what is larger all the same is cut.
+    pub max_packet_bytes: u32,
+    /// Bytes of closed batches that may wait for an insert slot.
+    pub buffer_bytes_max: usize,
+}
+
+/// The server, and how to insert.
+#[derive(Debug, Clone)]
+pub struct ClickHouse {
+    /// `http://host:port` or `https://host:port`
+    pub url: String,
+    /// `None`: plain text.
+    pub tls: Option<tls::Files>,
+    /// Database of all tables.
+    pub database: String,
+    /// Login.
+    pub user: String,
+    /// Login, if any.
+    pub password: Option<Secret>,
+    /// Inserts under way at once.
+    pub inserts_in_flight: usize,
+    /// How long one attempt may take; doubles with every timeout.
+    pub insert_timeout: Duration,
+    /// Let the server collect inserts of many processes.
+    pub async_insert: bool,
+}
+
+/// Where batches go while ClickHouse cannot take them.
+#[derive(Debug, Clone)]
+pub struct Spool {
+    /// This process' own.
+    pub dir: PathBuf,
+    /// Of all files in it.
+    pub bytes_max: u64,
+}
+
+/// `/metrics`, `/livez`, `/readyz`.
+#[derive(Debug, Clone)]
+pub struct Http {
+    /// Address and port.
+    pub listen: SocketAddr,
+}
+
+/// Leaving.
+#[derive(Debug, Clone)]
+pub struct Shutdown {
+    /// How long flushing may take.
+    pub grace: Duration,
+    /// UNSUBSCRIBE first: only where other members stay.
+    pub leave: bool,
+}
+
+/// Logs, on stderr.
+#[derive(Debug, Clone)]
+pub struct Log {
+    /// For people or for machines.
+    pub format: LogFormat,
+    /// `level` or `target=level,…`
+    pub filter: String,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A source that cannot be read as a whole.
+    #[error("configuration cannot be read: {0}")]
+    Source(String),
+    /// Everything that is wrong, a line each.
+    #[error("configuration is not usable:\n  {}", .0.join("\n  "))]
+    Violations(Vec<String>),
+}
+
+impl Error {
+    /// A parser shows the line it stumbled over, and that may hold a password: only where and what are told.
+    fn source(error: &config::ConfigError) -> Self {
+        let text = error.to_string();
+        let told: Vec<&str> = text.lines().filter(|line| !line.contains('|')).collect();
+        Self::Source(told.join(" ").split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl Config {
+    /// Reads the file (`path`, or `./milepost.toml` if there is one), then the environment over it.
+    ///
+    /// # Errors
+    /// [`Error::Source`] for a file that is missing or not TOML, [`Error::Violations`] for what it says.
+    pub fn load(path: Option<&Path>) -> Result<Self, Error> {
+        // Read here, because the library takes bytes that are not UTF-8 for others: a password would be wrong.
+        let text = match (path, std::fs::read_to_string(path.unwrap_or(Path::new(DEFAULT_FILE)))) {
+            (_, Ok(text)) => text,
+            (None, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            (path, Err(error)) => {
+                let path = path.unwrap_or(Path::new(DEFAULT_FILE)).display();
+                return Err(Error::Source(format!("{path}: {error}")));
+            }
+        };
+        let file = config::File::from_str(&text, config::FileFormat::Toml);
+        let environment =
+            config::Environment::with_prefix(ENVIRONMENT_PREFIX).prefix_separator("__").separator("__");
+        let merged = config::Config::builder().add_source(file).add_source(environment).build();
+        let values =
+            merged.and_then(|merged| merged.cache.into_table()).map_err(|error| Error::source(&error))?;
+        Self::from_values(values)
+    }
+
+    /// The defaults alone.
+    ///
+    /// # Errors
+    /// As [`Config::load`]; the only default that can be unusable is the host's name.
+    pub fn defaults() -> Result<Self, Error> {
+        Self::from_values(config::Map::new())
+    }
+
+    fn from_values(values: config::Map<String, Value>) -> Result<Self, Error> {
+        let s = &mut Settings::new(values);
+        let mqtt = Mqtt::read(s);
+        let decode = decode::Limits::read(s);
+        let batch = batch::Limits::read(s);
+        let clickhouse = ClickHouse::read(s);
+        let spool = Spool::read(s, &batch);
+        let (http, shutdown, log) = (Http::read(s), Shutdown::read(s), Log::read(s));
+        let effective = s.finish()?;
+        Ok(Self { mqtt, decode, batch, clickhouse, spool, http, shutdown, log, effective })
+    }
+
+    /// Every key with its effective value as TOML would have it, in order; secrets redacted.
+    #[must_use]
+    pub fn effective(&self) -> &[(String, String)] {
+        &self.effective
+    }
+}
+
+impl fmt::Display for Config {
+    /// The effective configuration as a TOML file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut open_section = "";
+        for (key, value) in &self.effective {
+            let (section, name) = key.split_once('.').unwrap_or(("", key));
+            if section != open_section {
+                writeln!(f, "{}[{section}]", if open_section.is_empty() { "" } else { "\n" })?;
+                open_section = section;
+            }
+            writeln!(f, "{name} = {value}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rules::{broker_address, http_url, topics};
+    use super::setting::Setting as _;
+    use super::*;
+
+    fn with(toml: &str) -> Result<Config, Error> {
+        let source = config::File::from_str(toml, config::FileFormat::Toml);
+        let values =
+            config::Config::builder().add_source(source).build().unwrap().cache.into_table().unwrap();
+        Config::from_values(values)
+    }
+
+    fn violations(toml: &str) -> Vec<String> {
+        match with(toml) {
+            Err(Error::Violations(violations)) => violations,
+            other => panic!("expected violations, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_usable_and_shown_as_the_file_that_gives_them() {
+        let defaults = Config::defaults().unwrap();
+        let again = with(&defaults.to_string()).unwrap();
+        assert_eq!(defaults.effective(), again.effective());
+        assert_eq!(defaults.batch.rows_max, 5_000);
+        assert_eq!(defaults.mqtt.port, 1883);
+    }
+
+    #[test]
+    fn a_url_says_whether_there_is_tls_and_where() {
+        let address = |url: &str| broker_address(url.to_owned()).unwrap();
+        assert_eq!(address("mqtt://h"), ("h".to_owned(), 1883, Some(false)));
+        assert_eq!(address("mqtts://h"), ("h".to_owned(), 8883, Some(true)));
+        assert_eq!(address("mqtts://[::1]:1"), ("::1".to_owned(), 1, Some(true)));
+        assert!(broker_address("https://h".to_owned()).is_err());
+        assert_eq!(http_url("https://h:8443".to_owned()).unwrap().1, Some(true));
+        assert!(http_url("mqtt://h".to_owned()).is_err());
+    }
+
+    #[test]
+    fn all_violations_are_told_at_once() {
+        let told = violations(
+            "[mqtt]\nurl = 'http://x'\ntopics = ['drivers/#', 'a/+/b']\nqos = 2\nkeep_alive = '1s'\nqoos = 1\n\
+             [clickhouse]\ndatabase = 'a-b'\ninsert_timeout = 'soon'\n[log]\nformat = 'xml'\nfilter = 'a=b=c'\n",
+        );
+        for key in [
+            "mqtt.url",
+            "mqtt.topics",
+            "mqtt.qos",
+            "mqtt.keep_alive",
+            "mqtt.qoos",
+            "clickhouse.database",
+            "clickhouse.insert_timeout",
+            "log.format",
+            "log.filter",
+        ] {
+            assert_eq!(
+                told.iter().filter(|told| told.starts_with(&format!("{key}:"))).count(),
+                1,
+                "{key} in {told:#?}"
+            );
+        }
+        assert_eq!(told.len(), 9, "{told:#?}");
+        assert!(told.iter().any(|told| told.contains("did you mean mqtt.qos?")), "{told:#?}");
+    }
+
+    #[test]
+    fn what_is_shown_can_be_read_again() {
+        for name in ["Mu\u{308}nchen", "a\u{1}b", "quo\"te\\", "a\u{0}", "tab\t"] {
+            let shown = name.to_owned().show();
+            let again = with(&format!("[clickhouse]\nuser = {shown}")).unwrap();
+            assert_eq!(again.clickhouse.user, name, "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_spool_has_room_for_a_batch() {
+        assert_eq!(violations("[spool]\ndir = '/s'\nbytes_max = 8388607").len(), 1);
+        assert!(with("[spool]\nbytes_max = 8388607").is_ok(), "it is off");
+        assert!(with("[spool]\ndir = '/s'\nbytes_max = 8388608").unwrap().spool.is_some());
+    }
+
+    #[test]
+    fn topics_have_one_plus_and_no_share_prefix() {
+        for bad in ["a/b", "+/+", "a+/b", "$share/g/a/+", "a/+/#", ""] {
+            assert!(topics(vec![bad.to_owned()]).is_err(), "{bad}");
+        }
+        assert!(topics(vec!["drivers/+/gps".to_owned(), "+".to_owned()]).is_ok());
+        assert!(topics(Vec::new()).is_err());
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let config =
+            with("[mqtt]\nusername = 'u'\npassword = 'hunter2'\n[clickhouse]\npassword = 'hunter3'").unwrap();
+        let shown = format!("{config} {config:?}");
+        assert!(!shown.contains("hunter"), "{shown}");
+        assert_eq!(config.mqtt.password.unwrap().read().unwrap(), "hunter2");
+    }
+
+    #[test]
+    fn secrets_that_were_put_in_a_wrong_place_are_not_shown_either() {
+        for toml in [
+            "[mqtt]\nurl = 'mqtt://u:hunter2@h'",
+            "[mqtt]\nurl = 'mqtts://u:hunter2@h'",
+            "[mqtt]\nurl = 'mqtt://u:hunter2@h:port'",
+            "[mqtt]\nusername = 'u'\npassword_file = '/none'\n[clickhouse]\nurl = 'https://u:hunter2@h:8443'",
+            "[clickhouse]\nurl = 'http://h:8123/?user=u&password=hunter2'",
+        ] {
+            let told = violations(toml).join("\n");
+            assert!(!told.contains("hunter"), "{told}");
+        }
+        let source = config::File::from_str("[mqtt]\npassword = hunter2", config::FileFormat::Toml);
+        let error = config::Config::builder().add_source(source).build().unwrap_err();
+        let told = Error::source(&error).to_string();
+        assert!(!told.contains("hunter") && told.contains("line 2"), "{told}");
+    }
+
+    #[test]
+    fn a_secret_has_one_source_and_its_file_must_be_readable() {
+        assert_eq!(violations("[clickhouse]\npassword = 'a'\npassword_file = '/b'").len(), 1);
+        assert_eq!(violations("[clickhouse]\npassword_file = '/nowhere/at/all'").len(), 1);
+        assert_eq!(violations("[mqtt]\npassword = 'whose?'").len(), 1);
+    }
+}

@@ -1,0 +1,123 @@
+//! Every setting, section by section: its key, its default, its rule.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::rules::{
+    broker_address, client_id, former_filters, group, host_name, http_url, identifier, log_filter, topics,
+};
+use super::settings::Settings;
+use super::{ClickHouse, Http, Log, LogFormat, Mqtt, Shutdown, Spool};
+use crate::consumer::Connections;
+use crate::pipeline::{batch, decode};
+use crate::session::events::Qos;
+use crate::tls;
+
+impl Mqtt {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        let (host, port, with_tls) = s.checked("mqtt.url", "mqtt://localhost:1883".to_owned(), broker_address);
+        let username = s.optional("mqtt.username");
+        let password = s.secret("mqtt.password");
+        if password.is_some() && username.is_none() {
+            s.violations.push("mqtt.username: give the user name that the password belongs to".to_owned());
+        }
+        let (ca, cert, key) = (s.path("mqtt.ca_file"), s.path("mqtt.cert_file"), s.path("mqtt.key_file"));
+        let tls = s.tls(tls::Files { server: tls::Server::Broker, ca, cert, key }, with_tls);
+        Self {
+            host,
+            port,
+            tls,
+            username,
+            password,
+            client_id: s.checked("mqtt.client_id", host_name(), client_id),
+            group: s.checked("mqtt.group", "milepost".to_owned(), group),
+            topics: s.checked("mqtt.topics", vec!["drivers/+/gps".to_owned()], topics),
+            unsubscribe: s.checked("mqtt.unsubscribe", Vec::new(), former_filters),
+            qos: s.value("mqtt.qos", Qos::AtLeastOnce),
+            connections: s.value("mqtt.connections", Connections::Auto),
+            // Twice as many, and packet ids of a session that comes back can collide (EMQX).
+            receive_maximum: s.within("mqtt.receive_maximum", 32_000, 1..=32_767),
+            connect_timeout: s.duration("mqtt.connect_timeout", "30s", "1s", "10m"),
+            session_expiry: s.duration("mqtt.session_expiry", "2m", "1s", "1000d"),
+            keep_alive: s.duration("mqtt.keep_alive", "10s", "5s", "18h"),
+            max_packet_bytes: s.within("mqtt.max_packet_bytes", 1_048_576, 1_024..=268_435_455),
+            buffer_bytes_max: s.within("mqtt.buffer_bytes_max", 67_108_864, 1_048_576..=usize::MAX),
+        }
+    }
+}
+
+impl decode::Limits {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        Self {
+            payload_bytes_max: s.within("decode.payload_bytes_max", 1_000_000, 1..=268_435_455),
+            points_max: s.within("decode.points_max", 10_000, 1..=1_000_000),
+            // More would reach past the table's TTL, and one insert touch more partitions than ClickHouse allows.
+            fix_age_max: s.duration("decode.fix_age_max", "30d", "1s", "390d"),
+            fix_future_max: s.duration("decode.fix_future_max", "5m", "0s", "30d"),
+        }
+    }
+}
+
+impl batch::Limits {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        Self {
+            rows_max: s.within("batch.rows_max", 5_000, 1..=1_000_000),
+            age_max: s.duration("batch.age_max", "1s", "10ms", "60s"),
+            bytes_max: s.within("batch.bytes_max", 8_388_608, 1_048_576..=1_073_741_824),
+        }
+    }
+}
+
+impl ClickHouse {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        let (url, with_tls) = s.checked("clickhouse.url", "http://localhost:8123".to_owned(), http_url);
+        let ca = s.path("clickhouse.ca_file");
+        let tls = s.tls(tls::Files { server: tls::Server::ClickHouse, ca, cert: None, key: None }, with_tls);
+        Self {
+            url,
+            tls,
+            database: s.checked("clickhouse.database", "fleet".to_owned(), identifier),
+            user: s.value("clickhouse.user", "default".to_owned()),
+            password: s.secret("clickhouse.password"),
+            inserts_in_flight: s.within("clickhouse.inserts_in_flight", 2, 1..=16),
+            insert_timeout: s.duration("clickhouse.insert_timeout", "60s", "1s", "10m"),
+            async_insert: s.value("clickhouse.async_insert", false),
+        }
+    }
+}
+
+impl Spool {
+    /// `None`: off.
+    pub(super) fn read(s: &mut Settings, batch: &batch::Limits) -> Option<Self> {
+        let dir = s.optional("spool.dir").map(PathBuf::from);
+        let bytes_max = s.within("spool.bytes_max", 1_073_741_824, 1_048_576..=u64::from(u32::MAX) * 1_024);
+        if dir.is_some() && bytes_max < batch.bytes_max as u64 {
+            s.violations.push("spool.bytes_max: at least batch.bytes_max, or a batch may never fit".to_owned());
+        }
+        dir.map(|dir| Self { dir, bytes_max })
+    }
+}
+
+impl Http {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        Self { listen: s.value("http.listen", SocketAddr::from(([127, 0, 0, 1], 9464))) }
+    }
+}
+
+impl Shutdown {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        Self {
+            grace: s.duration("shutdown.grace", "25s", "1s", "1h"),
+            leave: s.value("shutdown.leave", false),
+        }
+    }
+}
+
+impl Log {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        Self {
+            format: s.value("log.format", LogFormat::Text),
+            filter: s.checked("log.filter", "info".to_owned(), log_filter),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Hands out settings by key, and remembers what was wrong.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use config::{Value, ValueKind};
+
+use super::secret::Secret;
+use super::setting::Setting;
+use super::Error;
+use crate::tls;
+
+/// Hands out settings by key, and remembers what was wrong and what is left.
+pub(super) struct Settings {
+    given: BTreeMap<String, Value>,
+    known: Vec<String>,
+    effective: Vec<(String, String)>,
+    pub(super) violations: Vec<String>,
+}
+
+impl Settings {
+    pub(super) fn new(values: config::Map<String, Value>) -> Self {
+        let mut given = BTreeMap::new();
+        flatten("", values, &mut given);
+        Self { given, known: Vec::new(), effective: Vec::new(), violations: Vec::new() }
+    }
+
+    /// The value of `key`, or `default`.
+    pub(super) fn value<T: Setting>(&mut self, key: &str, default: T) -> T {
+        let value = self.given(key).unwrap_or(default);
+        self.effective.push((key.to_owned(), value.show()));
+        value
+    }
+
+    fn given<T: Setting>(&mut self, key: &str) -> Option<T> {
+        self.known.push(key.to_owned());
+        let value = self.given.remove(key)?;
+        let parsed = T::parse(value);
+        parsed.map_err(|wanted| self.violations.push(format!("{key}: {wanted}"))).ok()
+    }
+
+    /// An empty text is none: an environment often cannot say it otherwise.
+    fn given_text(&mut self, key: &str) -> Option<String> {
+        self.given(key).filter(|text: &String| !text.is_empty())
+    }
+
+    pub(super) fn optional(&mut self, key: &str) -> Option<String> {
+        let value = self.given_text(key);
+        self.effective.push((key.to_owned(), value.clone().unwrap_or_default().show()));
+        value
+    }
+
+    /// `key`, or the file that `{key}_file` names.
+    pub(super) fn secret(&mut self, key: &str) -> Option<Secret> {
+        let inline = self.given_text(key);
+        let file = self.given_text(&format!("{key}_file"));
+        let shown = if inline.is_some() { "***" } else { "" };
+        self.effective.push((key.to_owned(), shown.to_owned().show()));
+        self.effective.push((format!("{key}_file"), file.clone().unwrap_or_default().show()));
+        match (inline, file) {
+            (Some(_), Some(_)) => {
+                self.violations.push(format!("{key}: give either {key} or {key}_file, not both"));
+                None
+            }
+            (Some(secret), None) => Some(Secret::Inline(secret)),
+            (None, Some(file)) => {
+                let secret = Secret::File(file.into());
+                if let Err(error) = secret.read() {
+                    self.violations.push(format!("{key}_file: {secret:?}: {error}"));
+                }
+                Some(secret)
+            }
+            (None, None) => None,
+        }
+    }
+
+    pub(super) fn path(&mut self, key: &str) -> Option<PathBuf> {
+        self.optional(key).map(PathBuf::from)
+    }
+
+    /// The files of a section, if its URL says that they are used.
+    pub(super) fn tls(&mut self, files: tls::Files, with_tls: Option<bool>) -> Option<tls::Files> {
+        let section = files.server.section();
+        match with_tls {
+            None => None, // that its URL is wrong has been told
+            Some(true) => {
+                self.violations.extend(files.violations());
+                Some(files)
+            }
+            Some(false) => {
+                for (name, path) in
+                    [("ca_file", files.ca), ("cert_file", files.cert), ("key_file", files.key)]
+                {
+                    if path.is_some() {
+                        self.violations
+                            .push(format!("{section}.{name}: only for TLS, and {section}.url is plain"));
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    /// A value that `check` turns into what the program uses.
+    pub(super) fn checked<T: Setting + Clone, U: Default>(
+        &mut self,
+        key: &str,
+        default: T,
+        check: fn(T) -> Result<U, String>,
+    ) -> U {
+        let value = self.value(key, default);
+        check(value).map_err(|wanted| self.violations.push(format!("{key}: {wanted}"))).unwrap_or_default()
+    }
+
+    pub(super) fn within<T>(&mut self, key: &str, default: T, range: std::ops::RangeInclusive<T>) -> T
+    where
+        T: Setting + PartialOrd + fmt::Display + Copy,
+    {
+        let value = self.value(key, default);
+        if !range.contains(&value) {
+            self.violations.push(format!("{key}: {value} is outside {}..={}", range.start(), range.end()));
+        }
+        value
+    }
+
+    pub(super) fn duration(&mut self, key: &str, default: &str, min: &str, max: &str) -> Duration {
+        let parse =
+            |text| humantime::parse_duration(text).expect("the durations in this file are well formed");
+        let value = self.value(key, parse(default));
+        if value < parse(min) || value > parse(max) {
+            self.violations
+                .push(format!("{key}: {} is outside {min}..={max}", humantime::format_duration(value)));
+        }
+        value
+    }
+
+    /// The effective values by key, or everything that was wrong.
+    pub(super) fn finish(&mut self) -> Result<Vec<(String, String)>, Error> {
+        for key in std::mem::take(&mut self.given).into_keys() {
+            let nearest = self.known.iter().min_by_key(|known| distance(known, &key));
+            self.violations
+                .push(format!("{key}: unknown key; did you mean {}?", nearest.map_or("", |key| key)));
+        }
+        if !self.violations.is_empty() {
+            return Err(Error::Violations(std::mem::take(&mut self.violations)));
+        }
+        Ok(std::mem::take(&mut self.effective))
+    }
+}
+
+fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap<String, Value>) {
+    for (name, value) in values {
+        let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
+        if let ValueKind::Table(table) = value.kind {
+            flatten(&key, table, into);
+        } else {
+            into.insert(key, value);
+        }
+    }
+}
+
+/// Letters that differ, roughly: enough to find the key that was meant.
+fn distance(known: &str, given: &str) -> usize {
+    let common = known.chars().zip(given.chars()).take_while(|(a, b)| a == b).count();
+    let common_end = known.chars().rev().zip(given.chars().rev()).take_while(|(a, b)| a == b).count();
+    (known.len() + given.len()).saturating_sub(2 * common + common_end)
+}

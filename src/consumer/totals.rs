@@ -1,0 +1,39 @@
+//! Where every position is.
+
+use crate::{delivery, intake, session};
+
+/// Counts and levels of the whole process, all of one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Of all sessions together.
+    pub sessions: session::events::Totals,
+    /// From messages to batches.
+    pub intake: intake::Totals,
+    /// From batches to durable rows.
+    pub delivery: delivery::words::Totals,
+    /// A session wanted to unsubscribe, and has not been able to.
+    pub still_subscribed: bool,
+}
+
+impl Totals {
+    /// Points and messages refused.
+    #[must_use]
+    pub fn rejected(&self) -> u64 {
+        self.intake.rejected.iter().sum()
+    }
+
+    /// Received, and neither in ClickHouse nor in the spool.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.intake.in_flight + self.delivery.in_flight
+    }
+
+    /// `received + spool at start = inserted + rejected + ignored + shed + quarantined + in spool + in flight`.
+    #[must_use]
+    pub fn adds_up(&self) -> bool {
+        let Self { intake, delivery, .. } = self;
+        let gone = self.rejected() + intake.ignored + intake.shed + delivery.quarantined;
+        intake.received + delivery.spool_at_start
+            == delivery.inserted + gone + delivery.in_spool + self.in_flight()
+    }
+}

@@ -1,0 +1,211 @@
+//! Does what the policy says: encodes batches, sends inserts, writes and reads the spool's files; and reports.
+//!
+//! It decides nothing, and never waits for one thing while another is to be done: every attempt, and everything that
+//! touches the disk, is a task of its own.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
+
+use super::sink::{FailureKind, Sink, error_chain};
+use super::words::{Attempt, BatchId, Command, Loaded, Outcome, Piece, Report};
+use crate::pipeline::encode::{self, Insert};
+use crate::spool::{LoadError, Spool};
+
+/// What the executor works with.
+#[derive(Debug)]
+pub struct Executor<S> {
+    /// Where inserts go.
+    pub sink: Arc<S>,
+    /// Where batches go meanwhile, if there is a spool.
+    pub spool: Option<Arc<Spool>>,
+    /// Database of the tables.
+    pub database: String,
+    /// To whoever gives the commands.
+    pub reports: mpsc::Sender<Report>,
+}
+
+/// A batch's inserts, as they are sent.
+struct Kept {
+    inserts: Arc<Vec<Insert>>,
+    positions: u64,
+    attempt: Option<AbortHandle>,
+}
+
+impl<S: Sink> Executor<S> {
+    /// Works until `commands` is closed; what is under way then ends with it.
+    pub async fn run(self, mut commands: mpsc::Receiver<Command>) {
+        let mut works = Works { executor: self, kept: HashMap::new(), tasks: JoinSet::new() };
+        loop {
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(command) => works.obey(command),
+                    None => return,
+                },
+                Some(ended) = works.tasks.join_next() => works.ended(ended),
+            }
+        }
+    }
+}
+
+struct Works<S> {
+    executor: Executor<S>,
+    kept: HashMap<BatchId, Kept>,
+    tasks: JoinSet<Done>,
+}
+
+/// What a task leaves behind.
+enum Done {
+    Reported,
+    Loaded(BatchId, Vec<Insert>, Report),
+}
+
+impl<S: Sink> Works<S> {
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Take(batch) => {
+                let (id, positions) = (batch.id, batch.positions.len() as u64);
+                self.keep(id, encode::encode(batch, &self.executor.database), positions);
+            }
+            Command::Attempt { batch, piece, attempt } => self.attempt(batch, &piece, attempt),
+            Command::Abort(batch) => {
+                if let Some(attempt) = self.kept.get(&batch).and_then(|kept| kept.attempt.as_ref()) {
+                    attempt.abort();
+                }
+            }
+            Command::Store(batch) => self.store(batch),
+            Command::Load(batch, file) => {
+                let spool = self.spool();
+                self.tasks.spawn(async move {
+                    let loaded = blocking(move || spool.load(&file)).await;
+                    let (inserts, loaded) = describe(loaded);
+                    Done::Loaded(batch, inserts, Report { batch, outcome: Outcome::Loaded(loaded) })
+                });
+            }
+            Command::Remove(batch, file) => {
+                let spool = self.spool();
+                self.on_disk(batch, move || {
+                    if let Err(error) = spool.remove(&file) {
+                        tracing::warn!(%file, %error, "a replayed batch cannot be removed");
+                    }
+                    Outcome::Removed
+                });
+            }
+            Command::Quarantine(batch, file) => {
+                let spool = self.spool();
+                self.on_disk(batch, move || {
+                    if let Err(error) = spool.quarantine(&file) {
+                        tracing::warn!(%file, %error, "a damaged file cannot be renamed");
+                    }
+                    Outcome::Quarantined
+                });
+            }
+            Command::QuarantineRow(batch, piece) => self.quarantine_row(batch, &piece),
+            Command::Forget(batch) => drop(self.kept.remove(&batch)),
+        }
+    }
+
+    fn keep(&mut self, batch: BatchId, inserts: Vec<Insert>, positions: u64) {
+        self.kept.insert(batch, Kept { inserts: Arc::new(inserts), positions, attempt: None });
+    }
+
+    fn piece(&self, batch: BatchId, Piece { insert, rows }: &Piece) -> Option<Insert> {
+        self.kept.get(&batch)?.inserts.get(*insert)?.part(rows.clone())
+    }
+
+    fn attempt(&mut self, batch: BatchId, piece: &Piece, attempt: Attempt) {
+        let Some(insert) = self.piece(batch, piece) else {
+            return self.reported(batch, async { Outcome::Unsplittable });
+        };
+        let (sink, began) = (Arc::clone(&self.executor.sink), Instant::now());
+        let running = tokio::spawn(async move {
+            match sink.insert(&insert, &attempt).await {
+                Ok(()) => Outcome::Inserted(began.elapsed()),
+                Err(error) => Outcome::Failed { kind: error.kind, why: error_chain(&error) },
+            }
+        });
+        if let Some(kept) = self.kept.get_mut(&batch) {
+            kept.attempt = Some(running.abort_handle());
+        }
+        self.reported(batch, async move {
+            match running.await {
+                Ok(outcome) => outcome,
+                Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+                Err(_) => {
+                    let why = "given up: the server was away meanwhile, and answers again".to_owned();
+                    Outcome::Failed { kind: FailureKind::Ambiguous, why }
+                }
+            }
+        });
+    }
+
+    fn store(&mut self, batch: BatchId) {
+        let (spool, kept) = (self.spool(), self.kept.get(&batch).expect("what is to be stored was taken"));
+        let (inserts, positions) = (Arc::clone(&kept.inserts), kept.positions);
+        self.on_disk(batch, move || match spool.store(&inserts, positions) {
+            Ok(file) => Outcome::Stored(file),
+            Err(error) => Outcome::Refused(error_chain(&error)),
+        });
+    }
+
+    fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
+        let row = self.piece(batch, piece);
+        let spool = self.executor.spool.clone();
+        self.on_disk(batch, move || {
+            let kept = spool.zip(row).map(|(spool, row)| spool.quarantine_row(&row));
+            if let Some(Err(error)) = kept {
+                tracing::warn!(error = %error_chain(&error), "a row that is too large cannot be kept either");
+            }
+            Outcome::RowQuarantined
+        });
+    }
+
+    fn on_disk(&mut self, batch: BatchId, work: impl FnOnce() -> Outcome + Send + 'static) {
+        self.reported(batch, blocking(work));
+    }
+
+    fn reported(&mut self, batch: BatchId, outcome: impl Future<Output = Outcome> + Send + 'static) {
+        let reports = self.executor.reports.clone();
+        self.tasks.spawn(async move {
+            let outcome = outcome.await;
+            // Whoever gave the command is gone only when the process is ending.
+            let _ = reports.send(Report { batch, outcome }).await;
+            Done::Reported
+        });
+    }
+
+    fn ended(&mut self, ended: Result<Done, tokio::task::JoinError>) {
+        match ended.expect("tasks here neither panic nor are cancelled") {
+            Done::Reported => {}
+            Done::Loaded(batch, inserts, report) => {
+                self.keep(batch, inserts, 0);
+                let Report { batch, outcome } = report;
+                self.reported(batch, async { outcome });
+            }
+        }
+    }
+
+    fn spool(&self) -> Arc<Spool> {
+        Arc::clone(self.executor.spool.as_ref().expect("the policy knows that there is a spool"))
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    spawn_blocking(work).await.expect("disk work neither panics nor is cancelled")
+}
+
+fn describe(loaded: Result<Vec<Insert>, LoadError>) -> (Vec<Insert>, Loaded) {
+    match loaded {
+        Ok(inserts) => {
+            let rows = inserts.iter().map(|insert| insert.rows).collect();
+            (inserts, Loaded::Rows(rows))
+        }
+        Err(LoadError::Damaged(why)) => (Vec::new(), Loaded::Damaged(why.to_string())),
+        Err(error @ LoadError::Newer(_)) => (Vec::new(), Loaded::Newer(error.to_string())),
+        Err(error @ LoadError::Io(_)) => (Vec::new(), Loaded::Unreadable(error_chain(&error))),
+    }
+}

@@ -1,0 +1,545 @@
+//! What happens to each batch next: the only room that decides it.
+//!
+//! Events in (a batch, an attempt ended, stored, refused, the gate, leaving), commands out (attempt, store, load,
+//! remove). Fresh batches and those that come back from the spool pass through the same states, see [`Stage`]. When a
+//! batch goes to the spool is [`Policy::store_because`].
+//!
+//! Guarantee: a batch is called durable only when every piece of it was inserted or its file is fsynced; no state waits
+//! for something that may never come, unless [`Policy::troubles`] names it.
+//!
+//! Pure: it takes `now`; the executor does what it says.
+
+mod files;
+mod outcomes;
+mod server;
+mod stage;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use self::files::{Files, Tried};
+use self::server::Server;
+use self::stage::{Held, Stage, pieces};
+use super::retry::{Identity, Tries};
+use super::words::{BatchId, Command, Durable, Gate, Notice, Outcome, Report, Totals};
+use crate::pipeline::batch::Batch;
+use crate::spool::Left;
+
+/// With half the window unacknowledged, an insert that takes longer than this sends its rows to the spool, too: a
+/// broker whose window is full queues little, and then drops.
+pub const SLOW_AFTER: Duration = Duration::from_millis(250);
+/// A slow server is logged this often.
+const SLOW_LOGGED_EVERY: Duration = Duration::from_secs(60);
+/// A spool that refused is asked again after this long.
+const STORE_AGAIN: Duration = Duration::from_secs(1);
+/// A disk that has not answered for so long hangs: inserts go on without it.
+const DISK_PATIENCE: Duration = Duration::from_secs(5);
+/// While anything is amiss, everything is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Numbers of batches that come from files; others are below.
+const FIRST_LOADED: BatchId = 1 << 63;
+
+/// What the policy needs to know.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Fresh batches that may be inserted at once.
+    pub inserts_in_flight: usize,
+    /// There is a spool.
+    pub spool: bool,
+    /// First timeout of an insert.
+    pub insert_timeout: Duration,
+    /// With a spool: how long leaving waits for inserts before it stores what is left.
+    pub store_when_leaving_after: Duration,
+    /// A random number that no other process has, for tokens.
+    pub incarnation: u64,
+    /// For the jitter.
+    pub seed: u64,
+}
+
+/// What the policy would take now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// So many batches to insert.
+    ToInsert(usize),
+    /// One for the spool, though nothing is free.
+    ToStore,
+    /// Nothing.
+    Nothing,
+}
+
+/// Why a batch goes to the spool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StoreBecause {
+    /// Nobody has said that the tables are there.
+    NoServer,
+    /// An attempt to insert it failed.
+    ItFailed,
+    /// An attempt to insert another one failed, and files wait already.
+    ServerIsAway,
+    /// It takes long, and the broker will soon send nothing more.
+    ServerIsSlow,
+    /// It is time to go.
+    Leaving,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Policy {
+    settings: Settings,
+    server: Server,
+    batches: BTreeMap<BatchId, Held>,
+    files: Files,
+    next_loaded: BatchId,
+    /// Batches replayed since the spool was last empty.
+    replayed: u64,
+    /// The broker will soon send nothing more, because too much is unacknowledged.
+    crowded: bool,
+    leaving_since: Option<Instant>,
+    slow_logged_at: Option<Instant>,
+    spool_refusal: Option<String>,
+    spool_hang_told: bool,
+    /// Something on the way to the server refused a batch of twice this size.
+    batch_bytes_max: Option<usize>,
+    /// Of damaged files.
+    quarantined_bytes: u64,
+    commands: VecDeque<Command>,
+    durable: VecDeque<Durable>,
+    notices: VecDeque<Notice>,
+    totals: Totals,
+    jitter: fastrand::Rng,
+}
+
+impl Policy {
+    /// With what an earlier process left in the spool.
+    #[must_use]
+    pub fn new(settings: Settings, left: Left) -> Self {
+        let mut files = Files::default();
+        left.files.into_iter().for_each(|file| files.add(file, None));
+        Self {
+            server: Server::default(),
+            batches: BTreeMap::new(),
+            next_loaded: FIRST_LOADED,
+            replayed: 0,
+            crowded: false,
+            leaving_since: None,
+            slow_logged_at: None,
+            spool_refusal: None,
+            spool_hang_told: false,
+            batch_bytes_max: None,
+            quarantined_bytes: left.quarantined_bytes,
+            commands: VecDeque::new(),
+            durable: VecDeque::new(),
+            notices: VecDeque::new(),
+            totals: Totals { spool_at_start: files.positions(), ..Totals::default() },
+            jitter: fastrand::Rng::with_seed(settings.seed),
+            files,
+            settings,
+        }
+    }
+
+    /// What would be taken now.
+    #[must_use]
+    pub fn wants(&self, now: Instant) -> Want {
+        let in_memory = self.fresh().filter(|held| held.is_in_memory()).count();
+        let free = self.settings.inserts_in_flight.saturating_sub(in_memory);
+        if free > 0 {
+            return Want::ToInsert(free);
+        }
+        let one_more = in_memory == self.settings.inserts_in_flight;
+        if one_more && self.may_store(true, None, now) && (self.is_slow(now) || self.leaves_for_long(now)) {
+            return Want::ToStore;
+        }
+        Want::Nothing
+    }
+
+    /// A batch that was [wanted](Self::wants).
+    pub fn take(&mut self, batch: Batch, now: Instant) {
+        let wanted = self.wants(now);
+        assert!(wanted != Want::Nothing, "a batch was handed over that nobody wants");
+        let id = batch.id;
+        let rows = [batch.positions.len(), batch.rejects.len()];
+        let held = Held {
+            stage: Stage::Waiting { at: now },
+            fresh: true,
+            positions: batch.positions.len() as u64,
+            rows: batch.rows(),
+            opened_at: batch.opened_at,
+            quarantined: 0,
+            bytes: batch.bytes,
+            at_least_once: batch.at_least_once,
+            pieces: pieces(rows.into_iter().filter(|rows| *rows > 0)),
+            tries: self.tries(id),
+            refused_at: None,
+            told_durable: false,
+            suspect: false,
+            was_aborted: false,
+        };
+        self.batches.insert(id, held);
+        self.commands.push_back(Command::Take(batch));
+        if wanted == Want::ToStore {
+            self.store(id, now);
+        }
+        self.step(id, now);
+    }
+
+    /// What became of a command.
+    pub fn report(&mut self, Report { batch, outcome }: Report, now: Instant) {
+        match outcome {
+            Outcome::Inserted(_) => self.inserted(batch, now),
+            Outcome::Failed { kind, why } => self.failed(batch, kind, why, now),
+            Outcome::Unsplittable => self.unsplittable(batch, now),
+            Outcome::Stored(file) => self.stored(batch, file, now),
+            Outcome::Refused(why) => self.refused(batch, why, now),
+            Outcome::Loaded(loaded) => self.loaded(batch, loaded, now),
+            Outcome::Removed | Outcome::Quarantined => self.forget(batch),
+            Outcome::RowQuarantined => {}
+        }
+        self.step(batch, now);
+    }
+
+    /// Whether the tables are there.
+    pub fn gate(&mut self, gate: Gate) {
+        self.server.gate(gate);
+    }
+
+    /// A question on another connection was answered, or not.
+    pub fn answers(&mut self, answer: Result<(), String>, now: Instant) {
+        if answer.is_err() {
+            self.batches.values_mut().for_each(|held| held.suspect |= held.stage.attempt_since().is_some());
+        } else if self.server.is_silent() {
+            // It is back: what it had not answered by then it will not answer any more.
+            self.files.wake();
+            for (id, held) in &mut self.batches {
+                let hangs = std::mem::take(&mut held.suspect) && held.stage.attempt_since().is_some();
+                if hangs && !std::mem::replace(&mut held.was_aborted, true) {
+                    self.commands.push_back(Command::Abort(*id));
+                }
+                if let Stage::Waiting { at } = &mut held.stage {
+                    *at = now.min(*at);
+                }
+            }
+        }
+        self.server.answers(answer, now);
+    }
+
+    /// Half of what the broker lets us have is unacknowledged, or half the buffer is full.
+    pub fn crowded(&mut self, crowded: bool) {
+        self.crowded = crowded;
+    }
+
+    /// It is time to go: nothing more is replayed.
+    pub fn leave(&mut self, now: Instant) {
+        self.leaving_since.get_or_insert(now);
+    }
+
+    /// Steps that depend on time.
+    pub fn turn(&mut self, now: Instant) {
+        let ids: Vec<BatchId> = self.batches.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.step(id, now));
+        self.replay(now);
+        self.tell(now);
+    }
+
+    /// The next thing for the executor to do, if any.
+    pub fn command(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
+    /// The next fresh batch that has become durable, if any.
+    pub fn durable(&mut self) -> Option<Durable> {
+        self.durable.pop_front()
+    }
+
+    /// The next thing to log, if any.
+    pub fn notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Batches must not be larger, because something on the way has refused one.
+    #[must_use]
+    pub fn batch_bytes_max(&self) -> Option<usize> {
+        self.batch_bytes_max
+    }
+
+    /// Rises whenever somebody should look at the tables again, because an insert was refused for good.
+    #[must_use]
+    pub fn questions(&self) -> u64 {
+        self.server.questions()
+    }
+
+    /// Whether ClickHouse should be asked often how it is.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        self.server.is_doubtful()
+    }
+
+    /// How many commands can wait for the executor at once: each batch has a few, and there are few batches.
+    #[must_use]
+    pub const fn commands_max(inserts_in_flight: usize) -> usize {
+        8 * (inserts_in_flight + 1 + disk_operations_max(inserts_in_flight))
+    }
+
+    /// When the next [turn](Self::turn) is due, if nothing happens before.
+    #[must_use]
+    pub fn deadline(&self, now: Instant) -> Option<Instant> {
+        if self.batches.is_empty() && self.files.len() == 0 {
+            return None;
+        }
+        let slow = self.fresh().filter_map(|held| match held.stage {
+            Stage::Inserting { since } if self.crowded && self.settings.spool => Some(since + SLOW_AFTER),
+            Stage::Waiting { at } => Some(at),
+            Stage::Inserting { .. }
+            | Stage::InsertingAndStoring { .. }
+            | Stage::InsertingStored { .. }
+            | Stage::Storing { .. }
+            | Stage::InsertedWhileStoring { .. }
+            | Stage::Loading { .. }
+            | Stage::Removing { .. } => None,
+        });
+        slow.chain(self.files.deadline()).filter(|at| *at > now).chain([now + LOOK_EVERY]).min()
+    }
+
+    /// There are files that this binary can replay.
+    #[must_use]
+    pub fn has_more_to_replay(&self) -> bool {
+        !self.is_idle() || self.files.has_any()
+    }
+
+    /// Nothing is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Fresh batches of which something is under way: an acknowledgement may follow.
+    #[must_use]
+    pub fn is_inserting(&self) -> bool {
+        self.fresh().any(Held::is_in_memory)
+    }
+
+    /// Why batches do not get through, a line each.
+    #[must_use]
+    pub fn troubles(&self, now: Instant) -> Vec<String> {
+        let mut troubles = self.server.troubles(now);
+        troubles.extend(self.spool_refusal.as_ref().map(|why| format!("spool: {why}")));
+        if let Some(for_) = self.disk_hangs(now) {
+            troubles.push(format!("spool: {}", Notice::SpoolHangs { for_ }));
+        }
+        troubles.extend(self.files.trouble());
+        troubles
+    }
+
+    /// Counts and levels now.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let in_flight = self.fresh().filter(|held| held.is_in_memory()).map(|held| held.positions).sum();
+        Totals {
+            in_flight,
+            in_spool: self.files.positions(),
+            spool_batches: self.files.len() as u64,
+            spool_bytes: self.files.bytes() + self.quarantined_bytes,
+            ..self.totals
+        }
+    }
+
+    /// When a batch goes to the spool, and why. `None`: it does not, now.
+    fn store_because(&self, held: &Held, now: Instant) -> Option<StoreBecause> {
+        if !self.may_store(held.at_least_once, held.refused_at, now) {
+            return None;
+        }
+        let slow = |since: Instant| self.crowded && now >= since + SLOW_AFTER;
+        match held.stage {
+            Stage::Waiting { .. } | Stage::Inserting { .. } if self.leaves_for_long(now) => Some(StoreBecause::Leaving),
+            Stage::Waiting { .. } if !self.server.is_open() => Some(StoreBecause::NoServer),
+            Stage::Waiting { .. } if held.tries.failures > 0 => Some(StoreBecause::ItFailed),
+            Stage::Waiting { .. } if self.server.is_away(now) && self.files.len() > 0 => Some(StoreBecause::ServerIsAway),
+            Stage::Inserting { since } if slow(since) => Some(StoreBecause::ServerIsSlow),
+            Stage::Waiting { .. }
+            | Stage::Inserting { .. }
+            | Stage::InsertingAndStoring { .. }
+            | Stage::InsertingStored { .. }
+            | Stage::Storing { .. }
+            | Stage::InsertedWhileStoring { .. }
+            | Stage::Loading { .. }
+            | Stage::Removing { .. } => None,
+        }
+    }
+
+    /// What only a person can mend is not spooled over: not to acknowledge it is what stops the flow. QoS 0 knows no
+    /// such stop.
+    fn may_store(&self, at_least_once: bool, refused_at: Option<Instant>, now: Instant) -> bool {
+        let held_back = at_least_once && self.server.needs_a_person();
+        let refused = refused_at.is_some_and(|at| now < at + STORE_AGAIN);
+        self.settings.spool && !held_back && !refused && self.has_disk_place()
+    }
+
+    /// A disk that hangs must not collect what it is asked.
+    fn has_disk_place(&self) -> bool {
+        let waiting = self.batches.values().filter(|held| held.stage.disk_since().is_some()).count();
+        waiting < disk_operations_max(self.settings.inserts_in_flight)
+    }
+
+    /// The next step of one batch, as far as time or others allow it.
+    fn step(&mut self, id: BatchId, now: Instant) {
+        let Some(held) = self.batches.get(&id) else { return };
+        let because = self.store_because(held, now);
+        match held.stage {
+            Stage::Waiting { .. } if because.is_some() => self.store(id, now),
+            Stage::Inserting { .. } if because.is_some() => {
+                if because == Some(StoreBecause::ServerIsSlow) {
+                    self.tell_of_slowness(now);
+                }
+                self.store(id, now);
+            }
+            Stage::Waiting { at } if at <= now && self.may_attempt() => self.attempt(id, now),
+            Stage::Storing { since } if now >= since + DISK_PATIENCE && self.may_attempt() => self.attempt(id, now),
+            Stage::Waiting { .. }
+            | Stage::Inserting { .. }
+            | Stage::InsertingAndStoring { .. }
+            | Stage::InsertingStored { .. }
+            | Stage::Storing { .. }
+            | Stage::InsertedWhileStoring { .. }
+            | Stage::Loading { .. }
+            | Stage::Removing { .. } => {}
+        }
+    }
+
+    fn may_attempt(&self) -> bool {
+        let attempts = self.fresh().filter(|held| held.stage.attempt_since().is_some()).count();
+        self.server.is_open() && attempts < self.settings.inserts_in_flight
+    }
+
+    /// Has the next piece inserted.
+    fn attempt(&mut self, id: BatchId, now: Instant) {
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        held.stage = match held.stage {
+            Stage::Waiting { .. } | Stage::Inserting { .. } => Stage::Inserting { since: now },
+            Stage::Storing { since: storing_since } | Stage::InsertingAndStoring { storing_since, .. } => {
+                Stage::InsertingAndStoring { since: now, storing_since }
+            }
+            Stage::Loading { file, .. } | Stage::InsertingStored { file, .. } => {
+                Stage::InsertingStored { since: now, file }
+            }
+            Stage::InsertedWhileStoring { .. } | Stage::Removing { .. } => {
+                unreachable!("what is in ClickHouse is not inserted again")
+            }
+        };
+        held.suspect = self.server.is_silent();
+        let piece = held.pieces.front().expect("a batch whose pieces are all inserted is not attempted").clone();
+        let attempt = held.tries.next(&piece);
+        self.server.attempted(now);
+        self.commands.push_back(Command::Attempt { batch: id, piece, attempt });
+    }
+
+    /// Has the batch written to the spool, beside its attempt if there is one.
+    fn store(&mut self, id: BatchId, now: Instant) {
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        held.stage = match held.stage {
+            Stage::Waiting { .. } => Stage::Storing { since: now },
+            Stage::Inserting { since } => Stage::InsertingAndStoring { since, storing_since: now },
+            Stage::InsertingAndStoring { .. }
+            | Stage::InsertingStored { .. }
+            | Stage::Storing { .. }
+            | Stage::InsertedWhileStoring { .. }
+            | Stage::Loading { .. }
+            | Stage::Removing { .. } => unreachable!("what is in the spool, or on its way there, is not stored again"),
+        };
+        self.commands.push_back(Command::Store(id));
+    }
+
+    /// Begins with the next file, if there is one and nothing stands in the way.
+    fn replay(&mut self, now: Instant) {
+        let replaying = self.batches.values().any(|held| !held.fresh);
+        if replaying || !self.server.is_open() || self.leaving_since.is_some() || !self.has_disk_place() {
+            return;
+        }
+        if self.files.len() == 0 && self.replayed > 0 {
+            self.notices.push_back(Notice::SpoolEmpty { batches: std::mem::take(&mut self.replayed) });
+        }
+        let Some(file) = self.files.next(now) else { return };
+        let id = self.next_loaded;
+        self.next_loaded += 1;
+        let untried = || Tried { tries: self.tries(id), pieces: VecDeque::new(), quarantined: 0 };
+        let Tried { tries, pieces, quarantined } = self.files.tried(&file).unwrap_or_else(untried);
+        let held = Held {
+            stage: Stage::Loading { file, since: now },
+            fresh: false,
+            positions: file.positions,
+            rows: 0,
+            opened_at: None,
+            quarantined,
+            bytes: 0,
+            at_least_once: true,
+            pieces,
+            tries,
+            refused_at: None,
+            told_durable: true,
+            suspect: false,
+            was_aborted: false,
+        };
+        self.batches.insert(id, held);
+        self.commands.push_back(Command::Load(id, file));
+    }
+
+    fn is_durable(&mut self, id: BatchId) {
+        if let Some(held) = self.batches.get_mut(&id)
+            && !std::mem::replace(&mut held.told_durable, true)
+        {
+            self.durable.push_back(Durable { batch: id, rows: held.rows, opened_at: held.opened_at });
+        }
+    }
+
+    fn forget(&mut self, id: BatchId) {
+        self.batches.remove(&id);
+        self.commands.push_back(Command::Forget(id));
+    }
+
+    fn fresh(&self) -> impl Iterator<Item = &Held> {
+        self.batches.values().filter(|held| held.fresh)
+    }
+
+    fn tries(&self, number: BatchId) -> Tries {
+        let identity = Identity { incarnation: self.settings.incarnation, number };
+        Tries::new(identity, self.settings.insert_timeout)
+    }
+
+    fn is_slow(&self, now: Instant) -> bool {
+        let slow = |held: &Held| held.stage.attempt_since().is_some_and(|since| now >= since + SLOW_AFTER);
+        self.crowded && self.fresh().any(slow)
+    }
+
+    fn leaves_for_long(&self, now: Instant) -> bool {
+        self.leaving_since.is_some_and(|since| now >= since + self.settings.store_when_leaving_after)
+    }
+
+    fn disk_hangs(&self, now: Instant) -> Option<Duration> {
+        let since = self.batches.values().filter_map(|held| held.stage.disk_since()).min()?;
+        Some(now.saturating_duration_since(since)).filter(|for_| *for_ >= DISK_PATIENCE)
+    }
+
+    fn tell(&mut self, now: Instant) {
+        if let Some(for_) = self.server.no_answer_to_tell(now) {
+            self.notices.push_back(Notice::NoAnswer { for_ });
+        }
+        let hangs = self.disk_hangs(now);
+        if let Some(for_) = hangs.filter(|_| !self.spool_hang_told) {
+            self.notices.push_back(Notice::SpoolHangs { for_ });
+        }
+        self.spool_hang_told = hangs.is_some();
+    }
+
+    fn tell_of_slowness(&mut self, now: Instant) {
+        let told = self.slow_logged_at.is_some_and(|at| now < at + SLOW_LOGGED_EVERY);
+        let oldest = self.fresh().filter_map(|held| held.stage.attempt_since()).min();
+        if let Some(oldest) = oldest.filter(|_| !told) {
+            self.slow_logged_at = Some(now);
+            self.notices.push_back(Notice::Spooling { under_way: now.saturating_duration_since(oldest) });
+        }
+    }
+}
+
+/// Files that are being written, read or removed at once.
+const fn disk_operations_max(inserts_in_flight: usize) -> usize {
+    inserts_in_flight + 2
+}
+

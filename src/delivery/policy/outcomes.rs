@@ -1,0 +1,236 @@
+//! What the end of an attempt, or of something on the disk, does to a batch.
+
+use std::time::Instant;
+
+use super::Policy;
+use super::files::{Failure, Tried};
+use super::stage::{Held, Stage, pieces};
+use crate::delivery::retry;
+use crate::delivery::sink::FailureKind;
+use crate::delivery::words::{BatchId, Command, Loaded, Notice, Piece};
+use crate::spool::File;
+
+impl Policy {
+    /// A piece is in ClickHouse.
+    pub(super) fn inserted(&mut self, id: BatchId, now: Instant) {
+        self.spool_refusal = None; // not needed now; the next need will tell
+        let others = self.batches.iter().filter(|(other, _)| **other != id);
+        let next = others.filter_map(|(_, held)| held.stage.attempt_since()).min();
+        self.server.succeeded(next);
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        let failures = held.tries.succeeded();
+        if failures > 0 {
+            self.notices.push_back(Notice::InsertSucceeded { batch: id, failures });
+        }
+        if !held.fresh {
+            self.files.succeeded();
+        }
+        held.pieces.pop_front();
+        self.go_on(id, now);
+    }
+
+    /// With the next piece, if there is one.
+    fn go_on(&mut self, id: BatchId, now: Instant) {
+        match self.batches.get(&id) {
+            Some(held) if held.pieces.is_empty() => self.finished(id, now),
+            Some(_) => self.attempt(id, now),
+            None => {}
+        }
+    }
+
+    /// Every piece of it is in ClickHouse, or in quarantine.
+    fn finished(&mut self, id: BatchId, now: Instant) {
+        self.is_durable(id);
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        self.totals.inserted += held.positions - held.quarantined;
+        self.totals.quarantined += held.quarantined;
+        self.totals.batches_inserted += 1;
+        self.replayed += u64::from(!held.fresh);
+        match held.stage {
+            Stage::InsertingStored { file, .. } => {
+                held.stage = Stage::Removing { file, since: now };
+                self.files.remove(&file);
+                self.commands.push_back(Command::Remove(id, file));
+            }
+            Stage::InsertingAndStoring { storing_since: since, .. } => {
+                held.stage = Stage::InsertedWhileStoring { since };
+            }
+            Stage::Waiting { .. }
+            | Stage::Inserting { .. }
+            | Stage::Storing { .. }
+            | Stage::InsertedWhileStoring { .. }
+            | Stage::Loading { .. }
+            | Stage::Removing { .. } => self.forget(id),
+        }
+    }
+
+    /// An attempt did not get through.
+    pub(super) fn failed(&mut self, id: BatchId, kind: FailureKind, why: String, now: Instant) {
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        if kind == FailureKind::TooLarge {
+            return self.too_large(id, why, now);
+        }
+        held.tries.failed(kind);
+        let failures = held.tries.failures;
+        let rows = held.pieces.front().map_or(0, |piece| piece.rows.len());
+        self.server.failed(kind, &why, failures, now);
+        let retry_in = match held.stage {
+            Stage::InsertingStored { file, .. } => {
+                self.leave_to_replay(id, file, Some((kind, &why)), now);
+                None
+            }
+            Stage::InsertingAndStoring { storing_since: since, .. } => {
+                held.stage = Stage::Storing { since };
+                None
+            }
+            Stage::Waiting { .. }
+            | Stage::Inserting { .. }
+            | Stage::Storing { .. }
+            | Stage::InsertedWhileStoring { .. }
+            | Stage::Loading { .. }
+            | Stage::Removing { .. } => {
+                let retry_in = retry::delay(failures, &mut self.jitter);
+                held.stage = Stage::Waiting { at: now + retry_in };
+                Some(retry_in)
+            }
+        };
+        self.notices.push_back(Notice::InsertFailed { batch: id, rows, failures, retry_in, why });
+    }
+
+    /// Halves the piece; a row that is too large by itself goes into quarantine.
+    fn too_large(&mut self, id: BatchId, why: String, now: Instant) {
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        let Some(Piece { insert, rows }) = held.pieces.pop_front() else { return };
+        if rows.len() > 1 {
+            let middle = rows.start + rows.len() / 2;
+            held.pieces.push_front(Piece { insert, rows: middle..rows.end });
+            held.pieces.push_front(Piece { insert, rows: rows.start..middle });
+            if held.fresh {
+                self.bound_batches(id, rows.len(), why);
+            }
+        } else {
+            held.quarantined += u64::from(insert == 0 && held.positions > 0);
+            self.notices.push_back(Notice::RowTooLarge { why });
+            self.commands.push_back(Command::QuarantineRow(id, Piece { insert, rows }));
+        }
+        self.go_on(id, now);
+    }
+
+    /// A file that is too large for the way, and not ours to split.
+    pub(super) fn unsplittable(&mut self, id: BatchId, now: Instant) {
+        let Some(held) = self.batches.get(&id) else { return };
+        let Stage::InsertingStored { file, .. } = held.stage else { return };
+        let why = "too large for the way to ClickHouse, and it cannot be split: its columns are those of another \
+                   version of milepost";
+        self.files.defer(&file, why, self.server.successes(), now);
+        self.notices.push_back(Notice::Deferred { file: file.to_string(), why: why.to_owned() });
+        self.forget(id);
+    }
+
+    /// What was too large this time shall not be tried again with every batch.
+    fn bound_batches(&mut self, id: BatchId, rows: usize, why: String) {
+        let Some(Held { bytes, .. }) = self.batches.get(&id) else { return };
+        let batch_bytes_max = bytes / 2;
+        if self.batch_bytes_max.is_none_or(|max| batch_bytes_max < max) {
+            self.batch_bytes_max = Some(batch_bytes_max);
+            self.notices.push_back(Notice::TooLarge { rows, batch_bytes_max, why });
+        }
+    }
+
+    /// From here on it is a file among others.
+    fn leave_to_replay(&mut self, id: BatchId, file: File, failure: Option<(FailureKind, &str)>, now: Instant) {
+        self.is_durable(id);
+        let Some(Held { fresh, tries, pieces, quarantined, .. }) = self.batches.remove(&id) else { return };
+        self.commands.push_back(Command::Forget(id));
+        let tried = Tried { tries, pieces, quarantined };
+        if fresh {
+            return self.files.add(file, Some(tried));
+        }
+        let Some((kind, why)) = failure else { return };
+        let failure = Failure { kind, why, tried };
+        if self.files.failed(&file, failure, self.server.successes(), &mut self.jitter, now) {
+            self.notices.push_back(Notice::Deferred { file: file.to_string(), why: why.to_owned() });
+        }
+    }
+
+    /// Its file is durable.
+    pub(super) fn stored(&mut self, id: BatchId, file: File, now: Instant) {
+        if self.spool_refusal.take().is_some() {
+            self.notices.push_back(Notice::SpoolTakesAgain);
+        }
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        match held.stage {
+            Stage::InsertingAndStoring { since, .. } => {
+                held.stage = Stage::InsertingStored { since, file };
+                self.is_durable(id);
+            }
+            Stage::InsertedWhileStoring { .. } => {
+                held.stage = Stage::Removing { file, since: now };
+                self.commands.push_back(Command::Remove(id, file));
+            }
+            Stage::Waiting { .. }
+            | Stage::Inserting { .. }
+            | Stage::InsertingStored { .. }
+            | Stage::Storing { .. }
+            | Stage::Loading { .. }
+            | Stage::Removing { .. } => self.leave_to_replay(id, file, None, now),
+        }
+    }
+
+    /// The spool did not take it.
+    pub(super) fn refused(&mut self, id: BatchId, why: String, now: Instant) {
+        self.totals.refused += 1;
+        if self.spool_refusal.replace(why.clone()).is_none() {
+            self.notices.push_back(Notice::SpoolRefuses(why));
+        }
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        held.refused_at = Some(now);
+        match held.stage {
+            Stage::InsertingAndStoring { since, .. } => held.stage = Stage::Inserting { since },
+            Stage::InsertedWhileStoring { .. } => self.forget(id),
+            Stage::Waiting { .. }
+            | Stage::Inserting { .. }
+            | Stage::InsertingStored { .. }
+            | Stage::Storing { .. }
+            | Stage::Loading { .. }
+            | Stage::Removing { .. } => {
+                let at = now + retry::delay(held.tries.failures, &mut self.jitter);
+                held.stage = Stage::Waiting { at };
+            }
+        }
+    }
+
+    /// What was in its file.
+    pub(super) fn loaded(&mut self, id: BatchId, loaded: Loaded, now: Instant) {
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        let Stage::Loading { file, .. } = held.stage else { return };
+        match loaded {
+            Loaded::Rows(rows) => {
+                if held.pieces.is_empty() {
+                    held.pieces = pieces(rows);
+                }
+                self.go_on(id, now);
+            }
+            Loaded::Damaged(why) => {
+                held.stage = Stage::Removing { file, since: now };
+                self.files.remove(&file);
+                self.totals.quarantined += file.positions;
+                self.totals.files_quarantined += 1;
+                self.quarantined_bytes += file.bytes;
+                let positions = file.positions;
+                self.notices.push_back(Notice::Quarantined { file: file.to_string(), positions, why });
+                self.commands.push_back(Command::Quarantine(id, file));
+            }
+            Loaded::Newer(why) => {
+                self.files.leave(&file, &why);
+                self.notices.push_back(Notice::Deferred { file: file.to_string(), why });
+                self.forget(id);
+            }
+            Loaded::Unreadable(why) => {
+                self.files.defer(&file, &why, self.server.successes(), now);
+                self.notices.push_back(Notice::Deferred { file: file.to_string(), why });
+                self.forget(id);
+            }
+        }
+    }
+}

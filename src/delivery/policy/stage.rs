@@ -1,0 +1,104 @@
+//! A batch in the policy's hands: where it is, and what runs.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::delivery::retry::Tries;
+use crate::delivery::words::Piece;
+use crate::spool::File;
+
+/// Where a batch is, and what runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// In memory alone; its next attempt is due then.
+    Waiting { at: Instant },
+    /// In memory alone, being inserted.
+    Inserting { since: Instant },
+    /// In memory, being inserted and being written to the spool.
+    InsertingAndStoring { since: Instant, storing_since: Instant },
+    /// Being inserted; its file is there.
+    InsertingStored { since: Instant, file: File },
+    /// In memory, being written to the spool, for the replay to go on with.
+    Storing { since: Instant },
+    /// In ClickHouse, while its file is still being written.
+    InsertedWhileStoring { since: Instant },
+    /// Being read from its file.
+    Loading { file: File, since: Instant },
+    /// In ClickHouse, or of no use: its file is being removed or put into quarantine.
+    Removing { file: File, since: Instant },
+}
+
+/// A batch in our hands.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) stage: Stage,
+    /// It came from the intake, not from a file.
+    pub(super) fresh: bool,
+    pub(super) positions: u64,
+    /// Positions and rejects, of a fresh one.
+    pub(super) rows: usize,
+    /// When its first row came.
+    pub(super) opened_at: Option<Instant>,
+    /// Positions among these that no way to the server takes.
+    pub(super) quarantined: u64,
+    pub(super) bytes: usize,
+    pub(super) at_least_once: bool,
+    /// What is not in ClickHouse; the front is next.
+    pub(super) pieces: VecDeque<Piece>,
+    pub(super) tries: Tries,
+    /// When the spool last refused it.
+    pub(super) refused_at: Option<Instant>,
+    pub(super) told_durable: bool,
+    /// Its attempt began before the server fell silent.
+    pub(super) suspect: bool,
+    /// One was ended because the server had been silent; not done twice, or a server that flickers would get nothing.
+    pub(super) was_aborted: bool,
+}
+
+/// A piece for each insert.
+pub(super) fn pieces(rows: impl IntoIterator<Item = usize>) -> VecDeque<Piece> {
+    rows.into_iter().enumerate().map(|(insert, rows)| Piece { insert, rows: 0..rows }).collect()
+}
+
+impl Held {
+    /// It takes a place among the batches being inserted.
+    pub(super) fn is_in_memory(&self) -> bool {
+        match self.stage {
+            Stage::Waiting { .. }
+            | Stage::Inserting { .. }
+            | Stage::InsertingAndStoring { .. }
+            | Stage::InsertingStored { .. }
+            | Stage::Storing { .. }
+            | Stage::Loading { .. } => true,
+            Stage::InsertedWhileStoring { .. } | Stage::Removing { .. } => false,
+        }
+    }
+}
+
+impl Stage {
+    /// Since when an attempt has been under way.
+    pub(super) fn attempt_since(self) -> Option<Instant> {
+        match self {
+            Self::Inserting { since }
+            | Self::InsertingAndStoring { since, .. }
+            | Self::InsertingStored { since, .. } => Some(since),
+            Self::Waiting { .. }
+            | Self::Storing { .. }
+            | Self::InsertedWhileStoring { .. }
+            | Self::Loading { .. }
+            | Self::Removing { .. } => None,
+        }
+    }
+
+    /// Since when the disk has been asked for something.
+    pub(super) fn disk_since(self) -> Option<Instant> {
+        match self {
+            Self::InsertingAndStoring { storing_since: since, .. }
+            | Self::Storing { since }
+            | Self::InsertedWhileStoring { since }
+            | Self::Loading { since, .. }
+            | Self::Removing { since, .. } => Some(since),
+            Self::Waiting { .. } | Self::Inserting { .. } | Self::InsertingStored { .. } => None,
+        }
+    }
+}

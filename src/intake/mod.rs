@@ -1,0 +1,278 @@
+//! From messages to closed batches: one batcher and one backlog for all sessions of the process.
+//!
+//! A message of any session goes in; out come batches, and later, for each session, the arrival number below which
+//! its messages are complete: every row of them durable.
+//!
+//! Guarantee: rows leave in the order in which they came; every row that was taken leaves, whatever becomes of its
+//! connection; a message is complete only when the batch that holds its last row is durable, and every batch before
+//! that one; closed batches never hold more than `buffer_bytes_max` and one batch.
+//!
+//! Pure: it takes `now`, and knows no packet ids, sockets or servers.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::pipeline::batch::{self, Batch, Batcher};
+use crate::pipeline::decode::{Decoded, Decoder, Field, Message};
+use crate::pipeline::reject::Reason;
+
+/// Which session, by its place in the process.
+pub type SessionIndex = usize;
+
+/// What the intake needs to know.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// When batches close.
+    pub batch: batch::Limits,
+    /// Bytes of closed batches that may wait.
+    pub buffer_bytes_max: usize,
+}
+
+/// "Everything of this session below this arrival number is durable."
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// Whose messages.
+    pub session: SessionIndex,
+    /// Those with a smaller arrival number.
+    pub below: u64,
+}
+
+/// Why the open batch may close now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseWhen {
+    /// It has its rows, or its age.
+    Due,
+    /// Nothing more will come before something is acknowledged, or it is time to leave.
+    NotEmpty,
+}
+
+/// Counts since the intake began, and levels now, in positions unless it says otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Points, good or broken, and one for each message refused whole.
+    pub received: u64,
+    /// Points and messages refused, by [`Reason`].
+    pub rejected: [u64; Reason::ALL.len()],
+    /// Messages of kinds that carry no fix.
+    pub ignored: u64,
+    /// Points of QoS 0 messages dropped on a full buffer or while leaving.
+    pub shed: u64,
+    /// Positions without `ts`.
+    pub undated: u64,
+    /// Optional fields that were unusable, by [`Field`].
+    pub fields_unknown: [u64; Field::ALL.len()],
+    /// Messages on topics that match no configured filter.
+    pub foreign_messages: u64,
+    /// Open, or in batches that wait.
+    pub in_flight: u64,
+}
+
+/// A closed batch that is not durable yet, or behind one that is not.
+#[derive(Debug)]
+struct Closed {
+    batch: u64,
+    /// What it completes, with those before it.
+    completes: Vec<Completion>,
+    durable: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Intake {
+    settings: Settings,
+    decoder: Decoder,
+    batcher: Batcher,
+    /// Closed, and nobody's but ours.
+    backlog: VecDeque<Batch>,
+    backlog_bytes: usize,
+    /// Batches that whoever comes next takes at once.
+    wanted: usize,
+    /// By session: below which arrival number its messages are wholly in the open batch or before it; 0 where none has
+    /// come since the last batch closed.
+    taken_below: Vec<u64>,
+    /// In the order in which they closed.
+    closed: VecDeque<Closed>,
+    completions: VecDeque<Completion>,
+    decoded: Decoded,
+    totals: Totals,
+}
+
+impl Intake {
+    /// An empty intake.
+    #[must_use]
+    pub fn new(settings: Settings, decoder: Decoder) -> Self {
+        Self {
+            batcher: Batcher::new(settings.batch.clone()),
+            settings,
+            decoder,
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            wanted: 0,
+            taken_below: Vec::new(),
+            closed: VecDeque::new(),
+            completions: VecDeque::new(),
+            decoded: Decoded::default(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// How many batches would be taken now: as many are closed as soon as they are due.
+    pub fn wants(&mut self, batches: usize) {
+        self.wanted = batches;
+    }
+
+    /// Takes a message's rows. `arrival`: its session and its number there; none at QoS 0.
+    pub fn take(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Instant) {
+        let mut decoded = self.decode(message);
+        let awaited = arrival.is_some();
+        self.totals.undated += decoded.undated;
+        for (total, count) in self.totals.fields_unknown.iter_mut().zip(decoded.fields_unknown) {
+            *total += count;
+        }
+        for position in decoded.positions.drain(..) {
+            if !self.batcher.fits_position() || (self.has_taker() && self.batcher.is_due(now)) {
+                self.close();
+            }
+            self.batcher.push_position(position, awaited, now);
+        }
+        for reject in decoded.rejects.drain(..) {
+            self.totals.rejected[reject.reason as usize] += 1;
+            if !self.batcher.fits_reject(&reject) {
+                self.close();
+            }
+            self.batcher.push_reject(reject, awaited, now);
+        }
+        self.decoded = decoded;
+        if let Some((session, arrival)) = arrival {
+            self.is_taken(session, arrival + 1);
+        }
+    }
+
+    /// Counts the points of a message that nobody takes and nobody sends again.
+    pub fn shed(&mut self, message: Message<'_>) {
+        let decoded = self.decode(message);
+        self.totals.shed += decoded.points();
+        self.decoded = decoded;
+    }
+
+    fn decode(&mut self, message: Message<'_>) -> Decoded {
+        let mut decoded = std::mem::take(&mut self.decoded);
+        decoded.clear();
+        self.decoder.decode(message, &mut decoded);
+        self.totals.received += decoded.points();
+        self.totals.foreign_messages += u64::from(decoded.is_foreign);
+        decoded
+    }
+
+    /// The last row of a message is in the open batch, or it had none.
+    fn is_taken(&mut self, session: SessionIndex, below: u64) {
+        if self.batcher.open().is_empty() {
+            let completion = Completion { session, below };
+            match self.closed.back_mut() {
+                Some(last) => last.completes.push(completion),
+                None => self.completions.push_back(completion),
+            }
+            return;
+        }
+        if self.taken_below.len() <= session {
+            self.taken_below.resize(session + 1, 0);
+        }
+        self.taken_below[session] = below;
+    }
+
+    fn has_taker(&self) -> bool {
+        self.backlog.len() < self.wanted
+    }
+
+    /// Closes the open batch. It completes every message that is wholly in it or before it.
+    fn close(&mut self) {
+        let batch = self.batcher.close();
+        let taken = self.taken_below.iter_mut().map(std::mem::take).enumerate();
+        let completes = taken.filter(|(_, below)| *below > 0).map(|(session, below)| Completion { session, below });
+        let completes = completes.collect();
+        self.closed.push_back(Closed { batch: batch.id, completes, durable: false });
+        self.backlog_bytes += batch.bytes;
+        self.backlog.push_back(batch);
+    }
+
+    /// The oldest batch that waits, or the open one if it may close.
+    pub fn next(&mut self, when: CloseWhen, now: Instant) -> Option<Batch> {
+        if self.backlog.is_empty() && self.may_close(when, now) {
+            self.close();
+        }
+        let batch = self.backlog.pop_front()?;
+        self.backlog_bytes -= batch.bytes;
+        self.wanted = self.wanted.saturating_sub(1);
+        Some(batch)
+    }
+
+    fn may_close(&self, when: CloseWhen, now: Instant) -> bool {
+        match when {
+            CloseWhen::Due => self.batcher.is_due(now),
+            CloseWhen::NotEmpty => !self.batcher.open().is_empty(),
+        }
+    }
+
+    /// Its rows are durable, in ClickHouse or in the spool.
+    pub fn durable(&mut self, batch: u64) {
+        if let Some(closed) = self.closed.iter_mut().find(|closed| closed.batch == batch) {
+            closed.durable = true;
+        }
+        while self.closed.front().is_some_and(|oldest| oldest.durable) {
+            self.completions.extend(self.closed.pop_front().into_iter().flat_map(|oldest| oldest.completes));
+        }
+    }
+
+    /// The next thing that became complete, if any.
+    pub fn completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// From now on batches are at most this large.
+    pub fn lower_batch_bytes(&mut self, bytes: usize) {
+        self.batcher.lower_bytes_max(bytes);
+    }
+
+    /// The open batch.
+    #[must_use]
+    pub fn open(&self) -> &Batch {
+        self.batcher.open()
+    }
+
+    /// The open batch has its rows.
+    #[must_use]
+    pub fn is_open_full(&self) -> bool {
+        self.batcher.is_full()
+    }
+
+    /// When the open batch is due by age.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.batcher.deadline()
+    }
+
+    /// Closed batches that wait.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.backlog.len()
+    }
+
+    /// No row is nobody's but ours.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.backlog.is_empty() && self.batcher.open().is_empty()
+    }
+
+    /// What `buffer_bytes_max` still allows.
+    #[must_use]
+    pub fn room_bytes(&self) -> usize {
+        self.settings.buffer_bytes_max.saturating_sub(self.backlog_bytes)
+    }
+
+    /// Counts and levels now.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let waiting: usize = self.backlog.iter().map(|batch| batch.positions.len()).sum();
+        Totals { in_flight: (waiting + self.batcher.open().positions.len()) as u64, ..self.totals.clone() }
+    }
+}

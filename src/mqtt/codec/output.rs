@@ -1,0 +1,142 @@
+//! What we say, as bytes.
+
+use bytes::{BufMut as _, BytesMut};
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{
+    Connect as ConnectPacket, ConnectProperties, Filter, Login, PingReq, Publish, Subscribe, Unsubscribe,
+};
+
+use super::{CodecError, Connect};
+use crate::session::acks::Ack;
+use crate::session::events::Qos;
+
+/// Of the one SUBSCRIBE of a connection.
+const SUBSCRIBE_ID: u16 = 1;
+
+/// Which filters an UNSUBSCRIBE is about: at most one of each kind is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unsubscribing {
+    /// Those of former days, beside a subscription.
+    Former,
+    /// All, to leave.
+    Everything,
+}
+
+impl Unsubscribing {
+    const fn packet_id(self) -> u16 {
+        match self {
+            Self::Former => 2,
+            Self::Everything => 3,
+        }
+    }
+
+    pub(super) fn from_packet_id(packet_id: u16) -> Self {
+        if packet_id == Self::Former.packet_id() { Self::Former } else { Self::Everything }
+    }
+}
+
+/// CONNECT.
+///
+/// # Errors
+/// Something in it is longer than MQTT allows.
+pub fn put_connect(connect: Connect<'_>, out: &mut BytesMut) -> Result<(), CodecError> {
+    let login = connect.login.map(|(username, password)| Login::new(username, password));
+    let connect = ConnectPacket {
+        keep_alive: connect.keep_alive_seconds,
+        client_id: connect.client_id,
+        clean_start: connect.clean_start,
+        properties: Some(ConnectProperties {
+            session_expiry_interval: Some(connect.session_expiry_seconds),
+            receive_maximum: Some(connect.receive_maximum),
+            max_packet_size: Some(connect.packet_bytes_max),
+            topic_alias_max: None, // an aliased PUBLISH has no topic
+            ..ConnectProperties::new()
+        }),
+    };
+    connect.write(&None, &login, out)?;
+    Ok(())
+}
+
+/// SUBSCRIBE.
+///
+/// # Errors
+/// The filters are longer than MQTT allows.
+pub fn put_subscribe(filters: &[String], qos: Qos, out: &mut BytesMut) -> Result<(), CodecError> {
+    let qos = match qos {
+        Qos::AtMostOnce => QoS::AtMostOnce,
+        Qos::AtLeastOnce => QoS::AtLeastOnce,
+    };
+    let filters = filters.iter().map(|filter| Filter::new(filter, qos)).collect();
+    Subscribe { pkid: SUBSCRIBE_ID, filters, properties: None }.write(out)?;
+    Ok(())
+}
+
+/// UNSUBSCRIBE.
+///
+/// # Errors
+/// The filters are longer than MQTT allows.
+pub fn put_unsubscribe(which: Unsubscribing, filters: &[String], out: &mut BytesMut) -> Result<(), CodecError> {
+    Unsubscribe { pkid: which.packet_id(), filters: filters.to_vec(), properties: None }.write(out)?;
+    Ok(())
+}
+
+/// PUBLISH at QoS 1.
+///
+/// # Errors
+/// The topic is longer than MQTT allows.
+pub fn put_publish(topic: &str, payload: &[u8], out: &mut BytesMut) -> Result<(), CodecError> {
+    let mut publish = Publish::new(topic, QoS::AtLeastOnce, payload.to_vec(), None);
+    publish.pkid = 1;
+    publish.write(out)?;
+    Ok(())
+}
+
+/// PINGREQ.
+///
+/// # Errors
+/// None that we know of.
+pub fn put_ping(out: &mut BytesMut) -> Result<(), CodecError> {
+    PingReq::write(out)?;
+    Ok(())
+}
+
+/// DISCONNECT, normal. The session stays for as long as CONNECT said, unless it is to end (a Session Expiry Interval of
+/// 0; MQTT 5, 3.14.2.2.2).
+pub fn put_disconnect(end_session: bool, out: &mut BytesMut) {
+    if end_session {
+        out.put_slice(&[0xE0, 7, 0x00, 5, 0x11, 0, 0, 0, 0]);
+    } else {
+        out.put_slice(&[0xE0, 0]);
+    }
+}
+
+/// PUBACK or PUBREC, with success.
+pub fn put_ack(ack: Ack, out: &mut BytesMut) {
+    let (kind, packet_id) = match ack {
+        Ack::Acknowledged(packet_id) => (0x40, packet_id),
+        Ack::Received(packet_id) => (0x50, packet_id),
+    };
+    put_reply(kind, packet_id, out);
+}
+
+/// PUBCOMP, with success: the answer to PUBREL.
+pub fn put_completed(packet_id: u16, out: &mut BytesMut) {
+    put_reply(0x70, packet_id, out);
+}
+
+fn put_reply(kind: u8, packet_id: u16, out: &mut BytesMut) {
+    let [high, low] = packet_id.to_be_bytes();
+    out.put_slice(&[kind, 2, high, low]);
+}
+
+/// A Variable Byte Integer (MQTT 5, 1.5.5).
+pub(super) fn put_varint(mut value: usize, out: &mut BytesMut) {
+    loop {
+        let byte = u8::try_from(value % 128).unwrap_or(0);
+        value /= 128;
+        out.put_u8(if value > 0 { byte | 0x80 } else { byte });
+        if value == 0 {
+            return;
+        }
+    }
+}

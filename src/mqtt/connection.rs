@@ -1,0 +1,313 @@
+//! One connection: a stream, what has been read and not taken, what is to be written, and whether the other side still
+//! lives. It dies as a whole, so nothing of it can meet the next one.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf as _, BytesMut};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+
+use super::codec::{self, CodecError, Input, Packet};
+use super::keep_alive::{Due, KeepAlive};
+use crate::tls::{self, Server, Stream};
+
+/// More bytes than this are not put into the write buffer: acknowledgements wait in the session instead.
+const UNSENT_BYTES_MAX: usize = 64 * 1024;
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectionError {
+    #[error(transparent)]
+    NotReached(#[from] tls::Error),
+    #[error("the connection broke: {words}")]
+    Tls {
+        words: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("no answer to our CONNECT within {0:?} (mqtt.connect_timeout)")]
+    Unanswered(Duration),
+    #[error("{0}")]
+    Login(String),
+    #[error("the connection broke")]
+    Broken(#[source] io::Error),
+    #[error("the broker closed the connection")]
+    Closed,
+    #[error("the connection hangs: nothing came for {0:?}, not even the answer to a ping")]
+    Silent(Duration),
+    #[error("the connection hangs: for {0:?} the broker has taken none of what we write")]
+    Blocked(Duration),
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+}
+
+impl ConnectionError {
+    /// Whether a connection can end so before CONNACK because one side speaks TLS and the other does not.
+    pub(super) fn may_be_tls(&self) -> bool {
+        match self {
+            Self::Unanswered(_) | Self::Broken(_) | Self::Closed => true,
+            Self::Codec(error) => match error {
+                CodecError::RemainingLength | CodecError::Unexpected(_) | CodecError::TooLarge { .. } => true,
+                CodecError::Publish
+                | CodecError::Refused(_)
+                | CodecError::Disconnected { .. }
+                | CodecError::Library(_) => false,
+            },
+            Self::NotReached(_)
+            | Self::Login(_)
+            | Self::Tls { .. }
+            | Self::Silent(_)
+            | Self::Blocked(_) => false,
+        }
+    }
+}
+
+/// A client's certificate is refused after the handshake, in TLS 1.3: so reads and writes tell of TLS too.
+fn broken(source: io::Error) -> ConnectionError {
+    match tls::explain(Server::Broker, &source) {
+        Some(words) => ConnectionError::Tls { words, source },
+        None if source.kind() == io::ErrorKind::UnexpectedEof => ConnectionError::Closed, // no farewell in TLS
+        None => ConnectionError::Broken(source),
+    }
+}
+
+/// See the module's documentation.
+pub(super) struct Connection {
+    stream: Box<dyn Stream>,
+    /// What came.
+    input: Input,
+    /// Bytes read since [`take_bytes`](Self::take_bytes).
+    bytes: usize,
+    unsent: BytesMut,
+    unflushed: bool,
+    /// DISCONNECT is in `unsent`.
+    disconnecting: bool,
+    keep_alive: KeepAlive,
+}
+
+impl Connection {
+    /// `connect` is that packet's bytes.
+    pub(super) fn new(stream: Box<dyn Stream>, connect: BytesMut, packet_bytes_max: u32, now: Instant) -> Self {
+        let packet_bytes_max = usize::try_from(packet_bytes_max).unwrap_or(usize::MAX);
+        Self {
+            stream,
+            input: Input::new(packet_bytes_max),
+            bytes: 0,
+            unsent: connect,
+            unflushed: false,
+            disconnecting: false,
+            keep_alive: KeepAlive::new(now),
+        }
+    }
+
+    /// Reads what is there; ready when something came. Not for a line whose packets have not all been taken.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        let mut buffer = ReadBuf::new(self.input.space());
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)).map_err(broken)?;
+        let bytes = buffer.filled().len();
+        if bytes == 0 {
+            return Poll::Ready(Err(ConnectionError::Closed));
+        }
+        self.input.came(bytes);
+        self.bytes += bytes;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes what the stream takes; ready when nothing is left.
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        while !self.unsent.is_empty() {
+            let written = Pin::new(&mut self.stream).poll_write(cx, &self.unsent);
+            let bytes = ready!(written).map_err(broken)?;
+            if bytes == 0 {
+                return Poll::Ready(Err(ConnectionError::Closed));
+            }
+            self.unsent.advance(bytes);
+            self.unflushed = true;
+            self.keep_alive.written(Instant::now());
+        }
+        if self.unflushed {
+            ready!(Pin::new(&mut self.stream).poll_flush(cx)).map_err(broken)?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ready when something came, or when the last of what was to be written is.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, reading: bool) -> Poll<Result<(), ConnectionError>> {
+        if reading && let Poll::Ready(read) = self.poll_read(cx) {
+            return Poll::Ready(read);
+        }
+        if self.has_unsent() { self.poll_write(cx) } else { Poll::Pending }
+    }
+
+    /// How many bytes were read since this was last asked.
+    pub(super) fn take_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// The next packet that is there as a whole.
+    pub(super) fn packet(&mut self) -> Result<Option<Packet<'_>>, ConnectionError> {
+        Ok(self.input.packet()?)
+    }
+
+    /// The broker lived at `now`.
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.keep_alive.heard(now);
+    }
+
+    /// From CONNACK on there are pings.
+    pub(super) fn agree_on(&mut self, keep_alive: Duration) {
+        self.keep_alive.agreed(keep_alive);
+    }
+
+    /// Where our packets go.
+    pub(super) fn output(&mut self, now: Instant) -> &mut BytesMut {
+        if !self.has_unsent() {
+            self.keep_alive.waiting(now);
+        }
+        &mut self.unsent
+    }
+
+    /// DISCONNECT, behind everything that is to be written.
+    pub(super) fn disconnect(&mut self, end_session: bool, now: Instant) {
+        codec::put_disconnect(end_session, self.output(now));
+        self.disconnecting = true;
+    }
+
+    /// DISCONNECT and everything before it is the system's now; says so once.
+    pub(super) fn take_disconnect_sent(&mut self) -> bool {
+        let sent = self.disconnecting && !self.has_unsent();
+        self.disconnecting &= !sent;
+        sent
+    }
+
+    pub(super) fn takes_more(&self) -> bool {
+        self.unsent.len() < UNSENT_BYTES_MAX
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        self.unflushed || !self.unsent.is_empty()
+    }
+
+    /// When to call [`watch`](Self::watch) at the latest.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.keep_alive.next(self.has_unsent()).map(|(at, _)| at)
+    }
+
+    /// Pings when it is time to, and ends a connection that hangs.
+    pub(super) fn watch(&mut self, now: Instant) -> Result<(), ConnectionError> {
+        match self.keep_alive.next(self.has_unsent()) {
+            Some((at, due)) if at <= now => match due {
+                Due::Ping => {
+                    codec::put_ping(self.output(now))?;
+                    self.keep_alive.pinged(now);
+                    Ok(())
+                }
+                Due::Silent => Err(ConnectionError::Silent(self.keep_alive.silence(now))),
+                Due::Blocked => Err(ConnectionError::Blocked(self.keep_alive.blockade(now))),
+            },
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use tokio::io::{DuplexStream, duplex};
+
+    use super::*;
+    use crate::session::acks::Ack;
+
+    const KEEP_ALIVE: Duration = Duration::from_secs(8);
+    const PACKET_BYTES_MAX: u32 = 1_024;
+
+    fn open(socket_bytes: usize, now: Instant) -> (Connection, DuplexStream) {
+        let (ours, theirs) = duplex(socket_bytes);
+        let mut connection = Connection::new(Box::new(ours), BytesMut::new(), PACKET_BYTES_MAX, now);
+        connection.agree_on(KEEP_ALIVE);
+        (connection, theirs)
+    }
+
+    fn write(connection: &mut Connection) -> Poll<Result<(), ConnectionError>> {
+        connection.poll_write(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Lets time pass as the shell does; the seconds at which there was a ping, and how it ended.
+    fn pass(connection: &mut Connection, began: Instant, seconds: u64) -> (Vec<u64>, Option<ConnectionError>) {
+        let mut pings = Vec::new();
+        for second in 0..seconds {
+            let now = began + Duration::from_secs(second);
+            assert!(connection.deadline().is_some_and(|at| at > began), "time passes");
+            if let Err(error) = connection.watch(now) {
+                return (pings, Some(error));
+            }
+            if connection.has_unsent() && write(connection).is_ready() {
+                connection.clock.written(now);
+                pings.push(second);
+            }
+        }
+        (pings, None)
+    }
+
+    #[test]
+    fn an_idle_connection_is_pinged_and_a_silent_one_given_up_after_two_keep_alives() {
+        let began = Instant::now();
+        let (mut connection, _broker) = open(1_000, began);
+        let (pings, end) = pass(&mut connection, began, 60);
+        assert_eq!(pings, [6, 12]);
+        assert!(matches!(end, Some(ConnectionError::Silent(after)) if after == 2 * KEEP_ALIVE), "{end:?}");
+    }
+
+    #[test]
+    fn an_answer_to_a_ping_is_enough() {
+        let began = Instant::now();
+        let (mut connection, _broker) = open(1_000, began);
+        for round in 1..9 {
+            let now = began + round * KEEP_ALIVE;
+            connection.watch(now).unwrap();
+            assert!(write(&mut connection).is_ready());
+            connection.heard(now);
+        }
+    }
+
+    #[test]
+    fn a_broker_that_reads_nothing_is_given_up_and_costs_no_more_than_the_bound() {
+        let began = Instant::now();
+        let (mut connection, _broker) = open(100, began);
+        for packet_id in 1..=u16::MAX {
+            if connection.takes_more() {
+                codec::put_ack(Ack::Acknowledged(packet_id), connection.output(began));
+            }
+        }
+        assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX);
+        assert!(write(&mut connection).is_pending(), "and does not block");
+        assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX - 100);
+        connection.heard(began + 2 * KEEP_ALIVE);
+        let (pings, end) = pass(&mut connection, began, 60);
+        assert!(pings.is_empty(), "they would come after what waits");
+        assert!(matches!(end, Some(ConnectionError::Blocked(_))), "{end:?}");
+    }
+
+    #[test]
+    fn a_disconnect_is_sent_when_everything_before_it_is() {
+        let began = Instant::now();
+        let (mut connection, mut broker) = open(4, began);
+        codec::put_ack(Ack::Acknowledged(7), connection.output(began));
+        connection.disconnect(false, began);
+        assert!(write(&mut connection).is_pending());
+        assert!(!connection.take_disconnect_sent());
+        let mut bytes = [0; 8];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut broker).poll_read(&mut cx, &mut buffer).is_ready());
+        assert!(write(&mut connection).is_ready());
+        assert!(connection.take_disconnect_sent());
+        assert!(!connection.take_disconnect_sent(), "once");
+        assert!(Pin::new(&mut broker).poll_read(&mut cx, &mut buffer).is_ready());
+        assert_eq!(buffer.filled(), [0x40, 2, 0, 7, 0xE0, 0]);
+    }
+}

@@ -1,0 +1,85 @@
+//! Opens connections: the password as its file has it now, TCP, TLS, and CONNECT on its way.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use tokio::task::spawn_blocking;
+use tracing::warn;
+
+use super::codec::{self, Connect};
+use super::connection::{Connection, ConnectionError};
+use crate::config;
+use crate::intake::SessionIndex;
+use crate::session::events::Terms;
+use crate::tls::{self, Tls};
+
+/// User name and password.
+type Login = (String, String);
+
+/// See the module's documentation.
+#[derive(Debug, Clone)]
+pub(super) struct Dialer {
+    mqtt: Arc<config::Mqtt>,
+    tls: Option<Arc<Tls>>,
+    /// As it was when last read.
+    login: Arc<Mutex<Option<Login>>>,
+}
+
+impl Dialer {
+    pub(super) fn new(mqtt: &config::Mqtt) -> Self {
+        let tls = mqtt.tls.clone().map(|files| Arc::new(Tls::new(files)));
+        Self { mqtt: Arc::new(mqtt.clone()), tls, login: Arc::default() }
+    }
+
+    /// A connection of this session. Has no time limit of its own.
+    pub(super) fn dial(
+        &self,
+        index: SessionIndex,
+        terms: Terms,
+    ) -> impl Future<Output = Result<Connection, ConnectionError>> + Send + use<> {
+        let this = self.clone();
+        async move {
+            let login = this.login().await?;
+            let stream = tls::open(this.mqtt.host.clone(), this.mqtt.port, this.tls.clone()).await?;
+            let connect = this.connect(index, terms, login.as_ref())?;
+            Ok(Connection::new(stream, connect, this.mqtt.max_packet_bytes, Instant::now()))
+        }
+    }
+
+    /// A file that cannot be read now may be about to be replaced: the last password goes on.
+    async fn login(&self) -> Result<Option<Login>, ConnectionError> {
+        let Some(username) = self.mqtt.username.clone() else { return Ok(None) };
+        let Some(secret) = self.mqtt.password.clone() else { return Ok(Some((username, String::new()))) };
+        let read = spawn_blocking(move || secret.read()).await.expect("reading a file does not panic");
+        let mut last = self.login.lock().unwrap_or_else(PoisonError::into_inner);
+        match (read, &*last) {
+            (Ok(password), _) => *last = Some((username, password)),
+            (Err(error), Some(_)) => {
+                warn!(%error, "mqtt.password_file cannot be read; keeping the last password");
+            }
+            (Err(error), None) => {
+                return Err(ConnectionError::Login(format!("mqtt.password_file cannot be read: {error}")));
+            }
+        }
+        Ok(last.clone())
+    }
+
+    fn connect(&self, index: SessionIndex, terms: Terms, login: Option<&Login>) -> Result<BytesMut, ConnectionError> {
+        let mqtt = &self.mqtt;
+        let expiry = if terms.end_session { 0 } else { mqtt.session_expiry.as_secs() };
+        let connect = Connect {
+            client_id: format!("{}-{index}", mqtt.client_id),
+            clean_start: terms.end_session, // true throws away what the broker holds for us
+            login,
+            keep_alive_seconds: u16::try_from(mqtt.keep_alive.as_secs()).unwrap_or(u16::MAX),
+            session_expiry_seconds: u32::try_from(expiry).unwrap_or(u32::MAX),
+            receive_maximum: mqtt.receive_maximum,
+            packet_bytes_max: mqtt.max_packet_bytes,
+        };
+        let mut bytes = BytesMut::new();
+        codec::put_connect(connect, &mut bytes)?;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,320 @@
+//! The consumer's shell: every connection of the process on one thread, at one pace.
+//!
+//! Guarantee: what was read and not taken, and what was to be written and is not, dies with its connection ([`Line`]): so
+//! no acknowledgement of an old one can go out on a new one, and no message of an old one reaches the consumer later.
+//! Nothing here blocks for longer than a [`ReadDelay`], touches a disk, or grows: what a broker does not take waits in its
+//! session.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::yield_now;
+use tokio::time::sleep_until;
+use tracing::{info, warn};
+
+use super::line::{Common, Line};
+use super::read_delay::ReadDelay;
+use crate::config;
+use crate::consumer::{Consumer, Notice, Now, Totals};
+use crate::delivery::words::{Command, Durable, Gate, Report};
+use crate::observe::health::Health;
+use crate::observe::metrics::Metrics;
+use crate::pipeline::position::Timestamp;
+use crate::session::events::Leave;
+
+/// An idle loop turns at least this often, to show that it lives.
+const BEAT: Duration = Duration::from_secs(5);
+/// Looks in a row before everything else has its turn, when a connection never runs dry.
+const LOOKS_PER_TURN: u32 = 16;
+/// Readiness is told at most this often.
+const HEALTH_EVERY: Duration = Duration::from_millis(100);
+/// How long a replay that is under way may take when everything else is done.
+const REPLAY_ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// The consumer's name in `/readyz` and `/livez`.
+pub const PART: &str = "consumer";
+
+/// What is known of ClickHouse, from questions on a connection of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Whether the tables are there.
+    pub gate: Gate,
+    /// Whether it answers.
+    pub answers: Result<(), String>,
+    /// Why our clock cannot be trusted, if it differs too much from its.
+    pub clock_off: Option<String>,
+}
+
+/// What the questions should be about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Attention {
+    /// They should come often.
+    pub is_doubtful: bool,
+    /// Rises whenever the tables should be looked at again.
+    pub questions: u64,
+}
+
+/// What the driver works with.
+#[derive(Debug)]
+pub struct Wiring {
+    /// The broker, and our place in it.
+    pub mqtt: config::Mqtt,
+    /// To the executor; there is a place for every command that delivery can have under way.
+    pub commands: mpsc::Sender<Command>,
+    /// From the executor.
+    pub reports: mpsc::Receiver<Report>,
+    /// From whoever asks ClickHouse how it is.
+    pub seen: watch::Receiver<Seen>,
+    /// To the same.
+    pub attention: watch::Sender<Attention>,
+    /// Turns to `Some` when it is time to go.
+    pub leave: watch::Receiver<Option<Leave>>,
+    /// Observations.
+    pub metrics: Arc<Metrics>,
+    /// Troubles.
+    pub health: Arc<Health>,
+}
+
+/// Starts the driver's thread; the receiver gets its last totals, or an error if the thread died.
+///
+/// # Errors
+/// The system gives no thread, or no runtime.
+pub fn spawn(wiring: Wiring, consumer: Consumer) -> std::io::Result<oneshot::Receiver<Totals>> {
+    let (ended, end) = oneshot::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    thread::Builder::new().name("driver".to_owned()).spawn(move || {
+        // Unconstrained: tokio's cooperative budget would make a full socket look dry.
+        let totals = runtime.block_on(tokio::task::unconstrained(Driver::new(wiring, consumer).run()));
+        let _ = ended.send(totals);
+        runtime.shutdown_background(); // a name or a file that is still being looked up must not hold the end
+    })?;
+    Ok(end)
+}
+
+struct Driver {
+    wiring: Wiring,
+    work: Work,
+    delay: ReadDelay,
+    told_at: Option<Instant>,
+    /// Something may have changed since.
+    is_untold: bool,
+    ended_at: Option<Instant>,
+}
+
+/// The consumer, and the connections of its sessions.
+struct Work {
+    consumer: Consumer,
+    lines: Vec<Line>,
+    common: Common,
+}
+
+impl Driver {
+    fn new(wiring: Wiring, consumer: Consumer) -> Self {
+        let common = Common::new(wiring.mqtt.clone());
+        let delay = ReadDelay::new(wiring.mqtt.qos);
+        Self { wiring, work: Work { consumer, lines: Vec::new(), common }, delay, told_at: None, is_untold: false, ended_at: None }
+    }
+
+    async fn run(mut self) -> Totals {
+        let mut looks = 0;
+        loop {
+            let read = poll_fn(|cx| Poll::Ready(self.work.poll(cx).is_ready())).await;
+            looks = if read { looks + 1 } else { 0 };
+            if read && looks < LOOKS_PER_TURN {
+                self.turn().await;
+                continue;
+            }
+            self.listen();
+            self.turn().await;
+            self.tell();
+            if self.is_over() {
+                break;
+            }
+            if read {
+                looks = 0;
+                yield_now().await; // the other connections may have become readable
+                continue;
+            }
+            self.rest();
+            self.wait().await;
+        }
+        self.publish();
+        self.work.consumer.totals()
+    }
+
+    /// What the others say.
+    fn listen(&mut self) {
+        let now = Instant::now();
+        while let Ok(report) = self.wiring.reports.try_recv() {
+            self.reported(report, now);
+        }
+        if self.wiring.seen.has_changed().unwrap_or(false) {
+            let Seen { gate, answers, clock_off } = self.wiring.seen.borrow_and_update().clone();
+            self.work.consumer.answers(answers, now);
+            self.work.consumer.gate(gate);
+            self.work.consumer.clock(clock_off);
+        }
+        if self.wiring.leave.has_changed().unwrap_or(false)
+            && let Some(leave) = *self.wiring.leave.borrow_and_update()
+        {
+            self.work.consumer.leave(leave, now);
+        }
+    }
+
+    fn reported(&mut self, report: Report, now: Instant) {
+        self.wiring.metrics.reported(&report);
+        self.work.consumer.report(report, now);
+    }
+
+    /// Everything that follows from what came, until nothing more does.
+    async fn turn(&mut self) {
+        loop {
+            let now = Instant::now();
+            self.work.consumer.turn(now);
+            let did_anything = poll_fn(|cx| Poll::Ready(self.work.obey(now, cx))).await;
+            self.hand_over();
+            if !did_anything {
+                return;
+            }
+        }
+    }
+
+    /// There is a place for every command.
+    fn hand_over(&mut self) {
+        while let Some(command) = self.work.consumer.command() {
+            match self.wiring.commands.try_send(command) {
+                // Without an executor the process is ending, and the broker still holds the batch.
+                Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
+                Err(mpsc::error::TrySendError::Full(command)) => {
+                    panic!("more commands than there can be batches: {command:?}");
+                }
+            }
+        }
+    }
+
+    /// Lets a few hundred messages come together.
+    fn rest(&mut self) {
+        let bytes = self.work.lines.iter_mut().map(Line::take_bytes).sum();
+        if bytes == 0 {
+            return;
+        }
+        let delay = self.delay.next(bytes, self.work.lines.len(), self.work.consumer.smallest_window());
+        let now = Instant::now();
+        thread::sleep(self.deadline(now).map_or(delay, |at| delay.min(at.saturating_duration_since(now))));
+    }
+
+    /// Waits until anything happens, or is due.
+    async fn wait(&mut self) {
+        let now = Instant::now();
+        let health = self.told_at.filter(|_| self.is_untold).map(|at| at + HEALTH_EVERY);
+        let until = self.deadline(now).into_iter().chain(health).fold(now + BEAT, Instant::min);
+        let Self { wiring, work, .. } = self;
+        let report = tokio::select! {
+            biased;
+            () = poll_fn(|cx| work.poll(cx)) => None,
+            report = wiring.reports.recv() => report,
+            Ok(()) = wiring.seen.changed() => {
+                wiring.seen.mark_changed();
+                None
+            }
+            Ok(()) = wiring.leave.changed() => {
+                wiring.leave.mark_changed();
+                None
+            }
+            () = sleep_until(until.into()) => None,
+        };
+        if let Some(report) = report {
+            self.reported(report, Instant::now());
+        }
+    }
+
+    fn deadline(&self, now: Instant) -> Option<Instant> {
+        let lines = self.work.lines.iter().filter_map(Line::deadline);
+        let ended = self.ended_at.map(|at| at + REPLAY_ENDS_WITHIN);
+        self.work.consumer.deadline(now).into_iter().chain(lines).chain(ended).min()
+    }
+
+    fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        if !self.work.consumer.has_ended() {
+            self.ended_at = None;
+            return false;
+        }
+        let ended_at = *self.ended_at.get_or_insert(now);
+        self.work.consumer.is_idle() || now >= ended_at + REPLAY_ENDS_WITHIN
+    }
+
+    /// Makes the consumer's state visible.
+    fn tell(&mut self) {
+        let now = Instant::now();
+        while let Some(notice) = self.work.consumer.notice() {
+            log(&notice);
+        }
+        while let Some(Durable { rows, opened_at, .. }) = self.work.consumer.durable() {
+            let age = opened_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+            self.wiring.metrics.durable(rows, age.as_secs_f64());
+        }
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        let now = Instant::now();
+        let consumer = &self.work.consumer;
+        self.wiring.metrics.publish(consumer.totals());
+        self.wiring.health.beat(PART, now);
+        let attention = Attention { is_doubtful: consumer.is_doubtful(), questions: consumer.questions() };
+        self.wiring.attention.send_if_modified(|last| std::mem::replace(last, attention) != attention);
+        self.is_untold = self.told_at.is_some_and(|at| now < at + HEALTH_EVERY);
+        if !self.is_untold {
+            self.told_at = Some(now);
+            self.wiring.health.set(PART, consumer.troubles(now));
+        }
+    }
+}
+
+impl Work {
+    /// Ready when something came, or a connection began or ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = read_clocks();
+        while self.lines.len() < self.consumer.sessions() {
+            self.lines.push(Line::new(self.lines.len()));
+        }
+        let mut polled = Poll::Pending;
+        for line in &mut self.lines {
+            line.follow(&self.consumer, &self.common, now.instant);
+            if line.poll(&mut self.consumer, &mut self.common, now, cx).is_ready() {
+                polled = Poll::Ready(());
+            }
+        }
+        polled
+    }
+
+    /// Carries out what the sessions want, and writes; `true` if there was anything.
+    fn obey(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
+        let mut did_anything = false;
+        for line in &mut self.lines {
+            did_anything |= line.obey(&mut self.consumer, &self.common, now);
+            line.write(&mut self.consumer, now, cx);
+        }
+        did_anything
+    }
+}
+
+fn log(notice: &Notice) {
+    match (notice, notice.is_warning()) {
+        (Notice::Session(session, notice), true) => warn!(session, "{notice}"),
+        (Notice::Session(session, notice), false) => info!(session, "{notice}"),
+        (notice, true) => warn!("{notice}"),
+        (notice, false) => info!("{notice}"),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the shell that reads the clocks for the consumer")]
+fn read_clocks() -> Now {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let unix_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
+    Now { instant: Instant::now(), wall: Timestamp::from_unix_ms(unix_ms) }
+}

@@ -1,0 +1,323 @@
+//! One session's connection over its life: none, being opened, open. Carries packets between it and the consumer.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+use super::codec::{self, CodecError, ConnAck, Grant, Packet, Publish as Received, Unsubscribing};
+use super::connection::{Connection, ConnectionError};
+use super::dialer::Dialer;
+use crate::config;
+use crate::consumer::{Consumer, Now, Publish};
+use crate::delivery::sink::error_chain;
+use crate::intake::SessionIndex;
+use crate::session::events::{Command, Event, Link, Qos};
+use crate::tls::{self, Server};
+
+type Dialing = Pin<Box<dyn Future<Output = Result<Connection, ConnectionError>> + Send>>;
+
+enum State {
+    Down,
+    Dialing { dialing: Dialing, by: Instant },
+    /// `connack_by`: until CONNACK has come.
+    Open { connection: Connection, connack_by: Option<Instant> },
+}
+
+/// See the module's documentation.
+pub(super) struct Line {
+    index: SessionIndex,
+    state: State,
+}
+
+/// What all lines share.
+pub(super) struct Common {
+    pub(super) mqtt: config::Mqtt,
+    pub(super) dialer: Dialer,
+    /// What we subscribe to.
+    pub(super) filters: Vec<String>,
+    expiry_told: bool,
+}
+
+impl Common {
+    pub(super) fn new(mqtt: config::Mqtt) -> Self {
+        let share = |topic: &String| format!("$share/{}/{topic}", mqtt.group);
+        let filters = mqtt.topics.iter().map(share).collect();
+        Self { dialer: Dialer::new(&mqtt), filters, mqtt, expiry_told: false }
+    }
+}
+
+impl Line {
+    pub(super) fn new(index: SessionIndex) -> Self {
+        Self { index, state: State::Down }
+    }
+
+    /// Begins and ends connections as the session wants them.
+    pub(super) fn follow(&mut self, consumer: &Consumer, common: &Common, now: Instant) {
+        match (consumer.session(self.index).link(), &self.state) {
+            (Link::Connecting, State::Down) => {
+                let terms = consumer.session(self.index).terms();
+                let dialing = Box::pin(common.dialer.dial(self.index, terms));
+                self.state = State::Dialing { dialing, by: now + common.mqtt.connect_timeout };
+            }
+            // What was read and not taken, and what was to be written and is not, goes with it.
+            (Link::BackingOff { .. } | Link::Ended, State::Dialing { .. } | State::Open { .. }) => {
+                self.state = State::Down;
+            }
+            (
+                Link::Connecting
+                | Link::Subscribing { .. }
+                | Link::Live { .. }
+                | Link::Closing { .. }
+                | Link::BackingOff { .. }
+                | Link::Ended,
+                State::Down | State::Dialing { .. } | State::Open { .. },
+            ) => {}
+        }
+    }
+
+    /// Reads and writes what can be; ready when anything happened that the consumer should look at.
+    pub(super) fn poll(
+        &mut self,
+        consumer: &mut Consumer,
+        common: &mut Common,
+        now: Now,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        let polled = match &mut self.state {
+            State::Down => return Poll::Pending,
+            State::Dialing { dialing, by } => match dialing.as_mut().poll(cx) {
+                Poll::Ready(Ok(connection)) => {
+                    self.state = State::Open { connection, connack_by: Some(*by) };
+                    return Poll::Ready(());
+                }
+                Poll::Ready(Err(error)) => Err(error),
+                Poll::Pending if now.instant >= *by => Err(unanswered(common)),
+                Poll::Pending => return Poll::Pending,
+            },
+            State::Open { connection, connack_by } => {
+                if connack_by.is_some_and(|by| now.instant >= by) {
+                    Err(unanswered(common))
+                } else {
+                    poll_open(connection, cx, now.instant)
+                }
+            }
+        };
+        let polled = polled.and_then(|read| if read { self.hand_on(consumer, common, now).map(|()| true) } else { Ok(false) });
+        match polled {
+            Ok(true) => Poll::Ready(()),
+            Ok(false) => Poll::Pending,
+            Err(error) => {
+                self.ended(&error, consumer, now.instant);
+                Poll::Ready(())
+            }
+        }
+    }
+
+    /// Hands what was read to the consumer. One `now` for all of it: it came within one delay.
+    fn hand_on(&mut self, consumer: &mut Consumer, common: &mut Common, now: Now) -> Result<(), ConnectionError> {
+        let index = self.index;
+        let State::Open { connection, connack_by } = &mut self.state else { return Ok(()) };
+        connection.heard(now.instant);
+        let mut released = Vec::new();
+        while let Some(packet) = connection.packet()? {
+            match packet {
+                Packet::Published(Received { topic, payload, payload_bytes, ack, redelivered }) => {
+                    consumer.published(index, Publish { topic, payload, payload_bytes, ack, redelivered }, now);
+                }
+                Packet::Connected(connack) => {
+                    *connack_by = None;
+                    let keep_alive = agreed_keep_alive(common.mqtt.keep_alive, connack);
+                    common.compare_expiry(connack);
+                    let ConnAck { session_present, receive_maximum, .. } = connack;
+                    consumer.handle(index, Event::Connected { session_present, receive_maximum }, now.instant);
+                    connection.agree_on(keep_alive);
+                }
+                Packet::Subscribed(grants) => {
+                    let refusals = common.refusals(&grants);
+                    consumer.handle(index, Event::Subscribed { refusals }, now.instant);
+                }
+                Packet::Unsubscribed(which, answers) => {
+                    let refusals = answers.into_iter().flatten().collect();
+                    match which {
+                        Unsubscribing::Former => common.former_answered(&refusals),
+                        Unsubscribing::Everything => {
+                            consumer.handle(index, Event::Unsubscribed { refusals }, now.instant);
+                        }
+                    }
+                }
+                Packet::Released(packet_id) => released.push(packet_id),
+                Packet::Pong => {}
+                Packet::Acked(_) => return Err(CodecError::Unexpected(codec::PUBACK).into()),
+            }
+        }
+        for packet_id in released {
+            codec::put_completed(packet_id, connection.output(now.instant));
+        }
+        Ok(())
+    }
+
+    /// Carries out what the session wants; `true` if there was anything.
+    pub(super) fn obey(&mut self, consumer: &mut Consumer, common: &Common, now: Instant) -> bool {
+        let session = consumer.session_mut(self.index);
+        let mut did_anything = false;
+        while let Some(command) = session.command() {
+            did_anything = true;
+            // What was wanted of a connection that is gone is void.
+            let State::Open { connection, .. } = &mut self.state else { continue };
+            if let Err(error) = carry_out(command, connection, common, now) {
+                self.ended(&error, consumer, now);
+                return true;
+            }
+            if command == Command::HangUp {
+                self.state = State::Down;
+            }
+        }
+        let State::Open { connection, .. } = &mut self.state else { return did_anything };
+        while let Some(ack) = session.ack_due().filter(|_| connection.takes_more()) {
+            codec::put_ack(ack, connection.output(now));
+            session.ack_sent();
+            did_anything = true;
+        }
+        if connection.take_disconnect_sent() {
+            consumer.handle(self.index, Event::DisconnectSent, now);
+            did_anything = true;
+        }
+        did_anything
+    }
+
+    /// Writes what the socket takes now.
+    pub(super) fn write(&mut self, consumer: &mut Consumer, now: Instant, cx: &mut Context<'_>) {
+        let State::Open { connection, .. } = &mut self.state else { return };
+        let written = match connection.poll_write(cx) {
+            Poll::Ready(written) => written,
+            Poll::Pending => Ok(()), // the rest goes when the broker takes it
+        };
+        if let Err(error) = written.and_then(|()| connection.watch(now)) {
+            self.ended(&error, consumer, now);
+        }
+    }
+
+    /// When [`poll`](Self::poll) and [`write`](Self::write) have something to do at the latest.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match &self.state {
+            State::Down => None,
+            State::Dialing { by, .. } => Some(*by),
+            State::Open { connection, connack_by } => connection.deadline().into_iter().chain(*connack_by).min(),
+        }
+    }
+
+    /// Bytes read since this was last asked.
+    pub(super) fn take_bytes(&mut self) -> usize {
+        match &mut self.state {
+            State::Open { connection, .. } => connection.take_bytes(),
+            State::Down | State::Dialing { .. } => 0,
+        }
+    }
+
+    /// The connection is no more.
+    fn ended(&mut self, error: &ConnectionError, consumer: &mut Consumer, now: Instant) {
+        let before_connack = match &self.state {
+            State::Dialing { .. } | State::Open { connack_by: Some(_), .. } => true,
+            State::Down | State::Open { connack_by: None, .. } => false,
+        };
+        self.state = State::Down;
+        let taken_over = matches!(error, ConnectionError::Codec(CodecError::Disconnected { taken_over: true, .. }));
+        let mut why = error_chain(error);
+        if before_connack && error.may_be_tls() {
+            why = format!("{why}; {}", tls::is_this_the_port(Server::Broker, false));
+        }
+        consumer.handle(self.index, Event::Disconnected { taken_over, why }, now);
+    }
+}
+
+/// `true`: something was read.
+fn poll_open(connection: &mut Connection, cx: &mut Context<'_>, now: Instant) -> Result<bool, ConnectionError> {
+    if let Poll::Ready(read) = connection.poll_read(cx) {
+        return read.map(|()| true);
+    }
+    if connection.has_unsent()
+        && let Poll::Ready(written) = connection.poll_write(cx)
+    {
+        written?;
+    }
+    connection.watch(now)?;
+    Ok(false)
+}
+
+fn carry_out(
+    command: Command,
+    connection: &mut Connection,
+    common: &Common,
+    now: Instant,
+) -> Result<(), ConnectionError> {
+    let (filters, former) = (&common.filters, &common.mqtt.unsubscribe);
+    match command {
+        Command::Subscribe => {
+            codec::put_subscribe(filters, common.mqtt.qos, connection.output(now))?;
+            if !former.is_empty() {
+                codec::put_unsubscribe(Unsubscribing::Former, former, connection.output(now))?;
+            }
+        }
+        Command::Unsubscribe => {
+            let all = [filters.as_slice(), former.as_slice()].concat();
+            codec::put_unsubscribe(Unsubscribing::Everything, &all, connection.output(now))?;
+        }
+        Command::Disconnect { end_session } => connection.disconnect(end_session, now),
+        Command::HangUp => {}
+    }
+    Ok(())
+}
+
+fn unanswered(common: &Common) -> ConnectionError {
+    ConnectionError::Unanswered(common.mqtt.connect_timeout)
+}
+
+fn agreed_keep_alive(ours: Duration, connack: ConnAck) -> Duration {
+    match connack.keep_alive_seconds {
+        None | Some(0) => ours,
+        Some(seconds) => ours.min(Duration::from_secs(seconds.into())),
+    }
+}
+
+impl Common {
+    /// Said once: it is the same for every session.
+    fn compare_expiry(&mut self, connack: ConnAck) {
+        let asked = self.mqtt.session_expiry.as_secs();
+        if let Some(granted) = connack.session_expiry_seconds.map(u64::from).filter(|granted| *granted < asked)
+            && !std::mem::replace(&mut self.expiry_told, true)
+        {
+            warn!(
+                granted_s = granted,
+                asked_s = asked,
+                "the broker keeps our sessions shorter than mqtt.session_expiry: a longer absence loses what it queued"
+            );
+        }
+    }
+
+    fn former_answered(&self, refusals: &Vec<String>) {
+        if !refusals.is_empty() {
+            warn!(?refusals, filters = ?self.mqtt.unsubscribe, "the broker does not end former subscriptions (mqtt.unsubscribe)");
+        }
+    }
+
+    fn refusals(&self, grants: &[Grant]) -> Vec<String> {
+        let asked = self.mqtt.qos;
+        let refusal = |(index, filter): (usize, &String)| match grants.get(index) {
+            Some(Grant::Granted(Qos::AtMostOnce)) if asked == Qos::AtLeastOnce => {
+                Some(format!("{filter}: only QoS 0 granted; set mqtt.qos = 0 if losses are acceptable"))
+            }
+            Some(Grant::Granted(Qos::AtMostOnce | Qos::AtLeastOnce)) => None,
+            Some(Grant::NotAuthorized) => {
+                Some(format!("{filter}: not authorized; let this user subscribe to it in the broker's ACL"))
+            }
+            Some(Grant::NoSharedSubscriptions) => {
+                Some(format!("{filter}: the broker has no shared subscriptions; enable them there"))
+            }
+            Some(Grant::Refused(why)) => Some(format!("{filter}: {why}")),
+            None => Some(format!("{filter}: the broker did not answer to it")),
+        };
+        self.filters.iter().enumerate().filter_map(refusal).collect()
+    }
+}

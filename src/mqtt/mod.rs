@@ -1,0 +1,11 @@
+//! The broker's side: bytes and packets, connections, and the thread that drives them all.
+//!
+//! In: what the broker sends. Out: PUBLISHes to the [consumer](crate::consumer), its acknowledgements to the broker.
+
+pub mod codec;
+mod connection;
+mod dialer;
+pub mod driver;
+mod keep_alive;
+mod line;
+mod read_delay;

@@ -1,0 +1,103 @@
+//! How long the driver's thread waits between two looks at its connections.
+//!
+//! Brokers write each PUBLISH as a small segment, so an eager reader pays a wake-up and a recv for every message. A
+//! wake-up costs as much as fifty messages, most of it caches that have grown cold; so a look should find a few hundred.
+
+use std::time::Duration;
+
+use crate::session::events::Qos;
+use crate::session::window::SILENCE_MIN;
+
+/// What should come between two looks: a few hundred messages, and a quarter of what a socket's buffer holds.
+const BYTES: usize = 32 * 1024;
+/// A connection with something to read costs as much as reading this; many of them are looked at more rarely.
+const BYTES_EACH: usize = 1_024;
+const DELAY_MIN: Duration = Duration::from_millis(1);
+const DELAY_MAX: Duration = Duration::from_millis(50);
+/// What looks like a silence of the broker's must not be our own delay.
+const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
+/// Without acknowledgements nothing holds a burst back but the sockets' buffers; what overflows them and the broker's
+/// queue is gone.
+const DELAY_MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(5);
+/// A broker that lets us have fewer unacknowledged messages than this stops soon, and a long delay would be a pause.
+const WINDOW_MIN: usize = 1_024;
+
+/// The delay that suits what came lately.
+#[derive(Debug)]
+pub(super) struct ReadDelay {
+    delay: Duration,
+    max: Duration,
+}
+
+impl ReadDelay {
+    pub(super) fn new(qos: Qos) -> Self {
+        let max = match qos {
+            Qos::AtMostOnce => DELAY_MAX_UNACKNOWLEDGED,
+            Qos::AtLeastOnce => DELAY_MAX,
+        };
+        Self { delay: DELAY_MIN, max }
+    }
+
+    /// How long to wait now: `bytes` came since the last delay, over so many connections, and the broker lets us have
+    /// `window` messages on one of them.
+    pub(super) fn next(&mut self, bytes: usize, connections: usize, window: usize) -> Duration {
+        let wanted = BYTES + BYTES_EACH * connections.saturating_sub(1);
+        let suits = self.delay.mul_f64(wanted as f64 / bytes.max(1) as f64);
+        let max = if window < WINDOW_MIN { DELAY_MIN } else { self.max };
+        // A burst shortens it at once, a lull lengthens it bit by bit.
+        self.delay = suits.min(self.delay * 5 / 4).clamp(DELAY_MIN, max);
+        self.delay
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOMY: usize = 32_000;
+
+    /// Bytes a look and the delay, after a while at this many bytes a second.
+    fn settled(bytes_per_second: f64, window: usize) -> (f64, Duration) {
+        let (mut delay, mut wait) = (ReadDelay::new(Qos::AtLeastOnce), DELAY_MIN);
+        let (mut bytes, turns) = (0.0, 1_000);
+        for _ in 0..turns {
+            let came = bytes_per_second * wait.as_secs_f64();
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
+            let next = delay.next(came as usize, 1, window);
+            (bytes, wait) = (bytes + came, next);
+        }
+        (bytes / f64::from(turns), wait)
+    }
+
+    #[test]
+    fn a_look_finds_about_what_it_should() {
+        for bytes_per_second in [2e6, 5e6, 2e7] {
+            let (bytes, _) = settled(bytes_per_second, ROOMY);
+            assert!((0.6..=1.1).contains(&(bytes / BYTES as f64)), "{bytes} at {bytes_per_second}");
+        }
+    }
+
+    #[test]
+    fn delays_are_bounded_both_ways() {
+        assert_eq!(settled(100.0, ROOMY).1, DELAY_MAX);
+        assert_eq!(settled(1e9, ROOMY).1, DELAY_MIN);
+        let mut delay = ReadDelay::new(Qos::AtMostOnce);
+        let longest = (0..100).map(|_| delay.next(0, 1, ROOMY)).max();
+        assert_eq!(longest, Some(DELAY_MAX_UNACKNOWLEDGED));
+    }
+
+    #[test]
+    fn a_narrow_window_is_not_kept_waiting() {
+        assert_eq!(settled(100.0, 32).1, DELAY_MIN);
+        let mut delay = ReadDelay::new(Qos::AtLeastOnce);
+        while delay.next(0, 1, ROOMY) < DELAY_MAX {}
+        assert_eq!(delay.next(0, 1, 32), DELAY_MIN, "from the moment it is known");
+    }
+
+    #[test]
+    fn a_burst_ends_long_delays_at_once() {
+        let mut delay = ReadDelay::new(Qos::AtLeastOnce);
+        while delay.next(0, 1, ROOMY) < DELAY_MAX {}
+        assert_eq!(delay.next(1 << 21, 1, ROOMY), DELAY_MIN);
+    }
+}

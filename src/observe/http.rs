@@ -1,0 +1,102 @@
+//! `/metrics`, `/livez`, `/readyz`.
+//!
+//! Guarantee: answers as long as the process lives, and says why when the answer is no.
+
+use std::convert::Infallible;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::CONTENT_TYPE;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tracing::debug;
+
+use super::health::Health;
+use super::metrics::Metrics;
+
+/// Connections at once; more wait for the next free place.
+const CONNECTIONS_MAX: usize = 64;
+/// A client that does not finish its request in this time is sent away.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long `milepost health` waits.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Serves until it is dropped.
+pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, health: Arc<Health>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                debug!(%error, "accept failed");
+                tokio::time::sleep(Duration::from_millis(100)).await; // out of file descriptors: do not spin
+                continue;
+            }
+        };
+        let (metrics, health) = (Arc::clone(&metrics), Arc::clone(&health));
+        tokio::spawn(async move {
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let response = respond(request.uri().path(), &metrics, &health);
+                async { Ok::<_, Infallible>(response) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), answer);
+            if let Err(error) = connection.await {
+                debug!(%error, "connection ended early");
+            }
+            drop(place);
+        });
+    }
+}
+
+fn respond(path: &str, metrics: &Metrics, health: &Health) -> Response<Full<Bytes>> {
+    let verdict = |good: &str, wrong: Vec<String>| {
+        if wrong.is_empty() {
+            (StatusCode::OK, format!("{good}\n"))
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, wrong.join("\n") + "\n")
+        }
+    };
+    let (status, text) = match path {
+        "/metrics" => (StatusCode::OK, metrics.render()),
+        "/livez" => verdict("alive", health.dead(Instant::now())),
+        "/readyz" => verdict("ready", health.unready()),
+        _ => (StatusCode::NOT_FOUND, "there are /metrics, /livez and /readyz\n".to_owned()),
+    };
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    let kind = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// Asks a running milepost's `/readyz`, for health checks in images without a shell.
+///
+/// # Errors
+/// What it said, or why it could not be asked.
+pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
+    let host = if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
+    let address = SocketAddr::new(host, listen.port());
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, HEALTH_TIMEOUT)?;
+        stream.set_read_timeout(Some(HEALTH_TIMEOUT))?;
+        write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = ask().map_err(|error| format!("no answer at {address}: {error}"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    if head.starts_with("HTTP/1.1 200 ") { Ok(()) } else { Err(format!("not ready: {}", body.trim_end())) }
+}

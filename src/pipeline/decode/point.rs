@@ -1,0 +1,255 @@
+//! A point: its shape in milepost's own format, and the rules that turn it into a [`Position`].
+//!
+//! Every format fills a [`Point`]; the rules for a point are here alone. A broken optional field costs itself, a
+//! broken required one the point.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::json::{Scalar, TEXT_CHARS_MAX, Text, excerpt};
+use super::{AgeLimits, Decoded, Refusal, refuse};
+use crate::pipeline::position::{
+    Accuracy, Altitude, DriverId, Heading, Latitude, Longitude, OutOfRange, Position, Speed, Timestamp,
+};
+use crate::pipeline::reject::Reason;
+
+/// An optional field that can be unusable without costing the fix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    /// `seq`
+    Seq,
+    /// `speed`
+    Speed,
+    /// `heading`
+    Heading,
+    /// `alt`
+    Alt,
+    /// `acc`
+    Acc,
+}
+
+impl Field {
+    /// Every optional field.
+    pub const ALL: [Self; 5] = [Self::Seq, Self::Speed, Self::Heading, Self::Alt, Self::Acc];
+
+    /// The name in the payload and in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Seq => "seq",
+            Self::Speed => "speed",
+            Self::Heading => "heading",
+            Self::Alt => "alt",
+            Self::Acc => "acc",
+        }
+    }
+}
+
+/// What a point is judged against.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Context {
+    /// From the topic.
+    pub(super) driver_id: DriverId,
+    /// When its message was taken from the broker.
+    pub(super) received_at: Timestamp,
+    pub(super) age: AgeLimits,
+}
+
+/// A point as sent, before any rule but JSON's own. A key that comes twice: the last one counts.
+#[derive(Debug, Default)]
+pub(super) struct Point<'a> {
+    driver_id: Scalar<'a>,
+    lat: Scalar<'a>,
+    lng: Scalar<'a>,
+    lon: Scalar<'a>,
+    ts: Scalar<'a>,
+    seq: Scalar<'a>,
+    speed: Scalar<'a>,
+    heading: Scalar<'a>,
+    alt: Scalar<'a>,
+    acc: Scalar<'a>,
+}
+
+impl<'de> Deserialize<'de> for Point<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PointVisitor)
+    }
+}
+
+struct PointVisitor;
+
+impl<'de> Visitor<'de> for PointVisitor {
+    type Value = Point<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with lat and lng")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut point = Point::default();
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            let value = match &*key.0 {
+                "driver_id" => &mut point.driver_id,
+                "lat" => &mut point.lat,
+                "lng" => &mut point.lng,
+                "lon" => &mut point.lon,
+                "ts" => &mut point.ts,
+                "seq" => &mut point.seq,
+                "speed" => &mut point.speed,
+                "heading" => &mut point.heading,
+                "alt" => &mut point.alt,
+                "acc" => &mut point.acc,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            *value = map.next_value()?;
+        }
+        Ok(point)
+    }
+}
+
+impl Point<'_> {
+    /// The point as it is stored; counts in `out` what it lacked.
+    pub(super) fn position(&self, context: Context, out: &mut Decoded) -> Result<Position, Refusal> {
+        let Context { driver_id, received_at, age } = context;
+        self.belongs_to(driver_id)?;
+        let (lat, lng) = self.coordinates()?;
+        let ts = age.timestamp(&self.ts, received_at)?;
+        out.undated += u64::from(ts.is_none());
+
+        let mut optional = Optional { fields_unknown: &mut out.fields_unknown };
+        Ok(Position {
+            driver_id,
+            ts: ts.unwrap_or(received_at),
+            seq: optional.seq(&self.seq),
+            lat,
+            lng,
+            speed: optional.number(Field::Speed, &self.speed, Speed::new).unwrap_or(Speed::UNKNOWN),
+            heading: optional.number(Field::Heading, &self.heading, Heading::new).unwrap_or(Heading::UNKNOWN),
+            alt: optional.number(Field::Alt, &self.alt, Altitude::new).unwrap_or(Altitude::UNKNOWN),
+            acc: optional.number(Field::Acc, &self.acc, Accuracy::new).unwrap_or(Accuracy::UNKNOWN),
+            received_at,
+        })
+    }
+
+    /// A payload may name its driver, and must not name another one.
+    fn belongs_to(&self, driver_id: DriverId) -> Result<(), Refusal> {
+        match &self.driver_id {
+            Scalar::Missing => Ok(()),
+            Scalar::Text(id) if id == driver_id.as_str() => Ok(()),
+            other @ (Scalar::Text(_) | Scalar::Integer(_) | Scalar::Number(_) | Scalar::Other(_)) => {
+                refuse(Reason::DriverMismatch, || {
+                    format!("the payload's driver_id is {other}, the topic's \"{}\"", driver_id.as_str())
+                })
+            }
+        }
+    }
+
+    fn coordinates(&self) -> Result<(Latitude, Longitude), Refusal> {
+        let lat_degrees = required("lat", &self.lat)?;
+        let lng = if matches!(self.lng, Scalar::Missing) { &self.lon } else { &self.lng };
+        let lng_degrees = required("lng", lng)?;
+        let lat = Latitude::new(lat_degrees).map_err(|OutOfRange| {
+            Refusal::new(Reason::LatRange, format!("lat {lat_degrees} is outside -90..90"))
+        })?;
+        let lng = Longitude::new(lng_degrees).map_err(|OutOfRange| {
+            Refusal::new(Reason::LngRange, format!("lng {lng_degrees} is outside -180..180"))
+        })?;
+        if lat_degrees == 0.0 && lng_degrees == 0.0 {
+            return refuse(Reason::NullIsland, || "lat and lng are both 0: no fix".into());
+        }
+        Ok((lat, lng))
+    }
+}
+
+fn required(name: &str, value: &Scalar<'_>) -> Result<f64, Refusal> {
+    let refusal = || Refusal::new(Reason::MissingField, format!("{name} is {value}, not a number"));
+    value.as_f64().ok_or_else(refusal)
+}
+
+/// Reads optional fields; an unusable one is unknown, and counted.
+struct Optional<'a> {
+    fields_unknown: &'a mut [u64; Field::ALL.len()],
+}
+
+impl Optional<'_> {
+    fn number<T>(
+        &mut self,
+        field: Field,
+        value: &Scalar<'_>,
+        new: fn(f64) -> Result<T, OutOfRange>,
+    ) -> Option<T> {
+        if matches!(value, Scalar::Missing) {
+            return None;
+        }
+        let number = value.as_f64().and_then(|number| new(number).ok());
+        self.fields_unknown[field as usize] += u64::from(number.is_none());
+        number
+    }
+
+    fn seq(&mut self, value: &Scalar<'_>) -> u32 {
+        let seq = match value {
+            Scalar::Missing => Some(0),
+            Scalar::Integer(number) => u32::try_from(*number).ok(),
+            Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) => None,
+        };
+        self.fields_unknown[Field::Seq as usize] += u64::from(seq.is_none());
+        seq.unwrap_or(0)
+    }
+}
+
+impl AgeLimits {
+    /// `None`: there is no `ts`.
+    fn timestamp(self, ts: &Scalar<'_>, received_at: Timestamp) -> Result<Option<Timestamp>, Refusal> {
+        let ms = match ts {
+            Scalar::Missing => return Ok(None),
+            Scalar::Integer(number) => epoch_ms_from_integer(*number),
+            Scalar::Number(number) => epoch_ms_from_float(*number),
+            Scalar::Text(text) => chrono::DateTime::parse_from_rfc3339(text)
+                .map_err(|error| {
+                    Refusal::new(Reason::BadTs, format!("\"{}\": {error}", excerpt(text, TEXT_CHARS_MAX)))
+                })?
+                .timestamp_millis(),
+            Scalar::Other(kind) => {
+                return refuse(Reason::BadTs, || format!("ts is {kind}, not a number or RFC 3339"));
+            }
+        };
+        let age_ms = received_at.unix_ms().saturating_sub(ms);
+        if age_ms > self.past_ms {
+            return refuse(Reason::TooOld, || format!("the fix is {} s old", age_ms / 1000));
+        }
+        if age_ms < -self.future_ms {
+            return refuse(Reason::TooNew, || {
+                format!("the fix is {} s ahead of us", age_ms.unsigned_abs() / 1000)
+            });
+        }
+        Ok(Some(Timestamp::from_unix_ms(ms)))
+    }
+}
+
+/// Seconds below 1e11, milliseconds below 1e14, microseconds below 1e17, else nanoseconds.
+fn epoch_ms_from_integer(number: i64) -> i64 {
+    match number.unsigned_abs() {
+        0..100_000_000_000 => number * 1_000,
+        100_000_000_000..100_000_000_000_000 => number,
+        100_000_000_000_000..100_000_000_000_000_000 => number / 1_000,
+        _ => number / 1_000_000,
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "`as` saturates; what saturates is then too old or too new"
+)]
+fn epoch_ms_from_float(number: f64) -> i64 {
+    let ms = match number.abs() {
+        ..1e11 => number * 1e3,
+        ..1e14 => number,
+        ..1e17 => number / 1e3,
+        _ => number / 1e6,
+    };
+    ms.round() as i64
+}

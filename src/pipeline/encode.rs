@@ -1,0 +1,273 @@
+//! A closed batch becomes the bytes of its INSERT statements, once.
+//!
+//! Guarantee: rows are sorted by the table's order, and the same batch always gives the same bytes, so that a retry
+//! repeats exactly what was sent before. Format: RowBinary, columns named in the statement. RowBinary carries no
+//! types, so the columns say theirs, and the server's are compared with them.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::batch::Batch;
+use super::position::Position;
+use super::reject::Reject;
+
+/// What a column holds, as RowBinary has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The length as unsigned LEB128, then the bytes.
+    Text,
+    /// Milliseconds since 1970-01-01 UTC.
+    Time,
+    /// A number of this ClickHouse type.
+    Number(&'static str, usize),
+}
+
+const U16: Kind = Kind::Number("UInt16", 2);
+const U32: Kind = Kind::Number("UInt32", 4);
+const U64: Kind = Kind::Number("UInt64", 8);
+const I32: Kind = Kind::Number("Int32", 4);
+
+impl Kind {
+    /// Whether a column of this ClickHouse type takes such values.
+    #[must_use]
+    pub fn fits(self, clickhouse_type: &str) -> bool {
+        match self {
+            Self::Text => matches!(clickhouse_type, "String" | "LowCardinality(String)"),
+            Self::Time => clickhouse_type.starts_with("DateTime64(3"),
+            Self::Number(name, _) => clickhouse_type == name,
+        }
+    }
+
+    /// The value's length at the beginning of `bytes`; `None` if it ends early.
+    fn length(self, bytes: &[u8]) -> Option<usize> {
+        let length = match self {
+            Self::Time => 8,
+            Self::Number(_, bytes) => bytes,
+            Self::Text => {
+                let prefix = 1 + bytes.iter().take(9).position(|byte| byte & 0x80 == 0)?;
+                let digits = bytes[..prefix].iter().rev();
+                prefix + digits.fold(0, |value, byte| value << 7 | usize::from(byte & 0x7F))
+            }
+        };
+        (length <= bytes.len()).then_some(length)
+    }
+}
+
+/// A table that is inserted into, with the columns of an insert in their order.
+#[derive(Debug)]
+pub struct Table {
+    /// Its name in the database.
+    pub name: &'static str,
+    /// Name and kind of each column.
+    pub columns: &'static [(&'static str, Kind)],
+}
+
+/// Every fix.
+pub static POSITIONS: Table = Table {
+    name: "positions",
+    columns: &[
+        ("driver_id", Kind::Text),
+        ("ts", Kind::Time),
+        ("seq", U32),
+        ("lat_e7", I32),
+        ("lng_e7", I32),
+        ("speed_cms", U16),
+        ("heading_cdeg", U16),
+        ("alt_dm", I32),
+        ("acc_dm", U16),
+        ("received_at", Kind::Time),
+    ],
+};
+
+/// What was refused.
+pub static REJECTS: Table = Table {
+    name: "rejects",
+    columns: &[
+        ("received_at", Kind::Time),
+        ("topic", Kind::Text),
+        ("driver_id", Kind::Text),
+        ("reason", Kind::Text),
+        ("detail", Kind::Text),
+        ("payload", Kind::Text),
+        ("payload_bytes", U64),
+        ("count", U64),
+    ],
+};
+
+/// Every table that is inserted into.
+pub static TABLES: [&Table; 2] = [&POSITIONS, &REJECTS];
+
+/// The columns of [`POSITIONS`], in that order.
+fn encode_position(position: &Position, out: &mut Vec<u8>) {
+    put_text(position.driver_id.as_str().as_bytes(), out);
+    out.extend_from_slice(&position.ts.unix_ms().to_le_bytes());
+    out.extend_from_slice(&position.seq.to_le_bytes());
+    out.extend_from_slice(&position.lat.e7().to_le_bytes());
+    out.extend_from_slice(&position.lng.e7().to_le_bytes());
+    out.extend_from_slice(&position.speed.cms().to_le_bytes());
+    out.extend_from_slice(&position.heading.cdeg().to_le_bytes());
+    out.extend_from_slice(&position.alt.dm().to_le_bytes());
+    out.extend_from_slice(&position.acc.dm().to_le_bytes());
+    out.extend_from_slice(&position.received_at.unix_ms().to_le_bytes());
+}
+
+/// The columns of [`REJECTS`], in that order.
+fn encode_reject(reject: &Reject, out: &mut Vec<u8>) {
+    out.extend_from_slice(&reject.received_at.unix_ms().to_le_bytes());
+    put_text(reject.topic.as_bytes(), out);
+    put_text(reject.driver_id.as_bytes(), out);
+    put_text(reject.reason.name().as_bytes(), out);
+    put_text(reject.detail.as_bytes(), out);
+    put_text(&reject.payload, out);
+    out.extend_from_slice(&reject.payload_bytes.to_le_bytes());
+    out.extend_from_slice(&reject.count.to_le_bytes());
+}
+
+/// One INSERT: the statement, its data, and how many rows that is.
+#[derive(Debug, Clone)]
+pub struct Insert {
+    /// `INSERT INTO … FORMAT RowBinary`
+    pub statement: String,
+    /// The rows.
+    pub body: Bytes,
+    /// How many.
+    pub rows: usize,
+}
+
+/// The inserts of a batch: its positions, its rejects, or both.
+#[must_use]
+pub fn encode(mut batch: Batch, database: &str) -> Vec<Insert> {
+    batch.positions.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
+    let positions = insert(&POSITIONS, database, &batch.positions, 96, encode_position);
+    let rejects = insert(&REJECTS, database, &batch.rejects, 512, encode_reject);
+    positions.into_iter().chain(rejects).collect()
+}
+
+/// ORDER BY of the table.
+fn order(position: &Position) -> impl Ord + '_ {
+    (&position.driver_id, position.ts, position.seq, position.lat, position.lng)
+}
+
+fn insert<T>(
+    table: &Table,
+    database: &str,
+    rows: &[T],
+    bytes_each: usize,
+    encode_row: fn(&T, &mut Vec<u8>),
+) -> Option<Insert> {
+    let mut body = Vec::with_capacity(rows.len() * bytes_each);
+    rows.iter().for_each(|row| encode_row(row, &mut body));
+    (!rows.is_empty()).then(|| Insert { statement: table.statement(database), body: body.into(), rows: rows.len() })
+}
+
+impl Table {
+    fn statement(&self, database: &str) -> String {
+        let mut columns = String::new();
+        for (name, _) in self.columns {
+            let comma = if columns.is_empty() { "" } else { ", " };
+            let _ = write!(columns, "{comma}{name}");
+        }
+        format!("INSERT INTO {database}.{} ({columns}) FORMAT RowBinary", self.name)
+    }
+}
+
+impl Insert {
+    /// These rows of it; `None` if its columns are not those of a table of ours, as in a file of another version.
+    #[must_use]
+    pub fn part(&self, rows: Range<usize>) -> Option<Self> {
+        if rows == (0..self.rows) {
+            return Some(self.clone());
+        }
+        let table = TABLES.iter().find(|table| self.statement.ends_with(&table.statement_end()))?;
+        let begin = table.skip(&self.body, rows.start)?;
+        let end = begin + table.skip(&self.body[begin..], rows.len())?;
+        Some(Self { statement: self.statement.clone(), body: self.body.slice(begin..end), rows: rows.len() })
+    }
+}
+
+impl Table {
+    /// What follows the database's name.
+    fn statement_end(&self) -> String {
+        self.statement("")
+            .split_off("INSERT INTO ".len())
+    }
+
+    /// The length of so many rows at the beginning of `bytes`.
+    fn skip(&self, bytes: &[u8], rows: usize) -> Option<usize> {
+        let mut at = 0;
+        for _ in 0..rows {
+            for (_, kind) in self.columns {
+                at += kind.length(&bytes[at..])?;
+            }
+        }
+        Some(at)
+    }
+}
+
+/// RowBinary's String.
+fn put_text(text: &[u8], out: &mut Vec<u8>) {
+    let mut rest = text.len();
+    while rest >= 0x80 {
+        out.push(u8::try_from(rest & 0x7f).expect("seven bits") | 0x80);
+        rest >>= 7;
+    }
+    out.push(u8::try_from(rest).expect("less than 0x80"));
+    out.extend_from_slice(text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::decode::{Decoded, Decoder, Limits, Message};
+    use crate::pipeline::position::Timestamp;
+    use std::time::Duration;
+
+    /// Rows of both tables, of different lengths.
+    fn inserts() -> Vec<Insert> {
+        let day = Duration::from_secs(86_400);
+        let limits = Limits { payload_bytes_max: 9_999, points_max: 9, fix_age_max: day, fix_future_max: day };
+        let decoder = Decoder::new(&["drivers/+/gps".to_owned()], limits);
+        let mut decoded = Decoded::default();
+        for n in 0..10_usize {
+            let topic = format!("drivers/{}/gps", "d".repeat(1 + n * 7));
+            for payload in [format!(r#"{{"lat":{n},"lng":1,"seq":{n}}}"#), "x".repeat(n * 50)] {
+                let message = Message {
+                    topic: topic.as_bytes(),
+                    payload: payload.as_bytes(),
+                    payload_bytes: payload.len(),
+                    received_at: Timestamp::from_unix_ms(1),
+                };
+                decoder.decode(message, &mut decoded);
+            }
+        }
+        let Decoded { positions, rejects, .. } = decoded;
+        encode(Batch { positions, rejects, ..Batch::default() }, "fleet")
+    }
+
+    #[test]
+    fn an_insert_can_be_taken_apart_at_any_row_and_put_together_again() {
+        for insert in inserts() {
+            assert_eq!(insert.rows, 10);
+            for cut in 0..=insert.rows {
+                let (a, b) = (insert.part(0..cut).unwrap(), insert.part(cut..insert.rows).unwrap());
+                assert_eq!([a.body, b.body].concat(), insert.body, "cut at row {cut}");
+                assert_eq!((a.rows, b.rows), (cut, insert.rows - cut));
+            }
+            let other = Insert { statement: "INSERT INTO fleet.positions (a, b) FORMAT RowBinary".into(), ..insert };
+            assert!(other.part(0..1).is_none(), "columns of another version");
+        }
+    }
+
+    #[test]
+    fn statements_name_their_columns() {
+        let statement = REJECTS.statement("fleet");
+        assert_eq!(
+            statement,
+            "INSERT INTO fleet.rejects (received_at, topic, driver_id, reason, detail, payload, payload_bytes, count) \
+             FORMAT RowBinary"
+        );
+        assert!(Kind::Time.fits("DateTime64(3, 'UTC')") && !Kind::Time.fits("DateTime64(6)") && !U16.fits("Int16"));
+    }
+}

@@ -1,0 +1,10 @@
+//! What a position passes through on its way: bytes of a message → a validated [`position`] or a [`reject`] → a
+//! [`batch`] of rows → the bytes of an insert ([`encode`]).
+//!
+//! Pure: plain functions and values, no clock, no task, no I/O.
+
+pub mod batch;
+pub mod decode;
+pub mod encode;
+pub mod position;
+pub mod reject;

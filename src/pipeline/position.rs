@@ -1,0 +1,222 @@
+//! A position as it is stored: validated, scaled to integers, nothing left to check.
+//!
+//! Every field is a type that can only hold a legal value, so nobody downstream looks again. Units are
+//! those of the table's columns; the largest value of an optional column's type means "unknown".
+
+use std::ops::RangeInclusive;
+
+use arrayvec::ArrayString;
+
+/// Longest driver id in bytes.
+pub const DRIVER_ID_BYTES_MAX: usize = 64;
+
+/// One fix of one driver, ready to be encoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position {
+    /// Who: from the topic.
+    pub driver_id: DriverId,
+    /// When the fix was taken.
+    pub ts: Timestamp,
+    /// The device's own counter; 0 if it has none.
+    pub seq: u32,
+    /// Where, north–south.
+    pub lat: Latitude,
+    /// Where, east–west.
+    pub lng: Longitude,
+    /// How fast.
+    pub speed: Speed,
+    /// Which way.
+    pub heading: Heading,
+    /// How high.
+    pub alt: Altitude,
+    /// How sure the receiver was, horizontally.
+    pub acc: Accuracy,
+    /// When milepost took the message from the broker.
+    pub received_at: Timestamp,
+}
+
+/// A value outside what its field may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("out of range")]
+pub struct OutOfRange;
+
+/// 1–64 bytes of `A–Z a–z 0–9 . _ : -`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DriverId(ArrayString<DRIVER_ID_BYTES_MAX>);
+
+impl DriverId {
+    /// # Errors
+    /// Empty, longer than 64 bytes, or a byte outside the set.
+    pub fn new(id: &str) -> Result<Self, OutOfRange> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
+        if id.is_empty() || !id.bytes().all(allowed) {
+            return Err(OutOfRange);
+        }
+        ArrayString::from(id).map(Self).map_err(|_| OutOfRange)
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Milliseconds since 1970-01-01 UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// From milliseconds since the epoch.
+    #[must_use]
+    pub const fn from_unix_ms(ms: i64) -> Self {
+        Self(ms)
+    }
+
+    /// Milliseconds since the epoch.
+    #[must_use]
+    pub const fn unix_ms(self) -> i64 {
+        self.0
+    }
+}
+
+/// WGS84 degrees north, −90..=90, kept in units of 1e-7 degrees (about a centimetre).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Latitude(i32);
+
+/// WGS84 degrees east, −180..=180, kept in units of 1e-7 degrees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Longitude(i32);
+
+/// Degrees clockwise from north, 0..360 (360 is 0), kept in hundredths of a degree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heading(u16);
+
+impl Latitude {
+    /// # Errors
+    /// Outside −90..=90 degrees.
+    pub fn new(degrees: f64) -> Result<Self, OutOfRange> {
+        scaled(degrees, -90.0..=90.0, 1e7).map(Self)
+    }
+
+    /// In units of 1e-7 degrees.
+    #[must_use]
+    pub const fn e7(self) -> i32 {
+        self.0
+    }
+}
+
+impl Longitude {
+    /// # Errors
+    /// Outside −180..=180 degrees.
+    pub fn new(degrees: f64) -> Result<Self, OutOfRange> {
+        scaled(degrees, -180.0..=180.0, 1e7).map(Self)
+    }
+
+    /// In units of 1e-7 degrees.
+    #[must_use]
+    pub const fn e7(self) -> i32 {
+        self.0
+    }
+}
+
+impl Heading {
+    /// No heading was sent, or none that can be.
+    pub const UNKNOWN: Self = Self(u16::MAX);
+
+    /// # Errors
+    /// Outside 0..=360 degrees.
+    pub fn new(degrees: f64) -> Result<Self, OutOfRange> {
+        u16::try_from(scaled(degrees, 0.0..=360.0, 100.0)? % 36_000).map(Self).map_err(|_| OutOfRange)
+    }
+
+    /// In hundredths of a degree; `u16::MAX` is unknown.
+    #[must_use]
+    pub const fn cdeg(self) -> u16 {
+        self.0
+    }
+}
+
+/// Makes the type of an optional number: a range, and how many whole units are kept for one. The largest value
+/// of its integer is "unknown", as in the table.
+macro_rules! optional_number {
+    ($(#[$doc:meta])* $name:ident, $range:expr, $units_per_one:expr, $read:ident -> $integer:ty) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $name($integer);
+
+        impl $name {
+            /// None was sent, or none that can be.
+            pub const UNKNOWN: Self = Self(<$integer>::MAX);
+
+            /// # Errors
+            /// Outside the range.
+            pub fn new(value: f64) -> Result<Self, OutOfRange> {
+                let units = scaled(value, $range, $units_per_one)?;
+                <$integer>::try_from(units).map(Self).map_err(|_| OutOfRange)
+            }
+
+            /// In the units kept; the integer's largest value is unknown.
+            #[must_use]
+            pub const fn $read(self) -> $integer {
+                self.0
+            }
+        }
+    };
+}
+
+optional_number!(
+    /// Ground speed, 0..=200 m/s, kept in cm/s.
+    Speed, 0.0..=200.0, 100.0, cms -> u16
+);
+optional_number!(
+    /// Metres above the WGS84 ellipsoid, −1,000..=100,000, kept in decimetres.
+    Altitude, -1_000.0..=100_000.0, 10.0, dm -> i32
+);
+optional_number!(
+    /// Horizontal accuracy radius, 0..=6,553.4 m, kept in decimetres.
+    Accuracy, 0.0..=6_553.4, 10.0, dm -> u16
+);
+
+/// `value` rounded to the nearest of `units_per_one`; NaN is out of range.
+#[expect(clippy::cast_possible_truncation, reason = "every caller's range fits i32 after scaling")]
+fn scaled(value: f64, range: RangeInclusive<f64>, units_per_one: f64) -> Result<i32, OutOfRange> {
+    if range.contains(&value) { Ok((value * units_per_one).round() as i32) } else { Err(OutOfRange) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_scaled_and_the_ends_of_their_ranges_belong_to_them() {
+        assert_eq!(Latitude::new(25.761_712_3).map(Latitude::e7), Ok(257_617_123));
+        assert_eq!(Latitude::new(-90.0).map(Latitude::e7), Ok(-900_000_000));
+        assert_eq!(Longitude::new(180.0).map(Longitude::e7), Ok(1_800_000_000));
+        assert_eq!(Speed::new(200.0).map(Speed::cms), Ok(20_000));
+        assert_eq!(Heading::new(360.0).map(Heading::cdeg), Ok(0));
+        assert_eq!(Heading::new(359.999).map(Heading::cdeg), Ok(0));
+        assert_eq!(Altitude::new(-1_000.0).map(Altitude::dm), Ok(-10_000));
+        assert_eq!(Accuracy::new(6_553.4).map(Accuracy::dm), Ok(65_534));
+    }
+
+    #[test]
+    fn values_outside_are_refused_and_none_can_read_as_unknown() {
+        assert!(Latitude::new(90.000_000_1).is_err());
+        assert!(Latitude::new(f64::NAN).is_err());
+        assert!(Longitude::new(-180.1).is_err());
+        assert!(Speed::new(-0.1).is_err());
+        assert!(Heading::new(360.1).is_err());
+        assert!(Altitude::new(f64::INFINITY).is_err());
+        assert!(Accuracy::new(6_553.5).is_err());
+    }
+
+    #[test]
+    fn driver_ids_are_short_and_plain() {
+        assert_eq!(DriverId::new("d-7_a.b:C").map(|id| id.as_str().to_owned()), Ok("d-7_a.b:C".to_owned()));
+        assert!(DriverId::new(&"x".repeat(64)).is_ok());
+        for bad in ["", "a b", "a/b", "ü", "a\n", &"x".repeat(65)] {
+            assert!(DriverId::new(bad).is_err(), "{bad:?}");
+        }
+    }
+}

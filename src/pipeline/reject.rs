@@ -1,0 +1,109 @@
+//! What was refused, and why: a row of the `rejects` table.
+
+use super::position::Timestamp;
+
+/// How much of a rejected payload is kept.
+pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+/// How much of a rejected message's topic is kept.
+pub const TOPIC_BYTES_MAX: usize = 1024;
+/// How long a reject's explanation may get, in characters.
+pub const DETAIL_CHARS_MAX: usize = 200;
+
+/// Why a point or a message was refused. The order is the order of the checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// The payload is larger than `decode.payload_bytes_max`.
+    TooLarge,
+    /// The topic names no driver, or one outside the rule for ids.
+    BadTopic,
+    /// The payload has no bytes.
+    Empty,
+    /// The payload is not UTF-8.
+    InvalidUtf8,
+    /// The payload is not JSON.
+    InvalidJson,
+    /// Neither an object nor an array of objects with something in it.
+    WrongShape,
+    /// An array of more than `decode.points_max`.
+    TooManyPoints,
+    /// The payload names another driver than the topic.
+    DriverMismatch,
+    /// `lat` or `lng` is absent or not a number.
+    MissingField,
+    /// `lat` outside −90..=90.
+    LatRange,
+    /// `lng` outside −180..=180.
+    LngRange,
+    /// Both exactly 0: a receiver without a fix.
+    NullIsland,
+    /// `ts` is neither an epoch number nor RFC 3339.
+    BadTs,
+    /// `ts` is older than `decode.fix_age_max`.
+    TooOld,
+    /// `ts` is further ahead than `decode.fix_future_max`.
+    TooNew,
+}
+
+impl Reason {
+    /// Every reason, in the order of the checks.
+    pub const ALL: [Self; 15] = [
+        Self::TooLarge,
+        Self::BadTopic,
+        Self::Empty,
+        Self::InvalidUtf8,
+        Self::InvalidJson,
+        Self::WrongShape,
+        Self::TooManyPoints,
+        Self::DriverMismatch,
+        Self::MissingField,
+        Self::LatRange,
+        Self::LngRange,
+        Self::NullIsland,
+        Self::BadTs,
+        Self::TooOld,
+        Self::TooNew,
+    ];
+
+    /// The name in the `rejects` table and in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TooLarge => "too_large",
+            Self::BadTopic => "bad_topic",
+            Self::Empty => "empty",
+            Self::InvalidUtf8 => "invalid_utf8",
+            Self::InvalidJson => "invalid_json",
+            Self::WrongShape => "wrong_shape",
+            Self::TooManyPoints => "too_many_points",
+            Self::DriverMismatch => "driver_mismatch",
+            Self::MissingField => "missing_field",
+            Self::LatRange => "lat_range",
+            Self::LngRange => "lng_range",
+            Self::NullIsland => "null_island",
+            Self::BadTs => "bad_ts",
+            Self::TooOld => "too_old",
+            Self::TooNew => "too_new",
+        }
+    }
+}
+
+/// One row of the `rejects` table: a refused point or message, or many of them above the flood limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reject {
+    /// When milepost took the message from the broker.
+    pub received_at: Timestamp,
+    /// The message's topic, its first 1,024 bytes.
+    pub topic: String,
+    /// The driver, if the topic named one.
+    pub driver_id: String,
+    /// Why.
+    pub reason: Reason,
+    /// Why, in words.
+    pub detail: String,
+    /// The broken point, else the whole message; its first 64 KiB.
+    pub payload: Vec<u8>,
+    /// How long it was before the cut.
+    pub payload_bytes: u64,
+    /// How many refused points this row stands for.
+    pub count: u64,
+}

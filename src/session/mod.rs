@@ -1,0 +1,592 @@
+//! The mind of one MQTT connection: events in, commands out.
+//!
+//! It knows arrival numbers and packet ids, not rows. It decides when to connect, which messages to take, which may be
+//! acknowledged, and how to leave.
+//!
+//! Guarantee: nothing is acknowledged before the intake says that it is complete; nothing of one connection is
+//! acknowledged on another; what a connection took is acknowledged on it, if it lives; every wait has a deadline.
+//! It holds no clock, socket or task: its shell, `mqtt/driver.rs`, tells it what happened and when, and does as it says.
+
+pub mod acks;
+pub mod events;
+pub mod window;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use self::acks::{Ack, Acks};
+use self::events::{Admission, Command, Event, Leave, Link, NoRoom, Notice, Terms, Totals};
+use self::window::Window;
+
+/// First delay before a reconnect; doubles up to [`BACKOFF_MAX`], halved at random.
+const BACKOFF_MIN: Duration = Duration::from_millis(250);
+/// Longest delay before a reconnect.
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// Delay when another client took our id: a configuration error, and each attempt throws the other one out.
+const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
+/// A connection that lived this long was a good one: the next delay starts from the minimum.
+const GOOD_CONNECTION: Duration = Duration::from_secs(10);
+/// So many short lives in a row are told, with the likely cause.
+const SHORT_LIVES_MAX: u32 = 3;
+/// After UNSUBACK and the last acknowledgement, what the broker still had for us comes within this silence.
+const DRAIN_QUIET: Duration = Duration::from_secs(1);
+/// A broker that stays away for the same reason is logged this often.
+const DOWN_LOGGED_EVERY: Duration = Duration::from_secs(60);
+/// A session that may be left behind is visited so often, if it cannot be reached.
+const VISITS_MAX: u32 = 3;
+/// How long the broker may take to close after DISCONNECT.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a session needs to know.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Receive Maximum asked for.
+    pub receive_maximum: u16,
+    /// How long CONNACK, SUBACK and UNSUBACK may take.
+    pub answer_within: Duration,
+    /// What it is for.
+    pub role: Role,
+    /// For the jitter.
+    pub seed: u64,
+}
+
+/// What a session is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A member of the group.
+    Member,
+    /// A visit to a session that an earlier run may have left behind: it is unsubscribed, emptied and ended.
+    Leftover,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaving {
+    No,
+    /// UNSUBACK is wanted, on this connection or the next.
+    Unsubscribing,
+    /// Unsubscribed: what the broker still has for us is taken. Over at this time, unless something comes.
+    Draining { quiet_until: Instant },
+    /// Nothing is taken any more.
+    Flushing,
+    /// A leftover that is empty: once more, to end it.
+    EndingSession,
+}
+
+/// Messages that the broker had sent and we have not acknowledged when the last connection ended.
+#[derive(Debug, Clone, Copy)]
+struct Owed {
+    messages: usize,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Session {
+    settings: Settings,
+    link: Link,
+    leaving: Leaving,
+    acks: Acks,
+    window: Window,
+    letting_go: Option<NoRoom>,
+    /// Messages let go on this connection.
+    let_go: u64,
+    /// The broker says it kept our session: it sends these first.
+    owed: Option<Owed>,
+    /// The window that the broker last announced for this session.
+    announced: Option<u16>,
+    ever_connected: bool,
+    /// It has been subscribed.
+    has_lived: bool,
+    /// The broker held this session when we came.
+    was_found: bool,
+    failures: u32,
+    short_lives: u32,
+    exactly_once_told: bool,
+    /// The last connection went with messages unacknowledged, or with acknowledgements that may not have left.
+    held_by_broker: bool,
+    disconnect_sent: bool,
+    why_down: Option<String>,
+    /// When that was last logged.
+    told_down: Option<(String, Instant)>,
+    commands: VecDeque<Command>,
+    notices: VecDeque<Notice>,
+    totals: Totals,
+    jitter: fastrand::Rng,
+}
+
+impl Session {
+    /// A session that wants to connect at once.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            link: Link::Connecting,
+            leaving: match settings.role {
+                Role::Member => Leaving::No,
+                Role::Leftover => Leaving::Unsubscribing,
+            },
+            acks: Acks::default(),
+            window: Window::new(settings.receive_maximum),
+            letting_go: None,
+            let_go: 0,
+            owed: None,
+            announced: None,
+            ever_connected: false,
+            has_lived: false,
+            was_found: false,
+            failures: 0,
+            short_lives: 0,
+            exactly_once_told: false,
+            held_by_broker: false,
+            disconnect_sent: false,
+            why_down: None,
+            told_down: None,
+            commands: VecDeque::new(),
+            notices: VecDeque::new(),
+            totals: Totals::default(),
+            jitter: fastrand::Rng::with_seed(settings.seed),
+            settings,
+        }
+    }
+
+    /// Tells the session what happened. Then let it take its [turn](Self::turn).
+    pub fn handle(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Connected { session_present, receive_maximum } => {
+                self.connected(session_present, receive_maximum, now);
+            }
+            Event::Subscribed { refusals } => self.subscribed(&refusals, now),
+            Event::Unsubscribed { refusals } => self.unsubscribed(&refusals, now),
+            Event::DisconnectSent => self.disconnect_sent = true,
+            Event::Disconnected { taken_over, why } => self.disconnected(taken_over, why, now),
+            Event::Leave(leave) => self.leave(leave, now),
+        }
+    }
+
+    /// A PUBLISH came; `ack`: what it wants to be answered with, none at QoS 0; `redelivered`: its DUP flag.
+    pub fn published(&mut self, ack: Option<Ack>, redelivered: bool, room: Result<(), NoRoom>, now: Instant) -> Admission {
+        if let Leaving::Draining { quiet_until } = &mut self.leaving {
+            *quiet_until = now + DRAIN_QUIET;
+        }
+        let Some(ack) = ack else {
+            let takes = room.is_ok() && self.takes_messages();
+            self.totals.messages_received += 1;
+            return if takes { Admission::Take(None) } else { Admission::Shed };
+        };
+        self.look_for_owed(redelivered);
+        if !self.takes_messages() || !self.is_connected() || self.letting_go.is_some() {
+            self.let_go += 1;
+            self.totals.messages_let_go += u64::from(self.letting_go.is_some());
+            return Admission::LetGo;
+        }
+        if let Err(why) = room {
+            self.letting_go = Some(why);
+            self.let_go += 1;
+            self.totals.messages_let_go += 1;
+            self.totals.stalls += 1;
+            self.notices.push_back(Notice::LettingGo(why));
+            return Admission::LetGo;
+        }
+        if matches!(ack, Ack::Received(_)) && !std::mem::replace(&mut self.exactly_once_told, true) {
+            self.notices.push_back(Notice::ExactlyOnce);
+        }
+        self.totals.messages_received += 1;
+        self.totals.messages_redelivered += u64::from(redelivered);
+        let arrival = self.acks.arrived(ack);
+        self.window.arrived(self.acks.unacked(), now);
+        Admission::Take(Some(arrival))
+    }
+
+    /// Every row of the messages below this arrival number is durable.
+    pub fn complete_below(&mut self, arrival: u64, now: Instant) {
+        self.acks.complete_below(arrival);
+        self.window.acked(now);
+    }
+
+    /// What to acknowledge next, if anything; offer it to the connection, then say [`ack_sent`](Self::ack_sent). One
+    /// that the connection cannot take now stays first.
+    #[must_use]
+    pub fn ack_due(&self) -> Option<Ack> {
+        self.acks.due()
+    }
+
+    /// The acknowledgement that was due is in the connection's hands.
+    pub fn ack_sent(&mut self) {
+        self.acks.sent();
+        self.totals.acks += 1;
+    }
+
+    /// Steps that depend on time, on what has been acknowledged, and on `room`: enough for a new connection.
+    pub fn turn(&mut self, room: bool, now: Instant) {
+        self.window.tick(now);
+        let unacked = self.acks.unacked();
+        if let Leaving::Draining { quiet_until } = &mut self.leaving {
+            if unacked > 0 {
+                *quiet_until = now + DRAIN_QUIET; // a full window is silent until it is acknowledged
+            } else if *quiet_until <= now && self.letting_go.is_none() {
+                self.drained(now);
+            }
+        }
+        self.advance_link(room, now);
+    }
+
+    /// The next thing to do, if any.
+    pub fn command(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
+    /// The next thing to log, if any.
+    pub fn notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Where the connection stands: the shell keeps one in every state but `BackingOff` and `Ended`.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        self.link
+    }
+
+    /// How to connect.
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        Terms { end_session: self.leaving == Leaving::EndingSession }
+    }
+
+    /// When the next [turn](Self::turn) is due, if nothing happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let link = match self.link {
+            Link::BackingOff { until } | Link::Subscribing { until } | Link::Closing { until, .. } => Some(until),
+            Link::Connecting | Link::Live { .. } | Link::Ended => None,
+        };
+        let drained = match self.leaving {
+            Leaving::Draining { quiet_until } if self.acks.unacked() == 0 && self.letting_go.is_none() => {
+                Some(quiet_until)
+            }
+            Leaving::Draining { .. }
+            | Leaving::No
+            | Leaving::Unsubscribing
+            | Leaving::Flushing
+            | Leaving::EndingSession => None,
+        };
+        [link, drained].into_iter().flatten().min()
+    }
+
+    /// Messages taken on this connection and not acknowledged.
+    #[must_use]
+    pub fn unacked(&self) -> usize {
+        self.acks.unacked()
+    }
+
+    /// How many unacknowledged messages the broker lets us have.
+    #[must_use]
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// Rows go out early because of a [suspicion](Window::suspicion_at).
+    pub fn probed(&mut self, now: Instant) {
+        self.window.probed(self.acks.unacked(), now);
+    }
+
+    /// Messages are being left with the broker.
+    #[must_use]
+    pub fn is_letting_go(&self) -> bool {
+        self.letting_go.is_some()
+    }
+
+    /// Nothing is taken any more: what is open may go out.
+    #[must_use]
+    pub fn is_flushing(&self) -> bool {
+        matches!(self.leaving, Leaving::Flushing | Leaving::EndingSession) || self.link == Link::Ended
+    }
+
+    /// A visit that has ended goes on as a member. Arrival numbers go on, too.
+    pub fn become_member(&mut self) {
+        self.settings.role = Role::Member;
+        self.leaving = Leaving::No;
+        self.link = Link::Connecting;
+        self.ever_connected = false;
+        self.owed = None;
+    }
+
+    /// It has been subscribed.
+    #[must_use]
+    pub fn has_lived(&self) -> bool {
+        self.has_lived
+    }
+
+    /// The broker held this session when we came.
+    #[must_use]
+    pub fn was_found(&self) -> bool {
+        self.was_found
+    }
+
+    /// It wants to unsubscribe and has not been able to.
+    #[must_use]
+    pub fn is_still_subscribed(&self) -> bool {
+        self.settings.role == Role::Member
+            && matches!(self.leaving, Leaving::Unsubscribing | Leaving::Draining { .. })
+    }
+
+    /// Why it does not do its work, in words.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        match (&self.link, self.leaving) {
+            (_, Leaving::Unsubscribing | Leaving::Draining { .. } | Leaving::Flushing | Leaving::EndingSession) => {
+                Some("leaving".to_owned())
+            }
+            (Link::Live { .. }, Leaving::No) if self.short_lives >= SHORT_LIVES_MAX => {
+                Some(Notice::ClosedSoon { times: self.short_lives }.to_string())
+            }
+            (Link::Live { .. }, Leaving::No) => self.letting_go.map(|why| Notice::LettingGo(why).to_string()),
+            (_, Leaving::No) => {
+                Some(self.why_down.as_ref().map_or("not subscribed yet".to_owned(), |why| format!("no connection: {why}")))
+            }
+        }
+    }
+
+    /// Counts and levels now.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        Totals {
+            unacked: self.acks.unacked() as u64,
+            window: self.window.messages() as u64,
+            connected: u64::from(matches!(self.link, Link::Live { .. })),
+            held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
+            ..self.totals
+        }
+    }
+
+    fn takes_messages(&self) -> bool {
+        matches!(self.leaving, Leaving::No | Leaving::Unsubscribing | Leaving::Draining { .. })
+    }
+
+    fn is_connected(&self) -> bool {
+        matches!(self.link, Link::Subscribing { .. } | Link::Live { .. })
+    }
+
+    fn connected(&mut self, session_present: bool, announced: Option<u16>, now: Instant) {
+        self.held_by_broker = false;
+        self.was_found |= session_present;
+        self.window.connected(announced);
+        let window = self.window.messages();
+        self.notices.push_back(Notice::Connected { session_present, window });
+        if std::mem::replace(&mut self.ever_connected, true) {
+            self.totals.reconnects += 1;
+            self.compare_with_before(session_present, announced);
+        }
+        self.announced = announced;
+        self.owed = self.owed.filter(|_| session_present);
+        self.link = Link::Subscribing { until: now + self.settings.answer_within };
+        match self.leaving {
+            Leaving::No => self.commands.push_back(Command::Subscribe),
+            Leaving::Unsubscribing | Leaving::Draining { .. } if session_present => {
+                self.leaving = Leaving::Unsubscribing;
+                self.commands.push_back(Command::Unsubscribe);
+            }
+            // Nothing is there: not even a subscription.
+            Leaving::Unsubscribing | Leaving::Draining { .. } => self.drained(now),
+            Leaving::Flushing | Leaving::EndingSession => self.disconnect(false, now),
+        }
+    }
+
+    fn compare_with_before(&mut self, session_present: bool, announced: Option<u16>) {
+        if !session_present && self.leaving != Leaving::EndingSession {
+            self.totals.sessions_lost += 1;
+            self.notices.push_back(Notice::SessionLost);
+        }
+        if let (Some(from), Some(to)) = (self.announced, announced)
+            && session_present
+            && to < from.min(self.settings.receive_maximum)
+        {
+            self.notices.push_back(Notice::WindowLowered { from: from.into(), to: to.into() });
+        }
+    }
+
+    /// A broker that kept our session sends what it owes before anything new (MQTT 5, 4.4 and 4.6).
+    fn look_for_owed(&mut self, redelivered: bool) {
+        if let Some(Owed { messages: owed }) = self.owed.take()
+            && !redelivered
+        {
+            self.totals.sessions_lost += 1;
+            self.notices.push_back(Notice::SessionEmptied { owed });
+        }
+    }
+
+    fn subscribed(&mut self, refusals: &[String], now: Instant) {
+        if !matches!(self.link, Link::Subscribing { .. }) || self.leaving != Leaving::No {
+            return;
+        }
+        if refusals.is_empty() {
+            self.link = Link::Live { since: now };
+            self.has_lived = true;
+            self.why_down = None;
+            self.told_down = None;
+            self.notices.push_back(Notice::Subscribed);
+            return;
+        }
+        let why = refusals.join("; ");
+        self.notices.push_back(Notice::SubscriptionRefused(why.clone()));
+        self.hang_up(format!("subscription refused: {why}"), now);
+    }
+
+    fn unsubscribed(&mut self, refusals: &[String], now: Instant) {
+        if self.leaving != Leaving::Unsubscribing {
+            return;
+        }
+        if refusals.is_empty() {
+            self.link = Link::Live { since: now };
+            self.leaving = Leaving::Draining { quiet_until: now + DRAIN_QUIET };
+        } else {
+            self.notices.push_back(Notice::UnsubscriptionRefused(refusals.join("; ")));
+            self.held_by_broker = true;
+            self.leaving = Leaving::Flushing;
+        }
+    }
+
+    /// There is nothing more for us.
+    fn drained(&mut self, now: Instant) {
+        match self.settings.role {
+            Role::Member => self.leaving = Leaving::Flushing,
+            // One that was there is ended by a clean start: what came for it meanwhile goes to its group.
+            Role::Leftover if self.was_found => {
+                let messages = self.totals.messages_received;
+                self.notices.push_back(Notice::LeftoverEmptied { messages });
+                self.disconnect(true, now);
+                self.leaving = Leaving::EndingSession;
+            }
+            Role::Leftover => {
+                self.leaving = Leaving::EndingSession;
+                self.disconnect(false, now);
+            }
+        }
+    }
+
+    /// For good, or for a new connection.
+    fn disconnect(&mut self, again: bool, now: Instant) {
+        self.commands.push_back(Command::Disconnect { end_session: self.leaving == Leaving::EndingSession });
+        self.disconnect_sent = false;
+        self.link = Link::Closing { until: now + CLOSE_WITHIN, again };
+    }
+
+    fn hang_up(&mut self, why: String, now: Instant) {
+        self.commands.push_back(Command::HangUp);
+        self.disconnected(false, why, now);
+    }
+
+    fn disconnected(&mut self, taken_over: bool, why: String, now: Instant) {
+        if matches!(self.link, Link::BackingOff { .. } | Link::Ended) {
+            return;
+        }
+        let (unacked, let_go) = (self.acks.unacked(), std::mem::take(&mut self.let_go));
+        self.held_by_broker |= unacked > 0 || self.is_closing_unsent();
+        let owed = unacked + usize::try_from(let_go).unwrap_or(usize::MAX);
+        self.owed = (owed > 0).then_some(Owed { messages: owed }).or(self.owed);
+        self.acks.new_epoch();
+        self.letting_go = None;
+        match self.link {
+            Link::Closing { again: false, .. } => self.link = Link::Ended,
+            Link::Closing { again: true, .. } => self.link = Link::BackingOff { until: now },
+            Link::BackingOff { .. }
+            | Link::Connecting
+            | Link::Subscribing { .. }
+            | Link::Live { .. }
+            | Link::Ended => self.back_off(taken_over, why, now),
+        }
+    }
+
+    fn back_off(&mut self, taken_over: bool, why: String, now: Instant) {
+        self.judge_life(taken_over, now);
+        if self.settings.role == Role::Leftover && (taken_over || self.failures >= VISITS_MAX) {
+            self.link = Link::Ended; // somebody lives there, or we may not go there
+            return;
+        }
+        let retry_in = if taken_over { TAKEN_OVER_DELAY } else { self.backoff() };
+        let notice =
+            if taken_over { Notice::TakenOver } else { Notice::Disconnected { why: why.clone(), retry_in } };
+        let told = |(told, at): &(String, Instant)| *told == why && now < *at + DOWN_LOGGED_EVERY;
+        if taken_over || !self.told_down.as_ref().is_some_and(told) {
+            self.told_down = Some((why.clone(), now));
+            self.notices.push_back(notice);
+        }
+        self.why_down = Some(if taken_over { Notice::TakenOver.to_string() } else { why });
+        self.link = Link::BackingOff { until: now + retry_in };
+    }
+
+    /// The last acknowledgements may still be on our side.
+    fn is_closing_unsent(&self) -> bool {
+        matches!(self.link, Link::Closing { .. }) && !self.disconnect_sent
+    }
+
+    /// A broker that lets us in and closes soon after has a reason that it may not tell.
+    fn judge_life(&mut self, taken_over: bool, now: Instant) {
+        let Link::Live { since } = self.link else {
+            self.failures = self.failures.saturating_add(1);
+            return;
+        };
+        if now.duration_since(since) >= GOOD_CONNECTION {
+            (self.failures, self.short_lives) = (0, 0);
+            return;
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.short_lives += u32::from(!taken_over);
+        if self.short_lives == SHORT_LIVES_MAX {
+            self.notices.push_back(Notice::ClosedSoon { times: self.short_lives });
+        }
+    }
+
+    fn backoff(&mut self) -> Duration {
+        let doubled = BACKOFF_MIN.saturating_mul(1 << self.failures.saturating_sub(1).min(10));
+        doubled.min(BACKOFF_MAX).mul_f64(0.5 + self.jitter.f64() / 2.0)
+    }
+
+    fn leave(&mut self, leave: Leave, now: Instant) {
+        if self.settings.role == Role::Leftover {
+            self.leaving = Leaving::Flushing; // the next run looks again
+        }
+        if self.leaving != Leaving::No {
+            return;
+        }
+        self.leaving = match leave {
+            Leave::KeepSession => Leaving::Flushing,
+            Leave::Unsubscribe => Leaving::Unsubscribing,
+        };
+        if leave == Leave::Unsubscribe && self.is_connected() {
+            self.commands.push_back(Command::Unsubscribe);
+            self.link = Link::Subscribing { until: now + self.settings.answer_within };
+        }
+    }
+
+    fn advance_link(&mut self, room: bool, now: Instant) {
+        let all_acknowledged = self.acks.unacked() == 0;
+        match self.link {
+            Link::BackingOff { .. } | Link::Connecting if self.leaving == Leaving::Flushing => {
+                self.link = Link::Ended;
+            }
+            Link::BackingOff { until } if until <= now => self.link = Link::Connecting,
+            Link::Subscribing { until } if until <= now => {
+                let asked = if self.leaving == Leaving::No { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
+                self.hang_up(format!("no answer to our {asked} within {:?}", self.settings.answer_within), now);
+            }
+            Link::Subscribing { .. } | Link::Live { .. }
+                if self.leaving == Leaving::Flushing && all_acknowledged =>
+            {
+                self.disconnect(false, now);
+            }
+            // The next connection brings what was let go on this one.
+            Link::Live { .. } if self.letting_go.is_some() && all_acknowledged && room && self.takes_messages() => {
+                self.notices.push_back(Notice::Renewed { let_go: self.let_go });
+                self.disconnect(true, now);
+            }
+            Link::Closing { until, .. } if until <= now => {
+                self.commands.push_back(Command::HangUp);
+                self.disconnected(false, String::new(), now);
+            }
+            Link::BackingOff { .. }
+            | Link::Connecting
+            | Link::Subscribing { .. }
+            | Link::Live { .. }
+            | Link::Closing { .. }
+            | Link::Ended => {}
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Batches on disk while ClickHouse cannot take them.
+//!
+//! Guarantee: a batch that [`Spool::store`] has taken survives a crash and a power cut: its file is written under
+//! another name, fsynced, renamed, and the directory fsynced. It comes back as it was or, torn or flipped, not at all.
+//! One process a directory (a lock says so), and never more than `bytes_max` of files in it. No file is ever written
+//! over another one.
+//!
+//! One file a batch, never changed, named
+//!
+//! ```text
+//! 00000000000000000042-4980-730194.batch      sequence - positions - tag
+//! ```
+//!
+//! so that the listing is the order in which they came, and the ledger is known without opening them. A damaged file is
+//! renamed to `….damaged`, a row that no way to the server takes becomes `….row`: both are counted, and kept for a
+//! person to look at. `format.rs` says what is inside.
+//!
+//! Every function here blocks for as long as the disk takes: none may be called on a thread that serves.
+
+mod file;
+pub mod format;
+
+use std::fs::{self, DirBuilder, OpenOptions, TryLockError};
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+pub use self::file::File;
+use crate::pipeline::encode::Insert;
+
+const LOCK: &str = "lock";
+const BATCH: &str = "batch";
+const DAMAGED: &str = "damaged";
+const ROW: &str = "row";
+const UNFINISHED: &str = "unfinished";
+
+/// Why there is no spool.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A second process would replay what the first one does.
+    #[error("spool.dir {0} is in use by another process: give each its own")]
+    InUse(PathBuf),
+    /// The directory, or a file in it.
+    #[error("spool.dir: cannot use {path}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why a batch was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The bound.
+    #[error("the spool holds {bytes} bytes, and spool.bytes_max is {bytes_max}")]
+    Full {
+        /// Before this batch.
+        bytes: u64,
+        /// The bound.
+        bytes_max: u64,
+    },
+    /// The disk, for instance full.
+    #[error("the spool cannot be written")]
+    Io(#[source] io::Error),
+}
+
+/// Why a batch did not come back.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Not what was written.
+    #[error(transparent)]
+    Damaged(format::Damaged),
+    /// Whole, and written by a newer milepost: it will read it again.
+    #[error("a spooled batch has format version {0}: a newer milepost must replay it")]
+    Newer(u32),
+    /// Not readable now.
+    #[error("a spooled batch cannot be read")]
+    Io(#[source] io::Error),
+}
+
+/// What an earlier process left.
+#[derive(Debug, Clone, Default)]
+pub struct Left {
+    /// To be replayed, in the order in which they came.
+    pub files: Vec<File>,
+    /// Of files in quarantine.
+    pub quarantined_bytes: u64,
+}
+
+/// One process' directory of batches.
+#[derive(Debug)]
+pub struct Spool {
+    dir: PathBuf,
+    bytes_max: u64,
+    /// Of the files that this process writes.
+    tag: u32,
+    state: Mutex<State>,
+    _lock: fs::File,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next_sequence: u64,
+    /// Of every file of ours, also those in quarantine and those being written.
+    bytes: u64,
+}
+
+impl Spool {
+    /// Locks the directory, makes it if it is missing, and finds what an earlier process left.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(dir: &Path, bytes_max: u64) -> Result<(Self, Left), OpenError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| OpenError::Io { path, source }
+        };
+        if !dir.exists() {
+            // Where everybody was is nobody else's business on this machine.
+            DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed(dir))?;
+            dir.parent().filter(|parent| parent.exists()).map_or(Ok(()), sync_dir).map_err(failed(dir))?;
+        }
+        let lock_path = dir.join(LOCK);
+        let lock = fs::File::create(&lock_path).map_err(failed(&lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(dir.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(failed(&lock_path)(error)),
+        }
+        let (mut state, mut left) = (State::default(), Left::default());
+        for listed in list(dir).map_err(failed(dir))? {
+            let path = dir.join(&listed.name);
+            match (listed.kind, listed.file) {
+                (Kind::Batch, Some(file)) => left.files.push(file),
+                // Never acknowledged: its messages are still with the broker.
+                (Kind::Unfinished, _) => {
+                    fs::remove_file(&path).map_err(failed(&path))?;
+                    continue;
+                }
+                (Kind::Damaged | Kind::Row | Kind::Batch, _) => left.quarantined_bytes += listed.bytes,
+            }
+            state.bytes += listed.bytes;
+            let sequence = listed.file.map_or(0, |file| file.sequence);
+            state.next_sequence = state.next_sequence.max(sequence.saturating_add(1));
+        }
+        sync_dir(dir).map_err(failed(dir))?;
+        left.files.sort_unstable();
+        let (dir, tag, state) = (dir.to_owned(), fastrand::u32(1..), Mutex::new(state));
+        Ok((Self { dir, bytes_max, tag, state, _lock: lock }, left))
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes a batch and makes it durable; takes the time of two fsyncs.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; then nothing of it is left behind.
+    pub fn store(&self, inserts: &[Insert], positions: u64) -> Result<File, StoreError> {
+        self.write(inserts, positions, BATCH)
+    }
+
+    /// Keeps a row that no way to the server takes.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn quarantine_row(&self, row: &Insert) -> Result<(), StoreError> {
+        self.write(std::slice::from_ref(row), 1, ROW).map(drop)
+    }
+
+    fn write(&self, inserts: &[Insert], positions: u64, extension: &str) -> Result<File, StoreError> {
+        let file = self.reserve(format::length(inserts), positions)?;
+        let (unfinished, path) = (self.path(&file, UNFINISHED), self.path(&file, extension));
+        let written = write_durably(&unfinished, inserts)
+            .and_then(|()| fs::rename(&unfinished, &path))
+            .and_then(|()| sync_dir(&self.dir));
+        if let Err(error) = written {
+            let _ = fs::remove_file(&unfinished);
+            let _ = fs::remove_file(&path);
+            self.state().bytes -= file.bytes;
+            return Err(StoreError::Io(error));
+        }
+        Ok(file)
+    }
+
+    fn reserve(&self, bytes: u64, positions: u64) -> Result<File, StoreError> {
+        let mut state = self.state();
+        if state.bytes + bytes > self.bytes_max {
+            return Err(StoreError::Full { bytes: state.bytes, bytes_max: self.bytes_max });
+        }
+        state.bytes += bytes;
+        let sequence = state.next_sequence;
+        state.next_sequence += 1;
+        Ok(File { sequence, positions, tag: self.tag, bytes })
+    }
+
+    /// Reads a batch.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn load(&self, file: &File) -> Result<Vec<Insert>, LoadError> {
+        let bytes = fs::read(self.path(file, BATCH)).map_err(|error| {
+            // If the directory is gone, too, it may come back.
+            let only_the_file = error.kind() == io::ErrorKind::NotFound && self.dir.join(LOCK).exists();
+            if only_the_file { LoadError::Damaged(format::Damaged::Gone) } else { LoadError::Io(error) }
+        })?;
+        format::read(&Bytes::from(bytes)).map_err(|damage| {
+            if let format::Damaged::Version(version) = damage {
+                LoadError::Newer(version)
+            } else {
+                LoadError::Damaged(damage)
+            }
+        })
+    }
+
+    /// Its rows are in ClickHouse.
+    ///
+    /// # Errors
+    /// The file stays, and is replayed once more after a restart, which changes nothing.
+    pub fn remove(&self, file: &File) -> io::Result<()> {
+        self.state().bytes -= file.bytes;
+        fs::remove_file(self.path(file, BATCH))
+    }
+
+    /// Puts a damaged file out of the way.
+    ///
+    /// # Errors
+    /// It is gone, or the disk refuses.
+    pub fn quarantine(&self, file: &File) -> io::Result<()> {
+        let moved = fs::rename(self.path(file, BATCH), self.path(file, DAMAGED));
+        if moved.is_err() {
+            self.state().bytes -= file.bytes;
+        }
+        moved
+    }
+
+    fn path(&self, file: &File, extension: &str) -> PathBuf {
+        self.dir.join(file.name(extension))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a file of the directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A batch.
+    Batch,
+    /// A batch that cannot be read.
+    Damaged,
+    /// A row that was too large for the way to the server.
+    Row,
+    /// What a crash left of one that was being written.
+    Unfinished,
+}
+
+/// A file of the directory.
+#[derive(Debug)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// By its extension.
+    pub kind: Kind,
+    /// By its name; `None` if that is not one of ours.
+    pub file: Option<File>,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// The spool's files in the order they came; others are not looked at.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn list(dir: &Path) -> io::Result<Vec<Listed>> {
+    let mut files = Vec::new();
+    for file in fs::read_dir(dir)? {
+        let file = file?;
+        let name = file.file_name().to_string_lossy().into_owned();
+        let Some((stem, extension)) = name.rsplit_once('.') else { continue };
+        let kind = match extension {
+            BATCH => Kind::Batch,
+            DAMAGED => Kind::Damaged,
+            ROW => Kind::Row,
+            UNFINISHED => Kind::Unfinished,
+            _ => continue,
+        };
+        let bytes = match file.metadata() {
+            Ok(metadata) => metadata.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // its owner is at work
+            Err(error) => return Err(error),
+        };
+        files.push(Listed { file: File::from_stem(stem, bytes), name, kind, bytes });
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
+}
+
+fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
+    let mut file = BufWriter::new(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?);
+    format::write(inserts, &mut file)?;
+    file.flush()?;
+    file.get_ref().sync_all()
+}
+
+/// A name is durable when its directory is.
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    fs::File::open(dir)?.sync_all()
+}

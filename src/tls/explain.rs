@@ -1,0 +1,121 @@
+//! Why TLS failed, in words, and what to change.
+
+use std::io;
+
+use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as RustlsError};
+
+use super::Server;
+
+pub(super) fn no_tls_there(server: Server) -> String {
+    let (tls, plain) = server.schemes();
+    let section = server.section();
+    format!(
+        "the server does not speak TLS there; {section}.url wants its TLS port, or {plain}:// instead of {tls}://"
+    )
+}
+
+/// What to look at where a connection meets something that is not what it expects.
+#[must_use]
+pub fn is_this_the_port(server: Server, with_tls: bool) -> String {
+    let (tls, plain) = server.schemes();
+    let section = server.section();
+    if with_tls {
+        format!(
+            "does it speak TLS there, and {section}'s protocol in it? Else {section}.url wants its TLS port, or {plain}://"
+        )
+    } else {
+        format!("is this a TLS port? Then {section}.url wants {tls}://")
+    }
+}
+
+/// What a failed read, write or handshake says of TLS, and what to change; `None` if it is not about TLS.
+#[must_use]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
+pub fn explain(server: Server, error: &io::Error) -> Option<String> {
+    let error = rustls_error(error)?;
+    let words = match error {
+        RustlsError::InvalidCertificate(certificate) => explain_certificate(server.section(), certificate),
+        RustlsError::InvalidMessage(_) => no_tls_there(server),
+        RustlsError::AlertReceived(alert) => explain_alert(server.section(), *alert),
+        RustlsError::PeerIncompatible(_) => {
+            "the server knows neither TLS 1.2 nor 1.3 with a cipher of ours; enable them there".to_owned()
+        }
+        _ => "TLS failed".to_owned(),
+    };
+    Some(words)
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
+fn explain_certificate(section: &str, error: &CertificateError) -> String {
+    match error {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
+            "the server's certificate is not signed by a CA that we trust; set {section}.ca_file to the CA that signed it"
+        ),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the server's certificate has expired; renew it there".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the server's certificate is not valid yet; are both clocks right?".to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => format!(
+            "the server's certificate is for another host name; {section}.url wants one that the certificate holds"
+        ),
+        _ => "the server's certificate cannot be used".to_owned(),
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "alerts are a byte, and most are of no use to anybody")]
+fn explain_alert(section: &str, alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::CertificateRequired => {
+            format!("the server wants a certificate of ours; set {section}.cert_file and {section}.key_file")
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::CertificateExpired
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::UnknownCA
+        | AlertDescription::AccessDenied
+        | AlertDescription::DecryptError => format!(
+            "the server refuses our certificate; {section}.cert_file must be valid, and signed by a CA it trusts"
+        ),
+        AlertDescription::HandshakeFailure => format!(
+            "the server refuses the handshake; does it want a certificate ({section}.cert_file, {section}.key_file)?"
+        ),
+        _ => "the server ended TLS".to_owned(),
+    }
+}
+
+/// The innermost: layers wrap each other's.
+fn rustls_error(error: &io::Error) -> Option<&RustlsError> {
+    let inner = error.get_ref()?;
+    inner.downcast_ref::<RustlsError>().or_else(|| rustls_error(inner.downcast_ref::<io::Error>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_under_layers_of_other_errors_is_still_explained() {
+        let alert = |alert| io::Error::other(io::Error::other(RustlsError::AlertReceived(alert)));
+        for (error, words) in [
+            (alert(AlertDescription::CertificateRequired), "set mqtt.cert_file and mqtt.key_file"),
+            (alert(AlertDescription::HandshakeFailure), "(mqtt.cert_file, mqtt.key_file)?"),
+            (alert(AlertDescription::UnknownCA), "mqtt.cert_file must be valid"),
+            (alert(AlertDescription::InternalError), "ended TLS"),
+            (
+                io::Error::other(RustlsError::InvalidCertificate(CertificateError::NotValidYet)),
+                "are both clocks right?",
+            ),
+        ] {
+            let told = explain(Server::Broker, &error).unwrap();
+            assert!(told.contains(words), "{words} is not in {told}");
+        }
+        assert_eq!(explain(Server::Broker, &io::Error::other("reset")), None);
+        let plain = is_this_the_port(Server::ClickHouse, false);
+        assert_eq!(plain, "is this a TLS port? Then clickhouse.url wants https://");
+        assert!(is_this_the_port(Server::Broker, true).ends_with("mqtt.url wants its TLS port, or mqtt://"));
+    }
+}

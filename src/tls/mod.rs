@@ -1,0 +1,336 @@
+//! TLS: certificates and keys from their files, the handshake, and in words why one failed. The only room that
+//! names rustls (with ring: no C beyond cc).
+//!
+//! Guarantee: the server's certificate and name are always verified; there is no switch. Files are read again
+//! for every connection, so that they can be replaced without a restart; what cannot be used then is told, and
+//! the last good ones are kept.
+
+mod explain;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::Resumption;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, Error as RustlsError, InconsistentKeys, RootCertStore};
+use tracing::warn;
+
+use self::explain::no_tls_there;
+pub use self::explain::{explain, is_this_the_port};
+
+/// How long TCP may take, over all of a name's addresses. Shorter than what the callers give the whole, so that a
+/// network that answers nothing is told from a server that does not.
+const TCP_WITHIN: Duration = Duration::from_secs(3);
+/// The system's list of public CAs is read again after this.
+const SYSTEM_CAS_AGE_MAX: Duration = Duration::from_secs(600);
+/// The public CAs of a system are a quarter of this.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// TCP, or what is put around it.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// Why there is no TLS connection.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No TCP connection.
+    #[error("cannot be reached")]
+    Unreachable(#[source] io::Error),
+    /// A file that was given cannot be used.
+    #[error("{0}")]
+    File(String),
+    /// The handshake failed.
+    #[error("no TLS: {words}")]
+    Handshake {
+        /// Why, and what to change.
+        words: String,
+        /// As the library says it.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Whom we speak to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Server {
+    /// The MQTT broker.
+    Broker,
+    /// ClickHouse.
+    ClickHouse,
+}
+
+impl Server {
+    /// Its section in the configuration.
+    #[must_use]
+    pub const fn section(self) -> &'static str {
+        match self {
+            Self::Broker => "mqtt",
+            Self::ClickHouse => "clickhouse",
+        }
+    }
+
+    /// Of URLs with TLS, and without.
+    const fn schemes(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Broker => ("mqtts", "mqtt"),
+            Self::ClickHouse => ("https", "http"),
+        }
+    }
+}
+
+/// The files of one server's section in the configuration.
+#[derive(Debug, Clone)]
+pub struct Files {
+    /// Whose.
+    pub server: Server,
+    /// PEM: who may sign the server's certificate. `None`: the system's list of public CAs, because that is where
+    /// a company adds its own, and where updates come to.
+    pub ca: Option<PathBuf>,
+    /// PEM: our certificate, and those between it and its CA.
+    pub cert: Option<PathBuf>,
+    /// PEM: its key, without a passphrase.
+    pub key: Option<PathBuf>,
+}
+
+/// The files' bytes.
+#[derive(PartialEq, Eq)]
+struct Contents {
+    ca: Option<Vec<u8>>,
+    cert: Option<Vec<u8>>,
+    key: Option<Vec<u8>>,
+}
+
+impl Files {
+    /// What is wrong with them now, a line each, by key.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        for (name, path) in [("ca_file", &self.ca), ("cert_file", &self.cert), ("key_file", &self.key)] {
+            if let Err(Error::File(why)) = self.read_one(name, path.as_ref()) {
+                told.push(why);
+            }
+        }
+        if self.cert.is_some() != self.key.is_some() {
+            let (given, missing) =
+                if self.cert.is_some() { ("cert_file", "key_file") } else { ("key_file", "cert_file") };
+            let section = self.server.section();
+            told.push(format!("{section}.{missing}: belongs to {section}.{given}; give both or neither"));
+        }
+        if told.is_empty()
+            && let Err(error) = self.read().and_then(|read| self.build(&read))
+        {
+            told.push(error.to_string());
+        }
+        told
+    }
+
+    fn read(&self) -> Result<Contents, Error> {
+        Ok(Contents {
+            ca: self.read_one("ca_file", self.ca.as_ref())?,
+            cert: self.read_one("cert_file", self.cert.as_ref())?,
+            key: self.read_one("key_file", self.key.as_ref())?,
+        })
+    }
+
+    fn read_one(&self, name: &str, path: Option<&PathBuf>) -> Result<Option<Vec<u8>>, Error> {
+        let Some(path) = path else { return Ok(None) };
+        let mut bytes = Vec::new();
+        let file = File::open(path).map(|file| file.take(FILE_BYTES_MAX + 1));
+        file.and_then(|mut file| file.read_to_end(&mut bytes))
+            .map_err(|error| self.unusable(name, path, error))?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(self.unusable(name, path, "is larger than any list of certificates"));
+        }
+        Ok(Some(bytes))
+    }
+
+    fn unusable(&self, name: &str, path: &Path, why: impl fmt::Display) -> Error {
+        Error::File(format!("{}.{name}: {}: {why}", self.server.section(), path.display()))
+    }
+
+    /// Without resumption: a resumed session does not look at the certificate again.
+    fn build(&self, read: &Contents) -> Result<ClientConfig, Error> {
+        let mut config = self.build_resuming(read)?;
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+
+    fn build_resuming(&self, read: &Contents) -> Result<ClientConfig, Error> {
+        let roots = self.roots(read)?;
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring knows TLS 1.2 and 1.3")
+            .with_root_certificates(roots);
+        let (Some(cert), Some(cert_path)) = (&read.cert, &self.cert) else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let (Some(key), Some(key_path)) = (&read.key, &self.key) else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let certs = self.certificates("cert_file", cert_path, cert)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
+            self.unusable(
+                "key_file",
+                key_path,
+                "holds no private key that can be read without a passphrase (PEM)",
+            )
+        })?;
+        builder.with_client_auth_cert(certs, key).map_err(|error| {
+            if matches!(error, RustlsError::InconsistentKeys(InconsistentKeys::KeyMismatch)) {
+                self.unusable("key_file", key_path, format!("is not the key of {}", cert_path.display()))
+            } else {
+                self.unusable("cert_file", cert_path, error)
+            }
+        })
+    }
+
+    fn roots(&self, read: &Contents) -> Result<RootCertStore, Error> {
+        let mut roots = RootCertStore::empty();
+        if let (Some(pem), Some(path)) = (&read.ca, &self.ca) {
+            for certificate in self.certificates("ca_file", path, pem)? {
+                roots.add(certificate).map_err(|error| self.unusable("ca_file", path, error))?;
+            }
+            return Ok(roots);
+        }
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() {
+            let section = self.server.section();
+            return Err(Error::File(format!(
+                "{section}.ca_file: this system has no list of public CAs (ca-certificates); give the server's CA as {section}.ca_file"
+            )));
+        }
+        Ok(roots)
+    }
+
+    fn certificates(
+        &self,
+        name: &str,
+        path: &Path,
+        pem: &[u8],
+    ) -> Result<Vec<CertificateDer<'static>>, Error> {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        let certificates = certificates.map_err(|error| self.unusable(name, path, error))?;
+        if certificates.is_empty() {
+            return Err(self.unusable(name, path, "holds no certificate (PEM: -----BEGIN CERTIFICATE-----)"));
+        }
+        Ok(certificates)
+    }
+}
+
+/// Connects to a server, with TLS if there is one. Has no time limit of its own.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn open(host: String, port: u16, tls: Option<Arc<Tls>>) -> Result<Box<dyn Stream>, Error> {
+    let reached = timeout(TCP_WITHIN, reach(&host, port)).await;
+    let reached = reached.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let stream = reached.map_err(Error::Unreachable)?;
+    match tls {
+        None => Ok(Box::new(stream)),
+        Some(tls) => tls.handshake(&host, stream).await,
+    }
+}
+
+/// The first of the name's addresses that answers; each has its share of the time, or a dead one would take it all.
+async fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
+    let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
+    let share = TCP_WITHIN / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        match timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return stream.set_nodelay(true).map(|()| stream),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(last)
+}
+
+/// Puts TLS around the connections to one server.
+pub struct Tls {
+    files: Files,
+    last: Mutex<Option<Last>>,
+}
+
+/// What the last connection was made with.
+struct Last {
+    read: Contents,
+    at: Instant,
+    config: Arc<ClientConfig>,
+}
+
+impl fmt::Debug for Tls {
+    /// Not derived: it holds the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// With these files, which it reads when it connects.
+    #[must_use]
+    pub fn new(files: Files) -> Self {
+        Self { files, last: Mutex::new(None) }
+    }
+
+    /// TLS around a connection to `host`. Has no time limit of its own.
+    ///
+    /// # Errors
+    /// [`Error::Handshake`], or [`Error::File`] where no earlier connection could read the files.
+    pub async fn handshake(self: Arc<Self>, host: &str, stream: TcpStream) -> Result<Box<dyn Stream>, Error> {
+        let this = Arc::clone(&self);
+        // A disk that hangs holds this connection up, and nothing else.
+        let config = spawn_blocking(move || this.config()).await.expect("reading certificates does not panic")?;
+        let failed = |source: io::Error| {
+            let words = explain(self.files.server, &source).unwrap_or_else(|| self.ended(&source));
+            Error::Handshake { words, source }
+        };
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(io::Error::other(error)))?;
+        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(failed)?;
+        Ok(Box::new(stream))
+    }
+
+    /// As the files are now; blocks for as long as the disk takes.
+    fn config(&self) -> Result<Arc<ClientConfig>, Error> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = self.files.read();
+        if let (Ok(read), Some(known)) = (&read, &*last)
+            && *read == known.read
+            && (self.files.ca.is_some() || known.at.elapsed() < SYSTEM_CAS_AGE_MAX)
+        {
+            return Ok(Arc::clone(&known.config));
+        }
+        match (read.and_then(|read| self.files.build(&read).map(|config| (read, Arc::new(config)))), &*last) {
+            (Ok((read, config)), _) => {
+                *last = Some(Last { read, at: Instant::now(), config: Arc::clone(&config) });
+                Ok(config)
+            }
+            (Err(error), Some(known)) => {
+                warn!(%error, "keeping the certificates that were read before");
+                Ok(Arc::clone(&known.config))
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    fn ended(&self, error: &io::Error) -> String {
+        let hung_up =
+            [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
+        if hung_up.contains(&error.kind()) {
+            return no_tls_there(self.files.server);
+        }
+        "the connection failed in the handshake".to_owned()
+    }
+}
