@@ -18,14 +18,14 @@ demo: setup ## broker, ClickHouse, milepost and a fleet on free ports; a table a
 test: setup front-test ## every test but the long faults
 	cargo test --locked --workspace
 	cargo build --locked --workspace
-	target/debug/loadgen faults --quick --milepost target/debug/milepost
+	target/debug/lab faults --quick --milepost target/debug/milepost
 
 faults: ## the whole fault harness, then the mistakes it must find; under half an hour
 	deploy/local/setup --faults
 	cargo build --release --locked --workspace
-	cd strict-broker && cargo build --release --locked
-	target/release/loadgen faults
-	target/release/loadgen faults --prove
+	cd lab/strict-broker && cargo build --release --locked
+	target/release/lab faults
+	target/release/lab faults --prove
 
 bench-micro: ## what a message, a batch and a spool file cost; instructions a message need valgrind
 	cargo bench --locked --bench micro
@@ -36,11 +36,11 @@ fuzz: ## a million inputs for each parser of foreign bytes; a few minutes
 
 bench: setup ## milepost beside Node, Bun and the floor; about nine minutes after the build; bench-results/latest.html
 	cargo build --release --locked --workspace
-	target/release/loadgen bench
+	target/release/lab bench
 
 bench-full: setup ## the same with Telegraf and Bento, more rates, members, limits, ceilings, fleet sizes, memory's slope; an hour and a quarter
 	cargo build --release --locked --workspace
-	target/release/loadgen bench --full
+	target/release/lab bench --full
 
 check: fmt clippy deny test ## what CI runs
 

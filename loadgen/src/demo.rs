@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::TempDir;
 
 use crate::manifest::Manifest;
-use crate::publish::{self, Plan, unix_ms};
-use crate::stack::{self, Broker, ClickHouse, Milepost, Settings};
-use crate::verify::Verdict;
-use crate::{picture, procfs};
+use crate::picture;
+use crate::publish::{self, Plan};
+use crate::verify::{Verdict, verify};
+use lab_stack::{Broker, ClickHouse, Milepost, Settings, procfs, unix_ms};
 
 /// The engine wants more for its parts than the rows take.
 const FREE_BYTES_MIN: u64 = 1 << 30;
@@ -39,13 +39,13 @@ pub struct Arguments {
 /// # Errors
 /// A part did not start, or an interrupt.
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    let local = stack::repository().join(".local");
+    let local = lab_stack::repository().join(".local");
     std::fs::create_dir_all(&local)?;
     ensure_space(&local)?;
     // Held here, not by the task: an interrupt removes it too.
     let folder = TempDir::with_prefix_in("demo-", &local)?;
     let (arguments, path) = (arguments.clone(), folder.path().to_owned());
-    stack::unless_interrupted(move || show(&arguments, &path))
+    lab_stack::unless_interrupted(move || show(&arguments, &path))
 }
 
 fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
@@ -80,8 +80,7 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
     let cpu = procfs::cpu_time(milepost.process.pid())? - cpu_before;
 
     let step = Step::begin("comparing what was sent with what is stored");
-    let store = clickhouse.store("fleet");
-    let verdict = store.verify(&manifest, VERIFY_WITHIN)?;
+    let verdict = verify(&clickhouse.store("fleet"), &manifest, VERIFY_WITHIN)?;
     step.done();
     let (_, peak_bytes) = procfs::resident_bytes(milepost.process.pid())?;
     let figures = Figures::read(&milepost, &manifest, cpu, took, peak_bytes)?;

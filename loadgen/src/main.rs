@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Parser, Subcommand};
+use lab_stack::{Store, unix_ms};
 use loadgen::manifest::Manifest;
 use loadgen::publish::{self, Plan};
-use loadgen::verify::Store;
-use loadgen::{bench, demo, faults, firehose, floor, sink};
+use loadgen::{demo, verify};
 
 /// Something is lost, double, or was refused.
 const NOT_EXACT: u8 = 1;
 /// Nothing can be said: bad usage, or a server that cannot be asked.
 const CANNOT_TELL: u8 = 2;
 
-/// A simulated fleet for milepost, and its judges. Passwords come from MQTT_PASSWORD and CLICKHOUSE_PASSWORD.
+/// A simulated fleet for milepost, and its judge. Passwords come from MQTT_PASSWORD and CLICKHOUSE_PASSWORD.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -32,16 +32,6 @@ enum Command {
     Verify(VerifyArguments),
     /// Broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; nothing left running
     Demo(demo::Arguments),
-    /// The real parts with faults between them; a table of what was lost, doubled, and how long it took
-    Faults(faults::Arguments),
-    /// Milepost beside Node, Bun and the floor under the same load; a report under bench-results/
-    Bench(bench::Arguments),
-    /// Play the broker, and send as fast as the consumer takes it
-    Firehose(firehose::Arguments),
-    /// Play ClickHouse, and keep nothing but counts
-    Sink(sink::Arguments),
-    /// The least a consumer could cost
-    Floor(floor::Arguments),
 }
 
 #[derive(Args)]
@@ -117,7 +107,7 @@ impl FleetArguments {
                 .clone()
                 .map(|name| password().map(|password| (name, password)))
                 .transpose()?,
-            run: self.run.clone().unwrap_or_else(|| format!("{:x}", publish::unix_ms())),
+            run: self.run.clone().unwrap_or_else(|| format!("{:x}", unix_ms())),
             drivers: self.drivers,
             connections: if self.per_driver { self.drivers } else { self.connections },
             qos: self.qos,
@@ -159,13 +149,8 @@ fn main() -> ExitCode {
     };
     let outcome = match arguments.command {
         Command::Fleet(arguments) => fleet(&arguments),
-        Command::Verify(arguments) => verify(&arguments),
+        Command::Verify(arguments) => judge(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
-        Command::Faults(arguments) => faults::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments),
-        Command::Firehose(arguments) => firehose::run(&arguments),
-        Command::Sink(arguments) => sink::run(&arguments),
-        Command::Floor(arguments) => floor::run(&arguments),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -196,14 +181,14 @@ fn fleet(arguments: &FleetArguments) -> Result<bool> {
     Ok(manifest.unacked.is_empty())
 }
 
-fn verify(arguments: &VerifyArguments) -> Result<bool> {
+fn judge(arguments: &VerifyArguments) -> Result<bool> {
     let manifest = Manifest::load(&arguments.manifest)?;
     let store = Store {
         url: arguments.clickhouse.clone(),
         password: std::env::var("CLICKHOUSE_PASSWORD").ok().filter(|password| !password.is_empty()),
         database: arguments.database.clone(),
     };
-    let verdict = store.verify(&manifest, arguments.wait)?;
+    let verdict = verify::verify(&store, &manifest, arguments.wait)?;
     #[expect(clippy::print_stdout, reason = "the command's result")]
     {
         print!("{verdict}");

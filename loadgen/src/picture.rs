@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::stack::ClickHouse;
+use lab_stack::ClickHouse;
 
 const SIZE: f64 = 1_000.0;
 const MARGIN: f64 = 40.0;

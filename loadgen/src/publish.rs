@@ -7,12 +7,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use bytes::{Buf as _, BufMut as _, BytesMut};
 use indicatif::{ProgressBar, ProgressStyle};
+use lab_mqtt::put_length;
+use lab_stack::unix_ms;
 use rumqttc::v5::mqttbytes::Error as PacketError;
 use rumqttc::v5::mqttbytes::v5::{Connect, ConnectReturnCode, Login, Packet, PubAckReason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -21,7 +22,6 @@ use tokio::task::JoinSet;
 
 use crate::fleet::{BUFFERED_ACC_M, Fix, Fleet, LIVE_ACC_M};
 use crate::manifest::Manifest;
-use crate::mqtt::put_length;
 
 /// Time between two looks at what is due.
 const TICK: Duration = Duration::from_millis(2);
@@ -153,42 +153,6 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
     manifest.unacked.sort_unstable();
     manifest.rate_held = manifest.messages as f64 / (last_sent_at - began).as_secs_f64().max(1e-3);
     Ok(manifest)
-}
-
-/// A fleet that sends from a thread of its own.
-pub struct Background {
-    /// How far it is.
-    pub progress: Arc<Progress>,
-    thread: JoinHandle<Result<Manifest>>,
-}
-
-impl Background {
-    /// Starts it; one that [goes on](Progress::goes_on) does so until [`finish`](Self::finish).
-    #[must_use]
-    pub fn start(plan: Plan, goes_on: bool) -> Self {
-        let progress = Arc::new(Progress { goes_on: AtomicBool::new(goes_on), ..Progress::default() });
-        let watched = Arc::clone(&progress);
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(run(&plan, watched))
-        });
-        Self { progress, thread }
-    }
-
-    /// It has sent everything, or failed.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        self.thread.is_finished()
-    }
-
-    /// Waits until it has sent everything.
-    ///
-    /// # Errors
-    /// As [`run`], or its thread died.
-    pub fn finish(self) -> Result<Manifest> {
-        self.progress.goes_on.store(false, Ordering::Relaxed);
-        self.thread.join().map_err(|_| anyhow!("the fleet's thread died"))?
-    }
 }
 
 /// Shows how far it is until the manifest is there.
@@ -608,12 +572,4 @@ fn put_publish(topic: &str, packet_id: Option<u16>, payload: &[u8], out: &mut By
 )]
 fn whole(number: f64) -> u64 {
     number as u64
-}
-
-/// The wall clock, in milliseconds.
-#[must_use]
-#[expect(clippy::disallowed_methods, reason = "a device has a clock")]
-pub fn unix_ms() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
 }

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::fleet::{LIVE_ACC_M, driver_id};
 use crate::manifest::Manifest;
-use crate::stack::query;
+use lab_stack::Store;
 
 /// How often the store is asked whether everything is there.
 const POLL: Duration = Duration::from_millis(500);
@@ -77,17 +77,6 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Where the rows are.
-#[derive(Debug, Clone)]
-pub struct Store {
-    /// `http://host:port`
-    pub url: String,
-    /// Of the user in CLICKHOUSE_USER, else "default".
-    pub password: Option<String>,
-    /// Database.
-    pub database: String,
-}
-
 /// What is there so far, without a word about which.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InPositions {
@@ -105,141 +94,133 @@ struct Stored {
     largest: u32,
 }
 
-impl Store {
-    /// Waits until as many different fixes are stored as were sent, or the bound is over; then compares.
-    ///
-    /// # Errors
-    /// The store cannot be asked: then nothing can be said.
-    pub fn verify(&self, manifest: &Manifest, within: Duration) -> Result<Verdict> {
-        let began = Instant::now();
-        while self.progress(manifest)?.different < manifest.sent() && began.elapsed() < within {
-            std::thread::sleep(POLL);
-        }
-        let mut verdict = Verdict { sent: manifest.sent(), ..Verdict::default() };
-        let positions = self.stored("positions", manifest)?;
-        let fixes = self.stored("fixes", manifest)?;
-        verdict.duplicates_raw = positions.values().map(|stored| stored.rows - stored.different).sum();
-        verdict.duplicates_in_fixes = fixes.values().map(|stored| stored.rows - stored.different).sum();
-        verdict.stored = fixes.values().map(|stored| stored.different).sum();
-
-        let unacked: HashSet<(u32, u32)> = manifest.unacked.iter().copied().collect();
-        let mut incomplete = Vec::new();
-        for (n, last_seq) in (0_u32..).zip(&manifest.last_seq) {
-            let complete = fixes.get(&n).is_some_and(|stored| {
-                stored.different == u64::from(*last_seq)
-                    && stored.smallest == 1
-                    && stored.largest == *last_seq
-            });
-            if !complete && *last_seq > 0 {
-                incomplete.push((n, *last_seq));
-            }
-        }
-        for drivers in incomplete.chunks(COMPARED_AT_ONCE) {
-            self.compare(manifest, drivers, &unacked, &mut verdict)?;
-        }
-        let known = u32::try_from(manifest.last_seq.len())?;
-        verdict.never_sent +=
-            fixes.iter().filter(|(n, _)| **n >= known).map(|(_, stored)| stored.different).sum::<u64>();
-        verdict.rejects =
-            self.number(&format!("SELECT sum(count) FROM {}.rejects WHERE {}", self.database, of(manifest)))?;
-        verdict.freshness_ms = self.freshness(manifest)?;
-        Ok(verdict)
+/// Waits until as many different fixes are stored as were sent, or the bound is over; then compares.
+///
+/// # Errors
+/// The store cannot be asked: then nothing can be said.
+pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Verdict> {
+    let began = Instant::now();
+    while progress(store, manifest)?.different < manifest.sent() && began.elapsed() < within {
+        std::thread::sleep(POLL);
     }
+    let mut verdict = Verdict { sent: manifest.sent(), ..Verdict::default() };
+    let positions = stored(store, "positions", manifest)?;
+    let fixes = stored(store, "fixes", manifest)?;
+    verdict.duplicates_raw = positions.values().map(|stored| stored.rows - stored.different).sum();
+    verdict.duplicates_in_fixes = fixes.values().map(|stored| stored.rows - stored.different).sum();
+    verdict.stored = fixes.values().map(|stored| stored.different).sum();
 
-    fn compare(
-        &self,
-        manifest: &Manifest,
-        drivers: &[(u32, u32)],
-        unacked: &HashSet<(u32, u32)>,
-        verdict: &mut Verdict,
-    ) -> Result<()> {
-        let ids: Vec<String> =
-            drivers.iter().map(|(n, _)| format!("'{}'", driver_id(&manifest.run, *n))).collect();
-        let answer = self.query(&format!(
-            "SELECT DISTINCT driver_id, seq FROM {}.fixes WHERE driver_id IN ({})",
-            self.database,
-            ids.join(",")
-        ))?;
-        let mut stored: HashMap<&str, HashSet<u32>> = HashMap::new();
-        for line in answer.lines() {
-            let (id, seq) = line.split_once('\t').context("a column is missing")?;
-            stored.entry(id).or_default().insert(seq.parse()?);
+    let unacked: HashSet<(u32, u32)> = manifest.unacked.iter().copied().collect();
+    let mut incomplete = Vec::new();
+    for (n, last_seq) in (0_u32..).zip(&manifest.last_seq) {
+        let complete = fixes.get(&n).is_some_and(|stored| {
+            stored.different == u64::from(*last_seq) && stored.smallest == 1 && stored.largest == *last_seq
+        });
+        if !complete && *last_seq > 0 {
+            incomplete.push((n, *last_seq));
         }
-        for (n, last_seq) in drivers {
-            let stored = stored.remove(driver_id(&manifest.run, *n).as_str()).unwrap_or_default();
-            for seq in 1..=*last_seq {
-                if !stored.contains(&seq) && !unacked.contains(&(*n, seq)) {
-                    verdict.lost += 1;
-                    if verdict.examples.len() < EXAMPLES {
-                        verdict.examples.push((*n, seq));
-                    }
+    }
+    for drivers in incomplete.chunks(COMPARED_AT_ONCE) {
+        compare(store, manifest, drivers, &unacked, &mut verdict)?;
+    }
+    let known = u32::try_from(manifest.last_seq.len())?;
+    verdict.never_sent +=
+        fixes.iter().filter(|(n, _)| **n >= known).map(|(_, stored)| stored.different).sum::<u64>();
+    verdict.rejects =
+        number(store, &format!("SELECT sum(count) FROM {}.rejects WHERE {}", store.database, of(manifest)))?;
+    verdict.freshness_ms = freshness(store, manifest)?;
+    Ok(verdict)
+}
+
+fn compare(
+    store: &Store,
+    manifest: &Manifest,
+    drivers: &[(u32, u32)],
+    unacked: &HashSet<(u32, u32)>,
+    verdict: &mut Verdict,
+) -> Result<()> {
+    let ids: Vec<String> =
+        drivers.iter().map(|(n, _)| format!("'{}'", driver_id(&manifest.run, *n))).collect();
+    let answer = store.query(&format!(
+        "SELECT DISTINCT driver_id, seq FROM {}.fixes WHERE driver_id IN ({})",
+        store.database,
+        ids.join(",")
+    ))?;
+    let mut stored: HashMap<&str, HashSet<u32>> = HashMap::new();
+    for line in answer.lines() {
+        let (id, seq) = line.split_once('\t').context("a column is missing")?;
+        stored.entry(id).or_default().insert(seq.parse()?);
+    }
+    for (n, last_seq) in drivers {
+        let stored = stored.remove(driver_id(&manifest.run, *n).as_str()).unwrap_or_default();
+        for seq in 1..=*last_seq {
+            if !stored.contains(&seq) && !unacked.contains(&(*n, seq)) {
+                verdict.lost += 1;
+                if verdict.examples.len() < EXAMPLES {
+                    verdict.examples.push((*n, seq));
                 }
             }
-            verdict.never_sent += stored.iter().filter(|seq| **seq == 0 || **seq > *last_seq).count() as u64;
         }
-        Ok(())
+        verdict.never_sent += stored.iter().filter(|seq| **seq == 0 || **seq > *last_seq).count() as u64;
     }
+    Ok(())
+}
 
-    /// How much of a run is in `positions` now.
-    ///
-    /// # Errors
-    /// The store cannot be asked.
-    pub fn progress(&self, manifest: &Manifest) -> Result<InPositions> {
-        let line = self.query(&format!(
-            "SELECT count(), uniqExact(driver_id, seq) FROM {}.positions WHERE {}",
-            self.database,
-            of(manifest)
-        ))?;
-        let (rows, different) = line.trim().split_once('\t').context("a column is missing")?;
-        Ok(InPositions { rows: rows.parse()?, different: different.parse()? })
-    }
+/// How much of a run is in `positions` now.
+///
+/// # Errors
+/// The store cannot be asked.
+pub fn progress(store: &Store, manifest: &Manifest) -> Result<InPositions> {
+    let line = store.query(&format!(
+        "SELECT count(), uniqExact(driver_id, seq) FROM {}.positions WHERE {}",
+        store.database,
+        of(manifest)
+    ))?;
+    let (rows, different) = line.trim().split_once('\t').context("a column is missing")?;
+    Ok(InPositions { rows: rows.parse()?, different: different.parse()? })
+}
 
-    fn stored(&self, table: &str, manifest: &Manifest) -> Result<HashMap<u32, Stored>> {
-        let sql = format!(
-            "SELECT driver_id, count(), uniqExact(seq), min(seq), max(seq) FROM {}.{table} WHERE {} GROUP BY driver_id",
-            self.database,
-            of(manifest)
-        );
-        let prefix = driver_id(&manifest.run, 0);
-        let prefix = prefix.trim_end_matches('0');
-        let mut drivers = HashMap::new();
-        for line in self.query(&sql)?.lines() {
-            let mut columns = line.split('\t');
-            let mut next = || columns.next().context("a column is missing");
-            let n = next()?.strip_prefix(prefix).context("another run's driver")?.parse()?;
-            let stored = Stored {
-                rows: next()?.parse()?,
-                different: next()?.parse()?,
-                smallest: next()?.parse()?,
-                largest: next()?.parse()?,
-            };
-            ensure!(drivers.insert(n, stored).is_none(), "driver {n} came twice");
-        }
-        Ok(drivers)
+fn stored(store: &Store, table: &str, manifest: &Manifest) -> Result<HashMap<u32, Stored>> {
+    let sql = format!(
+        "SELECT driver_id, count(), uniqExact(seq), min(seq), max(seq) FROM {}.{table} WHERE {} GROUP BY driver_id",
+        store.database,
+        of(manifest)
+    );
+    let prefix = driver_id(&manifest.run, 0);
+    let prefix = prefix.trim_end_matches('0');
+    let mut drivers = HashMap::new();
+    for line in store.query(&sql)?.lines() {
+        let mut columns = line.split('\t');
+        let mut next = || columns.next().context("a column is missing");
+        let n = next()?.strip_prefix(prefix).context("another run's driver")?.parse()?;
+        let stored = Stored {
+            rows: next()?.parse()?,
+            different: next()?.parse()?,
+            smallest: next()?.parse()?,
+            largest: next()?.parse()?,
+        };
+        ensure!(drivers.insert(n, stored).is_none(), "driver {n} came twice");
     }
+    Ok(drivers)
+}
 
-    fn freshness(&self, manifest: &Manifest) -> Result<Option<(f64, f64)>> {
-        let sql = format!(
-            "SELECT count(), quantile(0.5)(ms), quantile(0.99)(ms) FROM \
-             (SELECT toUnixTimestamp64Milli(inserted_at) - toUnixTimestamp64Milli(ts) AS ms FROM {}.positions \
-             WHERE {} AND acc = {LIVE_ACC_M})",
-            self.database,
-            of(manifest)
-        );
-        let line = self.query(&sql)?;
-        let mut columns = line.trim().split('\t');
-        let mut next = || -> Result<f64> { Ok(columns.next().context("a column is missing")?.parse()?) };
-        let rows = next()?;
-        if rows == 0.0 { Ok(None) } else { Ok(Some((next()?, next()?))) }
-    }
+fn freshness(store: &Store, manifest: &Manifest) -> Result<Option<(f64, f64)>> {
+    let sql = format!(
+        "SELECT count(), quantile(0.5)(ms), quantile(0.99)(ms) FROM \
+         (SELECT toUnixTimestamp64Milli(inserted_at) - toUnixTimestamp64Milli(ts) AS ms FROM {}.positions \
+         WHERE {} AND acc = {LIVE_ACC_M})",
+        store.database,
+        of(manifest)
+    );
+    let line = store.query(&sql)?;
+    let mut columns = line.trim().split('\t');
+    let mut next = || -> Result<f64> { Ok(columns.next().context("a column is missing")?.parse()?) };
+    let rows = next()?;
+    if rows == 0.0 { Ok(None) } else { Ok(Some((next()?, next()?))) }
+}
 
-    fn query(&self, sql: &str) -> Result<String> {
-        query(&self.url, self.password.as_deref(), sql)
-    }
-
-    fn number(&self, sql: &str) -> Result<u64> {
-        Ok(self.query(sql)?.trim().parse()?)
-    }
+fn number(store: &Store, sql: &str) -> Result<u64> {
+    Ok(store.query(sql)?.trim().parse()?)
 }
 
 /// The rows of a run, by the tables' order: ids that begin with `sim-{run}-`.

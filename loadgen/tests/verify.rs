@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use lab_stack::{Broker, ClickHouse, Settings};
 use loadgen::manifest::Manifest;
 use loadgen::publish::{self, Plan, Progress};
-use loadgen::stack::{Broker, ClickHouse, Settings};
-use loadgen::verify::Verdict;
+use loadgen::verify::{Verdict, verify};
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use tempfile::TempDir;
@@ -52,7 +52,7 @@ impl Court {
     }
 
     fn verdict(&self) -> Result<Verdict> {
-        self.engine.store("fleet").verify(&self.manifest, Duration::ZERO)
+        verify(&self.engine.store("fleet"), &self.manifest, Duration::ZERO)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
-use loadgen::stack::repository;
+use lab_stack::repository;
 
 use crate::world::shared_engine;
 

@@ -1,8 +1,8 @@
 //! docs/add-a-field.md is true: its patch applies, builds, and the column is there.
 
 use anyhow::{Context as _, Result, ensure};
-use loadgen::patched;
-use loadgen::stack::{Broker, Settings, repository};
+use lab_harness::patched;
+use lab_stack::{Broker, Settings, repository};
 use tempfile::TempDir;
 
 use crate::world::{SOON, publish, shared_engine};
@@ -40,7 +40,7 @@ fn the_recipe_works_as_written() -> Result<()> {
         ],
     )?;
     let mut rows = String::new();
-    loadgen::stack::wait_until("three rows are there", SOON, || {
+    lab_stack::wait_until("three rows are there", SOON, || {
         rows = engine.server.query("SELECT driver_id, hdop FROM add_a_field.positions ORDER BY driver_id")?;
         Ok(rows.lines().count() == 3)
     })?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use loadgen::stack::{Settings, free_port};
+use lab_stack::{Settings, free_port};
 use rumqttc::v5::mqttbytes::v5::Packet;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -167,7 +167,7 @@ fn a_clickhouse_that_is_not_as_it_must_be_is_named_with_the_statement() -> Resul
     world.query("ALTER TABLE {db}.rejects MODIFY SETTING fsync_after_insert = 0")?;
     of("fsync", "ALTER TABLE check_tables.rejects MODIFY SETTING fsync_after_insert = 1")?;
     let milepost = world.settings.run()?;
-    loadgen::stack::wait_until("the start tells of it", crate::world::SOON, || {
+    lab_stack::wait_until("the start tells of it", crate::world::SOON, || {
         Ok(milepost.process.log()?.contains("what is acknowledged does not survive a power cut"))
     })?;
     drop(milepost);

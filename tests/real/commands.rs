@@ -3,7 +3,7 @@
 use std::thread;
 
 use anyhow::Result;
-use loadgen::stack::{free_port, wait_until};
+use lab_stack::{free_port, wait_until};
 use tempfile::TempDir;
 
 use crate::world::{SOON, settings, unmigrated, world};
@@ -21,7 +21,7 @@ fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
         one.join().expect("does not panic")?;
     }
     world.settings.migrate()?;
-    let files = std::fs::read_dir(loadgen::stack::repository().join("sql"))?
+    let files = std::fs::read_dir(lab_stack::repository().join("sql"))?
         .filter(|entry| {
             entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "sql"))
         })

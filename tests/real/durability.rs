@@ -4,8 +4,8 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use loadgen::proxy::{Fault, Proxy};
-use loadgen::stack::repository;
+use lab_harness::proxy::{Fault, Proxy};
+use lab_stack::repository;
 
 use crate::world::{wait_for_metric, world};
 

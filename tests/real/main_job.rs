@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use loadgen::publish::unix_ms;
+use lab_stack::unix_ms;
 
 use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 

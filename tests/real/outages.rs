@@ -1,7 +1,7 @@
 //! What the fault harness will do at length, once each.
 
 use anyhow::Result;
-use loadgen::stack::{Broker, ClickHouse, free_port, wait_until};
+use lab_stack::{Broker, ClickHouse, free_port, wait_until};
 use tempfile::TempDir;
 
 use crate::world::{

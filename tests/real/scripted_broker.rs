@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use bytes::{BufMut as _, BytesMut};
-use loadgen::stack::{Settings, wait_until};
+use lab_stack::{Settings, wait_until};
 use rumqttc::v5::mqttbytes::Error as PacketError;
 use rumqttc::v5::mqttbytes::v5::Packet;
 

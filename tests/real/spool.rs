@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
-use loadgen::proxy::{Fault, Proxy};
-use loadgen::publish::unix_ms;
-use loadgen::stack::{Milepost, Settings, wait_until};
+use lab_harness::proxy::{Fault, Proxy};
+use lab_stack::{Milepost, Settings, unix_ms, wait_until};
 
 use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
 

@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use lab_stack::{ClickHouse, Milepost, Settings, wait_until};
 use loadgen::publish::Plan;
-use loadgen::stack::{ClickHouse, Milepost, Settings, wait_until};
+use loadgen::verify::verify;
 use tempfile::TempDir;
 
 use crate::secure::{
@@ -166,7 +167,7 @@ fn a_fleet_passes_through_tls_on_both_sides_and_a_kill_loses_nothing() -> Result
     wait_for_metric(&milepost, "batches_inserted_total", 1.0)?;
     milepost.process.kill()?;
     milepost = settings.run()?;
-    let verdict = engine.server.store("fleet_through_tls").verify(&finish(fleet)?, SOON)?;
+    let verdict = verify(&engine.server.store("fleet_through_tls"), &finish(fleet)?, SOON)?;
     ensure!(verdict.is_exact(), "{verdict}");
     assert_eq!(milepost.terminate(SOON)?, 0);
     Ok(())

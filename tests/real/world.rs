@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use lab_harness::background::Background;
+use lab_stack::{Broker, ClickHouse, Settings, wait_until};
 use loadgen::manifest::Manifest;
-use loadgen::publish::{Background, Plan};
-use loadgen::stack::{self, Broker, ClickHouse, Settings, wait_until};
-use loadgen::verify::Verdict;
+use loadgen::publish::Plan;
+use loadgen::verify::{Verdict, verify};
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use tempfile::TempDir;
@@ -103,7 +104,7 @@ impl World {
 
     /// Compares what a fleet sent with what is stored.
     pub fn verify(&self, manifest: &Manifest) -> Result<Verdict> {
-        self.engine.server.store(&self.database).verify(manifest, SOON)
+        verify(&self.engine.server.store(&self.database), manifest, SOON)
     }
 }
 
@@ -140,6 +141,6 @@ pub fn finish(fleet: Background) -> Result<Manifest> {
 }
 
 /// Waits until a metric has at least this value.
-pub fn wait_for_metric(milepost: &stack::Milepost, name: &str, at_least: f64) -> Result<()> {
+pub fn wait_for_metric(milepost: &lab_stack::Milepost, name: &str, at_least: f64) -> Result<()> {
     wait_until(&format!("{name} is {at_least}"), SOON, || Ok(milepost.metric(name)? >= at_least))
 }

@@ -1,0 +1,59 @@
+//! `lab faults` judges the promises, `lab bench` the cost; `firehose`, `sink` and `floor` are the bench's stand-ins,
+//! each by itself.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use lab_stand_ins::{firehose, floor, sink};
+
+/// Something does not hold, or could not be measured.
+const NOT_GOOD: u8 = 1;
+/// Nothing can be said: bad usage, or a part that does not start.
+const CANNOT_TELL: u8 = 2;
+
+/// The laboratory around milepost: what it promises, and what it costs.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The real parts with faults between them; a table of what was lost, doubled, and how long it took
+    Faults(lab_faults::Arguments),
+    /// Milepost beside Node, Bun and the floor under the same load; a report under bench-results/
+    Bench(lab_bench::Arguments),
+    /// Play the broker, and send as fast as the consumer takes it
+    Firehose(firehose::Arguments),
+    /// Play ClickHouse, and keep nothing but counts
+    Sink(sink::Arguments),
+    /// The least a consumer could cost
+    Floor(floor::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { CANNOT_TELL.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let outcome = match arguments.command {
+        Command::Faults(arguments) => lab_faults::run(&arguments),
+        Command::Bench(arguments) => lab_bench::run(&arguments),
+        Command::Firehose(arguments) => firehose::run(&arguments),
+        Command::Sink(arguments) => sink::run(&arguments),
+        Command::Floor(arguments) => floor::run(&arguments),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => NOT_GOOD.into(),
+        Err(failure) => {
+            eprintln!("lab: {failure:#}");
+            CANNOT_TELL.into()
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What a public topic gets: nonsense in every form, and much of it; and a clock that jumps.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::PublishProperties;
+use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
+
+use crate::rows::{Row, SETTLE, row};
+use crate::scene::Scene;
+use lab_stack::unix_ms;
+use lab_stack::wait_until;
+
+const TOPIC: &str = "drivers/harm/gps";
+
+pub(crate) fn all() -> Vec<Row> {
+    vec![
+        row("reject-flood", "60,000 refused messages beside the fleet", (3_000, 20), reject_flood),
+        row("poison", "every kind of harmful message, twenty times, between good ones", (3_000, 12), poison)
+            .quick(),
+        row("clock-back", "milepost's clock an hour back, then right again", (3_000, 20), clock_back)
+            .clock()
+            .with("DECODE__FIX_FUTURE_MAX", "2h"),
+    ]
+}
+
+/// A message that somebody publishes, and the reason it must be refused for, if any.
+struct Harm {
+    topic: String,
+    payload: Vec<u8>,
+    reason: Option<&'static str>,
+    qos: QoS,
+    retain: bool,
+    properties: usize,
+}
+
+fn harm(payload: impl Into<Vec<u8>>, reason: impl Into<Option<&'static str>>) -> Harm {
+    let (payload, reason) = (payload.into(), reason.into());
+    Harm { topic: TOPIC.to_owned(), payload, reason, qos: QoS::AtLeastOnce, retain: false, properties: 0 }
+}
+
+/// Publishes, and returns when the broker has all of it.
+fn publish(port: u16, messages: &[Harm]) -> Result<()> {
+    let mut options = MqttOptions::new(format!("harm-{}", fastrand::u32(..)), "127.0.0.1", port);
+    options.set_max_packet_size(Some(4 << 20)).set_connection_timeout(20);
+    let (client, mut connection) = Client::new(options, 1_000);
+    let total = messages.len();
+    std::thread::scope(|scope| {
+        scope.spawn(move || -> Result<()> {
+            for message in messages {
+                let property = |n: usize| (format!("key {n}"), "value".to_owned());
+                let user_properties = (0..message.properties).map(property).collect();
+                let properties = PublishProperties { user_properties, ..PublishProperties::default() };
+                client.publish_with_properties(
+                    &message.topic,
+                    message.qos,
+                    message.retain,
+                    message.payload.clone(),
+                    properties,
+                )?;
+            }
+            Ok(())
+        });
+        let mut taken = 0;
+        for event in connection.iter() {
+            if let Event::Incoming(Incoming::PubAck(_) | Incoming::PubComp(_)) = event? {
+                taken += 1;
+            }
+            if taken == total {
+                return Ok(());
+            }
+        }
+        anyhow::bail!("the broker took {taken} of {total}")
+    })
+}
+
+/// By reason, as stored; a row may stand for several.
+fn stored_rejects(scene: &Scene) -> Result<BTreeMap<String, u64>> {
+    let text = scene.engine()?.query("SELECT reason, sum(count) FROM fleet.rejects GROUP BY reason")?;
+    let count = |line: &str| -> Result<(String, u64)> {
+        let (reason, count) = line.split_once('\t').context("two columns")?;
+        Ok((reason.to_owned(), count.parse()?))
+    };
+    text.lines().map(count).collect()
+}
+
+/// Every refusal is counted in the table, exactly, and the connection has not noticed.
+fn expect_rejects(scene: &Scene, expected: &BTreeMap<String, u64>) -> Result<()> {
+    let mut stored = BTreeMap::new();
+    wait_until("every refusal is counted", SETTLE, || {
+        stored = stored_rejects(scene)?;
+        Ok(stored == *expected)
+    })
+    .with_context(|| format!("stored {stored:?}, expected {expected:?}"))?;
+    let reconnects = scene.members[0].process.metric("mqtt_reconnects_total")?;
+    ensure!(reconnects == 0.0, "{reconnects} reconnects");
+    Ok(())
+}
+
+fn reject_flood(scene: &mut Scene) -> Result<()> {
+    const MESSAGES: u64 = 60_000;
+    scene.meet_unacked(0)?;
+    let flood: Vec<Harm> = (0..MESSAGES).map(|n| harm(format!("nonsense {n}"), "invalid_json")).collect();
+    publish(scene.broker_port()?, &flood)?;
+    expect_rejects(scene, &BTreeMap::from([("invalid_json".to_owned(), MESSAGES)]))?;
+    let rows: u64 = scene.engine()?.query("SELECT count() FROM fleet.rejects")?.trim().parse()?;
+    eprintln!("    {MESSAGES} refusals in {rows} rows");
+    ensure!(rows < MESSAGES / 2, "{rows} rows: a flood must not become as many rows");
+    Ok(())
+}
+
+/// The set, and how many good fixes are in it.
+fn poison_set() -> Vec<Harm> {
+    let now = unix_ms();
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    let points = |count: usize| {
+        let mut array = String::from("[");
+        for n in 0..count {
+            let _ = write!(
+                array,
+                "{}{{\"lat\":1,\"lng\":2,\"ts\":{now},\"seq\":{n}}}",
+                if n > 0 { "," } else { "" }
+            );
+        }
+        array + "]"
+    };
+    let good = format!(r#"{{"lat":1,"lng":2,"ts":{now},"seq":1}}"#);
+    vec![
+        harm(nested(100_000), "wrong_shape"),
+        // What nobody asked for is ignored, however deep.
+        harm(format!(r#"{{"lat":1,"lng":2,"ts":{now},"x":{}}}"#, nested(100_000)), None),
+        harm(&b"{\"lat\":1,\"lng\":2,\"x\":\"\xff\xfe\"}"[..], "invalid_utf8"),
+        harm(r#"{"lat":NaN,"lng":2}"#, "invalid_json"),
+        harm(r#"{"lat":1e999,"lng":2}"#, "invalid_json"),
+        harm(r#"{"lat":1,"lng":2,"ts":1e999}"#, "invalid_json"),
+        // The last of equal keys counts.
+        harm(format!(r#"{{"lat":99,"lat":1,"lng":2,"ts":{now},"ts":{now}}}"#), None),
+        harm(r#"{"lat":1,"lng":2,"ts":"1970-01-01T00:00:00Z"}"#, "too_old"),
+        harm(r#"{"lat":1,"lng":2,"ts":"2100-01-01T00:00:00Z"}"#, "too_new"),
+        harm(r#"{"lat":1,"lng":2,"ts":-9223372036854775808}"#, "too_old"),
+        harm(r#"{"lat":1,"lng":2,"ts":18446744073709551615}"#, "too_new"),
+        harm("", "empty"),
+        harm("null", "wrong_shape"),
+        harm(points(10_000), None),
+        harm(points(10_001), "too_many_points"),
+        harm(vec![b' '; 1_000_001], "too_large"),
+        harm(vec![0; 10_000], "invalid_json"),
+        Harm { topic: format!("drivers/{}/gps", "x".repeat(65_000)), ..harm(good.clone(), "bad_topic") },
+        Harm { topic: "drivers/a b/gps".to_owned(), ..harm(good.clone(), "bad_topic") },
+        Harm { qos: QoS::ExactlyOnce, ..harm(good.clone(), None) },
+        Harm { retain: true, ..harm(good.clone(), None) },
+        Harm { properties: 1_000, ..harm(good.clone(), None) },
+        harm(good, None),
+    ]
+}
+
+fn poison(scene: &mut Scene) -> Result<()> {
+    const TIMES: u64 = 20;
+    scene.meet_unacked(0)?;
+    let set = poison_set();
+    for _ in 0..TIMES {
+        publish(scene.broker_port()?, &set)?;
+        sleep(Duration::from_millis(200));
+    }
+    let mut expected = BTreeMap::new();
+    for reason in set.iter().filter_map(|harm| harm.reason) {
+        *expected.entry(reason.to_owned()).or_insert(0) += TIMES;
+    }
+    expect_rejects(scene, &expected)?;
+    let sql = "SELECT count() FROM fleet.fixes WHERE driver_id = 'harm'";
+    let good: u64 = scene.engine()?.query(sql)?.trim().parse()?;
+    ensure!(good == 10_000, "{good} of 10,000 different good points are there");
+    Ok(())
+}
+
+fn clock_back(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.set_clock(-3_600)?;
+    let old = "SELECT count() FROM fleet.positions WHERE received_at < now64(3) - INTERVAL 50 MINUTE";
+    wait_until("milepost takes the hour as it is told", SETTLE, || {
+        Ok(scene.engine()?.query(old)?.trim().parse::<u64>()? > 0)
+    })?;
+    sleep(Duration::from_secs(4));
+    scene.set_clock(0)?;
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! `lab faults`: a fleet's bad days, on demand. The real binary between real servers, with proxies between
+//! them that cut, hang, delay and swallow; then the judge.
+//!
+//! A row holds when every fix the broker took is stored once, milepost came back by itself in time, and it
+//! stayed small. A row that does not hold prints its seed and the command that repeats it.
+
+mod harm_rows;
+mod mistakes;
+mod rows;
+mod scene;
+mod spool_rows;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use self::rows::Row;
+use self::scene::Scene;
+use loadgen::verify::{Verdict, verify};
+
+/// A member that is not back by then does not recover.
+const RECOVERY_MAX: Duration = Duration::from_secs(10);
+const RSS_BYTES_MAX: u64 = 64 << 20;
+const VERIFY_WITHIN: Duration = Duration::from_secs(60);
+const MIB: f64 = 1_048_576.0;
+
+/// What to run.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// The binary
+    #[arg(long, default_value = "target/release/milepost")]
+    milepost: PathBuf,
+    /// The broker that keeps to its window; see lab/strict-broker/
+    #[arg(long, default_value = "target/strict-broker/release/strict-broker")]
+    strict_broker: PathBuf,
+    /// Only this row; may be given several times
+    #[arg(long)]
+    only: Vec<String>,
+    /// Only the quick subset
+    #[arg(long)]
+    quick: bool,
+    /// Moments and tracks follow from it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Name the rows, and end
+    #[arg(long)]
+    list: bool,
+    /// Run against mileposts made wrong on purpose: each must fail on its row
+    #[arg(long)]
+    prove: bool,
+}
+
+/// What a row showed.
+struct Finding {
+    what: &'static str,
+    messages: u64,
+    verdict: Verdict,
+    recovered: Duration,
+    peak_rss_bytes: u64,
+    unacked: Option<u64>,
+    /// Positions in spool files that the row damaged.
+    damaged: u64,
+    /// Messages that the broker had nobody to give to.
+    no_subscriber: u64,
+}
+
+impl Finding {
+    /// What does not hold, in words.
+    fn broken(&self) -> Vec<String> {
+        let mut broken = Vec::new();
+        let Verdict { lost, duplicates_in_fixes, never_sent, .. } = &self.verdict;
+        if *lost > self.damaged || *duplicates_in_fixes > 0 || *never_sent > 0 {
+            broken.push(format!("{lost} lost, {duplicates_in_fixes} twice, {never_sent} never sent"));
+        }
+        if self.no_subscriber > 0 {
+            broken.push(format!("{} messages met no subscriber: a session was lost", self.no_subscriber));
+        }
+        if self.recovered > RECOVERY_MAX {
+            broken.push(format!("recovered after {:?}, more than {RECOVERY_MAX:?}", self.recovered));
+        }
+        if self.peak_rss_bytes > RSS_BYTES_MAX {
+            broken.push(format!("{:.0} MiB of memory", self.peak_rss_bytes as f64 / MIB));
+        }
+        broken
+    }
+}
+
+/// Runs the rows; `true` if all hold.
+///
+/// # Errors
+/// A part did not start, or an interrupt.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let arguments = arguments.clone();
+    lab_stack::unless_interrupted(move || run_rows(&arguments))
+}
+
+fn run_rows(arguments: &Arguments) -> Result<bool> {
+    let all = rows::all(&arguments.strict_broker);
+    for name in &arguments.only {
+        ensure!(all.iter().any(|row| row.name == name), "no row is called {name}; --list names them");
+    }
+    let chosen = |row: &&Row| match arguments.only.as_slice() {
+        [] if arguments.quick => row.quick,
+        [] => row.whole,
+        only => only.iter().any(|name| name == row.name),
+    };
+    let rows: Vec<&Row> = all.iter().filter(chosen).collect();
+    if arguments.list {
+        rows.iter().for_each(|row| say(&format!("{:<20} {}", row.name, row.what)));
+        return Ok(true);
+    }
+    if arguments.prove {
+        return prove(&all, arguments.seed);
+    }
+    let binary = std::fs::canonicalize(&arguments.milepost)
+        .with_context(|| format!("no binary at {}", arguments.milepost.display()))?;
+
+    let began = Instant::now();
+    let (mut findings, mut failed) = (Vec::new(), Vec::new());
+    for (index, row) in rows.iter().enumerate() {
+        eprintln!("[{}/{}] {}: {}", index + 1, rows.len(), row.name, row.what);
+        let row_began = Instant::now();
+        let broken = match run_row(row, &binary, arguments.seed) {
+            Ok(finding) => {
+                let broken = finding.broken();
+                findings.push(finding);
+                broken
+            }
+            Err(error) => vec![format!("{error:#}")],
+        };
+        if broken.is_empty() {
+            eprintln!("    holds, after {:.0} s", row_began.elapsed().as_secs_f64());
+        } else {
+            let repeat = format!("target/release/lab faults --only {} --seed {}", row.name, arguments.seed);
+            eprintln!("    DOES NOT HOLD: {}\n    repeat: {repeat}", broken.join("; "));
+            failed.push(row.name);
+        }
+    }
+    say(&table(&findings)?);
+    let messages: u64 = findings.iter().map(|finding| finding.messages).sum();
+    say(&format!("{messages} QoS 1 messages in {:.0} s.", began.elapsed().as_secs_f64()));
+    if !failed.is_empty() {
+        say(&format!("Does not hold: {}", failed.join(", ")));
+    }
+    Ok(failed.is_empty())
+}
+
+/// The harness is judged: each mistake must make its row fail.
+fn prove(rows: &[Row], seed: u64) -> Result<bool> {
+    let mut all_found = true;
+    for mistake in mistakes::ALL {
+        let row = rows.iter().find(|row| row.name == mistake.row).context("a mistake names its row")?;
+        eprintln!("building a milepost that {}", mistake.what);
+        let binary = lab_harness::patched::build(mistake.patch)?;
+        // A row that could not be played has found nothing.
+        let verdict = match run_row(row, &binary, seed).map(|finding| finding.broken()) {
+            Ok(broken) if broken.is_empty() => "NOT FOUND".to_owned(),
+            Ok(broken) => format!("found: {}", broken.join("; ")),
+            Err(error) => format!("NOT FOUND, the row did not run: {error:#}"),
+        };
+        all_found &= verdict.starts_with("found");
+        say(&format!("a milepost that {}, on row {}: {verdict}", mistake.what, mistake.row));
+    }
+    Ok(all_found)
+}
+
+fn run_row(row: &Row, binary: &Path, seed: u64) -> Result<Finding> {
+    // Rows differ in their moments, and each is repeatable by itself.
+    let seed = row.name.bytes().fold(seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    let mut scene = Scene::begin(binary, &row.setup, row.name, seed)?;
+    scene.start_fleet()?;
+    (row.act)(&mut scene)?;
+    let recovered = scene.wait_until_recovered(RECOVERY_MAX * 4)?;
+    let manifest = scene.finish_fleet()?;
+    // What was damaged does not come: no use in waiting for it.
+    let within = if scene.damaged > 0 { RECOVERY_MAX } else { VERIFY_WITHIN };
+    let verdict = verify(&scene.engine()?.store("fleet"), &manifest, within)?;
+    for (index, member) in scene.members.iter_mut().enumerate() {
+        let code = member.process.terminate(VERIFY_WITHIN)?;
+        ensure!(code == 0, "member {index} ended with exit code {code}");
+    }
+    Ok(Finding {
+        what: row.what,
+        messages: manifest.messages,
+        verdict,
+        recovered,
+        peak_rss_bytes: scene.peak_rss_bytes(),
+        unacked: scene.unacked,
+        damaged: scene.damaged,
+        no_subscriber: scene.sessions_lost_to(&manifest),
+    })
+}
+
+/// Markdown.
+fn table(findings: &[Finding]) -> Result<String> {
+    let mut out = String::from(
+        "\n| fault | messages | lost | twice in `fixes` | raw duplicates | back after | peak RSS | unacked at the fault |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for finding in findings {
+        let Finding { what, messages, verdict, recovered, peak_rss_bytes, unacked, .. } = finding;
+        let Verdict { lost, duplicates_in_fixes, duplicates_raw, .. } = verdict;
+        let unacked = unacked.map_or("–".to_owned(), |unacked| unacked.to_string());
+        writeln!(
+            out,
+            "| {what} | {messages} | {lost} | {duplicates_in_fixes} | {duplicates_raw} | {:.1} s | {:.1} MiB | {unacked} |",
+            recovered.as_secs_f64(),
+            *peak_rss_bytes as f64 / MIB,
+        )?;
+    }
+    Ok(out)
+}
+
+#[expect(clippy::print_stdout, reason = "the command's result")]
+fn say(line: &str) {
+    println!("{line}");
+}

@@ -1,0 +1,61 @@
+//! Mistakes that a consumer of this kind is made with, as patches; the harness must find each on its row.
+
+/// A mistake.
+pub(crate) struct Mistake {
+    /// "a milepost that …"
+    pub(crate) what: &'static str,
+    /// Where it must show.
+    pub(crate) row: &'static str,
+    /// Against `src/`.
+    pub(crate) patch: &'static str,
+}
+
+pub(crate) const ALL: [Mistake; 4] = [
+    Mistake {
+        what: "acknowledges before the insert",
+        row: "kill-unsaved",
+        patch: include_str!("mistakes/ack_before_insert.diff"),
+    },
+    Mistake {
+        what: "connects with clean_start",
+        row: "cut",
+        patch: include_str!("mistakes/clean_start.diff"),
+    },
+    Mistake {
+        what: "keeps the old connection's tickets",
+        row: "cut-then-kill",
+        patch: include_str!("mistakes/keep_old_tickets.diff"),
+    },
+    Mistake {
+        what: "takes an ambiguous end for success",
+        row: "reset-mid-body",
+        patch: include_str!("mistakes/ambiguous_is_success.diff"),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use lab_stack::repository;
+
+    #[test]
+    fn every_mistake_can_still_be_made() {
+        for mistake in ALL {
+            let mut git = Command::new("git")
+                .args(["apply", "--check", "-"])
+                .current_dir(repository())
+                .stdin(Stdio::piped())
+                .spawn()
+                .unwrap();
+            git.stdin.take().unwrap().write_all(mistake.patch.as_bytes()).unwrap();
+            assert!(
+                git.wait().unwrap().success(),
+                "the patch of a milepost that {} is out of date",
+                mistake.what
+            );
+        }
+    }
+}

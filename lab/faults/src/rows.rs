@@ -1,0 +1,382 @@
+//! The bad days, one function each. A function returns when the fault has ended; what it needs of the stage is
+//! in [`Scene`], and what must hold afterwards is the same for all of them.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::scene::{PASSWORD, Scene, Setup};
+use lab_harness::proxy::Fault as Bad;
+use lab_stack::{BrokerKind, wait_until};
+
+/// One row of the table.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    /// Part of the quick subset.
+    pub(crate) quick: bool,
+    /// Part of the whole.
+    pub(crate) whole: bool,
+    pub(crate) setup: Setup,
+    pub(crate) act: fn(&mut Scene) -> Result<()>,
+}
+
+pub(crate) const SETTLE: Duration = Duration::from_secs(30);
+
+pub(crate) fn row(
+    name: &'static str,
+    what: &'static str,
+    (rate, seconds): (u32, u32),
+    act: fn(&mut Scene) -> Result<()>,
+) -> Row {
+    let setup = Setup {
+        broker: BrokerKind::Mosquitto,
+        rate,
+        seconds,
+        members: 1,
+        password: false,
+        broker_forgets: false,
+        spool: false,
+        clock: false,
+        settings: Vec::new(),
+    };
+    Row { name, what, quick: false, whole: true, setup, act }
+}
+
+impl Row {
+    pub(crate) fn quick(self) -> Self {
+        Self { quick: true, ..self }
+    }
+
+    /// A shorter version of another row.
+    fn only_quick(self) -> Self {
+        Self { quick: true, whole: false, ..self }
+    }
+
+    fn members(mut self, members: u32) -> Self {
+        self.setup.members = members;
+        self
+    }
+
+    pub(crate) fn spool(mut self) -> Self {
+        self.setup.spool = true;
+        self
+    }
+
+    pub(crate) fn clock(mut self) -> Self {
+        self.setup.clock = true;
+        self
+    }
+
+    /// Neither quick nor part of the whole: takes long.
+    pub(crate) fn by_name_only(self) -> Self {
+        Self { whole: false, ..self }
+    }
+
+    pub(crate) fn with(mut self, key: &'static str, value: &'static str) -> Self {
+        self.setup.settings.push((key, value));
+        self
+    }
+
+    fn broker_forgets(mut self) -> Self {
+        self.setup.broker_forgets = true;
+        self
+    }
+
+    fn with_password(mut self) -> Self {
+        self.setup.password = true;
+        self
+    }
+
+    fn on_strict_broker(mut self, binary: &std::path::Path, announced: bool) -> Self {
+        let queue = 1_000_000;
+        self.setup.broker = BrokerKind::Strict { binary: binary.to_owned(), window: 32, announced, queue };
+        self
+    }
+
+    /// On a broker that keeps to a window of our asking, queues 1,000 messages beyond it, and then drops, as EMQX
+    /// does by default.
+    pub(crate) fn on_shallow_broker(mut self, binary: &std::path::Path) -> Self {
+        let binary = binary.to_owned();
+        self.setup.broker = BrokerKind::Strict { binary, window: 65_535, announced: true, queue: 1_000 };
+        self
+    }
+}
+
+/// Every row. Mosquitto breaks its window at 65,535 packet ids, so its outages keep rate × outage below that.
+pub(crate) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
+    let mut rows = vec![
+        row("kill", "kill -9 milepost mid-batch, at 20 random moments", (2_500, 45), kill_many),
+        row("kill-once", "kill -9 milepost mid-batch, at 3 random moments", (2_500, 8), kill_few)
+            .only_quick(),
+        row(
+            "kill-unsaved",
+            "kill -9 milepost while ClickHouse refuses, three times",
+            (3_000, 12),
+            kill_unsaved,
+        )
+        .quick(),
+        row(
+            "kill-one-of-two",
+            "two members; kill -9 one, restart it before its session ends",
+            (3_000, 20),
+            kill_one_of_two,
+        )
+        .members(2),
+        row("scale", "scale 1 → 3 → 1 under load, leaving for good on the way down", (3_000, 25), scale)
+            .with("SHUTDOWN__LEAVE", "true"),
+        row("restart", "SIGTERM and restart of the only member, five times", (3_000, 20), restart),
+        row("clickhouse-killed", "ClickHouse killed, and away 20 s", (2_000, 40), clickhouse_killed),
+        row("answer-lost", "insert committed, its answer lost", (4_000, 12), answer_lost).quick(),
+        row("answer-late", "answer later than the timeout", (3_000, 25), answer_late)
+            .with("CLICKHOUSE__INSERT_TIMEOUT", "1s"),
+        row("http-500", "HTTP 500 instead of an answer", (4_000, 15), http_500),
+        row("reset-mid-body", "connection reset in the middle of an insert", (4_000, 15), reset_mid_body),
+        row("clickhouse-slow", "ClickHouse takes 2 s an insert", (5_000, 25), clickhouse_slow)
+            .with("CLICKHOUSE__INSERT_TIMEOUT", "30s"),
+        row("broker-restarted", "broker restarted, persistence on", (3_000, 20), broker_restarted)
+            .broker_forgets(),
+        row("broker-away", "broker away 30 s", (1_500, 50), broker_away).broker_forgets(),
+        row("cut", "connection to the broker cut, five times", (4_000, 20), cut).quick(),
+        row(
+            "cut-then-kill",
+            "connection cut, then kill -9 as soon as it is back, five times",
+            (4_000, 15),
+            cut_then_kill,
+        )
+        .quick(),
+        row("hung", "connection to the broker hangs both ways for 12 s", (2_500, 30), hung),
+        row("half-open", "what we send to the broker vanishes for 12 s", (2_500, 30), half_open),
+        row("window-announced", "broker's window of 32, announced", (3_000, 8), small_window)
+            .on_strict_broker(strict_broker, true),
+        row("window-unannounced", "broker's window of 32, not announced", (3_000, 8), small_window)
+            .on_strict_broker(strict_broker, false),
+        row("table-renamed", "a table renamed away, then back", (3_000, 20), table_renamed).quick(),
+        row("wrong-password", "a wrong ClickHouse password, then the right one", (3_000, 20), wrong_password)
+            .with_password(),
+    ];
+    rows.extend(crate::spool_rows::all(strict_broker));
+    rows.extend(crate::harm_rows::all());
+    rows
+}
+
+/// With inserts that take half a second, a kill meets rows in every place: open, on the way, and committed but
+/// not acknowledged.
+fn kill_times(scene: &mut Scene, times: u32) -> Result<()> {
+    scene.http.set(Bad::Delay(Duration::from_millis(250)));
+    for time in 1..=times {
+        scene.meet_unacked(0)?;
+        scene.kill_and_restart(0)?;
+        if time < times {
+            scene.wait_until_recovered(SETTLE)?;
+        }
+    }
+    scene.http.set(Bad::None);
+    Ok(())
+}
+
+fn kill_many(scene: &mut Scene) -> Result<()> {
+    kill_times(scene, 20)
+}
+
+fn kill_few(scene: &mut Scene) -> Result<()> {
+    kill_times(scene, 3)
+}
+
+/// What milepost holds and cannot store is the broker's until it is stored.
+fn kill_unsaved(scene: &mut Scene) -> Result<()> {
+    for time in 1..=3 {
+        scene.http.set(Bad::Refuse);
+        sleep(Duration::from_millis(1_500)); // longer than a batch may stay open
+        scene.meet_unacked(0)?;
+        scene.kill_and_restart(0)?;
+        scene.http.set(Bad::None);
+        if time < 3 {
+            scene.wait_until_recovered(SETTLE)?;
+        }
+    }
+    Ok(())
+}
+
+fn kill_one_of_two(scene: &mut Scene) -> Result<()> {
+    for _ in 0..3 {
+        scene.meet_unacked(0)?;
+        scene.members[0].process.process.kill()?;
+        sleep(Duration::from_secs(2)); // the other one goes on, and the broker keeps the session of this one
+        scene.restart_member(0)?;
+        scene.wait_until_recovered(SETTLE)?;
+    }
+    Ok(())
+}
+
+fn scale(scene: &mut Scene) -> Result<()> {
+    scene.add_member("member-1")?;
+    scene.add_member("member-2")?;
+    sleep(Duration::from_secs(4));
+    scene.meet_unacked(1)?;
+    for _ in 0..2 {
+        let mut leaving = scene.members.pop().context("there are three")?;
+        let code = leaving.process.terminate(SETTLE)?;
+        ensure!(code == 0, "{} left with exit code {code}", leaving.client_id);
+    }
+    Ok(())
+}
+
+fn restart(scene: &mut Scene) -> Result<()> {
+    for time in 1..=5 {
+        scene.meet_unacked(0)?;
+        let code = scene.members[0].process.terminate(SETTLE)?;
+        ensure!(code == 0, "a drain ended with exit code {code}");
+        scene.restart_member(0)?;
+        if time < 5 {
+            scene.wait_until_recovered(SETTLE)?;
+        }
+    }
+    Ok(())
+}
+
+fn clickhouse_killed(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.kill_engine()?;
+    sleep(Duration::from_secs(20));
+    scene.restart_engine()
+}
+
+fn answer_lost(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    http_fault(scene, Bad::SwallowAnswer { count: 4 })
+}
+
+fn answer_late(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.http.set(Bad::HangDown);
+    sleep(Duration::from_secs(5));
+    scene.http.set(Bad::None);
+    Ok(())
+}
+
+fn http_500(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    http_fault(scene, Bad::Status500 { count: 6 })
+}
+
+fn reset_mid_body(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    http_fault(scene, Bad::ResetMidBody { after_bytes: 5_000, count: 4 })
+}
+
+/// A fault that counts down with the inserts it hits.
+fn http_fault(scene: &Scene, fault: Bad) -> Result<()> {
+    scene.http.set(fault);
+    wait_until("every one has hit an insert", SETTLE, || Ok(scene.http.fault() == Bad::None))
+}
+
+fn clickhouse_slow(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.http.set(Bad::Delay(Duration::from_secs(1))); // each way
+    sleep(Duration::from_secs(12));
+    let connected = scene.members[0].process.metric("mqtt_connected")?;
+    scene.http.set(Bad::None);
+    ensure!(connected == 1.0, "a slow server must not cost the broker's connection");
+    Ok(())
+}
+
+fn broker_restarted(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.stop_broker()?;
+    scene.restart_broker()
+}
+
+fn broker_away(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.stop_broker()?;
+    sleep(Duration::from_secs(30));
+    scene.restart_broker()
+}
+
+fn cut(scene: &mut Scene) -> Result<()> {
+    for time in 1..=5 {
+        scene.meet_unacked(0)?;
+        scene.mqtt.set(Bad::Cut);
+        if time < 5 {
+            scene.wait_until_recovered(SETTLE)?;
+        }
+    }
+    Ok(())
+}
+
+/// What an acknowledgement of the old connection would do on the new one shows when nothing is left to mend it.
+fn cut_then_kill(scene: &mut Scene) -> Result<()> {
+    for time in 1..=5 {
+        scene.meet_unacked(0)?;
+        scene.mqtt.set(Bad::Cut);
+        wait_until("it is connected again", SETTLE, || {
+            Ok(scene.members[0].process.metric("mqtt_reconnects_total")? > 0.0)
+        })?;
+        scene.kill_and_restart(0)?;
+        if time < 5 {
+            scene.wait_until_recovered(SETTLE)?;
+        }
+    }
+    Ok(())
+}
+
+fn hung(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.mqtt.set(Bad::HangBoth);
+    sleep(Duration::from_secs(12));
+    scene.mqtt.set(Bad::None);
+    Ok(())
+}
+
+fn half_open(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.mqtt.set(Bad::HalfOpen);
+    sleep(Duration::from_secs(12));
+    scene.mqtt.set(Bad::None);
+    Ok(())
+}
+
+/// With 32 messages in flight at most, the rate is 32 an insert; a consumer that waits for its clock would
+/// make 32 a second of it.
+fn small_window(scene: &mut Scene) -> Result<()> {
+    const SHARE: f64 = 0.8;
+    sleep(Duration::from_secs(3)); // time to learn
+    let read = |name| scene.members[0].process.metric(name);
+    let before =
+        (read("acks_total")?, read("insert_duration_seconds_sum")?, read("insert_duration_seconds_count")?);
+    let seconds = 6.0;
+    sleep(Duration::from_secs_f64(seconds));
+    let rate = (read("acks_total")? - before.0) / seconds;
+    let insert_s = (read("insert_duration_seconds_sum")? - before.1)
+        / (read("insert_duration_seconds_count")? - before.2);
+    let possible = 32.0 / insert_s;
+    eprintln!("    {rate:.0} messages/s, {:.2} of 32 an insert of {:.1} ms", rate / possible, insert_s * 1e3);
+    ensure!(rate >= SHARE * possible, "{rate:.0} messages/s is less than {SHARE} × {possible:.0}");
+    Ok(())
+}
+
+fn table_renamed(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.engine()?.query("RENAME TABLE fleet.positions TO fleet.elsewhere")?;
+    wait_until("/readyz names the table", SETTLE, || {
+        Ok(scene.members[0].process.get("/readyz").is_err_and(|why| why.to_string().contains("positions")))
+    })?;
+    sleep(Duration::from_secs(3));
+    scene.engine()?.query("RENAME TABLE fleet.elsewhere TO fleet.positions")?;
+    Ok(())
+}
+
+/// The login is refused from a restart of milepost on, until the file is mended.
+fn wrong_password(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    std::fs::write(&scene.password_file, "a wrong one")?;
+    scene.kill_and_restart(0)?;
+    wait_until("/readyz tells of the login", SETTLE, || {
+        Ok(scene.members[0].process.get("/readyz").is_err_and(|why| why.to_string().contains("516")))
+    })?;
+    sleep(Duration::from_secs(2));
+    std::fs::write(&scene.password_file, PASSWORD)?;
+    Ok(())
+}

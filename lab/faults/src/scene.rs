@@ -1,0 +1,337 @@
+//! Where a fault plays: broker, engine, two proxies, members, and a fleet that does not stop sending.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
+
+use lab_harness::background::Background;
+use lab_harness::proxy::Proxy;
+use lab_stack::procfs;
+use lab_stack::{Broker, BrokerKind, ClickHouse, Milepost, Settings, wait_until};
+use loadgen::manifest::Manifest;
+use loadgen::publish::Plan;
+
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Longer than anything a row waits for in good order.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What the engine of the password row is given.
+pub(crate) const PASSWORD: &str = "the right one";
+
+/// How a row is set up.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub(crate) broker: BrokerKind,
+    /// Messages a second, and for how long.
+    pub(crate) rate: u32,
+    pub(crate) seconds: u32,
+    pub(crate) members: u32,
+    pub(crate) password: bool,
+    /// Mosquitto 2.0.11 brings sessions back after a restart, but not their shared subscriptions: until the
+    /// consumer has subscribed again, it drops messages and says so to the fleet, which sends them again.
+    pub(crate) broker_forgets: bool,
+    /// Each member has a spool.
+    pub(crate) spool: bool,
+    /// The members' wall clock is what the row says.
+    pub(crate) clock: bool,
+    /// Beyond the harness's own: `MILEPOST__` keys and values.
+    pub(crate) settings: Vec<(&'static str, &'static str)>,
+}
+
+/// One row's stage.
+pub(crate) struct Scene {
+    pub(crate) settings: Settings,
+    pub(crate) members: Vec<Member>,
+    pub(crate) mqtt: Proxy,
+    pub(crate) http: Proxy,
+    pub(crate) rng: fastrand::Rng,
+    /// The fewest unacknowledged messages that a fault of this row met.
+    pub(crate) unacked: Option<u64>,
+    pub(crate) password_file: PathBuf,
+    /// Positions in spool files that the row damaged: these, and no others, may be missing.
+    pub(crate) damaged: u64,
+    spool: bool,
+    clock_file: PathBuf,
+    broker: Option<Broker>,
+    engine: Option<ClickHouse>,
+    fleet: Option<Background>,
+    memory: MemoryWatch,
+    plan: Plan,
+    broker_forgets: bool,
+    /// Last: what is above still writes into it.
+    folder: TempDir,
+}
+
+/// The program's clock is libfaketime's: the machine's own is never touched.
+fn with_clock(settings: Settings, clock_file: &Path) -> Result<Settings> {
+    let libraries = std::fs::read_dir("/usr/lib")?.filter_map(Result::ok);
+    let library =
+        libraries.map(|folder| folder.path().join("faketime/libfaketime.so.1")).find(|path| path.exists());
+    let library = library.context("libfaketime is missing: apt-get install faketime")?;
+    std::fs::write(clock_file, "+0s")?;
+    Ok(settings
+        .with_variable("LD_PRELOAD", library.display().to_string())
+        .with_variable("FAKETIME_TIMESTAMP_FILE", clock_file.display().to_string())
+        .with_variable("FAKETIME_CACHE_DURATION", "1")
+        .with_variable("FAKETIME_DONT_FAKE_MONOTONIC", "1"))
+}
+
+/// One milepost with its client id.
+pub(crate) struct Member {
+    pub(crate) client_id: String,
+    pub(crate) process: Milepost,
+}
+
+impl Scene {
+    pub(crate) fn begin(binary: &Path, setup: &Setup, run: &str, seed: u64) -> Result<Self> {
+        let folder = TempDir::with_prefix("milepost-faults-")?;
+        let broker = Broker::start_kind(setup.broker.clone(), folder.path())?;
+        let engine = if setup.password {
+            ClickHouse::start_with_password(folder.path(), PASSWORD)?
+        } else {
+            ClickHouse::start(folder.path())?
+        };
+        let (mqtt, http) = (Proxy::start(broker.port)?, Proxy::start(engine.port)?);
+        let mut settings =
+            Settings::new(binary, folder.path(), mqtt.port, &format!("http://127.0.0.1:{}", http.port))
+                .with("MQTT__KEEP_ALIVE", "5s")
+                .with("MQTT__SESSION_EXPIRY", "5m")
+                .with("CLICKHOUSE__INSERT_TIMEOUT", "5s");
+        let password_file = folder.path().join("password");
+        if setup.password {
+            std::fs::write(&password_file, PASSWORD)?;
+            settings = settings.with("CLICKHOUSE__PASSWORD_FILE", password_file.display().to_string());
+        }
+        let clock_file = folder.path().join("clock");
+        if setup.clock {
+            settings = with_clock(settings, &clock_file)?;
+        }
+        for (key, value) in &setup.settings {
+            settings = settings.with(key, *value);
+        }
+        settings.migrate()?;
+        let plan = Plan {
+            broker: format!("127.0.0.1:{}", broker.port),
+            run: run.to_owned(),
+            drivers: 500,
+            connections: 2,
+            rate: f64::from(setup.rate),
+            messages: u64::from(setup.rate) * u64::from(setup.seconds),
+            seed,
+            late_share: 0.005,
+            duplicate_share: 0.005,
+            drain: Duration::from_secs(60),
+            ..Plan::default()
+        };
+        let mut scene = Self {
+            settings,
+            members: Vec::new(),
+            mqtt,
+            http,
+            rng: fastrand::Rng::with_seed(seed),
+            unacked: None,
+            password_file,
+            damaged: 0,
+            spool: setup.spool,
+            clock_file,
+            broker: Some(broker),
+            engine: Some(engine),
+            fleet: None,
+            memory: MemoryWatch::start(),
+            plan,
+            broker_forgets: setup.broker_forgets,
+            folder,
+        };
+        for n in 0..setup.members {
+            scene.add_member(&format!("member-{n}"))?;
+        }
+        Ok(scene)
+    }
+
+    /// Starts the fleet, and waits until its first rows are acknowledged.
+    pub(crate) fn start_fleet(&mut self) -> Result<()> {
+        // However long the row takes, it takes place under load.
+        self.fleet = Some(Background::start(self.plan.clone(), true));
+        wait_until("the first rows are acknowledged", PATIENCE, || Ok(self.acks()? > 0.0))
+    }
+
+    /// Waits until the fleet has sent everything.
+    pub(crate) fn finish_fleet(&mut self) -> Result<Manifest> {
+        let manifest = self.fleet.take().context("the fleet was started")?.finish()?;
+        ensure!(
+            manifest.unacked.is_empty(),
+            "the broker did not take {} fixes: nothing can be said",
+            manifest.unacked.len()
+        );
+        Ok(manifest)
+    }
+
+    /// Messages that met no subscriber on a broker that does not forget: a session was lost.
+    pub(crate) fn sessions_lost_to(&self, manifest: &Manifest) -> u64 {
+        if self.broker_forgets { 0 } else { manifest.no_subscriber }
+    }
+
+    pub(crate) fn add_member(&mut self, client_id: &str) -> Result<()> {
+        let process = self.settings_of(client_id).run()?;
+        self.memory.watch(process.process.pid());
+        self.members.push(Member { client_id: client_id.to_owned(), process });
+        Ok(())
+    }
+
+    fn settings_of(&self, client_id: &str) -> Settings {
+        let settings = self.settings.clone().with("MQTT__CLIENT_ID", client_id);
+        if !self.spool {
+            return settings;
+        }
+        settings.with("SPOOL__DIR", self.spool_dir(client_id).display().to_string())
+    }
+
+    /// A member's spool.
+    pub(crate) fn spool_dir(&self, client_id: &str) -> PathBuf {
+        self.folder.path().join(format!("spool-{client_id}"))
+    }
+
+    /// Moves the wall clock of every member by so many seconds; their monotonic clock goes on.
+    pub(crate) fn set_clock(&self, seconds: i64) -> Result<()> {
+        Ok(std::fs::write(&self.clock_file, format!("{seconds:+}s"))?)
+    }
+
+    /// Where the broker listens, past the proxy.
+    pub(crate) fn broker_port(&self) -> Result<u16> {
+        Ok(self.broker.as_ref().context("there is a broker")?.port)
+    }
+
+    /// What the fleet sends a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.plan.rate
+    }
+
+    /// kill -9, and at once a new process with the same client id; does not wait for it.
+    pub(crate) fn kill_and_restart(&mut self, n: usize) -> Result<()> {
+        self.members[n].process.process.kill()?;
+        self.restart_member(n)
+    }
+
+    pub(crate) fn restart_member(&mut self, n: usize) -> Result<()> {
+        let client_id = self.members[n].client_id.clone();
+        let process = self.settings_of(&client_id).start()?;
+        self.memory.watch(process.process.pid());
+        self.members[n].process = process;
+        Ok(())
+    }
+
+    /// Acknowledgements of the living members since they started; a member that does not answer counts none.
+    pub(crate) fn acks(&self) -> Result<f64> {
+        Ok(self.members.iter().map(|member| member.process.metric("acks_total").unwrap_or(0.0)).sum())
+    }
+
+    /// Every member is ready, and acknowledges.
+    pub(crate) fn wait_until_recovered(&self, within: Duration) -> Result<Duration> {
+        let began = Instant::now();
+        let before = self.acks()?;
+        wait_until("every member is ready and acknowledges again", within, || {
+            let ready = self.members.iter().all(|member| member.process.get("/readyz").is_ok());
+            Ok(ready && (self.acks()? > before || before == 0.0 && self.acks()? > 0.0 || self.all_done()?))
+        })?;
+        Ok(began.elapsed())
+    }
+
+    /// The fleet has finished, and nothing waits.
+    fn all_done(&self) -> Result<bool> {
+        let fleet_done = self.fleet.as_ref().is_none_or(Background::is_finished);
+        let waiting: f64 = self.members.iter().map(|m| m.process.metric("mqtt_unacked").unwrap_or(1.0)).sum();
+        Ok(fleet_done && waiting == 0.0)
+    }
+
+    /// Waits until member `n` holds unacknowledged messages, then a random moment longer; notes how many the
+    /// fault meets. A fault that met none is none: the wait is repeated.
+    pub(crate) fn meet_unacked(&mut self, n: usize) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            ensure!(began.elapsed() < PATIENCE, "no moment with unacknowledged messages in {PATIENCE:?}");
+            sleep(Duration::from_millis(self.rng.u64(..900)));
+            let unacked = self.members[n].process.metric("mqtt_unacked").unwrap_or(0.0);
+            if unacked > 0.0 {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+                let unacked = unacked as u64;
+                self.unacked = Some(self.unacked.map_or(unacked, |fewest| fewest.min(unacked)));
+                return Ok(());
+            }
+        }
+    }
+
+    pub(crate) fn stop_broker(&mut self) -> Result<()> {
+        self.broker.as_mut().context("there is a broker")?.stop()
+    }
+
+    pub(crate) fn restart_broker(&mut self) -> Result<()> {
+        let broker = self.broker.take().context("there is a broker")?;
+        self.broker = Some(broker.restart()?);
+        Ok(())
+    }
+
+    pub(crate) fn kill_engine(&mut self) -> Result<()> {
+        self.engine.as_mut().context("there is an engine")?.kill()
+    }
+
+    pub(crate) fn restart_engine(&mut self) -> Result<()> {
+        let engine = self.engine.take().context("there is an engine")?;
+        self.engine = Some(engine.restart()?);
+        Ok(())
+    }
+
+    pub(crate) fn engine(&self) -> Result<&ClickHouse> {
+        self.engine.as_ref().context("there is an engine")
+    }
+
+    pub(crate) fn peak_rss_bytes(&self) -> u64 {
+        self.memory.peak()
+    }
+}
+
+/// The largest resident set of any process it was told of.
+struct MemoryWatch {
+    pids: Arc<Mutex<Vec<u32>>>,
+    peak: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl MemoryWatch {
+    fn start() -> Self {
+        let watch = Self { pids: Arc::default(), peak: Arc::default(), stop: Arc::default() };
+        let (pids, peak, stop) = (Arc::clone(&watch.pids), Arc::clone(&watch.peak), Arc::clone(&watch.stop));
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let mut pids = pids.lock().unwrap_or_else(PoisonError::into_inner);
+                pids.retain(|pid| match procfs::resident_bytes(*pid) {
+                    Ok((_, high)) => {
+                        peak.fetch_max(high, Ordering::Relaxed);
+                        true
+                    }
+                    Err(_) => false, // it has ended
+                });
+                drop(pids);
+                sleep(SAMPLE_EVERY);
+            }
+        });
+        watch
+    }
+
+    fn watch(&self, pid: u32) {
+        self.pids.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+    }
+
+    fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}

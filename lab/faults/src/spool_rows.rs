@@ -1,0 +1,206 @@
+//! Days on which ClickHouse is away for longer than a broker's queue lasts, and days on which the disk is no help.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::rows::{Row, SETTLE, row};
+use crate::scene::Scene;
+use lab_harness::proxy::Fault as Bad;
+use lab_stack::procfs;
+use lab_stack::wait_until;
+
+const MIB: u64 = 1 << 20;
+/// A spool must empty this many times faster than it would fill.
+const REPLAY_PER_LIVE: f64 = 5.0;
+
+pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
+    vec![
+        row(
+            "spool-away",
+            "ClickHouse away 60 s at 10,000 msg/s, a broker that queues 1,000",
+            (10_000, 90),
+            away,
+        )
+        .spool()
+        .on_shallow_broker(strict_broker),
+        row(
+            "spool-slow",
+            "ClickHouse takes 2 s an insert at 20,000 msg/s, a broker that queues 1,000",
+            (20_000, 25),
+            slow,
+        )
+        .spool()
+        .on_shallow_broker(strict_broker),
+        row("spool-disk-full", "ClickHouse away, and the spool's disk full", (5_000, 20), disk_full).spool(),
+        row(
+            "spool-damaged",
+            "a spool file torn, another flipped, while milepost is down",
+            (4_000, 15),
+            damaged,
+        )
+        .spool()
+        .quick(),
+        row(
+            "spool-kill",
+            "kill -9 while spooling, three times, and while replaying, three times",
+            (4_000, 30),
+            kill,
+        )
+        .spool(),
+        row("soak", "ten minutes at 20,000 msg/s, ClickHouse away 5 s in each", (20_000, 600), soak)
+            .spool()
+            .by_name_only(),
+    ]
+}
+
+fn metric(scene: &Scene, name: &str) -> Result<f64> {
+    scene.members[0].process.metric(name)
+}
+
+fn wait_until_empty(scene: &Scene, within: Duration) -> Result<()> {
+    wait_until("the spool is empty", within, || Ok(metric(scene, "spool_batches").unwrap_or(1.0) == 0.0))
+}
+
+fn away(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.http.set(Bad::Refuse);
+    sleep(Duration::from_secs(60));
+    let spooled = metric(scene, "positions_in_spool")?;
+    ensure!(spooled > 50.0 * scene.rate(), "only {spooled} positions in the spool");
+    let began = Instant::now();
+    scene.http.set(Bad::None);
+    wait_until_empty(scene, 4 * SETTLE)?;
+    let ratio = spooled / began.elapsed().as_secs_f64() / scene.rate();
+    eprintln!("    {spooled} positions replayed at {ratio:.1} × the live rate, beside it");
+    ensure!(ratio >= REPLAY_PER_LIVE, "{ratio:.1} × the live rate is less than {REPLAY_PER_LIVE}");
+    Ok(())
+}
+
+fn slow(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.http.set(Bad::Delay(Duration::from_secs(1))); // each way
+    sleep(Duration::from_secs(15));
+    let (connected, spooled) = (metric(scene, "mqtt_connected")?, metric(scene, "positions_in_spool")?);
+    scene.http.set(Bad::None);
+    ensure!(connected == 1.0, "a slow server must not cost the broker's connection");
+    ensure!(spooled > 0.0, "a slow server's batches go to the spool");
+    wait_until_empty(scene, 2 * SETTLE)
+}
+
+/// A disk of 2 MiB in memory, below the spool of the only member.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: PathBuf) -> Result<Self> {
+        let status =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "milepost"]).arg(&at).status()?;
+        ensure!(status.success(), "cannot mount a small disk: this row needs root");
+        Ok(Self(at))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: milepost still has its lock there.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn disk_full(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    let code = scene.members[0].process.terminate(SETTLE)?;
+    ensure!(code == 0, "a drain ended with exit code {code}");
+    let dir = scene.spool_dir("member-0");
+    let disk = SmallDisk::mount(dir)?;
+    scene.restart_member(0)?;
+    scene.wait_until_recovered(SETTLE)?;
+
+    scene.http.set(Bad::Refuse);
+    wait_until("the disk is full", SETTLE, || Ok(metric(scene, "spool_refused_total")? >= 1.0))?;
+    sleep(Duration::from_secs(3));
+    let why = scene.members[0].process.get("/readyz").err().context("it calls itself ready")?.to_string();
+    ensure!(why.contains("spool"), "/readyz does not tell of the spool: {why}");
+    let unacked = metric(scene, "mqtt_unacked")?;
+    ensure!(unacked > 0.0, "with nowhere to put them, messages must stay unacknowledged");
+    scene.http.set(Bad::None);
+    wait_until_empty(scene, SETTLE)?;
+    drop(disk);
+    Ok(())
+}
+
+fn batches(scene: &Scene) -> Result<Vec<PathBuf>> {
+    let files = std::fs::read_dir(scene.spool_dir("member-0"))?;
+    let mut batches: Vec<PathBuf> = files.filter_map(Result::ok).map(|file| file.path()).collect();
+    batches.retain(|path| path.extension().is_some_and(|extension| extension == "batch"));
+    batches.sort();
+    Ok(batches)
+}
+
+fn damaged(scene: &mut Scene) -> Result<()> {
+    scene.http.set(Bad::Refuse);
+    wait_until("four batches are in the spool", SETTLE, || Ok(metric(scene, "spool_batches")? >= 4.0))?;
+    scene.meet_unacked(0)?;
+    scene.members[0].process.process.kill()?;
+    let batches = batches(scene)?;
+    for (path, tear) in [(&batches[1], true), (&batches[2], false)] {
+        let mut bytes = std::fs::read(path)?;
+        let middle = bytes.len() / 2;
+        if tear {
+            bytes.truncate(middle)
+        } else {
+            bytes[middle] ^= 4
+        }
+        std::fs::write(path, bytes)?;
+        let name = path.file_name().and_then(|name| name.to_str()).context("a name")?;
+        scene.damaged += name.split('-').nth(1).context("positions in the name")?.parse::<u64>()?;
+    }
+    scene.restart_member(0)?;
+    wait_until("it runs again", SETTLE, || Ok(metric(scene, "spool_batches").is_ok()))?;
+    scene.http.set(Bad::None);
+    wait_until_empty(scene, SETTLE)?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+    let quarantined = metric(scene, "positions_quarantined_total")? as u64;
+    ensure!(quarantined == scene.damaged, "{quarantined} counted, {} damaged", scene.damaged);
+    Ok(())
+}
+
+fn kill(scene: &mut Scene) -> Result<()> {
+    scene.http.set(Bad::Refuse);
+    for _ in 0..3 {
+        wait_until("batches go to the spool", SETTLE, || {
+            Ok(metric(scene, "positions_in_spool").unwrap_or(0.0) > 0.0)
+        })?;
+        scene.meet_unacked(0)?;
+        scene.kill_and_restart(0)?;
+    }
+    wait_until("it spools again", SETTLE, || Ok(metric(scene, "acks_total").unwrap_or(0.0) > 0.0))?;
+    scene.http.set(Bad::Delay(Duration::from_millis(150)));
+    for _ in 0..3 {
+        wait_until("a batch has been replayed", SETTLE, || {
+            Ok(metric(scene, "batches_inserted_total").unwrap_or(0.0) > 0.0)
+        })?;
+        scene.kill_and_restart(0)?;
+    }
+    scene.http.set(Bad::None);
+    wait_until_empty(scene, 2 * SETTLE)
+}
+
+fn soak(scene: &mut Scene) -> Result<()> {
+    let mut after_first_minute = None;
+    for minute in 1..=9 {
+        sleep(Duration::from_secs(45));
+        let (now, _) = procfs::resident_bytes(scene.members[0].process.process.pid())?;
+        eprintln!("    minute {minute}: {:.1} MiB", now as f64 / MIB as f64);
+        let first = *after_first_minute.get_or_insert(now);
+        ensure!(now < first + 4 * MIB, "memory grows: {first} bytes after the first minute, {now} now");
+        scene.http.set(Bad::Refuse);
+        sleep(Duration::from_secs(5));
+        scene.http.set(Bad::None);
+        sleep(Duration::from_secs(10));
+    }
+    wait_until_empty(scene, 2 * SETTLE)
+}

@@ -1,0 +1,11 @@
+//! What tests and judges put around the real parts.
+//!
+//! | room | job |
+//! |---|---|
+//! | [`proxy`] | a TCP proxy that fails on demand: cuts, hangs, lost answers |
+//! | [`background`] | a fleet that sends while its caller does something else |
+//! | [`patched`] | builds a milepost with a patch applied |
+
+pub mod background;
+pub mod patched;
+pub mod proxy;

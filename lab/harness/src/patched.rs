@@ -1,0 +1,56 @@
+//! Builds a milepost with a patch applied, beside the checkout: for the recipe in docs/ that must work, and for
+//! the mistakes that the fault harness must find.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
+
+use lab_stack::repository;
+
+/// Applies `patch` to a copy of the checkout's files and builds the binary, unoptimised.
+///
+/// # Errors
+/// The patch does not apply, or the result does not build.
+pub fn build(patch: &str) -> Result<PathBuf> {
+    let folder = TempDir::new()?;
+    // One path for every patch, so that cargo takes the dependencies from the last one.
+    let sources = repository().join("target/patched/sources");
+    let _ = std::fs::remove_dir_all(&sources);
+    copy_of_the_sources(&sources)?;
+    let file = folder.path().join("patch.diff");
+    std::fs::write(&file, patch)?;
+    run(Command::new("git").args(["init", "-q"]).current_dir(&sources))?;
+    run(Command::new("git").arg("apply").arg(&file).current_dir(&sources))?;
+    let target = repository().join("target/patched/build");
+    // Tests that wait for real servers run beside it.
+    let build = ["-n", "19", "cargo", "build", "--locked", "--offline", "--bin", "milepost"];
+    run(Command::new("nice").args(build).env("CARGO_TARGET_DIR", &target).current_dir(&sources))?;
+    let built = target.join("debug/milepost");
+    ensure!(built.exists(), "no binary at {}", built.display());
+    Ok(built)
+}
+
+/// The checkout's files as they are, without what is built or ignored.
+fn copy_of_the_sources(to: &Path) -> Result<()> {
+    let list = Command::new("git")
+        .args(["ls-files", "-z", "-co", "--exclude-standard"])
+        .current_dir(repository())
+        .output()?;
+    ensure!(list.status.success(), "git ls-files: {}", String::from_utf8_lossy(&list.stderr));
+    for name in String::from_utf8(list.stdout)?.split_terminator('\0') {
+        let (from, to) = (repository().join(name), to.join(name));
+        if from.is_file() {
+            std::fs::create_dir_all(to.parent().context("a file is in a folder")?)?;
+            std::fs::copy(from, to)?;
+        }
+    }
+    Ok(())
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! `lab floor`: the least a consumer could cost, as a yardstick for those that do more.
+//!
+//! Hand-written framing, reads as far apart as milepost's, one JSON parse into a plain struct, one row appended to one
+//! buffer, plain HTTP. What it leaves out is what a consumer is for: it checks nothing but types, retries nothing,
+//! survives nothing, and ends with its connection. At QoS 1 it acknowledges after the insert, a batch in one write.
+
+use std::io::{BufReader, ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+
+use crate::http;
+use lab_mqtt::{Publish, put_length, put_packet, put_string};
+use lab_stack::prom::Histogram;
+use lab_stack::unix_ms;
+
+const ROWS_MAX: usize = 5_000;
+const AGE_MAX: Duration = Duration::from_secs(1);
+/// Between two looks at a socket: as long as hundreds of messages need to come.
+const REST_BYTES: usize = 32 * 1024;
+const REST_MIN: Duration = Duration::from_millis(1);
+/// By QoS, and milepost's, for its reasons: longer rests cost less, but at QoS 0 a burst would overflow the buffers.
+const REST_MAX: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
+const READ_BYTES: usize = 256 * 1024;
+const COLUMNS: &str =
+    "driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at";
+
+/// Where to read and write, and what to do wrong.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Broker, host:port
+    #[arg(long, default_value = "127.0.0.1:1883")]
+    broker: String,
+    /// ClickHouse, host:port
+    #[arg(long, default_value = "127.0.0.1:8123")]
+    clickhouse: String,
+    /// 0 or 1
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    qos: u8,
+    /// Port of /metrics and /readyz; 0 takes a free one
+    #[arg(long, default_value_t = 9464)]
+    http_port: u16,
+    /// Keep a session under this name. For the bench's test of itself: a consumer that a crash costs nothing
+    #[arg(long, hide = true)]
+    session: Option<String>,
+    #[command(flatten)]
+    mistakes: Mistakes,
+}
+
+/// For the bench's test of itself: what it must find.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Mistakes {
+    /// Forget every n-th message
+    #[arg(long, hide = true)]
+    drop_every: Option<u64>,
+    /// Insert every n-th message twice
+    #[arg(long, hide = true)]
+    duplicate_every: Option<u64>,
+    /// Burn this much CPU for every message, in microseconds
+    #[arg(long, hide = true)]
+    burn_us: Option<u64>,
+    /// PUBACK on receipt, before the insert
+    #[arg(long, hide = true)]
+    acknowledge_first: bool,
+}
+
+/// The payload, as far as a row needs it.
+#[derive(Deserialize)]
+struct Fix {
+    lat: f64,
+    lng: f64,
+    speed: Option<f64>,
+    heading: Option<f64>,
+    alt: Option<f64>,
+    acc: Option<f64>,
+    ts: i64,
+    seq: u32,
+}
+
+/// Rows to insert, and whom to tell.
+#[derive(Default)]
+struct Batch {
+    body: Vec<u8>,
+    rows: usize,
+    packet_ids: Vec<u16>,
+    began: Option<Instant>,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.body.clear();
+        self.packet_ids.clear();
+        (self.rows, self.began) = (0, None);
+    }
+}
+
+/// What the endpoint shows.
+#[derive(Debug, Default)]
+struct Shown {
+    subscribed: AtomicBool,
+    messages: AtomicU64,
+    flush: Mutex<Histogram>,
+}
+
+/// Runs until the broker closes the connection.
+///
+/// # Errors
+/// Anything that is not as it should be.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let shown = Arc::new(Shown::default());
+    let seen = Arc::clone(&shown);
+    http::listen(arguments.http_port, move |stream| show(stream, &seen)).context("the endpoint's port")?;
+
+    let stream = subscribe(arguments)?;
+    let acks = stream.try_clone()?;
+    let (hand_over, to_insert) = sync_channel(1);
+    let (give_back, used) = sync_channel(1);
+    let inserting = {
+        let (shown, server) = (Arc::clone(&shown), arguments.clickhouse.clone());
+        std::thread::spawn(move || insert_all(&to_insert, &give_back, &server, acks, &shown))
+    };
+    shown.subscribed.store(true, Ordering::Relaxed);
+    let read = read_all(stream, &hand_over, &used, arguments, &shown);
+    drop(hand_over);
+    let inserted = inserting.join().map_err(|_| anyhow::anyhow!("the inserting thread died"))?;
+    inserted.and(read).map(|()| true)
+}
+
+fn subscribe(arguments: &Arguments) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect(&arguments.broker).context("no broker")?;
+    stream.set_nodelay(true)?;
+    let (mut out, mut body) = (Vec::new(), Vec::new());
+    put_string("MQTT", &mut body);
+    if let Some(session) = &arguments.session {
+        body.extend([5, 0, 0, 0, 5, 0x11, 0, 0, 0, 60]); // version, no clean start, no keep-alive, expiry of 60 s
+        put_string(session, &mut body);
+    } else {
+        body.extend([5, 0b10, 0, 0, 0]); // version, clean start, no keep-alive, no properties
+        put_string(&format!("floor-{}", std::process::id()), &mut body);
+    }
+    put_packet(lab_mqtt::CONNECT, 0, &body, &mut out);
+    body.clear();
+    body.extend([0, 1, 0]); // packet id, no properties
+    put_string("$share/floor/drivers/+/gps", &mut body);
+    body.push(arguments.qos);
+    put_packet(lab_mqtt::SUBSCRIBE, 0b10, &body, &mut out);
+    stream.write_all(&out)?;
+
+    let mut input = Vec::new();
+    for expected in [lab_mqtt::CONNACK, lab_mqtt::SUBACK] {
+        // Byte by byte: what follows the SUBACK belongs to the loop that comes next.
+        let packet = loop {
+            if let Some(packet) = lab_mqtt::first_packet(&input)? {
+                break packet;
+            }
+            let mut byte = [0];
+            stream.read_exact(&mut byte).context("the broker closed the connection")?;
+            input.push(byte[0]);
+        };
+        ensure!(packet.kind == expected && packet.body.last().is_some_and(|code| *code < 0x80), "{packet:?}");
+        let resumed = packet.kind == lab_mqtt::CONNACK && packet.body.first() == Some(&1);
+        input.clear();
+        if resumed {
+            break; // subscribed already, and messages may come before the SUBACK
+        }
+    }
+    Ok(stream)
+}
+
+fn read_all(
+    mut stream: TcpStream,
+    hand_over: &SyncSender<Batch>,
+    used: &Receiver<Batch>,
+    arguments: &Arguments,
+    shown: &Shown,
+) -> Result<()> {
+    let mistakes = &arguments.mistakes;
+    let mut input = vec![0; READ_BYTES];
+    let (mut filled, mut messages, mut batch) = (0, 0_u64, Batch::default());
+    let (mut rest, mut since_rest) = (REST_MIN, 0);
+    loop {
+        let age = batch.began.map_or(Duration::ZERO, |began| began.elapsed());
+        if batch.rows >= ROWS_MAX || age >= AGE_MAX {
+            let next = used.try_recv().unwrap_or_default();
+            hand_over.send(std::mem::replace(&mut batch, next)).context("the inserting thread ended")?;
+            continue;
+        }
+        let patience = batch.began.map(|_| (AGE_MAX - age).max(REST_MIN));
+        stream.set_read_timeout(patience)?;
+        let read = match stream.read(&mut input[filled..]) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+            Err(error) => return Err(error).context("reading"),
+        };
+        filled += read;
+        let received_at = unix_ms();
+        let mut at = 0;
+        while let Some(packet) = lab_mqtt::first_packet(&input[at..filled])? {
+            if packet.kind == lab_mqtt::PUBLISH {
+                messages += 1;
+                take_message(packet, received_at, messages, mistakes, &mut batch)?;
+            }
+            at += packet.len;
+        }
+        shown.messages.store(messages, Ordering::Relaxed);
+        if mistakes.acknowledge_first {
+            stream.write_all(&pubacks(&std::mem::take(&mut batch.packet_ids)))?;
+        }
+        input.copy_within(at..filled, 0);
+        filled -= at;
+        since_rest += read;
+        if read < READ_BYTES / 4 {
+            let suits = rest.mul_f64(REST_BYTES as f64 / since_rest as f64);
+            rest = suits.min(rest * 2).clamp(REST_MIN, REST_MAX[usize::from(arguments.qos)]);
+            since_rest = 0;
+            std::thread::sleep(rest);
+        }
+    }
+    hand_over.send(batch).context("the inserting thread ended")
+}
+
+fn take_message(
+    packet: lab_mqtt::Packet<'_>,
+    received_at: i64,
+    messages: u64,
+    mistakes: &Mistakes,
+    batch: &mut Batch,
+) -> Result<()> {
+    let publish = Publish::read(packet)?;
+    batch.began.get_or_insert_with(Instant::now);
+    batch.packet_ids.extend(publish.packet_id);
+    let falls_on = |every: Option<u64>| every.is_some_and(|every| messages.is_multiple_of(every));
+    burn(Duration::from_micros(mistakes.burn_us.unwrap_or(0)));
+    if falls_on(mistakes.drop_every) {
+        return Ok(());
+    }
+    let start = batch.body.len();
+    put_row(&publish, received_at, &mut batch.body)?;
+    batch.rows += 1;
+    if falls_on(mistakes.duplicate_every) {
+        batch.body.extend_from_within(start..);
+        batch.rows += 1;
+    }
+    Ok(())
+}
+
+/// Uses this much CPU. A gap is another process's turn on our core, and does not count.
+fn burn(wanted: Duration) {
+    let (mut burnt, mut last) = (Duration::ZERO, Instant::now());
+    while burnt < wanted {
+        let now = Instant::now();
+        if now - last < Duration::from_micros(5) {
+            burnt += now - last;
+        }
+        last = now;
+    }
+}
+
+/// The columns of [`COLUMNS`] as RowBinary.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the floor checks nothing")]
+fn put_row(publish: &Publish<'_>, received_at: i64, out: &mut Vec<u8>) -> Result<()> {
+    let driver_id = publish.topic.split(|byte| *byte == b'/').nth(1).context("a topic without a driver")?;
+    let fix: Fix = serde_json::from_slice(publish.payload)?;
+    let scaled =
+        |value: Option<f64>, by: f64, unknown: u16| value.map_or(unknown, |v| (v * by).round() as u16);
+    put_length(driver_id.len(), out);
+    out.extend_from_slice(driver_id);
+    out.extend_from_slice(&fix.ts.to_le_bytes());
+    out.extend_from_slice(&fix.seq.to_le_bytes());
+    out.extend_from_slice(&((fix.lat * 1e7).round() as i32).to_le_bytes());
+    out.extend_from_slice(&((fix.lng * 1e7).round() as i32).to_le_bytes());
+    out.extend_from_slice(&scaled(fix.speed, 100.0, u16::MAX).to_le_bytes());
+    out.extend_from_slice(&scaled(fix.heading, 100.0, u16::MAX).to_le_bytes());
+    out.extend_from_slice(&fix.alt.map_or(i32::MAX, |alt| (alt * 10.0).round() as i32).to_le_bytes());
+    out.extend_from_slice(&scaled(fix.acc, 10.0, u16::MAX).to_le_bytes());
+    out.extend_from_slice(&received_at.to_le_bytes());
+    Ok(())
+}
+
+fn insert_all(
+    batches: &Receiver<Batch>,
+    give_back: &SyncSender<Batch>,
+    server: &str,
+    mut acks: TcpStream,
+    shown: &Shown,
+) -> Result<()> {
+    let stream = TcpStream::connect(server).context("no ClickHouse")?;
+    stream.set_nodelay(true)?;
+    let mut answers = BufReader::new(stream);
+    let statement = http::encoded(&format!("INSERT INTO fleet.positions ({COLUMNS}) FORMAT RowBinary"));
+    while let Ok(mut batch) = batches.recv() {
+        if batch.rows > 0 {
+            let began = Instant::now();
+            let head = format!(
+                "POST /?async_insert=0&query={statement} HTTP/1.1\r\nHost: {server}\r\nContent-Length: {}\r\n\r\n",
+                batch.body.len()
+            );
+            answers.get_ref().write_all(head.as_bytes())?;
+            answers.get_ref().write_all(&batch.body)?;
+            http::read_answer(&mut answers)?;
+            shown.flush.lock().unwrap_or_else(PoisonError::into_inner).observe(began.elapsed());
+        }
+        // After the end of the connection there is nobody left to tell.
+        if acks.write_all(&pubacks(&batch.packet_ids)).is_err() {
+            bail!("the broker closed the connection with messages unacknowledged");
+        }
+        batch.clear();
+        let _ = give_back.try_send(batch); // its memory is mapped already
+    }
+    Ok(())
+}
+
+fn pubacks(packet_ids: &[u16]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(4 * packet_ids.len());
+    for packet_id in packet_ids {
+        out.extend([lab_mqtt::PUBACK << 4, 2]);
+        out.extend(packet_id.to_be_bytes());
+    }
+    out
+}
+
+fn show(stream: TcpStream, shown: &Shown) {
+    let mut reader = BufReader::new(stream);
+    while let Ok(Some(request)) = http::read_request(&mut reader, &mut Vec::new()) {
+        let flush = shown.flush.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (status, body) = match request.path.as_str() {
+            "/metrics" => {
+                let messages = shown.messages.load(Ordering::Relaxed);
+                let counter = format!("floor_messages_received_total {messages}\n");
+                ("200 OK", counter + &flush.render("floor_insert_duration_seconds"))
+            }
+            "/readyz" if shown.subscribed.load(Ordering::Relaxed) => ("200 OK", String::new()),
+            _ => ("503 Service Unavailable", String::new()),
+        };
+        if http::respond(reader.get_ref(), status, body.as_bytes()).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Stand-ins for the real parts, for measurements in which these would be the limit.
+//!
+//! | room | job |
+//! |---|---|
+//! | [`firehose`] | plays the broker, as fast as the consumer takes it |
+//! | [`sink`] | plays ClickHouse, and counts |
+//! | [`tally`] | stored fixes as sets, where there is no ClickHouse |
+//! | [`floor`] | the least a consumer could cost |
+//! | [`http`] | HTTP as bytes, for the sink and the floor |
+
+pub mod firehose;
+pub mod floor;
+pub mod http;
+pub mod sink;
+pub mod tally;

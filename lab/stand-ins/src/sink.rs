@@ -1,0 +1,293 @@
+//! `lab sink`: takes what ClickHouse would take and keeps nothing but counts, so that ClickHouse is not the
+//! ceiling.
+//!
+//! Inserts as RowBinary, JSONEachRow or Native, whole or chunked, plain or in ClickHouse's LZ4 blocks. Of other
+//! statements it knows as much as `milepost migrate` and `milepost run` need (what is recorded in `schema_migrations`
+//! is remembered, a CREATE succeeds) and what clickhouse-go asks before it inserts. A format, a column or a codec it
+//! does not know is answered with an error.
+
+mod native;
+mod rows;
+
+use std::fmt;
+use std::io::BufReader;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use self::rows::Columns;
+use crate::http::{self, Request};
+use crate::tally::Tally;
+use lab_mqtt::put_length;
+
+const READ_BYTES: usize = 256 * 1024;
+/// How many durations are kept; a bench has a few hundred inserts a second.
+const INSERTS_KEPT: usize = 1 << 20;
+
+/// Where to listen.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Port; 0 takes a free one
+    #[arg(long, default_value_t = 8123)]
+    port: u16,
+    /// Number of a driver's first fix: 1 for `loadgen fleet`, 1000000001 for `lab firehose`
+    #[arg(long, default_value_t = 1)]
+    first: u32,
+}
+
+/// Serves until it is interrupted, and says each second what came.
+///
+/// # Errors
+/// The port is taken.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let sink = Sink::start(arguments.port, arguments.first)?;
+    eprintln!("sink on http://127.0.0.1:{}", sink.port);
+    let mut before = 0;
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        let rows = sink.rows();
+        if rows != before {
+            eprintln!("{rows} rows, {} a second, in {} inserts", rows - before, sink.inserts());
+        }
+        before = rows;
+    }
+}
+
+/// A running sink; its threads end with the process.
+#[derive(Debug)]
+pub struct Sink {
+    /// Where it listens on the loopback.
+    pub port: u16,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    columns: Columns,
+    /// Name and type of each column of positions.
+    positions: Vec<(String, String)>,
+    tally: Mutex<Tally>,
+    rows: AtomicU64,
+    inserts: AtomicU64,
+    took: Mutex<Vec<Duration>>,
+    /// Version and checksum of each recorded migration.
+    migrations: Mutex<Vec<(u32, String)>>,
+}
+
+impl Sink {
+    /// Listens; port 0 is a free one. Drivers number their fixes from `first`.
+    ///
+    /// # Errors
+    /// The port is taken.
+    pub fn start(port: u16, first: u32) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            columns: Columns::of_the_tables()?,
+            positions: native::columns_of("positions")?,
+            tally: Mutex::new(Tally::new(first)),
+            rows: AtomicU64::new(0),
+            inserts: AtomicU64::new(0),
+            took: Mutex::default(),
+            migrations: Mutex::default(),
+        });
+        let serving = Arc::clone(&shared);
+        let serve = move |stream| {
+            if let Err(error) = serving.serve(stream) {
+                eprintln!("sink: {error:#}");
+            }
+        };
+        let port = http::listen(port, serve).with_context(|| format!("cannot listen on port {port}"))?;
+        Ok(Self { port, shared })
+    }
+
+    /// `http://127.0.0.1:port`
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Rows of positions so far.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.shared.rows.load(Ordering::Relaxed)
+    }
+
+    /// Inserts of positions so far.
+    #[must_use]
+    pub fn inserts(&self) -> u64 {
+        self.shared.inserts.load(Ordering::Relaxed)
+    }
+
+    /// From the first byte of each insert of positions to its answer, as seen here.
+    #[must_use]
+    pub fn took(&self) -> Vec<Duration> {
+        lock(&self.shared.took).clone()
+    }
+
+    /// What was stored.
+    pub fn tally(&self) -> MutexGuard<'_, Tally> {
+        lock(&self.shared.tally)
+    }
+}
+
+impl Shared {
+    fn serve(&self, stream: TcpStream) -> Result<()> {
+        stream.set_nodelay(true)?;
+        let mut reader = BufReader::with_capacity(READ_BYTES, stream);
+        let (mut body, mut plain) = (Vec::new(), Vec::new());
+        // A client that vanishes between two requests, or in one, has inserted nothing.
+        while let Ok(Some(request)) = http::read_request(&mut reader, &mut body) {
+            let answered = self.answer(&request, &body, &mut plain);
+            let (status, answer) = match &answered {
+                Ok(answer) => ("200 OK", answer.as_slice()),
+                Err(error) => ("500 Internal Server Error", &*format!("Code: 1. {error:#}\n").into_bytes()),
+            };
+            if http::respond(reader.get_ref(), status, answer).is_err() {
+                break;
+            }
+            match answered {
+                // milepost asks what a ClickHouse can do, and logs itself what it did not learn.
+                Ok(_) => {}
+                Err(error) if error.is::<Unknown>() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&self, request: &Request, body: &[u8], plain: &mut Vec<u8>) -> Result<Vec<u8>> {
+        if request.path == "/ping" {
+            return Ok(b"Ok.\n".to_vec());
+        }
+        let from_body = || std::str::from_utf8(body).context("the statement is not UTF-8");
+        let (statement, data) = match request.parameter("query") {
+            Some(statement) => (statement, body),
+            None => (from_body()?, &[][..]),
+        };
+        let statement = without_comment(statement);
+        if statement.to_ascii_uppercase().starts_with("INSERT") && !data.is_empty() {
+            let data = if request.parameter("decompress") == Some("1") {
+                rows::decompress(data, plain)?;
+                plain.as_slice()
+            } else {
+                data
+            };
+            self.insert(statement, data, request)?;
+            return Ok(Vec::new());
+        }
+        match request.parameter("default_format") {
+            Some("Native") => {
+                let revision = request.parameter("client_protocol_version").map_or(Ok(0), str::parse)?;
+                self.asked_in_native(statement, revision)
+            }
+            format => self.other(statement, format.unwrap_or_default()),
+        }
+    }
+
+    /// What clickhouse-go asks, and Telegraf through it.
+    fn asked_in_native(&self, statement: &str, revision: u32) -> Result<Vec<u8>> {
+        if statement.starts_with("DESCRIBE TABLE ") {
+            return Ok(native::description(&self.positions, revision));
+        }
+        let asked =
+            statement.strip_prefix("SELECT ").with_context(|| format!("unknown here: {statement}"))?;
+        // Telegraf asks for a row to learn whether there is a table; that there is none is an answer too.
+        if asked.contains(" FROM ") { Ok(Vec::new()) } else { native::hello(asked, revision) }
+    }
+
+    fn insert(&self, statement: &str, data: &[u8], request: &Request) -> Result<()> {
+        let target = rows::Target::of(statement)?;
+        if target.table != "positions" {
+            return Ok(());
+        }
+        let mut tally = lock(&self.tally);
+        let before = tally.rows;
+        self.columns.read(&target, data, |driver_id, seq| tally.add(driver_id, seq))?;
+        tally.touch();
+        let added = tally.rows - before;
+        drop(tally);
+        let mut took = lock(&self.took);
+        if took.len() < INSERTS_KEPT {
+            took.push(request.began.elapsed());
+        }
+        drop(took);
+        self.inserts.fetch_add(1, Ordering::Relaxed);
+        self.rows.fetch_add(added, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What `milepost migrate` and `milepost run` ask.
+    fn other(&self, statement: &str, format: &str) -> Result<Vec<u8>> {
+        let with_names = format.ends_with("WithNamesAndTypes");
+        let mut migrations = lock(&self.migrations);
+        if statement.starts_with("INSERT") && statement.contains(".schema_migrations") {
+            let values = statement.split_once("VALUES (").context("VALUES are missing")?.1;
+            let mut values = values.trim_end_matches(')').split(',').map(str::trim);
+            let version = values.next().context("a version is missing")?.parse()?;
+            let checksum = values.next_back().context("a checksum is missing")?.trim_matches('\'');
+            migrations.push((version, checksum.to_owned()));
+        } else if statement.starts_with("SELECT version, checksum") {
+            let mut out = Vec::new();
+            if with_names {
+                head(&[("version", "UInt32"), ("checksum", "String")], &mut out);
+            }
+            for (version, checksum) in migrations.iter() {
+                out.extend_from_slice(&version.to_le_bytes());
+                put_text(checksum, &mut out);
+            }
+            return Ok(out);
+        } else if statement.starts_with("SELECT count() FROM system.databases") {
+            let mut out = Vec::new();
+            if with_names {
+                head(&[("count()", "UInt64")], &mut out);
+            }
+            out.extend_from_slice(&1_u64.to_le_bytes());
+            return Ok(out);
+        } else {
+            ensure!(
+                statement.starts_with("CREATE") || statement.starts_with("ALTER"),
+                Unknown(statement.to_owned())
+            );
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// A statement that the sink has no answer to.
+#[derive(Debug)]
+struct Unknown(String);
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown here: {}", self.0)
+    }
+}
+
+impl std::error::Error for Unknown {}
+
+/// Every file of sql/ begins with one.
+fn without_comment(mut statement: &str) -> &str {
+    while statement.trim_start().starts_with("--") {
+        statement = statement.split_once('\n').map_or("", |(_, rest)| rest);
+    }
+    statement.trim()
+}
+
+/// RowBinary's names and types.
+fn head(columns: &[(&str, &str)], out: &mut Vec<u8>) {
+    put_length(columns.len(), out);
+    columns.iter().for_each(|(name, _)| put_text(name, out));
+    columns.iter().for_each(|(_, kind)| put_text(kind, out));
+}
+
+/// RowBinary's String; its length is written as MQTT writes one.
+fn put_text(text: &str, out: &mut Vec<u8>) {
+    put_length(text.len(), out);
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,188 @@
+//! What plays broker and ClickHouse keeps to their rules.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use lab_stack::wait_until;
+use lab_stand_ins::firehose::{FIRST_SEQ, Firehose, Plan};
+use lab_stand_ins::sink::Sink;
+use rumqttc::v5::mqttbytes::v5::Publish;
+use serde_json::Value;
+
+const WITHIN: Duration = Duration::from_secs(20);
+
+#[test]
+fn the_firehose_keeps_to_the_receive_maximum_of_mqtt_5() {
+    use rumqttc::v5::mqttbytes::QoS;
+    use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
+
+    let firehose = Firehose::start(0, Plan { drivers: 100, qos: 1, rate: None }).unwrap();
+    let mut options = MqttOptions::new("five", "127.0.0.1", firehose.port);
+    options.set_receive_maximum(Some(10)).set_manual_acks(true);
+    let (client, mut connection) = Client::new(options, 100);
+    client.subscribe("$share/g/drivers/+/gps", QoS::AtLeastOnce).unwrap();
+    let mut next = |within: Duration| -> Option<Publish> {
+        loop {
+            match connection.recv_timeout(within) {
+                Ok(Ok(Event::Incoming(Incoming::Publish(publish)))) => return Some(publish),
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => panic!("{error}"),
+                Err(_) => return None,
+            }
+        }
+    };
+    assert!(next(Duration::from_millis(300)).is_none(), "nothing is sent before it is opened");
+    firehose.open();
+    let mut taken: Vec<Publish> = (0..10).map(|_| next(WITHIN).expect("ten are in the window")).collect();
+    assert!(next(Duration::from_millis(300)).is_none(), "an eleventh is beyond the window");
+    for publish in taken.drain(..3) {
+        client.ack(&publish).unwrap();
+    }
+    let more: Vec<Publish> = (0..3).map(|_| next(WITHIN).expect("as many as were acknowledged")).collect();
+    assert!(next(Duration::from_millis(300)).is_none(), "and no more");
+    assert_eq!((firehose.sent(), firehose.acked()), (13, 3));
+    let ids: HashSet<u16> = taken.iter().chain(&more).map(|publish| publish.pkid).collect();
+    assert_eq!(ids.len(), 10, "no packet id is in flight twice");
+    let topics: HashSet<_> = taken.iter().chain(&more).map(|publish| publish.topic.clone()).collect();
+    assert_eq!(topics.len(), 10, "each is another driver's");
+}
+
+#[test]
+fn the_firehose_speaks_mqtt_3_1_1() {
+    use rumqttc::{Client, Event, Incoming, MqttOptions, QoS};
+
+    for (qos, granted) in [(QoS::AtLeastOnce, 1), (QoS::AtMostOnce, 0)] {
+        let firehose = Firehose::start(0, Plan { drivers: 7, qos: 1, rate: Some(2_000.0) }).unwrap();
+        let (client, mut connection) =
+            Client::new(MqttOptions::new("three", "127.0.0.1", firehose.port), 100);
+        client.subscribe("drivers/+/gps", qos).unwrap();
+        let mut seen = 0_u32;
+        while seen < 1_000 {
+            match connection.recv_timeout(WITHIN).expect("something comes").expect("the connection holds") {
+                Event::Incoming(Incoming::SubAck(_)) => firehose.open(),
+                Event::Incoming(Incoming::Publish(publish)) => {
+                    let fix: Value = serde_json::from_slice(&publish.payload).unwrap();
+                    assert_eq!(fix["seq"], FIRST_SEQ + seen / 7);
+                    assert_eq!(publish.topic, format!("drivers/sim-fh-{:07}/gps", seen % 7));
+                    assert_eq!(publish.qos as u8, granted);
+                    seen += 1;
+                }
+                Event::Incoming(_) | Event::Outgoing(_) => {}
+            }
+        }
+        firehose.close();
+        client.disconnect().unwrap();
+        while connection.recv_timeout(Duration::from_millis(100)).is_ok_and(|event| event.is_ok()) {}
+        assert_eq!(firehose.faults(), Vec::<String>::new());
+        assert_eq!(
+            firehose.sent_by_driver().iter().map(|sent| u64::from(*sent)).sum::<u64>(),
+            firehose.dealt()
+        );
+    }
+}
+
+#[test]
+fn members_of_a_group_get_equal_shares() {
+    use rumqttc::{Client, Event, Incoming, MqttOptions, QoS};
+
+    let firehose = Firehose::start(0, Plan { drivers: 100, qos: 0, rate: Some(50_000.0) }).unwrap();
+    let closed = Arc::new(AtomicBool::new(false));
+    let members: Vec<_> = (0..3)
+        .map(|n| {
+            let (client, mut connection) =
+                Client::new(MqttOptions::new(format!("m{n}"), "127.0.0.1", firehose.port), 10);
+            client.subscribe("$share/g/drivers/+/gps", QoS::AtMostOnce).unwrap();
+            let closed = Arc::clone(&closed);
+            std::thread::spawn(move || {
+                let _client = client;
+                let mut count = 0_u32;
+                loop {
+                    match connection.recv_timeout(Duration::from_secs(1)) {
+                        Ok(Ok(event)) => {
+                            count += u32::from(matches!(event, Event::Incoming(Incoming::Publish(_))));
+                        }
+                        Ok(Err(error)) => panic!("{error}"),
+                        Err(_) if closed.load(Ordering::SeqCst) => return count,
+                        Err(_) => {}
+                    }
+                }
+            })
+        })
+        .collect();
+    wait_until("all have subscribed", WITHIN, || Ok(firehose.subscribers() == 3)).unwrap();
+    firehose.open();
+    std::thread::sleep(Duration::from_millis(500));
+    firehose.close();
+    closed.store(true, Ordering::SeqCst);
+    let counts: Vec<u32> = members.into_iter().map(|member| member.join().unwrap()).collect();
+    assert_eq!(u64::from(counts.iter().sum::<u32>()), firehose.sent());
+    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+    assert!(*least > 0 && most - least <= 4 * 1024 + 460, "{counts:?}");
+}
+
+/// An insert as the clients send it.
+fn insert(sink: &Sink, format: &str, settings: &str, body: &[u8]) -> Result<u16> {
+    let query = format!("INSERT INTO fleet.positions (driver_id, seq, speed_cms) FORMAT {format}")
+        .replace(' ', "%20");
+    let config = ureq::Agent::config_builder().http_status_as_error(false).build();
+    let request = config.new_agent().post(format!("{}/?{settings}query={query}", sink.url()));
+    Ok(request.send(body)?.status().as_u16())
+}
+
+fn row_binary(driver: u32, seqs: std::ops::RangeInclusive<u32>) -> Vec<u8> {
+    let id = format!("sim-x-{driver}");
+    let row = |seq: u32| [&[6 + 1], id.as_bytes(), &seq.to_le_bytes(), &7_u16.to_le_bytes()].concat();
+    seqs.flat_map(row).collect()
+}
+
+#[test]
+fn the_sink_counts_every_way_of_inserting() {
+    let sink = Sink::start(0, 1).unwrap();
+    assert_eq!(insert(&sink, "RowBinary", "", &row_binary(0, 1..=100)).unwrap(), 200);
+
+    let plain = row_binary(1, 1..=100);
+    let packed = lz4_flex::block::compress(&plain);
+    let sizes = [u32::try_from(packed.len() + 9).unwrap(), u32::try_from(plain.len()).unwrap()];
+    let block = [&[0; 16][..], &[0x82], &sizes[0].to_le_bytes(), &sizes[1].to_le_bytes(), &packed].concat();
+    assert_eq!(insert(&sink, "RowBinary", "decompress=1&async_insert=0&", &block).unwrap(), 200);
+
+    let lines: String = (1..=100)
+        .map(|seq| format!("{{\"driver_id\":\"sim-x-2\",\"seq\":{seq},\"speed_cms\":7}}\n"))
+        .collect();
+    assert_eq!(insert(&sink, "JSONEachRow", "", lines.as_bytes()).unwrap(), 200);
+    assert_eq!((sink.rows(), sink.inserts(), sink.took().len()), (300, 3, 3));
+    let verdict = sink.tally().compare(&[100, 100, 101]);
+    assert_eq!((verdict.lost, verdict.duplicates, verdict.never_sent), (1, 0, 0));
+
+    assert_eq!(insert(&sink, "Parquet", "", b"PAR1").unwrap(), 500, "a format it does not know");
+    assert_eq!(insert(&sink, "RowBinary", "", &plain[..plain.len() - 1]).unwrap(), 500, "a cut row");
+    assert_eq!(sink.rows(), 300, "what failed is not counted");
+}
+
+#[test]
+fn the_sink_takes_chunks() {
+    use std::io::{Read as _, Write as _};
+
+    let sink = Sink::start(0, 1).unwrap();
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", sink.port)).unwrap();
+    let body = row_binary(0, 1..=10);
+    let statement = "INSERT+INTO+fleet.positions+(driver_id,seq,speed_cms)+FORMAT+RowBinary";
+    // Twice on one connection, cut where no row ends.
+    for _ in 0..2 {
+        write!(stream, "POST /?query={statement} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+        for chunk in body.chunks(33) {
+            write!(stream, "{:x}\r\n", chunk.len()).unwrap();
+            stream.write_all(chunk).unwrap();
+            stream.write_all(b"\r\n").unwrap();
+        }
+        stream.write_all(b"0\r\n\r\n").unwrap();
+        let mut answer = [0; 256];
+        let read = stream.read(&mut answer).unwrap();
+        assert!(answer[..read].starts_with(b"HTTP/1.1 200 "));
+    }
+    assert_eq!(sink.rows(), 20);
+    assert_eq!(sink.tally().compare(&[10]).duplicates, 10);
+}
