@@ -1,6 +1,8 @@
 //! How many sessions a process has: as many as the configuration says or the broker's windows ask for; and visits to
 //! those that an earlier run may have left behind.
 
+use std::time::Instant;
+
 use crate::session::Session;
 use crate::session::events::Link;
 
@@ -126,12 +128,12 @@ impl Growth {
     }
 
     /// Why sessions do not do their work, a line each. One that came later counts only once it has worked.
-    pub(super) fn troubles(&self, sessions: &[Session]) -> Vec<String> {
+    pub(super) fn troubles(&self, sessions: &[Session], now: Instant) -> Vec<String> {
         let mut troubles = Vec::new();
         let mut untold = 0;
         for (index, session) in sessions[..self.members].iter().enumerate() {
             let counts = index < self.at_start || session.has_lived();
-            match session.trouble().filter(|_| counts) {
+            match session.trouble(now).filter(|_| counts) {
                 Some(why) if troubles.len() < TOLD_MAX => troubles.push(format!("session {index}: {why}")),
                 Some(_) => untold += 1,
                 None => {}

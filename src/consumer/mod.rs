@@ -276,7 +276,7 @@ impl Consumer {
     /// Why this process does not do its work, a line each; empty when it does.
     #[must_use]
     pub fn troubles(&self, now: Instant) -> Vec<String> {
-        let mut troubles = self.growth.troubles(&self.sessions);
+        let mut troubles = self.growth.troubles(&self.sessions, now);
         troubles.extend(self.delivery.troubles(now));
         troubles.extend(self.clock_off.as_ref().map(|why| format!("clock: {why}")));
         let stalled = self.progress.1.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));

@@ -329,12 +329,14 @@ impl Session {
 
     /// Why it does not do its work, in words.
     #[must_use]
-    pub fn trouble(&self) -> Option<String> {
+    pub fn trouble(&self, now: Instant) -> Option<String> {
         match (&self.link, self.leaving) {
             (_, Leaving::Unsubscribing | Leaving::Draining { .. } | Leaving::Flushing | Leaving::EndingSession) => {
                 Some("leaving".to_owned())
             }
-            (Link::Live { .. }, Leaving::No) if self.short_lives >= SHORT_LIVES_MAX => {
+            (Link::Live { since }, Leaving::No)
+                if self.short_lives >= SHORT_LIVES_MAX && now < *since + GOOD_CONNECTION =>
+            {
                 Some(Notice::ClosedSoon { times: self.short_lives }.to_string())
             }
             (Link::Live { .. }, Leaving::No) => self.letting_go.map(|why| Notice::LettingGo(why).to_string()),

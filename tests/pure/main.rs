@@ -5,14 +5,6 @@
     reason = "a test's rooms have no outside, and its helpers may fail it"
 )]
 
-mod ack_model;
-mod batch_model;
-mod decode_contract;
-mod deploy;
-mod lane_model;
-mod pipeline;
+mod consumer_model;
+mod model;
 mod rows;
-mod spool_files;
-mod spool_rules;
-mod tidy;
-mod wire_model;

@@ -2,10 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::batch;
-use milepost::decode::{self, Decoded, Decoder, Message, Reason, Reject};
-use milepost::lane::{self, Now};
-use milepost::position::{Position, Qos, Timestamp};
+use milepost::consumer::{self, Connections, Now};
+use milepost::delivery::policy;
+use milepost::intake;
+use milepost::pipeline::batch;
+use milepost::pipeline::decode::{self, Decoded, Decoder, Message};
+use milepost::pipeline::position::{Position, Timestamp};
+use milepost::pipeline::reject::{Reason, Reject};
+use milepost::session::{self, Role};
 
 /// A wall clock to begin with: 2026-01-01.
 pub const WALL_MS: i64 = 1_767_225_600_000;
@@ -19,13 +23,12 @@ pub struct Sent {
 }
 
 /// Made by the decoder, so that a new field does not have to be named here.
-pub fn position(driver: &str, seq: u32, qos: Qos) -> Position {
+pub fn position(driver: &str, seq: u32) -> Position {
     let (topic, payload) = (format!("drivers/{driver}/gps"), payload(&[seq]));
     let message = Message {
         topic: topic.as_bytes(),
         payload: payload.as_bytes(),
         payload_bytes: payload.len(),
-        qos,
         received_at: Timestamp::from_unix_ms(WALL_MS),
     };
     let mut decoded = Decoded::default();
@@ -43,7 +46,6 @@ pub fn reject(reason: Reason, payload_bytes: usize) -> Reject {
         payload: vec![b'x'; payload_bytes],
         payload_bytes: payload_bytes as u64,
         count: 1,
-        qos: Qos::AtLeastOnce,
     }
 }
 
@@ -69,15 +71,39 @@ pub fn decoder() -> Decoder {
     Decoder::new(&["drivers/+/gps".to_owned()], limits())
 }
 
-pub fn lane_settings(rows_max: usize) -> lane::Settings {
-    lane::Settings {
-        batch: batch::Limits { rows_max, age_max: Duration::from_secs(1), bytes_max: 1 << 20 },
-        inserts_in_flight: 2,
-        buffer_bytes_max: 1 << 20,
+pub fn batch_limits(rows_max: usize) -> batch::Limits {
+    batch::Limits { rows_max, age_max: Duration::from_secs(1), bytes_max: 1 << 20 }
+}
+
+pub fn intake_settings(rows_max: usize) -> intake::Settings {
+    intake::Settings { batch: batch_limits(rows_max), buffer_bytes_max: 1 << 20 }
+}
+
+pub fn session_settings() -> session::Settings {
+    session::Settings {
         receive_maximum: 1_000,
+        answer_within: Duration::from_secs(30),
+        role: Role::Member,
+        seed: 1,
+    }
+}
+
+pub fn consumer_settings(sessions: usize) -> consumer::Settings {
+    consumer::Settings {
+        connections: Connections::Fixed(sessions),
+        session: session_settings(),
+        window_wanted: 0,
+        buffer_bytes_max: 1 << 20,
+    }
+}
+
+pub fn policy_settings() -> policy::Settings {
+    policy::Settings {
+        inserts_in_flight: 2,
         spool: false,
-        spool_when_leaving_after: Duration::from_secs(12),
-        leave: false,
+        insert_timeout: Duration::from_secs(60),
+        store_when_leaving_after: Duration::from_secs(12),
+        incarnation: 1,
         seed: 1,
     }
 }

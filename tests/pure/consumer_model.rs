@@ -1,0 +1,149 @@
+//! The consumer against a broker, a server and a disk that do everything such parts do, over the lives of several
+//! processes, obeyed as its shell obeys: a turn takes everything that came, and only then does anybody do what it wants.
+//!
+//! At every step: an acknowledgement names the oldest message of its connection, and every point of it is in ClickHouse or
+//! in a file; the ledger adds up; there are places for every command; no deadline stays. In the end, with everything well
+//! again: acknowledgements advance, and nothing that the broker held or the process took is missing.
+
+use std::time::Duration;
+
+use milepost::session::events::{Leave, Link};
+use proptest::prelude::*;
+
+use crate::model::server::{Disk, Mood};
+use crate::model::{Setup, World};
+use crate::rows::{consumer_settings, intake_settings, policy_settings};
+
+#[derive(Debug, Clone)]
+enum Step {
+    Publish { messages: u32, points: u32, qos1: bool, broken: bool },
+    Turn,
+    Wait(u64),
+    Cut { session: usize, kept: bool, remembered: bool },
+    Broker(bool),
+    Server(Mood),
+    Disk(Disk),
+    Clock(bool),
+    Kill,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let mood = prop_oneof![
+        3 => Just(Mood::Fine),
+        1 => Just(Mood::Slow),
+        1 => Just(Mood::Refusing),
+        1 => Just(Mood::Hanging),
+        1 => Just(Mood::Dying),
+        2 => Just(Mood::Flaky),
+        1 => Just(Mood::NoTable),
+        1 => Just(Mood::Narrow),
+    ];
+    let disk = prop_oneof![2 => Just(Disk::Fine), 1 => Just(Disk::Full), 1 => Just(Disk::Hanging)];
+    prop_oneof![
+        20 => (1_u32..30, 1_u32..6, prop::bool::weighted(0.85), prop::bool::weighted(0.1))
+            .prop_map(|(messages, points, qos1, broken)| Step::Publish { messages, points, qos1, broken }),
+        10 => Just(Step::Turn),
+        14 => (1_u64..3_000).prop_map(Step::Wait),
+        2 => (15_000_u64..90_000).prop_map(Step::Wait),
+        3 => (0_usize..4, prop::bool::weighted(0.7), any::<bool>())
+            .prop_map(|(session, kept, remembered)| Step::Cut { session, kept, remembered }),
+        1 => any::<bool>().prop_map(Step::Broker),
+        5 => mood.prop_map(Step::Server),
+        2 => disk.prop_map(Step::Disk),
+        1 => any::<bool>().prop_map(Step::Clock),
+        1 => Just(Step::Kill),
+    ]
+}
+
+fn setup() -> impl Strategy<Value = Setup> {
+    (1_usize..4, 1_usize..12, 3_u16..60, 1_usize..4, any::<bool>(), prop_oneof![Just(4_000_usize), Just(1 << 20)]).prop_map(
+        |(sessions, rows_max, window, slots, spool, buffer_bytes_max)| {
+            let mut setup = Setup {
+                consumer: consumer_settings(sessions),
+                intake: intake_settings(rows_max),
+                delivery: policy_settings(),
+                window,
+            };
+            setup.delivery.inserts_in_flight = slots;
+            setup.delivery.spool = spool;
+            setup.delivery.insert_timeout = Duration::from_secs(5);
+            setup.intake.buffer_bytes_max = buffer_bytes_max;
+            setup.consumer.buffer_bytes_max = buffer_bytes_max;
+            setup
+        },
+    )
+}
+
+fn play(world: &mut World, step: Step) {
+    match step {
+        Step::Publish { messages, points, qos1, broken } => {
+            (0..messages).for_each(|_| world.publish(points, qos1, broken));
+        }
+        Step::Turn => world.turn(),
+        Step::Wait(ms) => world.wait(Duration::from_millis(ms)),
+        Step::Cut { session, kept, remembered } => world.cut(session, kept, remembered),
+        Step::Broker(up) => {
+            world.broker_up = up;
+            if !up {
+                (0..world.consumer.sessions()).for_each(|session| world.cut(session, true, false));
+            }
+        }
+        Step::Server(mood) => world.server.mood = mood,
+        Step::Disk(Disk::Fine) => world.server.disk_recovers(world.instant()),
+        Step::Disk(mood) => world.server.disk_mood = mood,
+        Step::Clock(off) => world.consumer.clock(off.then(|| "off".to_owned())),
+        Step::Kill => world.kill(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn nothing_is_lost_acknowledged_early_or_left_waiting(
+        setup in setup(),
+        seed: u64,
+        steps in prop::collection::vec(step(), 0..120),
+    ) {
+        let mut world = World::new(setup, seed);
+        for step in steps {
+            play(&mut world, step);
+        }
+        world.recover();
+        let missing = world.missing();
+        prop_assert!(missing.is_empty(), "lost: {missing:?}");
+    }
+
+    #[test]
+    fn leaving_flushes_acknowledges_and_hands_over(
+        setup in setup(),
+        seed: u64,
+        steps in prop::collection::vec(step(), 0..60),
+        unsubscribe: bool,
+    ) {
+        let mut world = World::new(setup, seed);
+        for step in steps {
+            play(&mut world, step);
+        }
+        world.recover();
+        (0..20).for_each(|_| world.publish(2, true, false));
+        world.turn();
+        world.leave(if unsubscribe { Leave::Unsubscribe } else { Leave::KeepSession });
+        for _ in 0..300 {
+            if world.consumer.has_ended() {
+                break;
+            }
+            world.wait(Duration::from_millis(500));
+        }
+        prop_assert!(world.consumer.has_ended(), "{:?}", world.consumer);
+        prop_assert_eq!(world.consumer.totals().in_flight(), 0);
+        prop_assert_eq!(world.consumer.totals().sessions.held_by_broker, 0);
+        if unsubscribe {
+            // What it was subscribed to is the others' now, and nothing stays in its sessions.
+            prop_assert_eq!(world.broker.waiting(), 0);
+            prop_assert!(world.broker.sessions.values().all(|session| !session.subscribed));
+            prop_assert!(world.missing().is_empty());
+        }
+        prop_assert!((0..world.consumer.sessions()).all(|n| world.consumer.session(n).link() == Link::Ended));
+    }
+}

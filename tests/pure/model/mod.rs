@@ -1,0 +1,334 @@
+//! Broker, server, disk and shell around one consumer, for the models.
+
+pub mod broker;
+pub mod server;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use milepost::consumer::{Consumer, Publish, Settings};
+use milepost::delivery::policy::{self, Policy};
+use milepost::delivery::words::Gate;
+use milepost::intake::{self, Intake};
+use milepost::session::acks::Ack;
+use milepost::session::events::{Command, Event, Leave, Link};
+
+use self::broker::{Broker, Delivery};
+use self::server::{Disk, Mood, Server};
+use crate::rows::{Sent, decoder, now, payload};
+
+/// Longer than that, acknowledgements do not stand still without a reason in `/readyz`.
+const LIVELY: Duration = Duration::from_secs(25);
+/// The longest an insert is ever waited for, and what follows.
+const INSERT_TIMEOUT_MAX: Duration = Duration::from_secs(630);
+/// A question to a server that hangs has no answer after this.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
+
+/// How a process is set up.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub consumer: Settings,
+    pub intake: intake::Settings,
+    pub delivery: policy::Settings,
+    /// Of each session, at the broker; announced in CONNACK.
+    pub window: u16,
+}
+
+pub struct World {
+    pub setup: Setup,
+    pub consumer: Consumer,
+    pub broker: Broker,
+    pub server: Server,
+    began: Instant,
+    pub after: Duration,
+    pub broker_up: bool,
+    next_seq: u32,
+    /// Sent at QoS 1 to a broker that took it.
+    owed: BTreeSet<u32>,
+    /// Taken by this process.
+    taken: BTreeSet<u32>,
+    /// Lost at the broker before this process could keep them: nobody could have.
+    excused: BTreeSet<u32>,
+    pub acked: BTreeSet<u32>,
+    /// Commands that no executor has seen yet.
+    commands: Vec<milepost::delivery::words::Command>,
+    silent_at: Option<Instant>,
+    most_commands: usize,
+    lives: u64,
+}
+
+impl World {
+    pub fn new(setup: Setup, seed: u64) -> Self {
+        let mut server = Server::new(seed);
+        let left = server.restart();
+        let mut world = Self {
+            consumer: process(&setup, left, 1),
+            setup,
+            broker: Broker::default(),
+            server,
+            began: Instant::now(),
+            after: Duration::ZERO,
+            broker_up: true,
+            next_seq: 0,
+            owed: BTreeSet::new(),
+            taken: BTreeSet::new(),
+            excused: BTreeSet::new(),
+            acked: BTreeSet::new(),
+            commands: Vec::new(),
+            silent_at: None,
+            most_commands: 0,
+            lives: 1,
+        };
+        world.consumer.gate(Gate::Open);
+        world.turn();
+        world
+    }
+
+    pub fn instant(&self) -> Instant {
+        self.began + self.after
+    }
+
+    /// kill -9, and a new process with the same client ids and spool.
+    pub fn kill(&mut self) {
+        let not_kept: Vec<u32> = self.broker.lost.iter().copied().filter(|seq| !self.server.is_durable(*seq)).collect();
+        self.excused.extend(not_kept);
+        self.taken.clear();
+        self.commands.clear();
+        let ids: Vec<usize> = self.broker.sessions.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.broker.disconnected(id));
+        self.lives += 1;
+        self.consumer = process(&self.setup, self.server.restart(), self.lives);
+        self.silent_at = None;
+        self.consumer.gate(Gate::Open);
+        self.turn();
+    }
+
+    pub fn publish(&mut self, points: u32, qos1: bool, broken: bool) {
+        let seqs: Vec<u32> = if broken { Vec::new() } else { (self.next_seq..self.next_seq + points).collect() };
+        self.next_seq += points;
+        let payload = if broken { "oops".to_owned() } else { payload(&seqs) };
+        let sent = Sent { seqs: seqs.clone(), payload, qos1 };
+        if self.broker.publish(sent) && qos1 {
+            self.owed.extend(seqs);
+        }
+    }
+
+    /// The connection of a session ends. `kept`: so does the session, unless the broker keeps it; `remembered`: it is
+    /// empty, and the broker says that it is the old one.
+    pub fn cut(&mut self, id: usize, kept: bool, remembered: bool) {
+        if !kept {
+            self.lose(id, remembered);
+        }
+        self.broker.disconnected(id);
+        if id < self.consumer.sessions() && !matches!(self.consumer.session(id).link(), Link::BackingOff { .. } | Link::Ended) {
+            let event = Event::Disconnected { taken_over: false, why: "cut".to_owned() };
+            self.consumer.handle(id, event, self.instant());
+        }
+    }
+
+    fn lose(&mut self, id: usize, remembered: bool) {
+        let before = self.broker.lost.clone();
+        self.broker.lose(id, remembered);
+        let gone = self.broker.lost.difference(&before).filter(|seq| !self.taken.contains(seq));
+        self.excused.extend(gone);
+    }
+
+    /// What the shell does between two waits: everything that came, then what follows from it.
+    pub fn turn(&mut self) {
+        for _ in 0..3 {
+            self.connect();
+            self.deliver();
+        }
+        while let Some(report) = self.server.report(self.instant()) {
+            self.consumer.report(report, self.instant());
+        }
+        self.ask();
+        loop {
+            self.consumer.turn(self.instant());
+            if !self.obey() {
+                break;
+            }
+        }
+        // The executor is another thread: it has seen nothing of this turn until now.
+        self.most_commands = self.most_commands.max(self.commands.len());
+        let most = Policy::commands_max(self.setup.delivery.inserts_in_flight);
+        assert!(self.commands.len() <= most, "{} commands in one turn, places for {most}", self.commands.len());
+        for command in std::mem::take(&mut self.commands) {
+            self.server.obey(command, self.instant());
+        }
+        self.check();
+    }
+
+    fn check(&self) {
+        let totals = self.consumer.totals();
+        assert!(totals.adds_up(), "the ledger does not add up: {totals:?}");
+        // One more is replayed.
+        let most = self.setup.delivery.inserts_in_flight + 1;
+        assert!(self.server.attempts() <= most, "{} attempts under way", self.server.attempts());
+    }
+
+    fn connect(&mut self) {
+        for id in 0..self.consumer.sessions() {
+            if self.consumer.session(id).link() != Link::Connecting || !self.broker_up {
+                continue;
+            }
+            let clean_start = self.consumer.session(id).terms().end_session;
+            let session_present = self.broker.connect(id, clean_start);
+            let event = Event::Connected { session_present, receive_maximum: Some(self.setup.window) };
+            self.consumer.handle(id, event, self.instant());
+        }
+    }
+
+    /// Everything the windows allow, session by session, before the consumer has its turn.
+    fn deliver(&mut self) {
+        for id in 0..self.consumer.sessions() {
+            while let Some(Delivery { packet_id, redelivered, message }) =
+                self.broker.deliver(id, self.setup.window.into())
+            {
+                let payload = message.payload.as_bytes();
+                let publish = Publish {
+                    topic: b"drivers/d/gps",
+                    payload,
+                    payload_bytes: payload.len(),
+                    ack: packet_id.map(Ack::Acknowledged),
+                    redelivered,
+                };
+                let before = self.consumer.session(id).totals().messages_received;
+                self.consumer.published(id, publish, now(self.began, self.after));
+                if self.consumer.session(id).totals().messages_received > before {
+                    self.taken.extend(&message.seqs);
+                }
+            }
+        }
+    }
+
+    /// Whoever asks ClickHouse how it is.
+    fn ask(&mut self) {
+        let hangs = self.server.mood == Mood::Hanging;
+        let since = hangs.then(|| *self.silent_at.get_or_insert(self.instant()));
+        let answer = match since {
+            None => {
+                self.silent_at = None;
+                Ok(())
+            }
+            Some(since) if self.instant() < since + SILENT_AFTER => return,
+            Some(_) => Err("no answer".to_owned()),
+        };
+        self.consumer.answers(answer, self.instant());
+        if !hangs {
+            self.consumer.gate(Gate::Open);
+        }
+    }
+
+    fn obey(&mut self) -> bool {
+        let mut did_anything = false;
+        for id in 0..self.consumer.sessions() {
+            while let Some(command) = self.consumer.session_mut(id).command() {
+                did_anything = true;
+                self.obey_session(id, command);
+            }
+            while let Some(ack) = self.consumer.session(id).ack_due() {
+                did_anything = true;
+                self.consumer.session_mut(id).ack_sent();
+                let Ack::Acknowledged(packet_id) = ack else { panic!("nothing was sent at QoS 2") };
+                for seq in self.broker.acknowledged(id, packet_id) {
+                    assert!(self.server.is_durable(seq), "seq {seq} acknowledged before it was durable");
+                    self.acked.insert(seq);
+                }
+            }
+        }
+        self.commands.extend(std::iter::from_fn(|| self.consumer.command()));
+        while self.consumer.notice().is_some() || self.consumer.durable().is_some() {}
+        did_anything
+    }
+
+    fn obey_session(&mut self, id: usize, command: Command) {
+        let now = self.instant();
+        let Some(session) = self.broker.sessions.get_mut(&id) else { return };
+        match command {
+            Command::Subscribe => {
+                session.subscribed = true;
+                self.consumer.handle(id, Event::Subscribed { refusals: Vec::new() }, now);
+            }
+            Command::Unsubscribe => {
+                session.subscribed = false;
+                self.consumer.handle(id, Event::Unsubscribed { refusals: Vec::new() }, now);
+            }
+            Command::Disconnect { end_session } => {
+                assert_eq!(self.consumer.session(id).unacked(), 0, "disconnected with messages unacknowledged");
+                self.consumer.handle(id, Event::DisconnectSent, now);
+                self.cut(id, true, false);
+                if end_session {
+                    self.broker.redispatch(id);
+                }
+            }
+            Command::HangUp => self.broker.disconnected(id),
+        }
+    }
+
+    /// Lets time pass: a turn whenever the consumer asked for one, or something is reported.
+    pub fn wait(&mut self, duration: Duration) {
+        let until = self.instant() + duration;
+        let mut turns = 0;
+        loop {
+            let next = [self.consumer.deadline(self.instant()), self.server.next_at()].into_iter().flatten().min();
+            let next = next.filter(|at| *at <= until);
+            let at = next.unwrap_or(until);
+            turns = if at > self.instant() { 0 } else { turns + 1 };
+            assert!(turns < 100, "a deadline that stays makes the shell spin: {:?}", self.consumer);
+            self.after = self.after.max(at.saturating_duration_since(self.began));
+            self.turn();
+            if next.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// From here on everything is fine. Acknowledgements advance within seconds for as long as messages wait, and in the
+    /// end everything is where it should be.
+    pub fn recover(&mut self) {
+        self.server.mood = Mood::Fine;
+        if self.server.disk_mood != Disk::Fine {
+            self.server.disk_recovers(self.instant());
+        }
+        self.broker_up = true;
+        self.consumer.clock(None);
+        self.turn();
+        let mut quiet = Duration::ZERO;
+        while self.broker.waiting() > 0 {
+            let before = self.acked.len();
+            self.wait(Duration::from_secs(1));
+            quiet = if self.acked.len() > before { Duration::ZERO } else { quiet + Duration::from_secs(1) };
+            // An answer that was lost is waited for as long as an insert may take; then somebody is told why.
+            let troubles = self.consumer.troubles(self.instant());
+            assert!(quiet < LIVELY || !troubles.is_empty(), "no acknowledgement for {quiet:?}, and nobody says why");
+            assert!(quiet < INSERT_TIMEOUT_MAX, "no acknowledgement for {quiet:?}: {troubles:?}");
+        }
+        for _ in 0..400 {
+            let well = self.consumer.troubles(self.instant()).is_empty();
+            if well && self.server.files() == 0 && self.consumer.totals().in_flight() == 0 {
+                break;
+            }
+            self.wait(Duration::from_millis(500));
+        }
+        assert_eq!((self.server.files(), self.consumer.totals().in_flight()), (0, 0), "something stays for ever");
+        assert_eq!(self.consumer.troubles(self.instant()), Vec::<String>::new());
+    }
+
+    /// Sent, not lost at the broker before anybody could keep it, and not stored.
+    pub fn missing(&self) -> Vec<u32> {
+        let stored = |seq: &u32| self.server.stored.contains(seq) || self.server.quarantined.contains(seq);
+        self.owed.difference(&self.excused).filter(|seq| !stored(seq)).copied().collect()
+    }
+
+    pub fn leave(&mut self, leave: Leave) {
+        self.consumer.leave(leave, self.instant());
+        self.turn();
+    }
+}
+
+fn process(setup: &Setup, left: milepost::spool::Left, incarnation: u64) -> Consumer {
+    let delivery = policy::Settings { incarnation, ..setup.delivery.clone() };
+    let intake = Intake::new(setup.intake.clone(), decoder());
+    Consumer::new(setup.consumer.clone(), intake, Policy::new(delivery, left))
+}

@@ -1,0 +1,222 @@
+//! ClickHouse, as far as rows and tokens go, and a disk: they do everything such parts do, by script, and answer when
+//! their time has come.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use milepost::delivery::sink::FailureKind;
+use milepost::delivery::words::{BatchId, Command, Loaded, Outcome, Piece, Report};
+use milepost::spool::{File, Left};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mood {
+    Fine,
+    /// Two seconds an insert.
+    Slow,
+    Refusing,
+    /// Answers nothing, and commits nothing.
+    Hanging,
+    /// Knows the token of every insert afterwards, with or without its rows.
+    Dying,
+    /// Everything at random, and commits whose answers get lost.
+    Flaky,
+    /// The table is not there.
+    NoTable,
+    /// Takes no more than three rows.
+    Narrow,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disk {
+    Fine,
+    Full,
+    Hanging,
+}
+
+/// What a batch's inserts hold, by row: a position's number, or a reject.
+type Rows = Vec<Vec<Option<u32>>>;
+
+/// What will be reported, and when. Attempts can be aborted.
+struct Pending {
+    at: Instant,
+    report: Report,
+    is_attempt: bool,
+}
+
+pub struct Server {
+    pub mood: Mood,
+    pub disk_mood: Disk,
+    pub rng: fastrand::Rng,
+    /// In ClickHouse.
+    pub stored: BTreeSet<u32>,
+    /// What each token was used for. A known token inserts nothing, whether its rows are there or not.
+    tokens: BTreeMap<String, Vec<Option<u32>>>,
+    files: BTreeMap<File, Rows>,
+    /// In the executor's hands.
+    kept: BTreeMap<BatchId, Rows>,
+    pending: Vec<Pending>,
+    next_sequence: u64,
+    /// Rows in quarantine.
+    pub quarantined: BTreeSet<u32>,
+}
+
+impl Server {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            mood: Mood::Fine,
+            disk_mood: Disk::Fine,
+            rng: fastrand::Rng::with_seed(seed),
+            stored: BTreeSet::new(),
+            tokens: BTreeMap::new(),
+            files: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            pending: Vec::new(),
+            next_sequence: 0,
+            quarantined: BTreeSet::new(),
+        }
+    }
+
+    /// The process is gone: so is what it was told, and what it had begun on the disk.
+    pub fn restart(&mut self) -> Left {
+        self.kept.clear();
+        self.pending.clear();
+        Left { files: self.files.keys().copied().collect(), quarantined_bytes: 0 }
+    }
+
+    pub fn is_durable(&self, seq: u32) -> bool {
+        let in_file = || self.files.values().flatten().flatten().any(|row| *row == Some(seq));
+        self.stored.contains(&seq) || self.quarantined.contains(&seq) || in_file()
+    }
+
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Attempts under way.
+    pub fn attempts(&self) -> usize {
+        self.pending.iter().filter(|pending| pending.is_attempt).count()
+    }
+
+    /// When the next report comes.
+    pub fn next_at(&self) -> Option<Instant> {
+        self.pending.iter().map(|pending| pending.at).min()
+    }
+
+    /// What has come by now, in the order of its time.
+    pub fn report(&mut self, now: Instant) -> Option<Report> {
+        let due = self.pending.iter().enumerate().filter(|(_, pending)| pending.at <= now);
+        let (index, _) = due.min_by_key(|(_, pending)| pending.at)?;
+        Some(self.pending.remove(index).report)
+    }
+
+    pub fn obey(&mut self, command: Command, now: Instant) {
+        match command {
+            Command::Take(batch) => {
+                let positions: Vec<_> = batch.positions.iter().map(|position| Some(position.seq)).collect();
+                let rejects: Vec<_> = batch.rejects.iter().map(|_| None).collect();
+                let rows = [positions, rejects].into_iter().filter(|rows| !rows.is_empty()).collect();
+                assert!(self.kept.insert(batch.id, rows).is_none(), "a batch is taken once");
+            }
+            Command::Attempt { batch, piece, attempt } => {
+                let Piece { insert, rows } = piece;
+                self.attempt(batch, insert, rows, &attempt.token, attempt.timeout, now);
+            }
+            Command::Abort(batch) => {
+                let under_way = |pending: &&mut Pending| pending.is_attempt && pending.report.batch == batch;
+                if let Some(pending) = self.pending.iter_mut().find(under_way) {
+                    let why = "aborted".to_owned();
+                    pending.at = now;
+                    pending.report.outcome = Outcome::Failed { kind: FailureKind::Ambiguous, why };
+                }
+            }
+            Command::Store(batch) => self.store(batch, now),
+            Command::Load(batch, file) => {
+                let rows = self.files.get(&file).cloned();
+                let loaded = rows.as_ref().map_or(Loaded::Damaged("gone".to_owned()), |rows| {
+                    Loaded::Rows(rows.iter().map(Vec::len).collect())
+                });
+                self.kept.extend(rows.map(|rows| (batch, rows)));
+                self.later(batch, Outcome::Loaded(loaded), self.disk_takes(), now);
+            }
+            Command::Remove(batch, file) => {
+                self.files.remove(&file);
+                self.later(batch, Outcome::Removed, self.disk_takes(), now);
+            }
+            Command::Quarantine(batch, file) => {
+                self.files.remove(&file);
+                self.later(batch, Outcome::Quarantined, self.disk_takes(), now);
+            }
+            Command::QuarantineRow(batch, piece) => {
+                let rows = &self.kept[&batch][piece.insert][piece.rows];
+                self.quarantined.extend(rows.iter().flatten());
+                self.later(batch, Outcome::RowQuarantined, self.disk_takes(), now);
+            }
+            Command::Forget(batch) => drop(self.kept.remove(&batch)),
+        }
+    }
+
+    fn attempt(
+        &mut self,
+        batch: BatchId,
+        insert: usize,
+        rows: Range<usize>,
+        token: &str,
+        timeout: Duration,
+        now: Instant,
+    ) {
+        let rows = self.kept[&batch][insert][rows].to_vec();
+        let used_for = self.tokens.get(token);
+        assert!(used_for.is_none_or(|used_for| *used_for == rows), "one token for different rows");
+        let chance = self.rng.u32(..8);
+        let takes = Duration::from_millis(if self.mood == Mood::Slow { 2_000 } else { 20 + u64::from(chance) * 7 });
+        let failed = |kind| Outcome::Failed { kind, why: "scripted".to_owned() };
+        let (commits, knows, outcome, takes) = match (self.mood, chance) {
+            (Mood::Narrow, _) if rows.len() > 3 => (false, false, failed(FailureKind::TooLarge), takes),
+            (Mood::Fine | Mood::Slow | Mood::Narrow, _) | (Mood::Flaky, 0..3) => {
+                (true, true, Outcome::Inserted(takes), takes)
+            }
+            (Mood::Refusing, _) | (Mood::Flaky, 3) => (false, false, failed(FailureKind::Transient), takes),
+            (Mood::NoTable, _) | (Mood::Flaky, 4) => (false, false, failed(FailureKind::Permanent), takes),
+            (Mood::Hanging, _) | (Mood::Flaky, 5) => (false, false, failed(FailureKind::TimedOut), timeout),
+            (Mood::Dying, 0..4) => (false, true, failed(FailureKind::Ambiguous), takes),
+            (Mood::Dying, _) | (Mood::Flaky, 6) => (true, true, failed(FailureKind::Ambiguous), takes),
+            (Mood::Flaky, _) => (true, true, failed(FailureKind::TimedOut), timeout),
+        };
+        if commits && !self.tokens.contains_key(token) {
+            self.stored.extend(rows.iter().flatten());
+        }
+        if knows {
+            self.tokens.insert(token.to_owned(), rows);
+        }
+        self.pending.push(Pending { at: now + takes, report: Report { batch, outcome }, is_attempt: true });
+    }
+
+    fn store(&mut self, batch: BatchId, now: Instant) {
+        let rows = self.kept[&batch].clone();
+        let takes = self.disk_takes();
+        if self.disk_mood == Disk::Full {
+            return self.later(batch, Outcome::Refused("full".to_owned()), takes, now);
+        }
+        let positions = rows.iter().flatten().flatten().count() as u64;
+        let file = File { sequence: self.next_sequence, positions, tag: 1, bytes: 100 };
+        self.next_sequence += 1;
+        // Durable when it is told: a crash before that may leave it or not.
+        self.files.insert(file, rows);
+        self.later(batch, Outcome::Stored(file), takes, now);
+    }
+
+    fn disk_takes(&self) -> Duration {
+        if self.disk_mood == Disk::Hanging { Duration::from_secs(3_600) } else { Duration::from_millis(10) }
+    }
+
+    /// The disk is well again: what hung goes on.
+    pub fn disk_recovers(&mut self, now: Instant) {
+        self.disk_mood = Disk::Fine;
+        self.pending.iter_mut().filter(|pending| !pending.is_attempt).for_each(|pending| pending.at = pending.at.min(now));
+    }
+
+    fn later(&mut self, batch: BatchId, outcome: Outcome, takes: Duration, now: Instant) {
+        self.pending.push(Pending { at: now + takes, report: Report { batch, outcome }, is_attempt: false });
+    }
+}
