@@ -1,4 +1,4 @@
-//! When an insert is tried again, for how long, and under which token.
+//! When an insert is tried again, and under which token.
 
 use std::time::Duration;
 
@@ -9,8 +9,6 @@ use super::words::{Attempt, Piece};
 const DELAY_MIN: Duration = Duration::from_millis(100);
 /// Longest delay before a retry.
 const DELAY_MAX: Duration = Duration::from_secs(5);
-/// The timeout doubles with every attempt that ran into it, up to here.
-const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
 /// How long to wait after so many failures in a row.
 pub fn delay(failures: u32, jitter: &mut fastrand::Rng) -> Duration {
@@ -35,26 +33,25 @@ pub struct Tries {
     pub failures: u32,
     /// May or may not have been committed.
     ambiguous_ends: u32,
-    timeout: Duration,
 }
 
 impl Tries {
     /// None yet in this process. A batch that an earlier process has tried gets another identity here: its last attempt
     /// may have been committed.
     #[must_use]
-    pub fn new(identity: Identity, timeout: Duration) -> Self {
-        Self { identity, failures: 0, ambiguous_ends: 0, timeout }
+    pub fn new(identity: Identity) -> Self {
+        Self { identity, failures: 0, ambiguous_ends: 0 }
     }
 
     /// The next one. A server that answered with an error knows whether it committed: the same token again lets it
     /// recognise rows that it has. One that died can know a token and not its rows: then the next one is fresh.
     #[must_use]
-    pub fn next(&self, piece: &Piece) -> Attempt {
+    pub fn next(&self, piece: &Piece, timeout: Duration) -> Attempt {
         let Identity { incarnation, number } = self.identity;
         let Piece { insert, rows } = piece;
         let ends = self.ambiguous_ends;
         let token = format!("{incarnation:016x}-{number}-{insert}-{}-{}-{ends}", rows.start, rows.end);
-        Attempt { token, timeout: self.timeout }
+        Attempt { token, timeout }
     }
 
     /// An attempt failed.
@@ -62,10 +59,8 @@ impl Tries {
         self.failures = self.failures.saturating_add(1);
         match kind {
             FailureKind::Transient | FailureKind::Permanent | FailureKind::TooLarge => {}
-            FailureKind::Ambiguous => self.ambiguous_ends = self.ambiguous_ends.saturating_add(1),
-            FailureKind::TimedOut => {
+            FailureKind::Ambiguous | FailureKind::TimedOut => {
                 self.ambiguous_ends = self.ambiguous_ends.saturating_add(1);
-                self.timeout = (self.timeout * 2).min(TIMEOUT_MAX);
             }
         }
     }
@@ -82,24 +77,23 @@ mod tests {
 
     #[test]
     fn a_definite_failure_keeps_the_token_and_an_ambiguous_one_does_not() {
-        let identity = Identity { incarnation: 7, number: 1 };
-        let mut tries = Tries::new(identity, Duration::from_secs(1));
-        let piece = Piece { insert: 0, rows: 0..10 };
-        let first = tries.next(&piece);
+        let token = |tries: &Tries, rows| tries.next(&Piece { insert: 0, rows }, Duration::ZERO).token;
+        let mut tries = Tries::new(Identity { incarnation: 7, number: 1 });
+        let first = token(&tries, 0..10);
         tries.failed(FailureKind::Transient);
-        assert_eq!(tries.next(&piece), first);
+        assert_eq!(token(&tries, 0..10), first);
         tries.failed(FailureKind::Ambiguous);
-        let second = tries.next(&piece);
-        assert_ne!(second.token, first.token);
+        let second = token(&tries, 0..10);
+        assert_ne!(second, first);
         tries.failed(FailureKind::TimedOut);
-        let third = tries.next(&piece);
-        assert_eq!((third.token == second.token, third.timeout), (false, Duration::from_secs(2)));
+        assert_ne!(token(&tries, 0..10), second);
         assert_eq!(tries.succeeded(), 3);
 
-        let part = Piece { insert: 0, rows: 0..5 };
-        assert_ne!(tries.next(&part).token, third.token, "other rows, another token");
-        let again = Tries::new(Identity { incarnation: 8, number: 1 }, Duration::from_secs(1));
-        assert_ne!(again.next(&piece).token, first.token, "another process");
+        assert_ne!(token(&tries, 0..5), token(&tries, 0..10), "other rows");
+        let again = Tries::new(Identity { incarnation: 8, number: 1 });
+        assert_ne!(token(&again, 0..10), first, "another process");
+        let other = Tries::new(Identity { incarnation: 7, number: 2 });
+        assert_ne!(token(&other, 0..10), first, "another batch of the same rows");
     }
 
     #[test]

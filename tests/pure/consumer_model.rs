@@ -147,3 +147,37 @@ proptest! {
         prop_assert!((0..world.consumer.sessions()).all(|n| world.consumer.session(n).link() == Link::Ended));
     }
 }
+
+fn plain() -> Setup {
+    Setup { consumer: consumer_settings(1), intake: intake_settings(5), delivery: policy_settings(), window: 1_000 }
+}
+
+#[test]
+fn a_disk_that_hangs_does_not_hold_up_what_clickhouse_takes() {
+    let mut setup = plain();
+    setup.delivery.spool = true;
+    let mut world = World::new(setup, 1);
+    world.server.disk_mood = Disk::Hanging;
+    world.server.mood = Mood::Refusing;
+    (0..50).for_each(|_| world.publish(1, true, false));
+    world.wait(Duration::from_secs(2));
+    world.server.mood = Mood::Fine;
+    world.wait(Duration::from_secs(10));
+    assert_eq!(world.acked.len(), 50, "the disk still hangs");
+    let troubles = world.consumer.troubles(world.instant()).join("; ");
+    assert!(troubles.contains("spool.dir has not answered"), "{troubles}");
+}
+
+#[test]
+fn a_slow_server_is_not_given_up() {
+    for takes in [1, 7, 21, 33, 70, 300] {
+        let mut world = World::new(plain(), 1);
+        world.server.mood = Mood::Taking(takes);
+        (0..40).for_each(|_| world.publish(1, true, false));
+        let ready = |world: &World| world.consumer.troubles(world.instant()).is_empty();
+        world.wait(Duration::from_millis(20_600));
+        assert!(takes < 20 || !ready(&world), "an insert takes {takes} s, and nobody says so");
+        world.wait(Duration::from_secs(20 * takes));
+        assert_eq!(world.acked.len(), 40, "inserts of {takes} s never end");
+    }
+}

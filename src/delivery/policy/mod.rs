@@ -116,7 +116,7 @@ impl Policy {
         let mut files = Files::default();
         left.files.into_iter().for_each(|file| files.add(file, None));
         Self {
-            server: Server::default(),
+            server: Server::new(settings.insert_timeout),
             batches: BTreeMap::new(),
             next_loaded: FIRST_LOADED,
             replayed: 0,
@@ -185,7 +185,7 @@ impl Policy {
     /// What became of a command.
     pub fn report(&mut self, Report { batch, outcome }: Report, now: Instant) {
         match outcome {
-            Outcome::Inserted(_) => self.inserted(batch, now),
+            Outcome::Inserted(took) => self.inserted(batch, took, now),
             Outcome::Failed { kind, why } => self.failed(batch, kind, why, now),
             Outcome::Unsplittable => self.unsplittable(batch, now),
             Outcome::Stored(file) => self.stored(batch, file, now),
@@ -426,7 +426,7 @@ impl Policy {
         };
         held.suspect = self.server.is_silent();
         let piece = held.pieces.front().expect("a batch whose pieces are all inserted is not attempted").clone();
-        let attempt = held.tries.next(&piece);
+        let attempt = held.tries.next(&piece, self.server.timeout());
         self.server.attempted(now);
         self.commands.push_back(Command::Attempt { batch: id, piece, attempt });
     }
@@ -500,7 +500,7 @@ impl Policy {
 
     fn tries(&self, number: BatchId) -> Tries {
         let identity = Identity { incarnation: self.settings.incarnation, number };
-        Tries::new(identity, self.settings.insert_timeout)
+        Tries::new(identity)
     }
 
     fn is_slow(&self, now: Instant) -> bool {

@@ -1,6 +1,6 @@
 //! What the end of an attempt, or of something on the disk, does to a batch.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Policy;
 use super::files::{Failure, Tried};
@@ -11,12 +11,12 @@ use crate::delivery::words::{BatchId, Command, Loaded, Notice, Piece};
 use crate::spool::File;
 
 impl Policy {
-    /// A piece is in ClickHouse.
-    pub(super) fn inserted(&mut self, id: BatchId, now: Instant) {
+    /// A piece is in ClickHouse, after so long.
+    pub(super) fn inserted(&mut self, id: BatchId, took: Duration, now: Instant) {
         self.spool_refusal = None; // not needed now; the next need will tell
         let others = self.batches.iter().filter(|(other, _)| **other != id);
         let next = others.filter_map(|(_, held)| held.stage.attempt_since()).min();
-        self.server.succeeded(next);
+        self.server.succeeded(took, next);
         let Some(held) = self.batches.get_mut(&id) else { return };
         let failures = held.tries.succeeded();
         if failures > 0 {

@@ -12,6 +12,10 @@ const PROBE_EVERY: Duration = Duration::from_secs(5);
 const TOLD_AFTER: Duration = Duration::from_secs(5);
 /// And makes this process unready after this.
 const UNREADY_AFTER: Duration = Duration::from_secs(20);
+/// Longest timeout of an insert.
+const TIMEOUT_MAX: Duration = Duration::from_secs(600);
+/// An insert may take so many times as long as the last one that got through.
+const TIMEOUT_PER_INSERT: u32 = 4;
 /// So do so many failures of a batch in a row.
 const FAILURES_UNREADY: u32 = 3;
 
@@ -24,6 +28,9 @@ pub(super) struct Server {
     /// The last attempt failed, and somebody must act.
     stopped: bool,
     probe_at: Option<Instant>,
+    /// How long an insert may take: at least what is configured; more after one that ran into it.
+    timeout: Duration,
+    timeout_min: Duration,
     /// Inserts that got through.
     successes: u64,
     /// The first attempt since one last got through.
@@ -37,9 +44,11 @@ pub(super) struct Server {
     questions: u64,
 }
 
-impl Default for Server {
-    fn default() -> Self {
+impl Server {
+    pub(super) fn new(timeout: Duration) -> Self {
         Self {
+            timeout,
+            timeout_min: timeout,
             gate: Gate::Unknown("not asked yet".to_owned()),
             away: false,
             stopped: false,
@@ -52,9 +61,7 @@ impl Default for Server {
             questions: 0,
         }
     }
-}
 
-impl Server {
     pub(super) fn gate(&mut self, gate: Gate) {
         self.gate = gate;
     }
@@ -91,8 +98,14 @@ impl Server {
         }
     }
 
-    /// One got through; another one has been under way since `next`.
-    pub(super) fn succeeded(&mut self, next: Option<Instant>) {
+    /// How long the next insert may take.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// One got through, after so long; another one has been under way since `next`.
+    pub(super) fn succeeded(&mut self, took: Duration, next: Option<Instant>) {
+        self.timeout = (took * TIMEOUT_PER_INSERT).clamp(self.timeout_min, TIMEOUT_MAX.max(self.timeout_min));
         self.successes += 1;
         self.away = false;
         self.stopped = false;
@@ -105,6 +118,9 @@ impl Server {
     /// One failed; so many of its batch have, in a row.
     pub(super) fn failed(&mut self, kind: FailureKind, why: &str, failures: u32, now: Instant) {
         let permanent = kind == FailureKind::Permanent;
+        if kind == FailureKind::TimedOut {
+            self.timeout = (self.timeout * 2).min(TIMEOUT_MAX.max(self.timeout_min));
+        }
         self.stopped = permanent;
         self.away = !permanent;
         self.probe_at.get_or_insert(now + PROBE_EVERY);

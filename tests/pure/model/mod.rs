@@ -50,6 +50,8 @@ pub struct World {
     /// Lost at the broker before this process could keep them: nobody could have.
     excused: BTreeSet<u32>,
     pub acked: BTreeSet<u32>,
+    /// Messages that were refused, and acknowledged.
+    acked_rejects: u64,
     /// Commands that no executor has seen yet.
     commands: Vec<milepost::delivery::words::Command>,
     silent_at: Option<Instant>,
@@ -74,6 +76,7 @@ impl World {
             taken: BTreeSet::new(),
             excused: BTreeSet::new(),
             acked: BTreeSet::new(),
+            acked_rejects: 0,
             commands: Vec::new(),
             silent_at: None,
             most_commands: 0,
@@ -231,7 +234,9 @@ impl World {
                 did_anything = true;
                 self.consumer.session_mut(id).ack_sent();
                 let Ack::Acknowledged(packet_id) = ack else { panic!("nothing was sent at QoS 2") };
-                for seq in self.broker.acknowledged(id, packet_id) {
+                let seqs = self.broker.acknowledged(id, packet_id);
+                self.acked_rejects += u64::from(seqs.is_empty());
+                for seq in seqs {
                     assert!(self.server.is_durable(seq), "seq {seq} acknowledged before it was durable");
                     self.acked.insert(seq);
                 }
@@ -269,6 +274,7 @@ impl World {
     /// Lets time pass: a turn whenever the consumer asked for one, or something is reported.
     pub fn wait(&mut self, duration: Duration) {
         let until = self.instant() + duration;
+        self.turn();
         let mut turns = 0;
         loop {
             let next = [self.consumer.deadline(self.instant()), self.server.next_at()].into_iter().flatten().min();
@@ -296,15 +302,16 @@ impl World {
         self.turn();
         let mut quiet = Duration::ZERO;
         while self.broker.waiting() > 0 {
-            let before = self.acked.len();
+            let acked = |world: &Self| world.acked.len() as u64 + world.acked_rejects;
+            let before = acked(self);
             self.wait(Duration::from_secs(1));
-            quiet = if self.acked.len() > before { Duration::ZERO } else { quiet + Duration::from_secs(1) };
+            quiet = if acked(self) > before { Duration::ZERO } else { quiet + Duration::from_secs(1) };
             // An answer that was lost is waited for as long as an insert may take; then somebody is told why.
             let troubles = self.consumer.troubles(self.instant());
             assert!(quiet < LIVELY || !troubles.is_empty(), "no acknowledgement for {quiet:?}, and nobody says why");
             assert!(quiet < INSERT_TIMEOUT_MAX, "no acknowledgement for {quiet:?}: {troubles:?}");
         }
-        for _ in 0..400 {
+        for _ in 0..1_500 {
             let well = self.consumer.troubles(self.instant()).is_empty();
             if well && self.server.files() == 0 && self.consumer.totals().in_flight() == 0 {
                 break;
@@ -313,6 +320,8 @@ impl World {
         }
         assert_eq!((self.server.files(), self.consumer.totals().in_flight()), (0, 0), "something stays for ever");
         assert_eq!(self.consumer.troubles(self.instant()), Vec::<String>::new());
+        let (stored, acked) = (self.server.rejects, self.acked_rejects);
+        assert!(stored >= acked, "{stored} refusals in the table, {acked} acknowledged");
     }
 
     /// Sent, not lost at the broker before anybody could keep it, and not stored.

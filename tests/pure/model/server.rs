@@ -25,6 +25,8 @@ pub enum Mood {
     NoTable,
     /// Takes no more than three rows.
     Narrow,
+    /// So many seconds an insert, and the answer is lost to whoever waits for less.
+    Taking(u64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +36,26 @@ pub enum Disk {
     Hanging,
 }
 
-/// What a batch's inserts hold, by row: a position's number, or a reject.
-type Rows = Vec<Vec<Option<u32>>>;
+/// A row of an insert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Row {
+    /// By its number.
+    Position(u32),
+    /// It stands for so many.
+    Reject(u64),
+}
+
+impl Row {
+    fn position(self) -> Option<u32> {
+        match self {
+            Self::Position(seq) => Some(seq),
+            Self::Reject(_) => None,
+        }
+    }
+}
+
+/// What a batch's inserts hold.
+type Rows = Vec<Vec<Row>>;
 
 /// What will be reported, and when. Attempts can be aborted.
 struct Pending {
@@ -50,8 +70,10 @@ pub struct Server {
     pub rng: fastrand::Rng,
     /// In ClickHouse.
     pub stored: BTreeSet<u32>,
+    /// Refusals counted in the rejects table.
+    pub rejects: u64,
     /// What each token was used for. A known token inserts nothing, whether its rows are there or not.
-    tokens: BTreeMap<String, Vec<Option<u32>>>,
+    tokens: BTreeMap<String, Vec<Row>>,
     files: BTreeMap<File, Rows>,
     /// In the executor's hands.
     kept: BTreeMap<BatchId, Rows>,
@@ -68,6 +90,7 @@ impl Server {
             disk_mood: Disk::Fine,
             rng: fastrand::Rng::with_seed(seed),
             stored: BTreeSet::new(),
+            rejects: 0,
             tokens: BTreeMap::new(),
             files: BTreeMap::new(),
             kept: BTreeMap::new(),
@@ -85,7 +108,7 @@ impl Server {
     }
 
     pub fn is_durable(&self, seq: u32) -> bool {
-        let in_file = || self.files.values().flatten().flatten().any(|row| *row == Some(seq));
+        let in_file = || self.files.values().flatten().flatten().any(|row| *row == Row::Position(seq));
         self.stored.contains(&seq) || self.quarantined.contains(&seq) || in_file()
     }
 
@@ -113,8 +136,8 @@ impl Server {
     pub fn obey(&mut self, command: Command, now: Instant) {
         match command {
             Command::Take(batch) => {
-                let positions: Vec<_> = batch.positions.iter().map(|position| Some(position.seq)).collect();
-                let rejects: Vec<_> = batch.rejects.iter().map(|_| None).collect();
+                let positions: Vec<_> = batch.positions.iter().map(|position| Row::Position(position.seq)).collect();
+                let rejects: Vec<_> = batch.rejects.iter().map(|reject| Row::Reject(reject.count)).collect();
                 let rows = [positions, rejects].into_iter().filter(|rows| !rows.is_empty()).collect();
                 assert!(self.kept.insert(batch.id, rows).is_none(), "a batch is taken once");
             }
@@ -149,7 +172,7 @@ impl Server {
             }
             Command::QuarantineRow(batch, piece) => {
                 let rows = &self.kept[&batch][piece.insert][piece.rows];
-                self.quarantined.extend(rows.iter().flatten());
+                self.quarantined.extend(rows.iter().filter_map(|row| row.position()));
                 self.later(batch, Outcome::RowQuarantined, self.disk_takes(), now);
             }
             Command::Forget(batch) => drop(self.kept.remove(&batch)),
@@ -172,6 +195,13 @@ impl Server {
         let takes = Duration::from_millis(if self.mood == Mood::Slow { 2_000 } else { 20 + u64::from(chance) * 7 });
         let failed = |kind| Outcome::Failed { kind, why: "scripted".to_owned() };
         let (commits, knows, outcome, takes) = match (self.mood, chance) {
+            (Mood::Taking(seconds), _) if Duration::from_secs(seconds) > timeout => {
+                (true, true, failed(FailureKind::TimedOut), timeout)
+            }
+            (Mood::Taking(seconds), _) => {
+                let takes = Duration::from_secs(seconds);
+                (true, true, Outcome::Inserted(takes), takes)
+            }
             (Mood::Narrow, _) if rows.len() > 3 => (false, false, failed(FailureKind::TooLarge), takes),
             (Mood::Fine | Mood::Slow | Mood::Narrow, _) | (Mood::Flaky, 0..3) => {
                 (true, true, Outcome::Inserted(takes), takes)
@@ -184,7 +214,12 @@ impl Server {
             (Mood::Flaky, _) => (true, true, failed(FailureKind::TimedOut), timeout),
         };
         if commits && !self.tokens.contains_key(token) {
-            self.stored.extend(rows.iter().flatten());
+            for row in &rows {
+                match row {
+                    Row::Position(seq) => drop(self.stored.insert(*seq)),
+                    Row::Reject(count) => self.rejects += count,
+                }
+            }
         }
         if knows {
             self.tokens.insert(token.to_owned(), rows);
@@ -198,7 +233,7 @@ impl Server {
         if self.disk_mood == Disk::Full {
             return self.later(batch, Outcome::Refused("full".to_owned()), takes, now);
         }
-        let positions = rows.iter().flatten().flatten().count() as u64;
+        let positions = rows.iter().flatten().filter(|row| row.position().is_some()).count() as u64;
         let file = File { sequence: self.next_sequence, positions, tag: 1, bytes: 100 };
         self.next_sequence += 1;
         // Durable when it is told: a crash before that may leave it or not.
