@@ -8,6 +8,7 @@
 //! | [`verify`] | what was sent against what is stored, as sets |
 //! | [`stack`] | starts and kills the real parts: broker, engine, milepost |
 //! | [`proxy`] | a TCP proxy that fails on demand: cuts, hangs, lost answers |
+//! | [`scripted_clickhouse`] | a ClickHouse that misbehaves by script, before a real engine |
 //! | [`procfs`] | CPU and memory of a process |
 //! | [`patched`] | builds a milepost with a patch applied |
 //! | [`picture`] | the stored tracks as an SVG |
@@ -37,6 +38,7 @@ pub mod procfs;
 pub mod prom;
 pub mod proxy;
 pub mod publish;
+pub mod scripted_clickhouse;
 pub mod sink;
 pub mod stack;
 pub mod tally;
