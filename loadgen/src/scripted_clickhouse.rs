@@ -112,6 +112,8 @@ pub enum HangAt {
     AfterBody,
     /// The engine has stored it; its answer comes when it is released.
     AfterStoring,
+    /// After the body, and nothing releases it: the machine is gone, and another one has taken its address.
+    ForGood,
 }
 
 /// An INSERT that came.

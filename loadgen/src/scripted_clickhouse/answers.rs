@@ -4,6 +4,8 @@
 const TAG: &str = "qnzfjkwcahvbyrtl";
 const SUMMARY: &str =
     "{\"read_rows\":\"0\",\"read_bytes\":\"0\",\"written_rows\":\"0\",\"written_bytes\":\"0\"}";
+/// What a proxy quotes.
+const UNKNOWN_TABLE: u32 = 60;
 /// Of exceptions within a body.
 const OUT_OF_MEMORY: u32 = 241;
 /// Of a view whose target refuses what the table has taken, as the engine says it.
@@ -11,7 +13,7 @@ const VIOLATED_CONSTRAINT: u32 = 469;
 
 /// Code, HTTP status, name and words of each error, as a server of today answers it.
 const ERRORS: [(u32, &str, &str, &str); 11] = [
-    (60, "404 Not Found", "UNKNOWN_TABLE", "Table fleet.positions does not exist"),
+    (UNKNOWN_TABLE, "404 Not Found", "UNKNOWN_TABLE", "Table fleet.positions does not exist"),
     (81, "404 Not Found", "UNKNOWN_DATABASE", "Database fleet does not exist"),
     (159, "408 Request Timeout", "TIMEOUT_EXCEEDED", "Timeout exceeded: elapsed 60.1 seconds, maximum: 60"),
     (164, "500 Internal Server Error", "READONLY", "default: Cannot execute query in readonly mode"),
@@ -126,8 +128,17 @@ pub(super) fn empty() -> Vec<u8> {
     whole("200 OK", "", "")
 }
 
-/// A proxy's page. It names a ClickHouse error in the middle, as one that quotes its upstream does.
+/// A proxy's page.
 pub(super) fn page(status: u16) -> Vec<u8> {
+    html(status, "")
+}
+
+/// The same with an error of ClickHouse's in the middle, as one that quotes its upstream.
+pub(super) fn page_with_a_quotation(status: u16) -> Vec<u8> {
+    html(status, &format!("<p>The upstream's last words: {}</p>\r\n", text(UNKNOWN_TABLE).trim_end()))
+}
+
+fn html(status: u16, paragraph: &str) -> Vec<u8> {
     let reason = match status {
         200 => "OK",
         404 => "Not Found",
@@ -139,8 +150,7 @@ pub(super) fn page(status: u16) -> Vec<u8> {
     let status = format!("{status} {reason}");
     let body = format!(
         "<html>\r\n<head><title>{status}</title></head>\r\n<body>\r\n<center><h1>{status}</h1></center>\r\n\
-         <p>The upstream's last words: Code: 60. DB::Exception: Table fleet.other does not exist. (UNKNOWN_TABLE)\
-         </p>\r\n<hr><center>nginx/1.22.1</center>\r\n</body>\r\n</html>\r\n"
+         {paragraph}<hr><center>nginx/1.22.1</center>\r\n</body>\r\n</html>\r\n"
     );
     whole(&status, "Content-Type: text/html\r\n", &body)
 }

@@ -116,6 +116,7 @@ impl Client {
             | Behaviour::Hang(HangAt::BeforeBody | HangAt::InBody | HangAt::AfterStoring) => {
                 self.honestly(script, &head, body).await
             }
+            Behaviour::Hang(HangAt::ForGood) => std::future::pending().await,
             Behaviour::Hang(HangAt::AfterBody) => {
                 self.shared.released(script).await;
                 Ok(Then::Reset)
@@ -140,7 +141,7 @@ impl Client {
             Behaviour::EndlessError => self.send_endless_error().await,
             Behaviour::HugeError => self.send_huge_error().await,
             Behaviour::Redirect { port } => self.say(&answers::redirect(port, head.target())).await,
-            Behaviour::ProxyError { status } => self.say(&answers::page(status)).await,
+            Behaviour::ProxyError { status } => self.say(&answers::page_with_a_quotation(status)).await,
             Behaviour::ViewFailed => {
                 self.shared.store(&head, body).await?;
                 self.say(&answers::view_failed()).await
