@@ -1,10 +1,13 @@
 """Statements as ClickHouse's HTTP interface takes them, run by chDB, the ClickHouse engine as a Python library.
 
 The engine wants the SQL of an INSERT and its data apart, where HTTP sends them as one text: parse_statement finds
-the place. A connection is opened for each statement, so no setting, database or parameter outlives its request.
+the place. The data are given to it as a file in memory. Its streaming insert (send_insert) would take them as they
+are, but it ends well even when the commit or a view failed.
+A connection is opened for each statement, so no setting, database or parameter outlives its request.
 """
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -13,8 +16,6 @@ from typing import Optional
 import chdb
 
 from clickhouse_codec import DbError
-
-APPEND_BYTES = 1 << 20
 
 # The engine's caches and threads, cut to a laptop's size. implicit_select: chDB alone takes `1 + 1` for a query.
 ENGINE_OPTIONS = {
@@ -36,7 +37,10 @@ TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 BEFORE_DATA = re.compile(rb"[ \t\f]*\r?\n?")
+ASSIGNMENT = re.compile(rb"\s+[A-Za-z_]\w*\s*=")
 OUTPUT_FORMAT = re.compile(r"\bFORMAT\s+(\w+)\s*$", re.IGNORECASE)
+# What the engine adds to an error of the data because they come from a file; a server has them from the request.
+ABOUT_THE_FILE = re.compile(r"\(in file/uri /proc/self/fd/\d+\): |: While executing File: data for INSERT was parsed from file")
 
 
 @dataclass
@@ -45,11 +49,18 @@ class Statement:
     # Set for an INSERT whose rows follow as data, which is what `data_start` is then the offset of.
     input_format: Optional[str] = None
     data_start: int = 0
+    # Its SETTINGS clause: that stands behind the place where the data come from.
+    settings: str = ""
 
 
 def parse_statement(text: bytes) -> Statement:
     """Finds where the SQL ends and the data of an INSERT begins; the engine must be given the two apart."""
-    depth, first, previous, format_start = 0, b"", b"", 0
+    depth, first, previous, format_start, settings_start = 0, b"", b"", 0, 0
+
+    def with_data(end: int, input_format: str, data_start: int) -> Statement:
+        middle = settings_start or end
+        return Statement(decode_sql(text[:middle]), input_format, data_start, decode_sql(text[middle:end]))
+
     for token in TOKEN.finditer(text):
         kind, value, word = token.lastgroup, token.group(), b""
         if kind == "blank":
@@ -68,15 +79,17 @@ def parse_statement(text: bytes) -> Statement:
             first = first or word
             if first == b"INSERT" and previous == b"FORMAT":
                 data_start = BEFORE_DATA.match(text, token.end()).end()
-                return Statement(decode_sql(text[:format_start]), value.decode(), data_start)
+                return with_data(format_start, value.decode(), data_start)
             if first == b"INSERT" and word == b"VALUES":
-                return Statement(decode_sql(text[: token.start()]), "Values", token.end())
+                return with_data(token.start(), "Values", token.end())
+            if word == b"SETTINGS" and ASSIGNMENT.match(text, token.end()):
+                settings_start = token.start()
             if first == b"INSERT" and word in (b"SELECT", b"WITH"):
                 first = word  # INSERT ... SELECT brings no data
             format_start = token.start()
         previous = word
     if first == b"INSERT":
-        return Statement(decode_sql(text), "Values", len(text))
+        return with_data(len(text), "Values", len(text))
     return Statement(decode_sql(text))
 
 
@@ -132,6 +145,8 @@ class Engine:
             return query(connection, statement.sql, output_format)
         except RuntimeError as error:
             raise engine_error(str(error)) from None
+        except UnicodeDecodeError as error:  # the engine's words repeat data that are not UTF-8
+            raise engine_error(error.object.decode(errors="replace")) from None
         finally:
             connection.close()
 
@@ -140,12 +155,23 @@ class Engine:
 
 
 def insert(connection, statement: Statement, data: memoryview) -> Result:
-    with connection.send_insert(statement.sql, statement.input_format) as stream:
-        for start in range(0, len(data), APPEND_BYTES):
-            stream.append(data[start : start + APPEND_BYTES])
-        done = stream.finish()
-    return Result(format=statement.input_format, written_rows=done.rows_written, written_bytes=done.bytes_written,
-                  elapsed_seconds=done.elapsed)
+    with memory_file(data) as path:
+        done = connection.query(f"{statement.sql}\nFROM INFILE {quote(path)} COMPRESSION 'none'\n"
+                                f"{statement.settings}\nFORMAT {statement.input_format}")
+    return Result(format=statement.input_format, written_rows=done.rows_written(), written_bytes=done.bytes_written(),
+                  elapsed_seconds=done.elapsed())
+
+
+@contextlib.contextmanager
+def memory_file(data: memoryview):
+    """The path of a file that holds these bytes, is on no disk, and is gone afterwards."""
+    file = os.memfd_create("insert")
+    try:
+        while data:
+            data = data[os.write(file, data) :]
+        yield f"/proc/self/fd/{file}"
+    finally:
+        os.close(file)
 
 
 def query(connection, sql: str, output_format: str) -> Result:
@@ -163,7 +189,7 @@ def engine_error(text: str) -> DbError:
     found = re.search(r"Code: (\d+)\. DB::\w*Exception: (.*)", text, re.DOTALL)
     if not found:
         return DbError(1001, "STD_EXCEPTION", text)
-    code, message = int(found.group(1)), found.group(2)
+    code, message = int(found.group(1)), ABOUT_THE_FILE.sub("", found.group(2))
     message = re.sub(r"^Code: \d+\. DB::\w*Exception: |\s*\(version [^()]*\)", "", message)
     name = re.search(r"\(([A-Z0-9_]+)\)", message[::1].rsplit(". ", 1)[-1])
     message = re.sub(r"[.\s]*(\([A-Z0-9_]+\)[.\s]*)+$", "", message)

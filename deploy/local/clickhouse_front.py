@@ -5,8 +5,8 @@
 Environment: CLICKHOUSE_PORT (8123), CLICKHOUSE_USER (default), CLICKHOUSE_PASSWORD (empty: no authentication).
 
 Guarantees: an INSERT is given to the engine only when its whole body has arrived and is intact, so a lost
-connection or an altered block inserts nothing; 200 is answered after the engine has finished the insert; settings,
-database and parameters of a request hold for that request alone.
+connection or an altered block inserts nothing; 200 is answered after the engine has committed the insert, in the
+table and in what its views feed; settings, database and parameters of a request hold for that request alone.
 Refuses: a port in use, a data directory in use, bodies above BODY_BYTES_MAX.
 """
 from __future__ import annotations

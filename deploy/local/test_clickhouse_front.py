@@ -127,6 +127,10 @@ def rows_of(numbers) -> bytes:
     return b"".join(struct.pack("<Q", number) for number in numbers)
 
 
+def summary_of(answer: Answer) -> dict:
+    return json.loads(answer.headers["X-ClickHouse-Summary"])
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     running = Server(tmp_path_factory.mktemp("state")).start()
@@ -218,7 +222,7 @@ def test_parameters_in_form(server):
 def test_insert_chunked(server, table):
     answer = server.insert(table, rows_of(range(5000)), chunked=True)
     assert answer.status == 200
-    assert json.loads(answer.headers["X-ClickHouse-Summary"])["written_rows"] == "5000"
+    assert summary_of(answer)["written_rows"] == "5000"
     assert server.run(f"SELECT count(), sum(n) FROM {table}") == f"5000\t{sum(range(5000))}\n"
 
 
@@ -226,10 +230,33 @@ def test_insert_with_statement_in_body(server, table):
     server.run(f"INSERT INTO {table} VALUES (1), (2)")
     server.run(f"INSERT INTO {table} (n) FORMAT JSONEachRow {{\"n\": 3}}")
     server.run(f"INSERT INTO {table} SELECT 4")
+    server.run(f"INSERT INTO {table} (n) SETTINGS input_format_skip_unknown_fields = 1 FORMAT JSONEachRow {{\"n\": 5, \"m\": 6}}")
     # Data that looks like SQL.
     server.run(f"INSERT INTO {table} FORMAT RowBinary\n".encode() + b"; FORMAT")
     assert server.run(f"SELECT groupArray(n) FROM (SELECT * FROM {table} ORDER BY n)") == \
-        f"[1,2,3,4,{int.from_bytes(b'; FORMAT', 'little')}]\n"
+        f"[1,2,3,4,5,{int.from_bytes(b'; FORMAT', 'little')}]\n"
+
+
+@pytest.mark.parametrize("input_format, rows", [
+    ("Values", "(1, 'a;'), (1 + 1, {s:String})"),
+    ("JSONEachRow", '{"n": 1, "s": "a;"}\n{"n": 2, "s": "b\\n"}'),
+    ("CSV", '1,a;\n2,"b\n"\n'),
+    ("CSVWithNames", '"s","n"\na;,1\n"b\n",2\n'),
+    ("TabSeparated", "1\ta;\n2\tb\\n\n"),
+    ("RowBinary", b"\x01\0\0\0\x02a;\x02\0\0\0\x02b\n"),
+    ("Native", b"\x02\x02\x01n\x06UInt32\x01\0\0\0\x02\0\0\0\x01s\x06String\x02a;\x02b\n"),
+])
+def test_insert_format(server, input_format, rows):
+    server.run("CREATE TABLE formats (n UInt32, s String) ENGINE = MergeTree ORDER BY n")
+    statement = f"INSERT INTO formats (n, s) FORMAT {input_format}"
+    rows = rows if isinstance(rows, bytes) else rows.encode()
+    answers = [server.request(rows, query=statement, param_s="b\\n"),
+               server.request(statement.encode() + b"\n" + rows, param_s="b\\n")]
+    stored = server.run("SELECT groupArray((n, s)) FROM (SELECT * FROM formats ORDER BY n)")
+    server.run("DROP TABLE formats")
+    for answer in answers:
+        assert (answer.status, summary_of(answer)["written_rows"]) == (200, "2"), answer.text
+    assert stored == "[(1,'a;'),(1,'a;'),(2,'b\\n'),(2,'b\\n')]\n"
 
 
 def test_insert_compressed(server, table):
@@ -301,6 +328,98 @@ def test_deduplication_token_reaches_the_view(server, table):
         assert server.run("SELECT sum(n) FROM sums") == f"{expected}\n"
     server.run("DROP TABLE sums_mv")
     server.run("DROP TABLE sums")
+
+
+@pytest.fixture
+def table_with_view(server, table):
+    """As positions has one: the engine's streaming insert then keeps the table's own refusal to itself, too."""
+    server.run(f"CREATE TABLE target (n UInt64) ENGINE = MergeTree ORDER BY tuple() {WINDOW}")
+    server.run(f"CREATE MATERIALIZED VIEW target_mv TO target AS SELECT n FROM {table}")
+    yield table
+    server.run("DROP TABLE target_mv")
+    server.run("DROP TABLE target")
+
+
+def insert_once(server, table, number):
+    """Once in the table and once in the view's target, however often it is tried."""
+    return server.insert(table, rows_of([number]), insert_deduplication_token=str(number),
+                         deduplicate_blocks_in_dependent_materialized_views=1)
+
+
+def numbers_in(server, table):
+    return json.loads(server.run(f"SELECT groupArray(n) FROM (SELECT n FROM {table} ORDER BY n)"))
+
+
+REFUSE_PARTS = "ALTER TABLE {} MODIFY SETTING parts_to_delay_insert = 1, parts_to_throw_insert = 1"
+TAKE_PARTS = "ALTER TABLE {} RESET SETTING parts_to_delay_insert, parts_to_throw_insert"
+REFUSE_ROWS = "ALTER TABLE {} ADD CONSTRAINT above CHECK n > 100"
+TAKE_ROWS = "ALTER TABLE {} DROP CONSTRAINT above"
+
+
+@pytest.mark.parametrize("break_it, code, says", [
+    (REFUSE_PARTS, "252", "Too many parts (1 with "), (REFUSE_ROWS, "469", "Constraint `above` for table default."),
+], ids=["too_many_parts", "constraint"])
+def test_failed_insert_is_told(server, table_with_view, break_it, code, says):
+    assert insert_once(server, table_with_view, 1).status == 200
+    server.run(break_it.format(table_with_view))
+    for rows in [rows_of([2]), rows_of([2] * 5000)]:
+        refused = server.insert(table_with_view, rows, chunked=True)
+        assert (refused.status, refused.code) == (500, code), refused.text
+        assert refused.text.startswith(f"Code: {code}. DB::Exception: {says}")
+    assert numbers_in(server, table_with_view) == numbers_in(server, "target") == [1]
+
+
+def test_deduplicated_insert_is_told_from_a_failed_one(server, table_with_view):
+    """As on a server, rows count as written before the token is looked at, one for the table and one for the view."""
+    duplicates = "SELECT sum(value) FROM system.events WHERE event = 'DuplicatedInsertedBlocks'"
+    first = insert_once(server, table_with_view, 1)
+    before = int(server.run(duplicates))
+    again = insert_once(server, table_with_view, 1)
+    for answer in [first, again]:
+        assert (answer.status, answer.body, summary_of(answer)["written_rows"]) == (200, b"", "2"), answer.text
+    assert int(server.run(duplicates)) > before
+    server.run(REFUSE_PARTS.format(table_with_view))
+    refused = insert_once(server, table_with_view, 2)
+    assert (refused.status, refused.code) == (500, "252"), refused.text
+    assert numbers_in(server, table_with_view) == numbers_in(server, "target") == [1]
+
+
+@pytest.mark.parametrize("break_it, mend, status, code", [
+    (REFUSE_ROWS, TAKE_ROWS, 500, "469"),
+    (REFUSE_PARTS, TAKE_PARTS, 500, "252"),
+    ("RENAME TABLE {} TO elsewhere", "RENAME TABLE elsewhere TO {}", 404, "60"),
+    ("ALTER TABLE {}_mv MODIFY QUERY SELECT toUInt64(n + throwIf(n = 2)) AS n FROM {table}",
+     "ALTER TABLE {}_mv MODIFY QUERY SELECT n FROM {table}", 500, "395"),
+], ids=["constraint", "too_many_parts", "no_target", "query"])
+def test_failed_view_is_told(server, table_with_view, break_it, mend, status, code):
+    """Whether the rows are in the table by then is open, as on a server. The same token brings them once all the same."""
+    good = insert_once(server, table_with_view, 1)
+    assert (good.status, summary_of(good)["written_rows"]) == (200, "2")
+    server.run(break_it.format("target", table=table_with_view))
+    refused = insert_once(server, table_with_view, 2)
+    server.run(mend.format("target", table=table_with_view))
+    assert (refused.status, refused.code) == (status, code), refused.text
+    again = insert_once(server, table_with_view, 2)
+    assert (again.status, again.body) == (200, b""), again.text
+    assert numbers_in(server, table_with_view) == numbers_in(server, "target") == [1, 2]
+
+
+def test_error_about_data_that_are_not_utf8(server, table):
+    answer = server.request(gzip.compress(b'{"n": 1}'), query=f"INSERT INTO {table} FORMAT JSONEachRow")
+    assert (answer.status, answer.code) == (400, "27"), answer.text
+
+
+def test_error_says_nothing_of_how_the_engine_was_given_the_data(server, table):
+    text = server.insert(table, b"\x01").text
+    assert text.endswith("(at row 1)\n: While executing BinaryRowInputFormat. (CANNOT_READ_ALL_DATA) "
+                         f"(version {server.run('SELECT version()').strip()} (official build))\n"), text
+
+
+def test_parameters_that_shape_the_answer(server, table):
+    asked = {"wait_end_of_query": 1, "send_progress_in_http_headers": 0}
+    answer = server.insert(table, rows_of([1, 2]), **asked)
+    assert (answer.status, answer.body, summary_of(answer)["written_rows"]) == (200, b"", "2"), answer.text
+    assert server.run(f"SELECT count() FROM {table}", **asked) == "2\n"
 
 
 def test_async_insert(server, table):

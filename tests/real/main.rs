@@ -6,6 +6,7 @@ mod add_a_field;
 mod check;
 mod commands;
 mod durability;
+mod impolite;
 mod main_job;
 mod outages;
 mod scripted_broker;

@@ -23,6 +23,13 @@ pub struct Engine {
     _folder: TempDir,
 }
 
+impl Engine {
+    /// Starts one with its data in a folder of its own.
+    pub fn start(folder: TempDir) -> Result<Self> {
+        Ok(Self { server: ClickHouse::start(folder.path())?, _folder: folder })
+    }
+}
+
 /// Lives as long as a test that uses it.
 static SHARED: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
 
@@ -31,8 +38,7 @@ pub fn shared_engine() -> Result<Arc<Engine>> {
     if let Some(engine) = shared.upgrade() {
         return Ok(engine);
     }
-    let folder = TempDir::new()?;
-    let engine = Arc::new(Engine { server: ClickHouse::start(folder.path())?, _folder: folder });
+    let engine = Arc::new(Engine::start(TempDir::new()?)?);
     *shared = Arc::downgrade(&engine);
     Ok(engine)
 }

@@ -5,7 +5,9 @@
 //! | [`proxy`] | a TCP proxy that fails on demand: cuts, hangs, lost answers |
 //! | [`background`] | a fleet that sends while its caller does something else |
 //! | [`patched`] | builds a milepost with a patch applied |
+//! | [`scripted_clickhouse`] | a ClickHouse that lies, hangs and cuts by script, in front of a real one |
 
 pub mod background;
 pub mod patched;
 pub mod proxy;
+pub mod scripted_clickhouse;

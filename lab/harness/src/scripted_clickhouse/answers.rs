@@ -1,0 +1,175 @@
+//! What the script answers instead of the engine: ClickHouse's errors, and the pages of proxies.
+
+/// The tag of an exception within a body; a real server draws one for each answer.
+const TAG: &str = "qnzfjkwcahvbyrtl";
+const SUMMARY: &str =
+    "{\"read_rows\":\"0\",\"read_bytes\":\"0\",\"written_rows\":\"0\",\"written_bytes\":\"0\"}";
+/// What a proxy quotes.
+const UNKNOWN_TABLE: u32 = 60;
+/// Of exceptions within a body.
+const OUT_OF_MEMORY: u32 = 241;
+/// Of a view whose target refuses what the table has taken, as the engine says it.
+const VIOLATED_CONSTRAINT: u32 = 469;
+
+/// Code, HTTP status, name and words of each error, as a server of today answers it.
+const ERRORS: [(u32, &str, &str, &str); 11] = [
+    (UNKNOWN_TABLE, "404 Not Found", "UNKNOWN_TABLE", "Table fleet.positions does not exist"),
+    (81, "404 Not Found", "UNKNOWN_DATABASE", "Database fleet does not exist"),
+    (159, "408 Request Timeout", "TIMEOUT_EXCEEDED", "Timeout exceeded: elapsed 60.1 seconds, maximum: 60"),
+    (164, "500 Internal Server Error", "READONLY", "default: Cannot execute query in readonly mode"),
+    (
+        OUT_OF_MEMORY,
+        "500 Internal Server Error",
+        "MEMORY_LIMIT_EXCEEDED",
+        "(total) memory limit exceeded: would use 7.21 GiB, maximum: 7.20 GiB",
+    ),
+    (242, "500 Internal Server Error", "TABLE_IS_READ_ONLY", "Table is in readonly mode (replica path: /r1)"),
+    (
+        252,
+        "500 Internal Server Error",
+        "TOO_MANY_PARTS",
+        "Too many parts (3001 with average size of 2.21 KiB) in table 'fleet.positions'. Merges are processing \
+         significantly slower than inserts",
+    ),
+    (
+        319,
+        "500 Internal Server Error",
+        "UNKNOWN_STATUS_OF_INSERT",
+        "Unknown quorum status. The data was inserted in the local replica but we could not verify quorum",
+    ),
+    (
+        344,
+        "500 Internal Server Error",
+        "SUPPORT_IS_DISABLED",
+        "Deduplication in dependent materialized view cannot work together with async inserts. Please disable \
+         either `deduplicate_blocks_in_dependent_materialized_views` or `async_insert` setting",
+    ),
+    (
+        VIOLATED_CONSTRAINT,
+        "500 Internal Server Error",
+        "VIOLATED_CONSTRAINT",
+        "Constraint `above` for table fleet.last_positions_state is violated at row 1. Expression: (n > 100): \
+         while pushing to view fleet.last_positions_mv",
+    ),
+    (
+        516,
+        "403 Forbidden",
+        "AUTHENTICATION_FAILED",
+        "default: Authentication failed: password is incorrect, or there is no user with such name",
+    ),
+];
+
+pub(super) fn is_known(code: u32) -> bool {
+    ERRORS.iter().any(|(known, ..)| *known == code)
+}
+
+/// The text of an error, as a server writes it into a body.
+fn text(code: u32) -> String {
+    let (_, _, name, words) = known(code);
+    format!("Code: {code}. DB::Exception: {words}. ({name}) (version 26.9.2.1 (official build))\n")
+}
+
+fn known(code: u32) -> &'static (u32, &'static str, &'static str, &'static str) {
+    ERRORS.iter().find(|(known, ..)| *known == code).expect("a code that is listed above")
+}
+
+/// ClickHouse's answer with that error.
+pub(super) fn error(code: u32) -> Vec<u8> {
+    let (_, status, ..) = known(code);
+    whole(status, &format!("X-ClickHouse-Exception-Code: {code}\r\n"), &text(code))
+}
+
+/// ClickHouse's answer when a view failed behind the table.
+pub(super) fn view_failed() -> Vec<u8> {
+    error(VIOLATED_CONSTRAINT)
+}
+
+/// 200, with the summary, and an exception in the body as servers write it since 25.11, in chunks of a few bytes.
+pub(super) fn exception_in_chunks() -> Vec<Vec<u8>> {
+    let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", good_head());
+    let exception = tagged_exception();
+    let chunk = |piece: &[u8]| [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+    let chunks = exception.as_bytes().chunks(7).map(chunk);
+    std::iter::once(head.into_bytes()).chain(chunks).chain([b"0\r\n\r\n".to_vec()]).collect()
+}
+
+/// The same up to the middle of `__exception__`; the end of the connection is the end of the body.
+pub(super) fn exception_cut_in_its_marker() -> Vec<u8> {
+    cut_exception("\r\n__excep".len())
+}
+
+/// The same up to the middle of the words.
+pub(super) fn exception_cut_in_its_text() -> Vec<u8> {
+    let exception = tagged_exception();
+    cut_exception(exception.find("DB::Exc").expect("it is in every exception"))
+}
+
+fn cut_exception(bytes: usize) -> Vec<u8> {
+    format!("{}Connection: close\r\n\r\n{}", good_head(), &tagged_exception()[..bytes]).into_bytes()
+}
+
+/// 200, with the summary, and an exception in the body as servers wrote it before 25.11, without the last newline.
+pub(super) fn exception_in_the_old_format() -> Vec<u8> {
+    let summary = format!("X-ClickHouse-Summary: {SUMMARY}\r\n");
+    whole("200 OK", &summary, text(OUT_OF_MEMORY).trim_end())
+}
+
+fn good_head() -> String {
+    format!("HTTP/1.1 200 OK\r\nX-ClickHouse-Exception-Tag: {TAG}\r\nX-ClickHouse-Summary: {SUMMARY}\r\n")
+}
+
+fn tagged_exception() -> String {
+    let text = text(OUT_OF_MEMORY);
+    format!("\r\n__exception__\r\n{TAG}\r\n{text}{} {TAG}\r\n__exception__\r\n", text.len())
+}
+
+/// 200 with nothing in it: neither an exception nor a summary.
+pub(super) fn empty() -> Vec<u8> {
+    whole("200 OK", "", "")
+}
+
+/// A proxy's page.
+pub(super) fn page(status: u16) -> Vec<u8> {
+    html(status, "")
+}
+
+/// The same with an error of ClickHouse's in the middle, as one that quotes its upstream.
+pub(super) fn page_with_a_quotation(status: u16) -> Vec<u8> {
+    html(status, &format!("<p>The upstream's last words: {}</p>\r\n", text(UNKNOWN_TABLE).trim_end()))
+}
+
+fn html(status: u16, paragraph: &str) -> Vec<u8> {
+    let reason = match status {
+        200 => "OK",
+        404 => "Not Found",
+        413 => "Request Entity Too Large",
+        502 => "Bad Gateway",
+        503 => "Service Temporarily Unavailable",
+        _ => "Error",
+    };
+    let status = format!("{status} {reason}");
+    let body = format!(
+        "<html>\r\n<head><title>{status}</title></head>\r\n<body>\r\n<center><h1>{status}</h1></center>\r\n\
+         {paragraph}<hr><center>nginx/1.22.1</center>\r\n</body>\r\n</html>\r\n"
+    );
+    whole(&status, "Content-Type: text/html\r\n", &body)
+}
+
+/// 307, to the same path and query on another port of this machine.
+pub(super) fn redirect(port: u16, target: &str) -> Vec<u8> {
+    let location = format!("Location: http://127.0.0.1:{port}{target}\r\n");
+    whole("307 Temporary Redirect", &location, "")
+}
+
+/// How an error without end begins: one of that length, or of none.
+pub(super) fn head_of_a_long_error(body_bytes: Option<u64>) -> Vec<u8> {
+    let framing = match body_bytes {
+        Some(bytes) => format!("Content-Length: {bytes}"),
+        None => "Transfer-Encoding: chunked".to_owned(),
+    };
+    format!("HTTP/1.1 500 Internal Server Error\r\n{framing}\r\n\r\n").into_bytes()
+}
+
+fn whole(status: &str, headers: &str, body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}

@@ -1,0 +1,216 @@
+//! A connection: reads requests, and answers INSERTs as the script says.
+
+use std::hash::{DefaultHasher, Hasher as _};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+
+use super::message::{Body, Head};
+use super::{Behaviour, HangAt, SUMMARY, Script, Seen, Shared, TooLarge, answers};
+
+/// Length of [`Behaviour::HugeError`].
+const HUGE_ERROR_BYTES: usize = 600 << 20;
+const LONG_ERROR_PIECE: &[u8] = &[b'e'; 64 * 1024];
+/// Between two pieces of a body without end: 64 MiB a second are enough to fill a client that keeps them.
+const LONG_ERROR_PAUSE: Duration = Duration::from_millis(1);
+
+/// What becomes of a connection after an answer.
+#[derive(Debug, PartialEq, Eq)]
+enum Then {
+    Next,
+    Close,
+    Reset,
+}
+
+/// The other end of one connection.
+pub(super) struct Client {
+    stream: BufReader<TcpStream>,
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    pub(super) fn new(stream: TcpStream, shared: Arc<Shared>) -> Self {
+        Self { stream: BufReader::new(stream), shared }
+    }
+
+    /// Answers one request after the other.
+    pub(super) async fn serve(mut self) -> io::Result<()> {
+        self.stream.get_ref().set_nodelay(true)?;
+        while let Some(head) = Head::read(&mut self.stream).await? {
+            let then = if head.is_insert() { self.insert(head).await } else { self.other(&head).await }?;
+            match then {
+                Then::Next => {}
+                Then::Close => break,
+                Then::Reset => return self.stream.get_ref().set_zero_linger(),
+            }
+        }
+        Ok(())
+    }
+
+    async fn other(&mut self, head: &Head) -> io::Result<Then> {
+        let mut body = Vec::new();
+        Body::of_request(head).pull_all(&mut self.stream, &mut body).await?;
+        let answer = self.shared.ask_engine(head, &body).await?;
+        self.relay(answer).await
+    }
+
+    async fn insert(&mut self, head: Head) -> io::Result<Then> {
+        self.shared.inserts_begun.fetch_add(1, Ordering::Relaxed);
+        let script = *self.shared.script.borrow();
+        let body = match self.read_rows(&head, script).await? {
+            Rows::Whole(body) => body,
+            Rows::TooMany(then) => return self.refuse(then).await,
+        };
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&body);
+        let token = head.parameter("insert_deduplication_token").unwrap_or_default();
+        self.shared.seen().push(Seen { token, body_hash: hasher.finish() });
+        self.answer(script, head, &body).await
+    }
+
+    /// The body, as far as the script lets it be read.
+    async fn read_rows(&mut self, head: &Head, script: Script) -> io::Result<Rows> {
+        if script.behaviour == Behaviour::Hang(HangAt::BeforeBody) {
+            self.shared.released(script).await;
+        }
+        let (mut body, mut incoming) = (Vec::new(), Body::of_request(head));
+        let mut hangs = script.behaviour == Behaviour::Hang(HangAt::InBody);
+        while incoming.pull(&mut self.stream, &mut body).await? {
+            if let Behaviour::TooLarge { body_bytes_max, then } = script.behaviour
+                && then != TooLarge::AnswersAfterIt
+                && body.len() > body_bytes_max
+            {
+                return Ok(Rows::TooMany(then));
+            }
+            if hangs && !body.is_empty() {
+                self.shared.released(script).await;
+                hangs = false;
+            }
+        }
+        if let Behaviour::TooLarge { body_bytes_max, then } = script.behaviour
+            && body.len() > body_bytes_max
+        {
+            return Ok(Rows::TooMany(then));
+        }
+        Ok(Rows::Whole(body))
+    }
+
+    async fn refuse(&mut self, then: TooLarge) -> io::Result<Then> {
+        if then != TooLarge::Resets {
+            self.send(&answers::page(413)).await?;
+        }
+        Ok(if then == TooLarge::AnswersAfterIt { Then::Next } else { Then::Reset })
+    }
+
+    async fn answer(&mut self, script: Script, head: Head, body: &[u8]) -> io::Result<Then> {
+        match script.behaviour {
+            Behaviour::Honest
+            | Behaviour::HonestWithoutSummary
+            | Behaviour::InTurn
+            | Behaviour::Slow(_)
+            | Behaviour::TooLarge { .. }
+            | Behaviour::Hang(HangAt::BeforeBody | HangAt::InBody | HangAt::AfterStoring) => {
+                self.honestly(script, &head, body).await
+            }
+            Behaviour::Hang(HangAt::ForGood) => std::future::pending().await,
+            Behaviour::Hang(HangAt::AfterBody) => {
+                self.shared.released(script).await;
+                Ok(Then::Reset)
+            }
+            Behaviour::ExceptionInChunks => {
+                for piece in answers::exception_in_chunks() {
+                    self.send(&piece).await?;
+                }
+                Ok(Then::Next)
+            }
+            Behaviour::ExceptionCutInMarker => {
+                self.say(&answers::exception_cut_in_its_marker()).await?;
+                Ok(Then::Close)
+            }
+            Behaviour::ExceptionCutInText => {
+                self.say(&answers::exception_cut_in_its_text()).await?;
+                Ok(Then::Close)
+            }
+            Behaviour::ExceptionInOldFormat => self.say(&answers::exception_in_the_old_format()).await,
+            Behaviour::PageWithStatus200 => self.say(&answers::page(200)).await,
+            Behaviour::EmptyWithoutSummary => self.say(&answers::empty()).await,
+            Behaviour::EndlessError => self.send_endless_error().await,
+            Behaviour::HugeError => self.send_huge_error().await,
+            Behaviour::Redirect { port } => self.say(&answers::redirect(port, head.target())).await,
+            Behaviour::ProxyError { status } => self.say(&answers::page_with_a_quotation(status)).await,
+            Behaviour::ViewFailed => {
+                self.shared.store(&head, body).await?;
+                self.say(&answers::view_failed()).await
+            }
+            Behaviour::ClickHouseError { code, stored } => {
+                if stored {
+                    self.shared.store(&head, body).await?;
+                }
+                self.say(&answers::error(code)).await
+            }
+        }
+    }
+
+    /// The engine stores it, and its answer is relayed.
+    async fn honestly(&mut self, script: Script, head: &Head, body: &[u8]) -> io::Result<Then> {
+        if let Behaviour::Slow(delay) = script.behaviour {
+            tokio::time::sleep(delay).await;
+        }
+        let (mut head, body) = self.shared.store(head, body).await?;
+        if script.behaviour == Behaviour::Hang(HangAt::AfterStoring) {
+            self.shared.released(script).await;
+        }
+        if script.behaviour == Behaviour::HonestWithoutSummary {
+            head.remove(SUMMARY);
+        }
+        self.relay((head, body)).await
+    }
+
+    /// Ends when the client does.
+    async fn send_endless_error(&mut self) -> io::Result<Then> {
+        self.send(&answers::head_of_a_long_error(None)).await?;
+        let size = format!("{:x}\r\n", LONG_ERROR_PIECE.len());
+        loop {
+            for part in [size.as_bytes(), LONG_ERROR_PIECE, b"\r\n"] {
+                self.send(part).await?;
+            }
+            tokio::time::sleep(LONG_ERROR_PAUSE).await;
+        }
+    }
+
+    async fn send_huge_error(&mut self) -> io::Result<Then> {
+        self.send(&answers::head_of_a_long_error(Some(HUGE_ERROR_BYTES as u64))).await?;
+        for _ in 0..HUGE_ERROR_BYTES / LONG_ERROR_PIECE.len() {
+            self.send(LONG_ERROR_PIECE).await?;
+        }
+        Ok(Then::Next)
+    }
+
+    async fn relay(&mut self, (head, body): (Head, Vec<u8>)) -> io::Result<Then> {
+        self.send(&head.to_bytes(body.len(), "keep-alive")).await?;
+        self.send(&body).await?;
+        Ok(Then::Next)
+    }
+
+    /// A whole answer.
+    async fn say(&mut self, bytes: &[u8]) -> io::Result<Then> {
+        self.send(bytes).await?;
+        Ok(Then::Next)
+    }
+
+    async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.get_mut().write_all(bytes).await?;
+        self.shared.bytes_sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// What came of reading a body.
+enum Rows {
+    Whole(Vec<u8>),
+    TooMany(TooLarge),
+}

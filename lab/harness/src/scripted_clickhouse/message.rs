@@ -1,0 +1,188 @@
+//! HTTP/1.1 messages, as far as a proxy needs them: a head, and a body in pieces.
+
+use std::io::{self, ErrorKind};
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::net::TcpStream;
+
+const HEAD_BYTES_MAX: u64 = 1 << 20;
+/// A longer body is taken for a mistake of the test.
+const BODY_BYTES_MAX: usize = 256 << 20;
+const PIECE_BYTES: u64 = 64 * 1024;
+/// These say how a message travels, not what it says.
+const FRAMING: [&str; 3] = ["connection", "content-length", "transfer-encoding"];
+
+/// The first line of a message, and its headers.
+#[derive(Debug)]
+pub(super) struct Head {
+    /// `POST /?query=… HTTP/1.1`, or `HTTP/1.1 200 OK`.
+    pub(super) first_line: String,
+    headers: Vec<(String, String)>,
+}
+
+impl Head {
+    /// Reads one; `None`: the peer has closed.
+    pub(super) async fn read(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Self>> {
+        let Some(first_line) = read_line(reader).await? else { return Ok(None) };
+        let mut head = Self { first_line, headers: Vec::new() };
+        loop {
+            let line = read_line(reader).await?.ok_or(ErrorKind::UnexpectedEof)?;
+            let Some((name, value)) = line.split_once(':') else { return Ok(Some(head)) };
+            head.headers.push((name.to_owned(), value.trim().to_owned()));
+        }
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+    }
+
+    /// Path and query of a request.
+    pub(super) fn target(&self) -> &str {
+        self.first_line.split(' ').nth(1).unwrap_or("/")
+    }
+
+    /// A parameter of the URL, decoded.
+    pub(super) fn parameter(&self, name: &str) -> Option<String> {
+        let query = self.target().split_once('?')?.1;
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.filter(|(known, _)| *known == name).map(|(_, value)| decoded(value)).next()
+    }
+
+    /// Rows come in its body, and their statement in its URL.
+    pub(super) fn is_insert(&self) -> bool {
+        let statement = self.parameter("query").unwrap_or_default();
+        let first_word = statement.split_whitespace().next().unwrap_or_default();
+        self.first_line.starts_with("POST ") && first_word.eq_ignore_ascii_case("insert")
+    }
+
+    /// The bytes of a message with this head and a body of that length. `connection`: `close` or `keep-alive`.
+    pub(super) fn to_bytes(&self, body_bytes: usize, connection: &str) -> Vec<u8> {
+        let mut text = format!("{}\r\n", self.first_line);
+        let kept = self.headers.iter().filter(|(name, _)| !FRAMING.contains(&name.to_lowercase().as_str()));
+        for (name, value) in kept {
+            text += &format!("{name}: {value}\r\n");
+        }
+        text += &format!("Content-Length: {body_bytes}\r\nConnection: {connection}\r\n\r\n");
+        text.into_bytes()
+    }
+}
+
+/// A body that comes in pieces.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// So many bytes are to come.
+    Bytes(u64),
+    /// The size of a chunk is next.
+    Chunks,
+    /// So many bytes of a chunk are to come.
+    Chunk(u64),
+    /// It ends with the connection.
+    ToTheEnd,
+}
+
+impl Body {
+    pub(super) fn of_request(head: &Head) -> Self {
+        Self::framed(head).unwrap_or(Self::Bytes(0))
+    }
+
+    pub(super) fn of_answer(head: &Head) -> Self {
+        Self::framed(head).unwrap_or(Self::ToTheEnd)
+    }
+
+    fn framed(head: &Head) -> Option<Self> {
+        if head.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+            return Some(Self::Chunks);
+        }
+        head.header("content-length")?.parse().ok().map(Self::Bytes)
+    }
+
+    /// Appends the next piece; `false`: there is none, the body is whole.
+    pub(super) async fn pull(
+        &mut self,
+        reader: &mut BufReader<TcpStream>,
+        into: &mut Vec<u8>,
+    ) -> io::Result<bool> {
+        if into.len() > BODY_BYTES_MAX {
+            return Err(bad("the body is too long"));
+        }
+        match self {
+            Self::Bytes(0) => Ok(false),
+            Self::Bytes(left) => {
+                *left -= take(reader, *left, into).await?;
+                Ok(true)
+            }
+            Self::Chunks => {
+                let size = read_line(reader).await?.ok_or(ErrorKind::UnexpectedEof)?;
+                let size = u64::from_str_radix(size.trim(), 16).map_err(|_| bad("a chunk's size"))?;
+                if size > 0 {
+                    *self = Self::Chunk(size);
+                    return Ok(true);
+                }
+                read_line(reader).await?; // the empty line after the last chunk
+                *self = Self::Bytes(0);
+                Ok(false)
+            }
+            Self::Chunk(left) => {
+                *left -= take(reader, *left, into).await?;
+                if *left == 0 {
+                    read_line(reader).await?;
+                    *self = Self::Chunks;
+                }
+                Ok(true)
+            }
+            Self::ToTheEnd => Ok(reader.take(PIECE_BYTES).read_to_end(into).await? > 0),
+        }
+    }
+
+    /// Appends all that is to come.
+    pub(super) async fn pull_all(
+        mut self,
+        reader: &mut BufReader<TcpStream>,
+        into: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        while self.pull(reader, into).await? {}
+        Ok(())
+    }
+}
+
+/// Appends what is there, at least a byte and at most `bytes_max`; returns how much that was.
+async fn take(reader: &mut BufReader<TcpStream>, bytes_max: u64, into: &mut Vec<u8>) -> io::Result<u64> {
+    let taken = reader.take(bytes_max.min(PIECE_BYTES)).read_buf(into).await?;
+    if taken == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(taken as u64) }
+}
+
+async fn read_line(reader: &mut BufReader<TcpStream>) -> io::Result<Option<String>> {
+    let mut line = String::new();
+    if reader.take(HEAD_BYTES_MAX).read_line(&mut line).await? == 0 {
+        return Ok(None);
+    }
+    line.truncate(line.trim_end_matches(['\r', '\n']).len());
+    Ok(Some(line))
+}
+
+/// Undoes `%41` and `+`.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, behind @ ..] = rest {
+        let code = behind.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
+        let code = code.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let (byte, used) = match (first, code) {
+            (b'%', Some(code)) => (code, 3),
+            (b'+', _) => (b' ', 1),
+            _ => (*first, 1),
+        };
+        bytes.push(byte);
+        rest = &rest[used..];
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn bad(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, what)
+}

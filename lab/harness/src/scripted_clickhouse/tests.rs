@@ -1,0 +1,439 @@
+//! Each behaviour does what it says, seen by a client that knows no more than HTTP.
+
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+use std::time::Instant;
+
+use super::*;
+use lab_stack::{procfs, wait_until};
+
+const SOON: Duration = Duration::from_secs(20);
+const A_WHILE: Duration = Duration::from_millis(150);
+/// More than the sockets between two processes hold.
+const LARGE_BYTES: usize = 16 << 20;
+const SUMMARY_LINE: &str = "X-ClickHouse-Summary: {\"written_rows\":\"7\"}";
+
+/// Stands where the engine does, and keeps the bodies it was given.
+#[derive(Clone, Default)]
+struct Engine {
+    got: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Engine {
+    /// Returns its URL. Each answer is 200, with a summary; its body names the engine and what was asked.
+    fn start(&self, name: &'static str) -> String {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let got = Arc::clone(&self.got);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let mut stream = BufReader::new(stream);
+                let (target, body) = read_request(&mut stream);
+                let answer =
+                    if target.contains("query=INSERT") { String::new() } else { format!("{name}: {target}") };
+                got.lock().unwrap().push(body);
+                let head = format!("HTTP/1.1 200 OK\r\n{SUMMARY_LINE}\r\nTransfer-Encoding: chunked\r\n\r\n");
+                let chunk = format!("{:x}\r\n{answer}\r\n", answer.len());
+                let body = if answer.is_empty() { String::new() } else { chunk };
+                stream.get_mut().write_all(format!("{head}{body}0\r\n\r\n").as_bytes()).unwrap();
+            }
+        });
+        url
+    }
+
+    fn bodies(&self) -> Vec<Vec<u8>> {
+        self.got.lock().unwrap().clone()
+    }
+}
+
+fn read_request(stream: &mut BufReader<TcpStream>) -> (String, Vec<u8>) {
+    let (mut first, mut length) = (String::new(), 0);
+    stream.read_line(&mut first).unwrap();
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        if let Some(value) = line.strip_prefix("Content-Length: ") {
+            length = value.trim().parse().unwrap();
+        }
+        if line == "\r\n" {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    (first.split(' ').nth(1).unwrap().to_owned(), body)
+}
+
+/// A server with an engine behind it, and a connection to it.
+struct Scene {
+    server: ScriptedClickHouse,
+    engine: Engine,
+    client: TcpStream,
+}
+
+fn scene(behaviour: Behaviour) -> Scene {
+    let engine = Engine::default();
+    let server = ScriptedClickHouse::start(&[engine.start("one")]).unwrap();
+    server.set(behaviour);
+    let client = connected(&server);
+    Scene { server, engine, client }
+}
+
+fn connected(server: &ScriptedClickHouse) -> TcpStream {
+    let client = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap();
+    client.set_read_timeout(Some(SOON)).unwrap();
+    client.set_nodelay(true).unwrap();
+    client
+}
+
+/// An insert as milepost sends it: in chunks.
+fn insert(token: &str, body: &[u8]) -> Vec<u8> {
+    let parameters = format!("query=INSERT%20INTO%20t%20FORMAT+RowBinary&insert_deduplication_token={token}");
+    let head = format!("POST /?{parameters} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    [head.as_bytes(), format!("{:x}\r\n", body.len()).as_bytes(), body, b"\r\n0\r\n\r\n"].concat()
+}
+
+/// The next bytes, up to those that end what is waited for.
+fn read_until(client: &mut TcpStream, end: &str) -> String {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(end.as_bytes()) {
+        let mut byte = [0];
+        client.read_exact(&mut byte).unwrap_or_else(|error| {
+            panic!("{error} after {}, before {end:?}", String::from_utf8_lossy(&bytes))
+        });
+        bytes.push(byte[0]);
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Head and body of an answer with a length, after which the connection goes on.
+fn answer(client: &mut TcpStream) -> (String, String) {
+    let head = read_until(client, "\r\n\r\n");
+    let length = head.split_once("Content-Length: ").unwrap().1.split_once("\r\n").unwrap().0;
+    let mut body = vec![0; length.parse().unwrap()];
+    client.read_exact(&mut body).unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
+fn ask(scene: &mut Scene, request: &[u8]) -> (String, String) {
+    scene.client.write_all(request).unwrap();
+    answer(&mut scene.client)
+}
+
+fn is_silent(client: &mut TcpStream) -> bool {
+    client.set_read_timeout(Some(A_WHILE)).unwrap();
+    let silent = matches!(client.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
+    client.set_read_timeout(Some(SOON)).unwrap();
+    silent
+}
+
+/// A reset is told once: to whoever reads or writes first.
+fn ends_without_a_byte(client: &mut TcpStream) -> bool {
+    match client.read(&mut [0]) {
+        Ok(bytes) => bytes == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn an_honest_one_stores_relays_and_counts() {
+    let mut scene = scene(Behaviour::Honest);
+    let mut bytes = 0;
+    for (token, rows) in [("a", b"rows".as_slice()), ("b", b"other rows"), ("a", b"rows")] {
+        let (head, body) = ask(&mut scene, &insert(token, rows));
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains(SUMMARY_LINE), "{head}");
+        assert!(head.contains("Connection: keep-alive"), "{head}");
+        assert_eq!(body, "");
+        bytes += head.len() as u64;
+    }
+    assert_eq!(scene.engine.bodies(), [b"rows".as_slice(), b"other rows", b"rows"]);
+    let server = &scene.server;
+    assert_eq!((server.inserts_begun(), server.inserts_stored(), server.rows_written()), (3, 3, 21));
+    assert_eq!(server.connections(), 1);
+    wait_until("the bytes are counted", SOON, || Ok(server.bytes_sent() == bytes)).unwrap();
+    let seen = server.seen();
+    let tokens: Vec<&str> = seen.iter().map(|seen| seen.token.as_str()).collect();
+    assert_eq!(tokens, ["a", "b", "a"]);
+    assert!(seen[0] == seen[2] && seen[0].body_hash != seen[1].body_hash);
+}
+
+#[test]
+fn other_statements_reach_the_engine_whatever_the_behaviour() {
+    let mut scene = scene(Behaviour::PageWithStatus200);
+    let (_, body) = ask(&mut scene, b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(body, "one: /ping");
+    // Its rows are not in the body alone: no INSERT in the sense of the script.
+    let statement = b"INSERT INTO schema_migrations VALUES (1)";
+    let head = format!("POST /?a=1 HTTP/1.1\r\nContent-Length: {}\r\n\r\n", statement.len());
+    let (_, body) = ask(&mut scene, &[head.as_bytes(), statement].concat());
+    assert_eq!(body, "one: /?a=1");
+    assert_eq!(scene.engine.bodies(), [b"".as_slice(), statement]);
+    assert_eq!(scene.server.inserts_begun(), 0);
+}
+
+#[test]
+fn without_the_summary_all_else_is_as_it_was() {
+    let mut scene = scene(Behaviour::HonestWithoutSummary);
+    let (head, body) = ask(&mut scene, &insert("a", b"rows"));
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && !head.contains("Summary"), "{head}");
+    assert_eq!((body.as_str(), scene.server.inserts_stored()), ("", 1));
+}
+
+#[test]
+fn requests_go_to_two_engines_in_turn() {
+    let (one, two) = (Engine::default(), Engine::default());
+    let server = ScriptedClickHouse::start(&[one.start("one"), two.start("two")]).unwrap();
+    let engine = one.clone();
+    let mut scene = Scene { client: connected(&server), server, engine };
+    ask(&mut scene, &insert("a", b"to the first"));
+    scene.server.set(Behaviour::InTurn);
+    for body in [b"1", b"2", b"3", b"4"] {
+        ask(&mut scene, &insert("a", body));
+    }
+    assert_eq!(one.bodies(), [b"to the first".as_slice(), b"1", b"3"]);
+    assert_eq!(two.bodies(), [b"2", b"4"]);
+}
+
+/// What is answered with these behaviours stores nothing, and the connection goes on.
+#[test]
+fn answers_that_are_made_up_store_nothing() {
+    let error = |code| Behaviour::ClickHouseError { code, stored: false };
+    let oom = "Code: 241. DB::Exception: ";
+    let cases = [
+        (Behaviour::ExceptionInOldFormat, "200 OK", "X-ClickHouse-Summary: ", oom, "(official build))"),
+        (Behaviour::PageWithStatus200, "200 OK", "text/html", "<html>", "</html>\r\n"),
+        (Behaviour::EmptyWithoutSummary, "200 OK", "Content-Length: 0", "", ""),
+        (
+            Behaviour::Redirect { port: 9 },
+            "307 Temporary Redirect",
+            "http://127.0.0.1:9/?query=INSERT%20",
+            "",
+            "",
+        ),
+        (Behaviour::ProxyError { status: 404 }, "404 Not Found", "text/html", "<html>", "</html>\r\n"),
+        (Behaviour::ProxyError { status: 502 }, "502 Bad Gateway", "text/html", "<html>", "</html>\r\n"),
+        (Behaviour::ProxyError { status: 503 }, "503 Service", "text/html", "<html>", "</html>\r\n"),
+        (error(60), "404 Not Found", "Exception-Code: 60\r\n", "Code: 60. ", "build))\n"),
+        (error(81), "404 Not Found", "Exception-Code: 81\r\n", "Code: 81. ", "build))\n"),
+        (error(159), "408 ", "Exception-Code: 159\r\n", "Code: 159. ", "build))\n"),
+        (error(164), "500 ", "Exception-Code: 164\r\n", "Code: 164. ", "build))\n"),
+        (error(241), "500 ", "Exception-Code: 241\r\n", oom, "build))\n"),
+        (error(242), "500 ", "Exception-Code: 242\r\n", "Code: 242. ", "build))\n"),
+        (error(252), "500 ", "Exception-Code: 252\r\n", "Code: 252. ", "build))\n"),
+        (error(319), "500 ", "Exception-Code: 319\r\n", "Code: 319. ", "build))\n"),
+        (error(344), "500 ", "Exception-Code: 344\r\n", "Code: 344. ", "build))\n"),
+        (error(469), "500 ", "Exception-Code: 469\r\n", "Code: 469. ", "build))\n"),
+        (error(516), "403 ", "Exception-Code: 516\r\n", "Code: 516. ", "build))\n"),
+    ];
+    let mut scene = scene(Behaviour::Honest);
+    for (behaviour, status, header, begins, ends) in cases {
+        scene.server.set(behaviour);
+        let (head, body) = ask(&mut scene, &insert("a", b"rows"));
+        assert!(
+            head.starts_with(&format!("HTTP/1.1 {status}")) && head.contains(header),
+            "{behaviour:?}: {head}"
+        );
+        assert!(body.starts_with(begins) && body.ends_with(ends), "{behaviour:?}: {body}");
+        let quotes = matches!(behaviour, Behaviour::ProxyError { .. });
+        assert_eq!(quotes, body.contains("last words: Code: 60. DB::Exception"), "{behaviour:?}: {body}");
+        let has_summary = behaviour == Behaviour::ExceptionInOldFormat;
+        assert_eq!(has_summary, head.contains("Summary"), "{behaviour:?}: {head}");
+    }
+    assert_eq!(scene.engine.bodies().len(), 0);
+    assert_eq!((scene.server.connections(), scene.server.inserts_stored()), (1, 0));
+    assert_eq!(scene.server.inserts_begun(), cases.len() as u64);
+}
+
+#[test]
+fn errors_that_come_after_the_engine_has_stored_it() {
+    let behaviours = [Behaviour::ViewFailed, Behaviour::ClickHouseError { code: 319, stored: true }];
+    for (behaviour, code) in behaviours.into_iter().zip([469, 319]) {
+        let mut scene = scene(behaviour);
+        let (head, body) = ask(&mut scene, &insert("a", b"rows"));
+        assert!(
+            head.starts_with("HTTP/1.1 500 ") && body.starts_with(&format!("Code: {code}. ")),
+            "{head}{body}"
+        );
+        assert!(head.contains(&format!("X-ClickHouse-Exception-Code: {code}\r\n")), "{head}");
+        assert_eq!((scene.engine.bodies(), scene.server.inserts_stored()), (vec![b"rows".to_vec()], 1));
+    }
+}
+
+#[test]
+fn an_exception_within_a_200_is_split_or_cut() {
+    let whole = {
+        let mut scene = scene(Behaviour::ExceptionInChunks);
+        scene.client.write_all(&insert("a", b"rows")).unwrap();
+        let head = read_until(&mut scene.client, "\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("X-ClickHouse-Summary"), "{head}");
+        let mut body = String::new();
+        loop {
+            let size = read_until(&mut scene.client, "\r\n");
+            let size = usize::from_str_radix(size.trim(), 16).unwrap();
+            assert!(size < 8, "no chunk holds the whole marker");
+            let mut chunk = vec![0; size + 2];
+            scene.client.read_exact(&mut chunk).unwrap();
+            body += str::from_utf8(&chunk[..size]).unwrap();
+            if size == 0 {
+                break;
+            }
+        }
+        let (_, after) = ask(&mut scene, b"GET /ping HTTP/1.1\r\n\r\n");
+        assert_eq!(after, "one: /ping", "the connection goes on");
+        body
+    };
+    let tag = whole.strip_prefix("\r\n__exception__\r\n").unwrap().split_once("\r\n").unwrap().0;
+    let length = whole.split_once("(official build))\n").unwrap().1.split_once(' ').unwrap().0;
+    let words = whole.split_once(&format!("{tag}\r\n")).unwrap().1.split_once(length).unwrap().0;
+    assert_eq!(words.len(), length.parse::<usize>().unwrap());
+    assert!(whole.ends_with(&format!("{length} {tag}\r\n__exception__\r\n")), "{whole}");
+
+    for (behaviour, last) in
+        [(Behaviour::ExceptionCutInMarker, "\r\n__excep"), (Behaviour::ExceptionCutInText, "\r\nCode: 241. ")]
+    {
+        let mut scene = scene(behaviour);
+        scene.client.write_all(&insert("a", b"rows")).unwrap();
+        let mut answer = String::new();
+        scene.client.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && !head.contains("Length"), "{head}");
+        assert!(whole.contains(tag) && body.ends_with(last), "{body}");
+        assert_eq!(scene.engine.bodies().len(), 0);
+    }
+}
+
+#[test]
+fn an_error_is_longer_than_anybody_should_read() {
+    let before = procfs::resident_bytes(std::process::id()).unwrap().1;
+    let mut huge = scene(Behaviour::HugeError);
+    huge.client.write_all(&insert("a", b"rows")).unwrap();
+    let head = read_until(&mut huge.client, "\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 500 ") && head.contains("Content-Length: 629145600\r\n"), "{head}");
+    let mut body = BufReader::with_capacity(1 << 20, (&huge.client).take(629_145_600));
+    assert_eq!(std::io::copy(&mut body, &mut std::io::sink()).unwrap(), 629_145_600);
+    let (_, after) = ask(&mut huge, b"GET /ping HTTP/1.1\r\n\r\n");
+    assert_eq!(after, "one: /ping");
+
+    let mut endless = scene(Behaviour::EndlessError);
+    endless.client.write_all(&insert("a", b"rows")).unwrap();
+    let head = read_until(&mut endless.client, "\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 500 ") && head.contains("chunked"), "{head}");
+    std::io::copy(&mut (&endless.client).take(64 << 20), &mut std::io::sink()).unwrap();
+    endless.server.set(Behaviour::Honest);
+    std::io::copy(&mut (&endless.client).take(64 << 20), &mut std::io::sink()).unwrap();
+    let grown = procfs::resident_bytes(std::process::id()).unwrap().1 - before;
+    // Beside what other tests hold at the same time.
+    assert!(grown < 300 << 20, "it is made as it goes, not kept: {grown} bytes");
+    drop(endless.server);
+    let end = std::io::copy(&mut &endless.client, &mut std::io::sink());
+    assert!(!end.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "its end closes everything");
+}
+
+#[test]
+fn a_body_that_is_too_large_is_refused_and_a_small_one_passes() {
+    for then in [TooLarge::AnswersAfterIt, TooLarge::AnswersAtOnce, TooLarge::Resets] {
+        let mut scene = scene(Behaviour::TooLarge { body_bytes_max: 1000, then });
+        let (head, _) = ask(&mut scene, &insert("a", &[0; 1000]));
+        assert!(head.starts_with("HTTP/1.1 200 "), "{then:?}: {head}");
+        // The client is still writing when the answer comes.
+        let large = insert("b", &vec![0; LARGE_BYTES]);
+        let mut writes = scene.client.try_clone().unwrap();
+        let writing = thread::spawn(move || writes.write_all(&large));
+        if then == TooLarge::Resets {
+            assert!(ends_without_a_byte(&mut scene.client));
+        } else {
+            let (head, body) = answer(&mut scene.client);
+            assert!(head.starts_with("HTTP/1.1 413 ") && body.starts_with("<html>"), "{head}{body}");
+        }
+        assert_eq!(writing.join().unwrap().is_ok(), then == TooLarge::AnswersAfterIt, "{then:?}");
+        if then == TooLarge::AnswersAfterIt {
+            assert_eq!(ask(&mut scene, b"GET /ping HTTP/1.1\r\n\r\n").1, "one: /ping");
+        }
+        assert_eq!(scene.engine.bodies()[0], [0; 1000]);
+        assert_eq!(scene.server.inserts_stored(), 1, "{then:?}");
+    }
+}
+
+#[test]
+fn a_hang_lasts_until_it_is_released() {
+    for at in [HangAt::BeforeBody, HangAt::InBody, HangAt::AfterBody, HangAt::AfterStoring] {
+        let mut scene = scene(Behaviour::Hang(at));
+        let body = vec![7; LARGE_BYTES];
+        let (written, is_written) = sync_channel(1);
+        write_in_background(&scene.client, insert("a", &body), written);
+        wait_until("it has begun", SOON, || Ok(scene.server.inserts_begun() == 1)).unwrap();
+        let reads_all = matches!(at, HangAt::AfterBody | HangAt::AfterStoring);
+        assert_eq!(
+            is_written.recv_timeout(if reads_all { SOON } else { A_WHILE }).is_ok(),
+            reads_all,
+            "{at:?}"
+        );
+        if at == HangAt::AfterStoring {
+            wait_until("it is stored", SOON, || Ok(scene.server.inserts_stored() == 1)).unwrap();
+        }
+        assert!(is_silent(&mut scene.client), "{at:?}");
+        let (_, beside) = {
+            let mut beside = connected(&scene.server);
+            beside.write_all(b"GET /ping HTTP/1.1\r\n\r\n").unwrap();
+            answer(&mut beside)
+        };
+        assert_eq!(beside, "one: /ping", "other statements do not hang");
+
+        scene.server.set(Behaviour::Honest);
+        if at == HangAt::AfterBody {
+            assert!(ends_without_a_byte(&mut scene.client));
+        } else {
+            let (head, _) = answer(&mut scene.client);
+            assert!(head.starts_with("HTTP/1.1 200 ") && head.contains(SUMMARY_LINE), "{at:?}: {head}");
+        }
+        let stored = u64::from(at != HangAt::AfterBody);
+        assert_eq!(scene.server.inserts_stored(), stored, "{at:?}");
+        assert_eq!(scene.engine.bodies().contains(&body), stored == 1, "{at:?}");
+    }
+}
+
+#[test]
+fn a_hang_for_good_is_one_of_its_connection_alone() {
+    let mut scene = scene(Behaviour::Hang(HangAt::ForGood));
+    scene.client.write_all(&insert("a", b"rows")).unwrap();
+    wait_until("it has come", SOON, || Ok(scene.server.seen().len() == 1)).unwrap();
+    scene.server.set(Behaviour::Honest);
+    assert!(is_silent(&mut scene.client));
+    scene.client = connected(&scene.server);
+    assert!(ask(&mut scene, &insert("b", b"rows")).0.starts_with("HTTP/1.1 200 "));
+    assert_eq!(scene.server.inserts_stored(), 1);
+}
+
+fn write_in_background(client: &TcpStream, bytes: Vec<u8>, written: SyncSender<()>) {
+    let mut client = client.try_clone().unwrap();
+    thread::spawn(move || {
+        // A hang that ends in a reset breaks it.
+        if client.write_all(&bytes).is_ok() {
+            let _ = written.send(());
+        }
+    });
+}
+
+#[test]
+fn a_slow_one_is_honest_later() {
+    let delay = Duration::from_millis(300);
+    let mut scene = scene(Behaviour::Slow(delay));
+    let began = Instant::now();
+    let (head, _) = ask(&mut scene, &insert("a", b"rows"));
+    assert!(head.contains(SUMMARY_LINE) && began.elapsed() >= delay);
+    assert_eq!(scene.server.inserts_stored(), 1);
+}
+
+#[test]
+fn an_engine_that_is_not_there_is_not_invented() {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let server = ScriptedClickHouse::start(&[format!("http://127.0.0.1:{port}")]).unwrap();
+    let mut client = connected(&server);
+    client.write_all(&insert("a", b"rows")).unwrap();
+    let mut answer = Vec::new();
+    let _ = client.read_to_end(&mut answer);
+    assert_eq!((answer.len(), server.inserts_stored()), (0, 0));
+    assert!(ScriptedClickHouse::start(&[]).is_err());
+}

@@ -1,0 +1,288 @@
+//! Servers and proxies that lie, hang, cut and refuse: the real binary between a real broker and a ClickHouse that does
+//! so by script, in front of the real engine.
+//!
+//! In every case what was acknowledged is stored, at any moment; memory and log are bounded; the log and `/readyz` name
+//! the cause in time; and when the fault is over everything is stored and acknowledged. A case alone:
+//! `IMPOLITE=huge_error cargo test --test real impolite -- --nocapture`.
+
+mod judge;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lab_harness::scripted_clickhouse::{Behaviour, HangAt, TooLarge};
+
+/// They wait more than they work.
+const CASES_AT_ONCE: usize = 6;
+
+/// What is done to milepost, and what is expected of it.
+#[derive(Debug)]
+struct Case {
+    name: &'static str,
+    fault: Fault,
+    expect: Expect,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Fault {
+    /// The scripted server behaves like this.
+    Script(Behaviour),
+    /// The engine itself is made to refuse; `{db}` is the case's database.
+    Engine { begin: &'static str, end: &'static str },
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Expect {
+    /// Everything gets through while it lasts.
+    GetsThrough,
+    /// Nothing can; so it says why.
+    Refused {
+        /// As what a failed insert may count.
+        kinds: &'static [&'static str],
+        /// One of these is in the log and in `/readyz`, in any case of letters.
+        says: &'static [&'static str],
+    },
+}
+
+impl Case {
+    fn hangs(&self) -> bool {
+        matches!(self.fault, Fault::Script(Behaviour::Hang(_)))
+    }
+
+    /// A hang is longer than the half minute in which it must be told.
+    fn lasts(&self) -> Duration {
+        Duration::from_secs(if self.hangs() { 35 } else { 20 })
+    }
+
+    fn logs_within(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
+    fn unready_within(&self) -> Duration {
+        Duration::from_secs(if self.hangs() { 30 } else { 10 })
+    }
+
+    fn back_within(&self) -> Duration {
+        Duration::from_secs(if self.hangs() { 30 } else { 10 })
+    }
+}
+
+const fn script(name: &'static str, behaviour: Behaviour, expect: Expect) -> Case {
+    Case { name, fault: Fault::Script(behaviour), expect }
+}
+
+/// It is open whether the rows are stored.
+const fn ambiguous(says: &'static [&'static str]) -> Expect {
+    Expect::Refused { kinds: &["ambiguous"], says }
+}
+
+/// ClickHouse itself said no.
+const fn error(
+    name: &'static str,
+    code: u32,
+    kinds: &'static [&'static str],
+    says: &'static [&'static str],
+) -> Case {
+    let fault = Fault::Script(Behaviour::ClickHouseError { code, stored: false });
+    Case { name, fault, expect: Expect::Refused { kinds, says } }
+}
+
+const EXCEPTION: Expect = ambiguous(&["Code: 241", "exception"]);
+const NO_SUMMARY: Expect = ambiguous(&["summary"]);
+const NO_ANSWER: Expect = ambiguous(&["timed out", "timeout", "no answer", "does not answer"]);
+const BY_ITSELF: &[&str] = &["transient"];
+const BY_A_PERSON: &[&str] = &["permanent"];
+/// A definite no; whether time or a person mends it is not known.
+const NO: &[&str] = &["transient", "permanent"];
+/// ClickHouse's own word, and yet it may be stored.
+const OPEN: &[&str] = &["ambiguous", "transient"];
+
+/// 200 is not yet a yes.
+static LIES: [Case; 7] = [
+    script("without_summary", Behaviour::HonestWithoutSummary, NO_SUMMARY),
+    script("empty_without_summary", Behaviour::EmptyWithoutSummary, NO_SUMMARY),
+    script("exception_in_chunks", Behaviour::ExceptionInChunks, EXCEPTION),
+    script(
+        "exception_cut_in_marker",
+        Behaviour::ExceptionCutInMarker,
+        ambiguous(&["__excep", "HTTP 200", "status 200", "body"]),
+    ),
+    script("exception_cut_in_text", Behaviour::ExceptionCutInText, EXCEPTION),
+    script("exception_in_old_format", Behaviour::ExceptionInOldFormat, EXCEPTION),
+    script(
+        "page_with_status_200",
+        Behaviour::PageWithStatus200,
+        ambiguous(&["html", "HTTP 200", "status 200"]),
+    ),
+];
+
+/// An error is longer than anybody should read, or a proxy's, whatever it quotes.
+static PROXIES: [Case; 6] = [
+    script(
+        "endless_error",
+        Behaviour::EndlessError,
+        ambiguous(&["HTTP 500", "status 500", "500 Internal Server Error"]),
+    ),
+    script(
+        "huge_error",
+        Behaviour::HugeError,
+        ambiguous(&["HTTP 500", "status 500", "500 Internal Server Error"]),
+    ),
+    script(
+        "proxy_404",
+        Behaviour::ProxyError { status: 404 },
+        ambiguous(&["404 Not Found", "HTTP 404", "status 404"]),
+    ),
+    script(
+        "proxy_502",
+        Behaviour::ProxyError { status: 502 },
+        ambiguous(&["502 Bad Gateway", "HTTP 502", "status 502"]),
+    ),
+    script(
+        "proxy_503",
+        Behaviour::ProxyError { status: 503 },
+        ambiguous(&["503 Service Temporarily Unavailable", "HTTP 503", "status 503"]),
+    ),
+    script(
+        "redirect",
+        Behaviour::Redirect { port: 9 },
+        ambiguous(&["307 Temporary Redirect", "HTTP 307", "status 307"]),
+    ),
+];
+
+const fn too_large(name: &'static str, then: TooLarge, expect: Expect) -> Case {
+    // Some twenty rows.
+    script(name, Behaviour::TooLarge { body_bytes_max: 1000, then }, expect)
+}
+
+/// What is slow or has limits is still good for the rest.
+static LIMITS: [Case; 5] = [
+    too_large("too_large", TooLarge::AnswersAfterIt, Expect::GetsThrough),
+    too_large("too_large_at_once", TooLarge::AnswersAtOnce, Expect::GetsThrough),
+    too_large("too_large_reset", TooLarge::Resets, ambiguous(&["reset", "broken pipe", "closed"])),
+    script("slow", Behaviour::Slow(Duration::from_secs(2)), Expect::GetsThrough),
+    script("in_turn", Behaviour::InTurn, Expect::GetsThrough),
+];
+
+/// With every timeout at its default.
+static HANGS: [Case; 5] = [
+    script("hang_before_body", Behaviour::Hang(HangAt::BeforeBody), NO_ANSWER),
+    script("hang_in_body", Behaviour::Hang(HangAt::InBody), NO_ANSWER),
+    script("hang_after_body", Behaviour::Hang(HangAt::AfterBody), NO_ANSWER),
+    script("hang_after_storing", Behaviour::Hang(HangAt::AfterStoring), NO_ANSWER),
+    script("hang_for_good", Behaviour::Hang(HangAt::ForGood), NO_ANSWER),
+];
+
+/// ClickHouse's own errors.
+static ERRORS: [Case; 12] = [
+    error("error_60", 60, BY_A_PERSON, &["Code: 60.", "UNKNOWN_TABLE"]),
+    error("error_81", 81, BY_A_PERSON, &["Code: 81.", "UNKNOWN_DATABASE"]),
+    error("error_159", 159, OPEN, &["Code: 159.", "TIMEOUT_EXCEEDED"]),
+    error("error_164", 164, BY_A_PERSON, &["Code: 164.", "READONLY"]),
+    error("error_241", 241, BY_ITSELF, &["Code: 241.", "MEMORY_LIMIT_EXCEEDED"]),
+    error("error_242", 242, BY_ITSELF, &["Code: 242.", "TABLE_IS_READ_ONLY"]),
+    error("error_252", 252, BY_ITSELF, &["Code: 252.", "TOO_MANY_PARTS"]),
+    error("error_319", 319, OPEN, &["Code: 319.", "UNKNOWN_STATUS_OF_INSERT"]),
+    error("error_344", 344, BY_A_PERSON, &["clickhouse.async_insert"]),
+    error("error_516", 516, BY_A_PERSON, &["Code: 516.", "AUTHENTICATION_FAILED"]),
+    script(
+        "error_159_stored",
+        Behaviour::ClickHouseError { code: 159, stored: true },
+        Expect::Refused { kinds: OPEN, says: &["Code: 159.", "TIMEOUT_EXCEEDED"] },
+    ),
+    script(
+        "error_319_stored",
+        Behaviour::ClickHouseError { code: 319, stored: true },
+        Expect::Refused { kinds: OPEN, says: &["Code: 319.", "UNKNOWN_STATUS_OF_INSERT"] },
+    ),
+];
+
+/// The commit fails, or a view behind the table.
+static COMMITS: [Case; 4] = [
+    script(
+        "view_failed",
+        Behaviour::ViewFailed,
+        Expect::Refused { kinds: NO, says: &["Code: 469.", "VIOLATED_CONSTRAINT"] },
+    ),
+    Case {
+        name: "view_refuses",
+        fault: Fault::Engine {
+            begin: "ALTER TABLE {db}.last_positions_state ADD CONSTRAINT nobody CHECK driver_id = ''",
+            end: "ALTER TABLE {db}.last_positions_state DROP CONSTRAINT nobody",
+        },
+        expect: Expect::Refused { kinds: NO, says: &["Code: 469.", "VIOLATED_CONSTRAINT"] },
+    },
+    Case {
+        name: "view_without_target",
+        fault: Fault::Engine {
+            begin: "RENAME TABLE {db}.last_positions_state TO {db}.elsewhere",
+            end: "RENAME TABLE {db}.elsewhere TO {db}.last_positions_state",
+        },
+        expect: Expect::Refused { kinds: BY_A_PERSON, says: &["Code: 60.", "UNKNOWN_TABLE"] },
+    },
+    Case {
+        name: "too_many_parts",
+        fault: Fault::Engine {
+            begin: "ALTER TABLE {db}.positions MODIFY SETTING parts_to_delay_insert = 1, parts_to_throw_insert = 1",
+            end: "ALTER TABLE {db}.positions RESET SETTING parts_to_delay_insert, parts_to_throw_insert",
+        },
+        expect: Expect::Refused { kinds: BY_ITSELF, says: &["Code: 252.", "TOO_MANY_PARTS"] },
+    },
+];
+
+#[test]
+fn a_200_that_is_no_yes_acknowledges_nothing() {
+    all_hold(&LIES);
+}
+
+#[test]
+fn a_proxy_s_words_are_not_clickhouse_s_and_cost_neither_memory_nor_log() {
+    all_hold(&PROXIES);
+}
+
+#[test]
+fn limits_on_the_way_do_not_stop_the_flow() {
+    all_hold(&LIMITS);
+}
+
+#[test]
+fn a_hang_is_told_within_half_a_minute_and_over_at_once() {
+    all_hold(&HANGS);
+}
+
+#[test]
+fn an_error_of_clickhouse_s_is_taken_by_its_code() {
+    all_hold(&ERRORS);
+}
+
+#[test]
+fn a_commit_or_a_view_that_fails_acknowledges_nothing() {
+    all_hold(&COMMITS);
+}
+
+/// Runs the cases, some at once, and prints a row for each.
+fn all_hold(cases: &'static [Case]) {
+    let only = std::env::var("IMPOLITE").ok();
+    let cases: Vec<&'static Case> =
+        cases.iter().filter(|case| only.as_ref().is_none_or(|only| only == case.name)).collect();
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..CASES_AT_ONCE.min(cases.len()) {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (row, holds) = match judge::judge(case) {
+                        Ok(figures) => (figures.to_string(), figures.problems.is_empty()),
+                        Err(error) => (format!("{error:#}"), false),
+                    };
+                    eprintln!("{} | {row}", case.name);
+                    if !holds {
+                        failed.lock().expect("nobody panics with it").push(format!("{} | {row}", case.name));
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().expect("nobody panicked with it");
+    assert!(failed.is_empty(), "{}\n{}", judge::COLUMNS, failed.join("\n"));
+}

@@ -1,0 +1,320 @@
+//! One case from beginning to end: a fleet, a fault, and what milepost made of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use lab_harness::background::Background;
+use lab_harness::scripted_clickhouse::{Behaviour, ScriptedClickHouse};
+use lab_stack::{Broker, ClickHouse, Milepost, procfs, wait_until};
+use loadgen::publish::Plan;
+use tempfile::TempDir;
+
+use super::{Case, Expect, Fault};
+use crate::world::{Engine, SOON, settings, shared_engine};
+
+const MESSAGES_PER_SECOND: u32 = 50;
+/// What milepost may hold, whatever a server sends.
+const RESIDENT_BYTES_MAX: u64 = 96 << 20;
+/// There it is killed, because others live on this machine.
+const RESIDENT_BYTES_FATAL: u64 = 512 << 20;
+/// What it may log during a fault.
+const LOG_BYTES_MAX: usize = 64 << 10;
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What was seen of a case.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    /// Messages of the fleet.
+    sent: u64,
+    /// The most acknowledgements beyond what was stored, at any look.
+    unstored: u64,
+    /// Fixes that are not there in the end.
+    lost: u64,
+    resident_bytes: u64,
+    log_bytes: usize,
+    /// From the fault's begin until the log named the cause.
+    logged_after: Option<Duration>,
+    /// The same for `/readyz`.
+    unready_after: Option<Duration>,
+    /// From the fault's end until everything was stored and acknowledged, and milepost ready.
+    back_after: Option<Duration>,
+    /// Failed inserts by kind.
+    errors: BTreeMap<String, u64>,
+    /// What is not as it should be.
+    pub(super) problems: Vec<String>,
+}
+
+impl Figures {
+    fn expect(&mut self, holds: bool, problem: impl FnOnce() -> String) {
+        if !holds {
+            self.problems.push(problem());
+        }
+    }
+}
+
+impl fmt::Display for Figures {
+    /// A row of a table.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |took: Option<Duration>| {
+            took.map_or("never".to_owned(), |took| format!("{:.1} s", took.as_secs_f64()))
+        };
+        let mib = self.resident_bytes as f64 / f64::from(1 << 20);
+        let errors: Vec<String> = self.errors.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        write!(
+            f,
+            "{} | {} | {} | {mib:.0} MiB | {:.1} KiB | {} | {} | {} | {} | {}",
+            self.sent,
+            self.unstored,
+            self.lost,
+            self.log_bytes as f64 / 1024.0,
+            seconds(self.logged_after),
+            seconds(self.unready_after),
+            seconds(self.back_after),
+            errors.join(", "),
+            if self.problems.is_empty() { "holds".to_owned() } else { self.problems.join("; ") },
+        )
+    }
+}
+
+/// The heads of that row.
+pub(super) const COLUMNS: &str = "case | sent | acked, not stored | lost | peak RSS | log | log said it | unready said it | back after | errors | verdict";
+
+/// milepost between a broker and the scripted server, and the engines behind that.
+struct Stage {
+    case: &'static Case,
+    database: String,
+    server: ScriptedClickHouse,
+    first: Arc<Engine>,
+    second: Option<Engine>,
+    milepost: Milepost,
+    broker: Broker,
+    _folder: TempDir,
+}
+
+/// Runs a case; the problems are in the figures, an error is one of the stage.
+pub(super) fn judge(case: &'static Case) -> Result<Figures> {
+    let mut stage = Stage::set(case)?;
+    let mut figures = Figures::default();
+    let fleet = stage.fleet();
+    wait_until("it flows", SOON, || {
+        Ok(stage.milepost.metric("acks_total")? >= f64::from(MESSAGES_PER_SECOND))
+    })?;
+    let log_bytes_before = stage.milepost.process.log()?.len();
+
+    let began = Instant::now();
+    stage.begin()?;
+    while began.elapsed() < case.lasts() {
+        stage.look(&mut figures, began, log_bytes_before)?;
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let manifest = fleet.finish()?;
+    figures.sent = manifest.sent();
+    if matches!(case.expect, Expect::GetsThrough) {
+        let through = wait_until("all of it gets through", SOON, || stage.is_through(figures.sent));
+        figures.expect(through.is_ok(), || "it does not get through".to_owned());
+    }
+    figures.log_bytes = stage.milepost.process.log()?.len() - log_bytes_before;
+    figures.errors = stage.errors()?;
+
+    let ended = Instant::now();
+    stage.end()?;
+    let back = wait_until("it is back", SOON.max(case.back_within()), || {
+        Ok(stage.is_through(figures.sent)? && stage.milepost.get("/readyz").is_ok())
+    });
+    figures.back_after = back.is_ok().then(|| ended.elapsed());
+    stage.look(&mut figures, began, log_bytes_before)?;
+    stage.sum_up(&mut figures)?;
+    Ok(figures)
+}
+
+impl Stage {
+    fn set(case: &'static Case) -> Result<Self> {
+        let folder = TempDir::new()?;
+        let (first, broker) = (shared_engine()?, Broker::start(folder.path())?);
+        let second = if case.fault == Fault::Script(Behaviour::InTurn) {
+            let folder = TempDir::new()?;
+            Some(Engine::start(folder)?)
+        } else {
+            None
+        };
+        let engines = [Some(&first.server), second.as_ref().map(|engine| &engine.server)];
+        let urls: Vec<String> = engines.into_iter().flatten().map(ClickHouse::url).collect();
+        let server = ScriptedClickHouse::start(&urls)?;
+        let database = format!("impolite_{}", case.name);
+        let between =
+            |url: &str| settings(folder.path(), broker.port, url).with("CLICKHOUSE__DATABASE", &database);
+        for url in &urls {
+            between(url).migrate()?;
+        }
+        let milepost = between(&server.url()).run()?;
+        Ok(Self { case, database, server, first, second, milepost, broker, _folder: folder })
+    }
+
+    /// Sends until shortly before the fault ends.
+    fn fleet(&self) -> Background {
+        let messages = u64::from(MESSAGES_PER_SECOND) * self.case.lasts().as_secs();
+        let plan = Plan {
+            broker: format!("127.0.0.1:{}", self.broker.port),
+            run: self.case.name.to_owned(),
+            drivers: 20,
+            connections: 1,
+            rate: f64::from(MESSAGES_PER_SECOND),
+            messages,
+            ..Plan::default()
+        };
+        Background::start(plan, false)
+    }
+
+    fn begin(&self) -> Result<()> {
+        match self.case.fault {
+            Fault::Script(behaviour) => self.server.set(behaviour),
+            Fault::Engine { begin, .. } => drop(self.query(begin)?),
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> Result<()> {
+        match self.case.fault {
+            Fault::Script(_) => self.server.set(Behaviour::Honest),
+            Fault::Engine { end, .. } => drop(self.query(end)?),
+        }
+        Ok(())
+    }
+
+    /// On the first engine; `{db}` is this case's database.
+    fn query(&self, sql: &str) -> Result<String> {
+        self.first.server.query(&sql.replace("{db}", &self.database))
+    }
+
+    /// Driver and number of each fix that is stored, on whichever engine.
+    fn stored(&self) -> Result<BTreeSet<String>> {
+        let sql = format!("SELECT driver_id, seq FROM {}.fixes", self.database);
+        let mut fixes = BTreeSet::new();
+        for engine in [Some(&*self.first), self.second.as_ref()].into_iter().flatten() {
+            let rows = engine.server.query(&sql)?;
+            let before = fixes.len();
+            fixes.extend(rows.lines().map(str::to_owned));
+            let one_engine = self.second.is_none();
+            ensure!(!one_engine || fixes.len() - before == rows.lines().count(), "a fix is twice in `fixes`");
+        }
+        Ok(fixes)
+    }
+
+    fn acks(&self) -> Result<u64> {
+        let acks = self.milepost.metric("acks_total")?;
+        Ok(format!("{acks:.0}").parse()?)
+    }
+
+    fn is_through(&self, sent: u64) -> Result<bool> {
+        Ok(self.acks()? >= sent && self.stored()?.len() as u64 == sent)
+    }
+
+    /// Failed inserts by kind.
+    fn errors(&self) -> Result<BTreeMap<String, u64>> {
+        let scrape = self.milepost.get("/metrics")?;
+        let of_kind = |line: &str| {
+            let (kind, count) =
+                line.strip_prefix("milepost_insert_errors_total{kind=\"")?.split_once("\"} ")?;
+            Some((kind.to_owned(), count.parse().ok()?))
+        };
+        Ok(scrape.lines().filter_map(of_kind).filter(|(_, count)| *count > 0).collect())
+    }
+
+    fn look(&mut self, figures: &mut Figures, began: Instant, log_bytes_before: usize) -> Result<()> {
+        self.milepost.process.ensure_alive()?;
+        let (now, peak) = procfs::resident_bytes(self.milepost.process.pid())?;
+        figures.resident_bytes = peak;
+        if now > RESIDENT_BYTES_FATAL {
+            self.milepost.process.kill()?;
+            bail!("killed, because it held {} MiB after {:.1?}", now >> 20, began.elapsed());
+        }
+        // In this order: what is acknowledged by now must be stored a moment later.
+        let acks = self.acks()?;
+        let stored = self.stored()?.len() as u64;
+        figures.unstored = figures.unstored.max(acks.saturating_sub(stored));
+
+        let Expect::Refused { says, .. } = self.case.expect else { return Ok(()) };
+        let says_why = |text: &str| {
+            let text = text.to_lowercase();
+            says.iter().any(|words| text.contains(&words.to_lowercase()))
+        };
+        let log = self.milepost.process.log()?;
+        if figures.logged_after.is_none() && says_why(log.get(log_bytes_before..).unwrap_or_default()) {
+            figures.logged_after = Some(began.elapsed());
+        }
+        let unready = self.milepost.get("/readyz").err();
+        if figures.unready_after.is_none() && unready.is_some_and(|why| says_why(&why.to_string())) {
+            figures.unready_after = Some(began.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Compares what was seen with what should be.
+    fn sum_up(&mut self, figures: &mut Figures) -> Result<()> {
+        let (unstored, resident, logged) = (figures.unstored, figures.resident_bytes, figures.log_bytes);
+        figures.lost = figures.sent.saturating_sub(self.stored()?.len() as u64);
+        let lost = figures.lost;
+        figures.expect(unstored == 0, || format!("{unstored} acknowledged and not stored"));
+        figures.expect(lost == 0, || format!("{lost} lost"));
+        figures.expect(resident <= RESIDENT_BYTES_MAX, || format!("{} MiB", resident >> 20));
+        figures.expect(logged <= LOG_BYTES_MAX, || format!("{} KiB of log", logged >> 10));
+        let back_within = self.case.back_within();
+        let is_back = figures.back_after.is_some_and(|took| took <= back_within);
+        figures.expect(is_back, || format!("not back within {back_within:?}"));
+        if let Expect::Refused { kinds, .. } = self.case.expect {
+            let within = |took: Option<Duration>, bound| took.is_some_and(|took| took <= bound);
+            let (logs, tells) = (self.case.logs_within(), self.case.unready_within());
+            figures.expect(within(figures.logged_after, logs), || {
+                format!("no cause in the log within {logs:?}")
+            });
+            figures.expect(within(figures.unready_after, tells), || {
+                format!("no cause in /readyz within {tells:?}")
+            });
+            let counted = self.case.hangs() || !figures.errors.is_empty(); // a hung insert has not failed yet
+            let known = counted && figures.errors.keys().all(|kind| kinds.contains(&kind.as_str()));
+            figures.expect(known, || format!("counted as something else than {kinds:?}"));
+            self.judge_tokens(kinds, figures);
+        }
+        let stale = self.drivers_whose_last_position_is_old()?;
+        figures.expect(stale == 0, || format!("{stale} drivers have an old last position"));
+        let exit = self.milepost.terminate(SOON)?;
+        figures.expect(exit == 0, || format!("exit {exit}"));
+        Ok(())
+    }
+
+    /// A token stands for its rows; rows that may be stored already get another one, those that are not keep it.
+    fn judge_tokens(&self, kinds: &[&str], figures: &mut Figures) {
+        let mut bodies = BTreeMap::<String, BTreeSet<u64>>::new();
+        let mut tokens = BTreeMap::<u64, Vec<String>>::new();
+        for seen in self.server.seen() {
+            bodies.entry(seen.token.clone()).or_default().insert(seen.body_hash);
+            tokens.entry(seen.body_hash).or_default().push(seen.token);
+        }
+        figures
+            .expect(bodies.values().all(|bodies| bodies.len() == 1), || "a token for other rows".to_owned());
+        let mut tries =
+            tokens.values().map(|tokens| (tokens.len(), tokens.iter().collect::<BTreeSet<_>>().len()));
+        match kinds {
+            ["ambiguous"] => figures.expect(tries.all(|(tries, different)| tries == different), || {
+                "a token again after an end that may have been a commit".to_owned()
+            }),
+            kinds if !kinds.contains(&"ambiguous") => figures
+                .expect(tries.all(|(_, different)| different == 1), || {
+                    "a fresh token after a definite failure".to_owned()
+                }),
+            _ => {}
+        }
+    }
+
+    fn drivers_whose_last_position_is_old(&self) -> Result<u64> {
+        if self.second.is_some() {
+            return Ok(0); // half of each is on the other engine
+        }
+        let sql = "SELECT count() FROM (SELECT driver_id, max(ts) AS ts FROM {db}.fixes GROUP BY driver_id) AS fixes \
+                   LEFT JOIN {db}.last_positions AS last ON last.driver_id = fixes.driver_id WHERE last.ts != fixes.ts";
+        self.query(sql)?.trim().parse().context("it is a count")
+    }
+}
