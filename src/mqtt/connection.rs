@@ -102,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// Reads what is there; ready when something came. Not for a line whose packets have not all been taken.
+    /// Reads what is there; ready when something came. Not for one whose packets have not all been taken.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let mut buffer = ReadBuf::new(self.input.space());
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)).map_err(broken)?;
@@ -132,14 +132,6 @@ impl Connection {
             self.unflushed = false;
         }
         Poll::Ready(Ok(()))
-    }
-
-    /// Ready when something came, or when the last of what was to be written is.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, reading: bool) -> Poll<Result<(), ConnectionError>> {
-        if reading && let Poll::Ready(read) = self.poll_read(cx) {
-            return Poll::Ready(read);
-        }
-        if self.has_unsent() { self.poll_write(cx) } else { Poll::Pending }
     }
 
     /// How many bytes were read since this was last asked.

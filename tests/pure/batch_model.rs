@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::batch::{Batch, Batcher, Limits, POSITION_BYTES_MAX, REJECT_ROWS_PER_SECOND_MAX};
-use milepost::decode::Reason;
-use milepost::position::Qos;
+use milepost::pipeline::batch::{
+    Batch, Batcher, Limits, POSITION_BYTES_MAX, REJECT_BYTES_PER_SECOND_MAX, REJECT_ROWS_PER_SECOND_MAX,
+};
+use milepost::pipeline::reject::Reason;
 use proptest::prelude::*;
 
 use crate::rows::{position, reject};
@@ -39,7 +40,7 @@ proptest! {
                     if !batcher.fits_position() {
                         closed.push(batcher.close());
                     }
-                    batcher.push_position(position("d", positions_in, Qos::AtLeastOnce), now);
+                    batcher.push_position(position("d", positions_in), true, now);
                     positions_in += 1;
                 }
                 Step::Reject(payload_bytes) => {
@@ -47,7 +48,7 @@ proptest! {
                     if !batcher.fits_reject(&reject) {
                         closed.push(batcher.close());
                     }
-                    batcher.push_reject(reject, now);
+                    batcher.push_reject(reject, true, now);
                     rejects_in += 1;
                 }
                 Step::Wait(ms) => now += Duration::from_millis(ms),
@@ -80,7 +81,7 @@ fn bytes_max_holds_where_rows_max_does_not_help() {
     let mut batcher = Batcher::new(limits);
     for seq in 0..10 {
         assert!(batcher.fits_position());
-        batcher.push_position(position("d", seq, Qos::AtMostOnce), Instant::now());
+        batcher.push_position(position("d", seq), false, Instant::now());
     }
     assert!(!batcher.fits_position());
 }
@@ -92,7 +93,7 @@ fn above_the_flood_limit_one_row_stands_for_several_and_counts_stay_exact() {
     let now = Instant::now();
     for n in 0..5_000 {
         let reason = if n % 10 == 0 { Reason::BadTs } else { Reason::InvalidJson };
-        batcher.push_reject(reject(reason, 50), now);
+        batcher.push_reject(reject(reason, 50), false, now);
     }
     let batch = batcher.close();
     assert_eq!(batch.rejects.len(), REJECT_ROWS_PER_SECOND_MAX as usize);
@@ -100,7 +101,33 @@ fn above_the_flood_limit_one_row_stands_for_several_and_counts_stay_exact() {
         |reason| batch.rejects.iter().filter(|row| row.reason == reason).map(|row| row.count).sum::<u64>();
     assert_eq!((count(Reason::BadTs), count(Reason::InvalidJson)), (500, 4_500));
 
-    batcher.push_reject(reject(Reason::BadTs, 50), now + Duration::from_secs(1));
-    batcher.push_reject(reject(Reason::BadTs, 50), now + Duration::from_secs(1));
+    batcher.push_reject(reject(Reason::BadTs, 50), false, now + Duration::from_secs(1));
+    batcher.push_reject(reject(Reason::BadTs, 50), false, now + Duration::from_secs(1));
     assert_eq!(batcher.close().rejects.len(), 2, "a new second, a row each again");
+}
+
+#[test]
+fn a_flood_of_large_refusals_is_counted_by_its_bytes() {
+    let limits = Limits { rows_max: 100_000, age_max: Duration::from_secs(1), bytes_max: 32 << 20 };
+    let mut batcher = Batcher::new(limits);
+    let now = Instant::now();
+    (0..90).for_each(|_| batcher.push_reject(reject(Reason::InvalidJson, 64 << 10), false, now));
+    let batch = batcher.close();
+    assert!(batch.bytes < REJECT_BYTES_PER_SECOND_MAX + (1 << 20), "{} bytes in a second", batch.bytes);
+    assert_eq!(batch.rejects.iter().map(|row| row.count).sum::<u64>(), 90);
+}
+
+#[test]
+fn a_lowered_bound_holds_from_the_next_batch_on_and_is_never_raised() {
+    let mut batcher = Batcher::new(Limits { rows_max: 100_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 });
+    batcher.lower_bytes_max(1 << 20);
+    batcher.lower_bytes_max(2 << 20);
+    let mut seq = 0;
+    while batcher.fits_position() {
+        batcher.push_position(position("d", seq), true, Instant::now());
+        seq += 1;
+    }
+    assert!(batcher.close().bytes <= 1 << 20);
+    batcher.lower_bytes_max(0);
+    assert!(batcher.fits_reject(&reject(Reason::BadTs, 64 << 10)), "any row fits all the same");
 }

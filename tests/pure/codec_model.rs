@@ -1,14 +1,17 @@
 //! MQTT's bytes: whatever the pieces they come in, the same packets; whatever they are, no panic and no growth.
 
 use bytes::{BufMut as _, BytesMut};
-use milepost::position::Qos;
-use milepost::wire::{self, Grant, Hello, Input, Packet, Publish, Welcome, WireError};
+use milepost::mqtt::codec::{
+    self, CodecError, ConnAck, Connect, Grant, Input, Packet, Publish, Unsubscribing,
+};
+use milepost::session::acks::Ack;
+use milepost::session::events::Qos;
 use proptest::prelude::*;
-use rumqttc::v5::mqttbytes::v5::{self as codec, PublishProperties};
-use rumqttc::v5::mqttbytes::{Error as CodecError, QoS};
+use rumqttc::v5::mqttbytes::v5::{self as library, PublishProperties};
+use rumqttc::v5::mqttbytes::{Error as LibraryError, QoS};
 
 /// CONNACK: session present, success, no properties.
-const WELCOME: [u8; 5] = [0x20, 3, 1, 0, 0];
+const CONNACK: [u8; 5] = [0x20, 3, 1, 0, 0];
 const PACKET_BYTES_MAX: usize = 1_024;
 /// A topic of 65,535 bytes, and a read.
 const INPUT_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4 + 16 * 1024;
@@ -20,21 +23,22 @@ struct Message {
     topic: Vec<u8>,
     payload: Vec<u8>,
     payload_bytes: usize,
-    packet_id: Option<u16>,
+    ack: Option<Ack>,
+    redelivered: bool,
 }
 
 impl Message {
     fn of(publish: Publish<'_>) -> Self {
-        let Publish { topic, payload, payload_bytes, packet_id } = publish;
-        Self { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes, packet_id }
+        let Publish { topic, payload, payload_bytes, ack, redelivered } = publish;
+        Self { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes, ack, redelivered }
     }
 }
 
-/// What comes out of a welcomed connection that reads these chunks; and why it ended, if it did.
-fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>, bytes_max: usize) -> (Vec<Message>, Option<WireError>) {
+/// What comes out of a connackd connection that reads these chunks; and why it ended, if it did.
+fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>, bytes_max: usize) -> (Vec<Message>, Option<CodecError>) {
     let mut input = Input::new(bytes_max);
     let mut messages = Vec::new();
-    for mut chunk in std::iter::once(&WELCOME[..]).chain(chunks) {
+    for mut chunk in std::iter::once(&CONNACK[..]).chain(chunks) {
         while !chunk.is_empty() {
             let space = input.space();
             assert!(!space.is_empty() && space.len() <= bytes_max.max(INPUT_BYTES_MAX));
@@ -55,7 +59,7 @@ fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>, bytes_max: usize) -> (Vec<Me
     (messages, None)
 }
 
-fn read_whole(bytes: &[u8]) -> (Vec<Message>, Option<WireError>) {
+fn read_whole(bytes: &[u8]) -> (Vec<Message>, Option<CodecError>) {
     read(std::iter::once(bytes), PACKET_BYTES_MAX)
 }
 
@@ -64,12 +68,20 @@ fn publish(message: &Message, properties: &[u8]) -> Vec<u8> {
     let mut body = BytesMut::new();
     body.put_u16(u16::try_from(message.topic.len()).unwrap());
     body.put_slice(&message.topic);
-    if let Some(packet_id) = message.packet_id {
-        body.put_u16(packet_id);
-    }
+    let qos = match message.ack {
+        None => 0,
+        Some(Ack::Acknowledged(packet_id)) => {
+            body.put_u16(packet_id);
+            1
+        }
+        Some(Ack::Received(packet_id)) => {
+            body.put_u16(packet_id);
+            2
+        }
+    };
     body.put_slice(properties);
     body.put_slice(&message.payload);
-    framed(if message.packet_id.is_some() { 0x32 } else { 0x30 }, &body)
+    framed(0x30 | qos << 1 | u8::from(message.redelivered) << 3, &body)
 }
 
 fn framed(first: u8, body: &[u8]) -> Vec<u8> {
@@ -92,8 +104,9 @@ fn varint(mut value: usize) -> Vec<u8> {
 }
 
 fn message(topic: &[u8], payload: &[u8], packet_id: u16) -> Message {
-    let packet_id = (packet_id > 0).then_some(packet_id);
-    Message { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes: payload.len(), packet_id }
+    let ack = (packet_id > 0).then_some(Ack::Acknowledged(packet_id));
+    let (topic, payload_bytes) = (topic.to_vec(), payload.len());
+    Message { topic, payload: payload.to_vec(), payload_bytes, ack, redelivered: false }
 }
 
 #[test]
@@ -132,20 +145,36 @@ fn what_cannot_be_acknowledged_ends_the_connection() {
     let nothing = framed(0x30, b"\x00");
     let qos_3 = framed(0x36, b"\x00\x01t\x00\x01\x00");
     for packet in [past_end, no_id, id_0, nothing, qos_3] {
-        assert!(matches!(read_whole(&packet), (_, Some(WireError::Publish))), "{packet:?}");
+        assert!(matches!(read_whole(&packet), (_, Some(CodecError::Publish))), "{packet:?}");
     }
-    let qos_2 = framed(0x34, b"\x00\x01t\x00\x01\x00");
-    assert!(matches!(read_whole(&qos_2), (_, Some(WireError::ExactlyOnce))));
     let endless = [0x30, 0xFF, 0xFF, 0xFF, 0xFF, 1];
-    assert!(matches!(read_whole(&endless), (_, Some(WireError::RemainingLength))));
-    assert!(matches!(read_whole(&WELCOME), (_, Some(WireError::Unexpected(2)))), "a second CONNACK");
+    assert!(matches!(read_whole(&endless), (_, Some(CodecError::RemainingLength))));
+    assert!(matches!(read_whole(&CONNACK), (_, Some(CodecError::Unexpected(2)))), "a second CONNACK");
     let large_suback = framed(0x90, &[0; 2_000]);
-    assert!(matches!(read_whole(&large_suback), (_, Some(WireError::TooLarge { kind: 9, .. }))));
+    assert!(matches!(read_whole(&large_suback), (_, Some(CodecError::TooLarge { kind: 9, .. }))));
     let before_connack = publish(&message(b"t", b"", 1), b"\x00");
     let mut input = Input::new(PACKET_BYTES_MAX);
     input.space()[..before_connack.len()].copy_from_slice(&before_connack);
     input.came(before_connack.len());
-    assert!(matches!(input.packet(), Err(WireError::Unexpected(3))));
+    assert!(matches!(input.packet(), Err(CodecError::Unexpected(3))));
+}
+
+#[test]
+fn qos_and_dup_are_told_also_of_what_is_cut() {
+    for payload in [&b"{}"[..], &[b'x'; 2_000]] {
+        for ack in [Ack::Acknowledged(7), Ack::Received(8)] {
+            for redelivered in [false, true] {
+                let sent = Message { ack: Some(ack), redelivered, ..message(b"t", payload, 1) };
+                assert_eq!(read_whole(&publish(&sent, b"\x00")).0, [sent]);
+            }
+        }
+    }
+    let mut input = Input::new(PACKET_BYTES_MAX);
+    let bytes = [&CONNACK[..], b"\x62\x02\x00\x08"].concat();
+    input.space()[..bytes.len()].copy_from_slice(&bytes);
+    input.came(bytes.len());
+    assert!(matches!(input.packet(), Ok(Some(Packet::Connected(_)))));
+    assert_eq!(input.packet().unwrap(), Some(Packet::Released(8)));
 }
 
 #[test]
@@ -172,9 +201,9 @@ fn what_is_too_large_is_cut_and_its_neighbours_are_not() {
     }
 }
 
-/// What the codec makes of a client's packet.
-fn by_codec(mut bytes: BytesMut) -> codec::Packet {
-    let packet = codec::Packet::read(&mut bytes, None).unwrap();
+/// What the library makes of a client's packet.
+fn by_library(mut bytes: BytesMut) -> library::Packet {
+    let packet = library::Packet::read(&mut bytes, None).unwrap();
     assert!(bytes.is_empty());
     packet
 }
@@ -183,8 +212,8 @@ fn by_codec(mut bytes: BytesMut) -> codec::Packet {
 fn what_we_say_is_mqtt() {
     let mut out = BytesMut::new();
     let login = ("user".to_owned(), "secret".to_owned());
-    let hello = Hello {
-        client_id: "lane-0".to_owned(),
+    let connect = Connect {
+        client_id: "pod-0".to_owned(),
         clean_start: false,
         login: Some(&login),
         keep_alive_seconds: 10,
@@ -192,40 +221,53 @@ fn what_we_say_is_mqtt() {
         receive_maximum: 32_000,
         packet_bytes_max: 4_096,
     };
-    wire::put_connect(hello, &mut out).unwrap();
-    let codec::Packet::Connect(connect, None, Some(login)) = by_codec(out.split()) else { panic!() };
+    codec::put_connect(connect, &mut out).unwrap();
+    let library::Packet::Connect(connect, None, Some(login)) = by_library(out.split()) else { panic!() };
     let asked = connect.properties.unwrap();
     assert!(!connect.clean_start, "it would throw the session away");
-    assert_eq!((connect.keep_alive, &*connect.client_id), (10, "lane-0"));
+    assert_eq!((connect.keep_alive, &*connect.client_id), (10, "pod-0"));
     assert_eq!((asked.session_expiry_interval, asked.receive_maximum), (Some(60), Some(32_000)));
     assert_eq!((asked.max_packet_size, asked.topic_alias_max), (Some(4_096), None));
     assert_eq!((&*login.username, &*login.password), ("user", "secret"));
 
     let filters = ["$share/g/drivers/+/gps".to_owned(), "$share/g/x/+".to_owned()];
-    wire::put_subscribe(&filters, Qos::AtLeastOnce, &mut out).unwrap();
-    let codec::Packet::Subscribe(subscribe) = by_codec(out.split()) else { panic!() };
+    codec::put_subscribe(&filters, Qos::AtLeastOnce, &mut out).unwrap();
+    let library::Packet::Subscribe(subscribe) = by_library(out.split()) else { panic!() };
     let asked: Vec<_> = subscribe.filters.iter().map(|filter| (filter.path.clone(), filter.qos)).collect();
     assert_eq!(asked, filters.clone().map(|filter| (filter, QoS::AtLeastOnce)));
 
-    wire::put_unsubscribe(&filters, &mut out).unwrap();
-    let codec::Packet::Unsubscribe(unsubscribe) = by_codec(out.split()) else { panic!() };
-    assert_eq!(unsubscribe.filters, filters);
+    let mut packet_ids = Vec::new();
+    for which in [Unsubscribing::Former, Unsubscribing::Everything] {
+        codec::put_unsubscribe(which, &filters, &mut out).unwrap();
+        let library::Packet::Unsubscribe(unsubscribe) = by_library(out.split()) else { panic!() };
+        assert_eq!(unsubscribe.filters, filters);
+        packet_ids.push(unsubscribe.pkid);
+    }
+    assert_ne!(packet_ids[0], packet_ids[1], "their answers are told apart");
 
-    wire::put_ack(0x1234, &mut out);
-    let codec::Packet::PubAck(ack) = by_codec(out.split()) else { panic!() };
-    assert_eq!((ack.pkid, ack.reason), (0x1234, codec::PubAckReason::Success));
-    wire::put_ping(&mut out).unwrap();
-    assert!(matches!(by_codec(out.split()), codec::Packet::PingReq(_)));
-    wire::put_disconnect(&mut out).unwrap();
-    assert_eq!(&out[..], [0xE0, 0], "no expiry with it: the session stays");
+    codec::put_ack(Ack::Acknowledged(0x1234), &mut out);
+    let library::Packet::PubAck(ack) = by_library(out.split()) else { panic!() };
+    assert_eq!((ack.pkid, ack.reason), (0x1234, library::PubAckReason::Success));
+    codec::put_ack(Ack::Received(5), &mut out);
+    assert!(matches!(by_library(out.split()), library::Packet::PubRec(received) if received.pkid == 5));
+    codec::put_completed(5, &mut out);
+    assert!(matches!(by_library(out.split()), library::Packet::PubComp(completed) if completed.pkid == 5));
+    codec::put_ping(&mut out).unwrap();
+    assert!(matches!(by_library(out.split()), library::Packet::PingReq(_)));
+    codec::put_disconnect(false, &mut out);
+    assert_eq!(&out.split()[..], [0xE0, 0], "no expiry with it: the session stays");
+    codec::put_disconnect(true, &mut out);
+    let library::Packet::Disconnect(disconnect) = by_library(out.split()) else { panic!() };
+    let properties = disconnect.properties.unwrap();
+    assert_eq!(properties.session_expiry_interval, Some(0), "the session ends");
 }
 
-fn first_answer(bytes: &[u8]) -> Result<Welcome, String> {
+fn first_answer(bytes: &[u8]) -> Result<ConnAck, String> {
     let mut input = Input::new(PACKET_BYTES_MAX);
     input.space()[..bytes.len()].copy_from_slice(bytes);
     input.came(bytes.len());
     match input.packet() {
-        Ok(Some(Packet::Connected(welcome))) => Ok(welcome),
+        Ok(Some(Packet::Connected(connack))) => Ok(connack),
         Ok(other) => panic!("{other:?}"),
         Err(error) => Err(error.to_string()),
     }
@@ -234,7 +276,7 @@ fn first_answer(bytes: &[u8]) -> Result<Welcome, String> {
 #[test]
 fn the_brokers_answers_are_understood() {
     let terms = first_answer(b"\x20\x0E\x01\x00\x0B\x11\x00\x00\x00\x1E\x21\x00\x20\x13\x00\x00").unwrap();
-    let expected = Welcome {
+    let expected = ConnAck {
         session_present: true,
         receive_maximum: Some(32),
         keep_alive_seconds: Some(0),
@@ -258,7 +300,7 @@ fn the_brokers_answers_are_understood() {
 
     let mut input = Input::new(PACKET_BYTES_MAX);
     let bytes =
-        [&WELCOME[..], b"\x90\x07\x00\x01\x00\x01\x00\x87\x9E", b"\xB0\x04\x00\x02\x00\x00", b"\xD0\x00"]
+        [&CONNACK[..], b"\x90\x07\x00\x01\x00\x01\x00\x87\x9E", b"\xB0\x05\x00\x03\x00\x11\x87", b"\xD0\x00"]
             .concat();
     input.space()[..bytes.len()].copy_from_slice(&bytes);
     input.came(bytes.len());
@@ -270,7 +312,8 @@ fn the_brokers_answers_are_understood() {
         Grant::NoSharedSubscriptions,
     ];
     assert_eq!(input.packet().unwrap(), Some(Packet::Subscribed(grants)));
-    assert_eq!(input.packet().unwrap(), Some(Packet::Unsubscribed));
+    let everything = Packet::Unsubscribed(Unsubscribing::Everything, vec![None, Some("not authorized".to_owned())]);
+    assert_eq!(input.packet().unwrap(), Some(everything));
     assert_eq!(input.packet().unwrap(), Some(Packet::Pong));
     assert_eq!(input.packet().unwrap(), None);
 
@@ -282,13 +325,13 @@ fn the_brokers_answers_are_understood() {
     ] {
         let (_, error) = read_whole(bytes);
         assert!(
-            matches!(error, Some(WireError::Disconnected { taken_over, .. }) if taken_over == expected),
+            matches!(error, Some(CodecError::Disconnected { taken_over, .. }) if taken_over == expected),
             "{error:?}"
         );
     }
 }
 
-fn publishes() -> impl Strategy<Value = codec::Publish> {
+fn publishes() -> impl Strategy<Value = library::Publish> {
     let topic = prop_oneof!["[a-z/]{0,40}", "[a-z]{300}", Just("x".repeat(65_535))];
     let properties =
         prop::option::of((any::<Option<u32>>(), prop::collection::vec(("[a-z]{0,9}", "[a-z]{0,200}"), 0..9)));
@@ -301,14 +344,14 @@ fn publishes() -> impl Strategy<Value = codec::Publish> {
                 user_properties,
                 ..PublishProperties::default()
             });
-            let mut publish = codec::Publish::new(topic, qos, payload, properties);
-            (publish.pkid, publish.dup) = (id, dup);
+            let mut publish = library::Publish::new(topic, qos, payload, properties);
+            (publish.pkid, publish.dup) = (id, dup && id > 0);
             publish
         },
     )
 }
 
-fn encode(publishes: &[codec::Publish]) -> Result<BytesMut, CodecError> {
+fn encode(publishes: &[library::Publish]) -> Result<BytesMut, LibraryError> {
     let mut bytes = BytesMut::new();
     for publish in publishes {
         publish.write(&mut bytes)?;
@@ -335,7 +378,7 @@ proptest! {
         bytes_max in prop_oneof![Just(PACKET_BYTES_MAX), Just(1 << 20)],
     ) {
         let bytes = encode(&sent).unwrap();
-        let expected: Vec<_> = sent.iter().map(|publish| message(&publish.topic, &publish.payload, publish.pkid)).collect();
+        let expected: Vec<_> = sent.iter().map(|publish| Message { redelivered: publish.dup, ..message(&publish.topic, &publish.payload, publish.pkid) }).collect();
         let (messages, error) = read(pieces(&bytes, &lengths), bytes_max);
         prop_assert!(error.is_none(), "{:?}", error);
         prop_assert!(messages == expected);
@@ -347,7 +390,7 @@ proptest! {
         let (messages, error) = read_whole(&bytes[..at.index(bytes.len())]);
         prop_assert!(error.is_none(), "{:?}", error);
         prop_assert!(messages.len() < sent.len());
-        let expected: Vec<_> = sent.iter().map(|publish| message(&publish.topic, &publish.payload, publish.pkid)).collect();
+        let expected: Vec<_> = sent.iter().map(|publish| Message { redelivered: publish.dup, ..message(&publish.topic, &publish.payload, publish.pkid) }).collect();
         prop_assert!(expected.starts_with(&messages));
     }
 

@@ -5,13 +5,14 @@
 //! in a file; the ledger adds up; there are places for every command; no deadline stays. In the end, with everything well
 //! again: acknowledgements advance, and nothing that the broker held or the process took is missing.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use milepost::session::events::{Leave, Link};
 use proptest::prelude::*;
 
-use crate::model::server::{Disk, Mood};
-use crate::model::{Setup, World};
+use crate::model::real::Real;
+use crate::model::server::{Disk, Mood, Server};
+use crate::model::{Backend, Setup, World};
 use crate::rows::{consumer_settings, intake_settings, policy_settings};
 
 #[derive(Debug, Clone)]
@@ -74,7 +75,7 @@ fn setup() -> impl Strategy<Value = Setup> {
     )
 }
 
-fn play(world: &mut World, step: Step) {
+fn play<B: Backend>(world: &mut World<B>, step: Step) {
     match step {
         Step::Publish { messages, points, qos1, broken } => {
             (0..messages).for_each(|_| world.publish(points, qos1, broken));
@@ -88,9 +89,8 @@ fn play(world: &mut World, step: Step) {
                 (0..world.consumer.sessions()).for_each(|session| world.cut(session, true, false));
             }
         }
-        Step::Server(mood) => world.server.mood = mood,
-        Step::Disk(Disk::Fine) => world.server.disk_recovers(world.instant()),
-        Step::Disk(mood) => world.server.disk_mood = mood,
+        Step::Server(mood) => world.server.mood(mood),
+        Step::Disk(disk) => world.server.disk(disk, world.instant()),
         Step::Clock(off) => world.consumer.clock(off.then(|| "off".to_owned())),
         Step::Kill => world.kill(),
     }
@@ -105,7 +105,7 @@ proptest! {
         seed: u64,
         steps in prop::collection::vec(step(), 0..120),
     ) {
-        let mut world = World::new(setup, seed);
+        let mut world = World::new(setup, Server::new(seed), Instant::now());
         for step in steps {
             play(&mut world, step);
         }
@@ -121,7 +121,7 @@ proptest! {
         steps in prop::collection::vec(step(), 0..60),
         unsubscribe: bool,
     ) {
-        let mut world = World::new(setup, seed);
+        let mut world = World::new(setup, Server::new(seed), Instant::now());
         for step in steps {
             play(&mut world, step);
         }
@@ -148,6 +148,26 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn the_same_holds_with_the_real_executor_and_the_real_spool(
+        setup in setup(),
+        seed: u64,
+        steps in prop::collection::vec(step(), 0..80),
+    ) {
+        let (real, began) = Real::new(seed);
+        let mut world = World::new(setup, real, began);
+        for step in steps {
+            play(&mut world, step);
+        }
+        world.recover();
+        let missing = world.missing();
+        prop_assert!(missing.is_empty(), "lost: {missing:?}");
+    }
+}
+
 fn plain() -> Setup {
     Setup { consumer: consumer_settings(1), intake: intake_settings(5), delivery: policy_settings(), window: 1_000 }
 }
@@ -156,12 +176,12 @@ fn plain() -> Setup {
 fn a_disk_that_hangs_does_not_hold_up_what_clickhouse_takes() {
     let mut setup = plain();
     setup.delivery.spool = true;
-    let mut world = World::new(setup, 1);
-    world.server.disk_mood = Disk::Hanging;
-    world.server.mood = Mood::Refusing;
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    world.server.disk(Disk::Hanging, world.instant());
+    world.server.mood(Mood::Refusing);
     (0..50).for_each(|_| world.publish(1, true, false));
     world.wait(Duration::from_secs(2));
-    world.server.mood = Mood::Fine;
+    world.server.mood(Mood::Fine);
     world.wait(Duration::from_secs(10));
     assert_eq!(world.acked.len(), 50, "the disk still hangs");
     let troubles = world.consumer.troubles(world.instant()).join("; ");
@@ -171,10 +191,10 @@ fn a_disk_that_hangs_does_not_hold_up_what_clickhouse_takes() {
 #[test]
 fn a_slow_server_is_not_given_up() {
     for takes in [1, 7, 21, 33, 70, 300] {
-        let mut world = World::new(plain(), 1);
-        world.server.mood = Mood::Taking(takes);
+        let mut world = World::new(plain(), Server::new(1), Instant::now());
+        world.server.mood(Mood::Taking(takes));
         (0..40).for_each(|_| world.publish(1, true, false));
-        let ready = |world: &World| world.consumer.troubles(world.instant()).is_empty();
+        let ready = |world: &World<Server>| world.consumer.troubles(world.instant()).is_empty();
         world.wait(Duration::from_millis(20_600));
         assert!(takes < 20 || !ready(&world), "an insert takes {takes} s, and nobody says so");
         world.wait(Duration::from_secs(20 * takes));

@@ -1,7 +1,8 @@
 //! The input contract, line by line.
 
-use milepost::decode::{Decoded, Field, Message, Reason};
-use milepost::position::{Position, Qos, Timestamp};
+use milepost::pipeline::decode::{Decoded, Field, Message};
+use milepost::pipeline::position::{Position, Timestamp};
+use milepost::pipeline::reject::Reason;
 use proptest::prelude::*;
 
 use crate::rows::{WALL_MS, decoder, limits};
@@ -10,7 +11,7 @@ fn decode_on(topic: &str, payload: &[u8]) -> Decoded {
     let mut out = Decoded::default();
     let received_at = Timestamp::from_unix_ms(WALL_MS);
     let (topic, payload_bytes) = (topic.as_bytes(), payload.len());
-    decoder().decode(Message { topic, payload, payload_bytes, qos: Qos::AtLeastOnce, received_at }, &mut out);
+    decoder().decode(Message { topic, payload, payload_bytes, received_at }, &mut out);
     out
 }
 
@@ -200,7 +201,7 @@ fn a_payload_that_was_cut_on_the_way_is_too_large_however_good_its_beginning() {
     let (topic, payload) = (b"drivers/d7/gps", br#"{"lat":1,"lng":2}"#);
     let received_at = Timestamp::from_unix_ms(WALL_MS);
     decoder().decode(
-        Message { topic, payload, payload_bytes: 99_999, qos: Qos::AtLeastOnce, received_at },
+        Message { topic, payload, payload_bytes: 99_999, received_at },
         &mut out,
     );
     let reject = out.rejects.remove(0);
@@ -217,7 +218,7 @@ proptest! {
         let mut out = Decoded::default();
         let received_at = Timestamp::from_unix_ms(WALL_MS);
         let payload_bytes = payload.len();
-        decoder().decode(Message { topic: &topic, payload: &payload, payload_bytes, qos: Qos::AtMostOnce, received_at }, &mut out);
+        decoder().decode(Message { topic: &topic, payload: &payload, payload_bytes, received_at }, &mut out);
         prop_assert!(out.positions.len() + out.rejects.len() == 1);
     }
 

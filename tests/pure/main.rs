@@ -5,6 +5,11 @@
     reason = "a test's rooms have no outside, and its helpers may fail it"
 )]
 
+mod batch_model;
+mod codec_model;
 mod consumer_model;
+mod decode_contract;
+mod delivery_rules;
 mod model;
 mod rows;
+mod spool_files;

@@ -1,21 +1,19 @@
 //! The spool's files: what was stored comes back as it was, or not at all.
 
 use std::fs;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use milepost::encode::Insert;
-use milepost::metrics::Metrics;
+use milepost::pipeline::encode::Insert;
 use milepost::spool::format::{self, Damaged};
-use milepost::spool::{Entry, Kind, LoadError, OpenError, Spool, StoreError, list};
+use milepost::spool::{File, Kind, Left, LoadError, OpenError, Spool, StoreError, list};
 use tempfile::TempDir;
 
 fn inserts() -> Vec<Insert> {
     let body: Vec<u8> = (0..=255).collect();
-    vec![
-        Insert::new("INSERT INTO fleet.positions (…) FORMAT RowBinary".to_owned(), body.into(), 3),
-        Insert::new("INSERT INTO fleet.rejects (…) FORMAT RowBinary".to_owned(), Bytes::new(), 1),
-    ]
+    let insert = |table, body: Bytes, rows| {
+        Insert { statement: format!("INSERT INTO fleet.{table} (…) FORMAT RowBinary"), body, rows }
+    };
+    vec![insert("positions", body.into(), 3), insert("rejects", Bytes::new(), 1)]
 }
 
 fn written(inserts: &[Insert]) -> Vec<u8> {
@@ -26,18 +24,16 @@ fn written(inserts: &[Insert]) -> Vec<u8> {
 }
 
 fn same(a: &[Insert], b: &[Insert]) -> bool {
-    let parts =
-        |insert: &Insert| (insert.statement.clone(), insert.body.clone(), insert.rows, insert.token(7));
+    let parts = |insert: &Insert| (insert.statement.clone(), insert.body.clone(), insert.rows);
     a.iter().map(parts).eq(b.iter().map(parts))
 }
 
-fn open(folder: &TempDir) -> (Spool, Arc<Metrics>) {
-    let metrics = Arc::new(Metrics::new(1));
-    (Spool::open(folder.path(), 1 << 20, Arc::clone(&metrics)).unwrap(), metrics)
+fn open(folder: &TempDir) -> (Spool, Left) {
+    Spool::open(folder.path(), 1 << 20).unwrap()
 }
 
 #[test]
-fn a_file_comes_back_as_it_was_with_its_tokens() {
+fn a_file_comes_back_as_it_was() {
     let file = Bytes::from(written(&inserts()));
     assert!(same(&format::read(&file).unwrap(), &inserts()));
 }
@@ -72,30 +68,58 @@ fn a_whole_file_of_another_version_or_kind_is_told_from_a_damaged_one() {
 }
 
 #[test]
-fn what_was_stored_is_found_by_the_next_process_in_order_with_one_more_ambiguous_end() {
+fn what_was_stored_is_found_by_the_next_process_in_order() {
     let folder = TempDir::new().unwrap();
-    let (spool, _) = open(&folder);
-    let first = spool.store(&inserts(), 3, 0).unwrap();
-    let second = spool.store(&inserts(), 4, 2).unwrap();
-    assert_eq!(spool.ended_ambiguously(&second), Entry { ambiguous_ends: 3, ..second });
+    let (spool, left) = open(&folder);
+    assert!(left.files.is_empty());
+    let first = spool.store(&inserts(), 3).unwrap();
+    let second = spool.store(&inserts(), 4).unwrap();
     drop(spool); // a crash, as far as the directory can tell
 
-    let (spool, metrics) = open(&folder);
-    assert_eq!((spool.batches(), metrics.ledger().spool_at_start), (2, 7));
-    let found: Vec<Entry> = list(folder.path()).unwrap().into_iter().filter_map(|file| file.entry).collect();
-    assert_eq!(found, [Entry { ambiguous_ends: 1, ..first }, Entry { ambiguous_ends: 4, ..second }]);
-    assert!(same(&spool.load(&found[0]).unwrap(), &inserts()));
-    assert!(spool.store(&inserts(), 1, 0).unwrap().sequence > second.sequence);
-    spool.remove(&found[0]);
-    assert_eq!(spool.batches(), 2);
+    let (spool, left) = open(&folder);
+    assert_eq!(left.files, [first, second]);
+    assert!(same(&spool.load(&first).unwrap(), &inserts()));
+    assert!(spool.store(&inserts(), 1).unwrap().sequence > second.sequence);
+    spool.remove(&first).unwrap();
+    assert_eq!(list(folder.path()).unwrap().len(), 2);
+}
+
+#[test]
+fn directories_put_together_by_hand_keep_every_file() {
+    let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let mut stored = 0;
+    for folder in [&here, &there] {
+        let (spool, _) = open(folder);
+        (0..5).for_each(|_| drop(spool.store(&inserts(), 3).unwrap()));
+        stored += 5;
+        // What an earlier version left, whose last number counted attempts: `mv -n` takes both.
+        let ends = if folder.path() == here.path() { 0 } else { 1 };
+        let old = folder.path().join(format!("00000000000000000000-3-{ends}.batch"));
+        fs::copy(folder.path().join(&list(folder.path()).unwrap()[0].name), old).unwrap();
+        stored += 1;
+    }
+    for file in list(there.path()).unwrap() {
+        let target = here.path().join(&file.name);
+        assert!(!target.exists(), "{} is there already", file.name);
+        fs::rename(there.path().join(&file.name), target).unwrap();
+    }
+    let (spool, left) = open(&here);
+    assert_eq!(left.files.len(), stored);
+    let mut sorted = left.files.clone();
+    sorted.sort_by_key(|file| file.sequence);
+    assert_eq!(sorted, left.files, "oldest first");
+    for file in &left.files {
+        assert!(same(&spool.load(file).unwrap(), &inserts()), "{file}");
+        spool.remove(file).unwrap();
+    }
+    assert!(list(here.path()).unwrap().is_empty());
 }
 
 #[test]
 fn a_second_process_is_refused() {
     let folder = TempDir::new().unwrap();
-    let (spool, metrics) = open(&folder);
-    let second = Spool::open(folder.path(), 1 << 20, metrics);
-    assert!(matches!(second, Err(OpenError::InUse(_))));
+    let (spool, _) = open(&folder);
+    assert!(matches!(Spool::open(folder.path(), 1 << 20), Err(OpenError::InUse(_))));
     drop(spool);
     open(&folder);
 }
@@ -103,52 +127,46 @@ fn a_second_process_is_refused() {
 #[test]
 fn the_bound_holds_and_what_does_not_fit_leaves_nothing() {
     let folder = TempDir::new().unwrap();
-    let metrics = Arc::new(Metrics::new(1));
     let one = format::length(&inserts());
-    let spool = Spool::open(folder.path(), 2 * one, metrics).unwrap();
-    let stored = spool.store(&inserts(), 3, 0).unwrap();
-    spool.store(&inserts(), 3, 0).unwrap();
-    assert!(matches!(spool.store(&inserts(), 3, 0), Err(StoreError::Full { .. })));
+    let (spool, _) = Spool::open(folder.path(), 2 * one).unwrap();
+    let stored = spool.store(&inserts(), 3).unwrap();
+    spool.store(&inserts(), 3).unwrap();
+    assert!(matches!(spool.store(&inserts(), 3), Err(StoreError::Full { .. })));
     assert_eq!(list(folder.path()).unwrap().len(), 2);
-    spool.remove(&stored);
-    spool.store(&inserts(), 3, 0).unwrap();
+    spool.remove(&stored).unwrap();
+    spool.store(&inserts(), 3).unwrap();
 }
 
 #[test]
 fn a_disk_that_refuses_leaves_nothing_and_is_tried_again() {
     let folder = TempDir::new().unwrap();
     let dir = folder.path().join("spool");
-    let spool = Spool::open(&dir, 1 << 20, Arc::new(Metrics::new(1))).unwrap();
+    let (spool, _) = Spool::open(&dir, format::length(&inserts())).unwrap();
     let away = folder.path().join("away");
     fs::rename(&dir, &away).unwrap();
-    assert!(matches!(spool.store(&inserts(), 3, 0), Err(StoreError::Io(_))));
-    assert_eq!(spool.batches(), 0);
+    assert!(matches!(spool.store(&inserts(), 3), Err(StoreError::Io(_))));
     fs::rename(&away, &dir).unwrap();
-    let stored = spool.store(&inserts(), 3, 0).unwrap();
+    let stored = spool.store(&inserts(), 3).expect("the place of the one that failed is free again");
     fs::rename(&dir, &away).unwrap();
     assert!(matches!(spool.load(&stored), Err(LoadError::Io(_))), "a volume that is away may come back");
 }
 
 #[test]
-fn a_damaged_file_is_set_aside_counted_by_its_name_and_not_found_again() {
+fn what_is_in_quarantine_is_kept_takes_room_and_is_not_found_again() {
     let folder = TempDir::new().unwrap();
-    let (spool, metrics) = open(&folder);
-    let entry = spool.store(&inserts(), 3, 0).unwrap();
-    metrics.spool_opened(3);
-    spool.release(entry);
-    let path = folder.path().join(&list(folder.path()).unwrap()[0].name);
-    fs::write(&path, b"torn").unwrap();
-    let Err(LoadError::Damaged(why)) = spool.load(&entry) else { panic!("it was read") };
-    spool.set_aside(&entry, &why);
-    assert!(spool.oldest(|_| false).is_none());
-    let ledger = metrics.ledger();
-    assert_eq!((ledger.quarantined, ledger.in_spool), (3, 0));
-    assert!(ledger.adds_up());
+    let (spool, _) = open(&folder);
+    let file = spool.store(&inserts(), 3).unwrap();
+    fs::write(folder.path().join(file.to_string()), b"torn").unwrap();
+    assert!(matches!(spool.load(&file), Err(LoadError::Damaged(_))));
+    spool.quarantine(&file).unwrap();
+    spool.quarantine_row(&inserts()[0]).unwrap();
     drop(spool);
 
-    let (spool, metrics) = open(&folder);
-    assert_eq!((spool.batches(), metrics.ledger().spool_at_start), (0, 0));
-    assert_eq!(list(folder.path()).unwrap()[0].kind, Kind::Damaged);
+    let (_spool, left) = open(&folder);
+    assert!(left.files.is_empty());
+    assert_eq!(left.quarantined_bytes, 4 + format::length(&inserts()[..1]));
+    let kinds: Vec<Kind> = list(folder.path()).unwrap().iter().map(|file| file.kind).collect();
+    assert_eq!(kinds, [Kind::Damaged, Kind::Row]);
 }
 
 #[test]
@@ -157,9 +175,11 @@ fn a_half_written_file_and_strangers_are_not_batches() {
     fs::write(folder.path().join("00000000000000000007-5-0.unfinished"), b"half").unwrap();
     fs::write(folder.path().join("notes.txt"), b"mine").unwrap();
     fs::write(folder.path().join("who-knows.batch"), b"?").unwrap();
-    let (spool, _) = open(&folder);
-    assert_eq!(spool.batches(), 0);
+    let (_spool, left) = open(&folder);
+    assert!(left.files.is_empty());
     assert!(folder.path().join("notes.txt").exists());
     assert!(folder.path().join("who-knows.batch").exists(), "not ours to touch");
     assert!(!folder.path().join("00000000000000000007-5-0.unfinished").exists(), "it was never acknowledged");
+    let stem = |text| File::from_stem(text, 0);
+    assert!(stem("00000000000000000007-5-0").is_some() && stem("7-5").is_none() && stem("7-5-0-1").is_none());
 }

@@ -65,13 +65,13 @@ fn a_broker_that_goes_away_comes_back() -> Result<()> {
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     world.broker.stop()?;
     wait_until("it notices", SOON, || {
-        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("lane 0")))
+        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("session 0")))
     })?;
     world.broker = world.broker.restart()?;
     wait_until("it is ready again", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
     publish(world.broker.port, &[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":2}"#)])?;
     wait_for_metric(&milepost, "acks_total", 2.0)?;
-    assert_eq!(milepost.metric("mqtt_reconnects_total")?, 1.0);
+    assert_eq!(milepost.metric("mqtt_reconnects_total")?, 4.0, "of each session");
     assert_eq!(
         milepost.metric("mqtt_sessions_lost_total")?,
         0.0,
@@ -127,15 +127,22 @@ fn a_missing_table_stops_it_until_it_is_back() -> Result<()> {
 }
 
 #[test]
-fn nothing_is_subscribed_before_the_migrations_are_recorded() -> Result<()> {
+fn nothing_is_inserted_or_acknowledged_before_the_migrations_are_recorded() -> Result<()> {
     let world = unmigrated("late_migration")?;
     let milepost = world.settings.start()?;
     wait_until("it names the command", SOON, || {
         Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("milepost migrate")))
     })?;
-    assert_eq!(milepost.metric("mqtt_connected")?, 0.0);
+    wait_until("it is subscribed all the same: sessions expire", SOON, || {
+        Ok(milepost.metric("mqtt_connected")? == 4.0)
+    })?;
+    world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    wait_for_metric(&milepost, "messages_received_total", 1.0)?;
+    assert_eq!(milepost.metric("acks_total")?, 0.0);
     world.settings.migrate()?;
     wait_until("it goes on by itself", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+    assert_eq!(world.query("SELECT count() FROM {db}.last_positions")?, "1", "also through the view");
     Ok(())
 }
 

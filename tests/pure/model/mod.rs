@@ -1,6 +1,7 @@
 //! Broker, server, disk and shell around one consumer, for the models.
 
 pub mod broker;
+pub mod real;
 pub mod server;
 
 use std::collections::BTreeSet;
@@ -8,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use milepost::consumer::{Consumer, Publish, Settings};
 use milepost::delivery::policy::{self, Policy};
-use milepost::delivery::words::Gate;
+use milepost::delivery::words::{Command as Work, Gate, Report};
 use milepost::intake::{self, Intake};
 use milepost::session::acks::Ack;
 use milepost::session::events::{Command, Event, Leave, Link};
+use milepost::spool::Left;
 
 use self::broker::{Broker, Delivery};
-use self::server::{Disk, Mood, Server};
+use self::server::{Disk, Mood};
 use crate::rows::{Sent, decoder, now, payload};
 
 /// Longer than that, acknowledgements do not stand still without a reason in `/readyz`.
@@ -34,11 +36,32 @@ pub struct Setup {
     pub window: u16,
 }
 
-pub struct World {
+/// ClickHouse, the disk, and whoever carries commands to them.
+pub trait Backend {
+    /// The process is gone: so is what it was told. What an earlier one left.
+    fn restart(&mut self, spool: bool) -> Left;
+    fn mood(&mut self, mood: Mood);
+    fn disk(&mut self, disk: Disk, now: Instant);
+    fn obey(&mut self, command: Work, now: Instant);
+    /// What has come by now.
+    fn report(&mut self, now: Instant) -> Option<Report>;
+    /// Lets time pass until something is reported, or until then; the time it is now.
+    fn pass(&mut self, until: Instant) -> Instant;
+    fn is_silent(&self) -> bool;
+    fn is_durable(&self, seq: u32) -> bool;
+    /// In ClickHouse, or in quarantine.
+    fn is_stored(&self, seq: u32) -> bool;
+    /// Refusals counted in the rejects table.
+    fn rejects(&self) -> u64;
+    fn files(&self) -> usize;
+    fn attempts(&self) -> usize;
+}
+
+pub struct World<B> {
     pub setup: Setup,
     pub consumer: Consumer,
     pub broker: Broker,
-    pub server: Server,
+    pub server: B,
     began: Instant,
     pub after: Duration,
     pub broker_up: bool,
@@ -53,22 +76,21 @@ pub struct World {
     /// Messages that were refused, and acknowledged.
     acked_rejects: u64,
     /// Commands that no executor has seen yet.
-    commands: Vec<milepost::delivery::words::Command>,
+    commands: Vec<Work>,
     silent_at: Option<Instant>,
     most_commands: usize,
     lives: u64,
 }
 
-impl World {
-    pub fn new(setup: Setup, seed: u64) -> Self {
-        let mut server = Server::new(seed);
-        let left = server.restart();
+impl<B: Backend> World<B> {
+    pub fn new(setup: Setup, mut server: B, began: Instant) -> Self {
+        let left = server.restart(setup.delivery.spool);
         let mut world = Self {
             consumer: process(&setup, left, 1),
             setup,
             broker: Broker::default(),
             server,
-            began: Instant::now(),
+            began,
             after: Duration::ZERO,
             broker_up: true,
             next_seq: 0,
@@ -100,7 +122,7 @@ impl World {
         let ids: Vec<usize> = self.broker.sessions.keys().copied().collect();
         ids.into_iter().for_each(|id| self.broker.disconnected(id));
         self.lives += 1;
-        self.consumer = process(&self.setup, self.server.restart(), self.lives);
+        self.consumer = process(&self.setup, self.server.restart(self.setup.delivery.spool), self.lives);
         self.silent_at = None;
         self.consumer.gate(Gate::Open);
         self.turn();
@@ -207,7 +229,7 @@ impl World {
 
     /// Whoever asks ClickHouse how it is.
     fn ask(&mut self) {
-        let hangs = self.server.mood == Mood::Hanging;
+        let hangs = self.server.is_silent();
         let since = hangs.then(|| *self.silent_at.get_or_insert(self.instant()));
         let answer = match since {
             None => {
@@ -277,14 +299,13 @@ impl World {
         self.turn();
         let mut turns = 0;
         loop {
-            let next = [self.consumer.deadline(self.instant()), self.server.next_at()].into_iter().flatten().min();
-            let next = next.filter(|at| *at <= until);
-            let at = next.unwrap_or(until);
+            let next = self.consumer.deadline(self.instant()).map_or(until, |at| at.min(until));
+            let at = self.server.pass(next);
             turns = if at > self.instant() { 0 } else { turns + 1 };
             assert!(turns < 100, "a deadline that stays makes the shell spin: {:?}", self.consumer);
             self.after = self.after.max(at.saturating_duration_since(self.began));
             self.turn();
-            if next.is_none() {
+            if at >= until {
                 return;
             }
         }
@@ -293,10 +314,8 @@ impl World {
     /// From here on everything is fine. Acknowledgements advance within seconds for as long as messages wait, and in the
     /// end everything is where it should be.
     pub fn recover(&mut self) {
-        self.server.mood = Mood::Fine;
-        if self.server.disk_mood != Disk::Fine {
-            self.server.disk_recovers(self.instant());
-        }
+        self.server.mood(Mood::Fine);
+        self.server.disk(Disk::Fine, self.instant());
         self.broker_up = true;
         self.consumer.clock(None);
         self.turn();
@@ -320,14 +339,13 @@ impl World {
         }
         assert_eq!((self.server.files(), self.consumer.totals().in_flight()), (0, 0), "something stays for ever");
         assert_eq!(self.consumer.troubles(self.instant()), Vec::<String>::new());
-        let (stored, acked) = (self.server.rejects, self.acked_rejects);
+        let (stored, acked) = (self.server.rejects(), self.acked_rejects);
         assert!(stored >= acked, "{stored} refusals in the table, {acked} acknowledged");
     }
 
     /// Sent, not lost at the broker before anybody could keep it, and not stored.
     pub fn missing(&self) -> Vec<u32> {
-        let stored = |seq: &u32| self.server.stored.contains(seq) || self.server.quarantined.contains(seq);
-        self.owed.difference(&self.excused).filter(|seq| !stored(seq)).copied().collect()
+        self.owed.difference(&self.excused).filter(|seq| !self.server.is_stored(**seq)).copied().collect()
     }
 
     pub fn leave(&mut self, leave: Leave) {

@@ -1,5 +1,5 @@
 //! ClickHouse, as far as rows and tokens go, and a disk: they do everything such parts do, by script, and answer when
-//! their time has come.
+//! their time has come. No task, no file: thousands of scripts a minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use milepost::delivery::sink::FailureKind;
 use milepost::delivery::words::{BatchId, Command, Loaded, Outcome, Piece, Report};
 use milepost::spool::{File, Left};
+
+use super::Backend;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
@@ -65,13 +67,13 @@ struct Pending {
 }
 
 pub struct Server {
-    pub mood: Mood,
-    pub disk_mood: Disk,
-    pub rng: fastrand::Rng,
+    mood: Mood,
+    disk_mood: Disk,
+    rng: fastrand::Rng,
     /// In ClickHouse.
-    pub stored: BTreeSet<u32>,
+    stored: BTreeSet<u32>,
     /// Refusals counted in the rejects table.
-    pub rejects: u64,
+    rejects: u64,
     /// What each token was used for. A known token inserts nothing, whether its rows are there or not.
     tokens: BTreeMap<String, Vec<Row>>,
     files: BTreeMap<File, Rows>,
@@ -80,7 +82,7 @@ pub struct Server {
     pending: Vec<Pending>,
     next_sequence: u64,
     /// Rows in quarantine.
-    pub quarantined: BTreeSet<u32>,
+    quarantined: BTreeSet<u32>,
 }
 
 impl Server {
@@ -97,85 +99,6 @@ impl Server {
             pending: Vec::new(),
             next_sequence: 0,
             quarantined: BTreeSet::new(),
-        }
-    }
-
-    /// The process is gone: so is what it was told, and what it had begun on the disk.
-    pub fn restart(&mut self) -> Left {
-        self.kept.clear();
-        self.pending.clear();
-        Left { files: self.files.keys().copied().collect(), quarantined_bytes: 0 }
-    }
-
-    pub fn is_durable(&self, seq: u32) -> bool {
-        let in_file = || self.files.values().flatten().flatten().any(|row| *row == Row::Position(seq));
-        self.stored.contains(&seq) || self.quarantined.contains(&seq) || in_file()
-    }
-
-    pub fn files(&self) -> usize {
-        self.files.len()
-    }
-
-    /// Attempts under way.
-    pub fn attempts(&self) -> usize {
-        self.pending.iter().filter(|pending| pending.is_attempt).count()
-    }
-
-    /// When the next report comes.
-    pub fn next_at(&self) -> Option<Instant> {
-        self.pending.iter().map(|pending| pending.at).min()
-    }
-
-    /// What has come by now, in the order of its time.
-    pub fn report(&mut self, now: Instant) -> Option<Report> {
-        let due = self.pending.iter().enumerate().filter(|(_, pending)| pending.at <= now);
-        let (index, _) = due.min_by_key(|(_, pending)| pending.at)?;
-        Some(self.pending.remove(index).report)
-    }
-
-    pub fn obey(&mut self, command: Command, now: Instant) {
-        match command {
-            Command::Take(batch) => {
-                let positions: Vec<_> = batch.positions.iter().map(|position| Row::Position(position.seq)).collect();
-                let rejects: Vec<_> = batch.rejects.iter().map(|reject| Row::Reject(reject.count)).collect();
-                let rows = [positions, rejects].into_iter().filter(|rows| !rows.is_empty()).collect();
-                assert!(self.kept.insert(batch.id, rows).is_none(), "a batch is taken once");
-            }
-            Command::Attempt { batch, piece, attempt } => {
-                let Piece { insert, rows } = piece;
-                self.attempt(batch, insert, rows, &attempt.token, attempt.timeout, now);
-            }
-            Command::Abort(batch) => {
-                let under_way = |pending: &&mut Pending| pending.is_attempt && pending.report.batch == batch;
-                if let Some(pending) = self.pending.iter_mut().find(under_way) {
-                    let why = "aborted".to_owned();
-                    pending.at = now;
-                    pending.report.outcome = Outcome::Failed { kind: FailureKind::Ambiguous, why };
-                }
-            }
-            Command::Store(batch) => self.store(batch, now),
-            Command::Load(batch, file) => {
-                let rows = self.files.get(&file).cloned();
-                let loaded = rows.as_ref().map_or(Loaded::Damaged("gone".to_owned()), |rows| {
-                    Loaded::Rows(rows.iter().map(Vec::len).collect())
-                });
-                self.kept.extend(rows.map(|rows| (batch, rows)));
-                self.later(batch, Outcome::Loaded(loaded), self.disk_takes(), now);
-            }
-            Command::Remove(batch, file) => {
-                self.files.remove(&file);
-                self.later(batch, Outcome::Removed, self.disk_takes(), now);
-            }
-            Command::Quarantine(batch, file) => {
-                self.files.remove(&file);
-                self.later(batch, Outcome::Quarantined, self.disk_takes(), now);
-            }
-            Command::QuarantineRow(batch, piece) => {
-                let rows = &self.kept[&batch][piece.insert][piece.rows];
-                self.quarantined.extend(rows.iter().filter_map(|row| row.position()));
-                self.later(batch, Outcome::RowQuarantined, self.disk_takes(), now);
-            }
-            Command::Forget(batch) => drop(self.kept.remove(&batch)),
         }
     }
 
@@ -245,13 +168,109 @@ impl Server {
         if self.disk_mood == Disk::Hanging { Duration::from_secs(3_600) } else { Duration::from_millis(10) }
     }
 
-    /// The disk is well again: what hung goes on.
-    pub fn disk_recovers(&mut self, now: Instant) {
-        self.disk_mood = Disk::Fine;
-        self.pending.iter_mut().filter(|pending| !pending.is_attempt).for_each(|pending| pending.at = pending.at.min(now));
-    }
-
     fn later(&mut self, batch: BatchId, outcome: Outcome, takes: Duration, now: Instant) {
         self.pending.push(Pending { at: now + takes, report: Report { batch, outcome }, is_attempt: false });
+    }
+}
+
+impl Backend for Server {
+    fn restart(&mut self, _: bool) -> Left {
+        self.kept.clear();
+        self.pending.clear();
+        Left { files: self.files.keys().copied().collect(), quarantined_bytes: 0 }
+    }
+
+    fn mood(&mut self, mood: Mood) {
+        self.mood = mood;
+    }
+
+    fn disk(&mut self, disk: Disk, now: Instant) {
+        self.disk_mood = disk;
+        if disk == Disk::Fine {
+            // What hung goes on.
+            let hung = self.pending.iter_mut().filter(|pending| !pending.is_attempt);
+            hung.for_each(|pending| pending.at = pending.at.min(now));
+        }
+    }
+
+    fn report(&mut self, now: Instant) -> Option<Report> {
+        let due = self.pending.iter().enumerate().filter(|(_, pending)| pending.at <= now);
+        let (index, _) = due.min_by_key(|(_, pending)| pending.at)?;
+        Some(self.pending.remove(index).report)
+    }
+
+    fn pass(&mut self, until: Instant) -> Instant {
+        self.pending.iter().map(|pending| pending.at).min().map_or(until, |at| at.min(until))
+    }
+
+    fn is_silent(&self) -> bool {
+        self.mood == Mood::Hanging
+    }
+
+    fn is_durable(&self, seq: u32) -> bool {
+        let in_file = || self.files.values().flatten().flatten().any(|row| *row == Row::Position(seq));
+        self.is_stored(seq) || in_file()
+    }
+
+    fn is_stored(&self, seq: u32) -> bool {
+        self.stored.contains(&seq) || self.quarantined.contains(&seq)
+    }
+
+    fn rejects(&self) -> u64 {
+        self.rejects
+    }
+
+    fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    fn attempts(&self) -> usize {
+        self.pending.iter().filter(|pending| pending.is_attempt).count()
+    }
+
+    fn obey(&mut self, command: Command, now: Instant) {
+        match command {
+            Command::Take(batch) => {
+                let positions: Vec<_> = batch.positions.iter().map(|position| Row::Position(position.seq)).collect();
+                let rejects: Vec<_> = batch.rejects.iter().map(|reject| Row::Reject(reject.count)).collect();
+                let rows = [positions, rejects].into_iter().filter(|rows| !rows.is_empty()).collect();
+                assert!(self.kept.insert(batch.id, rows).is_none(), "a batch is taken once");
+            }
+            Command::Attempt { batch, piece, attempt } => {
+                let Piece { insert, rows } = piece;
+                self.attempt(batch, insert, rows, &attempt.token, attempt.timeout, now);
+            }
+            Command::Abort(batch) => {
+                let under_way = |pending: &&mut Pending| pending.is_attempt && pending.report.batch == batch;
+                if let Some(pending) = self.pending.iter_mut().find(under_way) {
+                    let why = "aborted".to_owned();
+                    pending.at = now;
+                    pending.report.outcome = Outcome::Failed { kind: FailureKind::Ambiguous, why };
+                }
+            }
+            Command::Store(batch) => self.store(batch, now),
+            Command::Load(batch, file) => {
+                let rows = self.files.get(&file).cloned();
+                let loaded = rows.as_ref().map_or(Loaded::Damaged("gone".to_owned()), |rows| {
+                    Loaded::Rows(rows.iter().map(Vec::len).collect())
+                });
+                self.kept.extend(rows.map(|rows| (batch, rows)));
+                self.later(batch, Outcome::Loaded(loaded), self.disk_takes(), now);
+            }
+            Command::Remove(batch, file) => {
+                self.files.remove(&file);
+                self.later(batch, Outcome::Removed, self.disk_takes(), now);
+            }
+            Command::Quarantine(batch, file) => {
+                self.files.remove(&file);
+                self.later(batch, Outcome::Quarantined, self.disk_takes(), now);
+            }
+            Command::QuarantineRow(batch, piece) => {
+                let rows = &self.kept[&batch][piece.insert][piece.rows];
+                self.quarantined.extend(rows.iter().filter_map(|row| row.position()));
+                self.later(batch, Outcome::RowQuarantined, self.disk_takes(), now);
+            }
+            Command::Forget(batch) => drop(self.kept.remove(&batch)),
+        }
     }
 }

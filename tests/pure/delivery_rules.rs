@@ -1,0 +1,410 @@
+//! When a batch is inserted, retried, stored, replayed, deferred or put into quarantine, rule by rule: the policy against
+//! a server that does as a rule says, by the name of what is inserted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use milepost::delivery::policy::{Policy, Settings, Want};
+use milepost::delivery::sink::FailureKind;
+use milepost::delivery::words::{BatchId, Command, Gate, Loaded, Notice, Outcome, Piece, Report};
+use milepost::pipeline::batch::Batch;
+use milepost::spool::{File, Left};
+
+use crate::rows::{policy_settings, position};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+type Rule = Box<dyn Fn(&str, &Piece) -> Result<(), FailureKind>>;
+
+/// Takes 20 ms, and then does as the rule says; a timeout takes as long as it may.
+struct Rig {
+    policy: Policy,
+    rule: Rule,
+    now: Instant,
+    began: Instant,
+    names: BTreeMap<BatchId, (String, usize)>,
+    files: BTreeMap<File, (String, Result<usize, &'static str>)>,
+    pending: Vec<(Instant, Report)>,
+    inserted: Vec<String>,
+    durable: BTreeSet<BatchId>,
+    notices: Vec<Notice>,
+    quarantined: usize,
+    next_batch: BatchId,
+}
+
+fn rig(settings: Settings, rule: impl Fn(&str, &Piece) -> Result<(), FailureKind> + 'static) -> Rig {
+    with_files(settings, &[], rule)
+}
+
+/// With files of these names in the spool, each of ten rows.
+fn with_files(settings: Settings, names: &[String], rule: impl Fn(&str, &Piece) -> Result<(), FailureKind> + 'static) -> Rig {
+    let file = |(sequence, name): (u64, &String)| (File { sequence, positions: 10, tag: 1, bytes: 100 }, (name.clone(), Ok(10)));
+    let files: BTreeMap<_, _> = (0..).zip(names).map(file).collect();
+    let left = Left { files: files.keys().copied().collect(), quarantined_bytes: 0 };
+    let now = Instant::now();
+    let mut policy = Policy::new(settings, left);
+    policy.gate(Gate::Open);
+    Rig {
+        policy,
+        rule: Box::new(rule),
+        now,
+        began: now,
+        names: BTreeMap::new(),
+        files,
+        pending: Vec::new(),
+        inserted: Vec::new(),
+        durable: BTreeSet::new(),
+        notices: Vec::new(),
+        quarantined: 0,
+        next_batch: 0,
+    }
+}
+
+fn spooling() -> Settings {
+    Settings { spool: true, ..policy_settings() }
+}
+
+impl Rig {
+    /// Hands over a batch of so many rows, if it is wanted.
+    fn offer(&mut self, name: &str, rows: u32, at_least_once: bool) -> Option<BatchId> {
+        if self.policy.wants(self.now) == Want::Nothing {
+            return None;
+        }
+        let id = self.next_batch;
+        self.next_batch += 1;
+        let positions: Vec<_> = (0..rows).map(|seq| position(name, seq)).collect();
+        let batch = Batch { id, bytes: 1 << 20, positions, at_least_once, opened_at: Some(self.now), ..Batch::default() };
+        self.names.insert(id, (name.to_owned(), rows as usize));
+        self.policy.take(batch, self.now);
+        self.obey();
+        Some(id)
+    }
+
+    fn later(&mut self, millis: u64, batch: BatchId, outcome: Outcome) {
+        self.pending.push((self.now + Duration::from_millis(millis), Report { batch, outcome }));
+    }
+
+    fn obey(&mut self) {
+        while let Some(command) = self.policy.command() {
+            match command {
+                Command::Take(_) => {}
+                Command::Forget(batch) => drop(self.names.remove(&batch)),
+                Command::Attempt { batch, piece, attempt } => {
+                    let (name, rows) = self.names[&batch].clone();
+                    assert!(piece.rows.end <= rows);
+                    let took = Duration::from_millis(20);
+                    let outcome = match (self.rule)(&name, &piece) {
+                        Ok(()) => Outcome::Inserted(took),
+                        Err(kind) => Outcome::Failed { kind, why: format!("{kind:?}") },
+                    };
+                    let timed_out = matches!(outcome, Outcome::Failed { kind: FailureKind::TimedOut, .. });
+                    let takes = if timed_out { attempt.timeout } else { took };
+                    self.later(u64::try_from(takes.as_millis()).unwrap(), batch, outcome);
+                }
+                Command::Abort(batch) => {
+                    let attempt = self.pending.iter_mut().find(|(_, report)| report.batch == batch).unwrap();
+                    let outcome = Outcome::Failed { kind: FailureKind::Ambiguous, why: "aborted".to_owned() };
+                    *attempt = (self.now, Report { batch, outcome });
+                }
+                Command::Store(batch) => {
+                    let sequence = self.files.keys().last().map_or(0, |file| file.sequence + 1);
+                    let (name, rows) = self.names[&batch].clone();
+                    let file = File { sequence, positions: rows as u64, tag: 1, bytes: 100 };
+                    self.files.insert(file, (name, Ok(rows)));
+                    self.later(10, batch, Outcome::Stored(file));
+                }
+                Command::Load(batch, file) => {
+                    let loaded = match self.files.get(&file).cloned() {
+                        Some((name, Ok(rows))) => {
+                            self.names.insert(batch, (name, rows));
+                            Loaded::Rows(vec![rows])
+                        }
+                        Some((_, Err("newer"))) => Loaded::Newer("format version 2".to_owned()),
+                        Some((_, Err(why))) => Loaded::Unreadable(why.to_owned()),
+                        None => Loaded::Damaged("the file is gone".to_owned()),
+                    };
+                    self.later(5, batch, Outcome::Loaded(loaded));
+                }
+                Command::Remove(batch, file) => {
+                    self.files.remove(&file);
+                    self.later(5, batch, Outcome::Removed);
+                }
+                Command::Quarantine(batch, _) => self.later(5, batch, Outcome::Quarantined),
+                Command::QuarantineRow(batch, piece) => {
+                    self.quarantined += piece.rows.len();
+                    self.later(5, batch, Outcome::RowQuarantined);
+                }
+            }
+        }
+        while let Some(durable) = self.policy.durable() {
+            assert!(self.durable.insert(durable.batch), "durable twice");
+        }
+        self.notices.extend(std::iter::from_fn(|| self.policy.notice()));
+    }
+
+    fn wait(&mut self, duration: Duration) {
+        let until = self.now + duration;
+        loop {
+            self.policy.turn(self.now);
+            self.obey();
+            let due = self.pending.iter().map(|(at, _)| *at).chain(self.policy.deadline(self.now)).min();
+            let Some(at) = due.filter(|at| *at <= until) else { break };
+            self.now = self.now.max(at);
+            while let Some(index) = self.pending.iter().position(|(at, _)| *at <= self.now) {
+                let (_, report) = self.pending.remove(index);
+                if let Outcome::Inserted(_) = report.outcome {
+                    self.inserted.push(self.names[&report.batch].0.clone());
+                }
+                self.policy.report(report, self.now);
+                self.obey();
+            }
+        }
+        self.now = until;
+        self.policy.turn(self.now);
+        self.obey();
+    }
+
+    fn wait_for_inserted(&mut self, count: usize) -> Duration {
+        let began = self.now;
+        while self.inserted.len() < count {
+            self.wait(Duration::from_millis(50));
+            assert!(self.now < began + Duration::from_secs(7_200), "{} of {count} inserted", self.inserted.len());
+        }
+        self.now - began
+    }
+
+    fn troubles(&self) -> String {
+        self.policy.troubles(self.now).join("; ")
+    }
+
+    fn notice(&self, is_it: impl Fn(&Notice) -> bool) -> bool {
+        self.notices.iter().any(is_it)
+    }
+}
+
+fn names(bad: usize, good: usize) -> Vec<String> {
+    (0..bad).map(|n| format!("bad{n}")).chain((0..good).map(|n| format!("good{n}"))).collect()
+}
+
+#[test]
+fn one_batch_that_never_gets_in_does_not_take_the_others_with_it() {
+    for kind in [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::TimedOut] {
+        let mut rig = rig(spooling(), move |name, _| if name == "poison" { Err(kind) } else { Ok(()) });
+        let mut straight = 0;
+        for n in 0..50 {
+            let name = if n == 0 { "poison".to_owned() } else { format!("d{n}") };
+            while rig.offer(&name, 1, true).is_none() {
+                rig.wait(Duration::from_millis(100));
+            }
+            let before = rig.files.len();
+            rig.wait(Duration::from_secs(1));
+            straight += u32::from(n > 0 && rig.files.len() <= before);
+        }
+        let took = rig.wait_for_inserted(49);
+        assert!(straight > 40, "{kind:?}: {straight} of 49 went straight to the server");
+        assert!(took < 4 * TIMEOUT, "{kind:?}: the others waited {took:?}");
+        rig.wait(Duration::from_secs(60));
+        assert_eq!(rig.files.len(), 1);
+        assert_eq!(rig.durable.len(), 50);
+    }
+}
+
+#[test]
+fn with_nothing_coming_in_a_bad_oldest_file_does_not_hold_up_the_spool() {
+    let rule = |name: &str, _: &Piece| if name.contains("bad") { Err(FailureKind::Transient) } else { Ok(()) };
+    let took = with_files(spooling(), &names(1, 20), rule).wait_for_inserted(20);
+    assert!(took < Duration::from_secs(20), "{took:?}");
+}
+
+#[test]
+fn files_nobody_can_insert_do_not_slow_the_others() {
+    let rule = |name: &str, _: &Piece| if name.contains("bad") { Err(FailureKind::Permanent) } else { Ok(()) };
+    let mut rig = with_files(spooling(), &names(30, 30), rule);
+    let began = rig.now;
+    while rig.inserted.len() < 30 {
+        rig.wait(Duration::from_millis(200));
+        rig.policy.gate(Gate::Open); // asked again, the tables are as they should be
+        assert!(rig.now < began + Duration::from_secs(180));
+    }
+    assert!(rig.troubles().contains("Permanent"), "{}", rig.troubles());
+    rig.rule = Box::new(|_, _| Ok(()));
+    rig.policy.gate(Gate::Open);
+    let took = rig.wait_for_inserted(60);
+    assert!(took < Duration::from_secs(60), "mended, and noticed after {took:?}");
+    rig.wait(Duration::from_secs(1));
+    assert_eq!(rig.troubles(), "");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_does_not_slow_the_others_and_is_told() {
+    let mut rig = with_files(spooling(), &names(1, 60), |_, _| Ok(()));
+    rig.files.values_mut().next().unwrap().1 = Err("the disk says no");
+    let took = rig.wait_for_inserted(60);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(rig.troubles().contains("the disk says no"), "{}", rig.troubles());
+    assert_eq!(rig.policy.totals().in_spool, 10);
+}
+
+#[test]
+fn oldest_first_and_ready_again_when_the_spool_is_empty() {
+    let mut rig = with_files(spooling(), &names(0, 5), |_, _| Err(FailureKind::Transient));
+    rig.wait(Duration::from_secs(20));
+    assert_ne!(rig.troubles(), "");
+    rig.rule = Box::new(|_, _| Ok(()));
+    rig.wait_for_inserted(5);
+    rig.wait(Duration::from_millis(100));
+    // While nothing gets through, another than the oldest is tried now and then.
+    let order: String = rig.inserted.iter().map(|name| name.trim_start_matches("good")).collect();
+    assert!(["01234", "10234"].contains(&order.as_str()), "{order}");
+    assert_eq!(rig.troubles(), "");
+    assert!(rig.notice(|notice| matches!(notice, Notice::SpoolEmpty { batches: 5 })));
+    assert_eq!((rig.policy.totals().inserted, rig.policy.totals().in_spool), (50, 0));
+}
+
+#[test]
+fn a_damaged_file_goes_into_quarantine_and_a_newer_one_is_left() {
+    let mut rig = with_files(spooling(), &names(2, 1), |_, _| Ok(()));
+    let files: Vec<File> = rig.files.keys().copied().collect();
+    rig.files.remove(&files[0]);
+    rig.files.get_mut(&files[1]).unwrap().1 = Err("newer");
+    rig.wait_for_inserted(1);
+    rig.wait(Duration::from_secs(60));
+    let totals = rig.policy.totals();
+    assert_eq!((totals.quarantined, totals.in_spool, totals.inserted), (10, 10, 10));
+    assert!(rig.troubles().contains("format version 2"), "{}", rig.troubles());
+    assert!(!rig.policy.has_more_to_replay());
+}
+
+#[test]
+fn what_only_a_person_can_mend_is_held_at_qos_1_and_spooled_at_qos_0() {
+    let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
+    rig.policy.crowded(true);
+    let held = rig.offer("d1", 1, true).unwrap();
+    rig.wait(Duration::from_secs(300));
+    assert!(rig.durable.is_empty(), "not acknowledged, however crowded it is");
+    assert!(rig.policy.questions() > 0, "and the tables are asked about");
+    let at_most_once = rig.offer("d2", 1, false).unwrap();
+    rig.wait(Duration::from_secs(1));
+    assert_eq!(rig.durable, BTreeSet::from([at_most_once]));
+    rig.rule = Box::new(|_, _| Ok(()));
+    rig.wait(Duration::from_secs(10));
+    assert!(!rig.durable.contains(&held), "nobody has said yet that the tables are right");
+    rig.policy.gate(Gate::Open);
+    rig.wait(Duration::from_secs(10));
+    assert!(rig.durable.contains(&held));
+}
+
+#[test]
+fn nothing_is_inserted_before_the_tables_are_there() {
+    for (gate, spooled) in [(Gate::Refused("not migrated".to_owned()), 0), (Gate::Unknown("nobody".to_owned()), 1)] {
+        let mut rig = rig(spooling(), |_, _| Ok(()));
+        rig.policy.gate(gate);
+        rig.offer("d", 1, true).unwrap();
+        rig.wait(Duration::from_secs(300));
+        assert_eq!((rig.inserted.len(), rig.durable.len()), (0, spooled), "a person must act, or nobody has answered");
+        rig.policy.gate(Gate::Open);
+        rig.wait_for_inserted(1);
+        rig.wait(Duration::from_secs(1));
+        assert_eq!(rig.durable.len(), 1);
+    }
+}
+
+#[test]
+fn a_crowded_broker_gets_its_acknowledgements_from_the_spool_while_inserts_are_slow() {
+    let mut rig = rig(spooling(), |_, _| Err(FailureKind::TimedOut));
+    for name in ["a", "b"] {
+        rig.offer(name, 1, true).unwrap();
+    }
+    assert_eq!(rig.offer("c", 1, true), None, "two at once");
+    rig.wait(Duration::from_secs(1));
+    assert!(rig.durable.is_empty(), "not crowded: it may still get through");
+    rig.policy.crowded(true);
+    rig.wait(Duration::from_millis(50));
+    assert_eq!(rig.durable.len(), 2, "saved, while they are being inserted");
+    assert_eq!(rig.policy.wants(rig.now), Want::ToStore);
+    rig.offer("c", 1, true).unwrap();
+    rig.wait(Duration::from_millis(50));
+    assert_eq!((rig.durable.len(), rig.files.len()), (3, 3), "and what waits behind them");
+    assert!(rig.notice(|notice| matches!(notice, Notice::Spooling { .. })));
+}
+
+#[test]
+fn a_hanging_server_is_told_in_seconds_and_its_recovery_noticed_at_once() {
+    let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::TimedOut));
+    let id = rig.offer("d", 1, true).unwrap();
+    rig.wait(Duration::from_secs(6));
+    assert!(rig.notice(|notice| matches!(notice, Notice::NoAnswer { .. })), "{:?}", rig.notices);
+    assert_eq!(rig.troubles(), "");
+    rig.policy.answers(Err("no answer".to_owned()), rig.now);
+    rig.wait(Duration::from_secs(20));
+    assert!(rig.troubles().contains("no answer"), "{}", rig.troubles());
+    rig.rule = Box::new(|_, _| Ok(()));
+    rig.policy.answers(Ok(()), rig.now);
+    rig.wait(Duration::from_secs(1));
+    assert!(rig.durable.contains(&id), "the insert that hangs is not waited for any longer");
+    assert_eq!(rig.troubles(), "");
+}
+
+#[test]
+fn a_server_whose_answers_flicker_is_not_kept_from_finishing() {
+    let mut rig = rig(policy_settings(), |_, _| Ok(()));
+    rig.rule = Box::new(|_, _| Err(FailureKind::TimedOut)); // an insert of a minute
+    let id = rig.offer("d", 1, true).unwrap();
+    rig.wait(Duration::from_secs(1));
+    for _ in 0..10 {
+        rig.policy.answers(Err("no answer".to_owned()), rig.now);
+        rig.wait(Duration::from_secs(2));
+        rig.policy.answers(Ok(()), rig.now);
+        rig.wait(Duration::from_secs(2));
+    }
+    let aborted = rig.notices.iter().filter(|notice| matches!(notice, Notice::InsertFailed { why, .. } if why == "aborted"));
+    assert_eq!(aborted.count(), 1, "an attempt is ended early once, not whenever a question had no answer");
+    assert!(!rig.durable.contains(&id));
+}
+
+#[test]
+fn what_is_too_large_is_split_and_bounds_what_comes_after() {
+    let rule = |_: &str, piece: &Piece| if piece.rows.len() > 10 { Err(FailureKind::TooLarge) } else { Ok(()) };
+    let mut rig = rig(spooling(), rule);
+    let id = rig.offer("d", 100, true).unwrap();
+    rig.wait(Duration::from_secs(2));
+    assert!(rig.durable.contains(&id));
+    assert_eq!(rig.inserted.len(), 16, "halved until it fits");
+    assert_eq!(rig.policy.batch_bytes_max(), Some(1 << 19));
+    assert!(rig.troubles().is_empty(), "{}", rig.troubles());
+    assert_eq!(rig.policy.totals().inserted, 100);
+    let told = rig.notices.iter().filter(|notice| matches!(notice, Notice::TooLarge { .. })).count();
+    assert_eq!(told, 1, "once, not for every half");
+}
+
+#[test]
+fn a_row_that_no_way_takes_goes_into_quarantine_and_the_others_do_not() {
+    let rule = |_: &str, piece: &Piece| if piece.rows.contains(&7) { Err(FailureKind::TooLarge) } else { Ok(()) };
+    for mut rig in [rig(spooling(), rule), with_files(spooling(), &names(0, 1), rule)] {
+        rig.offer("d", 10, true).unwrap();
+        rig.wait(Duration::from_secs(5));
+        let batches = usize::from(rig.policy.totals().spool_at_start > 0) + 1;
+        let totals = rig.policy.totals();
+        assert_eq!((rig.quarantined, totals.quarantined), (batches, batches as u64));
+        assert_eq!((totals.inserted, totals.in_spool, totals.in_flight), (9 * batches as u64, 0, 0));
+        assert_eq!(rig.durable.len(), 1);
+        assert!(rig.notice(|notice| matches!(notice, Notice::RowTooLarge { .. })));
+    }
+}
+
+#[test]
+fn leaving_stores_what_no_server_takes_and_begins_no_replay() {
+    let mut rig = with_files(spooling(), &names(0, 3), |_, _| Err(FailureKind::TimedOut));
+    rig.policy.gate(Gate::Refused("not yet".to_owned()));
+    let id = rig.offer("d", 1, false).unwrap();
+    rig.wait(Duration::from_secs(1));
+    rig.policy.gate(Gate::Open);
+    let at_least_once = rig.offer("e", 1, true).unwrap();
+    rig.policy.leave(rig.now);
+    rig.wait(Duration::from_secs(11));
+    assert!(!rig.durable.contains(&at_least_once));
+    rig.wait(Duration::from_secs(2));
+    assert_eq!(rig.durable, BTreeSet::from([id, at_least_once]));
+    assert_eq!(rig.files.len(), 5);
+    assert!(rig.now > rig.began);
+}

@@ -1,0 +1,273 @@
+//! The real executor and the real spool, under paused time, against a sink that does everything a server does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use milepost::delivery::executor::Executor;
+use milepost::delivery::sink::{FailureKind, Sink, SinkError};
+use milepost::delivery::words::{Attempt, Command, Outcome, Report};
+use milepost::pipeline::encode::Insert;
+use milepost::spool::{self, Kind, Left, OpenError, Spool};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+use super::Backend;
+use super::server::{Disk, Mood};
+
+/// RowBinary of a position of driver "d".
+const ROW_BYTES: usize = 2 + 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8;
+/// Where its seq is.
+const SEQ_AT: usize = 2 + 8;
+/// Small enough to become full.
+const SPOOL_BYTES_MAX: u64 = 20_000;
+
+pub struct Real {
+    runtime: Runtime,
+    server: Arc<Scripted>,
+    folder: TempDir,
+    commands: Option<mpsc::Sender<Command>>,
+    reports: Option<mpsc::Receiver<Report>>,
+    /// Came while time passed.
+    came: Vec<Report>,
+    attempts: usize,
+}
+
+#[derive(Debug)]
+struct Scripted {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    mood: Mood,
+    rng: fastrand::Rng,
+    stored: BTreeSet<u32>,
+    rejects: u64,
+    tokens: BTreeMap<String, Vec<u8>>,
+}
+
+impl Scripted {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+fn is_positions(insert: &Insert) -> bool {
+    insert.statement.contains(".positions ")
+}
+
+fn seqs(insert: &Insert) -> impl Iterator<Item = u32> {
+    let seq = |row: &[u8]| u32::from_le_bytes(row[SEQ_AT..SEQ_AT + 4].try_into().unwrap());
+    insert.body.chunks(ROW_BYTES).map(seq)
+}
+
+/// What the rejects of an insert count, each the last 8 bytes of its row.
+fn refusals(insert: &Insert) -> u64 {
+    (0..insert.rows)
+        .map(|row| {
+            let row = insert.part(row..row + 1).unwrap().body;
+            u64::from_le_bytes(row[row.len() - 8..].try_into().unwrap())
+        })
+        .sum()
+}
+
+impl State {
+    fn commit(&mut self, insert: &Insert, token: &str) {
+        if self.tokens.contains_key(token) {
+        } else if is_positions(insert) {
+            self.stored.extend(seqs(insert));
+        } else {
+            self.rejects += refusals(insert);
+        }
+        self.know(insert, token);
+    }
+
+    fn know(&mut self, insert: &Insert, token: &str) {
+        let used_for = [insert.statement.as_bytes(), &insert.body].concat();
+        let before = self.tokens.entry(token.to_owned()).or_insert_with(|| used_for.clone());
+        assert_eq!(*before, used_for, "one token for different rows");
+    }
+}
+
+impl Sink for Scripted {
+    async fn insert(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
+        let (mood, chance) = {
+            let mut state = self.state();
+            (state.mood, state.rng.u32(..8))
+        };
+        let takes = match mood {
+            Mood::Slow => Duration::from_secs(2),
+            Mood::Taking(seconds) => Duration::from_secs(seconds),
+            _ => Duration::from_millis(20 + u64::from(chance) * 7),
+        };
+        tokio::time::sleep(takes).await;
+        let failed = |kind| Err(SinkError { kind, source: "scripted".into() });
+        let hang = || tokio::time::sleep(attempt.timeout);
+        let token = attempt.token.as_str();
+        match (mood, chance) {
+            (Mood::Narrow, _) if insert.rows > 3 => failed(FailureKind::TooLarge),
+            (Mood::Fine | Mood::Slow | Mood::Narrow | Mood::Taking(_), _) | (Mood::Flaky, 0..3) => {
+                self.state().commit(insert, token);
+                Ok(())
+            }
+            (Mood::Refusing, _) | (Mood::Flaky, 3) => failed(FailureKind::Transient),
+            (Mood::NoTable, _) | (Mood::Flaky, 4) => failed(FailureKind::Permanent),
+            (Mood::Hanging, _) | (Mood::Flaky, 5) => {
+                hang().await;
+                failed(FailureKind::TimedOut)
+            }
+            (Mood::Dying, 0..4) => {
+                self.state().know(insert, token);
+                failed(FailureKind::Ambiguous)
+            }
+            (Mood::Dying, _) | (Mood::Flaky, 6) => {
+                self.state().commit(insert, token);
+                failed(FailureKind::Ambiguous)
+            }
+            (Mood::Flaky, _) => {
+                self.state().commit(insert, token);
+                hang().await;
+                failed(FailureKind::TimedOut)
+            }
+        }
+    }
+}
+
+impl Real {
+    /// And its time.
+    pub fn new(seed: u64) -> (Self, Instant) {
+        let runtime = runtime();
+        let state = State {
+            mood: Mood::Fine,
+            rng: fastrand::Rng::with_seed(seed),
+            stored: BTreeSet::new(),
+            rejects: 0,
+            tokens: BTreeMap::new(),
+        };
+        // In memory where that can be: a model does not wait for a disk.
+        let folder = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
+        let began = runtime.block_on(async { tokio::time::Instant::now().into_std() });
+        let server = Arc::new(Scripted { state: Mutex::new(state) });
+        let real =
+            Self { runtime, server, folder, commands: None, reports: None, came: Vec::new(), attempts: 0 };
+        (real, began)
+    }
+
+    fn open(&self) -> (Spool, Left) {
+        loop {
+            match Spool::open(self.folder.path(), SPOOL_BYTES_MAX) {
+                Ok(opened) => return opened,
+                // Another test's child process holds what was open when it began, until it becomes its program; and a
+                // write of the process before ends with it.
+                Err(OpenError::InUse(_)) => std::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// As a new process would find them.
+    fn spooled(&self) -> Vec<Insert> {
+        let dir = self.folder.path();
+        let files = spool::list(dir).unwrap().into_iter().filter(|file| file.kind == Kind::Batch);
+        // One that is being removed may be gone by now.
+        files
+            .filter_map(|file| std::fs::read(dir.join(file.name)).ok())
+            .flat_map(|bytes| spool::format::read(&bytes.into()).unwrap())
+            .collect()
+    }
+
+    fn came(&mut self, report: Report) {
+        if matches!(report.outcome, Outcome::Inserted(_) | Outcome::Failed { .. }) {
+            self.attempts -= 1;
+        }
+        self.came.push(report);
+    }
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+impl Backend for Real {
+    fn restart(&mut self, spool: bool) -> Left {
+        (self.commands, self.reports, self.attempts) = (None, None, 0);
+        self.came.clear();
+        // Lets the executor, its tasks and their hold on the spool go.
+        self.runtime.block_on(async {
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+        });
+        let (spool, left) = if spool {
+            let (spool, left) = self.open();
+            (Some(Arc::new(spool)), left)
+        } else {
+            (None, Left::default())
+        };
+        let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(100), mpsc::channel(100));
+        let sink = Arc::clone(&self.server);
+        let executor = Executor { sink, spool, database: "fleet".to_owned(), reports: to_report };
+        self.runtime.spawn(executor.run(to_execute));
+        (self.commands, self.reports) = (Some(commands), Some(reports));
+        left
+    }
+
+    fn mood(&mut self, mood: Mood) {
+        self.server.state().mood = mood;
+    }
+
+    /// Real disks do not do this on demand.
+    fn disk(&mut self, _: Disk, _: Instant) {}
+
+    fn obey(&mut self, command: Command, _: Instant) {
+        self.attempts += usize::from(matches!(command, Command::Attempt { .. }));
+        let commands = self.commands.as_ref().expect("an executor");
+        commands.try_send(command).expect("there is a place for every command");
+    }
+
+    fn report(&mut self, _: Instant) -> Option<Report> {
+        while let Ok(report) = self.reports.as_mut().expect("an executor").try_recv() {
+            self.came(report);
+        }
+        (!self.came.is_empty()).then(|| self.came.remove(0))
+    }
+
+    fn pass(&mut self, until: Instant) -> Instant {
+        let reports = self.reports.as_mut().expect("an executor");
+        let (report, now) = self.runtime.block_on(async {
+            let report = tokio::time::timeout_at(until.into(), reports.recv()).await.ok().flatten();
+            (report, tokio::time::Instant::now().into_std())
+        });
+        if let Some(report) = report {
+            self.came(report);
+        }
+        now
+    }
+
+    fn is_silent(&self) -> bool {
+        self.server.state().mood == Mood::Hanging
+    }
+
+    fn is_durable(&self, seq: u32) -> bool {
+        let in_file = || self.spooled().iter().filter(|insert| is_positions(insert)).flat_map(seqs).any(|other| other == seq);
+        self.is_stored(seq) || in_file()
+    }
+
+    fn is_stored(&self, seq: u32) -> bool {
+        self.server.state().stored.contains(&seq)
+    }
+
+    fn rejects(&self) -> u64 {
+        self.server.state().rejects
+    }
+
+    fn files(&self) -> usize {
+        spool::list(self.folder.path()).unwrap().iter().filter(|file| file.kind == Kind::Batch).count()
+    }
+
+    fn attempts(&self) -> usize {
+        self.attempts
+    }
+}
