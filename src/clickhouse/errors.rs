@@ -35,13 +35,13 @@ pub(super) fn kind_of_code(code: u32, async_insert: bool) -> FailureKind {
 }
 
 /// What to change.
-pub(super) fn advice(code: u32, async_insert: bool) -> Option<String> {
+pub(super) fn advice(code: u32) -> Option<String> {
     match code {
         AUTHENTICATION_FAILED => Some("wrong login; set clickhouse.user and clickhouse.password_file".to_owned()),
         NO_GRANT => Some("grant clickhouse.user what it lacks, see deploy/clickhouse".to_owned()),
-        NOT_SUPPORTED if async_insert => Some(
-            "this server cannot deduplicate asynchronous inserts into views (ClickHouse can from 26.1 on); set \
-             clickhouse.async_insert = false"
+        NOT_SUPPORTED => Some(
+            "this server's version does not support what the insert asks for; to deduplicate asynchronous inserts into \
+             views it must be 26.1 or later, or clickhouse.async_insert = false"
                 .to_owned(),
         ),
         _ => None,
@@ -122,6 +122,6 @@ mod tests {
             assert_eq!(kind_of_code(code, false), synchronous, "{code}");
             assert_eq!(kind_of_code(code, true), asynchronous, "{code}");
         }
-        assert!(advice(344, true).is_some_and(|advice| advice.contains("async_insert = false")));
+        assert!(advice(344).is_some_and(|advice| advice.contains("async_insert = false")));
     }
 }

@@ -156,7 +156,7 @@ impl Inserter {
         if code == AUTHENTICATION_FAILED {
             self.login.read_again();
         }
-        let (kind, advice) = (kind_of_code(code, self.async_insert), advice(code, self.async_insert));
+        let (kind, advice) = (kind_of_code(code, self.async_insert), advice(code));
         let text = if text.is_empty() { format!("code {code}") } else { text };
         InsertError::Refused { kind, advice, text }
     }

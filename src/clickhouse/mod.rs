@@ -180,7 +180,7 @@ impl ClickHouse {
                 if code == AUTHENTICATION_FAILED {
                     self.login.read_again();
                 }
-                advice(code, false)
+                advice(code)
             }
             None => (self.plain && !self.answered.load(Ordering::Relaxed) && speaks_no_http(&error))
                 .then(|| tls::is_this_the_port(Server::ClickHouse, false)),

@@ -244,9 +244,8 @@ impl fmt::Display for Notice {
             }
             Self::NoAnswer { for_ } => write!(
                 f,
-                "ClickHouse has not answered an insert for {:.0?}: nothing more is acknowledged meanwhile, unless \
-                 there is a spool",
-                for_
+                "no answer to an insert from ClickHouse for {for_:.0?}: what waits behind it is not acknowledged \
+                 meanwhile, unless there is a spool"
             ),
             Self::Spooling { under_way } => write!(
                 f,

@@ -16,6 +16,9 @@ use crate::tls::{self, Server, Stream};
 /// More bytes than this are not put into the write buffer: acknowledgements wait in the session instead.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
+/// A TLS alert (0x15), taken for MQTT's fixed header.
+const TLS_ALERT: u8 = 0x15 >> 4;
+
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectionError {
@@ -47,15 +50,18 @@ impl ConnectionError {
     /// Whether a connection can end so before CONNACK because one side speaks TLS and the other does not.
     pub(super) fn may_be_tls(&self) -> bool {
         match self {
-            Self::Unanswered(_) | Self::Broken(_) | Self::Closed => true,
+            Self::Broken(_) | Self::Closed => true,
             Self::Codec(error) => match error {
-                CodecError::RemainingLength | CodecError::Unexpected(_) | CodecError::TooLarge { .. } => true,
-                CodecError::Publish
+                CodecError::Unexpected(kind) => *kind == TLS_ALERT,
+                CodecError::RemainingLength
+                | CodecError::TooLarge { .. }
+                | CodecError::Publish
                 | CodecError::Refused(_)
                 | CodecError::Disconnected { .. }
                 | CodecError::Library(_) => false,
             },
             Self::NotReached(_)
+            | Self::Unanswered(_)
             | Self::Login(_)
             | Self::Tls { .. }
             | Self::Silent(_)

@@ -223,7 +223,7 @@ impl Files {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         let certificates = certificates.map_err(|error| self.unusable(name, path, error))?;
         if certificates.is_empty() {
-            return Err(self.unusable(name, path, "holds no certificate (PEM: -----BEGIN CERTIFICATE-----)"));
+            return Err(self.unusable(name, path, "holds no certificate; a PEM file is wanted"));
         }
         Ok(certificates)
     }

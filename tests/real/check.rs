@@ -131,9 +131,9 @@ fn a_brokers_terms_are_held_against_what_we_want() -> Result<()> {
         let broker = ScriptedBroker::start(move |peer| oblige(peer, terms, code))?;
         Ok(world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port)))
     };
-    finds(&on(b"\x21\x00\x20", 1)?, &[], "window", "warning", "EMQX: mqtt.max_inflight = 65535")?;
+    finds(&on(b"\x21\x00\x20", 1)?, &[], "window", "warning", "EMQX: mqtt.max_inflight = 32000")?;
     let ours = on(b"", 1)?.with("MQTT__RECEIVE_MAXIMUM", "100");
-    finds(&ours, &[], "window", "warning", "milepost: mqtt.receive_maximum = 15000")?;
+    finds(&ours, &[], "window", "warning", "milepost: mqtt.receive_maximum = 235")?;
     finds(
         &on(b"\x27\x10\x00\x00\x00", 1)?,
         &[],
@@ -173,7 +173,7 @@ fn a_clickhouse_that_is_not_as_it_must_be_is_named_with_the_statement() -> Resul
     drop(milepost);
     world.query("ALTER TABLE {db}.rejects MODIFY SETTING fsync_after_insert = 1")?;
     world.query("ALTER TABLE {db}.rejects DROP COLUMN detail")?;
-    of("columns", "rejects.detail missing; ALTER TABLE")?;
+    of("columns", "rejects.detail is missing; ALTER TABLE")?;
     world.query("RENAME TABLE {db}.last_positions_mv TO {db}.elsewhere")?;
     of("tables", "last_positions_mv missing in check_tables")?;
     world.query("DROP DATABASE {db}")?;
