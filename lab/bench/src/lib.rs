@@ -5,19 +5,25 @@
 //! generator fell behind, or when its count is not the broker's: then the row says so instead. What was measured is
 //! written down after every step, so an interrupt costs the step under way.
 
-mod account;
+// From below to above: a module imports those before it.
 mod cases;
 mod consumer;
 mod engine;
+mod figures;
 mod go_peers;
 mod kill;
+mod kind;
 mod limits;
+mod load;
 mod machine;
+mod markdown;
 mod page;
 mod peers;
 mod report;
 mod servers;
+mod step;
 mod trial;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -26,9 +32,13 @@ use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
 use self::cases::Case;
-use self::consumer::{Binaries, Kind};
+use self::consumer::Binaries;
+use self::kind::Kind;
+use self::machine::Machine;
 use self::report::Report;
-use self::trial::{Stage, Trial};
+use self::step::Stage;
+use self::trial::Trial;
+use self::words::minutes;
 
 /// What to measure.
 #[derive(Debug, Clone, clap::Args)]
@@ -125,9 +135,10 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Case>> {
 fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool> {
     let milepost = std::fs::canonicalize(&arguments.milepost)
         .with_context(|| format!("no binary at {}", arguments.milepost.display()))?;
-    let mut binaries = Binaries::find(milepost, cases, folder)?;
+    let kinds = cases.iter().flat_map(|case| case.kinds.clone()).collect();
+    let mut binaries = Binaries::find(milepost, &kinds, folder);
     binaries.floor_arguments.clone_from(&arguments.floor_argument);
-    let mut report = Report::new(&arguments.results, cases, &binaries)?;
+    let mut report = Report::new(Machine::here(binaries.versions()), cases, Some(&binaries));
     let steps = steps(cases);
     let total: Duration = steps.iter().map(|(case, ..)| case.takes()).sum();
     let (mut done, began) = (Duration::ZERO, Instant::now());
@@ -149,12 +160,28 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
                 minutes(began.elapsed()),
                 minutes(left)
             );
-            report.add(trial)?;
+            report.add(trial);
+            write_down(&report, &arguments.results)?;
         }
     }
-    say(&report.markdown());
-    say(&format!("Written to {}; the same as a page: .html.", report.path().display()));
+    let written = write_down(&report, &arguments.results)?;
+    say(&markdown::of(&report));
+    say(&format!("Written to {}; the same as a page: .html.", written.display()));
     Ok(report.is_complete())
+}
+
+/// What has been measured so far, in three forms, under its date and as the latest; the Markdown file.
+fn write_down(report: &Report, folder: &Path) -> Result<PathBuf> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let dated = report.machine.date.replace(':', "").trim_end_matches('Z').replace('T', "-");
+    let (markdown, json) = (markdown::of(report), serde_json::to_string_pretty(report)?);
+    let page = page::of(report)?;
+    for name in [&dated, "latest"] {
+        for (kind, text) in [("md", &markdown), ("json", &json), ("html", &page)] {
+            std::fs::write(folder.join(format!("{name}.{kind}")), text)?;
+        }
+    }
+    Ok(folder.join(format!("{dated}.md")))
 }
 
 /// Each case by itself; within it the repetitions, each with the consumers in another order.
@@ -180,10 +207,6 @@ fn measure_once_or_again(stage: &Stage<'_>, tries: u32) -> Trial {
         trial = stage.measure();
     }
     trial
-}
-
-fn minutes(duration: Duration) -> String {
-    format!("{}:{:02} min", duration.as_secs() / 60, duration.as_secs() % 60)
 }
 
 #[expect(clippy::print_stdout, reason = "the command's result")]

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use lab_stack::repository;
+use lab_stack::{repository, unix_ms};
 
 /// The top of a report.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Machine {
     pub(crate) date: String,
     pub(crate) cpu: String,
@@ -19,6 +20,14 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+    /// "milepost 0.1.0 · Node v20"
+    pub(crate) fn versions_in_words(&self) -> String {
+        let one = |(name, version): (&String, &String)| {
+            format!("{name} {}", version.trim_start_matches("milepost "))
+        };
+        self.versions.iter().map(one).collect::<Vec<_>>().join(" · ")
+    }
+
     /// This one, and what runs on it.
     pub(crate) fn here(consumers: BTreeMap<&'static str, String>) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -44,12 +53,9 @@ impl Machine {
                 versions.insert(name.to_owned(), version.as_str().unwrap_or("unknown").to_owned());
             }
         }
+        let now = Duration::from_millis(u64::try_from(unix_ms()).unwrap_or(0));
         Self {
-            date: humantime::format_rfc3339_seconds(
-                std::time::UNIX_EPOCH
-                    + std::time::Duration::from_millis(u64::try_from(lab_stack::unix_ms()).unwrap_or(0)),
-            )
-            .to_string(),
+            date: humantime::format_rfc3339_seconds(UNIX_EPOCH + now).to_string(),
             cpu: field(&read("/proc/cpuinfo"), "model name"),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_mib: memory_kib >> 10,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::cases::{Case, Source, Store};
-use crate::consumer::Kind;
 use crate::engine::Work;
+use crate::kind::Kind;
 use lab_harness::proxy::Proxy;
 use lab_mqtt::{Publish, put_packet, put_string};
 use lab_stack::Store as Tables;

@@ -5,7 +5,9 @@
 //! | [`proxy`] | a TCP proxy that fails on demand: cuts, hangs, lost answers |
 //! | [`background`] | a fleet that sends while its caller does something else |
 //! | [`patched`] | builds a milepost with a patch applied |
+//! | [`table`] | a table, for a report in Markdown and for a page |
 
 pub mod background;
 pub mod patched;
 pub mod proxy;
+pub mod table;
