@@ -20,12 +20,18 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// "milepost 0.1.0 · Node v20"
-    pub(crate) fn versions_in_words(&self) -> String {
-        let one = |(name, version): (&String, &String)| {
+    /// In two sentences, with the versions of what ran.
+    pub(crate) fn in_words(&self) -> String {
+        let Self { cpu, cores, memory_mib, kernel, versions, .. } = self;
+        let version = |(name, version): (&String, &String)| {
             format!("{name} {}", version.trim_start_matches("milepost "))
         };
-        self.versions.iter().map(one).collect::<Vec<_>>().join(" · ")
+        let versions: Vec<String> = versions.iter().map(version).collect();
+        format!(
+            "{cores} cores ({cpu}), {memory_mib} MiB, Linux {kernel}. Everything on this one machine, so only the ratios \
+             carry over.\n{}.",
+            versions.join(" · ")
+        )
     }
 
     /// This one, and what runs on it.

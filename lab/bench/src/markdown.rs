@@ -1,9 +1,10 @@
-//! The report in Markdown: ratios first, absolute figures second, the machine on top.
+//! The report in chapters, for Markdown and for the page: ratios first, absolute figures second.
 
 use std::iter::once;
 
 use lab_harness::table::Table;
 use lab_stand_ins::tally;
+use serde::Serialize;
 
 use crate::cases::{Case, WARM_UP_SECONDS};
 use crate::kind::Kind;
@@ -79,27 +80,62 @@ fn none() -> String {
     "–".to_owned()
 }
 
-/// The whole report.
-pub(crate) fn of(report: &Report) -> String {
-    let mut out = head(report) + &headlines(report).map(|table| table.markdown()).unwrap_or_default();
-    for case in &report.cases {
-        out += &of_case(report, case);
-    }
-    out += &SERIES.map(|(prefix, title)| series(report, prefix, title)).concat();
-    out += "\n## Not measured\n\n";
-    not_measured(report).iter().for_each(|line| out += &format!("- {line}\n"));
-    out
+/// A chapter: a sentence in Markdown, tables, and what is to be said about them.
+#[derive(Serialize, Default)]
+pub(crate) struct Chapter {
+    title: String,
+    text: String,
+    tables: Vec<Table>,
+    notes: Vec<String>,
 }
 
-fn head(report: &Report) -> String {
-    let Machine { date, cpu, cores, memory_mib, kernel, .. } = &report.machine;
-    let consumers: String =
-        report.consumers.iter().map(|(name, what)| format!("- **{name}**: {what}\n")).collect();
-    format!(
-        "# milepost beside its peers, {date}\n\n{cores} cores ({cpu}), {memory_mib} MiB, Linux {kernel}. Everything on \
-         this one machine.\n{}.\n\n{consumers}\n",
-        report.machine.versions_in_words()
-    )
+impl Chapter {
+    fn markdown(&self) -> String {
+        let tables: String = self.tables.iter().map(|table| table.markdown() + "\n").collect();
+        let notes: String = self.notes.iter().map(|note| format!("- {note}\n")).collect();
+        format!("## {}\n\n{}\n\n{tables}{notes}\n", self.title, self.text)
+    }
+}
+
+/// The report as Markdown.
+pub(crate) fn of(report: &Report) -> String {
+    let Machine { date, .. } = &report.machine;
+    let chapters: String = chapters(report).iter().map(Chapter::markdown).collect();
+    format!("# milepost beside its peers, {date}\n\n{}\n\n{chapters}", report.machine.in_words())
+}
+
+/// What the report says, in its order.
+pub(crate) fn chapters(report: &Report) -> Vec<Chapter> {
+    let of_case = |case: &Case| {
+        let mut chapter = if case.kills > 0 {
+            of_kills(case, &report.rows(case))
+        } else {
+            of_cost(case, &report.rows(case))
+        };
+        chapter.title.clone_from(&case.title);
+        for kind in &case.kinds {
+            for trial in report.trials_of(case, *kind).filter(|trial| !trial.refused.is_empty()) {
+                let (name, repetition) = (kind.name(), trial.repetition + 1);
+                let why = trial.refused.join("; ");
+                chapter.notes.push(format!("Not counted: {name}, repetition {repetition}: {why}"));
+            }
+        }
+        chapter
+    };
+    let what = report.consumers.iter().map(|(name, what)| format!("**{name}**: {what}"));
+    let first = Chapter {
+        title: "At a glance".to_owned(),
+        text: "The ratio to the first one's, then the figure itself.".to_owned(),
+        tables: headlines(report).into_iter().collect(),
+        notes: what.collect(),
+    };
+    let last = Chapter {
+        title: "Not measured, and how to read this".to_owned(),
+        notes: not_measured(report),
+        ..Chapter::default()
+    };
+    let series = SERIES.iter().filter_map(|(prefix, title)| series(report, prefix, title));
+    once(first).chain(report.cases.iter().map(of_case)).chain(series).chain(once(last)).collect()
 }
 
 /// The most important figures of several cases: the ratio, then the figure itself.
@@ -138,31 +174,17 @@ fn headlines(report: &Report) -> Option<Table> {
     Some(table)
 }
 
-fn of_case(report: &Report, case: &Case) -> String {
-    let rows = report.rows(case);
-    let mut out = format!("\n## {}\n\n", case.title);
-    if case.kills > 0 {
-        out += &of_kills(case, &rows);
-    } else {
-        out += &format!(
-            "`--only {}`: {} drivers; {} s a step after {WARM_UP_SECONDS} s of warm-up, {}; medians, ratios by \
-             pairs of the same repetition (least–most).\n\n",
-            case.name,
-            thousands(case.drivers),
-            case.seconds,
-            repetitions(case.repetitions)
-        );
-        out += &ratios(&rows).map(|table| table.markdown() + "\n").unwrap_or_default();
-        out += &(absolute(&rows).markdown() + "\n");
-        notes(case, &rows).iter().for_each(|note| out += &format!("- {note}\n"));
-    }
-    for kind in &case.kinds {
-        for trial in report.trials_of(case, *kind).filter(|trial| !trial.refused.is_empty()) {
-            let (name, repetition) = (kind.name(), trial.repetition + 1);
-            out += &format!("- Not counted: {name}, repetition {repetition}: {}\n", trial.refused.join("; "));
-        }
-    }
-    out
+fn of_cost(case: &Case, rows: &[Row<'_>]) -> Chapter {
+    let text = format!(
+        "`--only {}`: {} drivers; {} s a step after {WARM_UP_SECONDS} s of warm-up, {}; medians, ratios by pairs of the \
+         same repetition (least–most).",
+        case.name,
+        thousands(case.drivers),
+        case.seconds,
+        repetitions(case.repetitions)
+    );
+    let tables = ratios(rows).into_iter().chain(once(absolute(rows))).collect();
+    Chapter { text, tables, notes: notes(case, rows), ..Chapter::default() }
 }
 
 /// Against milepost, or whoever is first.
@@ -234,9 +256,9 @@ fn notes(case: &Case, rows: &[Row<'_>]) -> Vec<String> {
 }
 
 /// What grows with what, over several cases.
-fn series(report: &Report, prefix: &str, title: &str) -> String {
+fn series(report: &Report, prefix: &str, title: &str) -> Option<Chapter> {
     let cases: Vec<&Case> = report.cases.iter().filter(|case| case.name.starts_with(prefix)).collect();
-    let Some(first) = cases.first().filter(|_| cases.len() > 1) else { return String::new() };
+    let first = cases.first().filter(|_| cases.len() > 1)?;
     let names = once(format!("{} = 1", first.name)).chain(cases.iter().map(|case| case.name.clone()));
     let mut table = Table::of(names);
     let cpu = |case: &Case, kind: Kind| {
@@ -248,7 +270,7 @@ fn series(report: &Report, prefix: &str, title: &str) -> String {
         let ratios = cases.iter().map(|case| ratio(case).unwrap_or_else(none));
         table.rows.push(once(kind.name().to_owned()).chain(ratios).collect());
     }
-    format!("\n## {title}\n\n{}", table.markdown())
+    Some(Chapter { title: title.to_owned(), tables: vec![table], ..Chapter::default() })
 }
 
 fn kills<'a>(row: &'a Row<'_>) -> impl Iterator<Item = &'a Kills> {
@@ -273,12 +295,12 @@ fn killed_cell(row: &Row<'_>) -> String {
 }
 
 /// One row a consumer: sums over the repetitions, and the longest absence.
-fn of_kills(case: &Case, rows: &[Row<'_>]) -> String {
-    let mut out = format!(
+fn of_kills(case: &Case, rows: &[Row<'_>]) -> Chapter {
+    let text = format!(
         "`--only {}`: {} drivers; {} s of load a step, {}; sums, and the longest absence. Killed {} times a \
          step, with half a batch in memory or, the second time, with an insert committed whose answer it has not had; \
          what it started dies with it. Cost does not count here. What is lost is what is not stored once the count has \
-         stood still for {} s.\n\n",
+         stood still for {} s.",
         case.name,
         thousands(case.drivers),
         WARM_UP_SECONDS + case.seconds,
@@ -286,7 +308,8 @@ fn of_kills(case: &Case, rows: &[Row<'_>]) -> String {
         case.kills,
         QUIET.as_secs()
     );
-    let names = "consumer|acknowledges|kills|messages|lost|twice in `fixes`|raw duplicates|back after|";
+    let names =
+        "consumer|acknowledges|kills|messages|lost|twice in `fixes`|raw duplicates|back after|in words";
     let mut table = Table::of(names.split('|'));
     let mut unheard = Vec::new();
     for row in rows {
@@ -307,16 +330,21 @@ fn of_kills(case: &Case, rows: &[Row<'_>]) -> String {
         cells.resize(table.head.len(), none());
         table.rows.push(cells);
     }
-    out += &(table.markdown() + "\n");
+    let mut notes = vec![
+        "Raw duplicates are rows inserted again. Merges, which collapse them, are stopped here; `fixes` shows each fix once."
+            .to_owned(),
+    ];
     if !unheard.is_empty() {
-        out += "- Messages for which the broker had no session, which this fleet then sent again, and another would not: ";
-        out += &(unheard.join(", ") + "\n");
+        let unheard = unheard.join(", ");
+        notes.push(format!(
+            "Messages for which the broker had no session, which this fleet then sent again, and another would not: {unheard}"
+        ));
     }
-    out + "- Raw duplicates are rows inserted again. Merges, which collapse them, are stopped here; `fixes` shows each fix once.\n"
+    Chapter { text, tables: vec![table], notes, ..Chapter::default() }
 }
 
 /// What is missing from this report, and what its figures do not say.
-pub(crate) fn not_measured(report: &Report) -> Vec<String> {
+fn not_measured(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = report.missing.iter().map(|(name, why)| format!("{name}: {why}")).collect();
     let (planned, done) = (report.planned(), report.trials.len());
     if done < planned {

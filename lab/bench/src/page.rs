@@ -18,50 +18,36 @@ mod tests;
 mod verdict;
 
 use anyhow::Result;
-use lab_harness::table::Table;
 use serde_json::json;
 
-use self::questions::command;
-use self::verdict::Summary;
 use crate::kind::Kind;
-use crate::machine::Machine;
-use crate::markdown::{OTHERS_CORES_MAX, not_measured};
+use crate::markdown::{OTHERS_CORES_MAX, chapters};
 use crate::peers;
-use crate::report::{Report, Row};
+use crate::report::Report;
 
 /// What the plots are drawn with, in the order in which it is loaded.
 const LIBRARY: [&str; 2] = ["d3/dist/d3.min.js", "@observablehq/plot/dist/plot.umd.min.js"];
 
 /// The whole page.
 pub(crate) fn of(report: &Report) -> Result<String> {
-    let Machine { date, cpu, cores, memory_mib, kernel, .. } = &report.machine;
     let (others, counted) = report.others_and_counted();
     let planned = report.planned();
-    let mut progress = vec![format!(
-        "{date} · {cores} cores ({cpu}) · {memory_mib} MiB · Linux {kernel} · everything on this one machine, so only \
-         the ratios carry over"
-    )];
+    let mut progress = vec![report.machine.date.clone(), report.machine.in_words()];
     progress.push(format!("{counted} of {planned} steps count."));
     if counted < planned {
         progress.push("**This report is not complete**: each plot says what is missing.".to_owned());
     }
     if others > OTHERS_CORES_MAX {
         progress.push(format!(
-            "✗ Other processes took up to {others:.1} cores meanwhile: repeat this on a quiet machine."
+            "**Other processes took up to {others:.1} cores** meanwhile: repeat this on a quiet machine."
         ));
     }
-    let summary = Summary::of(report);
     let data = json!({
         "names": Kind::ALL.map(Kind::name),
         "progress": progress,
-        "verdict": summary.verdict(),
-        "who": summary.costs(),
+        "verdict": verdict::of(report),
         "plots": questions::all(report),
-        "guarantees": summary.guarantees(),
-        "reproduce": command(&[verdict::KILLED]),
-        "cases": cases(report),
-        "limits": not_measured(report),
-        "versions": report.machine.versions_in_words(),
+        "chapters": chapters(report),
     });
     let library = |file: &&str| std::fs::read_to_string(peers::folder().join("node_modules").join(file));
     // Without npm the page has its sentences and tables, and says what is missing.
@@ -71,15 +57,4 @@ pub(crate) fn of(report: &Report) -> Result<String> {
         .replace("{ data }", &serde_json::to_string(&data)?.replace('<', "\\u003c"))
         .replace("/* page.js */", include_str!("page/page.js"))
         .replace("/* library */", &library.unwrap_or_default().join("\n")))
-}
-
-/// What was asked for, and how much of it counts.
-fn cases(report: &Report) -> Table {
-    let mut table = Table::of(["case", "what", "counted"]);
-    for case in &report.cases {
-        let row = |row: &Row<'_>| format!("{} {}/{}", row.kind.name(), row.good.len(), case.repetitions);
-        let counted: Vec<String> = report.rows(case).iter().map(row).collect();
-        table.rows.push(vec![format!("`{}`", case.name), case.title.clone(), counted.join(", ")]);
-    }
-    table
 }

@@ -1,10 +1,10 @@
 // Turns the report's data into text, tables and plots. Everything is set as text: nothing in it can become markup.
 const page = JSON.parse(document.getElementById('data').textContent);
-const [header, main, footer] = ['header', 'main', 'footer'].map(name => document.querySelector(name));
+const [header, main] = ['header', 'main'].map(name => document.querySelector(name));
 
 function make(name, properties, ...children) {
   const node = Object.assign(document.createElement(name), properties);
-  node.append(...children.flat());
+  node.append(...children.flat(Infinity));
   return node;
 }
 
@@ -13,24 +13,16 @@ const prose = text => text.split(/(`[^`]*`|\*\*.*?\*\*)/).map(part =>
   part.startsWith('`') ? make('code', {}, part.slice(1, -1))
     : part.startsWith('**') ? make('b', {}, part.slice(2, -2)) : part);
 
-const signs = { '✓': 'good', '✗': 'bad', '?': 'unknown' };
-const cell = text => text.split(' · ').flatMap(part =>
-  [part[0] in signs ? make('span', { className: `badge ${signs[part[0]]}` }, part) : make('span', {}, prose(part)), ' ']);
+const list = lines => make('ul', { className: 'note' }, lines.map(line => make('li', {}, prose(line))));
 
-const list = (lines, className) => make('ul', { className }, lines.map(line => make('li', {}, prose(line))));
-
-function table({ head, rows }, className) {
-  const row = cells => make('tr', {}, cells.map((text, index) => {
-    const node = make(index ? 'td' : 'th', {}, index ? cell(text) : prose(text));
-    node.dataset.label = head[index].replaceAll('`', '');
-    return node;
-  }));
-  const heads = make('tr', {}, head.map(name => make('th', { scope: 'col' }, prose(name))));
-  return make('div', { className: 'scroll', tabIndex: 0 },
-    make('table', { className }, make('thead', {}, heads), make('tbody', {}, rows.map(row))));
+// Consumers side by side, a figure a line: a table of the Markdown file, turned, so that it fits a phone and paper.
+function table({ head, rows }) {
+  const line = (name, index) => make('tr', {}, [name, ...rows.map(cells => cells[index])].map((text, column) =>
+    make(column && index ? 'td' : 'th', {}, prose(text))));
+  return make('div', { className: 'scroll', tabIndex: 0 }, make('table', {}, head.map(line)));
 }
 
-const section = (id, title, ...content) => main.append(make('section', { id }, make('h2', {}, title), content));
+const section = (title, ...content) => main.append(make('section', {}, make('h2', {}, title), content));
 
 // One look a consumer, wherever it is shown: a colour of the style sheet, a shape, and its name.
 const shapes = ['circle', 'square', 'triangle', 'diamond', 'star', 'cross', 'wye', 'hexagon'];
@@ -96,21 +88,17 @@ function figure(plot, width) {
     : typeof Plot === 'undefined' ? missing('No plots: run `npm ci` in lab/bench/peers, then measure again.') : draw(plot, width);
   return make('figure', {}, make('h3', {}, plot.title), drawing,
     make('figcaption', {}, plot.take_away ? make('p', { className: 'take-away' }, plot.take_away) : [],
-      list(plot.notes, 'note'), make('p', { className: 'note' }, make('code', {}, plot.command))));
+      list(plot.notes), make('p', { className: 'note' }, make('code', {}, plot.command))));
 }
 
-header.append(...page.progress.map(line => make('p', {}, line[0] in signs ? cell(line) : prose(line))));
-section('who', 'Whom to run, and why', list(page.verdict, 'verdict'), table(page.who, 'cards'),
-  make('p', { className: 'note' }, '× is against milepost in the same repetition, the median; in brackets the figure itself.'));
+header.append(...page.progress.map(line => make('p', {}, prose(line))));
 const plots = make('div', { className: 'plots' });
-section('plots', 'One question, one plot',
-  make('p', { className: 'note' }, 'Points are medians over the repetitions, the strokes through them least and most.'), plots);
+const chapter = ({ title, text, tables, notes }) => section(title, make('p', {}, prose(text)), tables.map(table), list(notes));
+section('Whom to run, and why', list(page.verdict));
+chapter(page.chapters[0]);
+section('One question, one plot',
+  make('p', {}, 'Points are medians over the repetitions, the strokes through them least and most.'), plots);
 const width = Math.min(520, (plots.clientWidth || 520) - 24);
 plots.append(...page.plots.map(plot => figure(plot, width)));
-section('guarantees', 'What each promises, and what was found', table(page.guarantees, 'cards'),
-  make('p', { className: 'note' }, 'Over all repetitions that count. At QoS 0 nobody acknowledges: what a consumer cannot take is dropped. ',
-    'To reproduce: ', make('code', {}, page.reproduce)));
-section('cases', 'Cases, and repetitions that count', table(page.cases, ''));
-section('limits', 'Not measured, and how to read this', list(page.limits, ''));
-footer.append(make('p', {}, page.versions),
-  make('p', {}, 'All figures, least and most: the Markdown file of the same name; every second\'s sample: the JSON file.'));
+page.chapters.slice(1).forEach(chapter);
+section('More', make('p', {}, 'The same in Markdown, and every second\'s sample in JSON: the files of the same name.'));
