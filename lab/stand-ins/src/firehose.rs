@@ -10,7 +10,7 @@ mod segment;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,6 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 pub use self::segment::FIRST_SEQ;
 use self::segment::{DRIVERS_MAX, Segments};
-use crate::http;
 use lab_mqtt::{Connect, Packet, put_packet};
 
 const READ_BYTES: usize = 64 * 1024;
@@ -168,8 +167,15 @@ impl Firehose {
             faults: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
-        let port = http::listen(port, move |stream| serving.serve(stream))
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
             .with_context(|| format!("cannot listen on port {port}"))?;
+        let port = listener.local_addr()?.port();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let serving = Arc::clone(&serving);
+                std::thread::spawn(move || serving.serve(stream));
+            }
+        });
         Ok(Self { port, shared })
     }
 

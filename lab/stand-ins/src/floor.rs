@@ -4,7 +4,7 @@
 //! buffer, plain HTTP. What it leaves out is what a consumer is for: it checks nothing but types, retries nothing,
 //! survives nothing, and ends with its connection. At QoS 1 it acknowledges after the insert, a batch in one write.
 
-use std::io::{BufReader, ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use hyper::StatusCode;
 use serde::Deserialize;
 
 use crate::http;
@@ -114,7 +115,8 @@ struct Shown {
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let shown = Arc::new(Shown::default());
     let seen = Arc::clone(&shown);
-    http::listen(arguments.http_port, move |stream| show(stream, &seen)).context("the endpoint's port")?;
+    http::listen(arguments.http_port, 1, move |asked| show(&asked.path, &seen))
+        .context("the endpoint's port")?;
 
     let stream = subscribe(arguments)?;
     let acks = stream.try_clone()?;
@@ -290,20 +292,14 @@ fn insert_all(
     mut acks: TcpStream,
     shown: &Shown,
 ) -> Result<()> {
-    let stream = TcpStream::connect(server).context("no ClickHouse")?;
-    stream.set_nodelay(true)?;
-    let mut answers = BufReader::new(stream);
-    let statement = http::encoded(&format!("INSERT INTO fleet.positions ({COLUMNS}) FORMAT RowBinary"));
+    let agent = ureq::agent();
+    let statement = format!("INSERT INTO fleet.positions ({COLUMNS}) FORMAT RowBinary");
     while let Ok(mut batch) = batches.recv() {
         if batch.rows > 0 {
             let began = Instant::now();
-            let head = format!(
-                "POST /?async_insert=0&query={statement} HTTP/1.1\r\nHost: {server}\r\nContent-Length: {}\r\n\r\n",
-                batch.body.len()
-            );
-            answers.get_ref().write_all(head.as_bytes())?;
-            answers.get_ref().write_all(&batch.body)?;
-            http::read_answer(&mut answers)?;
+            let request = agent.post(format!("http://{server}/")).query("async_insert", "0");
+            let mut answer = request.query("query", &statement).send(&batch.body[..])?;
+            answer.body_mut().read_to_vec()?;
             shown.flush.lock().unwrap_or_else(PoisonError::into_inner).observe(began.elapsed());
         }
         // After the end of the connection there is nobody left to tell.
@@ -325,21 +321,15 @@ fn pubacks(packet_ids: &[u16]) -> Vec<u8> {
     out
 }
 
-fn show(stream: TcpStream, shown: &Shown) {
-    let mut reader = BufReader::new(stream);
-    while let Ok(Some(request)) = http::read_request(&mut reader, &mut Vec::new()) {
-        let flush = shown.flush.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (status, body) = match request.path.as_str() {
-            "/metrics" => {
-                let messages = shown.messages.load(Ordering::Relaxed);
-                let counter = format!("floor_messages_received_total {messages}\n");
-                ("200 OK", counter + &flush.render("floor_insert_duration_seconds"))
-            }
-            "/readyz" if shown.subscribed.load(Ordering::Relaxed) => ("200 OK", String::new()),
-            _ => ("503 Service Unavailable", String::new()),
-        };
-        if http::respond(reader.get_ref(), status, body.as_bytes()).is_err() {
-            return;
+fn show(path: &str, shown: &Shown) -> (StatusCode, Vec<u8>) {
+    match path {
+        "/metrics" => {
+            let messages = shown.messages.load(Ordering::Relaxed);
+            let flush = shown.flush.lock().unwrap_or_else(PoisonError::into_inner);
+            let flush = flush.render("floor_insert_duration_seconds");
+            (StatusCode::OK, format!("floor_messages_received_total {messages}\n{flush}").into_bytes())
         }
+        "/readyz" if shown.subscribed.load(Ordering::Relaxed) => (StatusCode::OK, Vec::new()),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, Vec::new()),
     }
 }

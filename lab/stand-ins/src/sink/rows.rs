@@ -204,8 +204,8 @@ pub(super) fn take<'a>(len: usize, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
 }
 
 /// Undoes `decompress=1`. The checksums are not looked at: the bytes came over the loopback.
-pub(super) fn decompress(mut blocks: &[u8], plain: &mut Vec<u8>) -> Result<()> {
-    plain.clear();
+pub(super) fn decompress(mut blocks: &[u8]) -> Result<Vec<u8>> {
+    let mut plain = Vec::new();
     while !blocks.is_empty() {
         let head = take(CHECKSUM_BYTES + HEAD_BYTES, &mut blocks)?;
         let size = |at: usize| -> Result<usize> {
@@ -229,7 +229,7 @@ pub(super) fn decompress(mut blocks: &[u8], plain: &mut Vec<u8>) -> Result<()> {
             other => bail!("compression method {other:#x} is not understood here"),
         }
     }
-    Ok(())
+    Ok(plain)
 }
 
 #[cfg(test)]
