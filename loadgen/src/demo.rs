@@ -35,9 +35,6 @@ pub struct Arguments {
 }
 
 /// Runs the demo; `true` if nothing was lost or double.
-///
-/// # Errors
-/// A part did not start, or an interrupt.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let local = lab_stack::repository().join(".local");
     std::fs::create_dir_all(&local)?;

@@ -95,9 +95,6 @@ struct Stored {
 }
 
 /// Waits until as many different fixes are stored as were sent, or the bound is over; then compares.
-///
-/// # Errors
-/// The store cannot be asked: then nothing can be said.
 pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Verdict> {
     let began = Instant::now();
     while progress(store, manifest)?.different < manifest.sent() && began.elapsed() < within {
@@ -167,9 +164,6 @@ fn compare(
 }
 
 /// How much of a run is in `positions` now.
-///
-/// # Errors
-/// The store cannot be asked.
 pub fn progress(store: &Store, manifest: &Manifest) -> Result<InPositions> {
     let line = store.query(&format!(
         "SELECT count(), uniqExact(driver_id, seq) FROM {}.positions WHERE {}",

@@ -74,7 +74,8 @@ pub(crate) fn measure(
     start_again: &dyn Fn() -> Result<Consumer>,
     trial: &mut Trial,
 ) -> Result<()> {
-    servers.stop_merges()?;
+    // From now on rows of `positions` stay as they were inserted.
+    servers.engine()?.query("SYSTEM STOP MERGES fleet.positions")?;
     let load = Load::start(case, servers)?;
     let (began, lasts) = (Instant::now(), lasts(case));
     let mut kills = Kills::default();
@@ -119,8 +120,7 @@ fn kill_again_and_again(
     start_again: &dyn Fn() -> Result<Consumer>,
     kills: &mut Kills,
 ) -> Result<()> {
-    let (rate, proxy) =
-        case.rate.zip(servers.proxy()).context("kills need a rate, and a proxy before ClickHouse")?;
+    let (rate, proxy) = (case.rate.context("kills need a rate")?, servers.proxy()?);
     let (began, lasts) = (Instant::now(), lasts(case));
     for kill in 0..case.kills {
         // So that the last one, too, comes back under load.

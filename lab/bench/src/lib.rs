@@ -77,9 +77,6 @@ pub struct Arguments {
 }
 
 /// Runs the cases; `true` if every row could be reported.
-///
-/// # Errors
-/// A part did not start, or an interrupt; what was measured before is in the report.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let cases = chosen(arguments)?;
     if arguments.list {

@@ -14,6 +14,7 @@ use loadgen::publish::Plan;
 
 use crate::cases::{Case, Store, WARM_UP_SECONDS};
 use crate::consumer::Consumer;
+use crate::engine::Work;
 use crate::servers::{Servers, broker_received};
 use crate::trial::{Sample, Trial};
 
@@ -43,7 +44,7 @@ pub(crate) enum Load<'a> {
 
 impl<'a> Load<'a> {
     pub(crate) fn start(case: &Case, servers: &'a Servers) -> Result<Self> {
-        if let Some(firehose) = servers.firehose() {
+        if let Some(firehose) = &servers.firehose {
             // Bento says that it is ready while its SUBSCRIBE is still on its way.
             wait_until("every member has subscribed", SUBSCRIBED_WITHIN, || {
                 Ok(firehose.subscribers() == case.members as usize)
@@ -53,7 +54,7 @@ impl<'a> Load<'a> {
         }
         let rate = case.rate.context("a fleet has a rate")?;
         let plan = Plan {
-            broker: format!("127.0.0.1:{}", servers.mqtt_port()),
+            broker: format!("127.0.0.1:{}", servers.mqtt_port),
             run: format!("{:x}", unix_ms()),
             drivers: case.drivers,
             connections: 2,
@@ -138,7 +139,7 @@ pub(crate) fn sample(
             rss_mib: sum.resident_bytes as f64 / MIB,
             rss_peak_mib: sum.peak_bytes as f64 / MIB,
             store_cpu_seconds: servers.store_cpu()?.as_secs_f64(),
-            engine: if counts { servers.work()? } else { None },
+            engine: servers.engine().ok().filter(|_| counts).map(Work::of).transpose()?,
             others_cpu_seconds: busy_time_of_machine()?.as_secs_f64() - ours.cpu.as_secs_f64(),
         });
     }
@@ -148,7 +149,7 @@ pub(crate) fn sample(
 /// The broker must count what the generator sent, twice what met no session.
 pub(crate) fn check_the_count(trial: &mut Trial, servers: &Servers, manifest: &Manifest) -> Result<()> {
     let written = manifest.messages + manifest.no_subscriber;
-    let counted = broker_received(servers.mqtt_port(), written)?;
+    let counted = broker_received(servers.mqtt_port, written)?;
     if counted != written {
         trial.refuse(true, format!("the generator sent {written} messages, the broker counts {counted}"));
     }

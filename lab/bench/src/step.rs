@@ -8,6 +8,7 @@ use lab_stand_ins::tally;
 
 use crate::cases::{Case, Store, WARM_UP_SECONDS};
 use crate::consumer::{Binaries, Consumer, Place};
+use crate::engine::Work;
 use crate::figures::{figures, figures_of_engine, quantiles_ms};
 use crate::kill;
 use crate::kind::Kind;
@@ -52,11 +53,17 @@ impl Stage<'_> {
         let case = self.case;
         std::fs::create_dir_all(folder)?;
         let servers = Servers::start(case, self.kind, &self.binaries.milepost, folder)?;
-        trial.engine_version = servers.engine_version();
+        let version = servers.engine().and_then(|engine| engine.query("SELECT version()"));
+        trial.engine_version = version.ok().map(|text| text.trim().to_owned());
         // Dropped after the consumers: only an empty group can be removed.
         let limits = case.limited.then(Limits::of_the_pod);
-        let (mqtt_port, url) = (servers.mqtt_port(), servers.clickhouse_url());
-        let place = Place { folder, mqtt_port, clickhouse_url: &url, qos: case.qos, member: 0 };
+        let place = Place {
+            folder,
+            mqtt_port: servers.mqtt_port,
+            clickhouse_url: &servers.clickhouse_url,
+            qos: case.qos,
+            member: 0,
+        };
         let mut consumers = Vec::new();
         for member in 0..case.members {
             let consumer = Consumer::start(self.kind, self.binaries, &Place { member, ..place })?;
@@ -88,7 +95,8 @@ impl Stage<'_> {
         let mut inserts = servers.inserts_took();
         figures_of_engine(trial, case, servers.stored(), inserts.len());
         trial.flush_seen_ms = quantiles_ms(inserts.split_off(warm_up_inserts));
-        if let Some(empty) = servers.work_of_an_insert()? {
+        if case.store == Store::NullTable {
+            let empty = Work::of_an_insert(servers.engine()?)?;
             let known = trial.engine_cpu_us_per_row.zip(trial.rows_per_insert);
             trial.parsing_us_per_row = known.map(|(engine, rows)| engine - empty.as_secs_f64() * 1e6 / rows);
         }
@@ -110,7 +118,7 @@ fn judge(trial: &mut Trial, case: &Case, servers: &Servers, sent: &Sent) -> Resu
     if let Some(manifest) = &sent.manifest {
         check_the_count(trial, servers, manifest)?;
     }
-    if let Some(firehose) = servers.firehose() {
+    if let Some(firehose) = &servers.firehose {
         for fault in firehose.faults() {
             trial.refuse(false, fault);
         }
@@ -152,7 +160,7 @@ fn judge(trial: &mut Trial, case: &Case, servers: &Servers, sent: &Sent) -> Resu
 }
 
 fn by_sets_or_counts(case: &Case, servers: &Servers, sent: &Sent) -> (u64, u64) {
-    match servers.sink() {
+    match &servers.sink {
         Some(sink) if case.drivers <= tally::DRIVERS_MAX => {
             let verdict = sink.tally().compare(&sent.by_driver);
             (verdict.lost, verdict.duplicates + verdict.never_sent)

@@ -10,7 +10,7 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::PublishProperties;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 
-use crate::rows::{Row, SETTLE, row};
+use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 use lab_stack::unix_ms;
 use lab_stack::wait_until;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::rows::{Row, SETTLE, row};
+use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 use lab_harness::proxy::Fault as Bad;
 use lab_stack::procfs;

@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 pub use self::segment::FIRST_SEQ;
 use self::segment::{DRIVERS_MAX, Segments};
-use lab_mqtt::{Connect, Packet, put_packet};
+use lab_mqtt::{Connect, Packet, first_packet, kind, packet_id, put_packet, read_subscribe};
 
 const READ_BYTES: usize = 64 * 1024;
 /// At a slow rate a segment does not wait longer than this to become full.
@@ -64,9 +64,6 @@ pub struct Arguments {
 }
 
 /// Sends for a while, and says each second how much; `true` if all of it was acknowledged, where that was asked for.
-///
-/// # Errors
-/// The port is taken, or a member left.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let &Arguments { port, drivers, qos, rate, seconds, members } = arguments;
     let firehose = Firehose::start(port, Plan { drivers, qos, rate })?;
@@ -154,9 +151,6 @@ impl Dealer {
 
 impl Firehose {
     /// Listens; port 0 is a free one. Nothing is sent before [`open`](Self::open).
-    ///
-    /// # Errors
-    /// The port is taken.
     pub fn start(port: u16, plan: Plan) -> Result<Self> {
         ensure!((1..=DRIVERS_MAX).contains(&plan.drivers), "1 to {DRIVERS_MAX} drivers");
         let shared = Arc::new(Shared {
@@ -247,8 +241,8 @@ impl Shared {
         stream.set_nodelay(true)?;
         let mut input = Input::default();
         let connect = loop {
-            if let Some(packet) = lab_mqtt::first_packet(&input.bytes)? {
-                ensure!(packet.kind == lab_mqtt::CONNECT, "a connection begins with CONNECT");
+            if let Some(packet) = first_packet(&input.bytes)? {
+                ensure!(packet.kind == kind::CONNECT, "a connection begins with CONNECT");
                 let (connect, len) = (Connect::read(packet.body)?, packet.len);
                 input.bytes.drain(..len);
                 break connect;
@@ -260,7 +254,7 @@ impl Shared {
         // Session present: no; reason: success; no properties.
         let accepted: &[u8] = if connect.version == 5 { &[0, 0, 0] } else { &[0, 0] };
         let link = Link::new(connect);
-        put_packet(lab_mqtt::CONNACK, 0, accepted, &mut lock(&link.state).control);
+        put_packet(kind::CONNACK, 0, accepted, &mut lock(&link.state).control);
         let mut writer = stream.try_clone()?;
         std::thread::scope(|scope| {
             let writing = scope.spawn(|| {
@@ -279,10 +273,10 @@ impl Shared {
         let mut acks = Vec::new();
         loop {
             let mut at = 0;
-            while let Some(packet) = lab_mqtt::first_packet(&input.bytes[at..])? {
+            while let Some(packet) = first_packet(&input.bytes[at..])? {
                 at += packet.len;
-                if packet.kind == lab_mqtt::PUBACK {
-                    acks.push(lab_mqtt::packet_id(packet.body)?);
+                if packet.kind == kind::PUBACK {
+                    acks.push(packet_id(packet.body)?);
                 } else if !self.take(member, link, packet)? {
                     return Ok(());
                 }
@@ -300,24 +294,24 @@ impl Shared {
     fn take(&self, member: usize, link: &Link, packet: Packet<'_>) -> Result<bool> {
         let mut state = lock(&link.state);
         match packet.kind {
-            lab_mqtt::SUBSCRIBE => {
-                let (packet_id, wanted) = lab_mqtt::read_subscribe(packet.body, link.connect.version)?;
+            kind::SUBSCRIBE => {
+                let (packet_id, wanted) = read_subscribe(packet.body, link.connect.version)?;
                 let granted: Vec<u8> = wanted.into_iter().map(|qos| qos.min(self.plan.qos)).collect();
                 state.qos = granted.iter().max().copied();
                 let answer = link.with_properties(packet_id, &granted);
-                put_packet(lab_mqtt::SUBACK, 0, &answer, &mut state.control);
+                put_packet(kind::SUBACK, 0, &answer, &mut state.control);
                 let mut dealer = lock(&self.dealer);
                 let slowest = dealer.given.values().min().copied().unwrap_or(0);
                 dealer.given.insert(member, slowest);
             }
-            lab_mqtt::UNSUBSCRIBE => {
-                let answer = link.with_properties(lab_mqtt::packet_id(packet.body)?, &[0]);
+            kind::UNSUBSCRIBE => {
+                let answer = link.with_properties(packet_id(packet.body)?, &[0]);
                 state.qos = None;
-                put_packet(lab_mqtt::UNSUBACK, 0, &answer, &mut state.control);
+                put_packet(kind::UNSUBACK, 0, &answer, &mut state.control);
                 lock(&self.dealer).given.remove(&member);
             }
-            lab_mqtt::PINGREQ => put_packet(lab_mqtt::PINGRESP, 0, &[], &mut state.control),
-            lab_mqtt::DISCONNECT => return Ok(false),
+            kind::PINGREQ => put_packet(kind::PINGRESP, 0, &[], &mut state.control),
+            kind::DISCONNECT => return Ok(false),
             kind => bail!("a packet of type {kind} is not for a firehose"),
         }
         drop(state);

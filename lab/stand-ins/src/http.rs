@@ -1,4 +1,4 @@
-//! HTTP for the sink and the floor's endpoints, on hyper.
+//! HTTP for the sink, on hyper.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};

@@ -6,7 +6,7 @@
 //! | [`sink`] | plays ClickHouse, and counts |
 //! | [`tally`] | stored fixes as sets, where there is no ClickHouse |
 //! | [`floor`] | the least a consumer could cost |
-//! | `http` | HTTP for the sink and the floor |
+//! | `http` | HTTP for the sink |
 
 pub mod firehose;
 pub mod floor;

@@ -6,6 +6,7 @@
 //! is remembered, a CREATE succeeds) and what clickhouse-go asks before it inserts. A format, a column or a codec it
 //! does not know is answered with an error.
 
+mod bytes;
 mod native;
 mod rows;
 
@@ -17,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use hyper::StatusCode;
 
-use self::rows::Columns;
+use self::bytes::{columns_of, decompress, put_text};
 use crate::http::{self, Asked};
 use crate::tally::Tally;
 use lab_mqtt::put_length;
@@ -39,9 +40,6 @@ pub struct Arguments {
 }
 
 /// Serves until it is interrupted, and says each second what came.
-///
-/// # Errors
-/// The port is taken.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let sink = Sink::start(arguments.port, arguments.first)?;
     eprintln!("sink on http://127.0.0.1:{}", sink.port);
@@ -66,7 +64,6 @@ pub struct Sink {
 
 #[derive(Debug)]
 struct Shared {
-    columns: Columns,
     /// Name and type of each column of positions.
     positions: Vec<(String, String)>,
     tally: Mutex<Tally>,
@@ -79,13 +76,9 @@ struct Shared {
 
 impl Sink {
     /// Listens; port 0 is a free one. Drivers number their fixes from `first`.
-    ///
-    /// # Errors
-    /// The port is taken.
     pub fn start(port: u16, first: u32) -> Result<Self> {
         let shared = Arc::new(Shared {
-            columns: Columns::of_the_tables()?,
-            positions: native::columns_of("positions")?,
+            positions: columns_of("positions")?,
             tally: Mutex::new(Tally::new(first)),
             rows: AtomicU64::new(0),
             inserts: AtomicU64::new(0),
@@ -153,7 +146,7 @@ impl Shared {
         let statement = without_comment(statement);
         if statement.to_ascii_uppercase().starts_with("INSERT") && !data.is_empty() {
             let packed = asked.parameter("decompress") == Some("1");
-            let plain = if packed { rows::decompress(data)? } else { Vec::new() };
+            let plain = if packed { decompress(data)? } else { Vec::new() };
             self.insert(statement, if packed { &plain } else { data }, asked)?;
             return Ok(Vec::new());
         }
@@ -184,7 +177,7 @@ impl Shared {
         }
         let mut tally = lock(&self.tally);
         let before = tally.rows;
-        self.columns.read(&target, data, |driver_id, seq| tally.add(driver_id, seq))?;
+        target.read(&self.positions, data, |driver_id, seq| tally.add(driver_id, seq))?;
         tally.touch();
         let added = tally.rows - before;
         drop(tally);
@@ -260,12 +253,6 @@ fn head(columns: &[(&str, &str)], out: &mut Vec<u8>) {
     put_length(columns.len(), out);
     columns.iter().for_each(|(name, _)| put_text(name, out));
     columns.iter().for_each(|(_, kind)| put_text(kind, out));
-}
-
-/// RowBinary's String; its length is written as MQTT writes one.
-fn put_text(text: &str, out: &mut Vec<u8>) {
-    put_length(text.len(), out);
-    out.extend_from_slice(text.as_bytes());
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

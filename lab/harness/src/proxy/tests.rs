@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicUsize;
 use std::thread;
 use std::time::Instant;
 
+use super::held::{HELD_READS, Held};
+use super::http::{Head, POST, REQUEST_LINE_BYTES};
 use super::*;
 use lab_stack::wait_until;
 
