@@ -15,4 +15,5 @@ mod rows;
 mod spool_files;
 mod spool_rules;
 mod tidy;
+mod tools;
 mod wire_model;

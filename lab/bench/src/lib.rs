@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use tempfile::TempDir;
+use lab_stack::say;
 
 use self::cases::Case;
 use self::consumer::Binaries;
@@ -83,13 +83,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         cases.iter().for_each(|case| say(&format!("{:<22} {}", case.name, case.title)));
         return Ok(true);
     }
-    let local = lab_stack::repository().join(".local");
-    std::fs::create_dir_all(&local)?;
-    // Held here, not by the task: an interrupt removes it too.
-    let folder = TempDir::with_prefix_in("bench-", &local)?;
-    let (arguments, path) = (arguments.clone(), folder.path().to_owned());
+    let arguments = arguments.clone();
     let written = arguments.results.join("latest.md");
-    let outcome = lab_stack::unless_interrupted(move || measure(&arguments, &cases, &path));
+    let outcome = lab_stack::in_scratch_folder("bench-", move |folder| measure(&arguments, &cases, folder));
     limits::remove_forgotten();
     outcome.with_context(|| format!("not all was measured; {} has the rest", written.display()))
 }
@@ -204,9 +200,4 @@ fn measure_once_or_again(stage: &Stage<'_>, tries: u32) -> Trial {
         trial = stage.measure();
     }
     trial
-}
-
-#[expect(clippy::print_stdout, reason = "the command's result")]
-fn say(line: &str) {
-    println!("{line}");
 }

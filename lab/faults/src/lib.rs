@@ -19,6 +19,7 @@ use anyhow::{Context as _, Result, ensure};
 use self::row::Row;
 use self::scene::Scene;
 use lab_harness::table::Table;
+use lab_stack::say;
 use loadgen::verify::{Verdict, verify};
 
 /// A member that is not back by then does not recover.
@@ -208,9 +209,4 @@ fn table(findings: &[Finding]) -> Table {
         [(*what).to_owned()].into_iter().chain(counts).chain(times).collect()
     }));
     table
-}
-
-#[expect(clippy::print_stdout, reason = "the command's result")]
-fn say(line: &str) {
-    println!("{line}");
 }

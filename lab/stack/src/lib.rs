@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use self::broker::{Broker, BrokerKind};
 pub use self::clickhouse::{ClickHouse, Store, get, query};
 pub use self::milepost::{Milepost, Settings};
-pub use self::process::{Process, free_port, repository, unless_interrupted, wait_until};
+pub use self::process::{Process, free_port, in_scratch_folder, repository, unless_interrupted, wait_until};
 
 /// The wall clock, in milliseconds.
 #[must_use]
@@ -21,4 +21,10 @@ pub use self::process::{Process, free_port, repository, unless_interrupted, wait
 pub fn unix_ms() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Prints a line of a command's result.
+#[expect(clippy::print_stdout, reason = "the command's result")]
+pub fn say(line: &str) {
+    println!("{line}");
 }

@@ -83,6 +83,19 @@ pub fn unless_interrupted<T: Send + 'static>(work: impl FnOnce() -> Result<T> + 
     outcome
 }
 
+/// The same in a folder of its own in the checkout, which is removed afterwards.
+pub fn in_scratch_folder<T: Send + 'static>(
+    prefix: &str,
+    work: impl FnOnce(&Path) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let local = repository().join(".local");
+    std::fs::create_dir_all(&local)?;
+    // Held here, not by the work: an interrupt removes it too.
+    let folder = tempfile::TempDir::with_prefix_in(prefix, &local)?;
+    let path = folder.path().to_owned();
+    unless_interrupted(move || work(&path))
+}
+
 /// A child process with its log; killed when dropped.
 #[derive(Debug)]
 pub struct Process {

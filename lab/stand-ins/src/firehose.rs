@@ -6,39 +6,24 @@
 //! `k` is fix [`FIRST_SEQ`] + `k / drivers` of driver `k % drivers`. Not a broker otherwise: it takes no messages, and
 //! matches no topics.
 
+mod dealer;
+mod link;
 mod segment;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+pub use self::dealer::Plan;
+use self::dealer::{Block, Dealer};
+use self::link::{Input, LOOK, Link, lock};
 pub use self::segment::FIRST_SEQ;
 use self::segment::{DRIVERS_MAX, Segments};
 use lab_mqtt::{Connect, Packet, first_packet, kind, packet_id, put_packet, read_subscribe};
-
-const READ_BYTES: usize = 64 * 1024;
-/// At a slow rate a segment does not wait longer than this to become full.
-const SEGMENT_WITHIN: Duration = Duration::from_millis(10);
-/// How often a writer that has nothing to do looks again.
-const LOOK: Duration = Duration::from_millis(1);
-/// No member gets further ahead of the slowest than this.
-const AHEAD_MAX: u64 = 4 * 1024;
-
-/// What to send.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Plan {
-    /// 1 to [`DRIVERS_MAX`].
-    pub drivers: u32,
-    /// 0 or 1, at most.
-    pub qos: u8,
-    /// Messages a second over all members; none: what they take.
-    pub rate: Option<f64>,
-}
 
 /// What to send, and for how long.
 #[derive(Debug, Clone, clap::Args)]
@@ -100,53 +85,6 @@ struct Shared {
     sent: AtomicU64,
     acked: AtomicU64,
     faults: Mutex<Vec<String>>,
-}
-
-/// Who gets which messages.
-#[derive(Debug, Default)]
-struct Dealer {
-    next: u64,
-    /// Since when, and how many before that; `None`: closed.
-    open: Option<(Instant, u64)>,
-    /// What each member was given.
-    given: BTreeMap<usize, u64>,
-    members: usize,
-}
-
-/// Consecutive messages.
-#[derive(Debug, Clone, Copy)]
-struct Block {
-    first: u64,
-    len: u64,
-}
-
-impl Dealer {
-    fn deal(&mut self, member: usize, plan: &Plan) -> Option<Block> {
-        let (since, before) = self.open?;
-        let slowest = *self.given.values().min()?;
-        let given = self.given.get_mut(&member)?;
-        if *given >= slowest + AHEAD_MAX {
-            return None;
-        }
-        let mut len = segment::MESSAGES;
-        if let Some(rate) = plan.rate {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a count of messages"
-            )]
-            let whole = |messages: f64| messages as u64;
-            let due = (before + whole(since.elapsed().as_secs_f64() * rate)).saturating_sub(self.next);
-            if due < len.min(whole(rate * SEGMENT_WITHIN.as_secs_f64())).max(1) {
-                return None;
-            }
-            len = len.min(due);
-        }
-        *given += len;
-        let first = self.next;
-        self.next += len;
-        Some(Block { first, len })
-    }
 }
 
 impl Firehose {
@@ -360,97 +298,4 @@ impl Shared {
             block = Block { first: block.first + len, len: block.len - len };
         }
     }
-}
-
-/// What the two threads of a connection share.
-struct Link {
-    connect: Connect,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-struct State {
-    /// Packets that go out before the next messages.
-    control: Vec<u8>,
-    /// What was granted; `None`: not subscribed.
-    qos: Option<u8>,
-    /// Packet ids that are not in flight: as many as the Receive Maximum allows.
-    free: VecDeque<u16>,
-    in_flight: Vec<bool>,
-    closed: bool,
-}
-
-impl Link {
-    fn new(connect: Connect) -> Self {
-        let state = State {
-            control: Vec::new(),
-            qos: None,
-            free: (1..=connect.receive_maximum).collect(),
-            in_flight: vec![false; usize::from(u16::MAX) + 1],
-            closed: false,
-        };
-        Self { connect, state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    fn wait(&self, state: MutexGuard<'_, State>) {
-        drop(self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn close(&self) {
-        lock(&self.state).closed = true;
-        self.changed.notify_all();
-    }
-
-    fn acknowledged(&self, packet_ids: impl Iterator<Item = u16>) -> Result<()> {
-        let mut state = lock(&self.state);
-        for packet_id in packet_ids {
-            let in_flight = std::mem::take(&mut state.in_flight[usize::from(packet_id)]);
-            ensure!(in_flight, "packet id {packet_id} was acknowledged, and is not in flight");
-            state.free.push_back(packet_id);
-        }
-        drop(state);
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    /// The body of a SUBACK or UNSUBACK; MQTT 5 puts properties between the id and the rest, and 3.1.1 has no reason
-    /// in an UNSUBACK, where one too many does no harm.
-    fn with_properties(&self, packet_id: u16, rest: &[u8]) -> Vec<u8> {
-        let properties: &[u8] = if self.connect.version == 5 { &[0] } else { &[] };
-        [&packet_id.to_be_bytes(), properties, rest].concat()
-    }
-}
-
-impl State {
-    fn take_ids(&mut self, at_most: u64, ids: &mut Vec<u16>) -> u64 {
-        while (ids.len() as u64) < at_most
-            && let Some(packet_id) = self.free.pop_front()
-        {
-            self.in_flight[usize::from(packet_id)] = true;
-            ids.push(packet_id);
-        }
-        ids.len() as u64
-    }
-}
-
-/// What was read and not understood yet.
-#[derive(Default)]
-struct Input {
-    bytes: Vec<u8>,
-}
-
-impl Input {
-    /// `false`: the member has closed.
-    fn read(&mut self, stream: &mut TcpStream) -> Result<bool> {
-        let start = self.bytes.len();
-        self.bytes.resize(start + READ_BYTES, 0);
-        // A member that is killed resets its connection: that is its end, and not our fault to report.
-        let read = stream.read(&mut self.bytes[start..]).unwrap_or(0);
-        self.bytes.truncate(start + read);
-        Ok(read > 0)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
