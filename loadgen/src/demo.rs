@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use lab_stack::{Broker, ClickHouse, Milepost, Settings, procfs, say, unix_ms};
 
 use crate::manifest::Manifest;
 use crate::picture;
 use crate::publish::{self, Plan};
 use crate::verify::{Verdict, verify};
-use lab_stack::{Broker, ClickHouse, Milepost, Settings, procfs, say, unix_ms};
 
 /// The engine wants more for its parts than the rows take.
 const FREE_BYTES_MIN: u64 = 1 << 30;

@@ -5,7 +5,8 @@
 //! generator fell behind, or when its count is not the broker's: then the row says so instead. What was measured is
 //! written down after every step, so an interrupt costs the step under way.
 
-// From below to above: a module imports those before it.
+// A module imports those before it: words, kind, cases; engine, limits, peers, go_peers, consumer, machine; trial;
+// servers, load, figures, kill, step; report, markdown, page.
 mod cases;
 mod consumer;
 mod engine;

@@ -6,10 +6,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-
-use crate::cases::{Case, Source, Store};
-use crate::engine::Work;
-use crate::kind::Kind;
 use lab_harness::proxy::Proxy;
 use lab_mqtt::{Publish, first_packet, put_connect, put_subscribe};
 use lab_stack::{Broker, ClickHouse, Settings, Store as Tables, procfs};
@@ -17,6 +13,10 @@ use lab_stand_ins::firehose::{self, Firehose};
 use lab_stand_ins::sink::Sink;
 use loadgen::manifest::Manifest;
 use loadgen::verify::{Verdict, verify};
+
+use crate::cases::{Case, Source, Store};
+use crate::engine::Work;
+use crate::kind::Kind;
 
 /// Mosquitto publishes its counts each second.
 const COUNT_WITHIN: Duration = Duration::from_secs(10);

@@ -64,20 +64,7 @@ impl Stage<'_> {
             qos: case.qos,
             member: 0,
         };
-        let mut consumers = Vec::new();
-        for member in 0..case.members {
-            let consumer = Consumer::start(self.kind, self.binaries, &Place { member, ..place })?;
-            match &limits {
-                Some(Ok(limits)) => limits.add(consumer.process.pid())?,
-                Some(Err(error)) => trial.unlimited = Some(format!("{error:#}")),
-                None => {}
-            }
-            consumers.push(consumer);
-        }
-        for consumer in &mut consumers {
-            trial.start_to_subscribed_ms = consumer.wait_until_ready()?.as_secs_f64() * 1e3;
-        }
-
+        let mut consumers = self.start_members(&place, limits.as_ref(), trial)?;
         if case.kills > 0 {
             let start_again = || Consumer::start(self.kind, self.binaries, &place);
             return kill::measure(case, &servers, consumers.remove(0), &start_again, trial);
@@ -89,19 +76,7 @@ impl Stage<'_> {
         trial.messages = sent.messages;
         judge(trial, case, &servers, &sent)?;
 
-        let scrapes = consumers.iter().map(Consumer::scrape).collect::<Result<Vec<_>>>()?;
-        trial.flush_own_ms = scrapes[0].flush_ms;
-        let warm_up_inserts = trial.samples[WARM_UP_SECONDS as usize].inserts;
-        let mut inserts = servers.inserts_took();
-        figures_of_engine(trial, case, servers.stored(), inserts.len());
-        trial.flush_seen_ms = quantiles_ms(inserts.split_off(warm_up_inserts));
-        if case.store == Store::NullTable {
-            let empty = Work::of_an_insert(servers.engine()?)?;
-            let known = trial.engine_cpu_us_per_row.zip(trial.rows_per_insert);
-            trial.parsing_us_per_row = known.map(|(engine, rows)| engine - empty.as_secs_f64() * 1e6 / rows);
-        }
-        let all: f64 = scrapes.iter().map(|scrape| scrape.messages).sum();
-        trial.shares = scrapes.iter().map(|scrape| scrape.messages / all.max(1.0)).collect();
+        figures_of_the_end(trial, case, &servers, &consumers)?;
         for consumer in &mut consumers {
             consumer.process.signal("TERM")?;
         }
@@ -111,6 +86,51 @@ impl Stage<'_> {
         }
         Ok(())
     }
+
+    fn start_members(
+        &self,
+        place: &Place<'_>,
+        limits: Option<&Result<Limits>>,
+        trial: &mut Trial,
+    ) -> Result<Vec<Consumer>> {
+        let mut consumers = Vec::new();
+        for member in 0..self.case.members {
+            let consumer = Consumer::start(self.kind, self.binaries, &Place { member, ..*place })?;
+            match limits {
+                Some(Ok(limits)) => limits.add(consumer.process.pid())?,
+                Some(Err(error)) => trial.unlimited = Some(format!("{error:#}")),
+                None => {}
+            }
+            consumers.push(consumer);
+        }
+        for consumer in &mut consumers {
+            trial.start_to_subscribed_ms = consumer.wait_until_ready()?.as_secs_f64() * 1e3;
+        }
+        Ok(consumers)
+    }
+}
+
+/// What the consumers and the servers say of the whole step.
+fn figures_of_the_end(
+    trial: &mut Trial,
+    case: &Case,
+    servers: &Servers,
+    consumers: &[Consumer],
+) -> Result<()> {
+    let scrapes = consumers.iter().map(Consumer::scrape).collect::<Result<Vec<_>>>()?;
+    trial.flush_own_ms = scrapes[0].flush_ms;
+    let warm_up_inserts = trial.samples[WARM_UP_SECONDS as usize].inserts;
+    let mut inserts = servers.inserts_took();
+    figures_of_engine(trial, case, servers.stored(), inserts.len());
+    trial.flush_seen_ms = quantiles_ms(inserts.split_off(warm_up_inserts));
+    if case.store == Store::NullTable {
+        let empty = Work::of_an_insert(servers.engine()?)?;
+        let known = trial.engine_cpu_us_per_row.zip(trial.rows_per_insert);
+        trial.parsing_us_per_row = known.map(|(engine, rows)| engine - empty.as_secs_f64() * 1e6 / rows);
+    }
+    let all: f64 = scrapes.iter().map(|scrape| scrape.messages).sum();
+    trial.shares = scrapes.iter().map(|scrape| scrape.messages / all.max(1.0)).collect();
+    Ok(())
 }
 
 /// What is there of what was sent, and whether the generator told the truth about that.

@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-
-use self::row::Row;
-use self::scene::Scene;
 use lab_harness::table::Table;
 use lab_stack::say;
 use loadgen::verify::{Verdict, verify};
+
+use self::row::Row;
+use self::scene::Scene;
 
 /// A member that is not back by then does not recover.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);

@@ -5,11 +5,11 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use lab_harness::proxy::Fault as Bad;
+use lab_stack::wait_until;
 
 use crate::row::{Row, SETTLE, row};
 use crate::scene::{PASSWORD, Scene};
-use lab_harness::proxy::Fault as Bad;
-use lab_stack::wait_until;
 
 /// Mosquitto breaks its window at 65,535 packet ids, so its outages keep rate × outage below that.
 pub(crate) fn all(strict_broker: &std::path::Path) -> Vec<Row> {

@@ -17,13 +17,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use lab_mqtt::{Connect, Packet, first_packet, kind, packet_id, put_packet, read_subscribe};
 
 pub use self::dealer::Plan;
 use self::dealer::{Block, Dealer};
 use self::link::{Input, LOOK, Link, lock};
 pub use self::segment::FIRST_SEQ;
 use self::segment::{DRIVERS_MAX, Segments};
-use lab_mqtt::{Connect, Packet, first_packet, kind, packet_id, put_packet, read_subscribe};
 
 /// What to send, and for how long.
 #[derive(Debug, Clone, clap::Args)]

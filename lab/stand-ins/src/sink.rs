@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use hyper::StatusCode;
+use lab_mqtt::put_length;
 
 use self::bytes::{columns_of, decompress, put_text};
 use crate::http::{self, Asked};
 use crate::tally::Tally;
-use lab_mqtt::put_length;
 
 /// A consumer has two inserts under way.
 const THREADS: usize = 2;

@@ -39,7 +39,7 @@ const forms = {
     y: { type: 'log' },
     marks: [
       Plot.ruleX(points.filter(({ y }) => y > 0), { x: 'x', y1: 'least', y2: 'most', stroke: 'who' }),
-      Plot.line(points, { x: 'x', y: 'y', stroke: 'who', strokeWidth: 2 }),
+      Plot.line(points, { x: 'x', y: 'y', z: 'who', stroke: 'who', strokeWidth: 2 }),
       Plot.dot(points, { x: 'x', y: 'y', fill: 'who', symbol: 'who', r: 4 }),
     ],
   }),
@@ -52,7 +52,7 @@ const forms = {
   seconds: points => ({
     y: { zero: true },
     marks: [
-      Plot.line(points, { x: 'x', y: 'y', stroke: 'who', strokeWidth: 2 }),
+      Plot.line(points, { x: 'x', y: 'y', z: 'who', stroke: 'who', strokeWidth: 2 }),
       Plot.dot(points, Plot.selectLast({ x: 'x', y: 'y', z: 'who', fill: 'who', symbol: 'who', r: 4 })),
     ],
   }),

@@ -2,9 +2,9 @@
 //! with its name and type. And what that driver asks before it inserts.
 
 use anyhow::{Context as _, Result, bail};
+use lab_mqtt::put_length;
 
 use super::bytes::{Width, put_text, take, take_length, take_value};
-use lab_mqtt::put_length;
 
 /// From here on a client reads a head before each block, and a byte before each column.
 const REVISION_WITH_HEADS: u32 = 54_454;
