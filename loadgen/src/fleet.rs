@@ -29,7 +29,7 @@ struct Driver {
 }
 
 /// Some of a run's drivers, named `sim-{run}-{n}`: those one connection speaks for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Fleet {
     run: String,
     first: u32,

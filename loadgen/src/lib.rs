@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`fleet`] | drivers that move; what each has sent |
 //! | [`manifest`] | what was sent and acknowledged, on disk |
+//! | `plan`, `publisher` | what to send; one connection that sends it |
 //! | [`publish`] | sends a fleet's fixes over MQTT at a rate, and counts what the broker took |
 //! | [`verify`] | what was sent against what is stored, as sets |
 //! | [`picture`] | the stored tracks as an SVG |
@@ -13,5 +14,7 @@ pub mod demo;
 pub mod fleet;
 pub mod manifest;
 pub mod picture;
+mod plan;
 pub mod publish;
+mod publisher;
 pub mod verify;

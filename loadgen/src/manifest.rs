@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
 /// One run's account. A driver's fixes are numbered 1, 2, 3, …; so a set of fixes is a count and exceptions.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Manifest {
     /// Drivers are `sim-{run}-{n}`.
     pub run: String,
@@ -39,16 +39,14 @@ impl Manifest {
         self.last_seq.iter().map(|seq| u64::from(*seq)).sum()
     }
 
-    /// # Errors
-    /// The file cannot be written.
+    /// Writes it down.
     pub fn save(&self, path: &Path) -> Result<()> {
         let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         serde_json::to_writer(BufWriter::new(file), self)
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// # Errors
-    /// The file cannot be read, or is not a manifest.
+    /// Reads what was written down.
     pub fn load(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
         serde_json::from_reader(BufReader::new(file))

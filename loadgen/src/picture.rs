@@ -22,9 +22,6 @@ struct Track {
 }
 
 /// Draws the fixes of a run.
-///
-/// # Errors
-/// The store cannot be asked, holds nothing of the run, or the file cannot be written.
 pub fn draw(clickhouse: &ClickHouse, run: &str, path: &Path) -> Result<()> {
     let tracks = tracks(clickhouse, run)?;
     std::fs::write(path, svg(&tracks)?).with_context(|| format!("cannot write {}", path.display()))

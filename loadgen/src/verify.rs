@@ -8,11 +8,11 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use lab_stack::Store;
 
 use crate::fleet::{LIVE_ACC_M, driver_id};
 use crate::manifest::Manifest;
-use lab_stack::Store;
 
 /// How often the store is asked whether everything is there.
 const POLL: Duration = Duration::from_millis(500);
@@ -95,9 +95,6 @@ struct Stored {
 }
 
 /// Waits until as many different fixes are stored as were sent, or the bound is over; then compares.
-///
-/// # Errors
-/// The store cannot be asked: then nothing can be said.
 pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Verdict> {
     let began = Instant::now();
     while progress(store, manifest)?.different < manifest.sent() && began.elapsed() < within {
@@ -126,8 +123,7 @@ pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Ve
     let known = u32::try_from(manifest.last_seq.len())?;
     verdict.never_sent +=
         fixes.iter().filter(|(n, _)| **n >= known).map(|(_, stored)| stored.different).sum::<u64>();
-    verdict.rejects =
-        number(store, &format!("SELECT sum(count) FROM {}.rejects WHERE {}", store.database, of(manifest)))?;
+    verdict.rejects = select_from(store, "rejects", "sum(count)", manifest)?.trim().parse()?;
     verdict.freshness_ms = freshness(store, manifest)?;
     Ok(verdict)
 }
@@ -148,7 +144,7 @@ fn compare(
     ))?;
     let mut stored: HashMap<&str, HashSet<u32>> = HashMap::new();
     for line in answer.lines() {
-        let (id, seq) = line.split_once('\t').context("a column is missing")?;
+        let [id, seq] = columns(line)?;
         stored.entry(id).or_default().insert(seq.parse()?);
     }
     for (n, last_seq) in drivers {
@@ -167,60 +163,46 @@ fn compare(
 }
 
 /// How much of a run is in `positions` now.
-///
-/// # Errors
-/// The store cannot be asked.
 pub fn progress(store: &Store, manifest: &Manifest) -> Result<InPositions> {
-    let line = store.query(&format!(
-        "SELECT count(), uniqExact(driver_id, seq) FROM {}.positions WHERE {}",
-        store.database,
-        of(manifest)
-    ))?;
-    let (rows, different) = line.trim().split_once('\t').context("a column is missing")?;
+    let select = "count(), uniqExact(driver_id, seq)";
+    let line = select_from(store, "positions", select, manifest)?;
+    let [rows, different] = columns(line.trim())?;
     Ok(InPositions { rows: rows.parse()?, different: different.parse()? })
 }
 
 fn stored(store: &Store, table: &str, manifest: &Manifest) -> Result<HashMap<u32, Stored>> {
-    let sql = format!(
-        "SELECT driver_id, count(), uniqExact(seq), min(seq), max(seq) FROM {}.{table} WHERE {} GROUP BY driver_id",
-        store.database,
-        of(manifest)
-    );
+    let select = "driver_id, count(), uniqExact(seq), min(seq), max(seq)";
     let prefix = driver_id(&manifest.run, 0);
     let prefix = prefix.trim_end_matches('0');
     let mut drivers = HashMap::new();
-    for line in store.query(&sql)?.lines() {
-        let mut columns = line.split('\t');
-        let mut next = || columns.next().context("a column is missing");
-        let n = next()?.strip_prefix(prefix).context("another run's driver")?.parse()?;
-        let stored = Stored {
-            rows: next()?.parse()?,
-            different: next()?.parse()?,
-            smallest: next()?.parse()?,
-            largest: next()?.parse()?,
-        };
+    for line in select_from(store, &format!("{table} GROUP BY driver_id"), select, manifest)?.lines() {
+        let [id, rows, different, smallest, largest] = columns(line)?;
+        let n = id.strip_prefix(prefix).context("another run's driver")?.parse()?;
+        let (rows, different) = (rows.parse()?, different.parse()?);
+        let stored = Stored { rows, different, smallest: smallest.parse()?, largest: largest.parse()? };
         ensure!(drivers.insert(n, stored).is_none(), "driver {n} came twice");
     }
     Ok(drivers)
 }
 
 fn freshness(store: &Store, manifest: &Manifest) -> Result<Option<(f64, f64)>> {
-    let sql = format!(
-        "SELECT count(), quantile(0.5)(ms), quantile(0.99)(ms) FROM \
-         (SELECT toUnixTimestamp64Milli(inserted_at) - toUnixTimestamp64Milli(ts) AS ms FROM {}.positions \
-         WHERE {} AND acc = {LIVE_ACC_M})",
-        store.database,
-        of(manifest)
-    );
-    let line = store.query(&sql)?;
-    let mut columns = line.trim().split('\t');
-    let mut next = || -> Result<f64> { Ok(columns.next().context("a column is missing")?.parse()?) };
-    let rows = next()?;
-    if rows == 0.0 { Ok(None) } else { Ok(Some((next()?, next()?))) }
+    let ms = "toUnixTimestamp64Milli(inserted_at) - toUnixTimestamp64Milli(ts)";
+    let live = format!("acc = {LIVE_ACC_M}");
+    let select = format!("countIf({live}), quantileIf(0.5)({ms}, {live}), quantileIf(0.99)({ms}, {live})");
+    let line = select_from(store, "positions", &select, manifest)?;
+    let [rows, p50, p99] = columns(line.trim())?;
+    Ok(if rows == "0" { None } else { Some((p50.parse()?, p99.parse()?)) })
 }
 
-fn number(store: &Store, sql: &str) -> Result<u64> {
-    Ok(store.query(sql)?.trim().parse()?)
+/// `table` may be followed by what comes after WHERE.
+fn select_from(store: &Store, table: &str, select: &str, manifest: &Manifest) -> Result<String> {
+    let (table, rest) = table.split_once(' ').unwrap_or((table, ""));
+    store.query(&format!("SELECT {select} FROM {}.{table} WHERE {} {rest}", store.database, of(manifest)))
+}
+
+fn columns<const COUNT: usize>(line: &str) -> Result<[&str; COUNT]> {
+    let columns: Vec<&str> = line.split('\t').collect();
+    columns.try_into().map_err(|columns| anyhow!("{COUNT} columns expected: {columns:?}"))
 }
 
 /// The rows of a run, by the tables' order: ids that begin with `sim-{run}-`.

@@ -30,13 +30,8 @@ impl Court {
             run: "court".to_owned(),
             qos: 1,
             last_seq: vec![500; 20],
-            unacked: Vec::new(),
             messages: 10_000,
-            duplicates: 0,
-            no_subscriber: 0,
-            rate_wanted: 1.0,
-            rate_held: 1.0,
-            began_ms: 0,
+            ..Manifest::default()
         };
         Ok(Self { engine, manifest, _folder: folder })
     }
@@ -103,18 +98,7 @@ fn a_fix_nobody_sent_and_a_driver_nobody_has_are_found() -> Result<()> {
 fn a_store_that_cannot_be_asked_is_not_a_verdict() -> Result<()> {
     let folder = TempDir::new()?;
     let manifest = folder.path().join("manifest.json");
-    let empty = Manifest {
-        run: "x".into(),
-        qos: 1,
-        last_seq: vec![1],
-        unacked: vec![],
-        messages: 1,
-        duplicates: 0,
-        no_subscriber: 0,
-        rate_wanted: 1.0,
-        rate_held: 1.0,
-        began_ms: 0,
-    };
+    let empty = Manifest { run: "x".into(), qos: 1, last_seq: vec![1], messages: 1, ..Manifest::default() };
     empty.save(&manifest)?;
     let exit = |path: &Path| -> Result<Option<i32>> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_loadgen"));
@@ -196,22 +180,9 @@ fn an_end_to_end_run_through_files_and_exit_codes() -> Result<()> {
     settings.migrate()?;
     let _milepost = settings.run()?;
     let mut fleet = Command::new(env!("CARGO_BIN_EXE_loadgen"));
-    fleet.args([
-        "fleet",
-        "--rate",
-        "3000",
-        "--count",
-        "6000",
-        "--drivers",
-        "60",
-        "--late",
-        "0.01",
-        "--bursts",
-        "0.05",
-    ]);
-    fleet
-        .args(["--duplicates", "0.05", "--broker", &format!("127.0.0.1:{}", broker.port)])
-        .current_dir(folder.path());
+    let arguments = "fleet --rate 3000 --count 6000 --drivers 60 --late 0.01 --bursts 0.05 --duplicates 0.05";
+    fleet.args(arguments.split(' ')).args(["--broker", &format!("127.0.0.1:{}", broker.port)]);
+    fleet.current_dir(folder.path());
     assert_eq!(fleet.output()?.status.code(), Some(0));
     let mut verify = Command::new(env!("CARGO_BIN_EXE_loadgen"));
     verify.args(["verify", "--clickhouse", &engine.url()]).current_dir(folder.path());

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use milepost::config::Config;
-use milepost::metrics::Metrics;
+use milepost::observe::metrics::Metrics;
 use serde_json::Value;
 
 const COMPOSE: &str = "docker-compose.yml";
@@ -86,7 +86,7 @@ fn every_setting_exists() {
 
 #[test]
 fn every_metric_and_label_exists() {
-    let rendered = Metrics::new(1).render();
+    let rendered = Metrics::default().render();
     let mut known = BTreeSet::new();
     for line in rendered.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         let (name, kind) = line.split_once(' ').unwrap();

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::consumer::Kind;
+use crate::kind::Kind;
+use crate::words::thousands;
 
 /// The first seconds of a step do not count: compilers at run time are at work, batches fill for the first time.
 pub(crate) const WARM_UP_SECONDS: u32 = 2;
@@ -202,19 +203,6 @@ fn series() -> Vec<Case> {
     }
     cases.iter_mut().for_each(|case| case.repetitions = 1);
     cases
-}
-
-/// With commas.
-pub(crate) fn thousands(number: impl Into<u64>) -> String {
-    let digits = number.into().to_string();
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 #[cfg(test)]

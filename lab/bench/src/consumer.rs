@@ -1,214 +1,80 @@
 //! The consumers side by side: how each is started, and how it is asked.
 
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use lab_stack::{Process, Settings, free_port, get, prom};
 
-use crate::cases::Case;
-use crate::go_peers::{BENTO, Program, TELEGRAF};
+use crate::go_peers::{BENTO, TELEGRAF};
+use crate::kind::{Endpoints, Kind};
 use crate::peers;
-use lab_stack::prom;
-use lab_stack::{Process, Settings, free_port, get};
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
-const NODE_MIN: u32 = 20;
 const READY_POLL: Duration = Duration::from_millis(5);
 
-/// Who is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    Milepost,
-    Node,
-    Bun,
-    NodePublished,
-    BunPublished,
-    Telegraf,
-    Bento,
-    Floor,
-}
-
-/// Where a consumer's HTTP endpoints are, and what it calls what the bench reads.
-#[derive(Debug)]
-struct Endpoints {
-    ready: &'static str,
-    /// What is in the answer when it is ready, and is not before.
-    ready_says: &'static str,
-    messages: &'static str,
-    /// A histogram, in seconds.
-    flush: Option<&'static str>,
-}
-
-impl Kind {
-    /// In the order of the report.
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Milepost,
-        Self::Node,
-        Self::Bun,
-        Self::NodePublished,
-        Self::BunPublished,
-        Self::Telegraf,
-        Self::Bento,
-        Self::Floor,
-    ];
-    /// Those of `make bench`: the peers as ours, which promise the same as milepost.
-    pub(crate) const QUICK: [Self; 4] = [Self::Milepost, Self::Node, Self::Bun, Self::Floor];
-    /// All but the published ones, which differ from the others here in when they acknowledge alone.
-    pub(crate) const WITHOUT_PUBLISHED: [Self; 6] =
-        [Self::Milepost, Self::Node, Self::Bun, Self::Telegraf, Self::Bento, Self::Floor];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Milepost => "milepost",
-            Self::Node => "node",
-            Self::Bun => "bun",
-            Self::NodePublished => "node-published",
-            Self::BunPublished => "bun-published",
-            Self::Telegraf => "telegraf",
-            Self::Bento => "bento",
-            Self::Floor => "floor",
-        }
-    }
-
-    /// What it is, and when it acknowledges at QoS 1.
-    pub(crate) fn describe(self) -> &'static str {
-        match self {
-            Self::Milepost => "this project, its defaults; PUBACK after the durable insert, in order",
-            Self::Node => {
-                "mqtt.js, @clickhouse/client, prom-client on Node, as ours: async_insert off, PUBACK after the insert"
-            }
-            Self::Bun => "the same on Bun, metrics by Bun.serve; PUBACK after the insert",
-            Self::NodePublished => {
-                "the same on Node as published: async_insert on, PUBACK on receipt (a crash loses a batch)"
-            }
-            Self::BunPublished => "the same on Bun as published: PUBACK on receipt (a crash loses a batch)",
-            Self::Telegraf => {
-                "Telegraf, mqtt_consumer → three processors that make the table's integers → sql (clickhouse-go, Native), \
-                 MQTT 3.1.1; PUBACK after the insert"
-            }
-            Self::Bento => {
-                "Bento, mqtt → sql_insert (clickhouse-go, Native), MQTT 3.1.1; PUBACK on receipt, which no setting \
-                 changes (a crash loses what is not inserted)"
-            }
-            Self::Floor => {
-                "the least a consumer could cost: no validation, no retries, no reconnects, no session kept; PUBACK after the insert"
-            }
-        }
-    }
-
-    /// When it acknowledges at QoS 1: the end of its description.
-    pub(crate) fn acknowledges(self) -> &'static str {
-        let what = self.describe();
-        what.find("PUBACK").map_or("not said", |at| &what[at..])
-    }
-
-    fn endpoints(self) -> Endpoints {
-        let ours =
-            |messages, flush| Endpoints { ready: "/readyz", ready_says: "", messages, flush: Some(flush) };
-        match self {
-            Self::Milepost => ours("milepost_messages_received_total", "milepost_insert_duration_seconds"),
-            Self::Node | Self::Bun | Self::NodePublished | Self::BunPublished => {
-                ours("peer_messages_received_total", "peer_insert_duration_seconds")
-            }
-            Self::Floor => ours("floor_messages_received_total", "floor_insert_duration_seconds"),
-            // Its inputs count from when all of them have started, and mqtt_consumer has with its SUBACK.
-            Self::Telegraf => Endpoints {
-                ready: "/metrics",
-                ready_says: "internal_mqtt_consumer_messages_received",
-                messages: "internal_mqtt_consumer_messages_received",
-                flush: None,
-            },
-            Self::Bento => Endpoints {
-                ready: "/ready",
-                ready_says: "",
-                messages: "input_received",
-                flush: Some("output_latency_ns"),
-            },
-        }
-    }
-}
-
-/// What the consumers run on, or why one cannot be had.
+/// What the consumers that take part run on, or why one cannot be had.
 #[derive(Debug)]
 pub(crate) struct Binaries {
     pub(crate) milepost: PathBuf,
-    laboratory: PathBuf,
-    node: Result<PathBuf, String>,
-    bun: Result<PathBuf, String>,
-    telegraf: Result<PathBuf, String>,
-    bento: Result<PathBuf, String>,
+    found: BTreeMap<Kind, Result<PathBuf, String>>,
     /// Beyond the usual arguments of the floor, for the bench's test of itself.
     pub(crate) floor_arguments: Vec<String>,
 }
 
 impl Binaries {
-    /// Finds them, and installs what the cases need.
-    pub(crate) fn find(milepost: PathBuf, cases: &[Case], logs: &Path) -> Result<Self> {
-        let wanted = |kind| cases.iter().any(|case| case.kinds.contains(&kind));
-        let in_javascript = [Kind::Node, Kind::Bun, Kind::NodePublished, Kind::BunPublished];
-        let (node, bun) = if in_javascript.into_iter().any(wanted) {
-            find_peers(logs)
-        } else {
-            (Err(String::new()), Err(String::new()))
-        };
-        let in_go = |kind, program: &Program| {
-            if wanted(kind) {
-                program.build(logs).map_err(|error| format!("{error:#}"))
-            } else {
-                Err(String::new())
+    /// Finds them, and installs or builds what is missing.
+    pub(crate) fn find(milepost: PathBuf, kinds: &BTreeSet<Kind>, logs: &Path) -> Self {
+        let npm = OnceCell::new();
+        let installed = || npm.get_or_init(|| peers::install(logs).map_err(|error| format!("{error:#}")));
+        let find = |kind: Kind| match kind {
+            Kind::Milepost => Ok(milepost.clone()),
+            Kind::Floor => Ok(std::env::current_exe()?),
+            Kind::Node | Kind::NodePublished => installed().clone().map_err(|why| anyhow!(why)),
+            Kind::Bun | Kind::BunPublished => {
+                installed().clone().map_err(|why| anyhow!(why)).and_then(|_| peers::bun())
             }
+            Kind::Telegraf => TELEGRAF.build(logs),
+            Kind::Bento => BENTO.build(logs),
         };
-        let (telegraf, bento) = (in_go(Kind::Telegraf, &TELEGRAF), in_go(Kind::Bento, &BENTO));
-        let laboratory = std::env::current_exe()?;
-        Ok(Self { milepost, laboratory, node, bun, telegraf, bento, floor_arguments: Vec::new() })
+        let find = |kind: &Kind| (*kind, find(*kind).map_err(|error| format!("{error:#}")));
+        let found = kinds.iter().map(find).collect();
+        Self { milepost, found, floor_arguments: Vec::new() }
+    }
+
+    fn of(&self, kind: Kind) -> Result<&Path, &str> {
+        let found = self.found.get(&kind).ok_or("it does not take part")?;
+        found.as_deref().map_err(String::as_str)
     }
 
     /// Why a consumer cannot be had.
     pub(crate) fn missing(&self, kind: Kind) -> Option<&str> {
-        match kind {
-            Kind::Milepost | Kind::Floor => None,
-            Kind::Node | Kind::NodePublished => self.node.as_ref().err().map(String::as_str),
-            Kind::Bun | Kind::BunPublished => self.bun.as_ref().err().map(String::as_str),
-            Kind::Telegraf => self.telegraf.as_ref().err().map(String::as_str),
-            Kind::Bento => self.bento.as_ref().err().map(String::as_str),
-        }
+        self.of(kind).err()
     }
 
     /// Name and version of each.
     pub(crate) fn versions(&self) -> BTreeMap<&'static str, String> {
-        let version = |binary: &Path| peers::version(binary).unwrap_or_else(|error| error.to_string());
-        let mut versions = BTreeMap::from([("milepost", version(&self.milepost))]);
-        for (name, binary) in [("Node", &self.node), ("Bun", &self.bun)] {
-            if let Ok(binary) = binary {
-                versions.insert(name, version(binary));
+        let of = |kind: &Kind| {
+            let binary = self.of(*kind).ok()?;
+            let said = || peers::version(binary).unwrap_or_else(|error| error.to_string());
+            match kind {
+                Kind::Milepost => Some(("milepost", said())),
+                Kind::Node | Kind::NodePublished => Some(("Node", said())),
+                Kind::Bun | Kind::BunPublished => Some(("Bun", said())),
+                Kind::Telegraf => Some(("Telegraf", TELEGRAF.version().ok()?)),
+                Kind::Bento => Some(("Bento", BENTO.version().ok()?)),
+                Kind::Floor => None,
             }
-        }
-        for (name, binary, program) in [("Telegraf", &self.telegraf, TELEGRAF), ("Bento", &self.bento, BENTO)]
-        {
-            if let Some(version) = binary.is_ok().then(|| program.version().ok()).flatten() {
-                versions.insert(name, version);
-            }
-        }
-        versions
-    }
-}
-
-fn find_peers(logs: &Path) -> (Result<PathBuf, String>, Result<PathBuf, String>) {
-    let node = PathBuf::from("node");
-    let installed = peers::version(&node).and_then(|version| {
-        let major = version.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
-        ensure!(major >= Some(NODE_MIN), "Node {version}: @clickhouse/client wants {NODE_MIN} or newer");
-        peers::install(logs)
-    });
-    match installed {
-        Ok(()) => (Ok(node), peers::bun().map_err(|error| format!("{error:#}"))),
-        Err(error) => (Err(format!("{error:#}")), Err(format!("{error:#}"))),
+        };
+        self.found.keys().filter_map(of).collect()
     }
 }
 
 /// Where a consumer reads and writes.
+#[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) mqtt_port: u16,
@@ -216,6 +82,24 @@ pub(crate) struct Place<'a> {
     pub(crate) qos: u8,
     /// Number of the member in its group.
     pub(crate) member: u32,
+}
+
+impl Place<'_> {
+    /// What the peers read from their environment; each takes what it knows.
+    fn environment(&self, http_port: u16) -> [(&'static str, String); 9] {
+        let Self { mqtt_port, clickhouse_url, qos, member, .. } = self;
+        [
+            ("MQTT_URL", format!("mqtt://127.0.0.1:{mqtt_port}")),
+            ("MQTT_PORT", mqtt_port.to_string()),
+            ("MQTT_QOS", qos.to_string()),
+            ("MQTT_CLIENT_ID", format!("peer-{member}")),
+            ("MEMBER", member.to_string()),
+            ("CLICKHOUSE_URL", (*clickhouse_url).to_owned()),
+            ("CLICKHOUSE_ADDRESS", clickhouse_url.trim_start_matches("http://").to_owned()),
+            ("HTTP_PORT", http_port.to_string()),
+            ("NODE_ENV", "production".to_owned()),
+        ]
+    }
 }
 
 /// A running consumer.
@@ -230,25 +114,36 @@ pub(crate) struct Consumer {
 impl Consumer {
     pub(crate) fn start(kind: Kind, binaries: &Binaries, place: &Place<'_>) -> Result<Self> {
         let began = Instant::now();
-        let (process, http) = match kind {
-            Kind::Milepost => {
-                let settings =
-                    Settings::new(&binaries.milepost, place.folder, place.mqtt_port, place.clickhouse_url)
-                        .with("MQTT__QOS", place.qos.to_string())
-                        .with("MQTT__CLIENT_ID", format!("milepost-{}", place.member));
-                let milepost = settings.start()?;
-                let http = format!("http://{}", milepost.address());
-                (milepost.process, http)
-            }
-            Kind::Node => peer(&binaries.node, "ours", place)?,
-            Kind::NodePublished => peer(&binaries.node, "published", place)?,
-            Kind::Bun => peer(&binaries.bun, "ours", place)?,
-            Kind::BunPublished => peer(&binaries.bun, "published", place)?,
-            Kind::Telegraf => in_go(&TELEGRAF, &binaries.telegraf, place)?,
-            Kind::Bento => in_go(&BENTO, &binaries.bento, place)?,
-            Kind::Floor => floor(binaries, place)?,
+        let binary = binaries.of(kind).map_err(|why| anyhow!("{why}"))?;
+        let Place { folder, mqtt_port, clickhouse_url, qos, member } = *place;
+        let endpoints = kind.endpoints();
+        if kind == Kind::Milepost {
+            let settings = Settings::new(binary, folder, mqtt_port, clickhouse_url)
+                .with("MQTT__QOS", qos.to_string())
+                .with("MQTT__CLIENT_ID", format!("milepost-{member}"));
+            let milepost = settings.start()?;
+            let http = format!("http://{}", milepost.address());
+            return Ok(Self { process: milepost.process, http, endpoints, began });
+        }
+        let port = free_port()?;
+        let mut command = Command::new(binary);
+        command.envs(place.environment(port));
+        let published = matches!(kind, Kind::NodePublished | Kind::BunPublished);
+        match kind {
+            Kind::Node | Kind::Bun | Kind::NodePublished | Kind::BunPublished => command
+                .arg(peers::folder().join("consumer.js"))
+                .env("MODE", if published { "published" } else { "ours" }),
+            Kind::Telegraf => command.args(TELEGRAF.arguments()),
+            Kind::Bento => command.args(BENTO.arguments()),
+            Kind::Milepost | Kind::Floor => command
+                .args(["floor", "--broker", &format!("127.0.0.1:{mqtt_port}")])
+                .args(["--clickhouse", clickhouse_url.trim_start_matches("http://")])
+                .args(["--qos", &qos.to_string(), "--http-port", &port.to_string()])
+                .args(&binaries.floor_arguments),
         };
-        Ok(Self { process, http, endpoints: kind.endpoints(), began })
+        let log = folder.join(format!("{}.log", kind.name()));
+        let process = Process::start(kind.name(), &mut command, log)?;
+        Ok(Self { process, http: format!("http://127.0.0.1:{port}"), endpoints, began })
     }
 
     /// Waits until it is subscribed; since its start.
@@ -285,52 +180,4 @@ impl Consumer {
 pub(crate) struct Scrape {
     pub(crate) messages: f64,
     pub(crate) flush_ms: Option<(f64, f64)>,
-}
-
-fn peer(runtime: &Result<PathBuf, String>, mode: &str, place: &Place<'_>) -> Result<(Process, String)> {
-    let runtime = runtime.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
-    let port = free_port()?;
-    let mut command = Command::new(runtime);
-    command
-        .arg(peers::folder().join("consumer.js"))
-        .env("MODE", mode)
-        .env("MQTT_URL", format!("mqtt://127.0.0.1:{}", place.mqtt_port))
-        .env("MQTT_CLIENT_ID", format!("peer-{}", place.member))
-        .env("MQTT_QOS", place.qos.to_string())
-        .env("CLICKHOUSE_URL", place.clickhouse_url)
-        .env("HTTP_PORT", port.to_string())
-        .env("NODE_ENV", "production");
-    let process = Process::start("peer", &mut command, place.folder.join("peer.log"))?;
-    Ok((process, format!("http://127.0.0.1:{port}")))
-}
-
-fn in_go(
-    program: &Program,
-    binary: &Result<PathBuf, String>,
-    place: &Place<'_>,
-) -> Result<(Process, String)> {
-    let binary = binary.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
-    let port = free_port()?;
-    let mut command = Command::new(binary);
-    command
-        .args(program.arguments())
-        .env("MQTT_PORT", place.mqtt_port.to_string())
-        .env("MQTT_QOS", place.qos.to_string())
-        .env("MEMBER", place.member.to_string())
-        .env("CLICKHOUSE_ADDRESS", place.clickhouse_url.trim_start_matches("http://"))
-        .env("HTTP_PORT", port.to_string());
-    let process =
-        Process::start(program.name, &mut command, place.folder.join(format!("{}.log", program.name)))?;
-    Ok((process, format!("http://127.0.0.1:{port}")))
-}
-
-fn floor(binaries: &Binaries, place: &Place<'_>) -> Result<(Process, String)> {
-    let port = free_port()?;
-    let mut command = Command::new(&binaries.laboratory);
-    command.arg("floor").args(["--broker", &format!("127.0.0.1:{}", place.mqtt_port)]);
-    command.args(["--clickhouse", place.clickhouse_url.trim_start_matches("http://")]);
-    command.args(["--qos", &place.qos.to_string(), "--http-port", &port.to_string()]);
-    command.args(&binaries.floor_arguments);
-    let process = Process::start("floor", &mut command, place.folder.join("floor.log"))?;
-    Ok((process, format!("http://127.0.0.1:{port}")))
 }

@@ -8,9 +8,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use lab_stack::{Process, repository};
 
 use crate::peers::{self, last_line};
-use lab_stack::{Process, repository};
 
 /// On two cores with an empty cache Telegraf takes five minutes, and downloads before that.
 const BUILD_WITHIN: Duration = Duration::from_secs(30 * 60);

@@ -5,30 +5,41 @@
 //! generator fell behind, or when its count is not the broker's: then the row says so instead. What was measured is
 //! written down after every step, so an interrupt costs the step under way.
 
-mod account;
+// A module imports those before it: words, kind, cases; engine, limits, peers, go_peers, consumer, machine; trial;
+// servers, load, figures, kill, step; report, markdown, page.
 mod cases;
 mod consumer;
 mod engine;
+mod figures;
 mod go_peers;
 mod kill;
+mod kind;
 mod limits;
+mod load;
 mod machine;
+mod markdown;
 mod page;
 mod peers;
 mod report;
 mod servers;
+mod step;
 mod trial;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use tempfile::TempDir;
+use lab_stack::say;
 
 use self::cases::Case;
-use self::consumer::{Binaries, Kind};
+use self::consumer::Binaries;
+use self::kind::Kind;
+use self::machine::Machine;
 use self::report::Report;
-use self::trial::{Stage, Trial};
+use self::step::Stage;
+use self::trial::Trial;
+use self::words::minutes;
 
 /// What to measure.
 #[derive(Debug, Clone, clap::Args)]
@@ -67,22 +78,15 @@ pub struct Arguments {
 }
 
 /// Runs the cases; `true` if every row could be reported.
-///
-/// # Errors
-/// A part did not start, or an interrupt; what was measured before is in the report.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let cases = chosen(arguments)?;
     if arguments.list {
         cases.iter().for_each(|case| say(&format!("{:<22} {}", case.name, case.title)));
         return Ok(true);
     }
-    let local = lab_stack::repository().join(".local");
-    std::fs::create_dir_all(&local)?;
-    // Held here, not by the task: an interrupt removes it too.
-    let folder = TempDir::with_prefix_in("bench-", &local)?;
-    let (arguments, path) = (arguments.clone(), folder.path().to_owned());
+    let arguments = arguments.clone();
     let written = arguments.results.join("latest.md");
-    let outcome = lab_stack::unless_interrupted(move || measure(&arguments, &cases, &path));
+    let outcome = lab_stack::in_scratch_folder("bench-", move |folder| measure(&arguments, &cases, folder));
     limits::remove_forgotten();
     outcome.with_context(|| format!("not all was measured; {} has the rest", written.display()))
 }
@@ -125,9 +129,10 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Case>> {
 fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool> {
     let milepost = std::fs::canonicalize(&arguments.milepost)
         .with_context(|| format!("no binary at {}", arguments.milepost.display()))?;
-    let mut binaries = Binaries::find(milepost, cases, folder)?;
+    let kinds = cases.iter().flat_map(|case| case.kinds.clone()).collect();
+    let mut binaries = Binaries::find(milepost, &kinds, folder);
     binaries.floor_arguments.clone_from(&arguments.floor_argument);
-    let mut report = Report::new(&arguments.results, cases, &binaries)?;
+    let mut report = Report::new(Machine::here(binaries.versions()), cases, Some(&binaries));
     let steps = steps(cases);
     let total: Duration = steps.iter().map(|(case, ..)| case.takes()).sum();
     let (mut done, began) = (Duration::ZERO, Instant::now());
@@ -149,12 +154,28 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
                 minutes(began.elapsed()),
                 minutes(left)
             );
-            report.add(trial)?;
+            report.add(trial);
+            write_down(&report, &arguments.results)?;
         }
     }
-    say(&report.markdown());
-    say(&format!("Written to {}; the same as a page: .html.", report.path().display()));
+    let written = write_down(&report, &arguments.results)?;
+    say(&markdown::of(&report));
+    say(&format!("Written to {}; the same as a page: .html.", written.display()));
     Ok(report.is_complete())
+}
+
+/// What has been measured so far, in three forms, under its date and as the latest; the Markdown file.
+fn write_down(report: &Report, folder: &Path) -> Result<PathBuf> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let dated = report.machine.date.replace(':', "").trim_end_matches('Z').replace('T', "-");
+    let (markdown, json) = (markdown::of(report), serde_json::to_string_pretty(report)?);
+    let page = page::of(report)?;
+    for name in [&dated, "latest"] {
+        for (kind, text) in [("md", &markdown), ("json", &json), ("html", &page)] {
+            std::fs::write(folder.join(format!("{name}.{kind}")), text)?;
+        }
+    }
+    Ok(folder.join(format!("{dated}.md")))
 }
 
 /// Each case by itself; within it the repetitions, each with the consumers in another order.
@@ -180,13 +201,4 @@ fn measure_once_or_again(stage: &Stage<'_>, tries: u32) -> Trial {
         trial = stage.measure();
     }
     trial
-}
-
-fn minutes(duration: Duration) -> String {
-    format!("{}:{:02} min", duration.as_secs() / 60, duration.as_secs() % 60)
-}
-
-#[expect(clippy::print_stdout, reason = "the command's result")]
-fn say(line: &str) {
-    println!("{line}");
 }

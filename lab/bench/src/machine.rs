@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use lab_stack::repository;
+use lab_stack::{repository, unix_ms};
 
 /// The top of a report.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Machine {
     pub(crate) date: String,
     pub(crate) cpu: String,
@@ -19,6 +20,20 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+    /// In two sentences, with the versions of what ran.
+    pub(crate) fn in_words(&self) -> String {
+        let Self { cpu, cores, memory_mib, kernel, versions, .. } = self;
+        let version = |(name, version): (&String, &String)| {
+            format!("{name} {}", version.trim_start_matches("milepost "))
+        };
+        let versions: Vec<String> = versions.iter().map(version).collect();
+        format!(
+            "{cores} cores ({cpu}), {memory_mib} MiB, Linux {kernel}. Everything on this one machine, so only the ratios \
+             carry over.\n{}.",
+            versions.join(" · ")
+        )
+    }
+
     /// This one, and what runs on it.
     pub(crate) fn here(consumers: BTreeMap<&'static str, String>) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -44,12 +59,9 @@ impl Machine {
                 versions.insert(name.to_owned(), version.as_str().unwrap_or("unknown").to_owned());
             }
         }
+        let now = Duration::from_millis(u64::try_from(unix_ms()).unwrap_or(0));
         Self {
-            date: humantime::format_rfc3339_seconds(
-                std::time::UNIX_EPOCH
-                    + std::time::Duration::from_millis(u64::try_from(lab_stack::unix_ms()).unwrap_or(0)),
-            )
-            .to_string(),
+            date: humantime::format_rfc3339_seconds(UNIX_EPOCH + now).to_string(),
             cpu: field(&read("/proc/cpuinfo"), "model name"),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_mib: memory_kib >> 10,

@@ -8,26 +8,35 @@ use anyhow::{Context as _, Result, ensure};
 
 use lab_stack::{Process, repository};
 
+const NODE_MIN: u32 = 20;
 const INSTALL_WITHIN: Duration = Duration::from_secs(300);
 
 pub(crate) fn folder() -> PathBuf {
     repository().join("lab/bench/peers")
 }
 
-/// Installs them, unless that was done with this lock file.
-pub(crate) fn install(logs: &Path) -> Result<()> {
+/// Installs them, unless that was done with this lock file; what they run on.
+pub(crate) fn install(logs: &Path) -> Result<PathBuf> {
+    let node = PathBuf::from("node");
+    let version = version(&node)?;
+    let major = version.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
+    ensure!(major >= Some(NODE_MIN), "Node {version}: @clickhouse/client wants {NODE_MIN} or newer");
     let lock = std::fs::read_to_string(folder().join("package-lock.json"))?;
     let stamp = folder().join("node_modules/installed-lock.json");
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == lock) {
-        return Ok(());
+        return Ok(node);
     }
-    eprintln!("npm ci in {}: mqtt.js, @clickhouse/client, prom-client, bun; once", folder().display());
+    eprintln!(
+        "npm ci in {}: mqtt.js, @clickhouse/client, prom-client, bun, d3, Plot; once",
+        folder().display()
+    );
     let mut command = Command::new("npm");
     command.arg("ci").current_dir(folder());
     let mut npm = Process::start("npm", &mut command, logs.join("npm.log"))?;
     let status = npm.wait(INSTALL_WITHIN)?;
     ensure!(status.success(), "npm ci failed: {}", last_line(&npm.log()?));
-    Ok(std::fs::write(stamp, lock)?)
+    std::fs::write(stamp, lock)?;
+    Ok(node)
 }
 
 /// The binary that Bun's package brought for this machine: there is one for each libc.

@@ -6,19 +6,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-
-use crate::cases::{Case, Source, Store};
-use crate::consumer::Kind;
-use crate::engine::Work;
 use lab_harness::proxy::Proxy;
-use lab_mqtt::{Publish, put_packet, put_string};
-use lab_stack::Store as Tables;
-use lab_stack::procfs;
-use lab_stack::{Broker, ClickHouse, Settings};
+use lab_mqtt::{Publish, first_packet, put_connect, put_subscribe};
+use lab_stack::{Broker, ClickHouse, Settings, Store as Tables, procfs};
 use lab_stand_ins::firehose::{self, Firehose};
 use lab_stand_ins::sink::Sink;
 use loadgen::manifest::Manifest;
 use loadgen::verify::{Verdict, verify};
+
+use crate::cases::{Case, Source, Store};
+use crate::engine::Work;
+use crate::kind::Kind;
 
 /// Mosquitto publishes its counts each second.
 const COUNT_WITHIN: Duration = Duration::from_secs(10);
@@ -29,168 +27,96 @@ const NULL_TABLE: [&str; 3] = [
     "RENAME TABLE fleet.positions TO fleet.positions_kept, fleet.positions_null TO fleet.positions",
 ];
 
-enum From {
-    Mosquitto(Broker),
-    Firehose(Firehose),
-}
-
-enum To {
-    Engine { engine: ClickHouse, proxy: Proxy, null_table: bool },
-    Sink(Sink),
-}
-
-/// Both sides of a consumer.
+/// Both sides of a consumer: a broker or the firehose, the engine or the sink.
 pub(crate) struct Servers {
-    from: From,
-    to: To,
+    pub(crate) firehose: Option<Firehose>,
+    pub(crate) sink: Option<Sink>,
+    /// With a proxy before it, where an insert's answer can be kept from the consumer.
+    engine: Option<(ClickHouse, Proxy)>,
+    pub(crate) mqtt_port: u16,
+    /// For the consumer.
+    pub(crate) clickhouse_url: String,
     /// What the engine had done before the consumer came.
     before: Work,
+    _broker: Option<Broker>,
 }
 
 impl Servers {
     pub(crate) fn start(case: &Case, kind: Kind, milepost: &Path, folder: &Path) -> Result<Self> {
-        let (from, first) = match case.source {
-            Source::Mosquitto => (From::Mosquitto(Broker::start(folder)?), 1),
+        let plan = firehose::Plan { drivers: case.drivers, qos: case.qos, rate: case.rate.map(f64::from) };
+        let (broker, firehose, mqtt_port, first) = match case.source {
+            Source::Mosquitto => {
+                let broker = Broker::start(folder)?;
+                let port = broker.port;
+                (Some(broker), None, port, 1)
+            }
             Source::Firehose => {
-                let plan =
-                    firehose::Plan { drivers: case.drivers, qos: case.qos, rate: case.rate.map(f64::from) };
-                (From::Firehose(Firehose::start(0, plan)?), firehose::FIRST_SEQ)
+                let firehose = Firehose::start(0, plan)?;
+                let port = firehose.port;
+                (None, Some(firehose), port, firehose::FIRST_SEQ)
             }
         };
-        let to = match case.store {
-            Store::Sink => To::Sink(Sink::start(0, first)?),
-            Store::Engine | Store::NoMerges | Store::NullTable => {
-                let engine = ClickHouse::start(folder)?;
-                let proxy = Proxy::start(engine.port)?;
-                let null_table = case.store == Store::NullTable;
-                To::Engine { engine, proxy, null_table }
-            }
+        let (engine, sink, clickhouse_url) = if case.store == Store::Sink {
+            let sink = Sink::start(0, first)?;
+            let url = sink.url();
+            (None, Some(sink), url)
+        } else {
+            let engine = ClickHouse::start(folder)?;
+            let proxy = Proxy::start(engine.port)?;
+            let url = format!("http://127.0.0.1:{}", proxy.port);
+            (Some((engine, proxy)), None, url)
         };
-        let mut servers = Self { from, to, before: Work::default() };
         // The sink must look migrated to milepost, and has no tables for the others.
         if kind == Kind::Milepost {
-            let url = servers.clickhouse_url();
-            Settings::new(milepost, folder, servers.mqtt_port(), &url).migrate()?;
-        } else if let To::Engine { engine, .. } = &servers.to {
+            Settings::new(milepost, folder, mqtt_port, &clickhouse_url).migrate()?;
+        } else if let Some((engine, _)) = &engine {
             engine.create_tables("fleet")?;
         }
-        if let To::Engine { engine, .. } = &servers.to {
+        let mut before = Work::default();
+        if let Some((engine, _)) = &engine {
             let statements: &[&str] = match case.store {
                 Store::Engine | Store::Sink => &[],
                 Store::NoMerges => &["SYSTEM STOP MERGES"],
                 Store::NullTable => &NULL_TABLE,
             };
-            for statement in statements {
-                engine.query(statement)?;
-            }
-            servers.before = Work::of(engine)?;
+            statements.iter().try_for_each(|statement| engine.query(statement).map(drop))?;
+            before = Work::of(engine)?;
         }
-        Ok(servers)
+        Ok(Self { firehose, sink, engine, mqtt_port, clickhouse_url, before, _broker: broker })
     }
 
-    pub(crate) fn mqtt_port(&self) -> u16 {
-        match &self.from {
-            From::Mosquitto(broker) => broker.port,
-            From::Firehose(firehose) => firehose.port,
-        }
+    pub(crate) fn engine(&self) -> Result<&ClickHouse> {
+        self.engine.as_ref().map(|(engine, _)| engine).context("a sink has no tables")
     }
 
-    /// For the consumer.
-    pub(crate) fn clickhouse_url(&self) -> String {
-        match &self.to {
-            To::Engine { proxy, .. } => format!("http://127.0.0.1:{}", proxy.port),
-            To::Sink(sink) => sink.url(),
-        }
-    }
-
-    pub(crate) fn firehose(&self) -> Option<&Firehose> {
-        match &self.from {
-            From::Mosquitto(_) => None,
-            From::Firehose(firehose) => Some(firehose),
-        }
-    }
-
-    pub(crate) fn sink(&self) -> Option<&Sink> {
-        match &self.to {
-            To::Engine { .. } => None,
-            To::Sink(sink) => Some(sink),
-        }
+    pub(crate) fn proxy(&self) -> Result<&Proxy> {
+        self.engine.as_ref().map(|(_, proxy)| proxy).context("there is no proxy before a sink")
     }
 
     /// Rows so far; in the engine those of the views' tables, too. Not while its CPU is measured: asking costs it some.
     pub(crate) fn stored(&self) -> u64 {
-        match &self.to {
-            To::Engine { engine, .. } => Work::of(engine).map_or(0, |work| work.rows - self.before.rows),
-            To::Sink(sink) => sink.rows(),
-        }
-    }
-
-    /// By the engine's own account, since it started.
-    pub(crate) fn work(&self) -> Result<Option<Work>> {
-        match &self.to {
-            To::Engine { engine, .. } => Work::of(engine).map(Some),
-            To::Sink(_) => Ok(None),
-        }
-    }
-
-    /// The engine's CPU time for an insert into the Null table, where there is one, that has next to nothing in it.
-    pub(crate) fn work_of_an_insert(&self) -> Result<Option<Duration>> {
-        match &self.to {
-            To::Engine { engine, null_table: true, .. } => Work::of_an_insert(engine).map(Some),
-            To::Engine { .. } | To::Sink(_) => Ok(None),
-        }
+        let in_sink = || self.sink.as_ref().map_or(0, Sink::rows);
+        self.engine().and_then(Work::of).map_or_else(|_| in_sink(), |work| work.rows - self.before.rows)
     }
 
     /// The engine's CPU time so far; 0 for the sink, which is a thread of ours.
     pub(crate) fn store_cpu(&self) -> Result<Duration> {
-        match &self.to {
-            To::Engine { engine, .. } => Ok(procfs::usage_of_tree(engine.pid())?.cpu),
-            To::Sink(_) => Ok(Duration::ZERO),
-        }
+        let cpu = |(engine, _): &(ClickHouse, Proxy)| Ok(procfs::usage_of_tree(engine.pid())?.cpu);
+        self.engine.as_ref().map_or(Ok(Duration::ZERO), cpu)
     }
 
     pub(crate) fn inserts_took(&self) -> Vec<Duration> {
-        match &self.to {
-            To::Engine { proxy, .. } => proxy.inserts_took(),
-            To::Sink(sink) => sink.took(),
-        }
-    }
-
-    /// Before the real engine: where an insert's answer can be kept from the consumer.
-    pub(crate) fn proxy(&self) -> Option<&Proxy> {
-        match &self.to {
-            To::Engine { proxy, .. } => Some(proxy),
-            To::Sink(_) => None,
-        }
-    }
-
-    /// From now on rows of `positions` stay as they were inserted.
-    pub(crate) fn stop_merges(&self) -> Result<()> {
-        match &self.to {
-            To::Engine { engine, .. } => engine.query("SYSTEM STOP MERGES fleet.positions").map(drop),
-            To::Sink(_) => Ok(()),
-        }
-    }
-
-    pub(crate) fn engine_version(&self) -> Option<String> {
-        match &self.to {
-            To::Engine { engine, .. } => {
-                engine.query("SELECT version()").ok().map(|text| text.trim().to_owned())
-            }
-            To::Sink(_) => None,
-        }
-    }
-
-    pub(crate) fn verify(&self, manifest: &Manifest, within: Duration) -> Result<Verdict> {
-        verify(&self.tables()?, manifest, within)
+        let at_sink = || self.sink.as_ref().map_or(Vec::new(), Sink::took);
+        self.proxy().map_or_else(|_| at_sink(), Proxy::inserts_took)
     }
 
     /// Whom to ask what is stored.
     pub(crate) fn tables(&self) -> Result<Tables> {
-        match &self.to {
-            To::Engine { engine, .. } => Ok(engine.store("fleet")),
-            To::Sink(_) => anyhow::bail!("a sink has no tables to verify"),
-        }
+        Ok(self.engine()?.store("fleet"))
+    }
+
+    pub(crate) fn verify(&self, manifest: &Manifest, within: Duration) -> Result<Verdict> {
+        verify(&self.tables()?, manifest, within)
     }
 }
 
@@ -198,16 +124,9 @@ impl Servers {
 pub(crate) fn broker_received(port: u16, expected: u64) -> Result<u64> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(COUNT_WITHIN))?;
-    let (mut out, mut body) = (Vec::new(), Vec::new());
-    put_string("MQTT", &mut body);
-    body.extend([5, 0b10, 0, 0, 0]); // version, clean start, no keep-alive, no properties
-    put_string("bench-count", &mut body);
-    put_packet(lab_mqtt::CONNECT, 0, &body, &mut out);
-    body.clear();
-    body.extend([0, 1, 0]); // packet id, no properties
-    put_string("$SYS/broker/publish/messages/received", &mut body);
-    body.push(0);
-    put_packet(lab_mqtt::SUBSCRIBE, 0b10, &body, &mut out);
+    let mut out = Vec::new();
+    put_connect("bench-count", None, 0, &mut out);
+    put_subscribe(1, "$SYS/broker/publish/messages/received", 0, &mut out);
     stream.write_all(&out)?;
 
     let began = Instant::now();
@@ -216,8 +135,8 @@ pub(crate) fn broker_received(port: u16, expected: u64) -> Result<u64> {
         let Ok(read) = stream.read(&mut buffer) else { break };
         ensure!(read > 0, "the broker closed the connection");
         input.extend_from_slice(&buffer[..read]);
-        while let Some(packet) = lab_mqtt::first_packet(&input)? {
-            if packet.kind == lab_mqtt::PUBLISH {
+        while let Some(packet) = first_packet(&input)? {
+            if packet.kind == lab_mqtt::kind::PUBLISH {
                 count = Some(std::str::from_utf8(Publish::read(packet)?.payload)?.parse()?);
             }
             let len = packet.len;

@@ -6,14 +6,14 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use lab_stack::unix_ms;
+use lab_stack::wait_until;
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::PublishProperties;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 
-use crate::rows::{Row, SETTLE, row};
+use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
-use lab_stack::unix_ms;
-use lab_stack::wait_until;
 
 const TOPIC: &str = "drivers/harm/gps";
 

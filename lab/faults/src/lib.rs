@@ -6,19 +6,21 @@
 
 mod harm_rows;
 mod mistakes;
+mod row;
 mod rows;
 mod scene;
 mod spool_rows;
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-
-use self::rows::Row;
-use self::scene::Scene;
+use lab_harness::table::Table;
+use lab_stack::say;
 use loadgen::verify::{Verdict, verify};
+
+use self::row::Row;
+use self::scene::Scene;
 
 /// A member that is not back by then does not recover.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
@@ -88,16 +90,15 @@ impl Finding {
 }
 
 /// Runs the rows; `true` if all hold.
-///
-/// # Errors
-/// A part did not start, or an interrupt.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let arguments = arguments.clone();
     lab_stack::unless_interrupted(move || run_rows(&arguments))
 }
 
 fn run_rows(arguments: &Arguments) -> Result<bool> {
-    let all = rows::all(&arguments.strict_broker);
+    let mut all = rows::all(&arguments.strict_broker);
+    all.extend(spool_rows::all(&arguments.strict_broker));
+    all.extend(harm_rows::all());
     for name in &arguments.only {
         ensure!(all.iter().any(|row| row.name == name), "no row is called {name}; --list names them");
     }
@@ -138,7 +139,7 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
             failed.push(row.name);
         }
     }
-    say(&table(&findings)?);
+    say(&format!("\n{}", table(&findings).markdown()));
     let messages: u64 = findings.iter().map(|finding| finding.messages).sum();
     say(&format!("{messages} QoS 1 messages in {:.0} s.", began.elapsed().as_secs_f64()));
     if !failed.is_empty() {
@@ -193,27 +194,19 @@ fn run_row(row: &Row, binary: &Path, seed: u64) -> Result<Finding> {
     })
 }
 
-/// Markdown.
-fn table(findings: &[Finding]) -> Result<String> {
-    let mut out = String::from(
-        "\n| fault | messages | lost | twice in `fixes` | raw duplicates | back after | peak RSS | unacked at the fault |\n\
-         |---|--:|--:|--:|--:|--:|--:|--:|\n",
-    );
-    for finding in findings {
+fn table(findings: &[Finding]) -> Table {
+    let head = "fault|messages|lost|twice in `fixes`|raw duplicates|back after|peak RSS|unacked at the fault";
+    let mut table = Table::of(head.split('|'));
+    table.rows.extend(findings.iter().map(|finding| {
         let Finding { what, messages, verdict, recovered, peak_rss_bytes, unacked, .. } = finding;
         let Verdict { lost, duplicates_in_fixes, duplicates_raw, .. } = verdict;
-        let unacked = unacked.map_or("–".to_owned(), |unacked| unacked.to_string());
-        writeln!(
-            out,
-            "| {what} | {messages} | {lost} | {duplicates_in_fixes} | {duplicates_raw} | {:.1} s | {:.1} MiB | {unacked} |",
-            recovered.as_secs_f64(),
-            *peak_rss_bytes as f64 / MIB,
-        )?;
-    }
-    Ok(out)
-}
-
-#[expect(clippy::print_stdout, reason = "the command's result")]
-fn say(line: &str) {
-    println!("{line}");
+        let counts = [messages, lost, duplicates_in_fixes, duplicates_raw].map(u64::to_string);
+        let times = [
+            format!("{:.1} s", recovered.as_secs_f64()),
+            format!("{:.1} MiB", *peak_rss_bytes as f64 / MIB),
+            unacked.map_or("–".to_owned(), |unacked| unacked.to_string()),
+        ];
+        [(*what).to_owned()].into_iter().chain(counts).chain(times).collect()
+    }));
+    table
 }

@@ -5,108 +5,15 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-
-use crate::scene::{PASSWORD, Scene, Setup};
 use lab_harness::proxy::Fault as Bad;
-use lab_stack::{BrokerKind, wait_until};
+use lab_stack::wait_until;
 
-/// One row of the table.
-pub(crate) struct Row {
-    pub(crate) name: &'static str,
-    pub(crate) what: &'static str,
-    /// Part of the quick subset.
-    pub(crate) quick: bool,
-    /// Part of the whole.
-    pub(crate) whole: bool,
-    pub(crate) setup: Setup,
-    pub(crate) act: fn(&mut Scene) -> Result<()>,
-}
+use crate::row::{Row, SETTLE, row};
+use crate::scene::{PASSWORD, Scene};
 
-pub(crate) const SETTLE: Duration = Duration::from_secs(30);
-
-pub(crate) fn row(
-    name: &'static str,
-    what: &'static str,
-    (rate, seconds): (u32, u32),
-    act: fn(&mut Scene) -> Result<()>,
-) -> Row {
-    let setup = Setup {
-        broker: BrokerKind::Mosquitto,
-        rate,
-        seconds,
-        members: 1,
-        password: false,
-        broker_forgets: false,
-        spool: false,
-        clock: false,
-        settings: Vec::new(),
-    };
-    Row { name, what, quick: false, whole: true, setup, act }
-}
-
-impl Row {
-    pub(crate) fn quick(self) -> Self {
-        Self { quick: true, ..self }
-    }
-
-    /// A shorter version of another row.
-    fn only_quick(self) -> Self {
-        Self { quick: true, whole: false, ..self }
-    }
-
-    fn members(mut self, members: u32) -> Self {
-        self.setup.members = members;
-        self
-    }
-
-    pub(crate) fn spool(mut self) -> Self {
-        self.setup.spool = true;
-        self
-    }
-
-    pub(crate) fn clock(mut self) -> Self {
-        self.setup.clock = true;
-        self
-    }
-
-    /// Neither quick nor part of the whole: takes long.
-    pub(crate) fn by_name_only(self) -> Self {
-        Self { whole: false, ..self }
-    }
-
-    pub(crate) fn with(mut self, key: &'static str, value: &'static str) -> Self {
-        self.setup.settings.push((key, value));
-        self
-    }
-
-    fn broker_forgets(mut self) -> Self {
-        self.setup.broker_forgets = true;
-        self
-    }
-
-    fn with_password(mut self) -> Self {
-        self.setup.password = true;
-        self
-    }
-
-    fn on_strict_broker(mut self, binary: &std::path::Path, announced: bool) -> Self {
-        let queue = 1_000_000;
-        self.setup.broker = BrokerKind::Strict { binary: binary.to_owned(), window: 32, announced, queue };
-        self
-    }
-
-    /// On a broker that keeps to a window of our asking, queues 1,000 messages beyond it, and then drops, as EMQX
-    /// does by default.
-    pub(crate) fn on_shallow_broker(mut self, binary: &std::path::Path) -> Self {
-        let binary = binary.to_owned();
-        self.setup.broker = BrokerKind::Strict { binary, window: 65_535, announced: true, queue: 1_000 };
-        self
-    }
-}
-
-/// Every row. Mosquitto breaks its window at 65,535 packet ids, so its outages keep rate × outage below that.
+/// Mosquitto breaks its window at 65,535 packet ids, so its outages keep rate × outage below that.
 pub(crate) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
-    let mut rows = vec![
+    vec![
         row("kill", "kill -9 milepost mid-batch, at 20 random moments", (2_500, 45), kill_many),
         row("kill-once", "kill -9 milepost mid-batch, at 3 random moments", (2_500, 8), kill_few)
             .only_quick(),
@@ -155,10 +62,7 @@ pub(crate) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
         row("table-renamed", "a table renamed away, then back", (3_000, 20), table_renamed).quick(),
         row("wrong-password", "a wrong ClickHouse password, then the right one", (3_000, 20), wrong_password)
             .with_password(),
-    ];
-    rows.extend(crate::spool_rows::all(strict_broker));
-    rows.extend(crate::harm_rows::all());
-    rows
+    ]
 }
 
 /// With inserts that take half a second, a kill meets rows in every place: open, on the way, and committed but

@@ -42,6 +42,24 @@ pub(crate) struct Setup {
     pub(crate) settings: Vec<(&'static str, &'static str)>,
 }
 
+impl Setup {
+    fn plan(&self, broker_port: u16, run: &str, seed: u64) -> Plan {
+        Plan {
+            broker: format!("127.0.0.1:{}", broker_port),
+            run: run.to_owned(),
+            drivers: 500,
+            connections: 2,
+            rate: f64::from(self.rate),
+            messages: u64::from(self.rate) * u64::from(self.seconds),
+            seed,
+            late_share: 0.005,
+            duplicate_share: 0.005,
+            drain: Duration::from_secs(60),
+            ..Plan::default()
+        }
+    }
+}
+
 /// One row's stage.
 pub(crate) struct Scene {
     pub(crate) settings: Settings,
@@ -114,19 +132,6 @@ impl Scene {
             settings = settings.with(key, *value);
         }
         settings.migrate()?;
-        let plan = Plan {
-            broker: format!("127.0.0.1:{}", broker.port),
-            run: run.to_owned(),
-            drivers: 500,
-            connections: 2,
-            rate: f64::from(setup.rate),
-            messages: u64::from(setup.rate) * u64::from(setup.seconds),
-            seed,
-            late_share: 0.005,
-            duplicate_share: 0.005,
-            drain: Duration::from_secs(60),
-            ..Plan::default()
-        };
         let mut scene = Self {
             settings,
             members: Vec::new(),
@@ -138,11 +143,11 @@ impl Scene {
             damaged: 0,
             spool: setup.spool,
             clock_file,
+            plan: setup.plan(broker.port, run, seed),
             broker: Some(broker),
             engine: Some(engine),
             fleet: None,
             memory: MemoryWatch::start(),
-            plan,
             broker_forgets: setup.broker_forgets,
             folder,
         };

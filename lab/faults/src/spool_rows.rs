@@ -6,12 +6,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-
-use crate::rows::{Row, SETTLE, row};
-use crate::scene::Scene;
 use lab_harness::proxy::Fault as Bad;
 use lab_stack::procfs;
 use lab_stack::wait_until;
+
+use crate::row::{Row, SETTLE, row};
+use crate::scene::Scene;
 
 const MIB: u64 = 1 << 20;
 /// A spool must empty this many times faster than it would fill.

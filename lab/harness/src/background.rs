@@ -35,9 +35,6 @@ impl Background {
     }
 
     /// Waits until it has sent everything.
-    ///
-    /// # Errors
-    /// As [`loadgen::publish::run`], or its thread died.
     pub fn finish(self) -> Result<Manifest> {
         self.progress.goes_on.store(false, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the fleet's thread died"))?

@@ -6,8 +6,10 @@
 //! | [`background`] | a fleet that sends while its caller does something else |
 //! | [`patched`] | builds a milepost with a patch applied |
 //! | [`scripted_clickhouse`] | a ClickHouse that lies, hangs and cuts by script, in front of a real one |
+//! | [`table`] | a table, for a report in Markdown and for a page |
 
 pub mod background;
 pub mod patched;
 pub mod proxy;
 pub mod scripted_clickhouse;
+pub mod table;

@@ -10,9 +10,6 @@ use tempfile::TempDir;
 use lab_stack::repository;
 
 /// Applies `patch` to a copy of the checkout's files and builds the binary, unoptimised.
-///
-/// # Errors
-/// The patch does not apply, or the result does not build.
 pub fn build(patch: &str) -> Result<PathBuf> {
     let folder = TempDir::new()?;
     // One path for every patch, so that cargo takes the dependencies from the last one.

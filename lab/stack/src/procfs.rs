@@ -11,18 +11,12 @@ const TICKS_PER_SECOND: u64 = 100;
 
 /// CPU time of all threads so far, user and system, to the nanosecond: /proc has it in ticks of 10 ms, of which a
 /// consumer may need no more than three a second.
-///
-/// # Errors
-/// The process is gone.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid.cast_signed()))?;
     Ok(clock_gettime(clock)?.into())
 }
 
 /// Resident memory now, and its peak, in bytes.
-///
-/// # Errors
-/// The process is gone.
 pub fn resident_bytes(pid: u32) -> Result<(u64, u64)> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib = |name: &str| -> Result<u64> {
@@ -45,9 +39,6 @@ pub struct Usage {
 }
 
 /// Adds up a process and its descendants. A descendant that ends meanwhile is left out.
-///
-/// # Errors
-/// The process itself is gone.
 pub fn usage_of_tree(pid: u32) -> Result<Usage> {
     let mut usage = usage(pid)?;
     for child in descendants(pid) {
@@ -61,9 +52,6 @@ pub fn usage_of_tree(pid: u32) -> Result<Usage> {
 }
 
 /// CPU time of everything on this machine so far, with what its host gave to others.
-///
-/// # Errors
-/// There is no /proc/stat.
 pub fn busy_time_of_machine() -> Result<Duration> {
     let stat = std::fs::read_to_string("/proc/stat")?;
     let line = stat.lines().next().context("/proc/stat is empty")?;

@@ -6,40 +6,24 @@
 //! `k` is fix [`FIRST_SEQ`] + `k / drivers` of driver `k % drivers`. Not a broker otherwise: it takes no messages, and
 //! matches no topics.
 
+mod dealer;
+mod link;
 mod segment;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use lab_mqtt::{Connect, Packet, first_packet, kind, packet_id, put_packet, read_subscribe};
 
+pub use self::dealer::Plan;
+use self::dealer::{Block, Dealer};
+use self::link::{Input, LOOK, Link, lock};
 pub use self::segment::FIRST_SEQ;
 use self::segment::{DRIVERS_MAX, Segments};
-use crate::http;
-use lab_mqtt::{Connect, Packet, put_packet};
-
-const READ_BYTES: usize = 64 * 1024;
-/// At a slow rate a segment does not wait longer than this to become full.
-const SEGMENT_WITHIN: Duration = Duration::from_millis(10);
-/// How often a writer that has nothing to do looks again.
-const LOOK: Duration = Duration::from_millis(1);
-/// No member gets further ahead of the slowest than this.
-const AHEAD_MAX: u64 = 4 * 1024;
-
-/// What to send.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Plan {
-    /// 1 to [`DRIVERS_MAX`].
-    pub drivers: u32,
-    /// 0 or 1, at most.
-    pub qos: u8,
-    /// Messages a second over all members; none: what they take.
-    pub rate: Option<f64>,
-}
 
 /// What to send, and for how long.
 #[derive(Debug, Clone, clap::Args)]
@@ -65,9 +49,6 @@ pub struct Arguments {
 }
 
 /// Sends for a while, and says each second how much; `true` if all of it was acknowledged, where that was asked for.
-///
-/// # Errors
-/// The port is taken, or a member left.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let &Arguments { port, drivers, qos, rate, seconds, members } = arguments;
     let firehose = Firehose::start(port, Plan { drivers, qos, rate })?;
@@ -106,58 +87,8 @@ struct Shared {
     faults: Mutex<Vec<String>>,
 }
 
-/// Who gets which messages.
-#[derive(Debug, Default)]
-struct Dealer {
-    next: u64,
-    /// Since when, and how many before that; `None`: closed.
-    open: Option<(Instant, u64)>,
-    /// What each member was given.
-    given: BTreeMap<usize, u64>,
-    members: usize,
-}
-
-/// Consecutive messages.
-#[derive(Debug, Clone, Copy)]
-struct Block {
-    first: u64,
-    len: u64,
-}
-
-impl Dealer {
-    fn deal(&mut self, member: usize, plan: &Plan) -> Option<Block> {
-        let (since, before) = self.open?;
-        let slowest = *self.given.values().min()?;
-        let given = self.given.get_mut(&member)?;
-        if *given >= slowest + AHEAD_MAX {
-            return None;
-        }
-        let mut len = segment::MESSAGES;
-        if let Some(rate) = plan.rate {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a count of messages"
-            )]
-            let whole = |messages: f64| messages as u64;
-            let due = (before + whole(since.elapsed().as_secs_f64() * rate)).saturating_sub(self.next);
-            if due < len.min(whole(rate * SEGMENT_WITHIN.as_secs_f64())).max(1) {
-                return None;
-            }
-            len = len.min(due);
-        }
-        *given += len;
-        let first = self.next;
-        self.next += len;
-        Some(Block { first, len })
-    }
-}
-
 impl Firehose {
     /// Listens; port 0 is a free one. Nothing is sent before [`open`](Self::open).
-    ///
-    /// # Errors
-    /// The port is taken.
     pub fn start(port: u16, plan: Plan) -> Result<Self> {
         ensure!((1..=DRIVERS_MAX).contains(&plan.drivers), "1 to {DRIVERS_MAX} drivers");
         let shared = Arc::new(Shared {
@@ -168,8 +99,15 @@ impl Firehose {
             faults: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
-        let port = http::listen(port, move |stream| serving.serve(stream))
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
             .with_context(|| format!("cannot listen on port {port}"))?;
+        let port = listener.local_addr()?.port();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let serving = Arc::clone(&serving);
+                std::thread::spawn(move || serving.serve(stream));
+            }
+        });
         Ok(Self { port, shared })
     }
 
@@ -241,8 +179,8 @@ impl Shared {
         stream.set_nodelay(true)?;
         let mut input = Input::default();
         let connect = loop {
-            if let Some(packet) = lab_mqtt::first_packet(&input.bytes)? {
-                ensure!(packet.kind == lab_mqtt::CONNECT, "a connection begins with CONNECT");
+            if let Some(packet) = first_packet(&input.bytes)? {
+                ensure!(packet.kind == kind::CONNECT, "a connection begins with CONNECT");
                 let (connect, len) = (Connect::read(packet.body)?, packet.len);
                 input.bytes.drain(..len);
                 break connect;
@@ -254,7 +192,7 @@ impl Shared {
         // Session present: no; reason: success; no properties.
         let accepted: &[u8] = if connect.version == 5 { &[0, 0, 0] } else { &[0, 0] };
         let link = Link::new(connect);
-        put_packet(lab_mqtt::CONNACK, 0, accepted, &mut lock(&link.state).control);
+        put_packet(kind::CONNACK, 0, accepted, &mut lock(&link.state).control);
         let mut writer = stream.try_clone()?;
         std::thread::scope(|scope| {
             let writing = scope.spawn(|| {
@@ -273,10 +211,10 @@ impl Shared {
         let mut acks = Vec::new();
         loop {
             let mut at = 0;
-            while let Some(packet) = lab_mqtt::first_packet(&input.bytes[at..])? {
+            while let Some(packet) = first_packet(&input.bytes[at..])? {
                 at += packet.len;
-                if packet.kind == lab_mqtt::PUBACK {
-                    acks.push(lab_mqtt::packet_id(packet.body)?);
+                if packet.kind == kind::PUBACK {
+                    acks.push(packet_id(packet.body)?);
                 } else if !self.take(member, link, packet)? {
                     return Ok(());
                 }
@@ -294,24 +232,24 @@ impl Shared {
     fn take(&self, member: usize, link: &Link, packet: Packet<'_>) -> Result<bool> {
         let mut state = lock(&link.state);
         match packet.kind {
-            lab_mqtt::SUBSCRIBE => {
-                let (packet_id, wanted) = lab_mqtt::read_subscribe(packet.body, link.connect.version)?;
+            kind::SUBSCRIBE => {
+                let (packet_id, wanted) = read_subscribe(packet.body, link.connect.version)?;
                 let granted: Vec<u8> = wanted.into_iter().map(|qos| qos.min(self.plan.qos)).collect();
                 state.qos = granted.iter().max().copied();
                 let answer = link.with_properties(packet_id, &granted);
-                put_packet(lab_mqtt::SUBACK, 0, &answer, &mut state.control);
+                put_packet(kind::SUBACK, 0, &answer, &mut state.control);
                 let mut dealer = lock(&self.dealer);
                 let slowest = dealer.given.values().min().copied().unwrap_or(0);
                 dealer.given.insert(member, slowest);
             }
-            lab_mqtt::UNSUBSCRIBE => {
-                let answer = link.with_properties(lab_mqtt::packet_id(packet.body)?, &[0]);
+            kind::UNSUBSCRIBE => {
+                let answer = link.with_properties(packet_id(packet.body)?, &[0]);
                 state.qos = None;
-                put_packet(lab_mqtt::UNSUBACK, 0, &answer, &mut state.control);
+                put_packet(kind::UNSUBACK, 0, &answer, &mut state.control);
                 lock(&self.dealer).given.remove(&member);
             }
-            lab_mqtt::PINGREQ => put_packet(lab_mqtt::PINGRESP, 0, &[], &mut state.control),
-            lab_mqtt::DISCONNECT => return Ok(false),
+            kind::PINGREQ => put_packet(kind::PINGRESP, 0, &[], &mut state.control),
+            kind::DISCONNECT => return Ok(false),
             kind => bail!("a packet of type {kind} is not for a firehose"),
         }
         drop(state);
@@ -360,97 +298,4 @@ impl Shared {
             block = Block { first: block.first + len, len: block.len - len };
         }
     }
-}
-
-/// What the two threads of a connection share.
-struct Link {
-    connect: Connect,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-struct State {
-    /// Packets that go out before the next messages.
-    control: Vec<u8>,
-    /// What was granted; `None`: not subscribed.
-    qos: Option<u8>,
-    /// Packet ids that are not in flight: as many as the Receive Maximum allows.
-    free: VecDeque<u16>,
-    in_flight: Vec<bool>,
-    closed: bool,
-}
-
-impl Link {
-    fn new(connect: Connect) -> Self {
-        let state = State {
-            control: Vec::new(),
-            qos: None,
-            free: (1..=connect.receive_maximum).collect(),
-            in_flight: vec![false; usize::from(u16::MAX) + 1],
-            closed: false,
-        };
-        Self { connect, state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    fn wait(&self, state: MutexGuard<'_, State>) {
-        drop(self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn close(&self) {
-        lock(&self.state).closed = true;
-        self.changed.notify_all();
-    }
-
-    fn acknowledged(&self, packet_ids: impl Iterator<Item = u16>) -> Result<()> {
-        let mut state = lock(&self.state);
-        for packet_id in packet_ids {
-            let in_flight = std::mem::take(&mut state.in_flight[usize::from(packet_id)]);
-            ensure!(in_flight, "packet id {packet_id} was acknowledged, and is not in flight");
-            state.free.push_back(packet_id);
-        }
-        drop(state);
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    /// The body of a SUBACK or UNSUBACK; MQTT 5 puts properties between the id and the rest, and 3.1.1 has no reason
-    /// in an UNSUBACK, where one too many does no harm.
-    fn with_properties(&self, packet_id: u16, rest: &[u8]) -> Vec<u8> {
-        let properties: &[u8] = if self.connect.version == 5 { &[0] } else { &[] };
-        [&packet_id.to_be_bytes(), properties, rest].concat()
-    }
-}
-
-impl State {
-    fn take_ids(&mut self, at_most: u64, ids: &mut Vec<u16>) -> u64 {
-        while (ids.len() as u64) < at_most
-            && let Some(packet_id) = self.free.pop_front()
-        {
-            self.in_flight[usize::from(packet_id)] = true;
-            ids.push(packet_id);
-        }
-        ids.len() as u64
-    }
-}
-
-/// What was read and not understood yet.
-#[derive(Default)]
-struct Input {
-    bytes: Vec<u8>,
-}
-
-impl Input {
-    /// `false`: the member has closed.
-    fn read(&mut self, stream: &mut TcpStream) -> Result<bool> {
-        let start = self.bytes.len();
-        self.bytes.resize(start + READ_BYTES, 0);
-        // A member that is killed resets its connection: that is its end, and not our fault to report.
-        let read = stream.read(&mut self.bytes[start..]).unwrap_or(0);
-        self.bytes.truncate(start + read);
-        Ok(read > 0)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

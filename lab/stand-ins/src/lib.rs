@@ -6,10 +6,10 @@
 //! | [`sink`] | plays ClickHouse, and counts |
 //! | [`tally`] | stored fixes as sets, where there is no ClickHouse |
 //! | [`floor`] | the least a consumer could cost |
-//! | [`http`] | HTTP as bytes, for the sink and the floor |
+//! | `http` | HTTP for the sink |
 
 pub mod firehose;
 pub mod floor;
-pub mod http;
+mod http;
 pub mod sink;
 pub mod tally;

@@ -6,24 +6,25 @@
 //! is remembered, a CREATE succeeds) and what clickhouse-go asks before it inserts. A format, a column or a codec it
 //! does not know is answered with an error.
 
+mod bytes;
 mod native;
 mod rows;
 
 use std::fmt;
-use std::io::BufReader;
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-
-use self::rows::Columns;
-use crate::http::{self, Request};
-use crate::tally::Tally;
+use hyper::StatusCode;
 use lab_mqtt::put_length;
 
-const READ_BYTES: usize = 256 * 1024;
+use self::bytes::{columns_of, decompress, put_text};
+use crate::http::{self, Asked};
+use crate::tally::Tally;
+
+/// A consumer has two inserts under way.
+const THREADS: usize = 2;
 /// How many durations are kept; a bench has a few hundred inserts a second.
 const INSERTS_KEPT: usize = 1 << 20;
 
@@ -39,9 +40,6 @@ pub struct Arguments {
 }
 
 /// Serves until it is interrupted, and says each second what came.
-///
-/// # Errors
-/// The port is taken.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let sink = Sink::start(arguments.port, arguments.first)?;
     eprintln!("sink on http://127.0.0.1:{}", sink.port);
@@ -66,7 +64,6 @@ pub struct Sink {
 
 #[derive(Debug)]
 struct Shared {
-    columns: Columns,
     /// Name and type of each column of positions.
     positions: Vec<(String, String)>,
     tally: Mutex<Tally>,
@@ -79,13 +76,9 @@ struct Shared {
 
 impl Sink {
     /// Listens; port 0 is a free one. Drivers number their fixes from `first`.
-    ///
-    /// # Errors
-    /// The port is taken.
     pub fn start(port: u16, first: u32) -> Result<Self> {
         let shared = Arc::new(Shared {
-            columns: Columns::of_the_tables()?,
-            positions: native::columns_of("positions")?,
+            positions: columns_of("positions")?,
             tally: Mutex::new(Tally::new(first)),
             rows: AtomicU64::new(0),
             inserts: AtomicU64::new(0),
@@ -93,12 +86,8 @@ impl Sink {
             migrations: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
-        let serve = move |stream| {
-            if let Err(error) = serving.serve(stream) {
-                eprintln!("sink: {error:#}");
-            }
-        };
-        let port = http::listen(port, serve).with_context(|| format!("cannot listen on port {port}"))?;
+        let port = http::listen(port, THREADS, move |asked| serving.serve(asked))
+            .with_context(|| format!("cannot listen on port {port}"))?;
         Ok(Self { port, shared })
     }
 
@@ -133,53 +122,37 @@ impl Sink {
 }
 
 impl Shared {
-    fn serve(&self, stream: TcpStream) -> Result<()> {
-        stream.set_nodelay(true)?;
-        let mut reader = BufReader::with_capacity(READ_BYTES, stream);
-        let (mut body, mut plain) = (Vec::new(), Vec::new());
-        // A client that vanishes between two requests, or in one, has inserted nothing.
-        while let Ok(Some(request)) = http::read_request(&mut reader, &mut body) {
-            let answered = self.answer(&request, &body, &mut plain);
-            let (status, answer) = match &answered {
-                Ok(answer) => ("200 OK", answer.as_slice()),
-                Err(error) => ("500 Internal Server Error", &*format!("Code: 1. {error:#}\n").into_bytes()),
-            };
-            if http::respond(reader.get_ref(), status, answer).is_err() {
-                break;
-            }
-            match answered {
+    fn serve(&self, asked: &Asked) -> (StatusCode, Vec<u8>) {
+        match self.answer(asked) {
+            Ok(answer) => (StatusCode::OK, answer),
+            Err(error) => {
                 // milepost asks what a ClickHouse can do, and logs itself what it did not learn.
-                Ok(_) => {}
-                Err(error) if error.is::<Unknown>() => {}
-                Err(error) => return Err(error),
+                if !error.is::<Unknown>() {
+                    eprintln!("sink: {error:#}");
+                }
+                (StatusCode::INTERNAL_SERVER_ERROR, format!("Code: 1. {error:#}\n").into_bytes())
             }
         }
-        Ok(())
     }
 
-    fn answer(&self, request: &Request, body: &[u8], plain: &mut Vec<u8>) -> Result<Vec<u8>> {
-        if request.path == "/ping" {
+    fn answer(&self, asked: &Asked) -> Result<Vec<u8>> {
+        if asked.path == "/ping" {
             return Ok(b"Ok.\n".to_vec());
         }
-        let from_body = || std::str::from_utf8(body).context("the statement is not UTF-8");
-        let (statement, data) = match request.parameter("query") {
-            Some(statement) => (statement, body),
-            None => (from_body()?, &[][..]),
+        let (statement, data) = match asked.parameter("query") {
+            Some(statement) => (statement, &asked.body[..]),
+            None => (std::str::from_utf8(&asked.body).context("the statement is not UTF-8")?, &[][..]),
         };
         let statement = without_comment(statement);
         if statement.to_ascii_uppercase().starts_with("INSERT") && !data.is_empty() {
-            let data = if request.parameter("decompress") == Some("1") {
-                rows::decompress(data, plain)?;
-                plain.as_slice()
-            } else {
-                data
-            };
-            self.insert(statement, data, request)?;
+            let packed = asked.parameter("decompress") == Some("1");
+            let plain = if packed { decompress(data)? } else { Vec::new() };
+            self.insert(statement, if packed { &plain } else { data }, asked)?;
             return Ok(Vec::new());
         }
-        match request.parameter("default_format") {
+        match asked.parameter("default_format") {
             Some("Native") => {
-                let revision = request.parameter("client_protocol_version").map_or(Ok(0), str::parse)?;
+                let revision = asked.parameter("client_protocol_version").map_or(Ok(0), str::parse)?;
                 self.asked_in_native(statement, revision)
             }
             format => self.other(statement, format.unwrap_or_default()),
@@ -197,20 +170,20 @@ impl Shared {
         if asked.contains(" FROM ") { Ok(Vec::new()) } else { native::hello(asked, revision) }
     }
 
-    fn insert(&self, statement: &str, data: &[u8], request: &Request) -> Result<()> {
+    fn insert(&self, statement: &str, data: &[u8], asked: &Asked) -> Result<()> {
         let target = rows::Target::of(statement)?;
         if target.table != "positions" {
             return Ok(());
         }
         let mut tally = lock(&self.tally);
         let before = tally.rows;
-        self.columns.read(&target, data, |driver_id, seq| tally.add(driver_id, seq))?;
+        target.read(&self.positions, data, |driver_id, seq| tally.add(driver_id, seq))?;
         tally.touch();
         let added = tally.rows - before;
         drop(tally);
         let mut took = lock(&self.took);
         if took.len() < INSERTS_KEPT {
-            took.push(request.began.elapsed());
+            took.push(asked.began.elapsed());
         }
         drop(took);
         self.inserts.fetch_add(1, Ordering::Relaxed);
@@ -280,12 +253,6 @@ fn head(columns: &[(&str, &str)], out: &mut Vec<u8>) {
     put_length(columns.len(), out);
     columns.iter().for_each(|(name, _)| put_text(name, out));
     columns.iter().for_each(|(_, kind)| put_text(kind, out));
-}
-
-/// RowBinary's String; its length is written as MQTT writes one.
-fn put_text(text: &str, out: &mut Vec<u8>) {
-    put_length(text.len(), out);
-    out.extend_from_slice(text.as_bytes());
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

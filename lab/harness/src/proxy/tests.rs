@@ -6,8 +6,11 @@ use std::sync::atomic::AtomicUsize;
 use std::thread;
 use std::time::Instant;
 
-use super::*;
 use lab_stack::wait_until;
+
+use super::held::{HELD_READS, Held};
+use super::http::{Head, POST, REQUEST_LINE_BYTES};
+use super::*;
 
 const SOON: Duration = Duration::from_secs(20);
 const A_WHILE: Duration = Duration::from_millis(120);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use lab_mqtt::{PUBLISH, put_packet, put_string};
+use lab_mqtt::{kind, put_packet, put_string};
 use lab_stack::unix_ms;
 use loadgen::fleet::{Fleet, LIVE_ACC_M};
 
@@ -113,7 +113,7 @@ fn put_message(version: u8, with_id: bool, payload: &str, out: &mut Vec<u8>) -> 
     let behind = |key: &str| start + payload.find(key).expect("a fix has this field") + key.len();
     let (ts, seq) = (behind("\"ts\":"), behind("\"seq\":"));
     let before = out.len();
-    put_packet(PUBLISH, if with_id { 0b10 } else { 0 }, &body, out);
+    put_packet(kind::PUBLISH, if with_id { 0b10 } else { 0 }, &body, out);
     let len = out.len() - before;
     let head = len - body.len();
     Places { len, driver: head + driver, packet_id: head + packet_id, ts: head + ts, seq: head + seq }
@@ -130,7 +130,7 @@ fn put_digits(mut number: u64, out: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lab_mqtt::Publish;
+    use lab_mqtt::{Publish, first_packet};
 
     #[test]
     fn every_message_is_a_fix_of_its_own() {
@@ -138,7 +138,7 @@ mod tests {
         let mut segments = Segments::default();
         let bytes = segments.fill(5, 100, 250..710, &ids).to_vec();
         let (mut at, mut count) = (0, 0_u32);
-        while let Some(packet) = lab_mqtt::first_packet(&bytes[at..]).unwrap() {
+        while let Some(packet) = first_packet(&bytes[at..]).unwrap() {
             let publish = Publish::read(packet).unwrap();
             let k = 250 + count;
             let topic = format!("drivers/sim-fh-{:07}/gps", k % 100);

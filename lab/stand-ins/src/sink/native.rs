@@ -1,14 +1,10 @@
 //! ClickHouse's format Native as clickhouse-go, the driver of Telegraf and Bento, speaks it: blocks of columns, each
 //! with its name and type. And what that driver asks before it inserts.
 
-use std::fs;
-
 use anyhow::{Context as _, Result, bail};
-
-use super::put_text;
-use super::rows::{Width, take, take_length, take_value};
 use lab_mqtt::put_length;
-use lab_stack::repository;
+
+use super::bytes::{Width, put_text, take, take_length, take_value};
 
 /// From here on a client reads a head before each block, and a byte before each column.
 const REVISION_WITH_HEADS: u32 = 54_454;
@@ -63,28 +59,6 @@ fn take_column<'a>(width: Width, rows: usize, rest: &mut &'a [u8]) -> Result<&'a
             Ok(&before[..before.len() - rest.len()])
         }
     }
-}
-
-/// Name and type of each column of a table that can be inserted, as sql/ declares them.
-pub(super) fn columns_of(table: &str) -> Result<Vec<(String, String)>> {
-    for entry in fs::read_dir(repository().join("sql")).context("no sql/ in the checkout")? {
-        let path = entry?.path();
-        let text = if path.is_file() { fs::read_to_string(path)? } else { String::new() };
-        let declares = |line: &&str| line.starts_with("CREATE TABLE") && line.ends_with(&format!(".{table}"));
-        let mut lines = text.lines();
-        if lines.by_ref().find(declares).is_some() {
-            let body = lines.skip(1).take_while(|line| !line.starts_with(')'));
-            return Ok(body.filter_map(column).collect());
-        }
-    }
-    bail!("no table {table} in sql/")
-}
-
-fn column(line: &str) -> Option<(String, String)> {
-    let (name, rest) = line.trim().split_once(' ')?;
-    let ends = [" CODEC(", " DEFAULT ", " COMMENT "].map(|word| rest.find(word).unwrap_or(rest.len()));
-    let kind = rest[..ends.into_iter().min()?].trim();
-    (!rest.contains(" ALIAS ")).then(|| (name.to_owned(), kind.to_owned()))
 }
 
 /// The answer to `DESCRIBE TABLE`.
@@ -152,6 +126,7 @@ fn block(columns: &[(&str, &str, Vec<u8>)], rows: usize, revision: u32) -> Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sink::bytes::columns_of;
 
     #[test]
     fn rows_of_several_blocks_are_read_and_a_cut_one_is_an_error() {

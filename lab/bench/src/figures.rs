@@ -1,0 +1,180 @@
+//! From one second's counts to a step's figures.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::cases::{Case, Source, Store, WARM_UP_SECONDS};
+use crate::trial::Trial;
+
+/// Less than this share of the rate, and the generator fell behind.
+pub(crate) const RATE_MIN: f64 = 0.98;
+/// Rows that may be missing at any time without the consumer being behind: those of two batches that fill or travel.
+const BATCHES_UNDER_WAY: f64 = 10_000.0;
+/// At low rates, what comes while one fills for its second and another travels.
+const SECONDS_UNDER_WAY: f64 = 2.0;
+/// Memory still settles before.
+const SLOPE_SECONDS_MIN: f64 = 60.0;
+
+/// What the counted seconds say: differences between their first and last samples.
+pub(crate) fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
+    let counted = &trial.samples[WARM_UP_SECONDS as usize..];
+    let (first, last) = counted.first().zip(counted.last()).context("no samples")?;
+    let seconds = last.seconds - first.seconds;
+    let sent = (last.sent - first.sent) as f64;
+    let stored = (last.stored - first.stored) as f64;
+    let cpu = last.cpu_seconds - first.cpu_seconds;
+    // Against the firehose a consumer's backlog is in the sockets' buffers, and one that cannot keep up with a fleet
+    // has it in the broker's queue: only what is stored is done.
+    let behind = case.store == Store::Sink && stored < sent * RATE_MIN - under_way(case);
+    let done = if case.source == Source::Firehose || behind { stored } else { sent };
+    trial.rate_held = sent / seconds;
+    // The machine's clock ticks, ours does not: a quiet one may come out a little below nothing.
+    trial.others_cores = ((last.others_cpu_seconds - first.others_cpu_seconds) / seconds).max(0.0);
+    trial.cpu_us_per_message = cpu * 1e6 / done;
+    trial.cpu_percent_of_core = cpu * 100.0 / seconds;
+    let rss: Vec<(f64, f64)> = counted.iter().map(|sample| (sample.seconds, sample.rss_mib)).collect();
+    trial.rss_mean_mib = rss.iter().map(|(_, mib)| mib).sum::<f64>() / rss.len() as f64;
+    trial.rss_mib_per_ten_minutes = (seconds >= SLOPE_SECONDS_MIN).then(|| slope(&rss) * 600.0);
+    trial.rss_peak_mib = last.rss_peak_mib;
+    trial.stored_per_second = (case.source == Source::Firehose || behind).then_some(stored / seconds);
+    if done == 0.0 {
+        trial.refuse(true, "nothing was stored".to_owned());
+    }
+    // Towards a target the firehose sends what the consumer takes.
+    let wanted = case.rate.map(f64::from).filter(|_| !case.name.starts_with("target-"));
+    if let Some(wanted) = wanted.filter(|wanted| trial.rate_held < wanted * RATE_MIN) {
+        let held = trial.rate_held;
+        trial.refuse(true, format!("the generator held {held:.0} of {wanted:.0} messages a second"));
+    }
+    Ok(())
+}
+
+/// Rows that may be missing at any time without the consumer being behind.
+fn under_way(case: &Case) -> f64 {
+    case.rate.map_or(BATCHES_UNDER_WAY, |rate| (SECONDS_UNDER_WAY * f64::from(rate)).min(BATCHES_UNDER_WAY))
+}
+
+/// What the counted seconds cost the engine and the consumer, by what the engine wrote in them: a consumer that lags
+/// behind must not look cheap because its rows are still to come. `written` is what the engine wrote in all, in the rows
+/// of all tables.
+pub(crate) fn figures_of_engine(trial: &mut Trial, case: &Case, written: u64, inserts: usize) {
+    let counted = &trial.samples[WARM_UP_SECONDS as usize..];
+    let Some((first, last)) = counted.first().zip(counted.last()) else { return };
+    let Some((before, after)) = first.engine.zip(last.engine) else { return };
+    let (sent, seconds) = ((last.sent - first.sent) as f64, last.seconds - first.seconds);
+    let stored_in_all = trial.messages.saturating_sub(trial.lost.unwrap_or(0)) as f64;
+    let rows = (after.rows - before.rows) as f64 / written as f64 * stored_in_all;
+    if after.rows == before.rows {
+        return trial.refuse(true, "nothing was stored while it counted".to_owned());
+    }
+    let process = last.store_cpu_seconds - first.store_cpu_seconds;
+    trial.store_cpu_us_per_row = Some(process * 1e6 / rows);
+    trial.engine_cpu_us_per_row = Some((after.cpu - before.cpu).as_secs_f64() * 1e6 / rows);
+    trial.engine_user_us_per_row = Some((after.user - before.user).as_secs_f64() * 1e6 / rows);
+    trial.merged_rows_per_row = Some((after.merged_rows - before.merged_rows) as f64 / rows);
+    trial.rows_per_insert = Some(stored_in_all / inserts as f64);
+    if rows < sent * RATE_MIN - under_way(case) {
+        trial.cpu_us_per_message *= sent / rows;
+        trial.stored_per_second = Some(rows / seconds);
+    }
+}
+
+/// Median and 99th percentile, exactly.
+pub(crate) fn quantiles_ms(mut took: Vec<Duration>) -> Option<(f64, f64)> {
+    took.sort_unstable();
+    let at = |share: f64| -> Option<f64> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+        let index = ((took.len() as f64 * share) as usize).min(took.len().checked_sub(1)?);
+        Some(took[index].as_secs_f64() * 1e3)
+    };
+    at(0.5).zip(at(0.99))
+}
+
+/// Least squares: y for one x.
+fn slope(points: &[(f64, f64)]) -> f64 {
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (mean_x, mean_y) = (mean(|point| point.0), mean(|point| point.1));
+    let up: f64 = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    let along: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+    if along > 0.0 { up / along } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Work;
+    use crate::trial::Sample;
+
+    #[test]
+    fn a_generator_that_fell_behind_is_not_reported() {
+        let case = crate::cases::quick().remove(0);
+        let step = |rate: u64| {
+            let sample = |second: u64| Sample {
+                seconds: second as f64,
+                sent: rate * second,
+                cpu_seconds: 0.1 * second as f64,
+                ..Sample::default()
+            };
+            let samples = (0..=12).map(sample).collect();
+            let mut trial = Trial { samples, ..Trial::default() };
+            figures(&mut trial, &case).unwrap();
+            trial
+        };
+        let held = step(20_000);
+        assert_eq!(held.refused, Vec::<String>::new());
+        assert!((held.cpu_us_per_message - 5.0).abs() < 1e-6, "{}", held.cpu_us_per_message);
+        let behind = step(18_000);
+        assert!(behind.refused[0].contains("held 18000 of 20000"), "{:?}", behind.refused);
+        assert!(behind.may_differ_next_time);
+    }
+
+    /// A step before the engine: `written` rows in the counted seconds, of 240,000 messages at 20,000 a second.
+    fn before_engine(written: u64) -> Trial {
+        let case = crate::cases::quick().remove(0);
+        let sample = |second: u64| Sample {
+            seconds: second as f64,
+            sent: 20_000 * second,
+            cpu_seconds: 0.1 * second as f64,
+            engine: Some(Work {
+                cpu: Duration::from_millis(100 * second),
+                rows: if second < 2 { 0 } else { 40_000 + written * (second - 2) / 10 },
+                ..Work::default()
+            }),
+            ..Sample::default()
+        };
+        let samples = (0..=12).map(sample).collect();
+        let mut trial = Trial { samples, messages: 240_000, lost: Some(0), ..Trial::default() };
+        figures(&mut trial, &case).unwrap();
+        figures_of_engine(&mut trial, &case, 240_000, 48);
+        trial
+    }
+
+    #[test]
+    fn who_lags_behind_before_the_engine_pays_by_what_is_written() {
+        let keeps_up = before_engine(200_000);
+        assert!((keeps_up.cpu_us_per_message - 5.0).abs() < 1e-6, "{}", keeps_up.cpu_us_per_message);
+        assert!((keeps_up.engine_cpu_us_per_row.unwrap() - 5.0).abs() < 1e-6);
+        assert_eq!(keeps_up.stored_per_second, None);
+        let lags = before_engine(100_000);
+        assert!((lags.cpu_us_per_message - 10.0).abs() < 1e-6, "{}", lags.cpu_us_per_message);
+        assert!((lags.engine_cpu_us_per_row.unwrap() - 10.0).abs() < 1e-6);
+        assert_eq!(lags.stored_per_second, Some(10_000.0));
+    }
+
+    #[test]
+    fn who_writes_nothing_is_not_the_cheapest() {
+        let trial = before_engine(0);
+        assert_eq!(trial.refused, ["nothing was stored while it counted"]);
+        assert_eq!(trial.engine_cpu_us_per_row, None);
+    }
+
+    #[test]
+    fn quantiles_and_slopes() {
+        let took = (1..=100).map(Duration::from_millis).collect();
+        assert_eq!(quantiles_ms(took), Some((51.0, 100.0)));
+        assert_eq!(quantiles_ms(Vec::new()), None);
+        assert!((slope(&[(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]) - 2.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,160 @@
+//! The load of a step, and what is seen of it each second.
+
+use std::sync::atomic::Ordering;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use lab_harness::background::Background;
+use lab_stack::procfs::{Usage, busy_time_of_machine, usage_of_tree};
+use lab_stack::{unix_ms, wait_until};
+use lab_stand_ins::firehose::Firehose;
+use loadgen::manifest::Manifest;
+use loadgen::publish::Plan;
+
+use crate::cases::{Case, Store, WARM_UP_SECONDS};
+use crate::consumer::Consumer;
+use crate::engine::Work;
+use crate::servers::{Servers, broker_received};
+use crate::trial::{Sample, Trial};
+
+/// How long one may take that has fallen behind, as long as it goes on storing.
+pub(crate) const DRAINED_WITHIN: Duration = Duration::from_secs(180);
+/// A store that has not grown for this long will not.
+pub(crate) const QUIET: Duration = Duration::from_secs(4);
+/// The same under the limits of the pod.
+pub(crate) const QUIET_LIMITED: Duration = Duration::from_secs(30);
+const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(2);
+const MIB: f64 = 1_048_576.0;
+
+/// What was sent.
+pub(crate) struct Sent {
+    pub(crate) messages: u64,
+    /// The fleet's account, where there was one.
+    pub(crate) manifest: Option<Manifest>,
+    /// How many fixes each driver sent.
+    pub(crate) by_driver: Vec<u32>,
+}
+
+/// A load under way.
+pub(crate) enum Load<'a> {
+    Fleet(Background),
+    Firehose(&'a Firehose),
+}
+
+impl<'a> Load<'a> {
+    pub(crate) fn start(case: &Case, servers: &'a Servers) -> Result<Self> {
+        if let Some(firehose) = &servers.firehose {
+            // Bento says that it is ready while its SUBSCRIBE is still on its way.
+            wait_until("every member has subscribed", SUBSCRIBED_WITHIN, || {
+                Ok(firehose.subscribers() == case.members as usize)
+            })?;
+            firehose.open();
+            return Ok(Self::Firehose(firehose));
+        }
+        let rate = case.rate.context("a fleet has a rate")?;
+        let plan = Plan {
+            broker: format!("127.0.0.1:{}", servers.mqtt_port),
+            run: format!("{:x}", unix_ms()),
+            drivers: case.drivers,
+            connections: 2,
+            qos: case.qos,
+            rate: f64::from(rate),
+            messages: u64::from(rate) * u64::from(WARM_UP_SECONDS + case.seconds),
+            drain: Duration::from_secs(10),
+            ..Plan::default()
+        };
+        Ok(Self::Fleet(Background::start(plan, false)))
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        match self {
+            Self::Fleet(fleet) => fleet.progress.sent.load(Ordering::Relaxed),
+            Self::Firehose(firehose) => firehose.sent(),
+        }
+    }
+
+    pub(crate) fn finish(self, servers: &Servers) -> Result<Sent> {
+        match self {
+            Self::Fleet(fleet) => {
+                let manifest = fleet.finish()?;
+                let (messages, by_driver) = (manifest.messages, manifest.last_seq.clone());
+                Ok(Sent { messages, manifest: Some(manifest), by_driver })
+            }
+            Self::Firehose(firehose) => {
+                firehose.close();
+                // What does not come to rest here is told by the judge.
+                let _ = wait_until_quiet(|| firehose.sent(), |sent| sent == firehose.dealt(), QUIET);
+                let _ = wait_until_quiet(|| servers.stored(), |stored| stored >= firehose.sent(), QUIET);
+                Ok(Sent { messages: firehose.sent(), manifest: None, by_driver: firehose.sent_by_driver() })
+            }
+        }
+    }
+}
+
+/// Until it is done, or the count has stood still for a while; `false`: it still moves after a long time.
+pub(crate) fn wait_until_quiet(count: impl Fn() -> u64, done: impl Fn(u64) -> bool, quiet: Duration) -> bool {
+    let (began, mut before, mut changed) = (Instant::now(), count(), Instant::now());
+    while !done(before) && changed.elapsed() < quiet {
+        if began.elapsed() >= DRAINED_WITHIN {
+            return false;
+        }
+        sleep(Duration::from_millis(10));
+        let now = count();
+        if now != before {
+            (before, changed) = (now, Instant::now());
+        }
+    }
+    true
+}
+
+/// One sample a second, the first at the beginning.
+pub(crate) fn sample(
+    case: &Case,
+    load: &Load<'_>,
+    servers: &Servers,
+    consumers: &mut [Consumer],
+) -> Result<Vec<Sample>> {
+    let began = Instant::now();
+    let mut samples = Vec::new();
+    for second in 0..=u64::from(WARM_UP_SECONDS + case.seconds) {
+        let counts = [WARM_UP_SECONDS, WARM_UP_SECONDS + case.seconds].map(u64::from).contains(&second);
+        sleep(Duration::from_secs(second).saturating_sub(began.elapsed()));
+        let mut sum = Usage::default();
+        for consumer in consumers.iter_mut() {
+            consumer.process.ensure_alive()?;
+            let usage = usage_of_tree(consumer.process.pid())?;
+            sum.cpu += usage.cpu;
+            sum.resident_bytes += usage.resident_bytes;
+            sum.peak_bytes += usage.peak_bytes;
+        }
+        // Servers and consumers are our children, generator and sink our threads.
+        let ours = usage_of_tree(std::process::id())?;
+        samples.push(Sample {
+            seconds: began.elapsed().as_secs_f64(),
+            sent: load.sent(),
+            stored: if case.store == Store::Sink { servers.stored() } else { 0 },
+            inserts: servers.inserts_took().len(),
+            cpu_seconds: sum.cpu.as_secs_f64(),
+            rss_mib: sum.resident_bytes as f64 / MIB,
+            rss_peak_mib: sum.peak_bytes as f64 / MIB,
+            store_cpu_seconds: servers.store_cpu()?.as_secs_f64(),
+            engine: servers.engine().ok().filter(|_| counts).map(Work::of).transpose()?,
+            others_cpu_seconds: busy_time_of_machine()?.as_secs_f64() - ours.cpu.as_secs_f64(),
+        });
+    }
+    Ok(samples)
+}
+
+/// The broker must count what the generator sent, twice what met no session.
+pub(crate) fn check_the_count(trial: &mut Trial, servers: &Servers, manifest: &Manifest) -> Result<()> {
+    let written = manifest.messages + manifest.no_subscriber;
+    let counted = broker_received(servers.mqtt_port, written)?;
+    if counted != written {
+        trial.refuse(true, format!("the generator sent {written} messages, the broker counts {counted}"));
+    }
+    if !manifest.unacked.is_empty() {
+        trial.refuse(true, format!("the broker did not take {} messages", manifest.unacked.len()));
+    }
+    Ok(())
+}

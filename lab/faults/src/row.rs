@@ -1,0 +1,103 @@
+//! A row: how its scene is set up, and what happens on it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use lab_stack::BrokerKind;
+
+use crate::scene::{Scene, Setup};
+
+/// One row of the table.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    /// Part of the quick subset.
+    pub(crate) quick: bool,
+    /// Part of the whole.
+    pub(crate) whole: bool,
+    pub(crate) setup: Setup,
+    pub(crate) act: fn(&mut Scene) -> Result<()>,
+}
+
+pub(crate) const SETTLE: Duration = Duration::from_secs(30);
+
+pub(crate) fn row(
+    name: &'static str,
+    what: &'static str,
+    (rate, seconds): (u32, u32),
+    act: fn(&mut Scene) -> Result<()>,
+) -> Row {
+    let setup = Setup {
+        broker: BrokerKind::Mosquitto,
+        rate,
+        seconds,
+        members: 1,
+        password: false,
+        broker_forgets: false,
+        spool: false,
+        clock: false,
+        settings: Vec::new(),
+    };
+    Row { name, what, quick: false, whole: true, setup, act }
+}
+
+impl Row {
+    pub(crate) fn quick(self) -> Self {
+        Self { quick: true, ..self }
+    }
+
+    /// A shorter version of another row.
+    pub(crate) fn only_quick(self) -> Self {
+        Self { quick: true, whole: false, ..self }
+    }
+
+    pub(crate) fn members(mut self, members: u32) -> Self {
+        self.setup.members = members;
+        self
+    }
+
+    pub(crate) fn spool(mut self) -> Self {
+        self.setup.spool = true;
+        self
+    }
+
+    pub(crate) fn clock(mut self) -> Self {
+        self.setup.clock = true;
+        self
+    }
+
+    /// Neither quick nor part of the whole: takes long.
+    pub(crate) fn by_name_only(self) -> Self {
+        Self { whole: false, ..self }
+    }
+
+    pub(crate) fn with(mut self, key: &'static str, value: &'static str) -> Self {
+        self.setup.settings.push((key, value));
+        self
+    }
+
+    pub(crate) fn broker_forgets(mut self) -> Self {
+        self.setup.broker_forgets = true;
+        self
+    }
+
+    pub(crate) fn with_password(mut self) -> Self {
+        self.setup.password = true;
+        self
+    }
+
+    pub(crate) fn on_strict_broker(mut self, binary: &Path, announced: bool) -> Self {
+        let queue = 1_000_000;
+        self.setup.broker = BrokerKind::Strict { binary: binary.to_owned(), window: 32, announced, queue };
+        self
+    }
+
+    /// On a broker that keeps to a window of our asking, queues 1,000 messages beyond it, and then drops, as EMQX
+    /// does by default.
+    pub(crate) fn on_shallow_broker(mut self, binary: &Path) -> Self {
+        let binary = binary.to_owned();
+        self.setup.broker = BrokerKind::Strict { binary, window: 65_535, announced: true, queue: 1_000 };
+        self
+    }
+}

@@ -1,0 +1,45 @@
+//! A table, for a report in Markdown and for a page.
+
+use serde::Serialize;
+
+/// Names of columns, and rows of as many cells.
+#[derive(Debug, Default, Clone, Serialize)]
+pub struct Table {
+    /// The columns' names.
+    pub head: Vec<String>,
+    /// Cells, in Markdown.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Without rows.
+    #[must_use]
+    pub fn of<Name: Into<String>>(head: impl IntoIterator<Item = Name>) -> Self {
+        Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new() }
+    }
+
+    /// As Markdown: a column of numbers stands to the right.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '–' || c == '-');
+        let is_number = |column: usize| column > 0 && self.rows.iter().all(|row| number(&row[column]));
+        let rule = (0..self.head.len()).map(|column| if is_number(column) { "--:" } else { "---" });
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rule = format!("|{}|\n", rule.collect::<Vec<_>>().join("|"));
+        line(&self.head) + &rule + &self.rows.iter().map(|row| line(row)).collect::<String>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_to_the_right() {
+        let mut table = Table::of(["who", "lost", "in words"]);
+        table.rows.push(["a", "0", "nothing"].map(str::to_owned).to_vec());
+        table.rows.push(["b", "–", ""].map(str::to_owned).to_vec());
+        let wanted = "| who | lost | in words |\n|---|--:|---|\n| a | 0 | nothing |\n| b | – |  |\n";
+        assert_eq!(table.markdown(), wanted);
+    }
+}

@@ -1,0 +1,89 @@
+//! Real brokers: Mosquitto, and one that keeps to its window.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::process::{Process, free_port, local_program};
+
+/// A real broker on a port of its own.
+#[derive(Debug)]
+pub struct Broker {
+    process: Process,
+    folder: PathBuf,
+    kind: BrokerKind,
+    /// Where it listens.
+    pub port: u16,
+}
+
+/// Which broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BrokerKind {
+    /// Mosquitto with our configuration; sessions and queues survive [`Broker::restart`].
+    Mosquitto,
+    /// `strict-broker`, which keeps to its window; in memory only.
+    Strict {
+        /// The binary.
+        binary: PathBuf,
+        /// Messages it has in flight to a client.
+        window: u16,
+        /// Whether CONNACK says so.
+        announced: bool,
+        /// Messages it keeps for a client beyond the window; then it drops the oldest.
+        queue: u32,
+    },
+}
+
+impl Broker {
+    /// Starts Mosquitto with its state in `folder`, and waits until it answers.
+    pub fn start(folder: &Path) -> Result<Self> {
+        Self::launch(BrokerKind::Mosquitto, folder, free_port()?)
+    }
+
+    /// Starts a broker of this kind.
+    pub fn start_kind(kind: BrokerKind, folder: &Path) -> Result<Self> {
+        Self::launch(kind, folder, free_port()?)
+    }
+
+    fn launch(kind: BrokerKind, folder: &Path, port: u16) -> Result<Self> {
+        let mut command = match &kind {
+            BrokerKind::Mosquitto => {
+                let mut command = local_program("broker", folder);
+                command.env("MQTT_PORT", port.to_string());
+                command
+            }
+            BrokerKind::Strict { binary, window, announced, queue } => {
+                let mut command = Command::new(binary);
+                command.args(["--port", &port.to_string(), "--max-inflight", &window.to_string()]);
+                command.args(["--max-queue", &queue.to_string()]);
+                command.args(["--announce", if *announced { "true" } else { "false" }]);
+                command
+            }
+        };
+        let process = Process::start("broker", &mut command, folder.join("broker.log"))?;
+        let mut broker = Self { process, folder: folder.into(), kind, port };
+        broker.process.wait_until("answers", || accepts(port))?;
+        Ok(broker)
+    }
+
+    /// Stops it in the regular way, in which Mosquitto writes its state to disk.
+    pub fn stop(&mut self) -> Result<()> {
+        self.process.signal("TERM")?;
+        self.process.wait(Duration::from_secs(30)).map(drop)
+    }
+
+    /// Starts it again on the same port with the same state.
+    pub fn restart(self) -> Result<Self> {
+        let Self { process, folder, kind, port } = self;
+        drop(process);
+        Self::launch(kind, &folder, port)
+    }
+}
+
+fn accepts(port: u16) -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok()
+}

@@ -1,0 +1,133 @@
+//! The ClickHouse engine, and how any ClickHouse is asked.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::process::{Process, READY_WITHIN, free_port, local_program, repository};
+
+/// The ClickHouse engine; data survives [`kill`](Self::kill) and [`restart`](Self::restart).
+#[derive(Debug)]
+pub struct ClickHouse {
+    process: Process,
+    folder: PathBuf,
+    /// Where it listens.
+    pub port: u16,
+    password: Option<String>,
+}
+
+impl ClickHouse {
+    /// Starts it with its data in `folder`, and waits until it answers.
+    pub fn start(folder: &Path) -> Result<Self> {
+        Self::launch(folder, free_port()?, None)
+    }
+
+    /// The same, for a user "default" with a password.
+    pub fn start_with_password(folder: &Path, password: &str) -> Result<Self> {
+        Self::launch(folder, free_port()?, Some(password.to_owned()))
+    }
+
+    fn launch(folder: &Path, port: u16, password: Option<String>) -> Result<Self> {
+        let mut command = local_program("clickhouse", folder);
+        command.env("CLICKHOUSE_PORT", port.to_string()).env("CLICKHOUSE_USER", "default");
+        command.env("CLICKHOUSE_PASSWORD", password.clone().unwrap_or_default());
+        let process = Process::start("clickhouse", &mut command, folder.join("clickhouse.log"))?;
+        let mut this = Self { process, folder: folder.into(), port, password };
+        let url = format!("{}/ping", this.url());
+        this.process.wait_until("answers", || get(&url).is_ok())?;
+        Ok(this)
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// `http://127.0.0.1:port`
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// kill -9.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill()
+    }
+
+    /// Starts it again on the same port with the same data.
+    pub fn restart(self) -> Result<Self> {
+        let Self { process, folder, port, password } = self;
+        drop(process);
+        Self::launch(&folder, port, password)
+    }
+
+    /// Runs a statement; rows come tab-separated unless it names a format.
+    pub fn query(&self, sql: &str) -> Result<String> {
+        query(&self.url(), self.password.as_deref(), sql)
+    }
+
+    /// milepost's tables, where there is no milepost to make them.
+    pub fn create_tables(&self, database: &str) -> Result<()> {
+        self.query(&format!("CREATE DATABASE {database}"))?;
+        let mut files: Vec<PathBuf> = std::fs::read_dir(repository().join("sql"))?
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<Result<_, _>>()?;
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "sql"));
+        files.sort();
+        for file in files {
+            self.query(&std::fs::read_to_string(file)?.replace("{database}", database))?;
+        }
+        Ok(())
+    }
+
+    /// What a verifier needs in order to ask this engine.
+    #[must_use]
+    pub fn store(&self, database: &str) -> Store {
+        Store { url: self.url(), password: self.password.clone(), database: database.to_owned() }
+    }
+}
+
+/// A database, and how to ask it.
+#[derive(Debug, Clone)]
+pub struct Store {
+    /// `http://host:port`
+    pub url: String,
+    /// Of the user in CLICKHOUSE_USER, else "default".
+    pub password: Option<String>,
+    /// Database.
+    pub database: String,
+}
+
+impl Store {
+    /// Runs a statement; rows come tab-separated unless it names a format.
+    pub fn query(&self, sql: &str) -> Result<String> {
+        query(&self.url, self.password.as_deref(), sql)
+    }
+}
+
+/// Runs a statement on the server at `url`; with a password, as the user of CLICKHOUSE_USER or "default".
+pub fn query(url: &str, password: Option<&str>, sql: &str) -> Result<String> {
+    let mut request = agent().post(url);
+    if let Some(password) = password {
+        let user = std::env::var("CLICKHOUSE_USER").unwrap_or_else(|_| "default".to_owned());
+        request = request.header("X-ClickHouse-User", user).header("X-ClickHouse-Key", password);
+    }
+    let mut response = request.send(sql).with_context(|| format!("no answer from {url}"))?;
+    let text = response.body_mut().with_config().limit(u64::MAX).read_to_string()?;
+    ensure!(response.status().is_success(), "{}: {sql}", text.trim());
+    Ok(text)
+}
+
+/// GET; the body of a successful answer.
+pub fn get(url: &str) -> Result<String> {
+    let mut response = agent().get(url).call().with_context(|| format!("no answer from {url}"))?;
+    let text = response.body_mut().read_to_string()?;
+    ensure!(response.status().is_success(), "{url}: {} {}", response.status(), text.trim());
+    Ok(text)
+}
+
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(READY_WITHIN));
+    config.build().new_agent()
+}

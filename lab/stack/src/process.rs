@@ -1,0 +1,198 @@
+//! Processes and ports of ours: whatever was started dies with its handle, and all of it at an interrupt.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::procfs;
+
+pub(crate) const READY_WITHIN: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+/// Below those which the system gives to whoever connects or asks for any: it may take minutes until ours is bound.
+const PORTS: Range<u16> = 10_000..32_000;
+const TRIES: usize = 1_000;
+
+/// A port nobody listens on now.
+pub fn free_port() -> Result<u16> {
+    // Two who ask at once must not get the same one, before either has bound it.
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    for _ in 0..TRIES {
+        let port = fastrand::u16(PORTS);
+        let is_free = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        if is_free && GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
+            return Ok(port);
+        }
+    }
+    bail!("none of {TRIES} ports was free")
+}
+
+/// Waits until `condition` holds, with a bound.
+pub fn wait_until(what: &str, within: Duration, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    let began = Instant::now();
+    while !condition().with_context(|| format!("while waiting until {what}"))? {
+        ensure!(began.elapsed() < within, "waited {within:?}, but never: {what}");
+        sleep(POLL);
+    }
+    Ok(())
+}
+
+/// The checkout that holds `deploy/local`.
+#[must_use]
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("this is lab/stack of the checkout")
+}
+
+/// One of deploy/local's programs, which run in the foreground.
+pub(crate) fn local_program(program: &str, folder: &Path) -> Command {
+    let mut command = Command::new(repository().join("deploy/local").join(program));
+    command.env("STATE_DIR", folder);
+    command
+}
+
+/// Ids of the children that live, for [`kill_all`].
+static LIVING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+/// Kills every child, for an interrupt that leaves no time to drop their handles.
+fn kill_all() {
+    for pid in LIVING.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let _ = Command::new("kill").arg("-KILL").arg(pid.to_string()).status();
+    }
+}
+
+/// Runs `work` on a thread of its own; an interrupt kills every child and ends it early.
+pub fn unless_interrupted<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let outcome = runtime.block_on(async {
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            outcome = tokio::task::spawn_blocking(work) => outcome.context("a thread died")?,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted; nothing is left running"),
+            _ = terminate.recv() => bail!("terminated; nothing is left running"),
+        }
+    });
+    kill_all();
+    runtime.shutdown_background();
+    outcome
+}
+
+/// The same in a folder of its own in the checkout, which is removed afterwards.
+pub fn in_scratch_folder<T: Send + 'static>(
+    prefix: &str,
+    work: impl FnOnce(&Path) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let local = repository().join(".local");
+    std::fs::create_dir_all(&local)?;
+    // Held here, not by the work: an interrupt removes it too.
+    let folder = tempfile::TempDir::with_prefix_in(prefix, &local)?;
+    let path = folder.path().to_owned();
+    unless_interrupted(move || work(&path))
+}
+
+/// A child process with its log; killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts it; what it prints goes to the end of `log`.
+    pub fn start(name: &str, command: &mut Command, log: PathBuf) -> Result<Self> {
+        let file = File::options().create(true).append(true).open(&log)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        LIVING.lock().unwrap_or_else(PoisonError::into_inner).insert(child.id());
+        Ok(Self { name: name.to_owned(), child, log })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it has written so far.
+    pub fn log(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&std::fs::read(&self.log)?).into_owned())
+    }
+
+    /// kill -9.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// kill -9, to it and then to all that it started, which would live on.
+    pub fn kill_tree(&mut self) -> Result<()> {
+        if self.child.try_wait()?.is_some() {
+            return Ok(()); // its number may be another's by now
+        }
+        let others = procfs::descendants(self.pid());
+        self.kill()?;
+        if !others.is_empty() {
+            // Those that ended with their parent are no longer there to be killed.
+            Command::new("kill").arg("-KILL").args(others.iter().map(u32::to_string)).output()?;
+        }
+        Ok(())
+    }
+
+    /// Sends a signal by name: `TERM`, `STOP`, …
+    pub fn signal(&self, name: &str) -> Result<()> {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
+        ensure!(status.success(), "kill -{name} {} failed", self.name);
+        Ok(())
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self, within: Duration) -> Result<ExitStatus> {
+        let mut status = None;
+        wait_until(&format!("{} ends", self.name), within, || {
+            status = self.child.try_wait()?;
+            Ok(status.is_some())
+        })?;
+        status.context("it has ended")
+    }
+
+    /// Fails with the end of its log if it has ended.
+    pub fn ensure_alive(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            let log = self.log()?;
+            let last = log
+                .lines()
+                .rev()
+                .take(3)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev()
+                .collect::<Vec<_>>()
+                .join(" | ");
+            bail!("{} ended ({status}): {last}", self.name);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn wait_until(&mut self, what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
+        wait_until(&format!("{} {what}", self.name), READY_WITHIN, || {
+            self.ensure_alive()?;
+            Ok(condition())
+        })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        LIVING.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.pid());
+    }
+}

@@ -1,0 +1,140 @@
+//! Values as bytes, and the columns of sql/ that say how wide they are.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use lab_mqtt::put_length;
+use lab_stack::repository;
+
+/// ClickHouse's compressed block: a checksum, then method, compressed size with these nine bytes, plain size.
+const CHECKSUM_BYTES: usize = 16;
+const HEAD_BYTES: usize = 9;
+const METHOD_LZ4: u8 = 0x82;
+const METHOD_NONE: u8 = 0x02;
+/// A plain block; clients send one a batch.
+const BLOCK_BYTES_MAX: usize = 256 << 20;
+
+/// How wide a value is in RowBinary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Width {
+    /// A length, then bytes.
+    Text,
+    Fixed(usize),
+    /// A byte, and if it is 0, the value.
+    Nullable(usize),
+}
+
+impl Width {
+    /// `None`: not a type our tables have.
+    pub(super) fn of(kind: &str) -> Option<Self> {
+        let fixed = |kind: &str| {
+            let widths = [
+                (8, &["DateTime64", "UInt64", "Int64", "Float64"][..]),
+                (4, &["DateTime", "UInt32", "Int32", "Float32"]),
+                (2, &["UInt16", "Int16"]),
+                (1, &["UInt8", "Int8", "Bool"]),
+            ];
+            let is = |names: &[&str]| names.iter().any(|name| kind.starts_with(name));
+            widths.iter().find(|(_, names)| is(names)).map(|(width, _)| *width)
+        };
+        if kind.starts_with("String") || kind.starts_with("LowCardinality(String)") {
+            return Some(Self::Text);
+        }
+        match kind.strip_prefix("Nullable(") {
+            Some(inner) => fixed(inner).map(Self::Nullable),
+            None => fixed(kind).map(Self::Fixed),
+        }
+    }
+}
+
+/// Name and type of each column of a table that can be inserted, as sql/ declares them.
+pub(super) fn columns_of(table: &str) -> Result<Vec<(String, String)>> {
+    for entry in fs::read_dir(repository().join("sql")).context("no sql/ in the checkout")? {
+        let path = entry?.path();
+        let text = if path.is_file() { fs::read_to_string(path)? } else { String::new() };
+        let declares = |line: &&str| line.starts_with("CREATE TABLE") && line.ends_with(&format!(".{table}"));
+        let mut lines = text.lines();
+        if lines.by_ref().find(declares).is_some() {
+            let body = lines.skip(1).take_while(|line| !line.starts_with(')'));
+            return Ok(body.filter_map(column).collect());
+        }
+    }
+    bail!("no table {table} in sql/")
+}
+
+fn column(line: &str) -> Option<(String, String)> {
+    let (name, rest) = line.trim().split_once(' ')?;
+    let ends = [" CODEC(", " DEFAULT ", " COMMENT "].map(|word| rest.find(word).unwrap_or(rest.len()));
+    let kind = rest[..ends.into_iter().min()?].trim();
+    (!rest.contains(" ALIAS ")).then(|| (name.to_owned(), kind.to_owned()))
+}
+
+pub(super) fn take_value<'a>(width: Width, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
+    let len = match width {
+        Width::Fixed(len) => len,
+        Width::Nullable(len) => {
+            if take(1, rest)?[0] == 0 {
+                len
+            } else {
+                0
+            }
+        }
+        Width::Text => take_length(rest)?,
+    };
+    take(len, rest)
+}
+
+/// Seven bits a byte, lowest first.
+pub(super) fn take_length(rest: &mut &[u8]) -> Result<usize> {
+    let (mut len, mut shift) = (0, 0);
+    loop {
+        let byte = take(1, rest)?[0];
+        len |= usize::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            return Ok(len);
+        }
+        ensure!(shift < 64, "a length has no end");
+    }
+}
+
+pub(super) fn take<'a>(len: usize, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
+    let (taken, after) = rest.split_at_checked(len).context("a row is cut")?;
+    *rest = after;
+    Ok(taken)
+}
+
+/// RowBinary's String; its length is written as MQTT writes one.
+pub(super) fn put_text(text: &str, out: &mut Vec<u8>) {
+    put_length(text.len(), out);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Undoes `decompress=1`. The checksums are not looked at: the bytes came over the loopback.
+pub(super) fn decompress(mut blocks: &[u8]) -> Result<Vec<u8>> {
+    let mut plain = Vec::new();
+    while !blocks.is_empty() {
+        let head = take(CHECKSUM_BYTES + HEAD_BYTES, &mut blocks)?;
+        let size = |at: usize| -> Result<usize> {
+            Ok(u32::from_le_bytes(head[CHECKSUM_BYTES + at..][..4].try_into()?) as usize)
+        };
+        let (packed_len, plain_len) = (size(1)?, size(5)?);
+        ensure!(plain_len <= BLOCK_BYTES_MAX, "a block of {plain_len} bytes");
+        let packed = take(
+            packed_len.checked_sub(HEAD_BYTES).context("a block is shorter than its head")?,
+            &mut blocks,
+        )?;
+        let start = plain.len();
+        match head[CHECKSUM_BYTES] {
+            METHOD_LZ4 => {
+                plain.resize(start + plain_len, 0);
+                let len = lz4_flex::block::decompress_into(packed, &mut plain[start..])
+                    .context("a block of LZ4")?;
+                ensure!(len == plain_len, "a block of {len} bytes says it has {plain_len}");
+            }
+            METHOD_NONE => plain.extend_from_slice(packed),
+            other => bail!("compression method {other:#x} is not understood here"),
+        }
+    }
+    Ok(plain)
+}

@@ -1,0 +1,70 @@
+//! What a fleet is to send, and how far it is.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+/// What to send, and how.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// `host:port`
+    pub broker: String,
+    /// Login, if any.
+    pub login: Option<(String, String)>,
+    /// Names the drivers and the client ids.
+    pub run: String,
+    /// How many drivers.
+    pub drivers: u32,
+    /// How many connections speak for them.
+    pub connections: u32,
+    /// 0 or 1.
+    pub qos: u8,
+    /// Messages a second, over all connections.
+    pub rate: f64,
+    /// Messages to send, over all connections.
+    pub messages: u64,
+    /// The same seed gives the same tracks.
+    pub seed: u64,
+    /// Share of messages that are arrays of points buffered offline.
+    pub burst_share: f64,
+    /// Points of such an array.
+    pub burst_points: u32,
+    /// Share of messages held back, and sent after newer ones.
+    pub late_share: f64,
+    /// Share of messages sent twice.
+    pub duplicate_share: f64,
+    /// How long to wait for the last acknowledgements.
+    pub drain: Duration,
+}
+
+/// Live counts, for whoever watches.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Messages written.
+    pub sent: AtomicU64,
+    /// Messages acknowledged.
+    pub acked: AtomicU64,
+    /// While it is set a fleet goes on beyond its plan, up to five times that: for whoever needs a load for as long as
+    /// something takes.
+    pub goes_on: AtomicBool,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            broker: "127.0.0.1:1883".to_owned(),
+            login: None,
+            run: String::new(),
+            drivers: 1,
+            connections: 1,
+            qos: 1,
+            rate: 1.0,
+            messages: 0,
+            seed: 1,
+            burst_share: 0.0,
+            burst_points: 20,
+            late_share: 0.0,
+            duplicate_share: 0.0,
+            drain: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! One connection of a fleet: makes messages when they are due, and keeps each until the broker has taken it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bytes::{Buf as _, BytesMut};
+use lab_mqtt::{ConnAck, first_packet, kind, put_connect, put_publish, read_puback};
+use lab_stack::unix_ms;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::fleet::{BUFFERED_ACC_M, Fix, Fleet, LIVE_ACC_M};
+use crate::plan::{Plan, Progress};
+
+/// Time between two looks at what is due.
+const TICK: Duration = Duration::from_millis(2);
+/// Messages made in one go; what is still due then waits for the next look.
+const BURST_MAX: u64 = 20_000;
+/// Bytes that may wait for the socket; a broker that does not read slows us down, and that is reported.
+const OUT_BYTES_MAX: usize = 1 << 20;
+/// PUBACK: the broker has dropped it for want of a subscriber (3.4.2.1).
+const NO_SUBSCRIBER: u8 = 0x10;
+/// A message that met no subscriber is sent again after this long.
+const RETRY_DROPPED: Duration = Duration::from_secs(1);
+/// Fixes a connection may hold back as late ones.
+const LATE_MAX: usize = 1_000;
+/// How many times its plan a fleet sends at most that [goes on](Progress::goes_on).
+const BEYOND_PLAN: u64 = 5;
+/// A broker that is away this long will not come back.
+const RECONNECT_PATIENCE: Duration = Duration::from_secs(180);
+
+/// A message the broker has not acknowledged.
+#[derive(Debug)]
+pub(crate) struct Unacked {
+    frame: Vec<u8>,
+    pub(crate) driver: u32,
+    pub(crate) seq_first: u32,
+    pub(crate) seq_last: u32,
+}
+
+/// A message that waits for its turn.
+#[derive(Debug)]
+struct Ready {
+    driver: u32,
+    seq_first: u32,
+    seq_last: u32,
+    payload: String,
+}
+
+/// One connection, and the drivers it speaks for.
+#[derive(Default)]
+pub(crate) struct Publisher {
+    client_id: String,
+    plan: Plan,
+    progress: Arc<Progress>,
+    pub(crate) fleet: Fleet,
+    rng: fastrand::Rng,
+    rate: f64,
+    messages: u64,
+    next_driver: u32,
+    /// Made and counted against `messages`.
+    made: u64,
+    /// Written to the socket's buffer, with repetitions.
+    pub(crate) sent: u64,
+    pub(crate) duplicates: u64,
+    pub(crate) no_subscriber: u64,
+    /// Packet ids of messages the broker dropped, and when to send them again.
+    dropped: VecDeque<(Instant, u16)>,
+    ready: VecDeque<Ready>,
+    late: VecDeque<(Instant, Ready)>,
+    pub(crate) unacked: HashMap<u16, Unacked>,
+    last_packet_id: u16,
+    window: usize,
+    out: BytesMut,
+    pub(crate) last_sent_at: Option<Instant>,
+}
+
+impl Publisher {
+    /// Connection `index` of so many: its drivers are neighbours, its messages a part of the plan's.
+    pub(crate) fn new(index: u32, connections: u32, plan: &Plan, progress: &Arc<Progress>) -> Result<Self> {
+        let part = |total: u64, index: u32| total * u64::from(index) / u64::from(connections);
+        let cut = |index: u32| u32::try_from(part(plan.drivers.into(), index));
+        let fleet = Fleet::new(&plan.run, cut(index)?..cut(index + 1)?, plan.seed);
+        let messages = part(plan.messages, index + 1) - part(plan.messages, index);
+        Ok(Self {
+            client_id: format!("loadgen-{}-{index}", plan.run),
+            rate: plan.rate * messages as f64 / plan.messages.max(1) as f64,
+            messages,
+            rng: fastrand::Rng::with_seed(plan.seed ^ u64::from(index)),
+            plan: plan.clone(),
+            progress: Arc::clone(progress),
+            next_driver: fleet.numbers().start,
+            fleet,
+            ..Self::default()
+        })
+    }
+
+    /// Until all is sent, and acknowledged where that was asked for.
+    pub(crate) async fn run(mut self) -> Result<Self> {
+        let mut stream = self.connect().await?;
+        let began = Instant::now();
+        let mut input = BytesMut::new();
+        let mut drain_until = None;
+        loop {
+            self.make_due(began);
+            self.write_dropped();
+            self.write_ready();
+            let all_sent = self.made >= self.wanted() && self.ready.is_empty() && self.late.is_empty();
+            if all_sent && self.out.is_empty() {
+                let until = *drain_until.get_or_insert_with(|| Instant::now() + self.plan.drain);
+                if self.unacked.is_empty() || Instant::now() >= until {
+                    break;
+                }
+            }
+            if let Err(error) = self.turn(&mut stream, &mut input, self.next_look(began)).await {
+                if self.plan.qos == 0 && all_sent {
+                    break;
+                }
+                eprintln!("loadgen: {}: {error:#}; connecting again", self.client_id);
+                input.clear();
+                stream = self.connect().await?;
+                self.send_again();
+            }
+        }
+        self.out.extend_from_slice(&[0xE0, 0x00]); // DISCONNECT
+        let _ = stream.write_all(&self.out).await;
+        Ok(self)
+    }
+
+    /// Waits for the socket or the clock, and moves bytes.
+    async fn turn(
+        &mut self,
+        stream: &mut TcpStream,
+        input: &mut BytesMut,
+        next_look: Duration,
+    ) -> Result<()> {
+        let (mut reader, mut writer) = stream.split();
+        tokio::select! {
+            read = reader.read_buf(input) => {
+                ensure!(read? > 0, "the broker closed the connection");
+                self.take_acks(input)?;
+            }
+            written = writer.write(&self.out), if !self.out.is_empty() => {
+                self.out.advance(written?);
+                self.last_sent_at = Some(Instant::now());
+            }
+            () = tokio::time::sleep(next_look) => {}
+        }
+        Ok(())
+    }
+
+    /// Until the next message is due; thousands of slow connections must not turn all the time.
+    fn next_look(&self, began: Instant) -> Duration {
+        if !self.ready.is_empty() || self.made >= self.wanted() {
+            return TICK;
+        }
+        let due_at = Duration::from_secs_f64((self.made + 1) as f64 / self.rate);
+        due_at.saturating_sub(began.elapsed()).clamp(TICK, Duration::from_secs(1))
+    }
+
+    async fn connect(&mut self) -> Result<TcpStream> {
+        let began = Instant::now();
+        loop {
+            match tokio::time::timeout(Duration::from_secs(5), self.try_connect()).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) if began.elapsed() > RECONNECT_PATIENCE => {
+                    return Err(error).with_context(|| format!("no connection to {}", self.plan.broker));
+                }
+                Ok(Err(error)) if error.is::<Refused>() => return Err(error),
+                Ok(Err(_)) | Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+            }
+        }
+    }
+
+    async fn try_connect(&mut self) -> Result<TcpStream> {
+        let mut stream = TcpStream::connect(&self.plan.broker).await?;
+        stream.set_nodelay(true)?;
+        let login = self.plan.login.as_ref().map(|(name, password)| (name.as_str(), password.as_str()));
+        let mut out = BytesMut::new();
+        put_connect(&self.client_id, login, 0, &mut out);
+        stream.write_all(&out).await?;
+        let mut input = BytesMut::new();
+        let answer = loop {
+            ensure!(stream.read_buf(&mut input).await? > 0, "the broker closed the connection");
+            if let Some(packet) = first_packet(&input)? {
+                ensure!(packet.kind == kind::CONNACK, "CONNACK expected, got {packet:?}");
+                break ConnAck::read(packet.body)?;
+            }
+        };
+        ensure!(answer.reason == 0, Refused(answer.reason));
+        self.window = usize::from(answer.receive_maximum).min(60_000);
+        Ok(stream)
+    }
+
+    /// Messages to make, as things stand.
+    fn wanted(&self) -> u64 {
+        if self.progress.goes_on.load(Ordering::Relaxed) {
+            self.messages * BEYOND_PLAN
+        } else {
+            self.messages.max(self.made)
+        }
+    }
+
+    /// Makes the messages whose time has come.
+    fn make_due(&mut self, began: Instant) {
+        let now = Instant::now();
+        while self.late.front().is_some_and(|(due, _)| *due <= now || self.made >= self.wanted()) {
+            self.ready.extend(self.late.pop_front().map(|(_, message)| message));
+        }
+        let due = whole(began.elapsed().as_secs_f64() * self.rate).min(self.wanted());
+        let room = BURST_MAX.saturating_sub(self.ready.len() as u64);
+        for _ in 0..due.saturating_sub(self.made).min(room) {
+            self.make_one(now);
+        }
+    }
+
+    fn make_one(&mut self, now: Instant) {
+        self.made += 1;
+        let numbers = self.fleet.numbers();
+        let driver = self.next_driver;
+        self.next_driver = if driver + 1 < numbers.end { driver + 1 } else { numbers.start };
+
+        let mut chance = |share: f64| share > 0.0 && self.rng.f64() < share;
+        let (burst, late, twice) =
+            (chance(self.plan.burst_share), chance(self.plan.late_share), chance(self.plan.duplicate_share));
+        let message = if burst {
+            self.burst(driver)
+        } else {
+            let acc_m = if late { BUFFERED_ACC_M } else { LIVE_ACC_M };
+            ready(driver, &[self.fleet.fix(driver, unix_ms(), acc_m)])
+        };
+        if twice {
+            self.duplicates += u64::from(message.seq_last - message.seq_first + 1);
+            let Ready { driver, seq_first, seq_last, ref payload } = message;
+            self.ready.push_back(Ready { driver, seq_first, seq_last, payload: payload.clone() });
+        }
+        if late && self.late.len() < LATE_MAX {
+            self.late.push_back((now + Duration::from_secs(5), message));
+        } else {
+            self.ready.push_back(message);
+        }
+    }
+
+    /// Points a device recorded without a network since its last message, sent as one array.
+    fn burst(&mut self, driver: u32) -> Ready {
+        let now = unix_ms();
+        let points = i64::from(self.plan.burst_points.max(1));
+        let since = match self.fleet.last_ts_ms(driver) {
+            0 => now - points * 1000,
+            last => last,
+        };
+        let time = |point: i64| since + (now - since) * (point + 1) / points;
+        let fixes: Vec<Fix> =
+            (0..points).map(|point| self.fleet.fix(driver, time(point), BUFFERED_ACC_M)).collect();
+        ready(driver, &fixes)
+    }
+
+    /// Moves ready messages into the socket's buffer, as far as window and buffer allow.
+    fn write_ready(&mut self) {
+        while self.out.len() < OUT_BYTES_MAX
+            && (self.plan.qos == 0 || self.unacked.len() < self.window)
+            && let Some(message) = self.ready.pop_front()
+        {
+            let packet_id = (self.plan.qos == 1).then(|| self.free_packet_id());
+            let start = self.out.len();
+            put_publish(
+                &self.fleet.topic(message.driver),
+                packet_id,
+                message.payload.as_bytes(),
+                &mut self.out,
+            );
+            if let Some(packet_id) = packet_id {
+                let Ready { driver, seq_first, seq_last, .. } = message;
+                let frame = self.out[start..].to_vec();
+                self.unacked.insert(packet_id, Unacked { frame, driver, seq_first, seq_last });
+            }
+            self.sent += 1;
+            self.progress.sent.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn write_dropped(&mut self) {
+        while let Some((due, packet_id)) = self.dropped.front().copied()
+            && due <= Instant::now()
+        {
+            self.dropped.pop_front();
+            if let Some(message) = self.unacked.get(&packet_id) {
+                self.out.extend_from_slice(&message.frame);
+            }
+        }
+    }
+
+    fn free_packet_id(&mut self) -> u16 {
+        loop {
+            self.last_packet_id = self.last_packet_id.checked_add(1).unwrap_or(1);
+            if !self.unacked.contains_key(&self.last_packet_id) {
+                return self.last_packet_id;
+            }
+        }
+    }
+
+    fn take_acks(&mut self, input: &mut BytesMut) -> Result<()> {
+        while let Some(packet) = first_packet(input)? {
+            match packet.kind {
+                kind::PUBACK => match read_puback(packet.body)? {
+                    (packet_id, NO_SUBSCRIBER) => {
+                        self.no_subscriber += 1;
+                        self.dropped.push_back((Instant::now() + RETRY_DROPPED, packet_id));
+                    }
+                    (packet_id, 0) => {
+                        self.unacked.remove(&packet_id);
+                        self.progress.acked.fetch_add(1, Ordering::Relaxed);
+                    }
+                    (_, reason) => bail!("the broker refused a message: {reason:#04x} (its ACL, its quota?)"),
+                },
+                kind::DISCONNECT => bail!("the broker disconnects: {:#04x?}", packet.body.first()),
+                _ => {}
+            }
+            let len = packet.len;
+            input.advance(len);
+        }
+        Ok(())
+    }
+
+    /// A new connection: what was not acknowledged goes out once more, marked as such.
+    fn send_again(&mut self) {
+        self.out.clear();
+        self.dropped.clear();
+        let mut again: Vec<&mut Unacked> = self.unacked.values_mut().collect();
+        again.sort_unstable_by_key(|message| (message.driver, message.seq_first));
+        for message in again {
+            message.frame[0] |= 0b1000; // DUP
+            self.out.extend_from_slice(&message.frame);
+        }
+    }
+}
+
+/// The broker does not want us, with its reason (3.2.2.2); trying again will not help.
+#[derive(Debug)]
+struct Refused(u8);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let why = match self.0 {
+            0x86 => "bad user name or password",
+            0x87 => "not authorized",
+            _ => "its reason",
+        };
+        write!(f, "the broker refuses the connection: {why} ({:#04x})", self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// One fix as an object, several as an array.
+fn ready(driver: u32, fixes: &[Fix]) -> Ready {
+    let mut payload = String::with_capacity(128 * fixes.len());
+    match fixes {
+        [fix] => fix.write_json(&mut payload),
+        fixes => {
+            for (index, fix) in fixes.iter().enumerate() {
+                payload.push(if index == 0 { '[' } else { ',' });
+                fix.write_json(&mut payload);
+            }
+            payload.push(']');
+        }
+    }
+    Ready { driver, seq_first: fixes[0].seq, seq_last: fixes[fixes.len() - 1].seq, payload }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count of messages, not negative"
+)]
+fn whole(number: f64) -> u64 {
+    number as u64
+}

@@ -1,0 +1,88 @@
+//! A crate's modules and what they import, read from the source.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where a module is: `[]` is lib.rs, `["proxy", "pump"]` is proxy/pump.rs.
+pub type Name = Vec<String>;
+
+/// The folders of the workspace's crates, milepost's first; lab/strict-broker is a workspace of its own.
+pub fn crates() -> Vec<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = fs::read_to_string(here.join("Cargo.toml")).unwrap();
+    let members = manifest.lines().find_map(|line| line.strip_prefix("members = [")).unwrap();
+    let members = members.trim_end_matches(']').split(", ").map(|member| here.join(member.trim_matches('"')));
+    [here.to_owned()].into_iter().chain(members).collect()
+}
+
+/// The code of each module of a crate, without tests and comments.
+pub fn of_crate(folder: &Path) -> BTreeMap<Name, String> {
+    let mut found = BTreeMap::new();
+    read(&folder.join("src"), &[], &mut found);
+    assert!(!found.is_empty(), "{}", folder.display());
+    found
+}
+
+fn read(folder: &Path, path: &[String], found: &mut BTreeMap<Name, String>) {
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = entry.file_stem().unwrap().to_string_lossy().into_owned();
+        let mut inner = path.to_vec();
+        if !["lib", "main", "mod"].contains(&name.as_str()) {
+            inner.push(name);
+        }
+        if entry.is_dir() {
+            read(&entry, &inner, found);
+        } else if entry.extension().is_some_and(|extension| extension == "rs") && !entry.ends_with("tests.rs")
+        {
+            let text = fs::read_to_string(&entry).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            let code: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+            found.entry(inner).or_default().push_str(&code.join("\n"));
+        }
+    }
+}
+
+/// The modules that a module names: after `crate::`, `super::` or `self::`, alone or in braces.
+pub fn imports(of: &Name, known: &BTreeMap<Name, String>) -> BTreeSet<Name> {
+    let code = &known[of];
+    let mut found = BTreeSet::new();
+    for (word, up) in [("crate::", of.len()), ("super::", 1), ("self::", 0)] {
+        let starts = code.match_indices(word).map(|(at, _)| at);
+        for at in starts.filter(|at| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c))) {
+            let rest = &code[at + word.len()..];
+            let names = match rest.strip_prefix('{') {
+                Some(group) => group.split('}').next().unwrap().split(',').map(str::trim).collect(),
+                None => vec![rest],
+            };
+            let base = &of[..of.len().saturating_sub(up)];
+            found.extend(names.into_iter().map(|name| target(base, name, known)));
+        }
+    }
+    found.remove(of);
+    found
+}
+
+/// The innermost module on the way that `name` gives.
+fn target(base: &[String], name: &str, known: &BTreeMap<Name, String>) -> Name {
+    let end = name.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
+    let mut target = base.to_vec();
+    target.extend(name[..end.unwrap_or(name.len())].split("::").map(str::to_owned));
+    while !known.contains_key(&target) {
+        target.pop();
+    }
+    target
+}
+
+/// What imports itself round about.
+pub fn circles(known: &BTreeMap<Name, String>) -> BTreeMap<Name, BTreeSet<Name>> {
+    let mut left: BTreeMap<_, _> = known.keys().map(|name| (name.clone(), imports(name, known))).collect();
+    // Whoever imports nobody that is left is in order.
+    while let Some(name) = left.iter().find(|(_, uses)| uses.is_empty()).map(|(name, _)| name.clone()) {
+        left.remove(&name);
+        for uses in left.values_mut() {
+            uses.remove(&name);
+        }
+    }
+    left
+}
