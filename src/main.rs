@@ -67,9 +67,9 @@ fn main() -> ExitCode {
                 FAILED.into()
             }
         },
-        Command::Migrate => {
-            with_logs_and_runtime(config, async |config| migrate::migrate(&config).await.map(|()| Outcome::Clean))
-        }
+        Command::Migrate => with_logs_and_runtime(config, async |config| {
+            migrate::migrate(&config).await.map(|()| Outcome::Clean)
+        }),
         Command::Run => with_logs_and_runtime(config, run::run),
     }
 }

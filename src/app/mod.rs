@@ -25,7 +25,10 @@ pub enum Outcome {
 
 /// The wall clock, for commands and comparisons.
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "the driver reads the clocks for the consumer; this is for the rest")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the driver reads the clocks for the consumer; this is for the rest"
+)]
 pub fn now() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_unix_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))

@@ -134,7 +134,8 @@ async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, Left)> {
 /// The flow, as the configuration wants it.
 fn consumer(config: &Config, left: Left) -> Consumer {
     let seed = fastrand::u64(..);
-    let intake = intake::Settings { batch: config.batch.clone(), buffer_bytes_max: config.mqtt.buffer_bytes_max };
+    let intake =
+        intake::Settings { batch: config.batch.clone(), buffer_bytes_max: config.mqtt.buffer_bytes_max };
     let decoder = Decoder::new(&config.mqtt.topics, config.decode.clone());
     let settings = consumer::Settings {
         connections: config.mqtt.connections,
@@ -229,7 +230,10 @@ fn unflushed(totals: &Totals, why: &str) -> Outcome {
     if totals.still_subscribed {
         warn!("not unsubscribed: the broker goes on queueing for us, for mqtt.session_expiry");
     }
-    warn!(positions, unacked_messages, "{why}: unacknowledged messages stay with the broker, for mqtt.session_expiry");
+    warn!(
+        positions,
+        unacked_messages, "{why}: unacknowledged messages stay with the broker, for mqtt.session_expiry"
+    );
     Outcome::DataLeft
 }
 

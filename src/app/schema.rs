@@ -78,7 +78,8 @@ impl Watcher {
     async fn wait(&mut self, asked_at: Instant, questions: u64) {
         loop {
             let Attention { is_doubtful, questions: now } = *self.attention.borrow_and_update();
-            let doubt = is_doubtful || self.seen.borrow().answers.is_err() || self.seen.borrow().gate != Gate::Open;
+            let doubt =
+                is_doubtful || self.seen.borrow().answers.is_err() || self.seen.borrow().gate != Gate::Open;
             if now != questions {
                 return;
             }

@@ -134,7 +134,10 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck) {
         Connections::Fixed(number) => number,
     };
     let window = each * sessions;
-    let found = format!("{window} messages unacknowledged ({sessions} sessions of {each}), for batches of {}", config.batch.rows_max);
+    let found = format!(
+        "{window} messages unacknowledged ({sessions} sessions of {each}), for batches of {}",
+        config.batch.rows_max
+    );
     if window >= wanted {
         return report.ok("window", found);
     }
@@ -151,7 +154,11 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck) {
     } else {
         format!("milepost: mqtt.receive_maximum = {}, at most 32767", wanted.div_ceil(sessions).min(32_767))
     };
-    if rate < RATE_MIN { report.error("window", found, advice) } else { report.warning("window", found, advice) }
+    if rate < RATE_MIN {
+        report.error("window", found, advice)
+    } else {
+        report.warning("window", found, advice)
+    }
 }
 
 fn share(mqtt: &Mqtt, topic: &str) -> String {

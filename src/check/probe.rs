@@ -64,7 +64,9 @@ impl Probe {
         let mut bytes = BytesMut::new();
         codec::put_connect(connect, &mut bytes)?;
         probe.say(&bytes).await?;
-        let connack = probe.hear(ANSWER_WITHIN, |packet| if let Packet::Connected(connack) = packet { Some(connack) } else { None });
+        let connack = probe.hear(ANSWER_WITHIN, |packet| {
+            if let Packet::Connected(connack) = packet { Some(connack) } else { None }
+        });
         let connack = connack.await?;
         Ok((probe, connack))
     }
@@ -107,7 +109,9 @@ impl Probe {
         let mut bytes = BytesMut::new();
         codec::put_subscribe(filters, qos, &mut bytes)?;
         self.say(&bytes).await?;
-        let grants = self.hear(ANSWER_WITHIN, |packet| if let Packet::Subscribed(grants) = packet { Some(grants) } else { None });
+        let grants = self.hear(ANSWER_WITHIN, |packet| {
+            if let Packet::Subscribed(grants) = packet { Some(grants) } else { None }
+        });
         grants.await
     }
 

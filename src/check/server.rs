@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{Report, is_this_machine};
 use crate::clickhouse::{ClickHouse, Error};
 use crate::config::Config;
-use crate::pipeline::encode::TABLES;
 use crate::delivery::sink::error_chain;
+use crate::pipeline::encode::TABLES;
 
 /// Older ones lack what the tables or inserts use, or nobody has tried.
 const VERSION_MIN: (u32, u32) = (24, 8);
@@ -280,7 +280,10 @@ async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Er
         wrong.push("max_partitions_per_insert_block = 100".to_owned());
     }
     if value("materialized_views_ignore_errors") == Some(1) {
-        wrong.push("materialized_views_ignore_errors = 0 (else last_positions misses rows, and no insert says so)".to_owned());
+        wrong.push(
+            "materialized_views_ignore_errors = 0 (else last_positions misses rows, and no insert says so)"
+                .to_owned(),
+        );
     }
     if wrong.is_empty() {
         report.ok("profile", "its settings let us insert");

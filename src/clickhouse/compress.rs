@@ -25,7 +25,8 @@ fn put_block(bytes: &[u8], out: &mut Vec<u8>) {
     let at = out.len();
     out.resize(at + CHECKSUM_BYTES + HEADER_BYTES + block::get_maximum_output_size(bytes.len()), 0);
     let data = at + CHECKSUM_BYTES + HEADER_BYTES;
-    let compressed = block::compress_into(bytes, &mut out[data..]).expect("the buffer holds the largest output");
+    let compressed =
+        block::compress_into(bytes, &mut out[data..]).expect("the buffer holds the largest output");
     out.truncate(data + compressed);
     let size = |bytes: usize| u32::try_from(bytes).expect("a block is smaller than 4 GiB");
     let mut header = &mut out[at + CHECKSUM_BYTES..data];

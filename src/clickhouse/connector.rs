@@ -124,7 +124,11 @@ struct Bounded {
 }
 
 impl AsyncRead for Bounded {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if self.left == 0 {
             let words = format!("the answer is longer than {} bytes", self.bytes_max);
             return Poll::Ready(Err(io::Error::other(words)));

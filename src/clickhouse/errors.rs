@@ -106,7 +106,11 @@ mod tests {
         assert_eq!(bad("Code: 241. DB::Exception: Memory limit exceeded"), FailureKind::Transient);
         assert_eq!(bad("Code: 12345. DB::Exception: what nobody listed"), FailureKind::Transient);
         assert_eq!(bad("502 Bad Gateway"), FailureKind::Ambiguous, "a proxy's answer");
-        assert_eq!(bad("<p>see Code: 60. DB::Exception</p>"), FailureKind::Ambiguous, "also if it mentions a code");
+        assert_eq!(
+            bad("<p>see Code: 60. DB::Exception</p>"),
+            FailureKind::Ambiguous,
+            "also if it mentions a code"
+        );
         assert_eq!(kind(&ClientError::TimedOut), FailureKind::TimedOut);
         assert_eq!(kind(&ClientError::Network("reset".into())), FailureKind::Ambiguous);
     }

@@ -17,11 +17,11 @@ use hyper_util::rt::TokioExecutor;
 use tokio::time::timeout;
 use url::Url;
 
+use super::POOL_IDLE_TIMEOUT;
 use super::compress::compress;
 use super::connector::Connector;
 use super::errors::{AUTHENTICATION_FAILED, advice, code_in, kind_of_code};
 use super::login::Login;
-use super::POOL_IDLE_TIMEOUT;
 use crate::config;
 use crate::delivery::sink::{FailureKind, Sink, SinkError};
 use crate::delivery::words::Attempt;
@@ -59,7 +59,9 @@ enum InsertError {
     NotClickHouse { status: StatusCode, text: String },
     #[error("a success with a body, so it is not known whether the rows are there: {0}")]
     WithBody(String),
-    #[error("a success without X-ClickHouse-Summary: not ClickHouse's own answer, or something on the way takes that header out")]
+    #[error(
+        "a success without X-ClickHouse-Summary: not ClickHouse's own answer, or something on the way takes that header out"
+    )]
     WithoutSummary,
     #[error("the answer broke off")]
     BrokenOff(#[source] hyper::Error),
@@ -123,13 +125,21 @@ impl Inserter {
             .append_pair("insert_deduplication_token", &attempt.token)
             .append_pair("query", &insert.statement);
         let request = Request::builder().method(Method::POST).uri(url.as_str());
-        let request = self.login.headers().into_iter().fold(request, |request, (name, value)| request.header(name, value));
+        let request = self
+            .login
+            .headers()
+            .into_iter()
+            .fold(request, |request, (name, value)| request.header(name, value));
         let body = Full::new(compress(&insert.body));
         request.body(body).expect("a URL that was checked, and headers that were")
     }
 
     async fn send(&self, insert: &Insert, attempt: &Attempt) -> Result<(), InsertError> {
-        let response = self.http.request(self.request(insert, attempt)).await.map_err(|error| self.not_answered(error))?;
+        let response = self
+            .http
+            .request(self.request(insert, attempt))
+            .await
+            .map_err(|error| self.not_answered(error))?;
         self.answered.store(true, Ordering::Relaxed);
         let status = response.status();
         let header = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_owned);

@@ -106,7 +106,8 @@ impl ClickHouse {
     /// # Errors
     /// See [`Error`].
     pub async fn misfits(&self) -> Result<Vec<String>, Error> {
-        let sql = format!("SELECT table, name, type FROM system.columns WHERE database = '{}'", self.database);
+        let sql =
+            format!("SELECT table, name, type FROM system.columns WHERE database = '{}'", self.database);
         let rows = self.ask("reading system.columns", &sql).await?;
         let mut misfits = Vec::new();
         for table in TABLES {
@@ -121,7 +122,8 @@ impl ClickHouse {
                 match there.and_then(|row| row.get(2)) {
                     None => misfits.push(format!("{}.{name} is missing", table.name)),
                     Some(other) if !kind.fits(other) => {
-                        misfits.push(format!("{}.{name} is {other}, which is not what is inserted", table.name));
+                        misfits
+                            .push(format!("{}.{name} is {other}, which is not what is inserted", table.name));
                     }
                     Some(_) => {}
                 }

@@ -209,7 +209,12 @@ impl ClickHouse {
         let ms = answer.first().and_then(|row| row.first()).and_then(|ms| ms.parse().ok());
         ms.ok_or_else(|| {
             let source = "the answer is not a time: is this ClickHouse?".into();
-            Error::Server { what: "asking for the time".to_owned(), kind: FailureKind::Ambiguous, code: None, source }
+            Error::Server {
+                what: "asking for the time".to_owned(),
+                kind: FailureKind::Ambiguous,
+                code: None,
+                source,
+            }
         })
     }
 }

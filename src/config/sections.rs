@@ -15,7 +15,8 @@ use crate::tls;
 
 impl Mqtt {
     pub(super) fn read(s: &mut Settings) -> Self {
-        let (host, port, with_tls) = s.checked("mqtt.url", "mqtt://localhost:1883".to_owned(), broker_address);
+        let (host, port, with_tls) =
+            s.checked("mqtt.url", "mqtt://localhost:1883".to_owned(), broker_address);
         let username = s.optional("mqtt.username");
         let password = s.secret("mqtt.password");
         if password.is_some() && username.is_none() {
@@ -92,7 +93,8 @@ impl Spool {
         let dir = s.optional("spool.dir").map(PathBuf::from);
         let bytes_max = s.within("spool.bytes_max", 1_073_741_824, 1_048_576..=u64::from(u32::MAX) * 1_024);
         if dir.is_some() && bytes_max < batch.bytes_max as u64 {
-            s.violations.push("spool.bytes_max: at least batch.bytes_max, or a batch may never fit".to_owned());
+            s.violations
+                .push("spool.bytes_max: at least batch.bytes_max, or a batch may never fit".to_owned());
         }
         dir.map(|dir| Self { dir, bytes_max })
     }

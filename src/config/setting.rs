@@ -76,7 +76,9 @@ impl Setting for Vec<String> {
         let wanted = || "a list of texts is wanted (in the environment: with commas)".to_owned();
         if let ValueKind::String(text) = &value.kind {
             if text.trim_start().starts_with('[') {
-                return Err(format!("{text} is not a list here: in the environment, separate with commas: a,b"));
+                return Err(format!(
+                    "{text} is not a list here: in the environment, separate with commas: a,b"
+                ));
             }
             return Ok(text.split(',').map(|item| item.trim().to_owned()).collect());
         }
@@ -133,7 +135,9 @@ impl Setting for Connections {
         }
         let number = value.into_int().ok().and_then(|number| usize::try_from(number).ok());
         let number = number.filter(|number| (1..=CONNECTIONS_MAX).contains(number));
-        number.map(Self::Fixed).ok_or_else(|| format!("\"auto\" or a number of 1..={CONNECTIONS_MAX} is wanted"))
+        number
+            .map(Self::Fixed)
+            .ok_or_else(|| format!("\"auto\" or a number of 1..={CONNECTIONS_MAX} is wanted"))
     }
     fn show(&self) -> String {
         match self {

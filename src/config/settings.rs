@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use config::{Value, ValueKind};
 
+use super::Error;
 use super::secret::Secret;
 use super::setting::Setting;
-use super::Error;
 use crate::tls;
 
 /// Hands out settings by key, and remembers what was wrong and what is left.

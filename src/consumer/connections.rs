@@ -45,7 +45,10 @@ pub(super) enum Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visits {
     /// So many ids in a row had no session; the visit to the last one may be under way.
-    Looking { absent: u32, visiting: bool },
+    Looking {
+        absent: u32,
+        visiting: bool,
+    },
     Done,
 }
 
@@ -65,7 +68,12 @@ impl Growth {
             Connections::Auto => AUTO_MIN,
             Connections::Fixed(number) => number,
         };
-        Self { connections, members: at_start, at_start, visits: Visits::Looking { absent: 0, visiting: false } }
+        Self {
+            connections,
+            members: at_start,
+            at_start,
+            visits: Visits::Looking { absent: 0, visiting: false },
+        }
     }
 
     /// Members there are.

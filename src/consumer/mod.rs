@@ -152,8 +152,7 @@ impl Consumer {
     /// A PUBLISH came.
     pub fn published(&mut self, index: SessionIndex, publish: Publish<'_>, now: Now) {
         let room = self.room();
-        let admission =
-            self.sessions[index].published(publish.ack, publish.redelivered, room, now.instant);
+        let admission = self.sessions[index].published(publish.ack, publish.redelivered, room, now.instant);
         let Publish { topic, payload, payload_bytes, .. } = publish;
         let message = Message { topic, payload, payload_bytes, received_at: now.wall };
         match admission {
@@ -355,7 +354,9 @@ impl Consumer {
         if self.suspicion_at().is_none_or(|at| at > now) || self.intake.open().is_empty() {
             return CloseWhen::Due;
         }
-        let suspects = |session: &&mut Session| session.unacked() > 0 && suspicion_at(session).is_some_and(|at| at <= now);
+        let suspects = |session: &&mut Session| {
+            session.unacked() > 0 && suspicion_at(session).is_some_and(|at| at <= now)
+        };
         self.sessions.iter_mut().filter(suspects).for_each(|session| session.probed(now));
         CloseWhen::NotEmpty
     }

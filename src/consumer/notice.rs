@@ -66,9 +66,9 @@ impl fmt::Display for Notice {
                  here: mqtt.receive_maximum)",
                 window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX)
             ),
-            Self::Shedding => {
-                f.write_str("QoS 0 messages are dropped and counted as shed: there is no room, or it is time to go")
-            }
+            Self::Shedding => f.write_str(
+                "QoS 0 messages are dropped and counted as shed: there is no room, or it is time to go",
+            ),
             Self::Foreign { messages } => write!(
                 f,
                 "{messages} messages so far on topics that no filter of mqtt.topics matches: the broker has another \

@@ -10,7 +10,11 @@ use crate::pipeline::encode::Insert;
 /// Takes inserts.
 pub trait Sink: Send + Sync + 'static {
     /// One attempt. `Ok` only when the rows are durable.
-    fn insert(&self, insert: &Insert, attempt: &Attempt) -> impl Future<Output = Result<(), SinkError>> + Send;
+    fn insert(
+        &self,
+        insert: &Insert,
+        attempt: &Attempt,
+    ) -> impl Future<Output = Result<(), SinkError>> + Send;
 }
 
 /// What to do about an attempt that did not succeed.

@@ -188,7 +188,8 @@ impl Intake {
     fn close(&mut self) {
         let batch = self.batcher.close();
         let taken = self.taken_below.iter_mut().map(std::mem::take).enumerate();
-        let completes = taken.filter(|(_, below)| *below > 0).map(|(session, below)| Completion { session, below });
+        let completes =
+            taken.filter(|(_, below)| *below > 0).map(|(session, below)| Completion { session, below });
         let completes = completes.collect();
         self.closed.push_back(Closed { batch: batch.id, completes, durable: false });
         self.backlog_bytes += batch.bytes;

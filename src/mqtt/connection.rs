@@ -95,7 +95,12 @@ pub(super) struct Connection {
 
 impl Connection {
     /// `connect` is that packet's bytes.
-    pub(super) fn new(stream: Box<dyn Stream>, connect: BytesMut, packet_bytes_max: u32, now: Instant) -> Self {
+    pub(super) fn new(
+        stream: Box<dyn Stream>,
+        connect: BytesMut,
+        packet_bytes_max: u32,
+        now: Instant,
+    ) -> Self {
         let packet_bytes_max = usize::try_from(packet_bytes_max).unwrap_or(usize::MAX);
         Self {
             stream,
@@ -235,7 +240,11 @@ mod tests {
     }
 
     /// Lets time pass as the shell does; the seconds at which there was a ping, and how it ended.
-    fn pass(connection: &mut Connection, began: Instant, seconds: u64) -> (Vec<u64>, Option<ConnectionError>) {
+    fn pass(
+        connection: &mut Connection,
+        began: Instant,
+        seconds: u64,
+    ) -> (Vec<u64>, Option<ConnectionError>) {
         let mut pings = Vec::new();
         for second in 0..seconds {
             let now = began + Duration::from_secs(second);

@@ -66,7 +66,12 @@ impl Dialer {
         Ok(last.clone())
     }
 
-    fn connect(&self, index: SessionIndex, terms: Terms, login: Option<&Login>) -> Result<BytesMut, ConnectionError> {
+    fn connect(
+        &self,
+        index: SessionIndex,
+        terms: Terms,
+        login: Option<&Login>,
+    ) -> Result<BytesMut, ConnectionError> {
         let mqtt = &self.mqtt;
         let expiry = if terms.end_session { 0 } else { mqtt.session_expiry.as_secs() };
         let connect = Connect {

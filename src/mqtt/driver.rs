@@ -115,7 +115,14 @@ impl Driver {
     fn new(wiring: Wiring, consumer: Consumer) -> Self {
         let common = Common::new(wiring.mqtt.clone());
         let delay = ReadDelay::new(wiring.mqtt.qos);
-        Self { wiring, work: Work { consumer, lines: Vec::new(), common }, delay, told_at: None, is_untold: false, ended_at: None }
+        Self {
+            wiring,
+            work: Work { consumer, lines: Vec::new(), common },
+            delay,
+            told_at: None,
+            is_untold: false,
+            ended_at: None,
+        }
     }
 
     async fn run(mut self) -> Totals {

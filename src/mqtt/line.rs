@@ -20,9 +20,15 @@ type Dialing = Pin<Box<dyn Future<Output = Result<Connection, ConnectionError>> 
 
 enum State {
     Down,
-    Dialing { dialing: Dialing, by: Instant },
+    Dialing {
+        dialing: Dialing,
+        by: Instant,
+    },
     /// `connack_by`: until CONNACK has come.
-    Open { connection: Connection, connack_by: Option<Instant> },
+    Open {
+        connection: Connection,
+        connack_by: Option<Instant>,
+    },
 }
 
 /// See the module's documentation.
@@ -104,7 +110,9 @@ impl Line {
                 }
             }
         };
-        let polled = polled.and_then(|read| if read { self.hand_on(consumer, common, now).map(|()| true) } else { Ok(false) });
+        let polled = polled.and_then(|read| {
+            if read { self.hand_on(consumer, common, now).map(|()| true) } else { Ok(false) }
+        });
         match polled {
             Ok(true) => Poll::Ready(()),
             Ok(false) => Poll::Pending,
@@ -116,7 +124,12 @@ impl Line {
     }
 
     /// Hands what was read to the consumer. One `now` for all of it: it came within one delay.
-    fn hand_on(&mut self, consumer: &mut Consumer, common: &mut Common, now: Now) -> Result<(), ConnectionError> {
+    fn hand_on(
+        &mut self,
+        consumer: &mut Consumer,
+        common: &mut Common,
+        now: Now,
+    ) -> Result<(), ConnectionError> {
         let index = self.index;
         let State::Open { connection, connack_by } = &mut self.state else { return Ok(()) };
         connection.heard(now.instant);
@@ -124,14 +137,22 @@ impl Line {
         while let Some(packet) = connection.packet()? {
             match packet {
                 Packet::Published(Received { topic, payload, payload_bytes, ack, redelivered }) => {
-                    consumer.published(index, Publish { topic, payload, payload_bytes, ack, redelivered }, now);
+                    consumer.published(
+                        index,
+                        Publish { topic, payload, payload_bytes, ack, redelivered },
+                        now,
+                    );
                 }
                 Packet::Connected(connack) => {
                     *connack_by = None;
                     let keep_alive = agreed_keep_alive(common.mqtt.keep_alive, connack);
                     common.compare_expiry(connack);
                     let ConnAck { session_present, receive_maximum, .. } = connack;
-                    consumer.handle(index, Event::Connected { session_present, receive_maximum }, now.instant);
+                    consumer.handle(
+                        index,
+                        Event::Connected { session_present, receive_maximum },
+                        now.instant,
+                    );
                     connection.agree_on(keep_alive);
                 }
                 Packet::Subscribed(grants) => {
@@ -204,7 +225,9 @@ impl Line {
         match &self.state {
             State::Down => None,
             State::Dialing { by, .. } => Some(*by),
-            State::Open { connection, connack_by } => connection.deadline().into_iter().chain(*connack_by).min(),
+            State::Open { connection, connack_by } => {
+                connection.deadline().into_iter().chain(*connack_by).min()
+            }
         }
     }
 
@@ -223,7 +246,8 @@ impl Line {
             State::Down | State::Open { connack_by: None, .. } => false,
         };
         self.state = State::Down;
-        let taken_over = matches!(error, ConnectionError::Codec(CodecError::Disconnected { taken_over: true, .. }));
+        let taken_over =
+            matches!(error, ConnectionError::Codec(CodecError::Disconnected { taken_over: true, .. }));
         let mut why = error_chain(error);
         if before_connack && error.may_be_tls() {
             why = format!("{why}; {}", tls::is_this_the_port(Server::Broker, false));
@@ -233,7 +257,11 @@ impl Line {
 }
 
 /// `true`: something was read.
-fn poll_open(connection: &mut Connection, cx: &mut Context<'_>, now: Instant) -> Result<bool, ConnectionError> {
+fn poll_open(
+    connection: &mut Connection,
+    cx: &mut Context<'_>,
+    now: Instant,
+) -> Result<bool, ConnectionError> {
     if let Poll::Ready(read) = connection.poll_read(cx) {
         return read.map(|()| true);
     }
@@ -285,7 +313,8 @@ impl Common {
     /// Said once: it is the same for every session.
     fn compare_expiry(&mut self, connack: ConnAck) {
         let asked = self.mqtt.session_expiry.as_secs();
-        if let Some(granted) = connack.session_expiry_seconds.map(u64::from).filter(|granted| *granted < asked)
+        if let Some(granted) =
+            connack.session_expiry_seconds.map(u64::from).filter(|granted| *granted < asked)
             && !std::mem::replace(&mut self.expiry_told, true)
         {
             warn!(

@@ -55,7 +55,9 @@ const fn counters(
 }
 
 static COUNTED: &[Counted] = &[
-    counter("messages_received_total", "MQTT messages taken from the broker.", |t| t.sessions.messages_received),
+    counter("messages_received_total", "MQTT messages taken from the broker.", |t| {
+        t.sessions.messages_received
+    }),
     counter(
         "messages_redelivered_total",
         "Messages among these that the broker had sent before: their undated positions and rejects are there twice.",
@@ -105,11 +107,9 @@ static COUNTED: &[Counted] = &[
         Totals::in_flight,
     ),
     gauge("positions_in_spool", "Positions on disk, to be replayed.", |t| t.delivery.in_spool),
-    gauge(
-        "positions_in_spool_at_start",
-        "Positions that an earlier process had left in the spool.",
-        |t| t.delivery.spool_at_start,
-    ),
+    gauge("positions_in_spool_at_start", "Positions that an earlier process had left in the spool.", |t| {
+        t.delivery.spool_at_start
+    }),
     gauge("spool_bytes", "Size of the spool's files, those in quarantine too.", |t| t.delivery.spool_bytes),
     gauge("spool_batches", "Batches in the spool, to be replayed.", |t| t.delivery.spool_batches),
     counter("spool_quarantined_total", "Damaged spool files, put into quarantine.", |t| {
@@ -127,8 +127,12 @@ static COUNTED: &[Counted] = &[
         |t| Field::ALL.iter().map(|field| (field.name(), t.intake.fields_unknown[*field as usize])).collect(),
     ),
     gauge("mqtt_connected", "Connections with a granted subscription.", |t| t.sessions.connected),
-    counter("mqtt_reconnects_total", "Connections after the first of each session.", |t| t.sessions.reconnects),
-    counter("mqtt_sessions_lost_total", "Sessions that the broker did not keep.", |t| t.sessions.sessions_lost),
+    counter("mqtt_reconnects_total", "Connections after the first of each session.", |t| {
+        t.sessions.reconnects
+    }),
+    counter("mqtt_sessions_lost_total", "Sessions that the broker did not keep.", |t| {
+        t.sessions.sessions_lost
+    }),
     gauge(
         "mqtt_window",
         "Messages the broker lets us have unacknowledged, as far as known, over all connections.",
@@ -166,7 +170,8 @@ impl Default for Metrics {
         let registry = Registry::new_custom(Some(PREFIX.to_owned()), None).expect("the prefix is not empty");
         let totals = Arc::<Mutex<Totals>>::default();
         let insert_errors = Opts::new("insert_errors_total", "Failed attempts to insert.");
-        let insert_errors = IntCounterVec::new(insert_errors, &["kind"]).expect("name and label are well formed");
+        let insert_errors =
+            IntCounterVec::new(insert_errors, &["kind"]).expect("name and label are well formed");
         let metrics = Self {
             batch_rows: histogram("batch_rows", "Rows of a batch, positions and rejects.", &ROWS),
             insert_duration: histogram(
@@ -194,7 +199,9 @@ impl Default for Metrics {
             metrics.registry.register(collector).expect("no name comes twice");
         }
         // A series that has not happened yet is 0, not absent: a rate over it must not miss the first one.
-        for kind in [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::Permanent, FailureKind::TooLarge] {
+        for kind in
+            [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::Permanent, FailureKind::TooLarge]
+        {
             drop(metrics.insert_errors.with_label_values(&[kind.name()]));
         }
         metrics
@@ -268,15 +275,23 @@ impl Collector for FromTotals {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let totals = lock(&self.0).clone();
-        let build = family("build_info", "Always 1; the version is a label.", MetricType::GAUGE, vec![
-            metric(Some(("version", env!("CARGO_PKG_VERSION"))), 1, MetricType::GAUGE),
-        ]);
+        let build = family(
+            "build_info",
+            "Always 1; the version is a label.",
+            MetricType::GAUGE,
+            vec![metric(Some(("version", env!("CARGO_PKG_VERSION"))), 1, MetricType::GAUGE)],
+        );
         let counted = COUNTED.iter().map(|Counted { name, help, value }| match value {
-            Value::Counter(of) => family(name, help, MetricType::COUNTER, vec![metric(None, of(&totals), MetricType::COUNTER)]),
-            Value::Gauge(of) => family(name, help, MetricType::GAUGE, vec![metric(None, of(&totals), MetricType::GAUGE)]),
+            Value::Counter(of) => {
+                family(name, help, MetricType::COUNTER, vec![metric(None, of(&totals), MetricType::COUNTER)])
+            }
+            Value::Gauge(of) => {
+                family(name, help, MetricType::GAUGE, vec![metric(None, of(&totals), MetricType::GAUGE)])
+            }
             Value::Counters(label, of) => {
                 let values = of(&totals).into_iter();
-                let metrics = values.map(|(value, count)| metric(Some((label, value)), count, MetricType::COUNTER));
+                let metrics =
+                    values.map(|(value, count)| metric(Some((label, value)), count, MetricType::COUNTER));
                 family(name, help, MetricType::COUNTER, metrics.collect())
             }
         });

@@ -16,7 +16,8 @@ const REJECT_FIXED_BYTES: usize = size_of::<Reject>() + 64;
 /// Any row fits into a batch of this size.
 pub const BYTES_MAX_MIN: usize = 256 * 1024;
 const _: () = assert!(
-    REJECT_FIXED_BYTES + 2 * (PAYLOAD_BYTES_MAX + 3 * TOPIC_BYTES_MAX + 4 * DETAIL_CHARS_MAX + 64) <= BYTES_MAX_MIN
+    REJECT_FIXED_BYTES + 2 * (PAYLOAD_BYTES_MAX + 3 * TOPIC_BYTES_MAX + 4 * DETAIL_CHARS_MAX + 64)
+        <= BYTES_MAX_MIN
 );
 
 /// Above this many a second, one reject row stands for several of its reason (the flood limit).

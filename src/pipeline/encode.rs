@@ -159,7 +159,11 @@ fn insert<T>(
 ) -> Option<Insert> {
     let mut body = Vec::with_capacity(rows.len() * bytes_each);
     rows.iter().for_each(|row| encode_row(row, &mut body));
-    (!rows.is_empty()).then(|| Insert { statement: table.statement(database), body: body.into(), rows: rows.len() })
+    (!rows.is_empty()).then(|| Insert {
+        statement: table.statement(database),
+        body: body.into(),
+        rows: rows.len(),
+    })
 }
 
 impl Table {
@@ -190,8 +194,7 @@ impl Insert {
 impl Table {
     /// What follows the database's name.
     fn statement_end(&self) -> String {
-        self.statement("")
-            .split_off("INSERT INTO ".len())
+        self.statement("").split_off("INSERT INTO ".len())
     }
 
     /// The length of so many rows at the beginning of `bytes`.
@@ -227,7 +230,8 @@ mod tests {
     /// Rows of both tables, of different lengths.
     fn inserts() -> Vec<Insert> {
         let day = Duration::from_secs(86_400);
-        let limits = Limits { payload_bytes_max: 9_999, points_max: 9, fix_age_max: day, fix_future_max: day };
+        let limits =
+            Limits { payload_bytes_max: 9_999, points_max: 9, fix_age_max: day, fix_future_max: day };
         let decoder = Decoder::new(&["drivers/+/gps".to_owned()], limits);
         let mut decoded = Decoded::default();
         for n in 0..10_usize {
@@ -255,7 +259,8 @@ mod tests {
                 assert_eq!([a.body, b.body].concat(), insert.body, "cut at row {cut}");
                 assert_eq!((a.rows, b.rows), (cut, insert.rows - cut));
             }
-            let other = Insert { statement: "INSERT INTO fleet.positions (a, b) FORMAT RowBinary".into(), ..insert };
+            let other =
+                Insert { statement: "INSERT INTO fleet.positions (a, b) FORMAT RowBinary".into(), ..insert };
             assert!(other.part(0..1).is_none(), "columns of another version");
         }
     }
@@ -268,6 +273,10 @@ mod tests {
             "INSERT INTO fleet.rejects (received_at, topic, driver_id, reason, detail, payload, payload_bytes, count) \
              FORMAT RowBinary"
         );
-        assert!(Kind::Time.fits("DateTime64(3, 'UTC')") && !Kind::Time.fits("DateTime64(6)") && !U16.fits("Int16"));
+        assert!(
+            Kind::Time.fits("DateTime64(3, 'UTC')")
+                && !Kind::Time.fits("DateTime64(6)")
+                && !U16.fits("Int16")
+        );
     }
 }

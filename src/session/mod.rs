@@ -65,7 +65,9 @@ enum Leaving {
     /// UNSUBACK is wanted, on this connection or the next.
     Unsubscribing,
     /// Unsubscribed: what the broker still has for us is taken. Over at this time, unless something comes.
-    Draining { quiet_until: Instant },
+    Draining {
+        quiet_until: Instant,
+    },
     /// Nothing is taken any more.
     Flushing,
     /// A leftover that is empty: once more, to end it.
@@ -162,7 +164,13 @@ impl Session {
     }
 
     /// A PUBLISH came; `ack`: what it wants to be answered with, none at QoS 0; `redelivered`: its DUP flag.
-    pub fn published(&mut self, ack: Option<Ack>, redelivered: bool, room: Result<(), NoRoom>, now: Instant) -> Admission {
+    pub fn published(
+        &mut self,
+        ack: Option<Ack>,
+        redelivered: bool,
+        room: Result<(), NoRoom>,
+        now: Instant,
+    ) -> Admission {
         if let Leaving::Draining { quiet_until } = &mut self.leaving {
             *quiet_until = now + DRAIN_QUIET;
         }
@@ -254,7 +262,9 @@ impl Session {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let link = match self.link {
-            Link::BackingOff { until } | Link::Subscribing { until } | Link::Closing { until, .. } => Some(until),
+            Link::BackingOff { until } | Link::Subscribing { until } | Link::Closing { until, .. } => {
+                Some(until)
+            }
             Link::Connecting | Link::Live { .. } | Link::Ended => None,
         };
         let drained = match self.leaving {
@@ -331,18 +341,24 @@ impl Session {
     #[must_use]
     pub fn trouble(&self, now: Instant) -> Option<String> {
         match (&self.link, self.leaving) {
-            (_, Leaving::Unsubscribing | Leaving::Draining { .. } | Leaving::Flushing | Leaving::EndingSession) => {
-                Some("leaving".to_owned())
-            }
+            (
+                _,
+                Leaving::Unsubscribing
+                | Leaving::Draining { .. }
+                | Leaving::Flushing
+                | Leaving::EndingSession,
+            ) => Some("leaving".to_owned()),
             (Link::Live { since }, Leaving::No)
                 if self.short_lives >= SHORT_LIVES_MAX && now < *since + GOOD_CONNECTION =>
             {
                 Some(Notice::ClosedSoon { times: self.short_lives }.to_string())
             }
             (Link::Live { .. }, Leaving::No) => self.letting_go.map(|why| Notice::LettingGo(why).to_string()),
-            (_, Leaving::No) => {
-                Some(self.why_down.as_ref().map_or("not subscribed yet".to_owned(), |why| format!("no connection: {why}")))
-            }
+            (_, Leaving::No) => Some(
+                self.why_down
+                    .as_ref()
+                    .map_or("not subscribed yet".to_owned(), |why| format!("no connection: {why}")),
+            ),
         }
     }
 
@@ -567,7 +583,10 @@ impl Session {
             Link::BackingOff { until } if until <= now => self.link = Link::Connecting,
             Link::Subscribing { until } if until <= now => {
                 let asked = if self.leaving == Leaving::No { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
-                self.hang_up(format!("no answer to our {asked} within {:?}", self.settings.answer_within), now);
+                self.hang_up(
+                    format!("no answer to our {asked} within {:?}", self.settings.answer_within),
+                    now,
+                );
             }
             Link::Subscribing { .. } | Link::Live { .. }
                 if self.leaving == Leaving::Flushing && all_acknowledged =>
@@ -575,7 +594,9 @@ impl Session {
                 self.disconnect(false, now);
             }
             // The next connection brings what was let go on this one.
-            Link::Live { .. } if self.letting_go.is_some() && all_acknowledged && room && self.takes_messages() => {
+            Link::Live { .. }
+                if self.letting_go.is_some() && all_acknowledged && room && self.takes_messages() =>
+            {
                 self.notices.push_back(Notice::Renewed { let_go: self.let_go });
                 self.disconnect(true, now);
             }

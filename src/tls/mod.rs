@@ -292,7 +292,8 @@ impl Tls {
     pub async fn handshake(self: Arc<Self>, host: &str, stream: TcpStream) -> Result<Box<dyn Stream>, Error> {
         let this = Arc::clone(&self);
         // A disk that hangs holds this connection up, and nothing else.
-        let config = spawn_blocking(move || this.config()).await.expect("reading certificates does not panic")?;
+        let config =
+            spawn_blocking(move || this.config()).await.expect("reading certificates does not panic")?;
         let failed = |source: io::Error| {
             let words = explain(self.files.server, &source).unwrap_or_else(|| self.ended(&source));
             Error::Handshake { words, source }

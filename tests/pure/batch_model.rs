@@ -119,7 +119,8 @@ fn a_flood_of_large_refusals_is_counted_by_its_bytes() {
 
 #[test]
 fn a_lowered_bound_holds_from_the_next_batch_on_and_is_never_raised() {
-    let mut batcher = Batcher::new(Limits { rows_max: 100_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 });
+    let mut batcher =
+        Batcher::new(Limits { rows_max: 100_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 });
     batcher.lower_bytes_max(1 << 20);
     batcher.lower_bytes_max(2 << 20);
     let mut seq = 0;

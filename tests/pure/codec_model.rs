@@ -312,7 +312,8 @@ fn the_brokers_answers_are_understood() {
         Grant::NoSharedSubscriptions,
     ];
     assert_eq!(input.packet().unwrap(), Some(Packet::Subscribed(grants)));
-    let everything = Packet::Unsubscribed(Unsubscribing::Everything, vec![None, Some("not authorized".to_owned())]);
+    let everything =
+        Packet::Unsubscribed(Unsubscribing::Everything, vec![None, Some("not authorized".to_owned())]);
     assert_eq!(input.packet().unwrap(), Some(everything));
     assert_eq!(input.packet().unwrap(), Some(Packet::Pong));
     assert_eq!(input.packet().unwrap(), None);

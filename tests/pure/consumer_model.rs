@@ -57,8 +57,15 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn setup() -> impl Strategy<Value = Setup> {
-    (1_usize..4, 1_usize..12, 3_u16..60, 1_usize..4, any::<bool>(), prop_oneof![Just(4_000_usize), Just(1 << 20)]).prop_map(
-        |(sessions, rows_max, window, slots, spool, buffer_bytes_max)| {
+    (
+        1_usize..4,
+        1_usize..12,
+        3_u16..60,
+        1_usize..4,
+        any::<bool>(),
+        prop_oneof![Just(4_000_usize), Just(1 << 20)],
+    )
+        .prop_map(|(sessions, rows_max, window, slots, spool, buffer_bytes_max)| {
             let mut setup = Setup {
                 consumer: consumer_settings(sessions),
                 intake: intake_settings(rows_max),
@@ -71,8 +78,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             setup.intake.buffer_bytes_max = buffer_bytes_max;
             setup.consumer.buffer_bytes_max = buffer_bytes_max;
             setup
-        },
-    )
+        })
 }
 
 fn play<B: Backend>(world: &mut World<B>, step: Step) {
@@ -169,7 +175,12 @@ proptest! {
 }
 
 fn plain() -> Setup {
-    Setup { consumer: consumer_settings(1), intake: intake_settings(5), delivery: policy_settings(), window: 1_000 }
+    Setup {
+        consumer: consumer_settings(1),
+        intake: intake_settings(5),
+        delivery: policy_settings(),
+        window: 1_000,
+    }
 }
 
 #[test]

@@ -200,10 +200,7 @@ fn a_payload_that_was_cut_on_the_way_is_too_large_however_good_its_beginning() {
     let mut out = Decoded::default();
     let (topic, payload) = (b"drivers/d7/gps", br#"{"lat":1,"lng":2}"#);
     let received_at = Timestamp::from_unix_ms(WALL_MS);
-    decoder().decode(
-        Message { topic, payload, payload_bytes: 99_999, received_at },
-        &mut out,
-    );
+    decoder().decode(Message { topic, payload, payload_bytes: 99_999, received_at }, &mut out);
     let reject = out.rejects.remove(0);
     assert_eq!((reject.reason, reject.payload_bytes), (Reason::TooLarge, 99_999));
     assert_eq!(reject.payload, payload);

@@ -37,8 +37,14 @@ fn rig(settings: Settings, rule: impl Fn(&str, &Piece) -> Result<(), FailureKind
 }
 
 /// With files of these names in the spool, each of ten rows.
-fn with_files(settings: Settings, names: &[String], rule: impl Fn(&str, &Piece) -> Result<(), FailureKind> + 'static) -> Rig {
-    let file = |(sequence, name): (u64, &String)| (File { sequence, positions: 10, tag: 1, bytes: 100 }, (name.clone(), Ok(10)));
+fn with_files(
+    settings: Settings,
+    names: &[String],
+    rule: impl Fn(&str, &Piece) -> Result<(), FailureKind> + 'static,
+) -> Rig {
+    let file = |(sequence, name): (u64, &String)| {
+        (File { sequence, positions: 10, tag: 1, bytes: 100 }, (name.clone(), Ok(10)))
+    };
     let files: BTreeMap<_, _> = (0..).zip(names).map(file).collect();
     let left = Left { files: files.keys().copied().collect(), quarantined_bytes: 0 };
     let now = Instant::now();
@@ -73,7 +79,14 @@ impl Rig {
         let id = self.next_batch;
         self.next_batch += 1;
         let positions: Vec<_> = (0..rows).map(|seq| position(name, seq)).collect();
-        let batch = Batch { id, bytes: 1 << 20, positions, at_least_once, opened_at: Some(self.now), ..Batch::default() };
+        let batch = Batch {
+            id,
+            bytes: 1 << 20,
+            positions,
+            at_least_once,
+            opened_at: Some(self.now),
+            ..Batch::default()
+        };
         self.names.insert(id, (name.to_owned(), rows as usize));
         self.policy.take(batch, self.now);
         self.obey();
@@ -168,7 +181,11 @@ impl Rig {
         let began = self.now;
         while self.inserted.len() < count {
             self.wait(Duration::from_millis(50));
-            assert!(self.now < began + Duration::from_secs(7_200), "{} of {count} inserted", self.inserted.len());
+            assert!(
+                self.now < began + Duration::from_secs(7_200),
+                "{} of {count} inserted",
+                self.inserted.len()
+            );
         }
         self.now - began
     }
@@ -211,14 +228,16 @@ fn one_batch_that_never_gets_in_does_not_take_the_others_with_it() {
 
 #[test]
 fn with_nothing_coming_in_a_bad_oldest_file_does_not_hold_up_the_spool() {
-    let rule = |name: &str, _: &Piece| if name.contains("bad") { Err(FailureKind::Transient) } else { Ok(()) };
+    let rule =
+        |name: &str, _: &Piece| if name.contains("bad") { Err(FailureKind::Transient) } else { Ok(()) };
     let took = with_files(spooling(), &names(1, 20), rule).wait_for_inserted(20);
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
 #[test]
 fn files_nobody_can_insert_do_not_slow_the_others() {
-    let rule = |name: &str, _: &Piece| if name.contains("bad") { Err(FailureKind::Permanent) } else { Ok(()) };
+    let rule =
+        |name: &str, _: &Piece| if name.contains("bad") { Err(FailureKind::Permanent) } else { Ok(()) };
     let mut rig = with_files(spooling(), &names(30, 30), rule);
     let began = rig.now;
     while rig.inserted.len() < 30 {
@@ -296,12 +315,18 @@ fn what_only_a_person_can_mend_is_held_at_qos_1_and_spooled_at_qos_0() {
 
 #[test]
 fn nothing_is_inserted_before_the_tables_are_there() {
-    for (gate, spooled) in [(Gate::Refused("not migrated".to_owned()), 0), (Gate::Unknown("nobody".to_owned()), 1)] {
+    for (gate, spooled) in
+        [(Gate::Refused("not migrated".to_owned()), 0), (Gate::Unknown("nobody".to_owned()), 1)]
+    {
         let mut rig = rig(spooling(), |_, _| Ok(()));
         rig.policy.gate(gate);
         rig.offer("d", 1, true).unwrap();
         rig.wait(Duration::from_secs(300));
-        assert_eq!((rig.inserted.len(), rig.durable.len()), (0, spooled), "a person must act, or nobody has answered");
+        assert_eq!(
+            (rig.inserted.len(), rig.durable.len()),
+            (0, spooled),
+            "a person must act, or nobody has answered"
+        );
         rig.policy.gate(Gate::Open);
         rig.wait_for_inserted(1);
         rig.wait(Duration::from_secs(1));
@@ -357,14 +382,18 @@ fn a_server_whose_answers_flicker_is_not_kept_from_finishing() {
         rig.policy.answers(Ok(()), rig.now);
         rig.wait(Duration::from_secs(2));
     }
-    let aborted = rig.notices.iter().filter(|notice| matches!(notice, Notice::InsertFailed { why, .. } if why == "aborted"));
+    let aborted = rig
+        .notices
+        .iter()
+        .filter(|notice| matches!(notice, Notice::InsertFailed { why, .. } if why == "aborted"));
     assert_eq!(aborted.count(), 1, "an attempt is ended early once, not whenever a question had no answer");
     assert!(!rig.durable.contains(&id));
 }
 
 #[test]
 fn what_is_too_large_is_split_and_bounds_what_comes_after() {
-    let rule = |_: &str, piece: &Piece| if piece.rows.len() > 10 { Err(FailureKind::TooLarge) } else { Ok(()) };
+    let rule =
+        |_: &str, piece: &Piece| if piece.rows.len() > 10 { Err(FailureKind::TooLarge) } else { Ok(()) };
     let mut rig = rig(spooling(), rule);
     let id = rig.offer("d", 100, true).unwrap();
     rig.wait(Duration::from_secs(2));
@@ -379,7 +408,8 @@ fn what_is_too_large_is_split_and_bounds_what_comes_after() {
 
 #[test]
 fn a_row_that_no_way_takes_goes_into_quarantine_and_the_others_do_not() {
-    let rule = |_: &str, piece: &Piece| if piece.rows.contains(&7) { Err(FailureKind::TooLarge) } else { Ok(()) };
+    let rule =
+        |_: &str, piece: &Piece| if piece.rows.contains(&7) { Err(FailureKind::TooLarge) } else { Ok(()) };
     for mut rig in [rig(spooling(), rule), with_files(spooling(), &names(0, 1), rule)] {
         rig.offer("d", 10, true).unwrap();
         rig.wait(Duration::from_secs(5));

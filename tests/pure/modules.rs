@@ -49,7 +49,9 @@ pub fn imports(of: &Name, known: &BTreeMap<Name, String>) -> BTreeSet<Name> {
     let mut found = BTreeSet::new();
     for (word, up) in [("crate::", of.len()), ("super::", 1), ("self::", 0)] {
         let starts = code.match_indices(word).map(|(at, _)| at);
-        for at in starts.filter(|at| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c))) {
+        for at in
+            starts.filter(|at| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c)))
+        {
             let rest = &code[at + word.len()..];
             let names = match rest.strip_prefix('{') {
                 Some(group) => group.split('}').next().unwrap().split(',').map(str::trim).collect(),

@@ -10,8 +10,10 @@ use tempfile::TempDir;
 
 fn inserts() -> Vec<Insert> {
     let body: Vec<u8> = (0..=255).collect();
-    let insert = |table, body: Bytes, rows| {
-        Insert { statement: format!("INSERT INTO fleet.{table} (…) FORMAT RowBinary"), body, rows }
+    let insert = |table, body: Bytes, rows| Insert {
+        statement: format!("INSERT INTO fleet.{table} (…) FORMAT RowBinary"),
+        body,
+        rows,
     };
     vec![insert("positions", body.into(), 3), insert("rejects", Bytes::new(), 1)]
 }

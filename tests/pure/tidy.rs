@@ -82,9 +82,15 @@ fn no_crate_has_a_circle_of_imports_or_a_long_file() {
     for folder in modules::crates() {
         let known = modules::of_crate(&folder);
         let long = known.iter().filter(|(_, code)| code.lines().count() > LINES_MAX);
-        found.extend(long.map(|(name, _)| format!("{} {name:?}: more than {LINES_MAX} lines", folder.display())));
+        found.extend(
+            long.map(|(name, _)| format!("{} {name:?}: more than {LINES_MAX} lines", folder.display())),
+        );
         let circles = modules::circles(&known);
-        found.extend(circles.iter().map(|(name, uses)| format!("{} {name:?} in a circle with {uses:?}", folder.display())));
+        found.extend(
+            circles
+                .iter()
+                .map(|(name, uses)| format!("{} {name:?} in a circle with {uses:?}", folder.display())),
+        );
     }
     assert!(found.is_empty(), "{found:#?}");
 }
@@ -157,7 +163,10 @@ fn the_reference_names_every_setting_with_its_default() {
     for row in table {
         let key = row.split('`').nth(1).unwrap();
         let known = Config::defaults().unwrap().effective().iter().any(|(known, _)| known == key);
-        assert!(known || key.starts_with("fleet."), "docs/reference.md documents {key}, which does not exist");
+        assert!(
+            known || key.starts_with("fleet."),
+            "docs/reference.md documents {key}, which does not exist"
+        );
     }
 }
 

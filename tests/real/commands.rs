@@ -54,9 +54,12 @@ fn bad_configuration_stops_the_start_with_every_violation() -> Result<()> {
         .with("BATCH__ROW_MAX", "5");
     let (code, printed) = settings.call(&["run"])?;
     assert_eq!(code, 64);
-    for part in
-        ["mqtt.qos: 0 or 1 is wanted", "batch.age_max: \"soon\"", "batch.row_max: unknown key", "batch.rows_max?"]
-    {
+    for part in [
+        "mqtt.qos: 0 or 1 is wanted",
+        "batch.age_max: \"soon\"",
+        "batch.row_max: unknown key",
+        "batch.rows_max?",
+    ] {
         assert!(printed.contains(part), "{part} is missing in {printed}");
     }
     Ok(())

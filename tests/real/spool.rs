@@ -250,7 +250,9 @@ fn a_missing_table_stops_the_acknowledging_but_qos_0_goes_to_the_spool() -> Resu
     let settings = scene.settings.clone().with("MQTT__QOS", "0").with("MQTT__GROUP", "zero");
     let dir = scene.world.folder.path().join("zero").display().to_string();
     let zero = settings.with("MQTT__CLIENT_ID", "zero").with("SPOOL__DIR", dir).start()?;
-    wait_until("it is subscribed, though not ready", SOON, || Ok(zero.metric("mqtt_connected").unwrap_or(0.0) == 4.0))?;
+    wait_until("it is subscribed, though not ready", SOON, || {
+        Ok(zero.metric("mqtt_connected").unwrap_or(0.0) == 4.0)
+    })?;
     let plan = loadgen::publish::Plan { qos: 0, ..scene.world.plan("zero", 500, 2) };
     let at_most_once = publish_in_background(plan);
     wait_for_metric(&zero, "positions_in_spool", 1.0)?;

@@ -43,7 +43,9 @@ pub(super) async fn wait_until_migrated(config: &Config, clickhouse: &ClickHouse
             Ok(pending) if pending.is_empty() => return Ok(()),
             Ok(pending) => {
                 let names: Vec<_> = pending.iter().map(|migration| migration.name).collect();
-                waits.wait(config, &format!("not migrated: `milepost migrate` applies {}", names.join(", "))).await;
+                waits
+                    .wait(config, &format!("not migrated: `milepost migrate` applies {}", names.join(", ")))
+                    .await;
             }
             Err(error @ (Error::Edited { .. } | Error::Password(_))) => return Err(error.into()),
             Err(error @ Error::Server { .. }) => waits.wait(config, &error_chain(&error)).await,

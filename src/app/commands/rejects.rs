@@ -116,7 +116,9 @@ async fn insert(config: &Config, clickhouse: &ClickHouse, batcher: &mut Batcher)
         let identity = Identity { incarnation: fastrand::u64(..), number };
         let mut tries = Tries::new(identity);
         let whole = Piece { insert: 0, rows: 0..insert.rows };
-        while let Err(error) = clickhouse.insert(&insert, &tries.next(&whole, config.clickhouse.insert_timeout)).await {
+        while let Err(error) =
+            clickhouse.insert(&insert, &tries.next(&whole, config.clickhouse.insert_timeout)).await
+        {
             if matches!(error.kind, FailureKind::Permanent | FailureKind::TooLarge) {
                 bail!("{}", error_chain(&error));
             }

@@ -349,10 +349,14 @@ impl Policy {
         }
         let slow = |since: Instant| self.crowded && now >= since + SLOW_AFTER;
         match held.stage {
-            Stage::Waiting { .. } | Stage::Inserting { .. } if self.leaves_for_long(now) => Some(StoreBecause::Leaving),
+            Stage::Waiting { .. } | Stage::Inserting { .. } if self.leaves_for_long(now) => {
+                Some(StoreBecause::Leaving)
+            }
             Stage::Waiting { .. } if !self.server.is_open() => Some(StoreBecause::NoServer),
             Stage::Waiting { .. } if held.tries.failures > 0 => Some(StoreBecause::ItFailed),
-            Stage::Waiting { .. } if self.server.is_away(now) && self.files.len() > 0 => Some(StoreBecause::ServerIsAway),
+            Stage::Waiting { .. } if self.server.is_away(now) && self.files.len() > 0 => {
+                Some(StoreBecause::ServerIsAway)
+            }
             Stage::Inserting { since } if slow(since) => Some(StoreBecause::ServerIsSlow),
             Stage::Waiting { .. }
             | Stage::Inserting { .. }
@@ -392,7 +396,9 @@ impl Policy {
                 self.store(id, now);
             }
             Stage::Waiting { at } if at <= now && self.may_attempt() => self.attempt(id, now),
-            Stage::Storing { since } if now >= since + DISK_PATIENCE && self.may_attempt() => self.attempt(id, now),
+            Stage::Storing { since } if now >= since + DISK_PATIENCE && self.may_attempt() => {
+                self.attempt(id, now)
+            }
             Stage::Waiting { .. }
             | Stage::Inserting { .. }
             | Stage::InsertingAndStoring { .. }
@@ -425,7 +431,8 @@ impl Policy {
             }
         };
         held.suspect = self.server.is_silent();
-        let piece = held.pieces.front().expect("a batch whose pieces are all inserted is not attempted").clone();
+        let piece =
+            held.pieces.front().expect("a batch whose pieces are all inserted is not attempted").clone();
         let attempt = held.tries.next(&piece, self.server.timeout());
         self.server.attempted(now);
         self.commands.push_back(Command::Attempt { batch: id, piece, attempt });
@@ -442,7 +449,9 @@ impl Policy {
             | Stage::Storing { .. }
             | Stage::InsertedWhileStoring { .. }
             | Stage::Loading { .. }
-            | Stage::Removing { .. } => unreachable!("what is in the spool, or on its way there, is not stored again"),
+            | Stage::Removing { .. } => {
+                unreachable!("what is in the spool, or on its way there, is not stored again")
+            }
         };
         self.commands.push_back(Command::Store(id));
     }
@@ -542,4 +551,3 @@ impl Policy {
 const fn disk_operations_max(inserts_in_flight: usize) -> usize {
     inserts_in_flight + 2
 }
-

@@ -138,7 +138,13 @@ impl Policy {
     }
 
     /// From here on it is a file among others.
-    fn leave_to_replay(&mut self, id: BatchId, file: File, failure: Option<(FailureKind, &str)>, now: Instant) {
+    fn leave_to_replay(
+        &mut self,
+        id: BatchId,
+        file: File,
+        failure: Option<(FailureKind, &str)>,
+        now: Instant,
+    ) {
         self.is_durable(id);
         let Some(Held { fresh, tries, pieces, quarantined, .. }) = self.batches.remove(&id) else { return };
         self.commands.push_back(Command::Forget(id));

@@ -169,7 +169,9 @@ impl Server {
         }
         let for_ = self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         match (&self.last_failure, &self.silent) {
-            (Some((why, failures)), _) if self.stopped || *failures >= FAILURES_UNREADY || for_ >= UNREADY_AFTER => {
+            (Some((why, failures)), _)
+                if self.stopped || *failures >= FAILURES_UNREADY || for_ >= UNREADY_AFTER =>
+            {
                 troubles.push(format!("clickhouse: no insert gets through: {why}"));
             }
             (None, _) if for_ >= UNREADY_AFTER => {

@@ -8,7 +8,8 @@ use rumqttc::v5::mqttbytes::v5::{DisconnectReasonCode, Packet as Rest};
 
 use super::output::put_varint;
 use super::{
-    CONNACK, CodecError, DISCONNECT, PINGRESP, PUBACK, PUBLISH, PUBREL, Packet, Publish, SUBACK, UNSUBACK, answers,
+    CONNACK, CodecError, DISCONNECT, PINGRESP, PUBACK, PUBLISH, PUBREL, Packet, Publish, SUBACK, UNSUBACK,
+    answers,
 };
 use crate::pipeline::reject::PAYLOAD_BYTES_MAX;
 use crate::session::acks::Ack;
@@ -39,7 +40,13 @@ impl Input {
     /// Packets above `packet_bytes_max` are cut.
     #[must_use]
     pub fn new(packet_bytes_max: usize) -> Self {
-        Self { buffer: vec![0; READ_BYTES_FIRST], waiting: 0..0, packet_bytes_max, accepted: false, cut: None }
+        Self {
+            buffer: vec![0; READ_BYTES_FIRST],
+            waiting: 0..0,
+            packet_bytes_max,
+            accepted: false,
+            cut: None,
+        }
     }
 
     /// The memory it never exceeds.
@@ -290,7 +297,13 @@ impl Cut {
 
     fn publish(&self) -> Publish<'_> {
         let (topic, payload) = self.kept.split_at(self.topic_bytes);
-        Publish { topic, payload, payload_bytes: self.payload_bytes, ack: self.ack, redelivered: self.redelivered }
+        Publish {
+            topic,
+            payload,
+            payload_bytes: self.payload_bytes,
+            ack: self.ack,
+            redelivered: self.redelivered,
+        }
     }
 }
 

@@ -75,7 +75,11 @@ pub fn put_subscribe(filters: &[String], qos: Qos, out: &mut BytesMut) -> Result
 ///
 /// # Errors
 /// The filters are longer than MQTT allows.
-pub fn put_unsubscribe(which: Unsubscribing, filters: &[String], out: &mut BytesMut) -> Result<(), CodecError> {
+pub fn put_unsubscribe(
+    which: Unsubscribing,
+    filters: &[String],
+    out: &mut BytesMut,
+) -> Result<(), CodecError> {
     Unsubscribe { pkid: which.packet_id(), filters: filters.to_vec(), properties: None }.write(out)?;
     Ok(())
 }

@@ -88,9 +88,15 @@ impl Broker {
     /// The next thing to deliver within the window: first what is owed, then what is new.
     pub fn deliver(&mut self, id: usize, window: usize) -> Option<Delivery> {
         let session = self.sessions.get_mut(&id).filter(|session| session.connected)?;
-        if let Some((packet_id, message, on_this)) = session.in_flight.iter_mut().find(|(_, _, on_this)| !*on_this) {
+        if let Some((packet_id, message, on_this)) =
+            session.in_flight.iter_mut().find(|(_, _, on_this)| !*on_this)
+        {
             *on_this = true;
-            return Some(Delivery { packet_id: Some(*packet_id), redelivered: true, message: message.clone() });
+            return Some(Delivery {
+                packet_id: Some(*packet_id),
+                redelivered: true,
+                message: message.clone(),
+            });
         }
         if session.in_flight.len() >= window {
             return None;

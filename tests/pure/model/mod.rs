@@ -115,7 +115,8 @@ impl<B: Backend> World<B> {
 
     /// kill -9, and a new process with the same client ids and spool.
     pub fn kill(&mut self) {
-        let not_kept: Vec<u32> = self.broker.lost.iter().copied().filter(|seq| !self.server.is_durable(*seq)).collect();
+        let not_kept: Vec<u32> =
+            self.broker.lost.iter().copied().filter(|seq| !self.server.is_durable(*seq)).collect();
         self.excused.extend(not_kept);
         self.taken.clear();
         self.commands.clear();
@@ -129,7 +130,8 @@ impl<B: Backend> World<B> {
     }
 
     pub fn publish(&mut self, points: u32, qos1: bool, broken: bool) {
-        let seqs: Vec<u32> = if broken { Vec::new() } else { (self.next_seq..self.next_seq + points).collect() };
+        let seqs: Vec<u32> =
+            if broken { Vec::new() } else { (self.next_seq..self.next_seq + points).collect() };
         self.next_seq += points;
         let payload = if broken { "oops".to_owned() } else { payload(&seqs) };
         let sent = Sent { seqs: seqs.clone(), payload, qos1 };
@@ -145,7 +147,9 @@ impl<B: Backend> World<B> {
             self.lose(id, remembered);
         }
         self.broker.disconnected(id);
-        if id < self.consumer.sessions() && !matches!(self.consumer.session(id).link(), Link::BackingOff { .. } | Link::Ended) {
+        if id < self.consumer.sessions()
+            && !matches!(self.consumer.session(id).link(), Link::BackingOff { .. } | Link::Ended)
+        {
             let event = Event::Disconnected { taken_over: false, why: "cut".to_owned() };
             self.consumer.handle(id, event, self.instant());
         }
@@ -177,7 +181,11 @@ impl<B: Backend> World<B> {
         // The executor is another thread: it has seen nothing of this turn until now.
         self.most_commands = self.most_commands.max(self.commands.len());
         let most = Policy::commands_max(self.setup.delivery.inserts_in_flight);
-        assert!(self.commands.len() <= most, "{} commands in one turn, places for {most}", self.commands.len());
+        assert!(
+            self.commands.len() <= most,
+            "{} commands in one turn, places for {most}",
+            self.commands.len()
+        );
         for command in std::mem::take(&mut self.commands) {
             self.server.obey(command, self.instant());
         }
@@ -282,7 +290,11 @@ impl<B: Backend> World<B> {
                 self.consumer.handle(id, Event::Unsubscribed { refusals: Vec::new() }, now);
             }
             Command::Disconnect { end_session } => {
-                assert_eq!(self.consumer.session(id).unacked(), 0, "disconnected with messages unacknowledged");
+                assert_eq!(
+                    self.consumer.session(id).unacked(),
+                    0,
+                    "disconnected with messages unacknowledged"
+                );
                 self.consumer.handle(id, Event::DisconnectSent, now);
                 self.cut(id, true, false);
                 if end_session {
@@ -327,7 +339,10 @@ impl<B: Backend> World<B> {
             quiet = if acked(self) > before { Duration::ZERO } else { quiet + Duration::from_secs(1) };
             // An answer that was lost is waited for as long as an insert may take; then somebody is told why.
             let troubles = self.consumer.troubles(self.instant());
-            assert!(quiet < LIVELY || !troubles.is_empty(), "no acknowledgement for {quiet:?}, and nobody says why");
+            assert!(
+                quiet < LIVELY || !troubles.is_empty(),
+                "no acknowledgement for {quiet:?}, and nobody says why"
+            );
             assert!(quiet < INSERT_TIMEOUT_MAX, "no acknowledgement for {quiet:?}: {troubles:?}");
         }
         for _ in 0..1_500 {
@@ -337,7 +352,11 @@ impl<B: Backend> World<B> {
             }
             self.wait(Duration::from_millis(500));
         }
-        assert_eq!((self.server.files(), self.consumer.totals().in_flight()), (0, 0), "something stays for ever");
+        assert_eq!(
+            (self.server.files(), self.consumer.totals().in_flight()),
+            (0, 0),
+            "something stays for ever"
+        );
         assert_eq!(self.consumer.troubles(self.instant()), Vec::<String>::new());
         let (stored, acked) = (self.server.rejects(), self.acked_rejects);
         assert!(stored >= acked, "{stored} refusals in the table, {acked} acknowledged");

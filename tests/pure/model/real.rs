@@ -251,7 +251,13 @@ impl Backend for Real {
     }
 
     fn is_durable(&self, seq: u32) -> bool {
-        let in_file = || self.spooled().iter().filter(|insert| is_positions(insert)).flat_map(seqs).any(|other| other == seq);
+        let in_file = || {
+            self.spooled()
+                .iter()
+                .filter(|insert| is_positions(insert))
+                .flat_map(seqs)
+                .any(|other| other == seq)
+        };
         self.is_stored(seq) || in_file()
     }
 

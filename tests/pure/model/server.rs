@@ -115,7 +115,8 @@ impl Server {
         let used_for = self.tokens.get(token);
         assert!(used_for.is_none_or(|used_for| *used_for == rows), "one token for different rows");
         let chance = self.rng.u32(..8);
-        let takes = Duration::from_millis(if self.mood == Mood::Slow { 2_000 } else { 20 + u64::from(chance) * 7 });
+        let takes =
+            Duration::from_millis(if self.mood == Mood::Slow { 2_000 } else { 20 + u64::from(chance) * 7 });
         let failed = |kind| Outcome::Failed { kind, why: "scripted".to_owned() };
         let (commits, knows, outcome, takes) = match (self.mood, chance) {
             (Mood::Taking(seconds), _) if Duration::from_secs(seconds) > timeout => {
@@ -231,7 +232,8 @@ impl Backend for Server {
     fn obey(&mut self, command: Command, now: Instant) {
         match command {
             Command::Take(batch) => {
-                let positions: Vec<_> = batch.positions.iter().map(|position| Row::Position(position.seq)).collect();
+                let positions: Vec<_> =
+                    batch.positions.iter().map(|position| Row::Position(position.seq)).collect();
                 let rejects: Vec<_> = batch.rejects.iter().map(|reject| Row::Reject(reject.count)).collect();
                 let rows = [positions, rejects].into_iter().filter(|rows| !rows.is_empty()).collect();
                 assert!(self.kept.insert(batch.id, rows).is_none(), "a batch is taken once");
