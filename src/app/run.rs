@@ -23,8 +23,7 @@ use crate::observe::health::Health;
 use crate::observe::http;
 use crate::observe::metrics::Metrics;
 use crate::pipeline::decode::Decoder;
-use crate::session::events::Leave;
-use crate::session::{self, Role};
+use crate::session::events::{self, Leave, Role};
 use crate::spool::{Left, Spool};
 
 /// `milepost run`.
@@ -139,7 +138,7 @@ fn consumer(config: &Config, left: Left) -> Consumer {
     let decoder = Decoder::new(&config.mqtt.topics, config.decode.clone());
     let settings = consumer::Settings {
         connections: config.mqtt.connections,
-        session: session::Settings {
+        session: events::Settings {
             receive_maximum: config.mqtt.receive_maximum,
             answer_within: config.mqtt.connect_timeout,
             role: Role::Member,

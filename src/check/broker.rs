@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 
 use super::probe::{ANSWER_WITHIN, Probe, ProbeError};
-use super::{Report, is_this_machine};
+use super::report::Report;
 use crate::config::{Config, Mqtt};
 use crate::consumer::{ACKNOWLEDGED_WITHIN, Connections};
 use crate::delivery::sink::error_chain;
@@ -69,7 +69,7 @@ fn transport(report: &mut Report, config: &Config, with_login: bool) {
             let by = files.ca.as_ref().map_or("a public CA".to_owned(), |path| path.display().to_string());
             report.ok("broker TLS", format!("its certificate is signed by {by}, and for {}", mqtt.host));
         }
-        None if is_this_machine(&mqtt.host) => report.ok("broker TLS", "none, and the broker is this machine"),
+        None if tls::is_this_machine(&mqtt.host) => report.ok("broker TLS", "none, and the broker is this machine"),
         None => report.warning(
             "broker TLS",
             "positions and password pass in plain text",
@@ -81,7 +81,7 @@ fn transport(report: &mut Report, config: &Config, with_login: bool) {
         let how = if certificate { "with a certificate" } else { "with a password" };
         report
             .ok("broker login", format!("{} is taken {how}", mqtt.username.as_deref().unwrap_or("our name")));
-    } else if is_this_machine(&mqtt.host) {
+    } else if tls::is_this_machine(&mqtt.host) {
         report.ok("broker login", "none, and the broker is this machine");
     } else {
         report.warning(

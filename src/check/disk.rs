@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{StatFs, statfs};
 
-use super::Report;
+use super::report::Report;
 use crate::config::Spool;
 
 /// Kinds of file systems (Linux, `statfs(2)`).

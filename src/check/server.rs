@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Report, is_this_machine};
+use super::report::Report;
 use crate::clickhouse::{ClickHouse, Error};
 use crate::config::Config;
 use crate::delivery::sink::error_chain;
 use crate::pipeline::encode::TABLES;
+use crate::tls;
 
 /// Older ones lack what the tables or inserts use, or nobody has tried.
 const VERSION_MIN: (u32, u32) = (24, 8);
@@ -75,7 +76,7 @@ fn transport(report: &mut Report, config: &Config) {
             let by = files.ca.as_ref().map_or("a public CA".to_owned(), |path| path.display().to_string());
             report.ok("clickhouse TLS", format!("its certificate is signed by {by}, and for {host}"));
         }
-        None if is_this_machine(host) => report.ok("clickhouse TLS", "none, and the server is this machine"),
+        None if tls::is_this_machine(host) => report.ok("clickhouse TLS", "none, and the server is this machine"),
         None => report.warning(
             "clickhouse TLS",
             "positions and password pass in plain text",

@@ -21,6 +21,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server whose machine died says nothing: TCP asks after this long.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
+/// Below the server's keep-alive: an idle connection is dropped by us, not under our feet.
+pub(super) const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Makes connections, each with the certificates as their files are then.
 #[derive(Debug, Clone)]
 pub(super) struct Connector {

@@ -17,14 +17,12 @@ use hyper_util::rt::TokioExecutor;
 use tokio::time::timeout;
 use url::Url;
 
-use super::POOL_IDLE_TIMEOUT;
 use super::compress::compress;
-use super::connector::Connector;
+use super::connector::{Connector, POOL_IDLE_TIMEOUT};
 use super::errors::{AUTHENTICATION_FAILED, advice, code_in, kind_of_code};
 use super::login::Login;
 use crate::config;
-use crate::delivery::sink::{FailureKind, Sink, SinkError};
-use crate::delivery::words::Attempt;
+use crate::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use crate::pipeline::encode::Insert;
 use crate::tls::{self, Server};
 

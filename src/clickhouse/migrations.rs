@@ -7,8 +7,8 @@ use clickhouse::error::Error as ClientError;
 use tracing::info;
 use twox_hash::XxHash3_128;
 
+use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within};
 use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, code};
-use super::{ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within};
 use crate::pipeline::encode::TABLES;
 
 include!(concat!(env!("OUT_DIR"), "/migrations.rs"));

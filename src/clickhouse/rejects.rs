@@ -2,7 +2,7 @@
 
 use clickhouse::query::RowCursor;
 
-use super::{ClickHouse, Error, QUESTION_TIMEOUT, within};
+use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
 use crate::pipeline::position::Timestamp;
 use crate::pipeline::reject::Reason;
 

@@ -7,7 +7,7 @@ use super::rules::{
     broker_address, client_id, former_filters, group, host_name, http_url, identifier, log_filter, topics,
 };
 use super::settings::Settings;
-use super::{ClickHouse, Http, Log, LogFormat, Mqtt, Shutdown, Spool};
+use super::types::{ClickHouse, Http, Log, LogFormat, Mqtt, Shutdown, Spool};
 use crate::consumer::Connections;
 use crate::pipeline::{batch, decode};
 use crate::session::events::Qos;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use config::{Value, ValueKind};
 
-use super::LogFormat;
+use super::types::LogFormat;
 use crate::consumer::{CONNECTIONS_MAX, Connections};
 use crate::session::events::Qos;
 

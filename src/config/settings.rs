@@ -7,10 +7,29 @@ use std::time::Duration;
 
 use config::{Value, ValueKind};
 
-use super::Error;
 use super::secret::Secret;
 use super::setting::Setting;
 use crate::tls;
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A source that cannot be read as a whole.
+    #[error("configuration cannot be read: {0}")]
+    Source(String),
+    /// Everything that is wrong, a line each.
+    #[error("configuration is not usable:\n  {}", .0.join("\n  "))]
+    Violations(Vec<String>),
+}
+
+impl Error {
+    /// A parser shows the line it stumbled over, and that may hold a password: only where and what are told.
+    pub(super) fn source(error: &config::ConfigError) -> Self {
+        let text = error.to_string();
+        let told: Vec<&str> = text.lines().filter(|line| !line.contains('|')).collect();
+        Self::Source(told.join(" ").split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+}
 
 /// Hands out settings by key, and remembers what was wrong and what is left.
 pub(super) struct Settings {

@@ -29,9 +29,9 @@ use crate::delivery::words::{Command, Durable, Gate, Report};
 use crate::intake::{CloseWhen, Intake, SessionIndex};
 use crate::pipeline::decode::Message;
 use crate::pipeline::position::Timestamp;
+use crate::session::Session;
 use crate::session::acks::Ack;
-use crate::session::events::{Admission, Event, Leave, Link, NoRoom};
-use crate::session::{Role, Session, Settings as SessionSettings};
+use crate::session::events::{self, Admission, Event, Leave, Link, NoRoom, Role};
 
 /// What goes to the spool before it is due waits this long for more: a file costs two fsyncs and an insert.
 const FILE_AGE: Duration = Duration::from_millis(100);
@@ -55,7 +55,7 @@ pub struct Settings {
     /// How many sessions.
     pub connections: Connections,
     /// Of each session.
-    pub session: SessionSettings,
+    pub session: events::Settings,
     /// Unacknowledged messages that keep every insert busy: (inserts in flight + 1) × rows of a batch.
     pub window_wanted: usize,
     /// `mqtt.buffer_bytes_max`.
@@ -124,7 +124,7 @@ impl Consumer {
 
     fn add_session(&mut self, role: Role) {
         let seed = self.settings.session.seed.wrapping_add(self.sessions.len() as u64);
-        self.sessions.push(Session::new(SessionSettings { role, seed, ..self.settings.session.clone() }));
+        self.sessions.push(Session::new(events::Settings { role, seed, ..self.settings.session.clone() }));
     }
 
     /// Sessions there are; they only become more. A session's client id ends in its index.

@@ -3,8 +3,8 @@
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 use std::future::Future;
+use std::time::Duration;
 
-use super::words::Attempt;
 use crate::pipeline::encode::Insert;
 
 /// Takes inserts.
@@ -15,6 +15,15 @@ pub trait Sink: Send + Sync + 'static {
         insert: &Insert,
         attempt: &Attempt,
     ) -> impl Future<Output = Result<(), SinkError>> + Send;
+}
+
+/// One attempt to insert.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// Deduplication token: never used for other rows, nor again after an end that may have been a commit.
+    pub token: String,
+    /// Give up, ambiguously, after this long.
+    pub timeout: Duration,
 }
 
 /// What to do about an attempt that did not succeed.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::sink::FailureKind;
+use super::sink::{Attempt, FailureKind};
 use crate::pipeline::batch::Batch;
 use crate::spool::File;
 
@@ -18,15 +18,6 @@ pub struct Piece {
     pub insert: usize,
     /// Which rows of it.
     pub rows: Range<usize>,
-}
-
-/// One attempt to insert a piece.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
-    /// Deduplication token: never used for other rows, nor again after an end that may have been a commit.
-    pub token: String,
-    /// Give up, ambiguously, after this long.
-    pub timeout: Duration,
 }
 
 /// What the executor is to do. Everything but [`Command::Take`] and [`Command::Forget`] is reported, once.

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::pipeline::batch::{self, Batch, Batcher};
-use crate::pipeline::decode::{Decoded, Decoder, Field, Message};
+use crate::pipeline::decode::{Decoded, Decoder, Lacking, Message};
 use crate::pipeline::reject::Reason;
 
 /// Which session, by its place in the process.
@@ -57,10 +57,8 @@ pub struct Totals {
     pub ignored: u64,
     /// Points of QoS 0 messages dropped on a full buffer or while leaving.
     pub shed: u64,
-    /// Positions without `ts`.
-    pub undated: u64,
-    /// Optional fields that were unusable, by [`Field`].
-    pub fields_unknown: [u64; Field::ALL.len()],
+    /// What the positions lacked.
+    pub lacking: Lacking,
     /// Messages on topics that match no configured filter.
     pub foreign_messages: u64,
     /// Open, or in batches that wait.
@@ -125,10 +123,7 @@ impl Intake {
     pub fn take(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Instant) {
         let mut decoded = self.decode(message);
         let awaited = arrival.is_some();
-        self.totals.undated += decoded.undated;
-        for (total, count) in self.totals.fields_unknown.iter_mut().zip(decoded.fields_unknown) {
-            *total += count;
-        }
+        self.totals.lacking.add(decoded.lacking);
         for position in decoded.positions.drain(..) {
             if !self.batcher.fits_position() || (self.has_taker() && self.batcher.is_due(now)) {
                 self.close();

@@ -253,7 +253,7 @@ mod tests {
                 return (pings, Some(error));
             }
             if connection.has_unsent() && write(connection).is_ready() {
-                connection.clock.written(now);
+                connection.keep_alive.written(now);
                 pings.push(second);
             }
         }

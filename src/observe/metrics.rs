@@ -93,7 +93,7 @@ static COUNTED: &[Counted] = &[
     counter(
         "positions_undated_total",
         "Positions without ts: they got the receive time, and a redelivery is a second row.",
-        |t| t.intake.undated,
+        |t| t.intake.lacking.undated,
     ),
     counter("positions_ignored_total", "Messages of kinds that carry no fix.", |t| t.intake.ignored),
     counter(
@@ -124,7 +124,7 @@ static COUNTED: &[Counted] = &[
         "fields_unknown_total",
         "Optional fields that were out of range or of the wrong type, and became NULL.",
         "field",
-        |t| Field::ALL.iter().map(|field| (field.name(), t.intake.fields_unknown[*field as usize])).collect(),
+        |t| Field::ALL.iter().map(|field| (field.name(), t.intake.lacking.fields[*field as usize])).collect(),
     ),
     gauge("mqtt_connected", "Connections with a granted subscription.", |t| t.sessions.connected),
     counter("mqtt_reconnects_total", "Connections after the first of each session.", |t| {

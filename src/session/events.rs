@@ -23,6 +23,28 @@ impl Qos {
     }
 }
 
+/// What a session needs to know.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Receive Maximum asked for.
+    pub receive_maximum: u16,
+    /// How long CONNACK, SUBACK and UNSUBACK may take.
+    pub answer_within: Duration,
+    /// What it is for.
+    pub role: Role,
+    /// For the jitter.
+    pub seed: u64,
+}
+
+/// What a session is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A member of the group.
+    Member,
+    /// A visit to a session that an earlier run may have left behind: it is unsubscribed, emptied and ended.
+    Leftover,
+}
+
 /// What a session is told.
 #[derive(Debug)]
 pub enum Event {
@@ -121,6 +143,19 @@ pub enum Link {
     },
     /// Nothing left to do.
     Ended,
+}
+
+impl Link {
+    /// When not to wait longer, for what is waited for.
+    #[must_use]
+    pub fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::BackingOff { until } | Self::Subscribing { until } | Self::Closing { until, .. } => {
+                Some(until)
+            }
+            Self::Connecting | Self::Live { .. } | Self::Ended => None,
+        }
+    }
 }
 
 /// How the next connection is asked for.

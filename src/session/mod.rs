@@ -9,55 +9,25 @@
 
 pub mod acks;
 pub mod events;
+mod kept;
+mod outage;
 pub mod window;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use self::acks::{Ack, Acks};
-use self::events::{Admission, Command, Event, Leave, Link, NoRoom, Notice, Terms, Totals};
+use self::events::{Admission, Command, Event, Leave, Link, NoRoom, Notice, Role, Settings, Terms, Totals};
+use self::kept::{Found, Kept};
+use self::outage::{End, Outage};
 use self::window::Window;
 
-/// First delay before a reconnect; doubles up to [`BACKOFF_MAX`], halved at random.
-const BACKOFF_MIN: Duration = Duration::from_millis(250);
-/// Longest delay before a reconnect.
-const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// Delay when another client took our id: a configuration error, and each attempt throws the other one out.
-const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
-/// A connection that lived this long was a good one: the next delay starts from the minimum.
-const GOOD_CONNECTION: Duration = Duration::from_secs(10);
-/// So many short lives in a row are told, with the likely cause.
-const SHORT_LIVES_MAX: u32 = 3;
 /// After UNSUBACK and the last acknowledgement, what the broker still had for us comes within this silence.
 const DRAIN_QUIET: Duration = Duration::from_secs(1);
-/// A broker that stays away for the same reason is logged this often.
-const DOWN_LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// A session that may be left behind is visited so often, if it cannot be reached.
 const VISITS_MAX: u32 = 3;
 /// How long the broker may take to close after DISCONNECT.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
-
-/// What a session needs to know.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Receive Maximum asked for.
-    pub receive_maximum: u16,
-    /// How long CONNACK, SUBACK and UNSUBACK may take.
-    pub answer_within: Duration,
-    /// What it is for.
-    pub role: Role,
-    /// For the jitter.
-    pub seed: u64,
-}
-
-/// What a session is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// A member of the group.
-    Member,
-    /// A visit to a session that an earlier run may have left behind: it is unsubscribed, emptied and ended.
-    Leftover,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leaving {
@@ -74,12 +44,6 @@ enum Leaving {
     EndingSession,
 }
 
-/// Messages that the broker had sent and we have not acknowledged when the last connection ended.
-#[derive(Debug, Clone, Copy)]
-struct Owed {
-    messages: usize,
-}
-
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Session {
@@ -91,28 +55,17 @@ pub struct Session {
     letting_go: Option<NoRoom>,
     /// Messages let go on this connection.
     let_go: u64,
-    /// The broker says it kept our session: it sends these first.
-    owed: Option<Owed>,
-    /// The window that the broker last announced for this session.
-    announced: Option<u16>,
-    ever_connected: bool,
+    kept: Kept,
     /// It has been subscribed.
     has_lived: bool,
-    /// The broker held this session when we came.
-    was_found: bool,
-    failures: u32,
-    short_lives: u32,
     exactly_once_told: bool,
     /// The last connection went with messages unacknowledged, or with acknowledgements that may not have left.
     held_by_broker: bool,
+    outage: Outage,
     disconnect_sent: bool,
-    why_down: Option<String>,
-    /// When that was last logged.
-    told_down: Option<(String, Instant)>,
     commands: VecDeque<Command>,
     notices: VecDeque<Notice>,
     totals: Totals,
-    jitter: fastrand::Rng,
 }
 
 impl Session {
@@ -129,22 +82,15 @@ impl Session {
             window: Window::new(settings.receive_maximum),
             letting_go: None,
             let_go: 0,
-            owed: None,
-            announced: None,
-            ever_connected: false,
+            kept: Kept::default(),
             has_lived: false,
-            was_found: false,
-            failures: 0,
-            short_lives: 0,
             exactly_once_told: false,
             held_by_broker: false,
             disconnect_sent: false,
-            why_down: None,
-            told_down: None,
+            outage: Outage::new(settings.seed),
             commands: VecDeque::new(),
             notices: VecDeque::new(),
             totals: Totals::default(),
-            jitter: fastrand::Rng::with_seed(settings.seed),
             settings,
         }
     }
@@ -179,18 +125,16 @@ impl Session {
             self.totals.messages_received += 1;
             return if takes { Admission::Take(None) } else { Admission::Shed };
         };
-        self.look_for_owed(redelivered);
-        if !self.takes_messages() || !self.is_connected() || self.letting_go.is_some() {
-            self.let_go += 1;
-            self.totals.messages_let_go += u64::from(self.letting_go.is_some());
-            return Admission::LetGo;
-        }
-        if let Err(why) = room {
+        self.notices.extend(self.kept.arrived(redelivered));
+        let is_open = self.takes_messages() && self.is_connected();
+        if let (true, None, Err(why)) = (is_open, self.letting_go, room) {
             self.letting_go = Some(why);
-            self.let_go += 1;
-            self.totals.messages_let_go += 1;
             self.totals.stalls += 1;
             self.notices.push_back(Notice::LettingGo(why));
+        }
+        if !is_open || self.letting_go.is_some() {
+            self.let_go += 1;
+            self.totals.messages_let_go += u64::from(self.letting_go.is_some());
             return Admission::LetGo;
         }
         if matches!(ack, Ack::Received(_)) && !std::mem::replace(&mut self.exactly_once_told, true) {
@@ -261,23 +205,10 @@ impl Session {
     /// When the next [turn](Self::turn) is due, if nothing happens before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let link = match self.link {
-            Link::BackingOff { until } | Link::Subscribing { until } | Link::Closing { until, .. } => {
-                Some(until)
-            }
-            Link::Connecting | Link::Live { .. } | Link::Ended => None,
-        };
-        let drained = match self.leaving {
-            Leaving::Draining { quiet_until } if self.acks.unacked() == 0 && self.letting_go.is_none() => {
-                Some(quiet_until)
-            }
-            Leaving::Draining { .. }
-            | Leaving::No
-            | Leaving::Unsubscribing
-            | Leaving::Flushing
-            | Leaving::EndingSession => None,
-        };
-        [link, drained].into_iter().flatten().min()
+        let drained =
+            if let Leaving::Draining { quiet_until } = self.leaving { Some(quiet_until) } else { None };
+        let drained = drained.filter(|_| self.acks.unacked() == 0 && self.letting_go.is_none());
+        self.link.deadline().into_iter().chain(drained).min()
     }
 
     /// Messages taken on this connection and not acknowledged.
@@ -314,8 +245,7 @@ impl Session {
         self.settings.role = Role::Member;
         self.leaving = Leaving::No;
         self.link = Link::Connecting;
-        self.ever_connected = false;
-        self.owed = None;
+        self.kept.forget();
     }
 
     /// It has been subscribed.
@@ -327,7 +257,7 @@ impl Session {
     /// The broker held this session when we came.
     #[must_use]
     pub fn was_found(&self) -> bool {
-        self.was_found
+        self.kept.was_found()
     }
 
     /// It wants to unsubscribe and has not been able to.
@@ -340,26 +270,12 @@ impl Session {
     /// Why it does not do its work, in words.
     #[must_use]
     pub fn trouble(&self, now: Instant) -> Option<String> {
-        match (&self.link, self.leaving) {
-            (
-                _,
-                Leaving::Unsubscribing
-                | Leaving::Draining { .. }
-                | Leaving::Flushing
-                | Leaving::EndingSession,
-            ) => Some("leaving".to_owned()),
-            (Link::Live { since }, Leaving::No)
-                if self.short_lives >= SHORT_LIVES_MAX && now < *since + GOOD_CONNECTION =>
-            {
-                Some(Notice::ClosedSoon { times: self.short_lives }.to_string())
-            }
-            (Link::Live { .. }, Leaving::No) => self.letting_go.map(|why| Notice::LettingGo(why).to_string()),
-            (_, Leaving::No) => Some(
-                self.why_down
-                    .as_ref()
-                    .map_or("not subscribed yet".to_owned(), |why| format!("no connection: {why}")),
-            ),
+        if self.leaving != Leaving::No {
+            return Some("leaving".to_owned());
         }
+        let live_since = if let Link::Live { since } = self.link { Some(since) } else { None };
+        let letting_go = self.letting_go.map(|why| Notice::LettingGo(why).to_string());
+        self.outage.trouble(live_since, now).or(letting_go)
     }
 
     /// Counts and levels now.
@@ -370,6 +286,8 @@ impl Session {
             window: self.window.messages() as u64,
             connected: u64::from(matches!(self.link, Link::Live { .. })),
             held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
+            reconnects: self.kept.reconnects(),
+            sessions_lost: self.kept.sessions_lost(),
             ..self.totals
         }
     }
@@ -378,22 +296,23 @@ impl Session {
         matches!(self.leaving, Leaving::No | Leaving::Unsubscribing | Leaving::Draining { .. })
     }
 
+    /// CONNACK came, and the connection has not ended.
+    fn is_open(&self) -> bool {
+        self.is_connected() || matches!(self.link, Link::Closing { .. })
+    }
+
     fn is_connected(&self) -> bool {
         matches!(self.link, Link::Subscribing { .. } | Link::Live { .. })
     }
 
     fn connected(&mut self, session_present: bool, announced: Option<u16>, now: Instant) {
         self.held_by_broker = false;
-        self.was_found |= session_present;
         self.window.connected(announced);
         let window = self.window.messages();
         self.notices.push_back(Notice::Connected { session_present, window });
-        if std::mem::replace(&mut self.ever_connected, true) {
-            self.totals.reconnects += 1;
-            self.compare_with_before(session_present, announced);
-        }
-        self.announced = announced;
-        self.owed = self.owed.filter(|_| session_present);
+        let found = Found { session_present, announced, asked: self.settings.receive_maximum };
+        let lost = self.kept.connected(found, self.terms().end_session);
+        self.notices.extend(lost);
         self.link = Link::Subscribing { until: now + self.settings.answer_within };
         match self.leaving {
             Leaving::No => self.commands.push_back(Command::Subscribe),
@@ -407,29 +326,6 @@ impl Session {
         }
     }
 
-    fn compare_with_before(&mut self, session_present: bool, announced: Option<u16>) {
-        if !session_present && self.leaving != Leaving::EndingSession {
-            self.totals.sessions_lost += 1;
-            self.notices.push_back(Notice::SessionLost);
-        }
-        if let (Some(from), Some(to)) = (self.announced, announced)
-            && session_present
-            && to < from.min(self.settings.receive_maximum)
-        {
-            self.notices.push_back(Notice::WindowLowered { from: from.into(), to: to.into() });
-        }
-    }
-
-    /// A broker that kept our session sends what it owes before anything new (MQTT 5, 4.4 and 4.6).
-    fn look_for_owed(&mut self, redelivered: bool) {
-        if let Some(Owed { messages: owed }) = self.owed.take()
-            && !redelivered
-        {
-            self.totals.sessions_lost += 1;
-            self.notices.push_back(Notice::SessionEmptied { owed });
-        }
-    }
-
     fn subscribed(&mut self, refusals: &[String], now: Instant) {
         if !matches!(self.link, Link::Subscribing { .. }) || self.leaving != Leaving::No {
             return;
@@ -437,8 +333,7 @@ impl Session {
         if refusals.is_empty() {
             self.link = Link::Live { since: now };
             self.has_lived = true;
-            self.why_down = None;
-            self.told_down = None;
+            self.outage.is_over();
             self.notices.push_back(Notice::Subscribed);
             return;
         }
@@ -466,7 +361,7 @@ impl Session {
         match self.settings.role {
             Role::Member => self.leaving = Leaving::Flushing,
             // One that was there is ended by a clean start: what came for it meanwhile goes to its group.
-            Role::Leftover if self.was_found => {
+            Role::Leftover if self.was_found() => {
                 let messages = self.totals.messages_received;
                 self.notices.push_back(Notice::LeftoverEmptied { messages });
                 self.disconnect(true, now);
@@ -492,69 +387,33 @@ impl Session {
     }
 
     fn disconnected(&mut self, taken_over: bool, why: String, now: Instant) {
-        if matches!(self.link, Link::BackingOff { .. } | Link::Ended) {
+        if !self.is_open() && self.link != Link::Connecting {
             return;
         }
         let (unacked, let_go) = (self.acks.unacked(), std::mem::take(&mut self.let_go));
         self.held_by_broker |= unacked > 0 || self.is_closing_unsent();
-        let owed = unacked + usize::try_from(let_go).unwrap_or(usize::MAX);
-        self.owed = (owed > 0).then_some(Owed { messages: owed }).or(self.owed);
+        self.kept.ended(unacked + usize::try_from(let_go).unwrap_or(usize::MAX));
         self.acks.new_epoch();
         self.letting_go = None;
-        match self.link {
-            Link::Closing { again: false, .. } => self.link = Link::Ended,
-            Link::Closing { again: true, .. } => self.link = Link::BackingOff { until: now },
-            Link::BackingOff { .. }
-            | Link::Connecting
-            | Link::Subscribing { .. }
-            | Link::Live { .. }
-            | Link::Ended => self.back_off(taken_over, why, now),
+        if let Link::Closing { again, .. } = self.link {
+            self.link = if again { Link::BackingOff { until: now } } else { Link::Ended };
+        } else {
+            self.back_off(taken_over, why, now);
         }
     }
 
     fn back_off(&mut self, taken_over: bool, why: String, now: Instant) {
-        self.judge_life(taken_over, now);
-        if self.settings.role == Role::Leftover && (taken_over || self.failures >= VISITS_MAX) {
-            self.link = Link::Ended; // somebody lives there, or we may not go there
-            return;
-        }
-        let retry_in = if taken_over { TAKEN_OVER_DELAY } else { self.backoff() };
-        let notice =
-            if taken_over { Notice::TakenOver } else { Notice::Disconnected { why: why.clone(), retry_in } };
-        let told = |(told, at): &(String, Instant)| *told == why && now < *at + DOWN_LOGGED_EVERY;
-        if taken_over || !self.told_down.as_ref().is_some_and(told) {
-            self.told_down = Some((why.clone(), now));
-            self.notices.push_back(notice);
-        }
-        self.why_down = Some(if taken_over { Notice::TakenOver.to_string() } else { why });
-        self.link = Link::BackingOff { until: now + retry_in };
+        let lived = if let Link::Live { since } = self.link { Some(now.duration_since(since)) } else { None };
+        let until = self.outage.began(End { lived, taken_over, why }, now, &mut self.notices);
+        let is_done =
+            self.settings.role == Role::Leftover && (taken_over || self.outage.failures() >= VISITS_MAX);
+        // A visit ends where somebody lives, or where we may not go.
+        self.link = if is_done { Link::Ended } else { Link::BackingOff { until } };
     }
 
     /// The last acknowledgements may still be on our side.
     fn is_closing_unsent(&self) -> bool {
         matches!(self.link, Link::Closing { .. }) && !self.disconnect_sent
-    }
-
-    /// A broker that lets us in and closes soon after has a reason that it may not tell.
-    fn judge_life(&mut self, taken_over: bool, now: Instant) {
-        let Link::Live { since } = self.link else {
-            self.failures = self.failures.saturating_add(1);
-            return;
-        };
-        if now.duration_since(since) >= GOOD_CONNECTION {
-            (self.failures, self.short_lives) = (0, 0);
-            return;
-        }
-        self.failures = self.failures.saturating_add(1);
-        self.short_lives += u32::from(!taken_over);
-        if self.short_lives == SHORT_LIVES_MAX {
-            self.notices.push_back(Notice::ClosedSoon { times: self.short_lives });
-        }
-    }
-
-    fn backoff(&mut self) -> Duration {
-        let doubled = BACKOFF_MIN.saturating_mul(1 << self.failures.saturating_sub(1).min(10));
-        doubled.min(BACKOFF_MAX).mul_f64(0.5 + self.jitter.f64() / 2.0)
     }
 
     fn leave(&mut self, leave: Leave, now: Instant) {
@@ -575,41 +434,35 @@ impl Session {
     }
 
     fn advance_link(&mut self, room: bool, now: Instant) {
-        let all_acknowledged = self.acks.unacked() == 0;
+        if self.leaving == Leaving::Flushing && !self.is_open() {
+            self.link = Link::Ended;
+        } else if self.link.deadline().is_some_and(|until| until <= now) {
+            self.waited_long_enough(now);
+        } else if self.acks.unacked() == 0 && self.leaving == Leaving::Flushing && self.is_connected() {
+            self.disconnect(false, now);
+        } else if self.acks.unacked() == 0 && self.letting_go.is_some() && room && self.may_renew() {
+            // The next connection brings what was let go on this one.
+            self.notices.push_back(Notice::Renewed { let_go: self.let_go });
+            self.disconnect(true, now);
+        }
+    }
+
+    fn may_renew(&self) -> bool {
+        matches!(self.link, Link::Live { .. }) && self.takes_messages()
+    }
+
+    fn waited_long_enough(&mut self, now: Instant) {
         match self.link {
-            Link::BackingOff { .. } | Link::Connecting if self.leaving == Leaving::Flushing => {
-                self.link = Link::Ended;
-            }
-            Link::BackingOff { until } if until <= now => self.link = Link::Connecting,
-            Link::Subscribing { until } if until <= now => {
+            Link::BackingOff { .. } => self.link = Link::Connecting,
+            Link::Subscribing { .. } => {
                 let asked = if self.leaving == Leaving::No { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
                 self.hang_up(
                     format!("no answer to our {asked} within {:?}", self.settings.answer_within),
                     now,
                 );
             }
-            Link::Subscribing { .. } | Link::Live { .. }
-                if self.leaving == Leaving::Flushing && all_acknowledged =>
-            {
-                self.disconnect(false, now);
-            }
-            // The next connection brings what was let go on this one.
-            Link::Live { .. }
-                if self.letting_go.is_some() && all_acknowledged && room && self.takes_messages() =>
-            {
-                self.notices.push_back(Notice::Renewed { let_go: self.let_go });
-                self.disconnect(true, now);
-            }
-            Link::Closing { until, .. } if until <= now => {
-                self.commands.push_back(Command::HangUp);
-                self.disconnected(false, String::new(), now);
-            }
-            Link::BackingOff { .. }
-            | Link::Connecting
-            | Link::Subscribing { .. }
-            | Link::Live { .. }
-            | Link::Closing { .. }
-            | Link::Ended => {}
+            Link::Closing { .. } => self.hang_up(String::new(), now),
+            Link::Connecting | Link::Live { .. } | Link::Ended => {}
         }
     }
 }

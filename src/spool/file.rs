@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// The extension of a batch that is to be replayed.
+pub(super) const BATCH: &str = "batch";
+
 /// A batch on disk.
 ///
 /// The order is that of the sequence numbers. Two files can have the same one, where directories were put together by
@@ -42,6 +45,6 @@ impl File {
 
 impl fmt::Display for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name(super::BATCH))
+        f.write_str(&self.name(BATCH))
     }
 }

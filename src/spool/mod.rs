@@ -28,11 +28,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+use self::file::BATCH;
 pub use self::file::File;
 use crate::pipeline::encode::Insert;
 
 const LOCK: &str = "lock";
-const BATCH: &str = "batch";
 const DAMAGED: &str = "damaged";
 const ROW: &str = "row";
 const UNFINISHED: &str = "unfinished";

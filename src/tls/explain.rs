@@ -4,7 +4,7 @@ use std::io;
 
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as RustlsError};
 
-use super::Server;
+use super::server::Server;
 
 pub(super) fn no_tls_there(server: Server) -> String {
     let (tls, plain) = server.schemes();

@@ -6,6 +6,7 @@
 //! the last good ones are kept.
 
 mod explain;
+mod server;
 
 use std::fmt;
 use std::fs::File;
@@ -28,6 +29,7 @@ use tracing::warn;
 
 use self::explain::no_tls_there;
 pub use self::explain::{explain, is_this_the_port};
+pub use self::server::{Server, is_this_machine};
 
 /// How long TCP may take, over all of a name's addresses. Shorter than what the callers give the whole, so that a
 /// network that answers nothing is told from a server that does not.
@@ -60,34 +62,6 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-}
-
-/// Whom we speak to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Server {
-    /// The MQTT broker.
-    Broker,
-    /// ClickHouse.
-    ClickHouse,
-}
-
-impl Server {
-    /// Its section in the configuration.
-    #[must_use]
-    pub const fn section(self) -> &'static str {
-        match self {
-            Self::Broker => "mqtt",
-            Self::ClickHouse => "clickhouse",
-        }
-    }
-
-    /// Of URLs with TLS, and without.
-    const fn schemes(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Broker => ("mqtts", "mqtt"),
-            Self::ClickHouse => ("https", "http"),
-        }
-    }
 }
 
 /// The files of one server's section in the configuration.

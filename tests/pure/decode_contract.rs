@@ -52,8 +52,8 @@ fn a_full_fix_is_taken_in_the_tables_units() {
 #[test]
 fn the_least_fix_is_undated_and_unknown() {
     let decoded = decode(r#"{"lat":1,"lon":2}"#);
-    assert_eq!(decoded.undated, 1);
-    assert_eq!(decoded.fields_unknown, [0; Field::ALL.len()], "absent is not unusable");
+    assert_eq!(decoded.lacking.undated, 1);
+    assert_eq!(decoded.lacking.fields, [0; Field::ALL.len()], "absent is not unusable");
     let fix = good(r#" {"lat":1,"lng":2,"ts":null,"speed":null,"driver_id":"d7","extra":{"a":[1,2]}} "#);
     assert_eq!(fix.ts.unix_ms(), WALL_MS);
     assert_eq!((fix.seq, fix.speed.cms(), fix.heading.cdeg()), (0, u16::MAX, u16::MAX));
@@ -144,14 +144,14 @@ fn the_edges_of_time_belong_to_it() {
 #[test]
 fn an_unusable_optional_field_costs_itself() {
     let decoded = decode(r#"{"lat":1,"lng":2,"speed":-1,"heading":361,"alt":"high","acc":[5],"seq":-1}"#);
-    assert_eq!(decoded.fields_unknown, [1; 5]);
+    assert_eq!(decoded.lacking.fields, [1; 5]);
     let fix = &decoded.positions[0];
     assert_eq!(
         (fix.speed.cms(), fix.heading.cdeg(), fix.alt.dm(), fix.acc.dm()),
         (u16::MAX, u16::MAX, i32::MAX, u16::MAX)
     );
     assert_eq!(fix.seq, 0);
-    assert_eq!(decode(r#"{"lat":1,"lng":2,"seq":4294967296}"#).fields_unknown[Field::Seq as usize], 1);
+    assert_eq!(decode(r#"{"lat":1,"lng":2,"seq":4294967296}"#).lacking.fields[Field::Seq as usize], 1);
     assert_eq!(good(r#"{"lat":1,"lng":2,"heading":360}"#).heading.cdeg(), 0);
 }
 

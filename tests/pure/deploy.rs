@@ -277,7 +277,7 @@ fn our_containers_are_locked_down_and_may_finish() {
 #[test]
 fn every_command_is_one_of_the_binary() {
     let enum_of_main =
-        read("src/main.rs").split_once("enum Command {").unwrap().1.split_once("\n}").unwrap().0.to_owned();
+        read("src/cli.rs").split_once("enum Command {").unwrap().1.split_once("\n}").unwrap().0.to_owned();
     let commands: Vec<String> = enum_of_main
         .lines()
         .filter_map(|line| line.trim().strip_suffix(','))

@@ -16,7 +16,7 @@ pub fn crates() -> Vec<PathBuf> {
     [here.to_owned()].into_iter().chain(members).collect()
 }
 
-/// The code of each module of a crate, without tests and comments.
+/// The code of each module of a crate, without tests, comments and empty lines.
 pub fn of_crate(folder: &Path) -> BTreeMap<Name, String> {
     let mut found = BTreeMap::new();
     read(&folder.join("src"), &[], &mut found);
@@ -37,13 +37,16 @@ fn read(folder: &Path, path: &[String], found: &mut BTreeMap<Name, String>) {
         {
             let text = fs::read_to_string(&entry).unwrap();
             let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-            let code: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+            let code: Vec<&str> = code
+                .lines()
+                .filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with("//"))
+                .collect();
             found.entry(inner).or_default().push_str(&code.join("\n"));
         }
     }
 }
 
-/// The modules that a module names: after `crate::`, `super::` or `self::`, alone or in braces.
+/// The modules that a module names: after `crate::`, `super::` or `self::`, alone or in braces, or as its own child.
 pub fn imports(of: &Name, known: &BTreeMap<Name, String>) -> BTreeSet<Name> {
     let code = &known[of];
     let mut found = BTreeSet::new();
@@ -61,6 +64,13 @@ pub fn imports(of: &Name, known: &BTreeMap<Name, String>) -> BTreeSet<Name> {
             found.extend(names.into_iter().map(|name| target(base, name, known)));
         }
     }
+    let children = known.keys().filter(|name| name.len() == of.len() + 1 && name.starts_with(of));
+    let is_named = |child: &&Name| {
+        let path = format!("{}::", child[of.len()]);
+        let mut at = code.match_indices(&path).map(|(at, _)| &code[..at]);
+        at.any(|before| !before.ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c)))
+    };
+    found.extend(children.filter(is_named).cloned());
     found.remove(of);
     found
 }
@@ -76,7 +86,7 @@ fn target(base: &[String], name: &str, known: &BTreeMap<Name, String>) -> Name {
     target
 }
 
-/// What imports itself round about.
+/// What imports itself round about, and by whom.
 pub fn circles(known: &BTreeMap<Name, String>) -> BTreeMap<Name, BTreeSet<Name>> {
     let mut left: BTreeMap<_, _> = known.keys().map(|name| (name.clone(), imports(name, known))).collect();
     // Whoever imports nobody that is left is in order.
@@ -85,6 +95,10 @@ pub fn circles(known: &BTreeMap<Name, String>) -> BTreeMap<Name, BTreeSet<Name>>
         for uses in left.values_mut() {
             uses.remove(&name);
         }
+    }
+    // The same from the other end: what nobody imports that is left only leads to a circle.
+    while let Some(name) = left.keys().find(|name| !left.values().any(|uses| uses.contains(*name))).cloned() {
+        left.remove(&name);
     }
     left
 }

@@ -9,7 +9,7 @@ use milepost::pipeline::batch;
 use milepost::pipeline::decode::{self, Decoded, Decoder, Message};
 use milepost::pipeline::position::{Position, Timestamp};
 use milepost::pipeline::reject::{Reason, Reject};
-use milepost::session::{self, Role};
+use milepost::session::events::{self, Role};
 
 /// A wall clock to begin with: 2026-01-01.
 pub const WALL_MS: i64 = 1_767_225_600_000;
@@ -79,8 +79,8 @@ pub fn intake_settings(rows_max: usize) -> intake::Settings {
     intake::Settings { batch: batch_limits(rows_max), buffer_bytes_max: 1 << 20 }
 }
 
-pub fn session_settings() -> session::Settings {
-    session::Settings {
+pub fn session_settings() -> events::Settings {
+    events::Settings {
         receive_maximum: 1_000,
         answer_within: Duration::from_secs(30),
         role: Role::Member,

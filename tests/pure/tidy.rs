@@ -33,18 +33,15 @@ const ROOMS: [(&str, bool); 14] = [
 const PURE: [&str; 3] = ["delivery/policy", "delivery/retry", "mqtt/codec"];
 
 /// Libraries that belong to one place.
-const OWNERS: [(&str, &str); 12] = [
+const OWNERS: [(&str, &str); 9] = [
     ("rumqttc", "mqtt/codec"),
     ("tokio_rustls", "tls"),
     ("rustls_native_certs", "tls"),
     ("rustix", "check/disk"),
     ("clickhouse", "clickhouse"),
-    ("hyper", "clickhouse"),
     ("prometheus", "observe/metrics"),
-    ("serde_json", "pipeline/decode"),
     ("chrono", "pipeline/decode"),
     ("config", "config"),
-    ("axum", "observe"),
     ("anyhow", "app"),
 ];
 

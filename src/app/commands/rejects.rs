@@ -99,7 +99,7 @@ fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mu
             received_at,
         };
         decoder.decode(message, decoded);
-        decoded.undated
+        decoded.lacking.undated
     };
     if at(now) > 0 {
         at(reject.received_at);

@@ -13,6 +13,7 @@ mod files;
 mod outcomes;
 mod server;
 mod stage;
+mod view;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -32,8 +33,6 @@ pub const SLOW_AFTER: Duration = Duration::from_millis(250);
 const SLOW_LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// A spool that refused is asked again after this long.
 const STORE_AGAIN: Duration = Duration::from_secs(1);
-/// A disk that has not answered for so long hangs: inserts go on without it.
-const DISK_PATIENCE: Duration = Duration::from_secs(5);
 /// While anything is amiss, everything is looked at this often.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Numbers of batches that come from files; others are below.
@@ -279,93 +278,25 @@ impl Policy {
         8 * (inserts_in_flight + 1 + disk_operations_max(inserts_in_flight))
     }
 
-    /// When the next [turn](Self::turn) is due, if nothing happens before.
-    #[must_use]
-    pub fn deadline(&self, now: Instant) -> Option<Instant> {
-        if self.batches.is_empty() && self.files.len() == 0 {
-            return None;
-        }
-        let slow = self.fresh().filter_map(|held| match held.stage {
-            Stage::Inserting { since } if self.crowded && self.settings.spool => Some(since + SLOW_AFTER),
-            Stage::Waiting { at } => Some(at),
-            Stage::Inserting { .. }
-            | Stage::InsertingAndStoring { .. }
-            | Stage::InsertingStored { .. }
-            | Stage::Storing { .. }
-            | Stage::InsertedWhileStoring { .. }
-            | Stage::Loading { .. }
-            | Stage::Removing { .. } => None,
-        });
-        slow.chain(self.files.deadline()).filter(|at| *at > now).chain([now + LOOK_EVERY]).min()
-    }
-
-    /// There are files that this binary can replay.
-    #[must_use]
-    pub fn has_more_to_replay(&self) -> bool {
-        !self.is_idle() || self.files.has_any()
-    }
-
-    /// Nothing is under way.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.batches.is_empty()
-    }
-
-    /// Fresh batches of which something is under way: an acknowledgement may follow.
-    #[must_use]
-    pub fn is_inserting(&self) -> bool {
-        self.fresh().any(Held::is_in_memory)
-    }
-
-    /// Why batches do not get through, a line each.
-    #[must_use]
-    pub fn troubles(&self, now: Instant) -> Vec<String> {
-        let mut troubles = self.server.troubles(now);
-        troubles.extend(self.spool_refusal.as_ref().map(|why| format!("spool: {why}")));
-        if let Some(for_) = self.disk_hangs(now) {
-            troubles.push(format!("spool: {}", Notice::SpoolHangs { for_ }));
-        }
-        troubles.extend(self.files.trouble());
-        troubles
-    }
-
-    /// Counts and levels now.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        let in_flight = self.fresh().filter(|held| held.is_in_memory()).map(|held| held.positions).sum();
-        Totals {
-            in_flight,
-            in_spool: self.files.positions(),
-            spool_batches: self.files.len() as u64,
-            spool_bytes: self.files.bytes() + self.quarantined_bytes,
-            ..self.totals
-        }
-    }
-
     /// When a batch goes to the spool, and why. `None`: it does not, now.
     fn store_because(&self, held: &Held, now: Instant) -> Option<StoreBecause> {
-        if !self.may_store(held.at_least_once, held.refused_at, now) {
+        if !held.stage.is_in_memory_alone() || !self.may_store(held.at_least_once, held.refused_at, now) {
             return None;
         }
-        let slow = |since: Instant| self.crowded && now >= since + SLOW_AFTER;
-        match held.stage {
-            Stage::Waiting { .. } | Stage::Inserting { .. } if self.leaves_for_long(now) => {
-                Some(StoreBecause::Leaving)
-            }
-            Stage::Waiting { .. } if !self.server.is_open() => Some(StoreBecause::NoServer),
-            Stage::Waiting { .. } if held.tries.failures > 0 => Some(StoreBecause::ItFailed),
-            Stage::Waiting { .. } if self.server.is_away(now) && self.files.len() > 0 => {
-                Some(StoreBecause::ServerIsAway)
-            }
-            Stage::Inserting { since } if slow(since) => Some(StoreBecause::ServerIsSlow),
-            Stage::Waiting { .. }
-            | Stage::Inserting { .. }
-            | Stage::InsertingAndStoring { .. }
-            | Stage::InsertingStored { .. }
-            | Stage::Storing { .. }
-            | Stage::InsertedWhileStoring { .. }
-            | Stage::Loading { .. }
-            | Stage::Removing { .. } => None,
+        if self.leaves_for_long(now) {
+            return Some(StoreBecause::Leaving);
+        }
+        if let Some(since) = held.stage.attempt_since() {
+            return (self.crowded && now >= since + SLOW_AFTER).then_some(StoreBecause::ServerIsSlow);
+        }
+        if !self.server.is_open() {
+            Some(StoreBecause::NoServer)
+        } else if held.tries.failures > 0 {
+            Some(StoreBecause::ItFailed)
+        } else if self.server.is_away(now) && self.files.len() > 0 {
+            Some(StoreBecause::ServerIsAway)
+        } else {
+            None
         }
     }
 
@@ -386,27 +317,13 @@ impl Policy {
     /// The next step of one batch, as far as time or others allow it.
     fn step(&mut self, id: BatchId, now: Instant) {
         let Some(held) = self.batches.get(&id) else { return };
-        let because = self.store_because(held, now);
-        match held.stage {
-            Stage::Waiting { .. } if because.is_some() => self.store(id, now),
-            Stage::Inserting { .. } if because.is_some() => {
-                if because == Some(StoreBecause::ServerIsSlow) {
-                    self.tell_of_slowness(now);
-                }
-                self.store(id, now);
+        if let Some(because) = self.store_because(held, now) {
+            if because == StoreBecause::ServerIsSlow {
+                self.tell_of_slowness(now);
             }
-            Stage::Waiting { at } if at <= now && self.may_attempt() => self.attempt(id, now),
-            Stage::Storing { since } if now >= since + DISK_PATIENCE && self.may_attempt() => {
-                self.attempt(id, now)
-            }
-            Stage::Waiting { .. }
-            | Stage::Inserting { .. }
-            | Stage::InsertingAndStoring { .. }
-            | Stage::InsertingStored { .. }
-            | Stage::Storing { .. }
-            | Stage::InsertedWhileStoring { .. }
-            | Stage::Loading { .. }
-            | Stage::Removing { .. } => {}
+            self.store(id, now);
+        } else if held.stage.is_attempt_due(now) && self.may_attempt() {
+            self.attempt(id, now);
         }
     }
 
@@ -519,31 +436,6 @@ impl Policy {
 
     fn leaves_for_long(&self, now: Instant) -> bool {
         self.leaving_since.is_some_and(|since| now >= since + self.settings.store_when_leaving_after)
-    }
-
-    fn disk_hangs(&self, now: Instant) -> Option<Duration> {
-        let since = self.batches.values().filter_map(|held| held.stage.disk_since()).min()?;
-        Some(now.saturating_duration_since(since)).filter(|for_| *for_ >= DISK_PATIENCE)
-    }
-
-    fn tell(&mut self, now: Instant) {
-        if let Some(for_) = self.server.no_answer_to_tell(now) {
-            self.notices.push_back(Notice::NoAnswer { for_ });
-        }
-        let hangs = self.disk_hangs(now);
-        if let Some(for_) = hangs.filter(|_| !self.spool_hang_told) {
-            self.notices.push_back(Notice::SpoolHangs { for_ });
-        }
-        self.spool_hang_told = hangs.is_some();
-    }
-
-    fn tell_of_slowness(&mut self, now: Instant) {
-        let told = self.slow_logged_at.is_some_and(|at| now < at + SLOW_LOGGED_EVERY);
-        let oldest = self.fresh().filter_map(|held| held.stage.attempt_since()).min();
-        if let Some(oldest) = oldest.filter(|_| !told) {
-            self.slow_logged_at = Some(now);
-            self.notices.push_back(Notice::Spooling { under_way: now.saturating_duration_since(oldest) });
-        }
     }
 }
 

@@ -1,11 +1,14 @@
 //! A batch in the policy's hands: where it is, and what runs.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::delivery::retry::Tries;
 use crate::delivery::words::Piece;
 use crate::spool::File;
+
+/// A disk that has not answered for so long hangs: inserts go on without it.
+pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a batch is, and what runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +79,25 @@ impl Held {
 }
 
 impl Stage {
+    /// Neither in the spool nor on its way there.
+    pub(super) fn is_in_memory_alone(self) -> bool {
+        matches!(self, Self::Waiting { .. } | Self::Inserting { .. })
+    }
+
+    /// An attempt should begin: its time has come, or the disk that has it does not answer.
+    pub(super) fn is_attempt_due(self, now: Instant) -> bool {
+        match self {
+            Self::Waiting { at } => at <= now,
+            Self::Storing { since } => since + DISK_PATIENCE <= now,
+            Self::Inserting { .. }
+            | Self::InsertingAndStoring { .. }
+            | Self::InsertingStored { .. }
+            | Self::InsertedWhileStoring { .. }
+            | Self::Loading { .. }
+            | Self::Removing { .. } => false,
+        }
+    }
+
     /// Since when an attempt has been under way.
     pub(super) fn attempt_since(self) -> Option<Instant> {
         match self {

@@ -4,8 +4,8 @@ use rumqttc::v5::mqttbytes::Error as LibraryError;
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{Packet as Rest, SubscribeReasonCode, UnsubAck, UnsubAckReason};
 
-use super::input::Header;
-use super::{CONNACK, CodecError, ConnAck, Grant, Packet, Unsubscribing};
+use super::header::Header;
+use super::packet::{CONNACK, CodecError, ConnAck, Grant, Packet, Unsubscribing};
 use crate::session::events::Qos;
 
 pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {

@@ -2,14 +2,13 @@
 
 use std::ops::Range;
 
-use bytes::{BufMut as _, BytesMut};
 use rumqttc::v5::mqttbytes::Error as LibraryError;
 use rumqttc::v5::mqttbytes::v5::{DisconnectReasonCode, Packet as Rest};
 
-use super::output::put_varint;
-use super::{
+use super::answers;
+use super::header::Header;
+use super::packet::{
     CONNACK, CodecError, DISCONNECT, PINGRESP, PUBACK, PUBLISH, PUBREL, Packet, Publish, SUBACK, UNSUBACK,
-    answers,
 };
 use crate::pipeline::reject::PAYLOAD_BYTES_MAX;
 use crate::session::acks::Ack;
@@ -90,7 +89,7 @@ impl Input {
         if self.cut.is_none() {
             match self.frame()? {
                 Frame::Incomplete => return Ok(None),
-                Frame::Whole(header, body) => return header.decode(&self.buffer, body).map(Some),
+                Frame::Whole(header, body) => return decode(header, &self.buffer, body).map(Some),
                 Frame::Cut(cut) => self.cut = Some(cut),
             }
         }
@@ -145,62 +144,39 @@ enum Frame {
     Cut(Cut),
 }
 
-/// A packet's first bytes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Header {
-    pub(super) kind: u8,
-    pub(super) flags: u8,
-    pub(super) body_bytes: usize,
-}
-
-impl Header {
-    fn decode(self, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_>, CodecError> {
-        let body = &buffer[body];
-        match self.kind {
-            PUBLISH => {
-                let head = Head::read(self, body)?.ok_or(CodecError::Publish)?;
-                let payload = &body[head.properties.end..];
-                Ok(Packet::Published(Publish {
-                    topic: &body[head.topic],
-                    payload,
-                    payload_bytes: payload.len(),
-                    ack: head.ack,
-                    redelivered: self.is_redelivered(),
-                }))
-            }
-            CONNACK => answers::connack(body),
-            SUBACK => {
-                let Rest::SubAck(answer) = self.decode_rest(body)? else {
-                    return Err(CodecError::Unexpected(self.kind));
-                };
-                Ok(Packet::Subscribed(answer.return_codes.into_iter().map(answers::grant).collect()))
-            }
-            PUBACK => Ok(Packet::Acked(body.get(2).copied().unwrap_or(0))),
-            PUBREL => Ok(Packet::Released(u16_at(body, 0).ok_or(LibraryError::MalformedPacket)?)),
-            UNSUBACK => answers::unsubscribed(self, body),
-            PINGRESP => Ok(Packet::Pong),
-            DISCONNECT => {
-                let reason = body.first().copied().unwrap_or(0);
-                let words = DisconnectReasonCode::try_from(reason)
-                    .map_or_else(|_| format!("reason {reason:#04x}"), |reason| format!("{reason:?}"));
-                Err(CodecError::Disconnected { taken_over: reason == SESSION_TAKEN_OVER, words })
-            }
-            other => Err(CodecError::Unexpected(other)),
+/// A packet that is there as a whole.
+fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_>, CodecError> {
+    let body = &buffer[body];
+    match header.kind {
+        PUBLISH => {
+            let head = Head::read(header, body)?.ok_or(CodecError::Publish)?;
+            let payload = &body[head.properties.end..];
+            Ok(Packet::Published(Publish {
+                topic: &body[head.topic],
+                payload,
+                payload_bytes: payload.len(),
+                ack: head.ack,
+                redelivered: header.is_redelivered(),
+            }))
         }
-    }
-
-    /// DUP.
-    fn is_redelivered(self) -> bool {
-        self.flags & 8 != 0
-    }
-
-    /// By the library, which takes whole packets.
-    pub(super) fn decode_rest(self, body: &[u8]) -> Result<Rest, LibraryError> {
-        let mut packet = BytesMut::with_capacity(5 + body.len());
-        packet.put_u8(self.kind << 4 | self.flags);
-        put_varint(body.len(), &mut packet);
-        packet.put_slice(body);
-        Rest::read(&mut packet, None)
+        CONNACK => answers::connack(body),
+        SUBACK => {
+            let Rest::SubAck(answer) = header.decode_rest(body)? else {
+                return Err(CodecError::Unexpected(header.kind));
+            };
+            Ok(Packet::Subscribed(answer.return_codes.into_iter().map(answers::grant).collect()))
+        }
+        PUBACK => Ok(Packet::Acked(body.get(2).copied().unwrap_or(0))),
+        PUBREL => Ok(Packet::Released(u16_at(body, 0).ok_or(LibraryError::MalformedPacket)?)),
+        UNSUBACK => answers::unsubscribed(header, body),
+        PINGRESP => Ok(Packet::Pong),
+        DISCONNECT => {
+            let reason = body.first().copied().unwrap_or(0);
+            let words = DisconnectReasonCode::try_from(reason)
+                .map_or_else(|_| format!("reason {reason:#04x}"), |reason| format!("{reason:?}"));
+            Err(CodecError::Disconnected { taken_over: reason == SESSION_TAKEN_OVER, words })
+        }
+        other => Err(CodecError::Unexpected(other)),
     }
 }
 

@@ -6,34 +6,12 @@ use rumqttc::v5::mqttbytes::v5::{
     Connect as ConnectPacket, ConnectProperties, Filter, Login, PingReq, Publish, Subscribe, Unsubscribe,
 };
 
-use super::{CodecError, Connect};
+use super::packet::{CodecError, Connect, Unsubscribing};
 use crate::session::acks::Ack;
 use crate::session::events::Qos;
 
 /// Of the one SUBSCRIBE of a connection.
 const SUBSCRIBE_ID: u16 = 1;
-
-/// Which filters an UNSUBSCRIBE is about: at most one of each kind is under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unsubscribing {
-    /// Those of former days, beside a subscription.
-    Former,
-    /// All, to leave.
-    Everything,
-}
-
-impl Unsubscribing {
-    const fn packet_id(self) -> u16 {
-        match self {
-            Self::Former => 2,
-            Self::Everything => 3,
-        }
-    }
-
-    pub(super) fn from_packet_id(packet_id: u16) -> Self {
-        if packet_id == Self::Former.packet_id() { Self::Former } else { Self::Everything }
-    }
-}
 
 /// CONNECT.
 ///
@@ -131,16 +109,4 @@ pub fn put_completed(packet_id: u16, out: &mut BytesMut) {
 fn put_reply(kind: u8, packet_id: u16, out: &mut BytesMut) {
     let [high, low] = packet_id.to_be_bytes();
     out.put_slice(&[kind, 2, high, low]);
-}
-
-/// A Variable Byte Integer (MQTT 5, 1.5.5).
-pub(super) fn put_varint(mut value: usize, out: &mut BytesMut) {
-    loop {
-        let byte = u8::try_from(value % 128).unwrap_or(0);
-        value /= 128;
-        out.put_u8(if value > 0 { byte | 0x80 } else { byte });
-        if value == 0 {
-            return;
-        }
-    }
 }

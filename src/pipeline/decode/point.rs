@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::json::{Scalar, TEXT_CHARS_MAX, Text, excerpt};
-use super::{AgeLimits, Decoded, Refusal, refuse};
+use super::refusal::{Refusal, refuse};
 use crate::pipeline::position::{
     Accuracy, Altitude, DriverId, Heading, Latitude, Longitude, OutOfRange, Position, Speed, Timestamp,
 };
@@ -46,6 +46,15 @@ impl Field {
     }
 }
 
+/// What points lacked.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Lacking {
+    /// Positions that came without `ts`.
+    pub undated: u64,
+    /// Unusable optional fields, by [`Field`].
+    pub fields: [u64; Field::ALL.len()],
+}
+
 /// What a point is judged against.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context {
@@ -54,6 +63,13 @@ pub(super) struct Context {
     /// When its message was taken from the broker.
     pub(super) received_at: Timestamp,
     pub(super) age: AgeLimits,
+}
+
+/// How far a fix may be from the time it is received at, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AgeLimits {
+    pub(super) past_ms: i64,
+    pub(super) future_ms: i64,
 }
 
 /// A point as sent, before any rule but JSON's own. A key that comes twice: the last one counts.
@@ -112,25 +128,23 @@ impl<'de> Visitor<'de> for PointVisitor {
 }
 
 impl Point<'_> {
-    /// The point as it is stored; counts in `out` what it lacked.
-    pub(super) fn position(&self, context: Context, out: &mut Decoded) -> Result<Position, Refusal> {
+    /// The point as it is stored; counts what it lacked.
+    pub(super) fn position(&self, context: Context, lacking: &mut Lacking) -> Result<Position, Refusal> {
         let Context { driver_id, received_at, age } = context;
         self.belongs_to(driver_id)?;
         let (lat, lng) = self.coordinates()?;
         let ts = age.timestamp(&self.ts, received_at)?;
-        out.undated += u64::from(ts.is_none());
-
-        let mut optional = Optional { fields_unknown: &mut out.fields_unknown };
+        lacking.undated += u64::from(ts.is_none());
         Ok(Position {
             driver_id,
             ts: ts.unwrap_or(received_at),
-            seq: optional.seq(&self.seq),
+            seq: lacking.seq(&self.seq),
             lat,
             lng,
-            speed: optional.number(Field::Speed, &self.speed, Speed::new).unwrap_or(Speed::UNKNOWN),
-            heading: optional.number(Field::Heading, &self.heading, Heading::new).unwrap_or(Heading::UNKNOWN),
-            alt: optional.number(Field::Alt, &self.alt, Altitude::new).unwrap_or(Altitude::UNKNOWN),
-            acc: optional.number(Field::Acc, &self.acc, Accuracy::new).unwrap_or(Accuracy::UNKNOWN),
+            speed: lacking.number(Field::Speed, &self.speed, Speed::new).unwrap_or(Speed::UNKNOWN),
+            heading: lacking.number(Field::Heading, &self.heading, Heading::new).unwrap_or(Heading::UNKNOWN),
+            alt: lacking.number(Field::Alt, &self.alt, Altitude::new).unwrap_or(Altitude::UNKNOWN),
+            acc: lacking.number(Field::Acc, &self.acc, Accuracy::new).unwrap_or(Accuracy::UNKNOWN),
             received_at,
         })
     }
@@ -171,11 +185,15 @@ fn required(name: &str, value: &Scalar<'_>) -> Result<f64, Refusal> {
 }
 
 /// Reads optional fields; an unusable one is unknown, and counted.
-struct Optional<'a> {
-    fields_unknown: &'a mut [u64; Field::ALL.len()],
-}
+impl Lacking {
+    /// These, too.
+    pub fn add(&mut self, other: Self) {
+        self.undated += other.undated;
+        for (total, count) in self.fields.iter_mut().zip(other.fields) {
+            *total += count;
+        }
+    }
 
-impl Optional<'_> {
     fn number<T>(
         &mut self,
         field: Field,
@@ -186,7 +204,7 @@ impl Optional<'_> {
             return None;
         }
         let number = value.as_f64().and_then(|number| new(number).ok());
-        self.fields_unknown[field as usize] += u64::from(number.is_none());
+        self.fields[field as usize] += u64::from(number.is_none());
         number
     }
 
@@ -196,7 +214,7 @@ impl Optional<'_> {
             Scalar::Integer(number) => u32::try_from(*number).ok(),
             Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) => None,
         };
-        self.fields_unknown[Field::Seq as usize] += u64::from(seq.is_none());
+        self.fields[Field::Seq as usize] += u64::from(seq.is_none());
         seq.unwrap_or(0)
     }
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use milepost::delivery::executor::Executor;
-use milepost::delivery::sink::{FailureKind, Sink, SinkError};
-use milepost::delivery::words::{Attempt, Command, Outcome, Report};
+use milepost::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
+use milepost::delivery::words::{Command, Outcome, Report};
 use milepost::pipeline::encode::Insert;
 use milepost::spool::{self, Kind, Left, OpenError, Spool};
 use tempfile::TempDir;

@@ -9,8 +9,9 @@ use std::time::Duration;
 use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
+use super::answers;
 use super::message::{Body, Head};
-use super::{Behaviour, HangAt, SUMMARY, Script, Seen, Shared, TooLarge, answers};
+use super::script::{Behaviour, HangAt, SUMMARY, Script, Seen, Shared, TooLarge};
 
 /// Length of [`Behaviour::HugeError`].
 const HUGE_ERROR_BYTES: usize = 600 << 20;

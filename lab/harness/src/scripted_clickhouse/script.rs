@@ -1,0 +1,188 @@
+//! What the server is told to do, and what it has seen: shared by its owner and its connections.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::message::{Body, Head};
+
+/// How a server says what it wrote.
+pub(super) const SUMMARY: &str = "X-ClickHouse-Summary";
+
+/// What becomes of an INSERT. Where nothing else is said, one that is not answered honestly stores nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Behaviour {
+    /// The engine stores it and answers.
+    Honest,
+    /// The same, without the header X-ClickHouse-Summary: a proxy drops what it does not know.
+    HonestWithoutSummary,
+    /// The same, so much later.
+    Slow(Duration),
+    /// A load balancer: each request, of any kind, goes to the next engine.
+    InTurn,
+    /// 200 with the summary, and a server's exception in the body, split over many chunks.
+    ExceptionInChunks,
+    /// The same without its end: the connection ends, and with it the body, within `__exception__`.
+    ExceptionCutInMarker,
+    /// The same within the exception's words.
+    ExceptionCutInText,
+    /// 200 with the summary, and an exception as older servers write it, without its last newline.
+    ExceptionInOldFormat,
+    /// 200 with a proxy's HTML page.
+    PageWithStatus200,
+    /// 200, an empty body, no summary.
+    EmptyWithoutSummary,
+    /// 500 with a body that does not end as long as the client reads.
+    EndlessError,
+    /// 500 with a body of 600 MiB.
+    HugeError,
+    /// A proxy that takes bodies up to a length; shorter ones are treated honestly.
+    TooLarge {
+        /// The longest body that passes, as it comes over the wire.
+        body_bytes_max: usize,
+        /// What becomes of longer ones.
+        then: TooLarge,
+    },
+    /// Silence, until another behaviour is set.
+    Hang(HangAt),
+    /// The engine stores it, and the answer is ClickHouse's for a view that failed behind the table.
+    ViewFailed,
+    /// 307 to the same path and query at another port of this machine.
+    Redirect {
+        /// The port.
+        port: u16,
+    },
+    /// A proxy's HTML page, with an error of ClickHouse's quoted in the middle.
+    ProxyError {
+        /// 404, 502 or 503.
+        status: u16,
+    },
+    /// ClickHouse's answer for one of its errors: text, status and X-ClickHouse-Exception-Code.
+    ClickHouseError {
+        /// 60, 81, 159, 164, 241, 242, 252, 319, 344, 469 or 516.
+        code: u32,
+        /// Whether the engine has stored it all the same.
+        stored: bool,
+    },
+}
+
+/// How a proxy refuses a body that is too large for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TooLarge {
+    /// Reads all of it, then answers 413 with its page.
+    AnswersAfterIt,
+    /// Answers 413 with its page as soon as it is too much, and resets the connection.
+    AnswersAtOnce,
+    /// Resets the connection as soon as it is too much.
+    Resets,
+}
+
+/// Where the silence begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HangAt {
+    /// After the request's head; goes on honestly when it is released.
+    BeforeBody,
+    /// After the first bytes of the body; goes on honestly when it is released.
+    InBody,
+    /// Nothing is stored; the connection is reset when it is released.
+    AfterBody,
+    /// The engine has stored it; its answer comes when it is released.
+    AfterStoring,
+    /// After the body, and nothing releases it: the machine is gone, and another one has taken its address.
+    ForGood,
+}
+
+/// An INSERT that came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Its insert_deduplication_token.
+    pub token: String,
+    /// A hash of its body as it came over the wire.
+    pub body_hash: u64,
+}
+
+/// What the caller's thread and the connections share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) engines: Vec<String>,
+    pub(super) turn: AtomicUsize,
+    pub(super) script: watch::Sender<Script>,
+    pub(super) connections: AtomicU64,
+    pub(super) inserts_begun: AtomicU64,
+    pub(super) inserts_stored: AtomicU64,
+    pub(super) rows_written: AtomicU64,
+    pub(super) bytes_sent: AtomicU64,
+    pub(super) seen: Mutex<Vec<Seen>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Script {
+    pub(super) behaviour: Behaviour,
+    pub(super) changes: u64,
+}
+
+impl Shared {
+    pub(super) fn new(engines: Vec<String>) -> Self {
+        Self {
+            engines,
+            turn: AtomicUsize::new(0),
+            script: watch::Sender::new(Script { behaviour: Behaviour::Honest, changes: 0 }),
+            connections: AtomicU64::new(0),
+            inserts_begun: AtomicU64::new(0),
+            inserts_stored: AtomicU64::new(0),
+            rows_written: AtomicU64::new(0),
+            bytes_sent: AtomicU64::new(0),
+            seen: Mutex::default(),
+        }
+    }
+
+    pub(super) fn seen(&self) -> MutexGuard<'_, Vec<Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn engine(&self) -> &str {
+        let in_turn = self.script.borrow().behaviour == Behaviour::InTurn;
+        let turn = if in_turn { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        &self.engines[turn % self.engines.len()]
+    }
+
+    /// Returns when another behaviour was set than at `script`.
+    pub(super) async fn released(&self, script: Script) {
+        let _ = self.script.subscribe().wait_for(|now| now.changes != script.changes).await;
+    }
+
+    /// Gives a request to the engine; its answer.
+    pub(super) async fn ask_engine(&self, head: &Head, body: &[u8]) -> io::Result<(Head, Vec<u8>)> {
+        let mut engine = BufReader::new(TcpStream::connect(self.engine()).await?);
+        engine.get_mut().write_all(&head.to_bytes(body.len(), "close")).await?;
+        engine.get_mut().write_all(body).await?;
+        let head = Head::read(&mut engine).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut body = Vec::new();
+        Body::of_answer(&head).pull_all(&mut engine, &mut body).await?;
+        Ok((head, body))
+    }
+
+    /// The same with an INSERT, which is counted when it is stored.
+    pub(super) async fn store(&self, head: &Head, body: &[u8]) -> io::Result<(Head, Vec<u8>)> {
+        let answer = self.ask_engine(head, body).await?;
+        if answer.0.first_line.contains(" 200 ") {
+            let summary = answer.0.header(SUMMARY).unwrap_or_default();
+            self.inserts_stored.fetch_add(1, Ordering::Relaxed);
+            self.rows_written.fetch_add(number_in(summary, "written_rows"), Ordering::Relaxed);
+        }
+        Ok(answer)
+    }
+}
+
+/// The value of `"name":"123"`; 0 if there is none.
+fn number_in(json: &str, name: &str) -> u64 {
+    let behind = json.split_once(&format!("\"{name}\"")).map_or("", |(_, behind)| behind);
+    let digits = behind.trim_start_matches([':', ' ', '"']);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().unwrap_or(0)
+}

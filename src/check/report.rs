@@ -1,0 +1,147 @@
+//! What a check found, as lines or as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be, or nothing that can be seen from here.
+    Ok,
+    /// It works, and something will go wrong.
+    Warning,
+    /// It does not work, or it loses data.
+    Error,
+}
+
+impl Level {
+    /// As it is shown.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How bad.
+    pub level: Level,
+    /// What was looked at, in two or three words.
+    pub what: &'static str,
+    /// What was found.
+    pub found: String,
+    /// What to change, and where.
+    pub advice: Option<String>,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<8} {:<20} {}", self.level.name(), self.what, self.found)?;
+        self.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+    }
+}
+
+/// Everything that was found, in the order in which it was looked at.
+#[derive(Debug, Default)]
+pub struct Report {
+    findings: Vec<Finding>,
+}
+
+impl Report {
+    pub(super) fn ok(&mut self, what: &'static str, found: impl Into<String>) {
+        self.findings.push(Finding { level: Level::Ok, what, found: found.into(), advice: None });
+    }
+
+    pub(super) fn warning(
+        &mut self,
+        what: &'static str,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        let advice = Some(advice.into());
+        self.findings.push(Finding { level: Level::Warning, what, found: found.into(), advice });
+    }
+
+    pub(super) fn error(&mut self, what: &'static str, found: impl Into<String>, advice: impl Into<String>) {
+        let advice = Some(advice.into());
+        self.findings.push(Finding { level: Level::Error, what, found: found.into(), advice });
+    }
+
+    /// The reason says itself what to change.
+    pub(super) fn failure(&mut self, what: &'static str, found: impl Into<String>) {
+        self.findings.push(Finding { level: Level::Error, what, found: found.into(), advice: None });
+    }
+
+    /// The lines.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Whether anything is an error.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.count(Level::Error) > 0
+    }
+
+    fn count(&self, level: Level) -> usize {
+        self.findings.iter().filter(|finding| finding.level == level).count()
+    }
+
+    /// One object: `errors`, `warnings`, and `checks` with `level`, `what`, `found` and `advice` (or null).
+    ///
+    /// # Panics
+    /// Texts and numbers can always be written.
+    #[must_use]
+    pub fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Json<'a> {
+            errors: usize,
+            warnings: usize,
+            checks: &'a [Finding],
+        }
+        let (errors, warnings) = (self.count(Level::Error), self.count(Level::Warning));
+        let json = Json { errors, warnings, checks: &self.findings };
+        serde_json::to_string(&json).expect("texts and numbers") + "\n"
+    }
+}
+
+impl fmt::Display for Report {
+    /// A line a finding, and a last one that counts.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.findings {
+            writeln!(f, "{finding}")?;
+        }
+        writeln!(f, "{} errors, {} warnings", self.count(Level::Error), self.count(Level::Warning))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_lines_or_json() {
+        let mut report = Report::default();
+        report.ok("login", "as \"x\"\n");
+        report.warning("window", "32", "raise it");
+        assert_eq!(
+            report.to_string(),
+            "ok       login                as \"x\"\n\nwarning  window               32; raise it\n0 errors, 1 warnings\n"
+        );
+        assert!(!report.has_errors());
+        assert_eq!(
+            report.json(),
+            "{\"errors\":0,\"warnings\":1,\"checks\":[\
+             {\"level\":\"ok\",\"what\":\"login\",\"found\":\"as \\\"x\\\"\\n\",\"advice\":null},\
+             {\"level\":\"warning\",\"what\":\"window\",\"found\":\"32\",\"advice\":\"raise it\"}]}\n"
+        );
+    }
+}

@@ -1,0 +1,220 @@
+//! The client of one database: questions and statements.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clickhouse::Client;
+use clickhouse::error::Error as ClientError;
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+
+use super::connector::{Connector, POOL_IDLE_TIMEOUT};
+use super::errors::{AUTHENTICATION_FAILED, advice, code, kind, speaks_no_http};
+use super::insert::Inserter;
+use super::login::Login;
+use crate::config;
+use crate::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
+use crate::pipeline::encode::Insert;
+use crate::tls::{self, Server, Tls};
+
+/// How long a statement that is not an insert may take, on the server, and until its answer is here.
+pub(super) const STATEMENT_SECONDS_MAX: &str = "60";
+pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
+/// How long a question may take.
+pub(super) const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
+/// Of an answer to a question, so much is taken: the library collects an error whole, however long it is.
+const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server did not do what it was asked.
+    #[error("{what} failed")]
+    Server {
+        /// What was asked, in words.
+        what: String,
+        /// What to do about it.
+        kind: FailureKind,
+        /// The server's, if it answered with one.
+        code: Option<u32>,
+        /// The server's words, and ours on what to change.
+        #[source]
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// The file is not what it was when it was applied.
+    #[error(
+        "migration {name} was edited after it was applied here (recorded {recorded}, now {now}): \
+         restore the file, and put the change into a new one"
+    )]
+    Edited {
+        /// The migration.
+        name: &'static str,
+        /// Its checksum in the database.
+        recorded: String,
+        /// Its checksum in this binary.
+        now: String,
+    },
+    /// The password file.
+    #[error("clickhouse.password_file cannot be read")]
+    Password(#[source] std::io::Error),
+}
+
+impl Error {
+    /// The server's code, if it answered with one.
+    #[must_use]
+    pub fn code(&self) -> Option<u32> {
+        match self {
+            Self::Server { code, .. } => *code,
+            Self::Edited { .. } | Self::Password(_) => None,
+        }
+    }
+
+    /// The server may do it later: it is not there, or not now.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Server { kind, .. } if *kind != FailureKind::Permanent)
+    }
+
+    pub(super) fn server(what: impl Into<String>, error: ClientError, advice: Option<String>) -> Self {
+        let (kind, code) = (kind(&error), code(&error));
+        let source: Box<dyn StdError + Send + Sync> = match advice {
+            Some(advice) => Box::new(Advised { advice, source: error }),
+            None => Box::new(error),
+        };
+        Self::Server { what: what.into(), kind, code, source }
+    }
+}
+
+/// What to change, before the reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{advice}")]
+struct Advised {
+    advice: String,
+    source: ClientError,
+}
+
+/// A client of one database.
+pub struct ClickHouse {
+    /// Its answers are bounded.
+    client: Client,
+    /// Reads tables, however long they are.
+    unbounded: Client,
+    inserter: Inserter,
+    login: Login,
+    pub(super) database: String,
+    plain: bool,
+    /// The server has spoken ClickHouse to us.
+    answered: AtomicBool,
+}
+
+impl std::fmt::Debug for ClickHouse {
+    /// Not derived: the client knows the password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClickHouse").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
+impl ClickHouse {
+    /// Connects with the first statement, not here. Reads the password's file.
+    ///
+    /// # Errors
+    /// The password file cannot be read.
+    pub fn new(config: &config::ClickHouse) -> Result<Self, Error> {
+        let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
+        let login = Login::new(config).map_err(Error::Password)?;
+        let client = |connector| {
+            let http = legacy::Client::builder(TokioExecutor::new())
+                .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+                .build(connector);
+            Client::with_http_client(http).with_url(&config.url)
+        };
+        let connector = Connector::new(tls);
+        Ok(Self {
+            client: client(connector.bounded(ANSWER_BYTES_MAX)),
+            unbounded: client(connector.clone()),
+            inserter: Inserter::new(config, connector, login.clone()),
+            login,
+            database: config.database.clone(),
+            plain: config.tls.is_none(),
+            answered: AtomicBool::new(false),
+        })
+    }
+
+    /// With the login as it was last read. Clones are cheap: the connections are shared.
+    pub(super) fn client(&self) -> Client {
+        self.logged_in(&self.client)
+    }
+
+    pub(super) fn unbounded(&self) -> Client {
+        self.logged_in(&self.unbounded)
+    }
+
+    fn logged_in(&self, client: &Client) -> Client {
+        let client = client.clone().with_user(self.login.user());
+        match self.login.password() {
+            Some(password) => client.with_password(password),
+            None => client,
+        }
+    }
+
+    pub(super) fn failed(&self, what: impl Into<String>, error: ClientError) -> Error {
+        let advice = match code(&error) {
+            Some(code) => {
+                self.answered.store(true, Ordering::Relaxed);
+                if code == AUTHENTICATION_FAILED {
+                    self.login.read_again();
+                }
+                advice(code)
+            }
+            None => (self.plain && !self.answered.load(Ordering::Relaxed) && speaks_no_http(&error))
+                .then(|| tls::is_this_the_port(Server::ClickHouse, false)),
+        };
+        Error::server(what, error, advice)
+    }
+
+    /// What the server answers to a question: rows of texts, as tab-separated values have them.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn ask(&self, what: &str, sql: &str) -> Result<Vec<Vec<String>>, Error> {
+        let answer = async { self.client().query_raw(sql).fetch_bytes("TSVRaw")?.collect().await };
+        let answer = within(QUESTION_TIMEOUT, answer).await.map_err(|error| self.failed(what, error))?;
+        self.answered.store(true, Ordering::Relaxed);
+        let text = String::from_utf8_lossy(&answer);
+        Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+    }
+
+    /// The server's clock, in milliseconds since 1970, asked on a connection of its own.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn clock(&self) -> Result<i64, Error> {
+        let answer = self.ask("asking for the time", "SELECT toUnixTimestamp64Milli(now64(3))").await?;
+        let ms = answer.first().and_then(|row| row.first()).and_then(|ms| ms.parse().ok());
+        ms.ok_or_else(|| {
+            let source = "the answer is not a time: is this ClickHouse?".into();
+            Error::Server {
+                what: "asking for the time".to_owned(),
+                kind: FailureKind::Ambiguous,
+                code: None,
+                source,
+            }
+        })
+    }
+}
+
+impl Sink for ClickHouse {
+    async fn insert(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
+        self.inserter.insert(insert, attempt).await
+    }
+}
+
+/// The crate's own timeouts are for inserts only.
+pub(super) async fn within<T>(
+    timeout: Duration,
+    answer: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    tokio::time::timeout(timeout, answer).await.unwrap_or(Err(ClientError::TimedOut))
+}

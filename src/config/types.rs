@@ -1,0 +1,113 @@
+//! What each section holds once it is read.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::secret::Secret;
+use crate::consumer::Connections;
+use crate::session::events::Qos;
+use crate::tls;
+
+/// The broker, and our place in it.
+#[derive(Debug, Clone)]
+pub struct Mqtt {
+    /// Broker.
+    pub host: String,
+    /// Broker.
+    pub port: u16,
+    /// `None`: plain text.
+    pub tls: Option<tls::Files>,
+    /// Login, if any.
+    pub username: Option<String>,
+    /// Login, if any.
+    pub password: Option<Secret>,
+    /// Session `n` is `{client_id}-{n}`.
+    pub client_id: String,
+    /// The `x` of `$share/x/…`.
+    pub group: String,
+    /// Topic filters with one `+`.
+    pub topics: Vec<String>,
+    /// Former filters, with their groups, that sessions may still be subscribed to.
+    pub unsubscribe: Vec<String>,
+    /// Of the subscription.
+    pub qos: Qos,
+    /// Sessions of this process.
+    pub connections: Connections,
+    /// Unacknowledged messages we ask for.
+    pub receive_maximum: u16,
+    /// How long TCP, TLS and CONNACK may take together, and then SUBACK.
+    pub connect_timeout: Duration,
+    /// How long the broker keeps our session.
+    pub session_expiry: Duration,
+    /// MQTT keep-alive.
+    pub keep_alive: Duration,
+    /// Maximum Packet Size; what is larger all the same is cut.
+    pub max_packet_bytes: u32,
+    /// Bytes of closed batches that may wait for an insert slot.
+    pub buffer_bytes_max: usize,
+}
+
+/// The server, and how to insert.
+#[derive(Debug, Clone)]
+pub struct ClickHouse {
+    /// `http://host:port` or `https://host:port`
+    pub url: String,
+    /// `None`: plain text.
+    pub tls: Option<tls::Files>,
+    /// Database of all tables.
+    pub database: String,
+    /// Login.
+    pub user: String,
+    /// Login, if any.
+    pub password: Option<Secret>,
+    /// Inserts under way at once.
+    pub inserts_in_flight: usize,
+    /// How long one attempt may take; doubles with every timeout.
+    pub insert_timeout: Duration,
+    /// Let the server collect inserts of many processes.
+    pub async_insert: bool,
+}
+
+/// Where batches go while ClickHouse cannot take them.
+#[derive(Debug, Clone)]
+pub struct Spool {
+    /// This process' own.
+    pub dir: PathBuf,
+    /// Of all files in it.
+    pub bytes_max: u64,
+}
+
+/// `/metrics`, `/livez`, `/readyz`.
+#[derive(Debug, Clone)]
+pub struct Http {
+    /// Address and port.
+    pub listen: SocketAddr,
+}
+
+/// Leaving.
+#[derive(Debug, Clone)]
+pub struct Shutdown {
+    /// How long flushing may take.
+    pub grace: Duration,
+    /// UNSUBSCRIBE first: only where other members stay.
+    pub leave: bool,
+}
+
+/// Logs, on stderr.
+#[derive(Debug, Clone)]
+pub struct Log {
+    /// For people or for machines.
+    pub format: LogFormat,
+    /// `level` or `target=level,…`
+    pub filter: String,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}

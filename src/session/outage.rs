@@ -1,0 +1,107 @@
+//! Connections that ended: what is said of it, and when the next one is tried.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::events::Notice;
+
+/// First delay before a reconnect; doubles up to [`BACKOFF_MAX`], halved at random.
+const BACKOFF_MIN: Duration = Duration::from_millis(250);
+/// Longest delay before a reconnect.
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// Delay when another client took our id: a configuration error, and each attempt throws the other one out.
+const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
+/// A connection that lived this long was a good one: the next delay starts from the minimum.
+const GOOD_CONNECTION: Duration = Duration::from_secs(10);
+/// So many short lives in a row are told, with the likely cause.
+const SHORT_LIVES_MAX: u32 = 3;
+/// A broker that stays away for the same reason is logged this often.
+const LOGGED_EVERY: Duration = Duration::from_secs(60);
+
+/// How a connection ended.
+pub(super) struct End {
+    /// For how long it had been subscribed, if it had been.
+    pub(super) lived: Option<Duration>,
+    /// By another client with our id.
+    pub(super) taken_over: bool,
+    /// In words.
+    pub(super) why: String,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Outage {
+    /// Connections in a row that ended soon, or never began.
+    failures: u32,
+    /// Those among them that had been subscribed.
+    short_lives: u32,
+    /// Why there is none now.
+    why: Option<String>,
+    /// What was last logged, and when.
+    told: Option<(String, Instant)>,
+    jitter: fastrand::Rng,
+}
+
+impl Outage {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { failures: 0, short_lives: 0, why: None, told: None, jitter: fastrand::Rng::with_seed(seed) }
+    }
+
+    /// Connections in a row that ended soon, or never began.
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Subscribed.
+    pub(super) fn is_over(&mut self) {
+        (self.why, self.told) = (None, None);
+    }
+
+    /// A connection ended, or could not begin; returns when the next is tried.
+    pub(super) fn began(&mut self, end: End, now: Instant, notices: &mut VecDeque<Notice>) -> Instant {
+        let End { lived, taken_over, why } = end;
+        self.judge(lived, taken_over, notices);
+        let retry_in = if taken_over { TAKEN_OVER_DELAY } else { self.backoff() };
+        let notice =
+            if taken_over { Notice::TakenOver } else { Notice::Disconnected { why: why.clone(), retry_in } };
+        let why = if taken_over { notice.to_string() } else { why };
+        let is_told = self.told.as_ref().is_some_and(|(told, at)| *told == why && now < *at + LOGGED_EVERY);
+        if !is_told {
+            self.told = Some((why.clone(), now));
+            notices.push_back(notice);
+        }
+        self.why = Some(why);
+        now + retry_in
+    }
+
+    /// A broker that lets us in and closes soon after has a reason that it may not tell.
+    fn judge(&mut self, lived: Option<Duration>, taken_over: bool, notices: &mut VecDeque<Notice>) {
+        if lived.is_some_and(|lived| lived >= GOOD_CONNECTION) {
+            (self.failures, self.short_lives) = (0, 0);
+            return;
+        }
+        self.failures = self.failures.saturating_add(1);
+        if lived.is_none() || taken_over {
+            return;
+        }
+        self.short_lives = self.short_lives.saturating_add(1);
+        if self.short_lives == SHORT_LIVES_MAX {
+            notices.push_back(Notice::ClosedSoon { times: self.short_lives });
+        }
+    }
+
+    fn backoff(&mut self) -> Duration {
+        let doubled = BACKOFF_MIN.saturating_mul(1 << self.failures.saturating_sub(1).min(10));
+        doubled.min(BACKOFF_MAX).mul_f64(0.5 + self.jitter.f64() / 2.0)
+    }
+
+    /// Why there is no connection, or why the one since `live_since` may not last.
+    pub(super) fn trouble(&self, live_since: Option<Instant>, now: Instant) -> Option<String> {
+        let Some(since) = live_since else {
+            let why = self.why.as_ref().map(|why| format!("no connection: {why}"));
+            return Some(why.unwrap_or_else(|| "not subscribed yet".to_owned()));
+        };
+        let is_doubtful = self.short_lives >= SHORT_LIVES_MAX && now < since + GOOD_CONNECTION;
+        is_doubtful.then(|| Notice::ClosedSoon { times: self.short_lives }.to_string())
+    }
+}
