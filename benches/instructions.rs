@@ -7,7 +7,7 @@ mod work;
 use std::hint::black_box;
 use std::process::Command;
 
-use milepost::encode;
+use milepost::pipeline::encode;
 
 const COUNT: &str = "MILEPOST_BENCH_MESSAGES";
 /// What both runs do alike is no part of the difference.
@@ -27,7 +27,7 @@ fn work(count: usize) {
         if let Some(batch) = live.publish(message) {
             let id = batch.id;
             black_box(encode::encode(batch, "fleet"));
-            live.settle(id);
+            live.durable(id);
         }
     }
 }

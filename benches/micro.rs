@@ -4,15 +4,13 @@
 mod work;
 
 use std::hint::black_box;
-use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use milepost::ack::AckQueue;
-use milepost::batch::Batch;
-use milepost::decode::{Decoded, Message};
-use milepost::encode;
-use milepost::metrics::Metrics;
-use milepost::position::{Qos, Timestamp};
+use milepost::pipeline::batch::Batch;
+use milepost::pipeline::decode::{Decoded, Message};
+use milepost::pipeline::encode;
+use milepost::pipeline::position::Timestamp;
+use milepost::session::acks::{Ack, Acks};
 use milepost::spool::Spool;
 
 const ROWS: usize = 5_000;
@@ -36,7 +34,6 @@ fn decode(criterion: &mut Criterion) {
                     topic: topic.as_bytes(),
                     payload: payload.as_bytes(),
                     payload_bytes: payload.len(),
-                    qos: Qos::AtLeastOnce,
                     received_at: Timestamp::from_unix_ms(work::WALL_MS),
                 };
                 decoder.decode(black_box(message), &mut decoded);
@@ -47,16 +44,16 @@ fn decode(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn lane(criterion: &mut Criterion) {
+fn consumer(criterion: &mut Criterion) {
     let messages = work::messages(ROWS);
-    let mut group = criterion.benchmark_group("lane");
+    let mut group = criterion.benchmark_group("consumer");
     group.throughput(Throughput::Elements(ROWS as u64));
-    group.bench_function("5,000 messages: decoded, batched, settled, acknowledged", |bencher| {
+    group.bench_function("5,000 messages: decoded, batched, durable, acknowledged", |bencher| {
         let mut live = work::Live::new();
         bencher.iter(|| {
             for message in &messages {
                 if let Some(batch) = live.publish(message) {
-                    black_box(live.settle(batch.id));
+                    black_box(live.durable(batch.id));
                 }
             }
         });
@@ -67,7 +64,7 @@ fn lane(criterion: &mut Criterion) {
 fn encode(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("encode");
     group.throughput(Throughput::Elements(ROWS as u64));
-    group.bench_function("a batch of 5,000 rows: sorted, encoded, hashed", |bencher| {
+    group.bench_function("a batch of 5,000 rows: sorted, encoded", |bencher| {
         bencher.iter_batched(batch, |batch| encode::encode(batch, "fleet"), BatchSize::LargeInput);
     });
     group.finish();
@@ -76,16 +73,14 @@ fn encode(criterion: &mut Criterion) {
 fn acks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("acks");
     group.throughput(Throughput::Elements(ROWS as u64));
-    group.bench_function("5,000 tickets: taken, settled, given", |bencher| {
-        let mut acks = AckQueue::default();
-        let mut id = 0;
+    group.bench_function("5,000 messages: taken, complete, acknowledged", |bencher| {
+        let mut acks = Acks::default();
         bencher.iter(|| {
+            let mut last = 0;
             for _ in 0..ROWS {
-                acks.arrived(black_box(7));
+                last = acks.arrived(black_box(Ack::Acknowledged(7)));
             }
-            id += 1;
-            acks.closed(id, acks.next_arrival());
-            acks.settled(id);
+            acks.complete_below(last + 1);
             while acks.due().is_some() {
                 acks.sent();
             }
@@ -96,18 +91,18 @@ fn acks(criterion: &mut Criterion) {
 
 fn spool(criterion: &mut Criterion) {
     let folder = tempfile::TempDir::new().expect("a folder for the spool");
-    let spool = Spool::open(folder.path(), 1 << 30, Arc::new(Metrics::new(1))).expect("a spool");
+    let (spool, _) = Spool::open(folder.path(), 1 << 30).expect("a spool");
     let inserts = encode::encode(batch(), "fleet");
     let mut group = criterion.benchmark_group("spool");
     group.throughput(Throughput::Elements(ROWS as u64));
     group.bench_function("a batch of 5,000 rows written, fsynced, removed", |bencher| {
         bencher.iter(|| {
-            let entry = spool.store(&inserts, ROWS as u64, 0).expect("there is room");
-            spool.remove(&entry);
+            let file = spool.store(&inserts, ROWS as u64).expect("there is room");
+            spool.remove(&file).expect("it is there");
         });
     });
     group.finish();
 }
 
-criterion_group!(benches, decode, lane, encode, acks, spool);
+criterion_group!(benches, decode, consumer, encode, acks, spool);
 criterion_main!(benches);

@@ -1,12 +1,18 @@
-//! What both benchmarks work on: messages as a fleet sends them, through a lane that is connected.
+//! What both benchmarks work on: messages as a fleet sends them, through a consumer that is connected.
 
 use std::time::{Duration, Instant};
 
-use milepost::batch::Batch;
 use milepost::config::Config;
-use milepost::decode::Decoder;
-use milepost::lane::{Command, Event, Fate, Lane, Now, Settings};
-use milepost::position::Timestamp;
+use milepost::consumer::{self, Connections, Consumer, Now, Publish};
+use milepost::delivery::events::{Command, Outcome, Report, Schema};
+use milepost::delivery::policy::{self, Policy};
+use milepost::intake::{self, Intake};
+use milepost::pipeline::batch::Batch;
+use milepost::pipeline::decode::Decoder;
+use milepost::pipeline::position::Timestamp;
+use milepost::session::acks::Ack;
+use milepost::session::events::{self, Event, Role};
+use milepost::spool::Left;
 
 /// 2026-11-21.
 pub const WALL_MS: i64 = 1_795_219_200_000;
@@ -28,9 +34,9 @@ pub fn decoder() -> Decoder {
     Decoder::new(&config.mqtt.topics, config.decode)
 }
 
-/// A lane on a granted subscription.
+/// A consumer of one session on a granted subscription, with ClickHouse there.
 pub struct Live {
-    pub lane: Lane,
+    pub consumer: Consumer,
     now: Now,
     packet_id: u16,
 }
@@ -38,42 +44,61 @@ pub struct Live {
 impl Live {
     pub fn new() -> Self {
         let config = Config::defaults().expect("the host has a name");
-        let settings = Settings {
-            batch: config.batch,
+        let seed = 1;
+        let intake = intake::Settings { batch: config.batch, buffer_bytes_max: config.mqtt.buffer_bytes_max };
+        let delivery = policy::Settings {
             inserts_in_flight: config.clickhouse.inserts_in_flight,
-            buffer_bytes_max: config.mqtt.buffer_bytes_max,
-            receive_maximum: config.mqtt.receive_maximum,
             spool: false,
-            spool_when_leaving_after: Duration::ZERO,
-            leave: false,
-            seed: 1,
+            insert_timeout: config.clickhouse.insert_timeout,
+            store_when_leaving_after: Duration::ZERO,
+            incarnation: 1,
+            seed,
+        };
+        let settings = consumer::Settings {
+            connections: Connections::Fixed(1),
+            session: events::Settings {
+                receive_maximum: config.mqtt.receive_maximum,
+                answer_within: config.mqtt.connect_timeout,
+                role: Role::Member,
+                seed,
+            },
+            window_wanted: 0,
+            buffer_bytes_max: config.mqtt.buffer_bytes_max,
         };
         let now = Now { instant: Instant::now(), wall: Timestamp::from_unix_ms(WALL_MS) };
-        let mut live = Self { lane: Lane::new(settings, decoder()), now, packet_id: 0 };
-        live.lane.handle(Event::Connected { session_present: false, receive_maximum: None }, now);
-        live.lane.handle(Event::Subscribed { refusals: Vec::new() }, now);
-        while live.lane.command().is_some() {}
-        live
+        let (intake, delivery) = (Intake::new(intake, decoder()), Policy::new(delivery, Left::default()));
+        let mut consumer = Consumer::new(settings, intake, delivery);
+        consumer.schema(Schema::Ready);
+        consumer.handle(0, Event::Connected { session_present: false, receive_maximum: None }, now.instant);
+        consumer.handle(0, Event::Subscribed { refusals: Vec::new() }, now.instant);
+        consumer.turn(now.instant);
+        while consumer.session_mut(0).command().is_some() {}
+        Self { consumer, now, packet_id: 0 }
     }
 
     /// One QoS 1 message; the batch it completed, if it did.
     pub fn publish(&mut self, (topic, payload): &(String, String)) -> Option<Batch> {
         self.packet_id = self.packet_id % u16::MAX + 1;
         let (topic, payload) = (topic.as_bytes(), payload.as_bytes());
-        let (payload_bytes, packet_id) = (payload.len(), Some(self.packet_id));
-        self.lane.handle(Event::Published { topic, payload, payload_bytes, packet_id }, self.now);
-        match self.lane.command() {
-            Some(Command::Insert(batch)) => Some(batch),
+        let ack = Some(Ack::Acknowledged(self.packet_id));
+        let publish = Publish { topic, payload, payload_bytes: payload.len(), ack, redelivered: false };
+        self.consumer.published(0, publish, self.now);
+        match self.consumer.command() {
+            Some(Command::Take(batch)) => Some(batch),
             _ => None,
         }
     }
 
     /// The batch is durable; takes every acknowledgement that is due, and returns how many.
-    pub fn settle(&mut self, batch: u64) -> usize {
-        self.lane.handle(Event::Settled { batch, fate: Fate::Inserted }, self.now);
+    pub fn durable(&mut self, batch: u64) -> usize {
+        let outcome = Outcome::Inserted(Duration::from_millis(1));
+        self.consumer.report(Report { batch, outcome }, self.now.instant);
+        self.consumer.turn(self.now.instant);
+        while self.consumer.command().is_some() {}
+        while self.consumer.durable().is_some() {}
         let mut acks = 0;
-        while self.lane.ack_due().is_some() {
-            self.lane.ack_sent();
+        while self.consumer.session(0).ack_due().is_some() {
+            self.consumer.session_mut(0).ack_sent();
             acks += 1;
         }
         acks

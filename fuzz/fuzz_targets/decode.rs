@@ -1,5 +1,5 @@
 //! A message is a line with flags and topic, then the payload: `1drivers/7/gps\n{"lat":…}`.
-//! Flags, the bits of the first byte (so `0` to `7` are fine): 1 QoS 1, 2 cut on the way, 4 tight limits.
+//! Flags, the bits of the first byte (so `0` to `7` are fine): 2 cut on the way, 4 tight limits.
 
 #![no_main]
 
@@ -7,10 +7,11 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use milepost::batch::Batch;
-use milepost::decode::{Decoded, Decoder, Limits, Message, REJECT_PAYLOAD_BYTES_MAX};
-use milepost::encode::encode;
-use milepost::position::{Accuracy, Altitude, Heading, Position, Qos, Speed, Timestamp};
+use milepost::pipeline::batch::Batch;
+use milepost::pipeline::decode::{Decoded, Decoder, Limits, Message};
+use milepost::pipeline::encode::encode;
+use milepost::pipeline::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
+use milepost::pipeline::reject::PAYLOAD_BYTES_MAX;
 
 /// 2026-09-21: fixed, so that an input means the same tomorrow.
 const RECEIVED_AT_MS: i64 = 1_790_000_000_000;
@@ -37,10 +38,9 @@ fuzz_target!(|data: &[u8]| {
     let mut lines = data.splitn(2, |byte| *byte == b'\n');
     let (topic, payload) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     let (decoder, limits) = if flags & 4 == 0 { &*WIDE } else { &*TIGHT };
-    let qos = if flags & 1 == 0 { Qos::AtMostOnce } else { Qos::AtLeastOnce };
     let payload_bytes = payload.len() + if flags & 2 == 0 { 0 } else { 1_000 };
     let received_at = Timestamp::from_unix_ms(RECEIVED_AT_MS);
-    let message = Message { topic, payload, payload_bytes, qos, received_at };
+    let message = Message { topic, payload, payload_bytes, received_at };
 
     let mut decoded = Decoded::default();
     decoder.decode(message, &mut decoded);
@@ -51,9 +51,9 @@ fuzz_target!(|data: &[u8]| {
         check(position, message, limits);
     }
     for reject in &decoded.rejects {
-        assert!(reject.payload.len() <= REJECT_PAYLOAD_BYTES_MAX && reject.detail.chars().count() <= 200);
+        assert!(reject.payload.len() <= PAYLOAD_BYTES_MAX && reject.detail.chars().count() <= 200);
         assert!(reject.payload.len() as u64 <= reject.payload_bytes);
-        assert_eq!((reject.count, reject.qos, reject.received_at), (1, qos, received_at));
+        assert_eq!((reject.count, reject.received_at), (1, received_at));
     }
     assert!(decoded.lacking.undated <= positions as u64);
     assert!(decoded.lacking.fields.iter().all(|unknown| *unknown <= positions as u64));
@@ -65,6 +65,11 @@ fuzz_target!(|data: &[u8]| {
         of_table.map(|insert| insert.rows).sum::<usize>()
     };
     assert_eq!((rows_of("fleet.positions "), rows_of("fleet.rejects ")), (positions, rejects));
+    for insert in &inserts {
+        let middle = insert.rows / 2;
+        let halves = [0..middle, middle..insert.rows].map(|rows| insert.part(rows).expect("our own columns"));
+        assert_eq!(halves.map(|half| half.body).concat(), insert.body);
+    }
     if positions > 0 {
         assert_eq!(rows_in(&inserts[0].body), positions);
     }
@@ -92,7 +97,7 @@ fn check(position: &Position, message: Message<'_>, limits: &Limits) {
     within(position.ts.unix_ms(), oldest, newest);
     let id = position.driver_id.as_str();
     assert!((1..=64).contains(&id.len()) && std::str::from_utf8(message.topic).expect("read").contains(id));
-    assert_eq!((position.qos, position.received_at), (message.qos, message.received_at));
+    assert_eq!(position.received_at, message.received_at);
 }
 
 /// As the server would count them.

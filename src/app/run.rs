@@ -14,11 +14,11 @@ use crate::check::{self, Level, Report as CheckReport};
 use crate::clickhouse::ClickHouse;
 use crate::config::Config;
 use crate::consumer::{self, Consumer, Totals};
+use crate::delivery::events::Schema;
 use crate::delivery::executor::Executor;
 use crate::delivery::policy::{self, Policy};
-use crate::delivery::words::Gate;
 use crate::intake::{self, Intake};
-use crate::mqtt::driver::{self, Attention, Seen, Wiring};
+use crate::mqtt::driver::{self, Attention, ServerStatus, Wiring};
 use crate::observe::health::Health;
 use crate::observe::http;
 use crate::observe::metrics::Metrics;
@@ -79,7 +79,7 @@ struct Started {
     watcher: Watcher,
     driver: oneshot::Receiver<Totals>,
     leave: watch::Sender<Option<Leave>>,
-    seen: watch::Receiver<Seen>,
+    seen: watch::Receiver<ServerStatus>,
 }
 
 fn start(
@@ -163,12 +163,12 @@ pub(super) fn delivery(config: &Config) -> policy::Settings {
 }
 
 /// What will go wrong, in the log; beside the work, which it neither delays nor stops.
-async fn log_preflight(config: Config, mut seen: watch::Receiver<Seen>) {
+async fn log_preflight(config: Config, mut seen: watch::Receiver<ServerStatus>) {
     let of_spool = config.clone();
     if let Ok(report) = spawn_blocking(move || check::spool_at_start(&of_spool)).await {
         log_findings(&report);
     }
-    if seen.wait_for(|seen| seen.gate == Gate::Open).await.is_ok() {
+    if seen.wait_for(|seen| seen.schema == Schema::Ready).await.is_ok() {
         log_findings(&check::server_at_start(&config, now_ms).await);
     }
 }

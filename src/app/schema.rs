@@ -15,9 +15,9 @@ use tracing::{info, warn};
 
 use super::now_ms;
 use crate::clickhouse::{ClickHouse, Error};
+use crate::delivery::events::Schema;
 use crate::delivery::sink::error_chain;
-use crate::delivery::words::Gate;
-use crate::mqtt::driver::{Attention, Seen};
+use crate::mqtt::driver::{Attention, ServerStatus};
 
 /// How often while all is well: a clock does not jump every minute.
 const EVERY: Duration = Duration::from_secs(30);
@@ -31,14 +31,14 @@ const QUESTIONS_PER_LOG_LINE: u32 = 30;
 const CLOCKS_MAY_DIFFER: Duration = Duration::from_secs(2);
 
 /// What is known before anybody has asked.
-pub(super) fn unknown() -> Seen {
-    Seen { gate: Gate::Unknown("not asked yet".to_owned()), answers: Ok(()), clock_off: None }
+pub(super) fn unknown() -> ServerStatus {
+    ServerStatus { schema: Schema::Unknown("not asked yet".to_owned()), answers: Ok(()), clock_off: None }
 }
 
 /// See the module's documentation.
 pub(super) struct Watcher {
     pub(super) clickhouse: Arc<ClickHouse>,
-    pub(super) seen: watch::Sender<Seen>,
+    pub(super) seen: watch::Sender<ServerStatus>,
     pub(super) attention: watch::Receiver<Attention>,
     /// `decode.fix_future_max`
     pub(super) fix_future_max: Duration,
@@ -58,11 +58,11 @@ impl Watcher {
             match self.answer().await {
                 Ok(clock_off) => {
                     (seen.answers, seen.clock_off) = (Ok(()), clock_off);
-                    seen.gate = self.tables(&seen.gate).await?;
+                    seen.schema = self.tables(&seen.schema).await?;
                 }
                 Err(why) => {
-                    if seen.gate != Gate::Open {
-                        seen.gate = Gate::Unknown(why.clone());
+                    if seen.schema != Schema::Ready {
+                        seen.schema = Schema::Unknown(why.clone());
                     }
                     seen.answers = Err(why);
                 }
@@ -78,8 +78,9 @@ impl Watcher {
     async fn wait(&mut self, asked_at: Instant, questions: u64) {
         loop {
             let Attention { is_doubtful, questions: now } = *self.attention.borrow_and_update();
-            let doubt =
-                is_doubtful || self.seen.borrow().answers.is_err() || self.seen.borrow().gate != Gate::Open;
+            let doubt = is_doubtful
+                || self.seen.borrow().answers.is_err()
+                || self.seen.borrow().schema != Schema::Ready;
             if now != questions {
                 return;
             }
@@ -115,20 +116,20 @@ impl Watcher {
     }
 
     /// Rows inserted before a view exists never reach it, and other columns would take other numbers for ours.
-    async fn tables(&self, before: &Gate) -> Result<Gate> {
+    async fn tables(&self, before: &Schema) -> Result<Schema> {
         match self.clickhouse.pending().await {
             Ok(pending) if pending.is_empty() => {}
             Ok(pending) => {
                 let names: Vec<_> = pending.iter().map(|migration| migration.name).collect();
                 let why = format!("not migrated: `milepost migrate` applies {}", names.join(", "));
-                return Ok(Gate::Refused(why));
+                return Ok(Schema::Refused(why));
             }
-            Err(error @ Error::Edited { .. }) if *before != Gate::Open => bail!(error),
+            Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
             Err(error) => return Ok(refusal(&error, before)),
         }
         match self.clickhouse.misfits().await {
-            Ok(misfits) if misfits.is_empty() => Ok(Gate::Open),
-            Ok(misfits) => Ok(Gate::Refused(format!(
+            Ok(misfits) if misfits.is_empty() => Ok(Schema::Ready),
+            Ok(misfits) => Ok(Schema::Refused(format!(
                 "the tables are not those of this version: {}; restore them, or run the milepost that they are for",
                 misfits.join(", ")
             ))),
@@ -137,14 +138,14 @@ impl Watcher {
     }
 }
 
-/// A question that nobody answered leaves an open gate open: the inserts will tell.
-fn refusal(error: &Error, before: &Gate) -> Gate {
+/// A question that nobody answered changes nothing: the inserts will tell.
+fn refusal(error: &Error, before: &Schema) -> Schema {
     if !error.may_pass() {
-        Gate::Refused(error_chain(error))
-    } else if *before == Gate::Open {
-        Gate::Open
+        Schema::Refused(error_chain(error))
+    } else if *before == Schema::Ready {
+        Schema::Ready
     } else {
-        Gate::Unknown(error_chain(error))
+        Schema::Unknown(error_chain(error))
     }
 }
 
@@ -158,13 +159,13 @@ struct Told {
 }
 
 impl Told {
-    fn tell(&mut self, seen: &Seen) {
-        match &seen.gate {
-            Gate::Open if !std::mem::replace(&mut self.open, true) => {
+    fn tell(&mut self, seen: &ServerStatus) {
+        match &seen.schema {
+            Schema::Ready if !std::mem::replace(&mut self.open, true) => {
                 info!("ClickHouse answers, and the tables are as they should be");
             }
-            Gate::Open => self.questions = 0,
-            Gate::Unknown(why) | Gate::Refused(why) => {
+            Schema::Ready => self.questions = 0,
+            Schema::Unknown(why) | Schema::Refused(why) => {
                 self.open = false;
                 if self.questions.is_multiple_of(QUESTIONS_PER_LOG_LINE) {
                     warn!(why, "waiting for ClickHouse");
@@ -172,7 +173,7 @@ impl Told {
                 self.questions += 1;
             }
         }
-        let silent = seen.gate == Gate::Open && seen.answers.is_err();
+        let silent = seen.schema == Schema::Ready && seen.answers.is_err();
         match (&seen.answers, std::mem::replace(&mut self.silent, silent)) {
             (Err(why), false) if silent => warn!(why, "ClickHouse does not answer"),
             (Ok(()), true) => info!("ClickHouse answers again"),

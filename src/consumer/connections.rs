@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use crate::session::Session;
-use crate::session::events::Link;
+use crate::session::events::ConnectionState;
 
 /// `mqtt.connections`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,9 @@ impl Growth {
             return Step::Nothing;
         }
         if self.wants_more(sessions, window_wanted) {
-            let is_free = sessions.get(self.members).is_none_or(|visited| visited.link() == Link::Ended);
+            let is_free = sessions
+                .get(self.members)
+                .is_none_or(|visited| visited.connection() == ConnectionState::Ended);
             self.members += usize::from(is_free);
             return if is_free { Step::Grow } else { Step::Nothing };
         }
@@ -122,7 +124,7 @@ impl Growth {
     fn visit(&mut self, sessions: &[Session]) -> Step {
         let Visits::Looking { mut absent, visiting } = self.visits else { return Step::Nothing };
         if let Some(visited) = sessions.last().filter(|_| visiting && sessions.len() > self.members) {
-            if visited.link() != Link::Ended {
+            if visited.connection() != ConnectionState::Ended {
                 return Step::Nothing;
             }
             absent = if visited.was_found() { 0 } else { absent + 1 };
@@ -155,5 +157,5 @@ impl Growth {
 }
 
 fn is_live(session: &Session) -> bool {
-    matches!(session.link(), Link::Live { .. })
+    matches!(session.connection(), ConnectionState::Live { .. })
 }

@@ -24,14 +24,14 @@ pub use self::connections::{CONNECTIONS_MAX, Connections};
 use self::connections::{Growth, Step};
 pub use self::notice::{ACKNOWLEDGED_WITHIN, Notice};
 pub use self::totals::Totals;
+use crate::delivery::events::{Command, Durable, Report, Schema};
 use crate::delivery::policy::{Policy, Want};
-use crate::delivery::words::{Command, Durable, Gate, Report};
 use crate::intake::{CloseWhen, Intake, SessionIndex};
 use crate::pipeline::decode::Message;
 use crate::pipeline::position::Timestamp;
 use crate::session::Session;
 use crate::session::acks::Ack;
-use crate::session::events::{self, Admission, Event, Leave, Link, NoRoom, Role};
+use crate::session::events::{self, Admission, ConnectionState, Event, Leave, NoRoom, Role};
 
 /// What goes to the spool before it is due waits this long for more: a file costs two fsyncs and an insert.
 const FILE_AGE: Duration = Duration::from_millis(100);
@@ -176,8 +176,8 @@ impl Consumer {
     }
 
     /// Whether the tables are there.
-    pub fn gate(&mut self, gate: Gate) {
-        self.delivery.gate(gate);
+    pub fn schema(&mut self, schema: Schema) {
+        self.delivery.schema(schema);
     }
 
     /// Whether ClickHouse answers questions on a connection of their own.
@@ -243,7 +243,7 @@ impl Consumer {
     /// Nothing is left to do: every session has ended, and nothing is under way that somebody waits for.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.sessions.iter().all(|session| session.link() == Link::Ended)
+        self.sessions.iter().all(|session| session.connection() == ConnectionState::Ended)
             && self.intake.is_empty()
             && !self.delivery.is_inserting()
     }

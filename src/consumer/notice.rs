@@ -13,7 +13,7 @@ pub enum Notice {
     /// Of a session.
     Session(SessionIndex, session::events::Notice),
     /// Of delivery.
-    Delivery(delivery::words::Notice),
+    Delivery(delivery::events::Notice),
     /// The sum of the windows caps every batch below `rows_max`.
     WindowSmall {
         /// Unacknowledged messages the broker lets us have, over all sessions.

@@ -10,7 +10,7 @@ pub struct Totals {
     /// From messages to batches.
     pub intake: intake::Totals,
     /// From batches to durable rows.
-    pub delivery: delivery::words::Totals,
+    pub delivery: delivery::events::Totals,
     /// A session wanted to unsubscribe, and has not been able to.
     pub still_subscribed: bool,
 }

@@ -11,8 +11,8 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 
+use super::events::{BatchId, Command, Loaded, Outcome, Piece, Report};
 use super::sink::{Attempt, FailureKind, Sink, error_chain};
-use super::words::{BatchId, Command, Loaded, Outcome, Piece, Report};
 use crate::pipeline::encode::{self, Insert};
 use crate::spool::{LoadError, Spool};
 

@@ -6,8 +6,8 @@
 //! Guarantee: a batch is called durable only when every row of it is committed, or its file is fsynced; until then it is
 //! tried for ever, never dropped, never changed.
 
+pub mod events;
 pub mod executor;
 pub mod policy;
 pub mod retry;
 pub mod sink;
-pub mod words;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::events::Piece;
 use super::sink::{Attempt, FailureKind};
-use super::words::Piece;
 
 /// First delay before a retry; doubles up to [`DELAY_MAX`], halved at random.
 const DELAY_MIN: Duration = Duration::from_millis(100);

@@ -1,6 +1,6 @@
 //! The consumer's shell: every connection of the process on one thread, at one pace.
 //!
-//! Guarantee: what was read and not taken, and what was to be written and is not, dies with its connection ([`Line`]): so
+//! Guarantee: what was read and not taken, and what was to be written and is not, dies with its connection ([`Transport`]): so
 //! no acknowledgement of an old one can go out on a new one, and no message of an old one reaches the consumer later.
 //! Nothing here blocks for longer than a [`ReadDelay`], touches a disk, or grows: what a broker does not take waits in its
 //! session.
@@ -16,11 +16,11 @@ use tokio::task::yield_now;
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
-use super::line::{Common, Line};
 use super::read_delay::ReadDelay;
+use super::transport::{Shared, Transport};
 use crate::config;
 use crate::consumer::{Consumer, Notice, Now, Totals};
-use crate::delivery::words::{Command, Durable, Gate, Report};
+use crate::delivery::events::{Command, Durable, Report, Schema};
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 use crate::pipeline::position::Timestamp;
@@ -39,9 +39,9 @@ pub const PART: &str = "consumer";
 
 /// What is known of ClickHouse, from questions on a connection of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct ServerStatus {
     /// Whether the tables are there.
-    pub gate: Gate,
+    pub schema: Schema,
     /// Whether it answers.
     pub answers: Result<(), String>,
     /// Why our clock cannot be trusted, if it differs too much from its.
@@ -67,7 +67,7 @@ pub struct Wiring {
     /// From the executor.
     pub reports: mpsc::Receiver<Report>,
     /// From whoever asks ClickHouse how it is.
-    pub seen: watch::Receiver<Seen>,
+    pub seen: watch::Receiver<ServerStatus>,
     /// To the same.
     pub attention: watch::Sender<Attention>,
     /// Turns to `Some` when it is time to go.
@@ -107,17 +107,17 @@ struct Driver {
 /// The consumer, and the connections of its sessions.
 struct Work {
     consumer: Consumer,
-    lines: Vec<Line>,
-    common: Common,
+    transports: Vec<Transport>,
+    shared: Shared,
 }
 
 impl Driver {
     fn new(wiring: Wiring, consumer: Consumer) -> Self {
-        let common = Common::new(wiring.mqtt.clone());
+        let shared = Shared::new(wiring.mqtt.clone());
         let delay = ReadDelay::new(wiring.mqtt.qos);
         Self {
             wiring,
-            work: Work { consumer, lines: Vec::new(), common },
+            work: Work { consumer, transports: Vec::new(), shared },
             delay,
             told_at: None,
             is_untold: false,
@@ -145,7 +145,7 @@ impl Driver {
                 yield_now().await; // the other connections may have become readable
                 continue;
             }
-            self.rest();
+            self.delay();
             self.wait().await;
         }
         self.publish();
@@ -159,9 +159,9 @@ impl Driver {
             self.reported(report, now);
         }
         if self.wiring.seen.has_changed().unwrap_or(false) {
-            let Seen { gate, answers, clock_off } = self.wiring.seen.borrow_and_update().clone();
+            let ServerStatus { schema, answers, clock_off } = self.wiring.seen.borrow_and_update().clone();
             self.work.consumer.answers(answers, now);
-            self.work.consumer.gate(gate);
+            self.work.consumer.schema(schema);
             self.work.consumer.clock(clock_off);
         }
         if self.wiring.leave.has_changed().unwrap_or(false)
@@ -203,12 +203,12 @@ impl Driver {
     }
 
     /// Lets a few hundred messages come together.
-    fn rest(&mut self) {
-        let bytes = self.work.lines.iter_mut().map(Line::take_bytes).sum();
+    fn delay(&mut self) {
+        let bytes = self.work.transports.iter_mut().map(Transport::take_bytes).sum();
         if bytes == 0 {
             return;
         }
-        let delay = self.delay.next(bytes, self.work.lines.len(), self.work.consumer.smallest_window());
+        let delay = self.delay.next(bytes, self.work.transports.len(), self.work.consumer.smallest_window());
         let now = Instant::now();
         thread::sleep(self.deadline(now).map_or(delay, |at| delay.min(at.saturating_duration_since(now))));
     }
@@ -239,9 +239,9 @@ impl Driver {
     }
 
     fn deadline(&self, now: Instant) -> Option<Instant> {
-        let lines = self.work.lines.iter().filter_map(Line::deadline);
+        let transports = self.work.transports.iter().filter_map(Transport::deadline);
         let ended = self.ended_at.map(|at| at + REPLAY_ENDS_WITHIN);
-        self.work.consumer.deadline(now).into_iter().chain(lines).chain(ended).min()
+        self.work.consumer.deadline(now).into_iter().chain(transports).chain(ended).min()
     }
 
     fn is_over(&mut self) -> bool {
@@ -286,13 +286,13 @@ impl Work {
     /// Ready when something came, or a connection began or ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = read_clocks();
-        while self.lines.len() < self.consumer.sessions() {
-            self.lines.push(Line::new(self.lines.len()));
+        while self.transports.len() < self.consumer.sessions() {
+            self.transports.push(Transport::new(self.transports.len()));
         }
         let mut polled = Poll::Pending;
-        for line in &mut self.lines {
-            line.follow(&self.consumer, &self.common, now.instant);
-            if line.poll(&mut self.consumer, &mut self.common, now, cx).is_ready() {
+        for transport in &mut self.transports {
+            transport.follow(&self.consumer, &self.shared, now.instant);
+            if transport.poll(&mut self.consumer, &mut self.shared, now, cx).is_ready() {
                 polled = Poll::Ready(());
             }
         }
@@ -302,9 +302,9 @@ impl Work {
     /// Carries out what the sessions want, and writes; `true` if there was anything.
     fn obey(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
         let mut did_anything = false;
-        for line in &mut self.lines {
-            did_anything |= line.obey(&mut self.consumer, &self.common, now);
-            line.write(&mut self.consumer, now, cx);
+        for transport in &mut self.transports {
+            did_anything |= transport.obey(&mut self.consumer, &self.shared, now);
+            transport.write(&mut self.consumer, now, cx);
         }
         did_anything
     }

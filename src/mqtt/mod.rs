@@ -7,5 +7,5 @@ mod connection;
 mod dialer;
 pub mod driver;
 mod keep_alive;
-mod line;
 mod read_delay;
+mod transport;

@@ -11,8 +11,8 @@ use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricT
 use prometheus::{Encoder, Histogram, HistogramOpts, IntCounterVec, Opts, Registry, TextEncoder};
 
 use crate::consumer::Totals;
+use crate::delivery::events::{Outcome, Report};
 use crate::delivery::sink::FailureKind;
-use crate::delivery::words::{Outcome, Report};
 use crate::pipeline::decode::Field;
 use crate::pipeline::reject::Reason;
 

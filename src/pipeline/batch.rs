@@ -72,14 +72,14 @@ impl Batch {
 pub struct Batcher {
     limits: Limits,
     open: Batch,
-    flood: FloodGate,
+    flood: FloodLimit,
 }
 
 impl Batcher {
     /// An empty batcher.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { limits, open: Batch::default(), flood: FloodGate::default() }
+        Self { limits, open: Batch::default(), flood: FloodLimit::default() }
     }
 
     /// The open batch's rows.
@@ -168,13 +168,13 @@ fn bytes_of(reject: &Reject) -> usize {
 
 /// Counts rejects, and their bytes, by the second.
 #[derive(Debug, Default)]
-struct FloodGate {
+struct FloodLimit {
     second_began_at: Option<Instant>,
     rejects: u32,
     bytes: usize,
 }
 
-impl FloodGate {
+impl FloodLimit {
     fn is_above_limit(&mut self, bytes: usize, now: Instant) -> bool {
         let began_at = *self.second_began_at.get_or_insert(now);
         if now.duration_since(began_at) >= Duration::from_secs(1) {

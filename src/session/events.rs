@@ -116,7 +116,7 @@ pub enum Command {
 
 /// Where the connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Link {
+pub enum ConnectionState {
     /// No connection, and none wanted before this instant.
     BackingOff {
         /// When to try again.
@@ -145,7 +145,7 @@ pub enum Link {
     Ended,
 }
 
-impl Link {
+impl ConnectionState {
     /// When not to wait longer, for what is waited for.
     #[must_use]
     pub fn deadline(self) -> Option<Instant> {

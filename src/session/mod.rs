@@ -17,7 +17,9 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use self::acks::{Ack, Acks};
-use self::events::{Admission, Command, Event, Leave, Link, NoRoom, Notice, Role, Settings, Terms, Totals};
+use self::events::{
+    Admission, Command, ConnectionState, Event, Leave, NoRoom, Notice, Role, Settings, Terms, Totals,
+};
 use self::kept::{Found, Kept};
 use self::outage::{End, Outage};
 use self::window::Window;
@@ -48,7 +50,7 @@ enum Leaving {
 #[derive(Debug)]
 pub struct Session {
     settings: Settings,
-    link: Link,
+    connection: ConnectionState,
     leaving: Leaving,
     acks: Acks,
     window: Window,
@@ -73,7 +75,7 @@ impl Session {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
-            link: Link::Connecting,
+            connection: ConnectionState::Connecting,
             leaving: match settings.role {
                 Role::Member => Leaving::No,
                 Role::Leftover => Leaving::Unsubscribing,
@@ -177,7 +179,7 @@ impl Session {
                 self.drained(now);
             }
         }
-        self.advance_link(room, now);
+        self.advance(room, now);
     }
 
     /// The next thing to do, if any.
@@ -192,8 +194,8 @@ impl Session {
 
     /// Where the connection stands: the shell keeps one in every state but `BackingOff` and `Ended`.
     #[must_use]
-    pub fn link(&self) -> Link {
-        self.link
+    pub fn connection(&self) -> ConnectionState {
+        self.connection
     }
 
     /// How to connect.
@@ -208,7 +210,7 @@ impl Session {
         let drained =
             if let Leaving::Draining { quiet_until } = self.leaving { Some(quiet_until) } else { None };
         let drained = drained.filter(|_| self.acks.unacked() == 0 && self.letting_go.is_none());
-        self.link.deadline().into_iter().chain(drained).min()
+        self.connection.deadline().into_iter().chain(drained).min()
     }
 
     /// Messages taken on this connection and not acknowledged.
@@ -237,14 +239,15 @@ impl Session {
     /// Nothing is taken any more: what is open may go out.
     #[must_use]
     pub fn is_flushing(&self) -> bool {
-        matches!(self.leaving, Leaving::Flushing | Leaving::EndingSession) || self.link == Link::Ended
+        matches!(self.leaving, Leaving::Flushing | Leaving::EndingSession)
+            || self.connection == ConnectionState::Ended
     }
 
     /// A visit that has ended goes on as a member. Arrival numbers go on, too.
     pub fn become_member(&mut self) {
         self.settings.role = Role::Member;
         self.leaving = Leaving::No;
-        self.link = Link::Connecting;
+        self.connection = ConnectionState::Connecting;
         self.kept.forget();
     }
 
@@ -273,7 +276,8 @@ impl Session {
         if self.leaving != Leaving::No {
             return Some("leaving".to_owned());
         }
-        let live_since = if let Link::Live { since } = self.link { Some(since) } else { None };
+        let live_since =
+            if let ConnectionState::Live { since } = self.connection { Some(since) } else { None };
         let letting_go = self.letting_go.map(|why| Notice::LettingGo(why).to_string());
         self.outage.trouble(live_since, now).or(letting_go)
     }
@@ -284,7 +288,7 @@ impl Session {
         Totals {
             unacked: self.acks.unacked() as u64,
             window: self.window.messages() as u64,
-            connected: u64::from(matches!(self.link, Link::Live { .. })),
+            connected: u64::from(matches!(self.connection, ConnectionState::Live { .. })),
             held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
             reconnects: self.kept.reconnects(),
             sessions_lost: self.kept.sessions_lost(),
@@ -298,11 +302,11 @@ impl Session {
 
     /// CONNACK came, and the connection has not ended.
     fn is_open(&self) -> bool {
-        self.is_connected() || matches!(self.link, Link::Closing { .. })
+        self.is_connected() || matches!(self.connection, ConnectionState::Closing { .. })
     }
 
     fn is_connected(&self) -> bool {
-        matches!(self.link, Link::Subscribing { .. } | Link::Live { .. })
+        matches!(self.connection, ConnectionState::Subscribing { .. } | ConnectionState::Live { .. })
     }
 
     fn connected(&mut self, session_present: bool, announced: Option<u16>, now: Instant) {
@@ -313,7 +317,7 @@ impl Session {
         let found = Found { session_present, announced, asked: self.settings.receive_maximum };
         let lost = self.kept.connected(found, self.terms().end_session);
         self.notices.extend(lost);
-        self.link = Link::Subscribing { until: now + self.settings.answer_within };
+        self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
         match self.leaving {
             Leaving::No => self.commands.push_back(Command::Subscribe),
             Leaving::Unsubscribing | Leaving::Draining { .. } if session_present => {
@@ -327,11 +331,11 @@ impl Session {
     }
 
     fn subscribed(&mut self, refusals: &[String], now: Instant) {
-        if !matches!(self.link, Link::Subscribing { .. }) || self.leaving != Leaving::No {
+        if !matches!(self.connection, ConnectionState::Subscribing { .. }) || self.leaving != Leaving::No {
             return;
         }
         if refusals.is_empty() {
-            self.link = Link::Live { since: now };
+            self.connection = ConnectionState::Live { since: now };
             self.has_lived = true;
             self.outage.is_over();
             self.notices.push_back(Notice::Subscribed);
@@ -347,7 +351,7 @@ impl Session {
             return;
         }
         if refusals.is_empty() {
-            self.link = Link::Live { since: now };
+            self.connection = ConnectionState::Live { since: now };
             self.leaving = Leaving::Draining { quiet_until: now + DRAIN_QUIET };
         } else {
             self.notices.push_back(Notice::UnsubscriptionRefused(refusals.join("; ")));
@@ -378,7 +382,7 @@ impl Session {
     fn disconnect(&mut self, again: bool, now: Instant) {
         self.commands.push_back(Command::Disconnect { end_session: self.leaving == Leaving::EndingSession });
         self.disconnect_sent = false;
-        self.link = Link::Closing { until: now + CLOSE_WITHIN, again };
+        self.connection = ConnectionState::Closing { until: now + CLOSE_WITHIN, again };
     }
 
     fn hang_up(&mut self, why: String, now: Instant) {
@@ -387,7 +391,7 @@ impl Session {
     }
 
     fn disconnected(&mut self, taken_over: bool, why: String, now: Instant) {
-        if !self.is_open() && self.link != Link::Connecting {
+        if !self.is_open() && self.connection != ConnectionState::Connecting {
             return;
         }
         let (unacked, let_go) = (self.acks.unacked(), std::mem::take(&mut self.let_go));
@@ -395,25 +399,31 @@ impl Session {
         self.kept.ended(unacked + usize::try_from(let_go).unwrap_or(usize::MAX));
         self.acks.new_epoch();
         self.letting_go = None;
-        if let Link::Closing { again, .. } = self.link {
-            self.link = if again { Link::BackingOff { until: now } } else { Link::Ended };
+        if let ConnectionState::Closing { again, .. } = self.connection {
+            self.connection =
+                if again { ConnectionState::BackingOff { until: now } } else { ConnectionState::Ended };
         } else {
             self.back_off(taken_over, why, now);
         }
     }
 
     fn back_off(&mut self, taken_over: bool, why: String, now: Instant) {
-        let lived = if let Link::Live { since } = self.link { Some(now.duration_since(since)) } else { None };
+        let lived = if let ConnectionState::Live { since } = self.connection {
+            Some(now.duration_since(since))
+        } else {
+            None
+        };
         let until = self.outage.began(End { lived, taken_over, why }, now, &mut self.notices);
         let is_done =
             self.settings.role == Role::Leftover && (taken_over || self.outage.failures() >= VISITS_MAX);
         // A visit ends where somebody lives, or where we may not go.
-        self.link = if is_done { Link::Ended } else { Link::BackingOff { until } };
+        self.connection =
+            if is_done { ConnectionState::Ended } else { ConnectionState::BackingOff { until } };
     }
 
     /// The last acknowledgements may still be on our side.
     fn is_closing_unsent(&self) -> bool {
-        matches!(self.link, Link::Closing { .. }) && !self.disconnect_sent
+        matches!(self.connection, ConnectionState::Closing { .. }) && !self.disconnect_sent
     }
 
     fn leave(&mut self, leave: Leave, now: Instant) {
@@ -429,14 +439,14 @@ impl Session {
         };
         if leave == Leave::Unsubscribe && self.is_connected() {
             self.commands.push_back(Command::Unsubscribe);
-            self.link = Link::Subscribing { until: now + self.settings.answer_within };
+            self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
         }
     }
 
-    fn advance_link(&mut self, room: bool, now: Instant) {
+    fn advance(&mut self, room: bool, now: Instant) {
         if self.leaving == Leaving::Flushing && !self.is_open() {
-            self.link = Link::Ended;
-        } else if self.link.deadline().is_some_and(|until| until <= now) {
+            self.connection = ConnectionState::Ended;
+        } else if self.connection.deadline().is_some_and(|until| until <= now) {
             self.waited_long_enough(now);
         } else if self.acks.unacked() == 0 && self.leaving == Leaving::Flushing && self.is_connected() {
             self.disconnect(false, now);
@@ -448,21 +458,21 @@ impl Session {
     }
 
     fn may_renew(&self) -> bool {
-        matches!(self.link, Link::Live { .. }) && self.takes_messages()
+        matches!(self.connection, ConnectionState::Live { .. }) && self.takes_messages()
     }
 
     fn waited_long_enough(&mut self, now: Instant) {
-        match self.link {
-            Link::BackingOff { .. } => self.link = Link::Connecting,
-            Link::Subscribing { .. } => {
+        match self.connection {
+            ConnectionState::BackingOff { .. } => self.connection = ConnectionState::Connecting,
+            ConnectionState::Subscribing { .. } => {
                 let asked = if self.leaving == Leaving::No { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
                 self.hang_up(
                     format!("no answer to our {asked} within {:?}", self.settings.answer_within),
                     now,
                 );
             }
-            Link::Closing { .. } => self.hang_up(String::new(), now),
-            Link::Connecting | Link::Live { .. } | Link::Ended => {}
+            ConnectionState::Closing { .. } => self.hang_up(String::new(), now),
+            ConnectionState::Connecting | ConnectionState::Live { .. } | ConnectionState::Ended => {}
         }
     }
 }

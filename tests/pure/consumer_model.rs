@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::session::events::{Leave, Link};
+use milepost::session::events::{ConnectionState, Leave};
 use proptest::prelude::*;
 
 use crate::model::real::Real;
@@ -150,7 +150,7 @@ proptest! {
             prop_assert!(world.broker.sessions.values().all(|session| !session.subscribed));
             prop_assert!(world.missing().is_empty());
         }
-        prop_assert!((0..world.consumer.sessions()).all(|n| world.consumer.session(n).link() == Link::Ended));
+        prop_assert!((0..world.consumer.sessions()).all(|n| world.consumer.session(n).connection() == ConnectionState::Ended));
     }
 }
 

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use milepost::delivery::events::{BatchId, Command, Loaded, Notice, Outcome, Piece, Report, Schema};
 use milepost::delivery::policy::{Policy, Settings, Want};
 use milepost::delivery::sink::FailureKind;
-use milepost::delivery::words::{BatchId, Command, Gate, Loaded, Notice, Outcome, Piece, Report};
 use milepost::pipeline::batch::Batch;
 use milepost::spool::{File, Left};
 
@@ -49,7 +49,7 @@ fn with_files(
     let left = Left { files: files.keys().copied().collect(), quarantined_bytes: 0 };
     let now = Instant::now();
     let mut policy = Policy::new(settings, left);
-    policy.gate(Gate::Open);
+    policy.schema(Schema::Ready);
     Rig {
         policy,
         rule: Box::new(rule),
@@ -242,12 +242,12 @@ fn files_nobody_can_insert_do_not_slow_the_others() {
     let began = rig.now;
     while rig.inserted.len() < 30 {
         rig.wait(Duration::from_millis(200));
-        rig.policy.gate(Gate::Open); // asked again, the tables are as they should be
+        rig.policy.schema(Schema::Ready); // asked again, the tables are as they should be
         assert!(rig.now < began + Duration::from_secs(180));
     }
     assert!(rig.troubles().contains("Permanent"), "{}", rig.troubles());
     rig.rule = Box::new(|_, _| Ok(()));
-    rig.policy.gate(Gate::Open);
+    rig.policy.schema(Schema::Ready);
     let took = rig.wait_for_inserted(60);
     assert!(took < Duration::from_secs(60), "mended, and noticed after {took:?}");
     rig.wait(Duration::from_secs(1));
@@ -308,18 +308,18 @@ fn what_only_a_person_can_mend_is_held_at_qos_1_and_spooled_at_qos_0() {
     rig.rule = Box::new(|_, _| Ok(()));
     rig.wait(Duration::from_secs(10));
     assert!(!rig.durable.contains(&held), "nobody has said yet that the tables are right");
-    rig.policy.gate(Gate::Open);
+    rig.policy.schema(Schema::Ready);
     rig.wait(Duration::from_secs(10));
     assert!(rig.durable.contains(&held));
 }
 
 #[test]
 fn nothing_is_inserted_before_the_tables_are_there() {
-    for (gate, spooled) in
-        [(Gate::Refused("not migrated".to_owned()), 0), (Gate::Unknown("nobody".to_owned()), 1)]
+    for (schema, spooled) in
+        [(Schema::Refused("not migrated".to_owned()), 0), (Schema::Unknown("nobody".to_owned()), 1)]
     {
         let mut rig = rig(spooling(), |_, _| Ok(()));
-        rig.policy.gate(gate);
+        rig.policy.schema(schema);
         rig.offer("d", 1, true).unwrap();
         rig.wait(Duration::from_secs(300));
         assert_eq!(
@@ -327,7 +327,7 @@ fn nothing_is_inserted_before_the_tables_are_there() {
             (0, spooled),
             "a person must act, or nobody has answered"
         );
-        rig.policy.gate(Gate::Open);
+        rig.policy.schema(Schema::Ready);
         rig.wait_for_inserted(1);
         rig.wait(Duration::from_secs(1));
         assert_eq!(rig.durable.len(), 1);
@@ -425,10 +425,10 @@ fn a_row_that_no_way_takes_goes_into_quarantine_and_the_others_do_not() {
 #[test]
 fn leaving_stores_what_no_server_takes_and_begins_no_replay() {
     let mut rig = with_files(spooling(), &names(0, 3), |_, _| Err(FailureKind::TimedOut));
-    rig.policy.gate(Gate::Refused("not yet".to_owned()));
+    rig.policy.schema(Schema::Refused("not yet".to_owned()));
     let id = rig.offer("d", 1, false).unwrap();
     rig.wait(Duration::from_secs(1));
-    rig.policy.gate(Gate::Open);
+    rig.policy.schema(Schema::Ready);
     let at_least_once = rig.offer("e", 1, true).unwrap();
     rig.policy.leave(rig.now);
     rig.wait(Duration::from_secs(11));

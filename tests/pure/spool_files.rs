@@ -92,7 +92,9 @@ fn directories_put_together_by_hand_keep_every_file() {
     let mut stored = 0;
     for folder in [&here, &there] {
         let (spool, _) = open(folder);
-        (0..5).for_each(|_| drop(spool.store(&inserts(), 3).unwrap()));
+        for _ in 0..5 {
+            spool.store(&inserts(), 3).unwrap();
+        }
         stored += 5;
         // What an earlier version left, whose last number counted attempts: `mv -n` takes both.
         let ends = if folder.path() == here.path() { 0 } else { 1 };

@@ -16,9 +16,9 @@ use crate::app::run::delivery;
 use crate::app::{Outcome, Signals};
 use crate::clickhouse::ClickHouse;
 use crate::config::Config;
+use crate::delivery::events::{Command, Report, Schema};
 use crate::delivery::executor::Executor;
 use crate::delivery::policy::Policy;
-use crate::delivery::words::{Command, Gate, Report};
 use crate::pipeline::encode::Insert;
 use crate::spool::{self, Kind, Listed, Spool, format};
 
@@ -124,7 +124,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
         database: config.clickhouse.database.clone(),
         reports: to_report,
     };
-    policy.gate(Gate::Open);
+    policy.schema(Schema::Ready);
     tokio::select! {
         () = executor.run(to_execute) => {}
         () = drain(&mut policy, commands, reports) => {}
@@ -144,7 +144,7 @@ async fn drain(policy: &mut Policy, commands: mpsc::Sender<Command>, mut reports
     let mut told_at = Instant::now();
     while policy.has_more_to_replay() {
         let now = Instant::now();
-        policy.gate(Gate::Open); // nobody else asks again here
+        policy.schema(Schema::Ready); // nobody else asks again here
         policy.turn(now);
         while let Some(command) = policy.command() {
             if commands.send(command).await.is_err() {

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use crate::delivery::events::Piece;
 use crate::delivery::retry::{self, Tries};
 use crate::delivery::sink::FailureKind;
-use crate::delivery::words::Piece;
 use crate::spool::File;
 
 /// How long a file at fault is deferred the first time; doubles up to [`DEFERRED_MAX`].

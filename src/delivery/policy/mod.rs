@@ -1,6 +1,6 @@
 //! What happens to each batch next: the only room that decides it.
 //!
-//! Events in (a batch, an attempt ended, stored, refused, the gate, leaving), commands out (attempt, store, load,
+//! Events in (a batch, an attempt ended, stored, refused, the tables, leaving), commands out (attempt, store, load,
 //! remove). Fresh batches and those that come back from the spool pass through the same states, see [`Stage`]. When a
 //! batch goes to the spool is [`Policy::store_because`].
 //!
@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use self::files::{Files, Tried};
 use self::server::Server;
 use self::stage::{Held, Stage, pieces};
+use super::events::{BatchId, Command, Durable, Notice, Outcome, Report, Schema, Totals};
 use super::retry::{Identity, Tries};
-use super::words::{BatchId, Command, Durable, Gate, Notice, Outcome, Report, Totals};
 use crate::pipeline::batch::Batch;
 use crate::spool::Left;
 
@@ -197,8 +197,8 @@ impl Policy {
     }
 
     /// Whether the tables are there.
-    pub fn gate(&mut self, gate: Gate) {
-        self.server.gate(gate);
+    pub fn schema(&mut self, schema: Schema) {
+        self.server.schema(schema);
     }
 
     /// A question on another connection was answered, or not.

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use super::Policy;
 use super::files::{Failure, Tried};
 use super::stage::{Held, Stage, pieces};
+use crate::delivery::events::{BatchId, Command, Loaded, Notice, Piece};
 use crate::delivery::retry;
 use crate::delivery::sink::FailureKind;
-use crate::delivery::words::{BatchId, Command, Loaded, Notice, Piece};
 use crate::spool::File;
 
 impl Policy {

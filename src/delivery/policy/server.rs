@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::delivery::events::Schema;
 use crate::delivery::sink::FailureKind;
-use crate::delivery::words::Gate;
 
 /// While ClickHouse seems to be away, a fresh batch is tried this often all the same: one that nobody can insert must
 /// not speak for all.
@@ -22,7 +22,7 @@ const FAILURES_UNREADY: u32 = 3;
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Server {
-    gate: Gate,
+    schema: Schema,
     /// The last attempt failed, and nobody needs to act.
     away: bool,
     /// The last attempt failed, and somebody must act.
@@ -49,7 +49,7 @@ impl Server {
         Self {
             timeout,
             timeout_min: timeout,
-            gate: Gate::Unknown("not asked yet".to_owned()),
+            schema: Schema::Unknown("not asked yet".to_owned()),
             away: false,
             stopped: false,
             probe_at: None,
@@ -62,17 +62,17 @@ impl Server {
         }
     }
 
-    pub(super) fn gate(&mut self, gate: Gate) {
-        self.gate = gate;
+    pub(super) fn schema(&mut self, schema: Schema) {
+        self.schema = schema;
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.gate == Gate::Open
+        self.schema == Schema::Ready
     }
 
     /// Nothing gets in before somebody has mended a table, a grant or a login.
     pub(super) fn needs_a_person(&self) -> bool {
-        self.stopped || matches!(self.gate, Gate::Refused(_))
+        self.stopped || matches!(self.schema, Schema::Refused(_))
     }
 
     /// Attempts fail, and it is not time to try a fresh batch.
@@ -128,7 +128,7 @@ impl Server {
         self.last_failure = Some((why.to_owned(), failures.max(worst)));
         if permanent {
             // A table may be another one, or gone: the ledger of migrations is asked before anything else is inserted.
-            self.gate = Gate::Unknown(format!("asked again after: {why}"));
+            self.schema = Schema::Unknown(format!("asked again after: {why}"));
             self.questions += 1;
         }
     }
@@ -163,9 +163,9 @@ impl Server {
     /// Why nothing gets in, a line each.
     pub(super) fn troubles(&self, now: Instant) -> Vec<String> {
         let mut troubles = Vec::new();
-        match &self.gate {
-            Gate::Open => {}
-            Gate::Unknown(why) | Gate::Refused(why) => troubles.push(format!("clickhouse: {why}")),
+        match &self.schema {
+            Schema::Ready => {}
+            Schema::Unknown(why) | Schema::Refused(why) => troubles.push(format!("clickhouse: {why}")),
         }
         let for_ = self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         match (&self.last_failure, &self.silent) {

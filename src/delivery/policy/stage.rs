@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::delivery::events::Piece;
 use crate::delivery::retry::Tries;
-use crate::delivery::words::Piece;
 use crate::spool::File;
 
 /// A disk that has not answered for so long hangs: inserts go on without it.

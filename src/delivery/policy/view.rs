@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::stage::{DISK_PATIENCE, Held, Stage};
 use super::{LOOK_EVERY, Policy, SLOW_AFTER, SLOW_LOGGED_EVERY};
-use crate::delivery::words::{Notice, Totals};
+use crate::delivery::events::{Notice, Totals};
 
 impl Policy {
     /// When the next [turn](Self::turn) is due, if nothing happens before.

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use milepost::consumer::{Consumer, Publish, Settings};
+use milepost::delivery::events::{Command as Work, Report, Schema};
 use milepost::delivery::policy::{self, Policy};
-use milepost::delivery::words::{Command as Work, Gate, Report};
 use milepost::intake::{self, Intake};
 use milepost::session::acks::Ack;
-use milepost::session::events::{Command, Event, Leave, Link};
+use milepost::session::events::{Command, ConnectionState, Event, Leave};
 use milepost::spool::Left;
 
 use self::broker::{Broker, Delivery};
@@ -104,7 +104,7 @@ impl<B: Backend> World<B> {
             most_commands: 0,
             lives: 1,
         };
-        world.consumer.gate(Gate::Open);
+        world.consumer.schema(Schema::Ready);
         world.turn();
         world
     }
@@ -125,7 +125,7 @@ impl<B: Backend> World<B> {
         self.lives += 1;
         self.consumer = process(&self.setup, self.server.restart(self.setup.delivery.spool), self.lives);
         self.silent_at = None;
-        self.consumer.gate(Gate::Open);
+        self.consumer.schema(Schema::Ready);
         self.turn();
     }
 
@@ -148,7 +148,10 @@ impl<B: Backend> World<B> {
         }
         self.broker.disconnected(id);
         if id < self.consumer.sessions()
-            && !matches!(self.consumer.session(id).link(), Link::BackingOff { .. } | Link::Ended)
+            && !matches!(
+                self.consumer.session(id).connection(),
+                ConnectionState::BackingOff { .. } | ConnectionState::Ended
+            )
         {
             let event = Event::Disconnected { taken_over: false, why: "cut".to_owned() };
             self.consumer.handle(id, event, self.instant());
@@ -202,7 +205,7 @@ impl<B: Backend> World<B> {
 
     fn connect(&mut self) {
         for id in 0..self.consumer.sessions() {
-            if self.consumer.session(id).link() != Link::Connecting || !self.broker_up {
+            if self.consumer.session(id).connection() != ConnectionState::Connecting || !self.broker_up {
                 continue;
             }
             let clean_start = self.consumer.session(id).terms().end_session;
@@ -249,7 +252,7 @@ impl<B: Backend> World<B> {
         };
         self.consumer.answers(answer, self.instant());
         if !hangs {
-            self.consumer.gate(Gate::Open);
+            self.consumer.schema(Schema::Ready);
         }
     }
 

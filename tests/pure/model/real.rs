@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use milepost::delivery::events::{Command, Outcome, Report};
 use milepost::delivery::executor::Executor;
 use milepost::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
-use milepost::delivery::words::{Command, Outcome, Report};
 use milepost::pipeline::encode::Insert;
 use milepost::spool::{self, Kind, Left, OpenError, Spool};
 use tempfile::TempDir;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use milepost::delivery::events::{BatchId, Command, Loaded, Outcome, Piece, Report};
 use milepost::delivery::sink::FailureKind;
-use milepost::delivery::words::{BatchId, Command, Loaded, Outcome, Piece, Report};
 use milepost::spool::{File, Left};
 
 use super::Backend;

@@ -5,8 +5,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use milepost::decode::REJECT_PAYLOAD_BYTES_MAX;
-use milepost::wire::{Input, Packet, Publish};
+use milepost::mqtt::codec::{Input, Packet, Publish};
+use milepost::pipeline::reject::PAYLOAD_BYTES_MAX;
+use milepost::session::acks::Ack;
 
 /// What [`Packet`] borrows.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,7 +16,8 @@ enum Heard {
         topic: Vec<u8>,
         payload: Vec<u8>,
         payload_bytes: usize,
-        packet_id: Option<u16>,
+        ack: Option<Ack>,
+        redelivered: bool,
     },
     Other(String),
     /// The last.
@@ -68,9 +70,9 @@ fn hear(mut sent: &[u8], pieces: [usize; 2], packet_bytes_max: usize) -> Vec<Hea
 }
 
 fn message(publish: Publish<'_>) -> Heard {
-    let Publish { topic, payload, payload_bytes, packet_id } = publish;
-    let kept_min = payload_bytes.min(REJECT_PAYLOAD_BYTES_MAX);
+    let Publish { topic, payload, payload_bytes, ack, redelivered } = publish;
+    let kept_min = payload_bytes.min(PAYLOAD_BYTES_MAX);
     assert!((kept_min..=payload_bytes).contains(&payload.len()), "{} of {payload_bytes}", payload.len());
-    assert_ne!(packet_id, Some(0));
-    Heard::Message { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes, packet_id }
+    assert!(!matches!(ack, Some(Ack::Acknowledged(0) | Ack::Received(0))));
+    Heard::Message { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes, ack, redelivered }
 }

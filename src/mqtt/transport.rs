@@ -13,7 +13,7 @@ use crate::config;
 use crate::consumer::{Consumer, Now, Publish};
 use crate::delivery::sink::error_chain;
 use crate::intake::SessionIndex;
-use crate::session::events::{Command, Event, Link, Qos};
+use crate::session::events::{Command, ConnectionState, Event, Qos};
 use crate::tls::{self, Server};
 
 type Dialing = Pin<Box<dyn Future<Output = Result<Connection, ConnectionError>> + Send>>;
@@ -32,13 +32,13 @@ enum State {
 }
 
 /// See the module's documentation.
-pub(super) struct Line {
+pub(super) struct Transport {
     index: SessionIndex,
     state: State,
 }
 
-/// What all lines share.
-pub(super) struct Common {
+/// What all transports share.
+pub(super) struct Shared {
     pub(super) mqtt: config::Mqtt,
     pub(super) dialer: Dialer,
     /// What we subscribe to.
@@ -46,7 +46,7 @@ pub(super) struct Common {
     expiry_told: bool,
 }
 
-impl Common {
+impl Shared {
     pub(super) fn new(mqtt: config::Mqtt) -> Self {
         let share = |topic: &String| format!("$share/{}/{topic}", mqtt.group);
         let filters = mqtt.topics.iter().map(share).collect();
@@ -54,30 +54,33 @@ impl Common {
     }
 }
 
-impl Line {
+impl Transport {
     pub(super) fn new(index: SessionIndex) -> Self {
         Self { index, state: State::Down }
     }
 
     /// Begins and ends connections as the session wants them.
-    pub(super) fn follow(&mut self, consumer: &Consumer, common: &Common, now: Instant) {
-        match (consumer.session(self.index).link(), &self.state) {
-            (Link::Connecting, State::Down) => {
+    pub(super) fn follow(&mut self, consumer: &Consumer, shared: &Shared, now: Instant) {
+        match (consumer.session(self.index).connection(), &self.state) {
+            (ConnectionState::Connecting, State::Down) => {
                 let terms = consumer.session(self.index).terms();
-                let dialing = Box::pin(common.dialer.dial(self.index, terms));
-                self.state = State::Dialing { dialing, by: now + common.mqtt.connect_timeout };
+                let dialing = Box::pin(shared.dialer.dial(self.index, terms));
+                self.state = State::Dialing { dialing, by: now + shared.mqtt.connect_timeout };
             }
             // What was read and not taken, and what was to be written and is not, goes with it.
-            (Link::BackingOff { .. } | Link::Ended, State::Dialing { .. } | State::Open { .. }) => {
+            (
+                ConnectionState::BackingOff { .. } | ConnectionState::Ended,
+                State::Dialing { .. } | State::Open { .. },
+            ) => {
                 self.state = State::Down;
             }
             (
-                Link::Connecting
-                | Link::Subscribing { .. }
-                | Link::Live { .. }
-                | Link::Closing { .. }
-                | Link::BackingOff { .. }
-                | Link::Ended,
+                ConnectionState::Connecting
+                | ConnectionState::Subscribing { .. }
+                | ConnectionState::Live { .. }
+                | ConnectionState::Closing { .. }
+                | ConnectionState::BackingOff { .. }
+                | ConnectionState::Ended,
                 State::Down | State::Dialing { .. } | State::Open { .. },
             ) => {}
         }
@@ -87,7 +90,7 @@ impl Line {
     pub(super) fn poll(
         &mut self,
         consumer: &mut Consumer,
-        common: &mut Common,
+        shared: &mut Shared,
         now: Now,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
@@ -99,19 +102,19 @@ impl Line {
                     return Poll::Ready(());
                 }
                 Poll::Ready(Err(error)) => Err(error),
-                Poll::Pending if now.instant >= *by => Err(unanswered(common)),
+                Poll::Pending if now.instant >= *by => Err(unanswered(shared)),
                 Poll::Pending => return Poll::Pending,
             },
             State::Open { connection, connack_by } => {
                 if connack_by.is_some_and(|by| now.instant >= by) {
-                    Err(unanswered(common))
+                    Err(unanswered(shared))
                 } else {
                     poll_open(connection, cx, now.instant)
                 }
             }
         };
         let polled = polled.and_then(|read| {
-            if read { self.hand_on(consumer, common, now).map(|()| true) } else { Ok(false) }
+            if read { self.hand_on(consumer, shared, now).map(|()| true) } else { Ok(false) }
         });
         match polled {
             Ok(true) => Poll::Ready(()),
@@ -127,7 +130,7 @@ impl Line {
     fn hand_on(
         &mut self,
         consumer: &mut Consumer,
-        common: &mut Common,
+        shared: &mut Shared,
         now: Now,
     ) -> Result<(), ConnectionError> {
         let index = self.index;
@@ -145,8 +148,8 @@ impl Line {
                 }
                 Packet::Connected(connack) => {
                     *connack_by = None;
-                    let keep_alive = agreed_keep_alive(common.mqtt.keep_alive, connack);
-                    common.compare_expiry(connack);
+                    let keep_alive = agreed_keep_alive(shared.mqtt.keep_alive, connack);
+                    shared.compare_expiry(connack);
                     let ConnAck { session_present, receive_maximum, .. } = connack;
                     consumer.handle(
                         index,
@@ -156,13 +159,13 @@ impl Line {
                     connection.agree_on(keep_alive);
                 }
                 Packet::Subscribed(grants) => {
-                    let refusals = common.refusals(&grants);
+                    let refusals = shared.refusals(&grants);
                     consumer.handle(index, Event::Subscribed { refusals }, now.instant);
                 }
                 Packet::Unsubscribed(which, answers) => {
                     let refusals = answers.into_iter().flatten().collect();
                     match which {
-                        Unsubscribing::Former => common.former_answered(&refusals),
+                        Unsubscribing::Former => shared.former_answered(&refusals),
                         Unsubscribing::Everything => {
                             consumer.handle(index, Event::Unsubscribed { refusals }, now.instant);
                         }
@@ -180,14 +183,14 @@ impl Line {
     }
 
     /// Carries out what the session wants; `true` if there was anything.
-    pub(super) fn obey(&mut self, consumer: &mut Consumer, common: &Common, now: Instant) -> bool {
+    pub(super) fn obey(&mut self, consumer: &mut Consumer, shared: &Shared, now: Instant) -> bool {
         let session = consumer.session_mut(self.index);
         let mut did_anything = false;
         while let Some(command) = session.command() {
             did_anything = true;
             // What was wanted of a connection that is gone is void.
             let State::Open { connection, .. } = &mut self.state else { continue };
-            if let Err(error) = carry_out(command, connection, common, now) {
+            if let Err(error) = carry_out(command, connection, shared, now) {
                 self.ended(&error, consumer, now);
                 return true;
             }
@@ -277,13 +280,13 @@ fn poll_open(
 fn carry_out(
     command: Command,
     connection: &mut Connection,
-    common: &Common,
+    shared: &Shared,
     now: Instant,
 ) -> Result<(), ConnectionError> {
-    let (filters, former) = (&common.filters, &common.mqtt.unsubscribe);
+    let (filters, former) = (&shared.filters, &shared.mqtt.unsubscribe);
     match command {
         Command::Subscribe => {
-            codec::put_subscribe(filters, common.mqtt.qos, connection.output(now))?;
+            codec::put_subscribe(filters, shared.mqtt.qos, connection.output(now))?;
             if !former.is_empty() {
                 codec::put_unsubscribe(Unsubscribing::Former, former, connection.output(now))?;
             }
@@ -298,8 +301,8 @@ fn carry_out(
     Ok(())
 }
 
-fn unanswered(common: &Common) -> ConnectionError {
-    ConnectionError::Unanswered(common.mqtt.connect_timeout)
+fn unanswered(shared: &Shared) -> ConnectionError {
+    ConnectionError::Unanswered(shared.mqtt.connect_timeout)
 }
 
 fn agreed_keep_alive(ours: Duration, connack: ConnAck) -> Duration {
@@ -309,7 +312,7 @@ fn agreed_keep_alive(ours: Duration, connack: ConnAck) -> Duration {
     }
 }
 
-impl Common {
+impl Shared {
     /// Said once: it is the same for every session.
     fn compare_expiry(&mut self, connack: ConnAck) {
         let asked = self.mqtt.session_expiry.as_secs();

@@ -102,13 +102,13 @@ pub enum Loaded {
 
 /// Whether the tables are there, and as ours: rows inserted before a view exists never reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Gate {
+pub enum Schema {
     /// Nobody has answered yet, or not lately.
     Unknown(String),
     /// They are not, or the login is refused: a person must act.
     Refused(String),
     /// They are.
-    Open,
+    Ready,
 }
 
 /// A fresh batch that became durable.
