@@ -26,7 +26,7 @@ enum State {
     },
     /// `connack_by`: until CONNACK has come.
     Open {
-        connection: Connection,
+        connection: Box<Connection>,
         connack_by: Option<Instant>,
     },
 }
@@ -61,28 +61,19 @@ impl Transport {
 
     /// Begins and ends connections as the session wants them.
     pub(super) fn follow(&mut self, consumer: &Consumer, shared: &Shared, now: Instant) {
-        match (consumer.session(self.index).connection(), &self.state) {
-            (ConnectionState::Connecting, State::Down) => {
-                let terms = consumer.session(self.index).terms();
-                let dialing = Box::pin(shared.dialer.dial(self.index, terms));
+        let session = consumer.session(self.index);
+        let is_down = matches!(self.state, State::Down);
+        match session.connection() {
+            ConnectionState::Connecting if is_down => {
+                let dialing = Box::pin(shared.dialer.dial(self.index, session.terms()));
                 self.state = State::Dialing { dialing, by: now + shared.mqtt.connect_timeout };
             }
             // What was read and not taken, and what was to be written and is not, goes with it.
-            (
-                ConnectionState::BackingOff { .. } | ConnectionState::Ended,
-                State::Dialing { .. } | State::Open { .. },
-            ) => {
-                self.state = State::Down;
-            }
-            (
-                ConnectionState::Connecting
-                | ConnectionState::Subscribing { .. }
-                | ConnectionState::Live { .. }
-                | ConnectionState::Closing { .. }
-                | ConnectionState::BackingOff { .. }
-                | ConnectionState::Ended,
-                State::Down | State::Dialing { .. } | State::Open { .. },
-            ) => {}
+            ConnectionState::BackingOff { .. } | ConnectionState::Ended => self.state = State::Down,
+            ConnectionState::Connecting
+            | ConnectionState::Subscribing { .. }
+            | ConnectionState::Live { .. }
+            | ConnectionState::Closing { .. } => {}
         }
     }
 
@@ -98,7 +89,7 @@ impl Transport {
             State::Down => return Poll::Pending,
             State::Dialing { dialing, by } => match dialing.as_mut().poll(cx) {
                 Poll::Ready(Ok(connection)) => {
-                    self.state = State::Open { connection, connack_by: Some(*by) };
+                    self.state = State::Open { connection: Box::new(connection), connack_by: Some(*by) };
                     return Poll::Ready(());
                 }
                 Poll::Ready(Err(error)) => Err(error),

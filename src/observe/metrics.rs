@@ -304,7 +304,7 @@ fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> Met
     family.set_name(name.to_owned());
     family.set_help(help.to_owned());
     family.set_field_type(kind);
-    family.set_metric(metrics.into());
+    family.set_metric(metrics);
     family
 }
 
@@ -315,7 +315,7 @@ fn metric(label: Option<(&str, &str)>, value: u64, kind: MetricType) -> Metric {
         let mut pair = LabelPair::default();
         pair.set_name(name.to_owned());
         pair.set_value(text.to_owned());
-        metric.set_label(vec![pair].into());
+        metric.set_label(vec![pair]);
     }
     if kind == MetricType::COUNTER {
         let mut counter = Counter::default();

@@ -100,7 +100,13 @@ impl Sink for Scripted {
         let takes = match mood {
             Mood::Slow => Duration::from_secs(2),
             Mood::Taking(seconds) => Duration::from_secs(seconds),
-            _ => Duration::from_millis(20 + u64::from(chance) * 7),
+            Mood::Fine
+            | Mood::Refusing
+            | Mood::Hanging
+            | Mood::Dying
+            | Mood::Flaky
+            | Mood::NoTable
+            | Mood::Narrow => Duration::from_millis(20 + u64::from(chance) * 7),
         };
         tokio::time::sleep(takes).await;
         let failed = |kind| Err(SinkError { kind, source: "scripted".into() });
