@@ -29,7 +29,7 @@
 
 pub mod app;
 pub mod check;
-pub mod clickhouse;
+pub(crate) mod clickhouse;
 pub mod config;
 pub mod consumer;
 pub mod delivery;
@@ -39,4 +39,4 @@ pub mod observe;
 pub mod pipeline;
 pub mod session;
 pub mod spool;
-pub mod tls;
+pub(crate) mod tls;

@@ -10,11 +10,11 @@ mod probe;
 mod report;
 mod server;
 
-pub use self::report::{Finding, Level, Report};
+pub(crate) use self::report::{Level, Report};
 use crate::config::Config;
 
 /// Everything. `probe_topic`: where a message may be sent and is wanted back.
-pub async fn all(config: &Config, probe_topic: Option<&str>, unix_ms: fn() -> i64) -> Report {
+pub(crate) async fn all(config: &Config, probe_topic: Option<&str>, unix_ms: fn() -> i64) -> Report {
     let mut report = Report::default();
     broker::check(&mut report, config, probe_topic).await;
     server::check(&mut report, config, unix_ms).await;
@@ -24,14 +24,14 @@ pub async fn all(config: &Config, probe_topic: Option<&str>, unix_ms: fn() -> i6
 
 /// The spool's directory; blocks for as long as the disk takes.
 #[must_use]
-pub fn spool_at_start(config: &Config) -> Report {
+pub(crate) fn spool_at_start(config: &Config) -> Report {
     let mut report = Report::default();
     disk::check(&mut report, config.spool.as_ref());
     report
 }
 
 /// ClickHouse. A start does not ask the broker a second time: the lanes tell of theirs themselves.
-pub async fn server_at_start(config: &Config, unix_ms: fn() -> i64) -> Report {
+pub(crate) async fn server_at_start(config: &Config, unix_ms: fn() -> i64) -> Report {
     let mut report = Report::default();
     server::check(&mut report, config, unix_ms).await;
     report

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub(crate) enum Level {
     /// As it should be, or nothing that can be seen from here.
     Ok,
     /// It works, and something will go wrong.
@@ -19,7 +19,7 @@ pub enum Level {
 impl Level {
     /// As it is shown.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Warning => "warning",
@@ -30,7 +30,7 @@ impl Level {
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// How bad.
     pub level: Level,
     /// What was looked at, in two or three words.
@@ -81,7 +81,7 @@ impl Report {
 
     /// The lines.
     #[must_use]
-    pub fn findings(&self) -> &[Finding] {
+    pub(crate) fn findings(&self) -> &[Finding] {
         &self.findings
     }
 

@@ -29,7 +29,7 @@ const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The server did not do what it was asked.
     #[error("{what} failed")]
     Server {
@@ -64,7 +64,7 @@ pub enum Error {
 impl Error {
     /// The server's code, if it answered with one.
     #[must_use]
-    pub fn code(&self) -> Option<u32> {
+    pub(crate) fn code(&self) -> Option<u32> {
         match self {
             Self::Server { code, .. } => *code,
             Self::Edited { .. } | Self::Password(_) => None,
@@ -73,7 +73,7 @@ impl Error {
 
     /// The server may do it later: it is not there, or not now.
     #[must_use]
-    pub fn may_pass(&self) -> bool {
+    pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Server { kind, .. } if *kind != FailureKind::Permanent)
     }
 
@@ -96,7 +96,7 @@ struct Advised {
 }
 
 /// A client of one database.
-pub struct ClickHouse {
+pub(crate) struct ClickHouse {
     /// Its answers are bounded.
     client: Client,
     /// Reads tables, however long they are.
@@ -121,7 +121,7 @@ impl ClickHouse {
     ///
     /// # Errors
     /// The password file cannot be read.
-    pub fn new(config: &config::ClickHouse) -> Result<Self, Error> {
+    pub(crate) fn new(config: &config::ClickHouse) -> Result<Self, Error> {
         let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
         let login = Login::new(config).map_err(Error::Password)?;
         let client = |connector| {
@@ -178,7 +178,7 @@ impl ClickHouse {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn ask(&self, what: &str, sql: &str) -> Result<Vec<Vec<String>>, Error> {
+    pub(crate) async fn ask(&self, what: &str, sql: &str) -> Result<Vec<Vec<String>>, Error> {
         let answer = async { self.client().query_raw(sql).fetch_bytes("TSVRaw")?.collect().await };
         let answer = within(QUESTION_TIMEOUT, answer).await.map_err(|error| self.failed(what, error))?;
         self.answered.store(true, Ordering::Relaxed);
@@ -190,7 +190,7 @@ impl ClickHouse {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn clock(&self) -> Result<i64, Error> {
+    pub(crate) async fn clock(&self) -> Result<i64, Error> {
         let answer = self.ask("asking for the time", "SELECT toUnixTimestamp64Milli(now64(3))").await?;
         let ms = answer.first().and_then(|row| row.first()).and_then(|ms| ms.parse().ok());
         ms.ok_or_else(|| {

@@ -22,7 +22,7 @@ const FILL_LAST_POSITIONS: &str = "INSERT INTO {database}.last_positions_state S
 
 /// One numbered file of `sql/`.
 #[derive(Debug, Clone, Copy)]
-pub struct Migration {
+pub(crate) struct Migration {
     /// The number.
     pub version: u32,
     /// File name without `.sql`.
@@ -48,7 +48,7 @@ impl ClickHouse {
     ///
     /// # Errors
     /// See [`Error`]. What was applied before stays applied.
-    pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
+    pub(crate) async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         self.create_database().await?;
         let mut applied = Vec::new();
         for migration in self.pending().await? {
@@ -81,7 +81,7 @@ impl ClickHouse {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn pending(&self) -> Result<Vec<Migration>, Error> {
+    pub(crate) async fn pending(&self) -> Result<Vec<Migration>, Error> {
         let recorded = self.recorded().await?;
         let mut pending = Vec::new();
         for migration in MIGRATIONS {
@@ -105,7 +105,7 @@ impl ClickHouse {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn misfits(&self) -> Result<Vec<String>, Error> {
+    pub(crate) async fn misfits(&self) -> Result<Vec<String>, Error> {
         let sql =
             format!("SELECT table, name, type FROM system.columns WHERE database = '{}'", self.database);
         let rows = self.ask("reading system.columns", &sql).await?;
@@ -161,7 +161,7 @@ impl ClickHouse {
 
     /// The tables and views that the migrations make.
     #[must_use]
-    pub fn tables() -> Vec<&'static str> {
+    pub(crate) fn tables() -> Vec<&'static str> {
         MIGRATIONS.iter().filter_map(Migration::makes).collect()
     }
 

@@ -10,6 +10,5 @@ mod login;
 mod migrations;
 mod rejects;
 
-pub use self::client::{ClickHouse, Error};
-pub use self::migrations::{MIGRATIONS, Migration};
-pub use self::rejects::{StoredReject, StoredRejects};
+pub(crate) use self::client::{ClickHouse, Error};
+pub(crate) use self::rejects::StoredReject;

@@ -8,7 +8,7 @@ use crate::pipeline::reject::Reason;
 
 /// A row of the `rejects` table.
 #[derive(Debug)]
-pub struct StoredReject {
+pub(crate) struct StoredReject {
     /// When milepost took the message from the broker.
     pub received_at: Timestamp,
     /// The message's topic.
@@ -22,7 +22,7 @@ pub struct StoredReject {
 }
 
 /// Rows as they come from the server, never all at once.
-pub struct StoredRejects {
+pub(crate) struct StoredRejects {
     rows: RowCursor<(i64, String, String, u64, u64)>,
 }
 
@@ -31,7 +31,7 @@ impl ClickHouse {
     ///
     /// # Errors
     /// The server does not answer, or refuses.
-    pub fn rejects(&self, reason: Reason, since: Timestamp) -> Result<StoredRejects, Error> {
+    pub(crate) fn rejects(&self, reason: Reason, since: Timestamp) -> Result<StoredRejects, Error> {
         let sql = format!(
             "SELECT toUnixTimestamp64Milli(received_at), topic, hex(payload), payload_bytes, count \
              FROM {}.rejects WHERE reason = '{}' AND received_at >= fromUnixTimestamp64Milli({}) \
@@ -54,7 +54,7 @@ impl StoredRejects {
     ///
     /// # Errors
     /// The server ended before the rows did.
-    pub async fn next(&mut self) -> Result<Option<StoredReject>, Error> {
+    pub(crate) async fn next(&mut self) -> Result<Option<StoredReject>, Error> {
         let row = within(QUESTION_TIMEOUT, self.rows.next()).await.map_err(reading_rejects)?;
         Ok(row.map(|(received_ms, topic, payload_hex, payload_bytes, count)| StoredReject {
             received_at: Timestamp::from_unix_ms(received_ms),

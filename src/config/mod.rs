@@ -16,7 +16,7 @@ use std::path::Path;
 
 use config::Value;
 
-pub use self::secret::Secret;
+pub(crate) use self::secret::Secret;
 pub use self::settings::Error;
 use self::settings::Settings;
 pub use self::types::{ClickHouse, Http, Log, LogFormat, Mqtt, Shutdown, Spool};

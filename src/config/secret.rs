@@ -17,7 +17,7 @@ impl Secret {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn read(&self) -> std::io::Result<String> {
+    pub(crate) fn read(&self) -> std::io::Result<String> {
         match self {
             Self::Inline(secret) => Ok(secret.clone()),
             Self::File(path) => Ok(std::fs::read_to_string(path)?.trim_end_matches(['\r', '\n']).to_owned()),

@@ -18,7 +18,7 @@ pub enum Connections {
 impl Connections {
     /// How many [`Connections::Auto`] becomes where so many would do.
     #[must_use]
-    pub fn auto(enough: usize) -> usize {
+    pub(crate) fn auto(enough: usize) -> usize {
         enough.clamp(AUTO_MIN, CONNECTIONS_MAX)
     }
 }

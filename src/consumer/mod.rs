@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 pub use self::connections::{CONNECTIONS_MAX, Connections};
 use self::connections::{Growth, Step};
-pub use self::notice::{ACKNOWLEDGED_WITHIN, Notice};
-pub use self::totals::Totals;
+pub(crate) use self::notice::{ACKNOWLEDGED_WITHIN, Notice};
+pub(crate) use self::totals::Totals;
 use crate::delivery::events::{Command, Durable, Report, Schema};
 use crate::delivery::policy::{Policy, Want};
 use crate::intake::{CloseWhen, Intake, SessionIndex};
@@ -250,25 +250,25 @@ impl Consumer {
 
     /// And nothing else is under way, such as a replay.
     #[must_use]
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.has_ended() && self.delivery.is_idle()
     }
 
     /// How many unacknowledged messages the broker lets a session have, at least.
     #[must_use]
-    pub fn smallest_window(&self) -> usize {
+    pub(crate) fn smallest_window(&self) -> usize {
         self.sessions.iter().map(|session| session.window().messages()).min().unwrap_or(usize::MAX)
     }
 
     /// Rises whenever somebody should look at the tables again.
     #[must_use]
-    pub fn questions(&self) -> u64 {
+    pub(crate) fn questions(&self) -> u64 {
         self.delivery.questions()
     }
 
     /// Whether ClickHouse should be asked often how it is.
     #[must_use]
-    pub fn is_doubtful(&self) -> bool {
+    pub(crate) fn is_doubtful(&self) -> bool {
         self.delivery.is_doubtful()
     }
 

@@ -38,12 +38,12 @@ pub enum Notice {
 }
 
 /// From a message's arrival to its acknowledgement: a batch's rows come, and an insert takes a while.
-pub const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
+pub(crate) const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
 
 impl Notice {
     /// Something is wrong, or was lost.
     #[must_use]
-    pub fn is_warning(&self) -> bool {
+    pub(crate) fn is_warning(&self) -> bool {
         match self {
             Self::Session(_, notice) => notice.is_warning(),
             Self::Delivery(notice) => notice.is_warning(),

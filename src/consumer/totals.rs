@@ -18,7 +18,7 @@ pub struct Totals {
 impl Totals {
     /// Points and messages refused.
     #[must_use]
-    pub fn rejected(&self) -> u64 {
+    pub(crate) fn rejected(&self) -> u64 {
         self.intake.rejected.iter().sum()
     }
 

@@ -204,7 +204,7 @@ pub enum Notice {
 impl Notice {
     /// Something is wrong, or was lost.
     #[must_use]
-    pub fn is_warning(&self) -> bool {
+    pub(crate) fn is_warning(&self) -> bool {
         match self {
             Self::InsertSucceeded { .. } | Self::SpoolTakesAgain | Self::SpoolEmpty { .. } => false,
             Self::InsertFailed { .. }

@@ -9,5 +9,5 @@
 pub mod events;
 pub mod executor;
 pub mod policy;
-pub mod retry;
+pub(crate) mod retry;
 pub mod sink;

@@ -11,14 +11,14 @@ const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 
 /// How long to wait after so many failures in a row.
-pub fn delay(failures: u32, jitter: &mut fastrand::Rng) -> Duration {
+pub(crate) fn delay(failures: u32, jitter: &mut fastrand::Rng) -> Duration {
     let doubled = DELAY_MIN.saturating_mul(1 << failures.saturating_sub(1).min(10));
     doubled.min(DELAY_MAX).mul_f64(0.5 + jitter.f64() / 2.0)
 }
 
 /// Names the rows of a batch among all that this process, and every other one, ever inserts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// This process, by a random number.
     pub incarnation: u64,
     /// The batch in it.
@@ -27,7 +27,7 @@ pub struct Identity {
 
 /// The attempts at one batch so far: what the next one looks like.
 #[derive(Debug, Clone)]
-pub struct Tries {
+pub(crate) struct Tries {
     identity: Identity,
     /// In a row.
     pub failures: u32,
@@ -39,14 +39,14 @@ impl Tries {
     /// None yet in this process. A batch that an earlier process has tried gets another identity here: its last attempt
     /// may have been committed.
     #[must_use]
-    pub fn new(identity: Identity) -> Self {
+    pub(crate) fn new(identity: Identity) -> Self {
         Self { identity, failures: 0, ambiguous_ends: 0 }
     }
 
     /// The next one. A server that answered with an error knows whether it committed: the same token again lets it
     /// recognise rows that it has. One that died can know a token and not its rows: then the next one is fresh.
     #[must_use]
-    pub fn next(&self, piece: &Piece, timeout: Duration) -> Attempt {
+    pub(crate) fn next(&self, piece: &Piece, timeout: Duration) -> Attempt {
         let Identity { incarnation, number } = self.identity;
         let Piece { insert, rows } = piece;
         let ends = self.ambiguous_ends;
@@ -55,7 +55,7 @@ impl Tries {
     }
 
     /// An attempt failed.
-    pub fn failed(&mut self, kind: FailureKind) {
+    pub(crate) fn failed(&mut self, kind: FailureKind) {
         self.failures = self.failures.saturating_add(1);
         match kind {
             FailureKind::Transient | FailureKind::Permanent | FailureKind::TooLarge => {}
@@ -66,7 +66,7 @@ impl Tries {
     }
 
     /// An attempt got through; returns how many failed before it.
-    pub fn succeeded(&mut self) -> u32 {
+    pub(crate) fn succeeded(&mut self) -> u32 {
         std::mem::take(&mut self.failures)
     }
 }

@@ -44,7 +44,7 @@ pub enum FailureKind {
 impl FailureKind {
     /// The metric's label.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Transient => "transient",
             Self::Ambiguous | Self::TimedOut => "ambiguous",
@@ -67,7 +67,7 @@ pub struct SinkError {
 
 /// An error with all its causes, on one line.
 #[must_use]
-pub fn error_chain(error: &dyn StdError) -> String {
+pub(crate) fn error_chain(error: &dyn StdError) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -17,7 +17,7 @@ use crate::pipeline::decode::{Decoded, Decoder, Lacking, Message};
 use crate::pipeline::reject::Reason;
 
 /// Which session, by its place in the process.
-pub type SessionIndex = usize;
+pub(crate) type SessionIndex = usize;
 
 /// What the intake needs to know.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub struct Settings {
 
 /// "Everything of this session below this arrival number is durable."
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Completion {
+pub(crate) struct Completion {
     /// Whose messages.
     pub session: SessionIndex,
     /// Those with a smaller arrival number.
@@ -39,7 +39,7 @@ pub struct Completion {
 
 /// Why the open batch may close now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CloseWhen {
+pub(crate) enum CloseWhen {
     /// It has its rows, or its age.
     Due,
     /// Nothing more will come before something is acknowledged, or it is time to leave.
@@ -115,12 +115,12 @@ impl Intake {
     }
 
     /// How many batches would be taken now: as many are closed as soon as they are due.
-    pub fn wants(&mut self, batches: usize) {
+    pub(crate) fn wants(&mut self, batches: usize) {
         self.wanted = batches;
     }
 
     /// Takes a message's rows. `arrival`: its session and its number there; none at QoS 0.
-    pub fn take(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Instant) {
+    pub(crate) fn take(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Instant) {
         let mut decoded = self.decode(message);
         let awaited = arrival.is_some();
         self.totals.lacking.add(decoded.lacking);
@@ -144,7 +144,7 @@ impl Intake {
     }
 
     /// Counts the points of a message that nobody takes and nobody sends again.
-    pub fn shed(&mut self, message: Message<'_>) {
+    pub(crate) fn shed(&mut self, message: Message<'_>) {
         let decoded = self.decode(message);
         self.totals.shed += decoded.points();
         self.decoded = decoded;
@@ -192,7 +192,7 @@ impl Intake {
     }
 
     /// The oldest batch that waits, or the open one if it may close.
-    pub fn next(&mut self, when: CloseWhen, now: Instant) -> Option<Batch> {
+    pub(crate) fn next(&mut self, when: CloseWhen, now: Instant) -> Option<Batch> {
         if self.backlog.is_empty() && self.may_close(when, now) {
             self.close();
         }
@@ -210,7 +210,7 @@ impl Intake {
     }
 
     /// Its rows are durable, in ClickHouse or in the spool.
-    pub fn durable(&mut self, batch: u64) {
+    pub(crate) fn durable(&mut self, batch: u64) {
         if let Some(closed) = self.closed.iter_mut().find(|closed| closed.batch == batch) {
             closed.durable = true;
         }
@@ -220,54 +220,48 @@ impl Intake {
     }
 
     /// The next thing that became complete, if any.
-    pub fn completion(&mut self) -> Option<Completion> {
+    pub(crate) fn completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
 
     /// From now on batches are at most this large.
-    pub fn lower_batch_bytes(&mut self, bytes: usize) {
+    pub(crate) fn lower_batch_bytes(&mut self, bytes: usize) {
         self.batcher.lower_bytes_max(bytes);
     }
 
     /// The open batch.
     #[must_use]
-    pub fn open(&self) -> &Batch {
+    pub(crate) fn open(&self) -> &Batch {
         self.batcher.open()
     }
 
     /// The open batch has its rows.
     #[must_use]
-    pub fn is_open_full(&self) -> bool {
+    pub(crate) fn is_open_full(&self) -> bool {
         self.batcher.is_full()
     }
 
     /// When the open batch is due by age.
     #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         self.batcher.deadline()
-    }
-
-    /// Closed batches that wait.
-    #[must_use]
-    pub fn backlog(&self) -> usize {
-        self.backlog.len()
     }
 
     /// No row is nobody's but ours.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.backlog.is_empty() && self.batcher.open().is_empty()
     }
 
     /// What `buffer_bytes_max` still allows.
     #[must_use]
-    pub fn room_bytes(&self) -> usize {
+    pub(crate) fn room_bytes(&self) -> usize {
         self.settings.buffer_bytes_max.saturating_sub(self.backlog_bytes)
     }
 
     /// Counts and levels now.
     #[must_use]
-    pub fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         let waiting: usize = self.backlog.iter().map(|batch| batch.positions.len()).sum();
         Totals { in_flight: (waiting + self.batcher.open().positions.len()) as u64, ..self.totals.clone() }
     }

@@ -35,11 +35,11 @@ const HEALTH_EVERY: Duration = Duration::from_millis(100);
 /// How long a replay that is under way may take when everything else is done.
 const REPLAY_ENDS_WITHIN: Duration = Duration::from_secs(2);
 /// The consumer's name in `/readyz` and `/livez`.
-pub const PART: &str = "consumer";
+pub(crate) const PART: &str = "consumer";
 
 /// What is known of ClickHouse, from questions on a connection of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerStatus {
+pub(crate) struct ServerStatus {
     /// Whether the tables are there.
     pub schema: Schema,
     /// Whether it answers.
@@ -50,7 +50,7 @@ pub struct ServerStatus {
 
 /// What the questions should be about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Attention {
+pub(crate) struct Attention {
     /// They should come often.
     pub is_doubtful: bool,
     /// Rises whenever the tables should be looked at again.
@@ -59,7 +59,7 @@ pub struct Attention {
 
 /// What the driver works with.
 #[derive(Debug)]
-pub struct Wiring {
+pub(crate) struct Wiring {
     /// The broker, and our place in it.
     pub mqtt: config::Mqtt,
     /// To the executor; there is a place for every command that delivery can have under way.
@@ -82,7 +82,7 @@ pub struct Wiring {
 ///
 /// # Errors
 /// The system gives no thread, or no runtime.
-pub fn spawn(wiring: Wiring, consumer: Consumer) -> std::io::Result<oneshot::Receiver<Totals>> {
+pub(crate) fn spawn(wiring: Wiring, consumer: Consumer) -> std::io::Result<oneshot::Receiver<Totals>> {
     let (ended, end) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("driver".to_owned()).spawn(move || {

@@ -5,7 +5,7 @@
 pub mod codec;
 mod connection;
 mod dialer;
-pub mod driver;
+pub(crate) mod driver;
 mod keep_alive;
 mod read_delay;
 mod transport;

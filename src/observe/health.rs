@@ -9,31 +9,31 @@ const BEAT_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// Shared by every part that can be in trouble.
 #[derive(Debug, Default)]
-pub struct Health {
+pub(crate) struct Health {
     troubles: Mutex<BTreeMap<&'static str, Vec<String>>>,
     beats: Mutex<BTreeMap<&'static str, Instant>>,
 }
 
 impl Health {
     /// Why `part` cannot do its work, a line each; none: it does.
-    pub fn set(&self, part: &'static str, troubles: Vec<String>) {
+    pub(crate) fn set(&self, part: &'static str, troubles: Vec<String>) {
         lock(&self.troubles).insert(part, troubles);
     }
 
     /// `part` turned at `now`.
-    pub fn beat(&self, part: &'static str, now: Instant) {
+    pub(crate) fn beat(&self, part: &'static str, now: Instant) {
         lock(&self.beats).insert(part, now);
     }
 
     /// Why this process does not do its work, a line each; empty when it does.
     #[must_use]
-    pub fn unready(&self) -> Vec<String> {
+    pub(crate) fn unready(&self) -> Vec<String> {
         lock(&self.troubles).values().flatten().cloned().collect()
     }
 
     /// What hangs and needs a restart, a line each.
     #[must_use]
-    pub fn dead(&self, now: Instant) -> Vec<String> {
+    pub(crate) fn dead(&self, now: Instant) -> Vec<String> {
         let hangs = |(part, beat): (&&str, &Instant)| {
             let age = now.saturating_duration_since(*beat);
             (age > BEAT_AGE_MAX).then(|| format!("{part}: has not turned for {} s", age.as_secs()))

@@ -30,7 +30,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Serves until it is dropped.
-pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, health: Arc<Health>) {
+pub(crate) async fn serve(listener: TcpListener, metrics: Arc<Metrics>, health: Arc<Health>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };

@@ -210,18 +210,18 @@ impl Default for Metrics {
 
 impl Metrics {
     /// The consumer's counts and levels now, all of one moment.
-    pub fn publish(&self, totals: Totals) {
+    pub(crate) fn publish(&self, totals: Totals) {
         *lock(&self.totals) = totals;
     }
 
     /// As they were last published.
     #[must_use]
-    pub fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         lock(&self.totals).clone()
     }
 
     /// What became of something that delivery wanted.
-    pub fn reported(&self, report: &Report) {
+    pub(crate) fn reported(&self, report: &Report) {
         match &report.outcome {
             Outcome::Inserted(took) => self.insert_duration.observe(took.as_secs_f64()),
             Outcome::Failed { kind, .. } => self.insert_errors.with_label_values(&[kind.name()]).inc(),
@@ -236,7 +236,7 @@ impl Metrics {
     }
 
     /// A batch of this many rows is durable, so many seconds after its first row came.
-    pub fn durable(&self, rows: usize, seconds: f64) {
+    pub(crate) fn durable(&self, rows: usize, seconds: f64) {
         self.batch_rows.observe(f64::from(u32::try_from(rows).unwrap_or(u32::MAX)));
         self.ingest.observe(seconds);
     }

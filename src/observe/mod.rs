@@ -1,5 +1,5 @@
 //! What can be seen from outside: metrics, and what is wrong right now.
 
-pub mod health;
+pub(crate) mod health;
 pub mod http;
 pub mod metrics;

@@ -14,7 +14,7 @@ pub const POSITION_BYTES_MAX: usize = size_of::<Position>() + 128;
 /// What a reject's fixed part may take; its texts and payload count twice, for the same reason.
 const REJECT_FIXED_BYTES: usize = size_of::<Reject>() + 64;
 /// Any row fits into a batch of this size.
-pub const BYTES_MAX_MIN: usize = 256 * 1024;
+pub(crate) const BYTES_MAX_MIN: usize = 256 * 1024;
 const _: () = assert!(
     REJECT_FIXED_BYTES + 2 * (PAYLOAD_BYTES_MAX + 3 * TOPIC_BYTES_MAX + 4 * DETAIL_CHARS_MAX + 64)
         <= BYTES_MAX_MIN
@@ -62,7 +62,7 @@ impl Batch {
 
     /// No rows.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows() == 0
     }
 }
@@ -144,7 +144,7 @@ impl Batcher {
 
     /// Enough rows.
     #[must_use]
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.open.rows() >= self.limits.rows_max
     }
 

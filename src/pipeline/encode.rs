@@ -15,7 +15,7 @@ use super::reject::Reject;
 
 /// What a column holds, as RowBinary has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// The length as unsigned LEB128, then the bytes.
     Text,
     /// Milliseconds since 1970-01-01 UTC.
@@ -32,7 +32,7 @@ const I32: Kind = Kind::Number("Int32", 4);
 impl Kind {
     /// Whether a column of this ClickHouse type takes such values.
     #[must_use]
-    pub fn fits(self, clickhouse_type: &str) -> bool {
+    pub(crate) fn fits(self, clickhouse_type: &str) -> bool {
         match self {
             Self::Text => matches!(clickhouse_type, "String" | "LowCardinality(String)"),
             Self::Time => clickhouse_type.starts_with("DateTime64(3"),
@@ -57,7 +57,7 @@ impl Kind {
 
 /// A table that is inserted into, with the columns of an insert in their order.
 #[derive(Debug)]
-pub struct Table {
+pub(crate) struct Table {
     /// Its name in the database.
     pub name: &'static str,
     /// Name and kind of each column.
@@ -65,7 +65,7 @@ pub struct Table {
 }
 
 /// Every fix.
-pub static POSITIONS: Table = Table {
+pub(crate) static POSITIONS: Table = Table {
     name: "positions",
     columns: &[
         ("driver_id", Kind::Text),
@@ -82,7 +82,7 @@ pub static POSITIONS: Table = Table {
 };
 
 /// What was refused.
-pub static REJECTS: Table = Table {
+pub(crate) static REJECTS: Table = Table {
     name: "rejects",
     columns: &[
         ("received_at", Kind::Time),
@@ -97,7 +97,7 @@ pub static REJECTS: Table = Table {
 };
 
 /// Every table that is inserted into.
-pub static TABLES: [&Table; 2] = [&POSITIONS, &REJECTS];
+pub(crate) static TABLES: [&Table; 2] = [&POSITIONS, &REJECTS];
 
 /// The columns of [`POSITIONS`], in that order.
 fn encode_position(position: &Position, out: &mut Vec<u8>) {

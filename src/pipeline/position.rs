@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use arrayvec::ArrayString;
 
 /// Longest driver id in bytes.
-pub const DRIVER_ID_BYTES_MAX: usize = 64;
+pub(crate) const DRIVER_ID_BYTES_MAX: usize = 64;
 
 /// One fix of one driver, ready to be encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Position {
 /// A value outside what its field may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("out of range")]
-pub struct OutOfRange;
+pub(crate) struct OutOfRange;
 
 /// 1–64 bytes of `A–Z a–z 0–9 . _ : -`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +47,7 @@ pub struct DriverId(ArrayString<DRIVER_ID_BYTES_MAX>);
 impl DriverId {
     /// # Errors
     /// Empty, longer than 64 bytes, or a byte outside the set.
-    pub fn new(id: &str) -> Result<Self, OutOfRange> {
+    pub(crate) fn new(id: &str) -> Result<Self, OutOfRange> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
         if id.is_empty() || !id.bytes().all(allowed) {
             return Err(OutOfRange);
@@ -95,7 +95,7 @@ pub struct Heading(u16);
 impl Latitude {
     /// # Errors
     /// Outside −90..=90 degrees.
-    pub fn new(degrees: f64) -> Result<Self, OutOfRange> {
+    pub(crate) fn new(degrees: f64) -> Result<Self, OutOfRange> {
         scaled(degrees, -90.0..=90.0, 1e7).map(Self)
     }
 
@@ -109,7 +109,7 @@ impl Latitude {
 impl Longitude {
     /// # Errors
     /// Outside −180..=180 degrees.
-    pub fn new(degrees: f64) -> Result<Self, OutOfRange> {
+    pub(crate) fn new(degrees: f64) -> Result<Self, OutOfRange> {
         scaled(degrees, -180.0..=180.0, 1e7).map(Self)
     }
 
@@ -126,7 +126,7 @@ impl Heading {
 
     /// # Errors
     /// Outside 0..=360 degrees.
-    pub fn new(degrees: f64) -> Result<Self, OutOfRange> {
+    pub(crate) fn new(degrees: f64) -> Result<Self, OutOfRange> {
         u16::try_from(scaled(degrees, 0.0..=360.0, 100.0)? % 36_000).map(Self).map_err(|_| OutOfRange)
     }
 
@@ -151,7 +151,7 @@ macro_rules! optional_number {
 
             /// # Errors
             /// Outside the range.
-            pub fn new(value: f64) -> Result<Self, OutOfRange> {
+            pub(crate) fn new(value: f64) -> Result<Self, OutOfRange> {
                 let units = scaled(value, $range, $units_per_one)?;
                 <$integer>::try_from(units).map(Self).map_err(|_| OutOfRange)
             }

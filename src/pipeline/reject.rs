@@ -5,9 +5,9 @@ use super::position::Timestamp;
 /// How much of a rejected payload is kept.
 pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 /// How much of a rejected message's topic is kept.
-pub const TOPIC_BYTES_MAX: usize = 1024;
+pub(crate) const TOPIC_BYTES_MAX: usize = 1024;
 /// How long a reject's explanation may get, in characters.
-pub const DETAIL_CHARS_MAX: usize = 200;
+pub(crate) const DETAIL_CHARS_MAX: usize = 200;
 
 /// Why a point or a message was refused. The order is the order of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

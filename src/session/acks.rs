@@ -70,12 +70,12 @@ impl Acks {
 
     /// Messages taken and not yet acknowledged.
     #[must_use]
-    pub fn unacked(&self) -> usize {
+    pub(crate) fn unacked(&self) -> usize {
         self.unacked.len()
     }
 
     /// The connection is gone: the broker sends all of these again, so none may be acknowledged.
-    pub fn new_epoch(&mut self) {
+    pub(crate) fn new_epoch(&mut self) {
         self.front += self.unacked.len() as u64;
         self.unacked.clear();
         self.at_qos2.clear();

@@ -15,7 +15,7 @@ pub enum Qos {
 impl Qos {
     /// The number.
     #[must_use]
-    pub const fn number(self) -> u8 {
+    pub(crate) const fn number(self) -> u8 {
         match self {
             Self::AtMostOnce => 0,
             Self::AtLeastOnce => 1,
@@ -89,7 +89,7 @@ pub enum Leave {
 
 /// What becomes of a PUBLISH.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admission {
+pub(crate) enum Admission {
     /// Take its rows; `Some`: its arrival number, below which it is complete.
     Take(Option<u64>),
     /// Leave it unacknowledged: the broker keeps it for the next connection.
@@ -148,7 +148,7 @@ pub enum ConnectionState {
 impl ConnectionState {
     /// When not to wait longer, for what is waited for.
     #[must_use]
-    pub fn deadline(self) -> Option<Instant> {
+    pub(crate) fn deadline(self) -> Option<Instant> {
         match self {
             Self::BackingOff { until } | Self::Subscribing { until } | Self::Closing { until, .. } => {
                 Some(until)
@@ -237,7 +237,7 @@ pub enum Notice {
 impl Notice {
     /// Something is wrong, or was lost.
     #[must_use]
-    pub fn is_warning(&self) -> bool {
+    pub(crate) fn is_warning(&self) -> bool {
         match self {
             Self::Connected { .. }
             | Self::Subscribed
@@ -351,7 +351,7 @@ pub struct Totals {
 impl Totals {
     /// The field-wise sum.
     #[must_use]
-    pub fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             messages_received: self.messages_received + other.messages_received,
             messages_redelivered: self.messages_redelivered + other.messages_redelivered,

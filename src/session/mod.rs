@@ -11,7 +11,7 @@ pub mod acks;
 pub mod events;
 mod kept;
 mod outage;
-pub mod window;
+pub(crate) mod window;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ pub struct Session {
 impl Session {
     /// A session that wants to connect at once.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self {
             connection: ConnectionState::Connecting,
             leaving: match settings.role {
@@ -98,7 +98,7 @@ impl Session {
     }
 
     /// Tells the session what happened. Then let it take its [turn](Self::turn).
-    pub fn handle(&mut self, event: Event, now: Instant) {
+    pub(crate) fn handle(&mut self, event: Event, now: Instant) {
         match event {
             Event::Connected { session_present, receive_maximum } => {
                 self.connected(session_present, receive_maximum, now);
@@ -112,7 +112,7 @@ impl Session {
     }
 
     /// A PUBLISH came; `ack`: what it wants to be answered with, none at QoS 0; `redelivered`: its DUP flag.
-    pub fn published(
+    pub(crate) fn published(
         &mut self,
         ack: Option<Ack>,
         redelivered: bool,
@@ -150,7 +150,7 @@ impl Session {
     }
 
     /// Every row of the messages below this arrival number is durable.
-    pub fn complete_below(&mut self, arrival: u64, now: Instant) {
+    pub(crate) fn complete_below(&mut self, arrival: u64, now: Instant) {
         self.acks.complete_below(arrival);
         self.window.acked(now);
     }
@@ -169,7 +169,7 @@ impl Session {
     }
 
     /// Steps that depend on time, on what has been acknowledged, and on `room`: enough for a new connection.
-    pub fn turn(&mut self, room: bool, now: Instant) {
+    pub(crate) fn turn(&mut self, room: bool, now: Instant) {
         self.window.tick(now);
         let unacked = self.acks.unacked();
         if let Leaving::Draining { quiet_until } = &mut self.leaving {
@@ -188,7 +188,7 @@ impl Session {
     }
 
     /// The next thing to log, if any.
-    pub fn notice(&mut self) -> Option<Notice> {
+    pub(crate) fn notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
@@ -206,7 +206,7 @@ impl Session {
 
     /// When the next [turn](Self::turn) is due, if nothing happens before.
     #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         let drained =
             if let Leaving::Draining { quiet_until } = self.leaving { Some(quiet_until) } else { None };
         let drained = drained.filter(|_| self.acks.unacked() == 0 && self.letting_go.is_none());
@@ -221,30 +221,30 @@ impl Session {
 
     /// How many unacknowledged messages the broker lets us have.
     #[must_use]
-    pub fn window(&self) -> &Window {
+    pub(crate) fn window(&self) -> &Window {
         &self.window
     }
 
     /// Rows go out early because of a [suspicion](Window::suspicion_at).
-    pub fn probed(&mut self, now: Instant) {
+    pub(crate) fn probed(&mut self, now: Instant) {
         self.window.probed(self.acks.unacked(), now);
     }
 
     /// Messages are being left with the broker.
     #[must_use]
-    pub fn is_letting_go(&self) -> bool {
+    pub(crate) fn is_letting_go(&self) -> bool {
         self.letting_go.is_some()
     }
 
     /// Nothing is taken any more: what is open may go out.
     #[must_use]
-    pub fn is_flushing(&self) -> bool {
+    pub(crate) fn is_flushing(&self) -> bool {
         matches!(self.leaving, Leaving::Flushing | Leaving::EndingSession)
             || self.connection == ConnectionState::Ended
     }
 
     /// A visit that has ended goes on as a member. Arrival numbers go on, too.
-    pub fn become_member(&mut self) {
+    pub(crate) fn become_member(&mut self) {
         self.settings.role = Role::Member;
         self.leaving = Leaving::No;
         self.connection = ConnectionState::Connecting;
@@ -253,26 +253,26 @@ impl Session {
 
     /// It has been subscribed.
     #[must_use]
-    pub fn has_lived(&self) -> bool {
+    pub(crate) fn has_lived(&self) -> bool {
         self.has_lived
     }
 
     /// The broker held this session when we came.
     #[must_use]
-    pub fn was_found(&self) -> bool {
+    pub(crate) fn was_found(&self) -> bool {
         self.kept.was_found()
     }
 
     /// It wants to unsubscribe and has not been able to.
     #[must_use]
-    pub fn is_still_subscribed(&self) -> bool {
+    pub(crate) fn is_still_subscribed(&self) -> bool {
         self.settings.role == Role::Member
             && matches!(self.leaving, Leaving::Unsubscribing | Leaving::Draining { .. })
     }
 
     /// Why it does not do its work, in words.
     #[must_use]
-    pub fn trouble(&self, now: Instant) -> Option<String> {
+    pub(crate) fn trouble(&self, now: Instant) -> Option<String> {
         if self.leaving != Leaving::No {
             return Some("leaving".to_owned());
         }

@@ -30,7 +30,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The in-flight window of one connection.
 #[derive(Debug)]
-pub struct Window {
+pub(crate) struct Window {
     asked: usize,
     guess: usize,
     /// Usual time between arrivals, a moving average.
@@ -55,7 +55,7 @@ struct Probe {
 impl Window {
     /// `asked`: the Receive Maximum in our CONNECT.
     #[must_use]
-    pub fn new(asked: u16) -> Self {
+    pub(crate) fn new(asked: u16) -> Self {
         let asked = usize::from(asked);
         Self {
             asked,
@@ -70,7 +70,7 @@ impl Window {
     }
 
     /// A new connection; `announced` is the Receive Maximum in the broker's CONNACK, if it gave one.
-    pub fn connected(&mut self, announced: Option<u16>) {
+    pub(crate) fn connected(&mut self, announced: Option<u16>) {
         *self = Self::new(u16::try_from(self.asked).unwrap_or(u16::MAX));
         if let Some(announced) = announced {
             self.guess = usize::from(announced).min(self.asked);
@@ -78,7 +78,7 @@ impl Window {
     }
 
     /// A message came; this many are unacknowledged with it.
-    pub fn arrived(&mut self, unacked: usize, now: Instant) {
+    pub(crate) fn arrived(&mut self, unacked: usize, now: Instant) {
         if unacked > self.guess {
             self.guess = self.asked;
             self.answered_at = None;
@@ -99,7 +99,7 @@ impl Window {
 
     /// When the silence since the last arrival becomes a suspicion; `None` if no probe is wanted.
     #[must_use]
-    pub fn suspicion_at(&self) -> Option<Instant> {
+    pub(crate) fn suspicion_at(&self) -> Option<Instant> {
         let silence = (self.gap * SILENCE_GAPS).max(SILENCE_MIN);
         if silence > SILENCE_MAX || self.probe.is_some() {
             return None;
@@ -109,20 +109,20 @@ impl Window {
     }
 
     /// Rows were flushed early, because of a suspicion.
-    pub fn probed(&mut self, unacked: usize, now: Instant) {
+    pub(crate) fn probed(&mut self, unacked: usize, now: Instant) {
         let silence = self.last_arrival.map_or(Duration::ZERO, |last| now.duration_since(last));
         self.probe = Some(Probe { unacked, silence, acked_at: None });
     }
 
     /// A batch has settled: acknowledgements go out now.
-    pub fn acked(&mut self, now: Instant) {
+    pub(crate) fn acked(&mut self, now: Instant) {
         if let Some(probe) = &mut self.probe {
             probe.acked_at.get_or_insert(now);
         }
     }
 
     /// Gives a probe up that brought nothing back.
-    pub fn tick(&mut self, now: Instant) {
+    pub(crate) fn tick(&mut self, now: Instant) {
         let in_vain = |probe: &mut Probe| {
             let answer_within = (probe.silence / SILENCE_PER_ANSWER).min(ANSWER_WITHIN);
             probe.acked_at.is_some_and(|at| now.duration_since(at) > answer_within)
@@ -136,7 +136,7 @@ impl Window {
 
     /// Messages in flight at which nothing more will come.
     #[must_use]
-    pub fn messages(&self) -> usize {
+    pub(crate) fn messages(&self) -> usize {
         self.guess
     }
 }

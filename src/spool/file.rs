@@ -38,7 +38,7 @@ impl File {
 
     /// Its name.
     #[must_use]
-    pub fn name(&self, extension: &str) -> String {
+    pub(crate) fn name(&self, extension: &str) -> String {
         format!("{:020}-{}-{}.{extension}", self.sequence, self.positions, self.tag)
     }
 }

@@ -157,7 +157,7 @@ impl Spool {
 
     /// The directory.
     #[must_use]
-    pub fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 

@@ -16,7 +16,7 @@ pub(super) fn no_tls_there(server: Server) -> String {
 
 /// What to look at where a connection meets something that is not what it expects.
 #[must_use]
-pub fn is_this_the_port(server: Server, with_tls: bool) -> String {
+pub(crate) fn is_this_the_port(server: Server, with_tls: bool) -> String {
     let (tls, plain) = server.schemes();
     let section = server.section();
     if with_tls {
@@ -31,7 +31,7 @@ pub fn is_this_the_port(server: Server, with_tls: bool) -> String {
 /// What a failed read, write or handshake says of TLS, and what to change; `None` if it is not about TLS.
 #[must_use]
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
-pub fn explain(server: Server, error: &io::Error) -> Option<String> {
+pub(crate) fn explain(server: Server, error: &io::Error) -> Option<String> {
     let error = rustls_error(error)?;
     let words = match error {
         RustlsError::InvalidCertificate(certificate) => explain_certificate(server.section(), certificate),

@@ -28,8 +28,8 @@ use tokio_rustls::rustls::{ClientConfig, Error as RustlsError, InconsistentKeys,
 use tracing::warn;
 
 use self::explain::no_tls_there;
-pub use self::explain::{explain, is_this_the_port};
-pub use self::server::{Server, is_this_machine};
+pub(crate) use self::explain::{explain, is_this_the_port};
+pub(crate) use self::server::{Server, is_this_machine};
 
 /// How long TCP may take, over all of a name's addresses. Shorter than what the callers give the whole, so that a
 /// network that answers nothing is told from a server that does not.
@@ -40,13 +40,13 @@ const SYSTEM_CAS_AGE_MAX: Duration = Duration::from_secs(600);
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// TCP, or what is put around it.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 /// Why there is no TLS connection.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// No TCP connection.
     #[error("cannot be reached")]
     Unreachable(#[source] io::Error),
@@ -89,7 +89,7 @@ struct Contents {
 impl Files {
     /// What is wrong with them now, a line each, by key.
     #[must_use]
-    pub fn violations(&self) -> Vec<String> {
+    pub(crate) fn violations(&self) -> Vec<String> {
         let mut told = Vec::new();
         for (name, path) in [("ca_file", &self.ca), ("cert_file", &self.cert), ("key_file", &self.key)] {
             if let Err(Error::File(why)) = self.read_one(name, path.as_ref()) {
@@ -207,7 +207,7 @@ impl Files {
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn open(host: String, port: u16, tls: Option<Arc<Tls>>) -> Result<Box<dyn Stream>, Error> {
+pub(crate) async fn open(host: String, port: u16, tls: Option<Arc<Tls>>) -> Result<Box<dyn Stream>, Error> {
     let reached = timeout(TCP_WITHIN, reach(&host, port)).await;
     let reached = reached.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let stream = reached.map_err(Error::Unreachable)?;
@@ -233,7 +233,7 @@ async fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
 }
 
 /// Puts TLS around the connections to one server.
-pub struct Tls {
+pub(crate) struct Tls {
     files: Files,
     last: Mutex<Option<Last>>,
 }
@@ -255,7 +255,7 @@ impl fmt::Debug for Tls {
 impl Tls {
     /// With these files, which it reads when it connects.
     #[must_use]
-    pub fn new(files: Files) -> Self {
+    pub(crate) fn new(files: Files) -> Self {
         Self { files, last: Mutex::new(None) }
     }
 
@@ -263,7 +263,11 @@ impl Tls {
     ///
     /// # Errors
     /// [`Error::Handshake`], or [`Error::File`] where no earlier connection could read the files.
-    pub async fn handshake(self: Arc<Self>, host: &str, stream: TcpStream) -> Result<Box<dyn Stream>, Error> {
+    pub(crate) async fn handshake(
+        self: Arc<Self>,
+        host: &str,
+        stream: TcpStream,
+    ) -> Result<Box<dyn Stream>, Error> {
         let this = Arc::clone(&self);
         // A disk that hangs holds this connection up, and nothing else.
         let config =

@@ -14,7 +14,7 @@ pub enum Server {
 impl Server {
     /// Its section in the configuration.
     #[must_use]
-    pub const fn section(self) -> &'static str {
+    pub(crate) const fn section(self) -> &'static str {
         match self {
             Self::Broker => "mqtt",
             Self::ClickHouse => "clickhouse",
@@ -32,6 +32,6 @@ impl Server {
 
 /// A password may go there in plain text: it does not leave this machine.
 #[must_use]
-pub fn is_this_machine(host: &str) -> bool {
+pub(crate) fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

@@ -28,7 +28,7 @@ use crate::spool::Left;
 
 /// With half the window unacknowledged, an insert that takes longer than this sends its rows to the spool, too: a
 /// broker whose window is full queues little, and then drops.
-pub const SLOW_AFTER: Duration = Duration::from_millis(250);
+pub(crate) const SLOW_AFTER: Duration = Duration::from_millis(250);
 /// A slow server is logged this often.
 const SLOW_LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// A spool that refused is asked again after this long.
@@ -268,7 +268,7 @@ impl Policy {
 
     /// Whether ClickHouse should be asked often how it is.
     #[must_use]
-    pub fn is_doubtful(&self) -> bool {
+    pub(crate) fn is_doubtful(&self) -> bool {
         self.server.is_doubtful()
     }
 

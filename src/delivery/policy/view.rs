@@ -35,13 +35,13 @@ impl Policy {
 
     /// Nothing is under way.
     #[must_use]
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.batches.is_empty()
     }
 
     /// Fresh batches of which something is under way: an acknowledgement may follow.
     #[must_use]
-    pub fn is_inserting(&self) -> bool {
+    pub(crate) fn is_inserting(&self) -> bool {
         self.fresh().any(Held::is_in_memory)
     }
 

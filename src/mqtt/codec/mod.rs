@@ -13,10 +13,9 @@ mod output;
 mod packet;
 
 pub use self::input::Input;
+pub(crate) use self::output::put_publish;
 pub use self::output::{
-    put_ack, put_completed, put_connect, put_disconnect, put_ping, put_publish, put_subscribe,
-    put_unsubscribe,
+    put_ack, put_completed, put_connect, put_disconnect, put_ping, put_subscribe, put_unsubscribe,
 };
-pub use self::packet::{CodecError, ConnAck, Connect, Grant, Packet, Publish, Unsubscribing};
-
 pub(crate) use self::packet::PUBACK;
+pub use self::packet::{CodecError, ConnAck, Connect, Grant, Packet, Publish, Unsubscribing};

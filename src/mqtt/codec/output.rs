@@ -66,7 +66,7 @@ pub fn put_unsubscribe(
 ///
 /// # Errors
 /// The topic is longer than MQTT allows.
-pub fn put_publish(topic: &str, payload: &[u8], out: &mut BytesMut) -> Result<(), CodecError> {
+pub(crate) fn put_publish(topic: &str, payload: &[u8], out: &mut BytesMut) -> Result<(), CodecError> {
     let mut publish = Publish::new(topic, QoS::AtLeastOnce, payload.to_vec(), None);
     publish.pkid = 1;
     publish.write(out)?;

@@ -28,7 +28,7 @@ impl Decoded {
 
     /// Points, good or broken, and one for a message that was refused whole.
     #[must_use]
-    pub fn points(&self) -> u64 {
+    pub(crate) fn points(&self) -> u64 {
         (self.positions.len() + self.rejects.len()) as u64
     }
 }

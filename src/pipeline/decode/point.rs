@@ -35,7 +35,7 @@ impl Field {
 
     /// The name in the payload and in metrics.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Seq => "seq",
             Self::Speed => "speed",
@@ -187,7 +187,7 @@ fn required(name: &str, value: &Scalar<'_>) -> Result<f64, Refusal> {
 /// Reads optional fields; an unusable one is unknown, and counted.
 impl Lacking {
     /// These, too.
-    pub fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.undated += other.undated;
         for (total, count) in self.fields.iter_mut().zip(other.fields) {
             *total += count;
