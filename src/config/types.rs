@@ -12,15 +12,11 @@ use crate::tls;
 /// The broker, and our place in it.
 #[derive(Debug, Clone)]
 pub struct Mqtt {
-    /// Broker.
     pub host: String,
-    /// Broker.
     pub port: u16,
     /// `None`: plain text.
     pub tls: Option<tls::Files>,
-    /// Login, if any.
     pub username: Option<String>,
-    /// Login, if any.
     pub password: Option<Secret>,
     /// Session `n` is `{client_id}-{n}`.
     pub client_id: String,
@@ -40,7 +36,6 @@ pub struct Mqtt {
     pub connect_timeout: Duration,
     /// How long the broker keeps our session.
     pub session_expiry: Duration,
-    /// MQTT keep-alive.
     pub keep_alive: Duration,
     /// Maximum Packet Size; what is larger all the same is cut.
     pub max_packet_bytes: u32,
@@ -57,9 +52,7 @@ pub struct ClickHouse {
     pub tls: Option<tls::Files>,
     /// Database of all tables.
     pub database: String,
-    /// Login.
     pub user: String,
-    /// Login, if any.
     pub password: Option<Secret>,
     /// Inserts under way at once.
     pub inserts_in_flight: usize,
@@ -106,7 +99,6 @@ pub struct Log {
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
     Text,
     /// One object a line.
     Json,

@@ -11,7 +11,6 @@ use crate::session::events::ConnectionState;
 pub enum Connections {
     /// As many as the learned windows ask for.
     Auto,
-    /// This many.
     Fixed(usize),
 }
 

@@ -10,9 +10,7 @@ use crate::session;
 /// What is worth a log line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// Of a session.
     Session(SessionIndex, session::events::Notice),
-    /// Of delivery.
     Delivery(delivery::events::Notice),
     /// The sum of the windows caps every batch below `rows_max`.
     WindowSmall {
@@ -20,19 +18,16 @@ pub enum Notice {
         window: usize,
         /// Enough for every insert and the open batch.
         wanted: usize,
-        /// Sessions.
         sessions: usize,
     },
     /// QoS 0 input is dropped, for the first time since there was room.
     Shedding,
     /// Messages come on topics of no configured filter.
     Foreign {
-        /// So far.
         messages: u64,
     },
     /// Another session, because the windows of those there are do not hold enough.
     Growing {
-        /// With it.
         sessions: usize,
     },
 }

@@ -26,14 +26,7 @@ pub enum Command {
     /// Encode it, and keep its inserts.
     Take(Batch),
     /// Insert a piece of it.
-    Attempt {
-        /// Whose.
-        batch: BatchId,
-        /// Which.
-        piece: Piece,
-        /// How.
-        attempt: Attempt,
-    },
+    Attempt { batch: BatchId, piece: Piece, attempt: Attempt },
     /// End its attempt now, if one is still under way.
     Abort(BatchId),
     /// Write it to the spool.
@@ -53,9 +46,7 @@ pub enum Command {
 /// What became of a command.
 #[derive(Debug)]
 pub struct Report {
-    /// Whose.
     pub batch: BatchId,
-    /// What.
     pub outcome: Outcome,
 }
 
@@ -77,7 +68,6 @@ pub enum Outcome {
     Stored(File),
     /// The spool did not take it.
     Refused(String),
-    /// It was read.
     Loaded(Loaded),
     /// Its file is gone, or as good as.
     Removed,
@@ -107,14 +97,12 @@ pub enum Schema {
     Unknown(String),
     /// They are not, or the login is refused: a person must act.
     Refused(String),
-    /// They are.
     Ready,
 }
 
 /// A fresh batch that became durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Durable {
-    /// Which.
     pub batch: BatchId,
     /// Positions and rejects.
     pub rows: usize,
@@ -127,11 +115,9 @@ pub struct Durable {
 pub enum Notice {
     /// An attempt failed.
     InsertFailed {
-        /// Whose.
         batch: BatchId,
         /// Rows of the piece.
         rows: usize,
-        /// In a row.
         failures: u32,
         /// When it is tried again; `None`: when its turn comes.
         retry_in: Option<Duration>,
@@ -139,17 +125,9 @@ pub enum Notice {
         why: String,
     },
     /// It got through after that.
-    InsertSucceeded {
-        /// Whose.
-        batch: BatchId,
-        /// Before it.
-        failures: u32,
-    },
+    InsertSucceeded { batch: BatchId, failures: u32 },
     /// An insert has had no answer for a while.
-    NoAnswer {
-        /// So long.
-        for_: Duration,
-    },
+    NoAnswer { for_: Duration },
     /// Half the window is unacknowledged, and no insert ends.
     Spooling {
         /// How long the oldest has been under way.
@@ -160,10 +138,7 @@ pub enum Notice {
     /// It does again.
     SpoolTakesAgain,
     /// The disk has not answered for a while.
-    SpoolHangs {
-        /// So long.
-        for_: Duration,
-    },
+    SpoolHangs { for_: Duration },
     /// The spool was not empty, and is.
     SpoolEmpty {
         /// Batches replayed since it was not.
@@ -185,7 +160,6 @@ pub enum Notice {
     },
     /// A file cannot be used.
     Quarantined {
-        /// Its name.
         file: String,
         /// By its name.
         positions: u64,
@@ -193,12 +167,7 @@ pub enum Notice {
         why: String,
     },
     /// A file is left in the spool for now.
-    Deferred {
-        /// Its name.
-        file: String,
-        /// Why.
-        why: String,
-    },
+    Deferred { file: String, why: String },
 }
 
 impl Notice {

@@ -29,7 +29,6 @@ pub(crate) struct Identity {
 #[derive(Debug, Clone)]
 pub(crate) struct Tries {
     identity: Identity,
-    /// In a row.
     pub failures: u32,
     /// May or may not have been committed.
     ambiguous_ends: u32,

@@ -60,7 +60,6 @@ impl FailureKind {
 pub struct SinkError {
     /// What to do about it.
     pub kind: FailureKind,
-    /// Why.
     #[source]
     pub source: Box<dyn StdError + Send + Sync>,
 }

@@ -82,7 +82,6 @@ fn broken(source: io::Error) -> ConnectionError {
 /// See the module's documentation.
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
-    /// What came.
     input: Input,
     /// Bytes read since [`take_bytes`](Self::take_bytes).
     bytes: usize,

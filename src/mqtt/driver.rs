@@ -72,9 +72,7 @@ pub(crate) struct Wiring {
     pub attention: watch::Sender<Attention>,
     /// Turns to `Some` when it is time to go.
     pub leave: watch::Receiver<Option<Leave>>,
-    /// Observations.
     pub metrics: Arc<Metrics>,
-    /// Troubles.
     pub health: Arc<Health>,
 }
 

@@ -130,9 +130,7 @@ fn encode_reject(reject: &Reject, out: &mut Vec<u8>) {
 pub struct Insert {
     /// `INSERT INTO … FORMAT RowBinary`
     pub statement: String,
-    /// The rows.
     pub body: Bytes,
-    /// How many.
     pub rows: usize,
 }
 

@@ -96,7 +96,6 @@ pub struct Reject {
     pub topic: String,
     /// The driver, if the topic named one.
     pub driver_id: String,
-    /// Why.
     pub reason: Reason,
     /// Why, in words.
     pub detail: String,

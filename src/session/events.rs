@@ -188,7 +188,6 @@ pub enum Notice {
     Subscribed,
     /// No connection.
     Disconnected {
-        /// Why.
         why: String,
         /// When it is tried again.
         retry_in: Duration,
@@ -201,12 +200,7 @@ pub enum Notice {
         owed: usize,
     },
     /// The broker gives this session fewer messages in flight than before.
-    WindowLowered {
-        /// Before.
-        from: usize,
-        /// Now.
-        to: usize,
-    },
+    WindowLowered { from: usize, to: usize },
     /// A SUBSCRIBE was not granted.
     SubscriptionRefused(String),
     /// An UNSUBSCRIBE was not granted.
@@ -214,10 +208,7 @@ pub enum Notice {
     /// Another client uses our id.
     TakenOver,
     /// The broker closes one granted connection after the other.
-    ClosedSoon {
-        /// In a row.
-        times: u32,
-    },
+    ClosedSoon { times: u32 },
     /// Messages are left with the broker.
     LettingGo(NoRoom),
     /// There is room again: a new connection, on which the broker sends them.

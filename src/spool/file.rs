@@ -18,7 +18,6 @@ pub struct File {
     /// A random number of the process that wrote it. (Up to format 1's first writers: how many attempts to insert it had
     /// ended ambiguously.)
     pub tag: u32,
-    /// Its size.
     pub bytes: u64,
 }
 

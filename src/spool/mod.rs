@@ -46,9 +46,7 @@ pub enum OpenError {
     /// The directory, or a file in it.
     #[error("spool.dir: cannot use {path}")]
     Io {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -268,13 +266,11 @@ pub enum Kind {
 /// A file of the directory.
 #[derive(Debug)]
 pub struct Listed {
-    /// Its name.
     pub name: String,
     /// By its extension.
     pub kind: Kind,
     /// By its name; `None` if that is not one of ours.
     pub file: Option<File>,
-    /// Its size.
     pub bytes: u64,
 }
 

@@ -67,7 +67,6 @@ pub(crate) enum Error {
 /// The files of one server's section in the configuration.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// Whose.
     pub server: Server,
     /// PEM: who may sign the server's certificate. `None`: the system's list of public CAs, because that is where
     /// a company adds its own, and where updates come to.

@@ -16,34 +16,39 @@ pub fn crates() -> Vec<PathBuf> {
     [here.to_owned()].into_iter().chain(members).collect()
 }
 
-/// The code of each module of a crate, without tests, comments and empty lines.
-pub fn of_crate(folder: &Path) -> BTreeMap<Name, String> {
-    let mut found = BTreeMap::new();
-    read(&folder.join("src"), &[], &mut found);
+/// The files of a crate, and what is in them before their tests.
+pub fn files(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.join("src")];
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && !path.ends_with("tests.rs")
+            {
+                let text = fs::read_to_string(&path).unwrap();
+                let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
+                found.push((path, code));
+            }
+        }
+    }
     assert!(!found.is_empty(), "{}", folder.display());
     found
 }
 
-fn read(folder: &Path, path: &[String], found: &mut BTreeMap<Name, String>) {
-    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        let name = entry.file_stem().unwrap().to_string_lossy().into_owned();
-        let mut inner = path.to_vec();
-        if !["lib", "main", "mod"].contains(&name.as_str()) {
-            inner.push(name);
-        }
-        if entry.is_dir() {
-            read(&entry, &inner, found);
-        } else if entry.extension().is_some_and(|extension| extension == "rs") && !entry.ends_with("tests.rs")
-        {
-            let text = fs::read_to_string(&entry).unwrap();
-            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-            let code: Vec<&str> = code
-                .lines()
-                .filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with("//"))
-                .collect();
-            found.entry(inner).or_default().push_str(&code.join("\n"));
-        }
+/// The code of each module of a crate, without tests, comments and empty lines.
+pub fn of_crate(folder: &Path) -> BTreeMap<Name, String> {
+    let mut found = BTreeMap::<Name, String>::new();
+    for (path, text) in files(folder) {
+        let path = path.strip_prefix(folder.join("src")).unwrap().with_extension("");
+        let mut name: Name = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        name.pop_if(|last| ["lib", "main", "mod"].contains(&last.as_str()));
+        let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
+        let code: Vec<&str> = text.lines().filter(is_code).collect();
+        found.entry(name).or_default().push_str(&code.join("\n"));
     }
+    found
 }
 
 /// The modules that a module names: after `crate::`, `super::` or `self::`, alone or in braces, or as its own child.

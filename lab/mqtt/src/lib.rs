@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result, bail, ensure};
 use bytes::BufMut;
 
 /// The kinds of packets, the upper four bits of the first byte (2.1.2).
-#[expect(missing_docs, reason = "the standard's own names")]
 pub mod kind {
     pub const CONNECT: u8 = 1;
     pub const CONNACK: u8 = 2;

@@ -62,7 +62,6 @@ pub enum Want {
     ToInsert(usize),
     /// One for the spool, though nothing is free.
     ToStore,
-    /// Nothing.
     Nothing,
 }
 

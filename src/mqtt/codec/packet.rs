@@ -27,7 +27,6 @@ pub enum CodecError {
     /// Longer than any such packet has a reason to be.
     #[error("the broker sends {bytes} bytes of packet type {kind}, above mqtt.max_packet_bytes")]
     TooLarge {
-        /// Packet type.
         kind: u8,
         /// The whole packet's.
         bytes: usize,
@@ -54,7 +53,6 @@ pub enum CodecError {
 /// What the broker says.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// PUBLISH.
     Published(Publish<'a>),
     /// CONNACK, of a connection that is accepted.
     Connected(ConnAck),
@@ -66,7 +64,6 @@ pub enum Packet<'a> {
     Released(u16),
     /// UNSUBACK: for each filter, in the order asked, why it was refused; that there was none is no refusal.
     Unsubscribed(Unsubscribing, Vec<Option<String>>),
-    /// PINGRESP.
     Pong,
 }
 
@@ -95,7 +92,6 @@ impl Unsubscribing {
 /// A message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Publish<'a> {
-    /// As sent.
     pub topic: &'a [u8],
     /// As sent, or the first [`PAYLOAD_BYTES_MAX`] of a packet larger than Maximum Packet Size.
     pub payload: &'a [u8],
@@ -112,7 +108,6 @@ pub struct Publish<'a> {
 pub struct ConnAck {
     /// The broker still holds our session.
     pub session_present: bool,
-    /// Receive Maximum.
     pub receive_maximum: Option<u16>,
     /// Server Keep Alive, in seconds; 0 is none.
     pub keep_alive_seconds: Option<u16>,
@@ -146,7 +141,6 @@ pub struct Connect<'a> {
     pub clean_start: bool,
     /// User name and password.
     pub login: Option<&'a (String, String)>,
-    /// Seconds.
     pub keep_alive_seconds: u16,
     /// How long the broker is to keep the session without us.
     pub session_expiry_seconds: u32,
