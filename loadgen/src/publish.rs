@@ -2,7 +2,8 @@
 //!
 //! Guarantee: at QoS 1 every message is sent until the broker has taken it, over reconnects too, and also when
 //! the broker says that it has dropped it for want of a subscriber (PUBACK 0x10); what was not acknowledged at
-//! the end is listed. When the rate could not be held, the result says so.
+//! the end is listed. When the rate could not be held, the result says so. A broker that is starting refuses for a
+//! while (EMQX: CONNACK 0x87, 0x88 or 0x89, and PUBACK 0x87): that is waited out, within a bound, and counted.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -32,6 +33,8 @@ const OUT_BYTES_MAX: usize = 1 << 20;
 const PACKET_BYTES_MAX: u32 = 1 << 20;
 /// A message that met no subscriber is sent again after this long.
 const RETRY_DROPPED: Duration = Duration::from_secs(1);
+/// A broker that has refused us for so long is not starting: it means it.
+const STARTING_PATIENCE: Duration = Duration::from_secs(20);
 /// Fixes a connection may hold back as late ones.
 const LATE_MAX: usize = 1_000;
 /// How many times its plan a fleet sends at most that [goes on](Progress::goes_on).
@@ -132,6 +135,7 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         messages: 0,
         duplicates: 0,
         no_subscriber: 0,
+        starting: 0,
         rate_wanted: plan.rate,
         rate_held: 0.0,
         began_ms,
@@ -148,6 +152,7 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         manifest.messages += done.sent;
         manifest.duplicates += done.duplicates;
         manifest.no_subscriber += done.no_subscriber;
+        manifest.starting += done.starting;
         last_sent_at = last_sent_at.max(done.last_sent_at.unwrap_or(began));
     }
     manifest.unacked.sort_unstable();
@@ -227,6 +232,12 @@ pub async fn run_with_bar(plan: &Plan) -> Result<Manifest> {
             manifest.no_subscriber
         );
     }
+    if manifest.starting > 0 {
+        eprintln!(
+            "loadgen: {} times the broker refused while it was starting; each was tried again",
+            manifest.starting
+        );
+    }
     Ok(manifest)
 }
 
@@ -264,6 +275,10 @@ struct Publisher {
     sent: u64,
     duplicates: u64,
     no_subscriber: u64,
+    /// Refusals of a broker that was starting.
+    starting: u64,
+    /// Since when it has refused every message.
+    refused_since: Option<Instant>,
     /// Packet ids of messages the broker dropped, and when to send them again.
     dropped: VecDeque<(Instant, u16)>,
     ready: VecDeque<Ready>,
@@ -281,6 +296,7 @@ struct Done {
     sent: u64,
     duplicates: u64,
     no_subscriber: u64,
+    starting: u64,
     last_sent_at: Option<Instant>,
 }
 
@@ -305,6 +321,9 @@ impl Publisher {
                 if self.plan.qos == 0 && all_sent {
                     break;
                 }
+                if error.is::<Denied>() {
+                    return Err(error);
+                }
                 eprintln!("loadgen: {}: {error:#}; connecting again", self.client_id);
                 input.clear();
                 stream = self.connect().await?;
@@ -313,8 +332,8 @@ impl Publisher {
         }
         self.out.extend_from_slice(&[0xE0, 0x00]); // DISCONNECT
         let _ = stream.write_all(&self.out).await;
-        let Self { fleet, unacked, sent, duplicates, no_subscriber, last_sent_at, .. } = self;
-        Ok(Done { fleet, unacked, sent, duplicates, no_subscriber, last_sent_at })
+        let Self { fleet, unacked, sent, duplicates, no_subscriber, starting, last_sent_at, .. } = self;
+        Ok(Done { fleet, unacked, sent, duplicates, no_subscriber, starting, last_sent_at })
     }
 
     /// Waits for the socket or the clock, and moves bytes.
@@ -356,8 +375,16 @@ impl Publisher {
                 Ok(Err(error)) if began.elapsed() > RECONNECT_PATIENCE => {
                     return Err(error).with_context(|| format!("no connection to {}", self.plan.broker));
                 }
-                Ok(Err(error)) if error.is::<Refused>() => return Err(error),
-                Ok(Err(_)) | Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+                Ok(Err(error)) => {
+                    if let Some(refused) = error.downcast_ref::<Refused>() {
+                        if refused.is_final(began.elapsed()) {
+                            return Err(error);
+                        }
+                        self.starting += 1;
+                    }
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
             }
         }
     }
@@ -498,10 +525,16 @@ impl Publisher {
     fn take_acks(&mut self, input: &mut BytesMut) -> Result<()> {
         loop {
             match Packet::read(input, Some(PACKET_BYTES_MAX)) {
+                Ok(Packet::PubAck(ack)) if ack.reason == PubAckReason::NotAuthorized => {
+                    ensure!(self.waits(), Denied);
+                    self.starting += 1;
+                    self.dropped.push_back((Instant::now() + RETRY_DROPPED, ack.pkid));
+                }
                 Ok(Packet::PubAck(ack)) => {
                     let taken =
                         matches!(ack.reason, PubAckReason::Success | PubAckReason::NoMatchingSubscribers);
                     ensure!(taken, "the broker refused a message: {:?} (its ACL, its quota?)", ack.reason);
+                    self.refused_since = None;
                     if ack.reason == PubAckReason::NoMatchingSubscribers {
                         self.no_subscriber += 1;
                         self.dropped.push_back((Instant::now() + RETRY_DROPPED, ack.pkid));
@@ -520,6 +553,11 @@ impl Publisher {
         }
     }
 
+    /// Whether a message that was refused may be taken by a broker that has started.
+    fn waits(&mut self) -> bool {
+        self.refused_since.get_or_insert_with(Instant::now).elapsed() < STARTING_PATIENCE
+    }
+
     /// A new connection: what was not acknowledged goes out once more, marked as such.
     fn send_again(&mut self) {
         self.out.clear();
@@ -533,9 +571,30 @@ impl Publisher {
     }
 }
 
-/// The broker does not want us; trying again will not help.
+/// The broker has taken no message for longer than it may be starting.
+#[derive(Debug)]
+struct Denied;
+
+impl std::fmt::Display for Denied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the broker refused every message for {STARTING_PATIENCE:?}: NotAuthorized (its ACL?)")
+    }
+}
+
+impl std::error::Error for Denied {}
+
+/// The broker does not want us; trying again will not help, unless it is starting.
 #[derive(Debug)]
 struct Refused(ConnectReturnCode);
+
+impl Refused {
+    /// Before its listener has authentication, EMQX says 0x87, 0x88 or 0x89. A wrong password is 0x87 as well, for ever.
+    fn is_final(&self, tried_for: Duration) -> bool {
+        use ConnectReturnCode::{NotAuthorized, ServerBusy, ServerUnavailable};
+        let may_be_starting = [NotAuthorized, ServerUnavailable, ServerBusy].contains(&self.0);
+        !may_be_starting || tried_for > STARTING_PATIENCE
+    }
+}
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -616,4 +675,34 @@ fn whole(number: f64) -> u64 {
 pub fn unix_ms() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_waited_out_for_a_while_if_a_broker_that_starts_says_it() {
+        let later = STARTING_PATIENCE + Duration::from_secs(1);
+        for (code, waits) in [
+            (ConnectReturnCode::NotAuthorized, true),
+            (ConnectReturnCode::ServerUnavailable, true),
+            (ConnectReturnCode::ServerBusy, true),
+            (ConnectReturnCode::BadUserNamePassword, false),
+            (ConnectReturnCode::Banned, false),
+        ] {
+            assert_eq!(Refused(code).is_final(Duration::ZERO), !waits, "{code:?}");
+            assert!(Refused(code).is_final(later), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn refused_messages_are_waited_for_no_longer() {
+        let refusal: &[u8] = &[0x40, 4, 0, 1, 0x87, 0];
+        let mut publisher = Publisher::default();
+        publisher.take_acks(&mut BytesMut::from(refusal)).unwrap();
+        assert_eq!(publisher.dropped.len(), 1);
+        publisher.refused_since = Instant::now().checked_sub(STARTING_PATIENCE);
+        assert!(publisher.take_acks(&mut BytesMut::from(refusal)).unwrap_err().is::<Denied>());
+    }
 }

@@ -17,6 +17,7 @@ use crate::socket::{Event, Socket, Waited};
 
 /// EMQX's idle_timeout: a client that says nothing is not a client.
 const CONNECT_WITHIN: Duration = Duration::from_secs(15);
+const PROTOCOL_ERROR: u8 = 0x82;
 
 /// A client that has its CONNACK.
 #[derive(Debug)]
@@ -36,6 +37,10 @@ pub(crate) async fn greet(socket: &mut Socket, hub: &Hub) -> Option<Greeted> {
     let connect = read_connect(socket).await?;
     if let Some(code) = hub.starting_code().filter(|code| *code != 0) {
         put_refusal(code, &mut socket.out);
+        return None;
+    }
+    if connect.properties.as_ref().is_some_and(|properties| properties.receive_maximum == Some(0)) {
+        put_refusal(PROTOCOL_ERROR, &mut socket.out);
         return None;
     }
     let assigned = connect.client_id.is_empty().then(|| hub.next_client_id());

@@ -240,6 +240,12 @@ impl Client {
         }
     }
 
+    /// Reads as many bytes, and looks at none.
+    pub(crate) fn read_bytes(&mut self, count: usize) {
+        self.stream.set_read_timeout(Some(LONG)).unwrap();
+        self.stream.read_exact(&mut vec![0; count]).unwrap();
+    }
+
     pub(crate) fn packet(&mut self) -> Packet {
         match self.next(LONG) {
             Next::Packet(packet) => packet,
