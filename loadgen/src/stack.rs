@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -231,6 +232,8 @@ pub struct Broker {
     kind: BrokerKind,
     /// Where it listens.
     pub port: u16,
+    /// Where a strict-broker takes commands.
+    control: Option<u16>,
 }
 
 /// Which broker.
@@ -238,7 +241,8 @@ pub struct Broker {
 pub enum BrokerKind {
     /// Mosquitto with our configuration; sessions and queues survive [`Broker::restart`].
     Mosquitto,
-    /// `strict-broker`, which keeps to its window; in memory only.
+    /// `strict-broker`, which keeps to its window, and has the manners it is asked for. Its sessions survive
+    /// [`Broker::stop`]; after kill -9 they are as they were at the last `snapshot`, if there was one.
     Strict {
         /// The binary.
         binary: PathBuf,
@@ -248,6 +252,8 @@ pub enum BrokerKind {
         announced: bool,
         /// Messages it keeps for a client beyond the window; then it drops the oldest.
         queue: u32,
+        /// What else it is asked for; see `strict-broker --help`.
+        options: Vec<String>,
     },
 }
 
@@ -269,22 +275,25 @@ impl Broker {
     }
 
     fn launch(kind: BrokerKind, folder: &Path, port: u16) -> Result<Self> {
+        let control = matches!(kind, BrokerKind::Strict { .. }).then(free_port).transpose()?;
         let mut command = match &kind {
             BrokerKind::Mosquitto => {
                 let mut command = local_program("broker", folder);
                 command.env("MQTT_PORT", port.to_string());
                 command
             }
-            BrokerKind::Strict { binary, window, announced, queue } => {
+            BrokerKind::Strict { binary, window, announced, queue, options } => {
                 let mut command = Command::new(binary);
                 command.args(["--port", &port.to_string(), "--max-inflight", &window.to_string()]);
                 command.args(["--max-queue", &queue.to_string()]);
                 command.args(["--announce", if *announced { "true" } else { "false" }]);
+                command.args(control.iter().flat_map(|port| ["--control".to_owned(), port.to_string()]));
+                command.arg("--snapshot").arg(folder.join("sessions")).args(options);
                 command
             }
         };
         let process = Process::start("broker", &mut command, folder.join("broker.log"))?;
-        let mut broker = Self { process, folder: folder.into(), kind, port };
+        let mut broker = Self { process, folder: folder.into(), kind, port, control };
         broker.process.wait_until("answers", || accepts(port))?;
         Ok(broker)
     }
@@ -298,12 +307,32 @@ impl Broker {
         self.process.wait(Duration::from_secs(30)).map(drop)
     }
 
+    /// Gives a strict-broker a command, and returns what it says; `strict-broker/src/control.rs` lists them.
+    ///
+    /// # Errors
+    /// It is another broker, or does not understand.
+    pub fn tell(&self, command: &str) -> Result<String> {
+        let port = self.control.context("this broker takes no commands")?;
+        let mut stream = BufReader::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?);
+        writeln!(stream.get_mut(), "{command}")?;
+        let mut said = String::new();
+        loop {
+            let mut line = String::new();
+            ensure!(stream.read_line(&mut line)? > 0, "{command}: the broker has ended");
+            ensure!(!line.starts_with("error"), "{command}: {}", line.trim_end());
+            if line == "ok\n" {
+                return Ok(said);
+            }
+            said.push_str(&line);
+        }
+    }
+
     /// Starts it again on the same port with the same state.
     ///
     /// # Errors
     /// It does not start.
     pub fn restart(self) -> Result<Self> {
-        let Self { process, folder, kind, port } = self;
+        let Self { process, folder, kind, port, control: _ } = self;
         drop(process);
         Self::launch(kind, &folder, port)
     }
