@@ -16,6 +16,9 @@ use crate::packet::Message;
 use crate::router::{ClientId, Router, Subscription, Target};
 use crate::session::{Death, Ending, Expiry, Life, Link, OUT_BYTES_ENOUGH, Session};
 
+/// What a message costs EMQX that waits in a session.
+const MESSAGE_BYTES: usize = 4096;
+
 /// What a CONNECT asks for.
 #[derive(Debug)]
 pub(crate) struct Hello {
@@ -145,10 +148,11 @@ impl Broker {
             .or_insert_with(|| Session::new(queue_max, hello.expiry, now));
         session.life = Life::Connected(Rc::clone(&link));
         session.expiry = hello.expiry;
-        let messages = session.outbox.unacked() + session.outbox.queued() + session.mailbox.len();
+        let messages = session.held();
         if let Err(IdInUse) = session.outbox.resume(hello.window, hello.bytes_max) {
             self.kill(client, Death::IdInUse, now);
         }
+        self.bound_heap(client, 2 * messages, now);
         Opened { link, present, messages }
     }
 
@@ -244,8 +248,18 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(&target.client) else { return };
         let message = target.subscription.apply(message, target.share.clone());
         match session.deliver(message, now, self.pace) {
-            Ok(dropped) => self.count(dropped),
+            Ok(dropped) => {
+                let held = session.held();
+                self.count(dropped);
+                self.bound_heap(&target.client, held, now);
+            }
             Err(death) => self.kill(&target.client, death, now),
+        }
+    }
+
+    fn bound_heap(&mut self, client: &ClientId, messages: usize, now: Instant) {
+        if self.options.max_heap_bytes.is_some_and(|max| messages * MESSAGE_BYTES > max) {
+            self.kill(client, Death::HeapOverflow, now);
         }
     }
 

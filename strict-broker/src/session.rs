@@ -84,6 +84,8 @@ pub(crate) enum Life {
 pub(crate) enum Death {
     /// Its mailbox.
     MailboxOverflow,
+    /// What it holds.
+    HeapOverflow,
     /// The next packet id belongs to an unacknowledged message.
     IdInUse,
     /// Somebody wanted it.
@@ -138,6 +140,11 @@ impl Session {
             Life::Connected(link) => Some(link),
             Life::Away(_) | Life::Dying(_) => None,
         }
+    }
+
+    /// Messages it holds.
+    pub(crate) fn held(&self) -> usize {
+        self.outbox.unacked() + self.outbox.queued() + self.mailbox.len()
     }
 
     /// A message for it.

@@ -48,6 +48,7 @@ impl Broker {
             line.split("127.0.0.1:").skip(1).map(|rest| rest.split(',').next().unwrap().parse().unwrap());
         let (port, control) = (ports.next().expect(&line), ports.next().expect(&line));
         let control = BufReader::new(TcpStream::connect(("127.0.0.1", control)).unwrap());
+        control.get_ref().set_read_timeout(Some(LONG)).unwrap();
         Self { process, stderr, port, control }
     }
 

@@ -43,7 +43,7 @@ fn gone(broker: &mut Broker, client: &str) {
 
 #[test]
 fn an_expired_sessions_messages_go_to_its_group_in_order() {
-    let (mut broker, _, a, mut b) = two_members(&[], Hello { expiry_s: Some(1), ..Hello::keep("a") });
+    let (mut broker, _, a, mut b) = two_members(&[], Hello { expiry_s: Some(3), ..Hello::keep("a") });
     drop(a);
     broker.wait_for("a", "away");
     assert_eq!(inherited(&mut broker, &mut b), [], "it is expected back");
@@ -119,7 +119,7 @@ fn the_last_members_messages_are_lost() {
 
 #[test]
 fn a_dying_member_keeps_its_share_and_loses_it() {
-    let (mut broker, mut publisher, a, mut b) = two_members(&["--dying", "2s"], Hello::once("a"));
+    let (mut broker, mut publisher, a, mut b) = two_members(&["--dying", "3s"], Hello::once("a"));
     drop(a);
     broker.wait_for("a", "dying");
     publisher.publish(12..16);

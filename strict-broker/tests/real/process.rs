@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{ConnectReturnCode, Packet, PubAckReason, SubscribeReasonCode};
 
-use crate::client::{Broker, Client, Hello, Next, numbers, sequence, wait_until};
+use crate::client::{Broker, Client, Hello, Next, SHARED, numbers, sequence, wait_until};
 
 /// How long it takes until a member has 100 messages that were published at once.
 fn hundred(options: &[&str]) -> Duration {
@@ -33,7 +33,7 @@ fn a_full_mailbox_makes_it_slower() {
 
 #[test]
 fn a_mailbox_that_overflows_kills_the_session_without_a_trace() {
-    let mut broker = Broker::start(&["--session-rate", "10", "--max-mailbox", "50"]);
+    let mut broker = Broker::start(&["--session-rate", "1", "--max-mailbox", "50"]);
     let mut member = Client::member(&broker, &Hello::keep("member"));
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
     publisher.publish(0..50);
@@ -44,6 +44,38 @@ fn a_mailbox_that_overflows_kills_the_session_without_a_trace() {
     assert_eq!(broker.session("member"), None);
     assert_eq!(broker.counter("delivery.dropped"), 0);
     assert!(!Client::connect(&broker, &Hello::keep("member")).present);
+}
+
+#[test]
+fn a_heap_that_overflows_kills_the_session_too() {
+    // Room for 100 messages of 4 KiB.
+    let mut broker = Broker::start(&["--max-heap-bytes", "409600"]);
+    Client::member(&broker, &Hello::keep("member")).break_off(&mut broker, "member");
+    let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
+    publisher.publish(0..100);
+    broker.wait_for("member", "queued=100");
+    publisher.publish(100..101);
+    assert_eq!(broker.session("member"), None);
+    assert!(broker.said().contains("session member killed: HeapOverflow"));
+}
+
+#[test]
+fn a_heap_doubles_while_the_session_is_taken_over() {
+    let mut broker = Broker::start(&["--max-heap-bytes", "409600"]);
+    for (count, survives) in [(50, true), (51, false)] {
+        let id = format!("member-{count}");
+        Client::member(&broker, &Hello::keep(&id)).break_off(&mut broker, &id);
+        Client::connect(&broker, &Hello::once("publisher")).publish(0..count);
+        let mut again = Client::dial(&broker, &Hello::keep(&id));
+        if survives {
+            again = again.greeted();
+            again.take_exactly(count);
+            again.unsubscribe(SHARED);
+        } else {
+            assert_eq!(again.rest(), [], "closed without a word");
+        }
+        assert_eq!(broker.session(&id).is_some(), survives);
+    }
 }
 
 #[test]
@@ -71,11 +103,11 @@ fn stuff(broker: &Broker, count: usize, bytes: usize) {
 fn a_socket_that_takes_nothing_is_closed_and_the_session_stays() {
     let mut broker = Broker::start(&["--send-timeout", "2s"]);
     let mut frozen = Client::member(&broker, &Hello::keep("member"));
-    stuff(&broker, 300, 65_000);
     let began = Instant::now();
+    stuff(&broker, 300, 65_000);
     broker.wait_for("member", "away");
     let after = began.elapsed();
-    assert!(after >= Duration::from_millis(1_500), "closed after {after:?}");
+    assert!(after >= Duration::from_secs(2), "closed after {after:?}");
     assert!(frozen.rest().iter().all(|packet| matches!(packet, Packet::Publish(_))), "without a word");
     assert!(broker.session("member").unwrap().contains("unacked=300"));
 }
@@ -97,9 +129,9 @@ fn a_socket_that_takes_little_is_not_closed() {
 fn a_process_that_is_stuck_in_sending_handles_nothing() {
     let mut broker = Broker::start(&["--session-rate", "20000", "--max-mailbox", "100"]);
     let mut frozen = Client::member(&broker, &Hello::keep("member"));
-    stuff(&broker, 300, 65_000);
+    stuff(&broker, 600, 65_000);
     wait_until("it is killed", || broker.session("member").is_none());
-    assert!(frozen.rest().len() < 300);
+    assert!(frozen.rest().len() < 600);
 }
 
 #[test]
@@ -117,10 +149,9 @@ fn who_sends_too_many_packets_is_not_read_for_a_while() {
     let rest = member.take_exactly(160);
     let began = Instant::now();
     member.ack_all(&rest);
-    member.send(&Packet::PingReq(rumqttc::v5::mqttbytes::v5::PingReq));
-    assert_eq!(member.packet(), Packet::PingResp(rumqttc::v5::mqttbytes::v5::PingResp));
+    assert_eq!(member.take(), []); // a ping after the broker has seen them all
     let paused = began.elapsed();
-    assert!(paused >= Duration::from_millis(1_500), "{paused:?}");
+    assert!(paused >= Duration::from_secs(2), "{paused:?}");
 }
 
 #[test]
@@ -138,7 +169,7 @@ fn who_keeps_to_the_rate_is_read() {
 
 #[test]
 fn a_broker_that_is_starting_refuses_with_each_code_in_turn() {
-    let broker = Broker::start(&["--starting", "2s"]);
+    let broker = Broker::start(&["--starting", "3s"]);
     let code = || Client::dial(&broker, &Hello::keep("client")).greeted().connack.unwrap().code;
     let expected = [
         ConnectReturnCode::NotAuthorized,
@@ -155,7 +186,7 @@ fn a_broker_that_is_starting_refuses_with_each_code_in_turn() {
 
 #[test]
 fn whom_a_starting_broker_lets_in_it_refuses_to_serve() {
-    let broker = Broker::start(&["--starting", "2s", "--starting-codes", "0x00"]);
+    let broker = Broker::start(&["--starting", "3s", "--starting-codes", "0x00"]);
     let mut client = Client::connect(&broker, &Hello::once("client"));
     assert_eq!(client.connack.clone().unwrap().code, ConnectReturnCode::Success);
     let reason = |client: &mut Client| match client.publish_to("drivers/1/gps", QoS::AtLeastOnce, "1") {

@@ -61,7 +61,7 @@ fn a_restored_sessions_time_runs_and_its_messages_go_to_its_group() {
     let file = folder.path().join("sessions");
     let options = ["--snapshot", file.to_str().unwrap()];
     let mut broker = Broker::start(&options);
-    let mut a = Client::member(&broker, &Hello { expiry_s: Some(2), ..Hello::keep("a") });
+    let mut a = Client::member(&broker, &Hello { expiry_s: Some(3), ..Hello::keep("a") });
     Client::connect(&broker, &Hello::once("publisher")).publish(0..3);
     assert_eq!(a.take().len(), 3);
     broker.tell("snapshot");
