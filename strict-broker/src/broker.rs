@@ -141,12 +141,13 @@ impl Broker {
             self.end(client, if dying { End::Killed } else { End::CleanStart }, now);
         }
         let present = self.sessions.contains_key(client);
-        let (queue_max, link) = (self.options.max_queue, Rc::new(Link::default()));
+        let link = Rc::new(Link::default());
         let session = self
             .sessions
             .entry(Rc::clone(client))
-            .or_insert_with(|| Session::new(queue_max, hello.expiry, now));
+            .or_insert_with(|| Session::new(&self.options, hello.expiry, now));
         session.life = Life::Connected(Rc::clone(&link));
+        session.mailbox.set_stuck(false, now);
         session.expiry = hello.expiry;
         let messages = session.held();
         if let Err(IdInUse) = session.outbox.resume(hello.window, hello.bytes_max) {
@@ -166,6 +167,7 @@ impl Broker {
     pub(crate) fn close(&mut self, client: &ClientId, link: &Rc<Link>, expiry: Option<Expiry>, now: Instant) {
         let Some(session) = self.session(client, link) else { return };
         session.outbox.suspend();
+        session.mailbox.set_stuck(false, now);
         let before = session.expiry;
         session.expiry = expiry.unwrap_or(before);
         match session.expiry {
@@ -340,9 +342,9 @@ impl Broker {
         out: &mut BytesMut,
         now: Instant,
     ) -> Option<Instant> {
-        if out.len() >= OUT_BYTES_ENOUGH {
-            // Its process is stuck in sending.
-            self.session(client, link)?.mailbox.stalled(now);
+        let stuck = out.len() >= OUT_BYTES_ENOUGH;
+        self.session(client, link)?.mailbox.set_stuck(stuck, now);
+        if stuck {
             return None;
         }
         let due = self.work(client, link, now);

@@ -7,7 +7,7 @@
 //! And it has the manners of EMQX 5.8, which no polite broker shows. Each has an option, or is a command while it runs
 //! (`control.rs`):
 //!
-//! * a session is one process with a rate and a mailbox, and is killed when that overflows (`mailbox.rs`);
+//! * a session is one process with a rate, a mailbox and a heap, and is killed when one overflows (`mailbox.rs`);
 //! * a socket that takes nothing is closed; one that sends too much is not read for a while;
 //! * what a session held when it ends goes to its group, or not: it depends on how it ends (`broker.rs`);
 //! * taking over a large session takes time, and giving up empties it (`handshake.rs`);
@@ -138,7 +138,7 @@ async fn run(options: Options) -> Result<()> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut broker = Broker::new(Rc::clone(&options));
     if let Some(file) = &options.snapshot {
-        snapshot::restore(&mut broker, file, options.max_queue, Instant::now())?;
+        snapshot::restore(&mut broker, file, &options, Instant::now())?;
     }
     let hub = Rc::new(Hub {
         broker: broker.into(),

@@ -54,6 +54,8 @@ pub(crate) enum Slot {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     queue_max: usize,
+    /// Those that wait for the window leave one by one, by [`send`](Self::send), and not as soon as it has room.
+    paced: bool,
     window: usize,
     bytes_max: usize,
     /// In the order of their packet ids, without a gap; the first is not done.
@@ -73,9 +75,10 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     /// Empty; at most `queue_max` messages wait beyond the window.
-    pub(crate) fn new(queue_max: usize) -> Self {
+    pub(crate) fn new(queue_max: usize, paced: bool) -> Self {
         Self {
             queue_max,
+            paced,
             window: 0,
             bytes_max: usize::MAX,
             sent: VecDeque::new(),
@@ -89,9 +92,10 @@ impl Outbox {
     }
 
     /// As it was saved.
-    pub(crate) fn restored(queue_max: usize, first: u64, sent: Vec<Slot>, queue: Vec<Message>) -> Self {
-        let open = sent.iter().filter(|slot| **slot != Slot::Done).count();
-        Self { first, next: first, open, sent: sent.into(), queue: queue.into(), ..Self::new(queue_max) }
+    pub(crate) fn restore(&mut self, first: u64, sent: Vec<Slot>, queue: Vec<Message>) {
+        self.open = sent.iter().filter(|slot| **slot != Slot::Done).count();
+        (self.first, self.next) = (first, first);
+        (self.sent, self.queue) = (sent.into(), queue.into());
     }
 
     /// For the snapshot: the number of the first, those sent, those that wait.
@@ -124,9 +128,10 @@ impl Outbox {
             }
             return Ok(dropped);
         }
+        let is_next = self.queue.is_empty();
         self.queue.push_back(message);
-        if connected {
-            self.fill_window()?;
+        if connected && (is_next || !self.paced) {
+            while self.send()? {}
         }
         if self.queue.len() > self.queue_max {
             match self.queue.pop_front().map(|oldest| oldest.qos) {
@@ -138,21 +143,30 @@ impl Outbox {
         Ok(dropped)
     }
 
-    fn fill_window(&mut self) -> Result<(), IdInUse> {
-        while let Some(message) = self.queue.front() {
-            if message.qos == QoS::AtMostOnce {
-                self.quick.extend(self.queue.pop_front());
-                continue;
-            }
-            if self.open >= self.window {
-                break;
-            }
-            if self.sent.len() as u64 >= IDS {
-                return Err(IdInUse);
-            }
-            self.sent.extend(self.queue.pop_front().map(Slot::Unacked));
-            self.open += 1;
+    /// Whether one that waits may be sent.
+    pub(crate) fn can_send(&self) -> bool {
+        self.queue.front().is_some_and(|next| next.qos == QoS::AtMostOnce || self.open < self.window)
+    }
+
+    /// Sends one that waits, if there is one and it may be.
+    pub(crate) fn send(&mut self) -> Result<bool, IdInUse> {
+        if !self.can_send() {
+            return Ok(false);
         }
+        if self.queue.front().is_some_and(|next| next.qos == QoS::AtMostOnce) {
+            self.quick.extend(self.queue.pop_front());
+            return Ok(true);
+        }
+        if self.sent.len() as u64 >= IDS {
+            return Err(IdInUse);
+        }
+        self.sent.extend(self.queue.pop_front().map(Slot::Unacked));
+        self.open += 1;
+        Ok(true)
+    }
+
+    fn fill_window(&mut self) -> Result<(), IdInUse> {
+        while !self.paced && self.send()? {}
         Ok(())
     }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use tokio::sync::Notify;
 
-use crate::mailbox::{Mailbox, Overflow, Pace};
+use crate::mailbox::{Mailbox, Overflow, Pace, Work};
+use crate::options::Options;
 use crate::outbox::{Dropped, IdInUse, Outbox};
 use crate::packet::Message;
 use crate::router::Subscription;
@@ -123,10 +124,10 @@ pub(crate) struct Session {
 
 impl Session {
     /// A new one.
-    pub(crate) fn new(queue_max: usize, expiry: Expiry, now: Instant) -> Self {
+    pub(crate) fn new(options: &Options, expiry: Expiry, now: Instant) -> Self {
         Self {
             subscriptions: BTreeMap::new(),
-            outbox: Outbox::new(queue_max),
+            outbox: Outbox::new(options.max_queue, options.session_rate.is_some()),
             mailbox: Mailbox::new(now),
             received: HashSet::new(),
             expiry,
@@ -159,8 +160,10 @@ impl Session {
         }
         let dropped = match pace {
             Some(pace) => {
+                // What is done by now does not make the rest slower.
+                let dropped = self.work(now, pace)?;
                 self.mailbox.push(message, now, pace)?;
-                Dropped::default()
+                dropped
             }
             None => self.outbox.push(message, self.link().is_some())?,
         };
@@ -174,8 +177,13 @@ impl Session {
     pub(crate) fn work(&mut self, now: Instant, pace: Pace) -> Result<Dropped, Death> {
         let connected = self.link().is_some();
         let mut all = Dropped::default();
-        while let Some(message) = self.mailbox.pop(now, pace) {
-            all += self.outbox.push(message, connected)?;
+        while let Some(work) = self.mailbox.work(connected && self.outbox.can_send(), now, pace) {
+            match work {
+                Work::Handled(message) => all += self.outbox.push(message, connected)?,
+                Work::Sends => {
+                    self.outbox.send()?;
+                }
+            }
         }
         Ok(all)
     }

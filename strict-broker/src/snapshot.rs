@@ -15,7 +15,8 @@ use rumqttc::v5::mqttbytes::v5::PublishProperties;
 use serde::{Deserialize, Serialize};
 
 use crate::broker::Broker;
-use crate::outbox::{Outbox, Slot};
+use crate::options::Options;
+use crate::outbox::Slot;
 use crate::packet::{Message, Share};
 use crate::router::{ClientId, Subscription};
 use crate::session::{Expiry, Life, Session};
@@ -81,7 +82,7 @@ pub(crate) fn save(broker: &Broker, file: &Path) -> Result<()> {
 }
 
 /// Reads it; without a file there are no sessions.
-pub(crate) fn restore(broker: &mut Broker, file: &Path, queue_max: usize, now: Instant) -> Result<()> {
+pub(crate) fn restore(broker: &mut Broker, file: &Path, options: &Options, now: Instant) -> Result<()> {
     if !file.exists() {
         return Ok(());
     }
@@ -89,7 +90,7 @@ pub(crate) fn restore(broker: &mut Broker, file: &Path, queue_max: usize, now: I
         let saved: SavedSession =
             serde_json::from_str(&line?).with_context(|| format!("{} is damaged", file.display()))?;
         let client = ClientId::from(saved.client.as_str());
-        let session = saved.into_session(queue_max, now);
+        let session = saved.into_session(options, now);
         for (path, subscription) in &session.subscriptions {
             broker.router.subscribe(&client, path, *subscription);
         }
@@ -124,9 +125,9 @@ impl SavedSession {
         }
     }
 
-    fn into_session(self, queue_max: usize, now: Instant) -> Session {
+    fn into_session(self, options: &Options, now: Instant) -> Session {
         let expiry = Expiry::from_seconds(self.expiry_s);
-        let mut session = Session::new(queue_max, expiry, now);
+        let mut session = Session::new(options, expiry, now);
         session.life = Life::Away(match expiry {
             Expiry::Never => None,
             Expiry::After(time) => Some(now + time),
@@ -140,7 +141,7 @@ impl SavedSession {
         };
         let sent = self.sent.into_iter().map(slot).collect();
         let queue = self.queue.into_iter().map(SavedMessage::restored).collect();
-        session.outbox = Outbox::restored(queue_max, self.first, sent, queue);
+        session.outbox.restore(self.first, sent, queue);
         session
     }
 }

@@ -47,6 +47,21 @@ fn a_mailbox_that_overflows_kills_the_session_without_a_trace() {
 }
 
 #[test]
+fn what_waited_for_the_window_takes_its_time_too() {
+    let mut broker = Broker::start(&["--session-rate", "100", "--mailbox-scan", "0s"]);
+    Client::member(&broker, &Hello::keep("member")).break_off(&mut broker, "member");
+    let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
+    publisher.publish(0..100);
+    broker.wait_for("member", "mailbox=0 queued=100");
+    let began = Instant::now();
+    let mut member = Client::connect(&broker, &Hello::keep("member"));
+    publisher.publish(100..110); // what comes now takes turns with it
+    assert_eq!(numbers(&member.take_exactly(110)), sequence(0..110), "in order");
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(1_090), "110 at 100/s in {took:?}");
+}
+
+#[test]
 fn a_heap_that_overflows_kills_the_session_too() {
     // Room for 100 messages of 4 KiB.
     let mut broker = Broker::start(&["--max-heap-bytes", "409600"]);

@@ -1,6 +1,7 @@
 //! A broker that dies and comes back with what it once knew.
 
 use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{Packet, PubRec, PubRel, Publish};
 
 use crate::client::{Broker, Client, Hello, SHARED, ids, numbers, sequence};
 
@@ -53,6 +54,34 @@ fn a_broker_that_is_stopped_keeps_its_sessions() {
     let kept = member.take();
     assert_eq!(kept.len(), 1);
     assert_eq!((&kept[0].topic[..], &kept[0].payload[..]), (&b"a/b"[..], &[0, 255][..]));
+}
+
+#[test]
+fn a_handshake_at_qos_2_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sessions");
+    let options = ["--snapshot", file.to_str().unwrap()];
+    let broker = Broker::start(&options);
+    let mut member = Client::connect(&broker, &Hello::keep("member"));
+    member.subscribe("a", QoS::ExactlyOnce);
+    let mut publisher = Client::connect(&broker, &Hello::keep("publisher"));
+    let mut message = Publish::new("a", QoS::ExactlyOnce, "1", None);
+    message.pkid = 5;
+    publisher.send(&Packet::Publish(message.clone()));
+    assert_eq!(publisher.packet(), Packet::PubRec(PubRec::new(5, None)));
+    let taken = member.take_exactly(1).remove(0);
+    member.send(&Packet::PubRec(PubRec::new(taken.pkid, None)));
+    assert_eq!(member.packet(), Packet::PubRel(PubRel::new(taken.pkid, None)));
+    broker.stop();
+
+    let broker = Broker::start(&options);
+    let mut publisher = Client::connect(&broker, &Hello::keep("publisher"));
+    message.dup = true;
+    publisher.send(&Packet::Publish(message));
+    assert_eq!(publisher.packet(), Packet::PubRec(PubRec::new(5, None)));
+    let mut member = Client::connect(&broker, &Hello::keep("member"));
+    assert_eq!(member.packet(), Packet::PubRel(PubRel::new(taken.pkid, None)));
+    assert_eq!(member.take(), [], "and is not taken again");
 }
 
 #[test]
