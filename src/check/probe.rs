@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use crate::config::Mqtt;
-use crate::mqtt::codec::{self, CodecError, ConnAck, Connect, Grant, Input, Packet};
+use crate::mqtt::codec::{self, CodecError, ConnAck, Connect, Grant, Input, Packet, Subscribing};
 use crate::session::events::Qos;
 use crate::tls::{self, Server, Stream, Tls};
 
@@ -107,10 +107,10 @@ impl Probe {
 
     pub(super) async fn subscribe(&mut self, filters: &[String], qos: Qos) -> Result<Vec<Grant>, ProbeError> {
         let mut bytes = BytesMut::new();
-        codec::put_subscribe(filters, qos, &mut bytes)?;
+        codec::put_subscribe(Subscribing::Group, filters, qos, &mut bytes)?;
         self.say(&bytes).await?;
         let grants = self.hear(ANSWER_WITHIN, |packet| {
-            if let Packet::Subscribed(grants) = packet { Some(grants) } else { None }
+            if let Packet::Subscribed(_, grants) = packet { Some(grants) } else { None }
         });
         grants.await
     }

@@ -34,6 +34,8 @@ impl Mqtt {
             group: s.checked("mqtt.group", "milepost".to_owned(), group),
             topics: s.checked("mqtt.topics", vec!["drivers/+/gps".to_owned()], topics),
             unsubscribe: s.checked("mqtt.unsubscribe", Vec::new(), former_filters),
+            // Off: there are brokers that close the connection of who asks for what they do not grant.
+            broker_metrics: s.value("mqtt.broker_metrics", false),
             qos: s.value("mqtt.qos", Qos::AtLeastOnce),
             connections: s.value("mqtt.connections", Connections::Auto),
             // Twice as many, and packet ids of a session that comes back can collide (EMQX).

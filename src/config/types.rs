@@ -26,6 +26,8 @@ pub struct Mqtt {
     pub topics: Vec<String>,
     /// Former filters, with their groups, that sessions may still be subscribed to.
     pub unsubscribe: Vec<String>,
+    /// Subscribe to the broker's own counters, too.
+    pub broker_metrics: bool,
     /// Of the subscription.
     pub qos: Qos,
     /// Sessions of this process.

@@ -13,6 +13,7 @@
 //!
 //! Its shell is `mqtt/driver.rs`, which owns the connections; `delivery/executor.rs` does what delivery says.
 
+pub(crate) mod broker_drops;
 mod clock;
 mod connections;
 mod notice;
@@ -21,6 +22,7 @@ mod totals;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use self::broker_drops::BrokerDrops;
 use self::clock::Clock;
 pub use self::connections::{CONNECTIONS_MAX, Connections};
 use self::connections::{Growth, Step};
@@ -90,6 +92,7 @@ pub struct Consumer {
     delivery: Policy,
     growth: Growth,
     clock: Clock,
+    broker_drops: BrokerDrops,
     leaving: Option<Leave>,
     shedding: bool,
     window_told: bool,
@@ -111,7 +114,7 @@ impl Consumer {
             sessions: Vec::new(),
             intake,
             delivery,
-
+            broker_drops: BrokerDrops::default(),
             leaving: None,
             shedding: false,
             window_told: false,
@@ -155,6 +158,9 @@ impl Consumer {
 
     /// A PUBLISH came.
     pub fn published(&mut self, index: SessionIndex, publish: Publish<'_>, now: Now) {
+        if publish.ack.is_none() && self.broker_drops.heard(publish.topic, publish.payload) {
+            return;
+        }
         let room = self.room();
         let admission = self.sessions[index].published(publish.ack, publish.redelivered, room, now.instant);
         let Publish { topic, payload, payload_bytes, .. } = publish;
@@ -311,6 +317,7 @@ impl Consumer {
             sessions: self.sessions.iter().map(Session::totals).reduce(|a, b| a.plus(b)).unwrap_or_default(),
             intake: self.intake.totals(),
             delivery: self.delivery.totals(),
+            broker_dropped: self.broker_drops.dropped(),
             still_subscribed: self.sessions.iter().any(Session::is_still_subscribed),
         }
     }

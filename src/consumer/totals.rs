@@ -1,5 +1,6 @@
 //! Where every position is.
 
+use super::broker_drops::Dropped;
 use crate::{delivery, intake, session};
 
 /// Counts and levels of the whole process, all of one moment.
@@ -11,6 +12,8 @@ pub struct Totals {
     pub intake: intake::Totals,
     /// From batches to durable rows.
     pub delivery: delivery::events::Totals,
+    /// Messages that the broker says it dropped, by reason.
+    pub(crate) broker_dropped: Dropped,
     /// A session wanted to unsubscribe, and has not been able to.
     pub still_subscribed: bool,
 }

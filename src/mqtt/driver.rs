@@ -17,7 +17,8 @@ use tokio::time::sleep_until;
 use tracing::{info, warn};
 
 use super::read_delay::ReadDelay;
-use super::transport::{Shared, Transport};
+use super::shared::Shared;
+use super::transport::Transport;
 use crate::config;
 use crate::consumer::{Consumer, Notice, Now, Totals};
 use crate::delivery::events::{Command, Durable, Report, Schema};

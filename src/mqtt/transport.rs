@@ -4,12 +4,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tracing::warn;
-
-use super::codec::{self, CodecError, ConnAck, Grant, Packet, Publish as Received, Unsubscribing};
+use super::codec::{self, CodecError, ConnAck, Packet, Publish as Received, Subscribing, Unsubscribing};
 use super::connection::{Connection, ConnectionError};
-use super::dialer::Dialer;
-use crate::config;
+use super::shared::Shared;
 use crate::consumer::{Consumer, Now, Publish};
 use crate::delivery::sink::error_chain;
 use crate::intake::SessionIndex;
@@ -35,23 +32,6 @@ enum State {
 pub(super) struct Transport {
     index: SessionIndex,
     state: State,
-}
-
-/// What all transports share.
-pub(super) struct Shared {
-    pub(super) mqtt: config::Mqtt,
-    pub(super) dialer: Dialer,
-    /// What we subscribe to.
-    pub(super) filters: Vec<String>,
-    expiry_told: bool,
-}
-
-impl Shared {
-    pub(super) fn new(mqtt: config::Mqtt) -> Self {
-        let share = |topic: &String| format!("$share/{}/{topic}", mqtt.group);
-        let filters = mqtt.topics.iter().map(share).collect();
-        Self { dialer: Dialer::new(&mqtt), filters, mqtt, expiry_told: false }
-    }
 }
 
 impl Transport {
@@ -127,7 +107,7 @@ impl Transport {
         let index = self.index;
         let State::Open { connection, connack_by } = &mut self.state else { return Ok(()) };
         connection.heard(now.instant);
-        let mut released = Vec::new();
+        let (mut released, mut asks_for_metrics) = (Vec::new(), false);
         while let Some(packet) = connection.packet()? {
             match packet {
                 Packet::Published(Received { topic, payload, payload_bytes, ack, redelivered }) => {
@@ -149,10 +129,12 @@ impl Transport {
                     );
                     connection.agree_on(keep_alive);
                 }
-                Packet::Subscribed(grants) => {
+                Packet::Subscribed(Subscribing::Group, grants) => {
                     let refusals = shared.refusals(&grants);
+                    asks_for_metrics = refusals.is_empty() && shared.metrics.asks(index);
                     consumer.handle(index, Event::Subscribed { refusals }, now.instant);
                 }
+                Packet::Subscribed(Subscribing::BrokerMetrics, grants) => shared.metrics.answered(&grants),
                 Packet::Unsubscribed(which, answers) => {
                     let refusals = answers.into_iter().flatten().collect();
                     match which {
@@ -170,6 +152,11 @@ impl Transport {
         for packet_id in released {
             codec::put_completed(packet_id, connection.output(now.instant));
         }
+        if asks_for_metrics {
+            let filter = shared.metrics.filters(index);
+            let output = connection.output(now.instant);
+            codec::put_subscribe(Subscribing::BrokerMetrics, filter, Qos::AtMostOnce, output)?;
+        }
         Ok(())
     }
 
@@ -181,7 +168,7 @@ impl Transport {
             did_anything = true;
             // What was wanted of a connection that is gone is void.
             let State::Open { connection, .. } = &mut self.state else { continue };
-            if let Err(error) = carry_out(command, connection, shared, now) {
+            if let Err(error) = carry_out(command, self.index, connection, shared, now) {
                 self.ended(&error, consumer, now);
                 return true;
             }
@@ -270,20 +257,21 @@ fn poll_open(
 
 fn carry_out(
     command: Command,
+    index: SessionIndex,
     connection: &mut Connection,
     shared: &Shared,
     now: Instant,
 ) -> Result<(), ConnectionError> {
-    let (filters, former) = (&shared.filters, &shared.mqtt.unsubscribe);
+    let (filters, former) = (shared.filters.as_slice(), shared.mqtt.unsubscribe.as_slice());
     match command {
         Command::Subscribe => {
-            codec::put_subscribe(filters, shared.mqtt.qos, connection.output(now))?;
+            codec::put_subscribe(Subscribing::Group, filters, shared.mqtt.qos, connection.output(now))?;
             if !former.is_empty() {
                 codec::put_unsubscribe(Unsubscribing::Former, former, connection.output(now))?;
             }
         }
         Command::Unsubscribe => {
-            let all = [filters.as_slice(), former.as_slice()].concat();
+            let all = [filters, former, shared.metrics.filters(index)].concat();
             codec::put_unsubscribe(Unsubscribing::Everything, &all, connection.output(now))?;
         }
         Command::Disconnect { end_session } => connection.disconnect(end_session, now),
@@ -300,47 +288,5 @@ fn agreed_keep_alive(ours: Duration, connack: ConnAck) -> Duration {
     match connack.keep_alive_seconds {
         None | Some(0) => ours,
         Some(seconds) => ours.min(Duration::from_secs(seconds.into())),
-    }
-}
-
-impl Shared {
-    /// Said once: it is the same for every session.
-    fn compare_expiry(&mut self, connack: ConnAck) {
-        let asked = self.mqtt.session_expiry.as_secs();
-        if let Some(granted) =
-            connack.session_expiry_seconds.map(u64::from).filter(|granted| *granted < asked)
-            && !std::mem::replace(&mut self.expiry_told, true)
-        {
-            warn!(
-                granted_s = granted,
-                asked_s = asked,
-                "the broker keeps our sessions shorter than mqtt.session_expiry: a longer absence loses what it queued"
-            );
-        }
-    }
-
-    fn former_answered(&self, refusals: &Vec<String>) {
-        if !refusals.is_empty() {
-            warn!(?refusals, filters = ?self.mqtt.unsubscribe, "the broker does not end former subscriptions (mqtt.unsubscribe)");
-        }
-    }
-
-    fn refusals(&self, grants: &[Grant]) -> Vec<String> {
-        let asked = self.mqtt.qos;
-        let refusal = |(index, filter): (usize, &String)| match grants.get(index) {
-            Some(Grant::Granted(Qos::AtMostOnce)) if asked == Qos::AtLeastOnce => {
-                Some(format!("{filter}: only QoS 0 granted; set mqtt.qos = 0 if losses are acceptable"))
-            }
-            Some(Grant::Granted(Qos::AtMostOnce | Qos::AtLeastOnce)) => None,
-            Some(Grant::NotAuthorized) => {
-                Some(format!("{filter}: not authorized; let this user subscribe to it in the broker's ACL"))
-            }
-            Some(Grant::NoSharedSubscriptions) => {
-                Some(format!("{filter}: the broker has no shared subscriptions; enable them there"))
-            }
-            Some(Grant::Refused(why)) => Some(format!("{filter}: {why}")),
-            None => Some(format!("{filter}: the broker did not answer to it")),
-        };
-        self.filters.iter().enumerate().filter_map(refusal).collect()
     }
 }

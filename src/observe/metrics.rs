@@ -11,6 +11,7 @@ use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricT
 use prometheus::{Encoder, Histogram, HistogramOpts, IntCounterVec, Opts, Registry, TextEncoder};
 
 use crate::consumer::Totals;
+use crate::consumer::broker_drops::DropReason;
 use crate::delivery::events::{Outcome, Report};
 use crate::delivery::sink::FailureKind;
 use crate::pipeline::decode::Field;
@@ -148,6 +149,14 @@ static COUNTED: &[Counted] = &[
         "mqtt_foreign_total",
         "Messages on topics that no filter of mqtt.topics matches: of a former subscription (mqtt.unsubscribe).",
         |t| t.intake.foreign_messages,
+    ),
+    counters(
+        "broker_dropped_total",
+        "Messages the broker says it dropped, of all its clients, since we listen (mqtt.broker_metrics). Every process counts the same.",
+        "reason",
+        |t| {
+            DropReason::ALL.iter().map(|reason| (reason.name(), t.broker_dropped[*reason as usize])).collect()
+        },
     ),
     counter("acks_total", "Acknowledgements given.", |t| t.sessions.acks),
     counter("batches_inserted_total", "Batches durable in ClickHouse.", |t| t.delivery.batches_inserted),

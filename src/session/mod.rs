@@ -287,7 +287,7 @@ impl Session {
     pub fn totals(&self) -> Totals {
         Totals {
             unacked: self.acks.unacked() as u64,
-            window: self.window.messages() as u64,
+            window: if self.connection == ConnectionState::Ended { 0 } else { self.window.messages() as u64 },
             connected: u64::from(matches!(self.connection, ConnectionState::Live { .. })),
             held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
             reconnects: self.kept.reconnects(),

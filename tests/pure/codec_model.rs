@@ -2,7 +2,7 @@
 
 use bytes::{BufMut as _, BytesMut};
 use milepost::mqtt::codec::{
-    self, CodecError, ConnAck, Connect, Grant, Input, Packet, Publish, Unsubscribing,
+    self, CodecError, ConnAck, Connect, Grant, Input, Packet, Publish, Subscribing, Unsubscribing,
 };
 use milepost::session::acks::Ack;
 use milepost::session::events::Qos;
@@ -231,19 +231,27 @@ fn what_we_say_is_mqtt() {
     assert_eq!((&*login.username, &*login.password), ("user", "secret"));
 
     let filters = ["$share/g/drivers/+/gps".to_owned(), "$share/g/x/+".to_owned()];
-    codec::put_subscribe(&filters, Qos::AtLeastOnce, &mut out).unwrap();
-    let library::Packet::Subscribe(subscribe) = by_library(out.split()) else { panic!() };
+    let mut packet_ids = Vec::new();
+    let mut subscribe = |which| {
+        codec::put_subscribe(which, &filters, Qos::AtLeastOnce, &mut out).unwrap();
+        let library::Packet::Subscribe(subscribe) = by_library(out.split()) else { panic!() };
+        packet_ids.push(subscribe.pkid);
+        subscribe
+    };
+    subscribe(Subscribing::BrokerMetrics);
+    let subscribe = subscribe(Subscribing::Group);
     let asked: Vec<_> = subscribe.filters.iter().map(|filter| (filter.path.clone(), filter.qos)).collect();
     assert_eq!(asked, filters.clone().map(|filter| (filter, QoS::AtLeastOnce)));
 
-    let mut packet_ids = Vec::new();
     for which in [Unsubscribing::Former, Unsubscribing::Everything] {
         codec::put_unsubscribe(which, &filters, &mut out).unwrap();
         let library::Packet::Unsubscribe(unsubscribe) = by_library(out.split()) else { panic!() };
         assert_eq!(unsubscribe.filters, filters);
         packet_ids.push(unsubscribe.pkid);
     }
-    assert_ne!(packet_ids[0], packet_ids[1], "their answers are told apart");
+    packet_ids.sort_unstable();
+    packet_ids.dedup();
+    assert_eq!(packet_ids.len(), 4, "their answers are told apart");
 
     codec::put_ack(Ack::Acknowledged(0x1234), &mut out);
     let library::Packet::PubAck(ack) = by_library(out.split()) else { panic!() };
@@ -299,9 +307,14 @@ fn the_brokers_answers_are_understood() {
     }
 
     let mut input = Input::new(PACKET_BYTES_MAX);
-    let bytes =
-        [&CONNACK[..], b"\x90\x07\x00\x01\x00\x01\x00\x87\x9E", b"\xB0\x05\x00\x03\x00\x11\x87", b"\xD0\x00"]
-            .concat();
+    let bytes = [
+        &CONNACK[..],
+        b"\x90\x07\x00\x01\x00\x01\x00\x87\x9E",
+        b"\x90\x04\x00\x04\x00\x87",
+        b"\xB0\x05\x00\x03\x00\x11\x87",
+        b"\xD0\x00",
+    ]
+    .concat();
     input.space()[..bytes.len()].copy_from_slice(&bytes);
     input.came(bytes.len());
     assert!(matches!(input.packet(), Ok(Some(Packet::Connected(_)))));
@@ -311,7 +324,9 @@ fn the_brokers_answers_are_understood() {
         Grant::NotAuthorized,
         Grant::NoSharedSubscriptions,
     ];
-    assert_eq!(input.packet().unwrap(), Some(Packet::Subscribed(grants)));
+    assert_eq!(input.packet().unwrap(), Some(Packet::Subscribed(Subscribing::Group, grants)));
+    let counters = Packet::Subscribed(Subscribing::BrokerMetrics, vec![Grant::NotAuthorized]);
+    assert_eq!(input.packet().unwrap(), Some(counters));
     let everything =
         Packet::Unsubscribed(Unsubscribing::Everything, vec![None, Some("not authorized".to_owned())]);
     assert_eq!(input.packet().unwrap(), Some(everything));

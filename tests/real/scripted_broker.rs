@@ -16,10 +16,10 @@ use crate::world::{SOON, World, settings, unmigrated};
 
 /// What the broker saw, by connection.
 #[derive(Default)]
-struct Seen {
+pub struct Seen {
     /// When each began.
-    connections: Vec<Instant>,
-    acked: Vec<Vec<u16>>,
+    pub connections: Vec<Instant>,
+    pub acked: Vec<Vec<u16>>,
     pings: Vec<Vec<Instant>>,
 }
 
@@ -52,12 +52,12 @@ impl Scripted {
         Ok(Self { port, seen })
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub fn seen(&self) -> MutexGuard<'_, Seen> {
         lock(&self.seen)
     }
 
     /// A milepost's, between this broker and the engine; the tables are there.
-    fn settings(&self, world: &World) -> Result<Settings> {
+    pub fn settings(&self, world: &World) -> Result<Settings> {
         let settings = settings(world.folder.path(), self.port, &world.engine.server.url())
             .with("CLICKHOUSE__DATABASE", &world.database)
             .with("MQTT__CONNECTIONS", "1")
@@ -99,7 +99,7 @@ impl Peer {
         seen.connections.len() - 1
     }
 
-    fn number(&self) -> usize {
+    pub fn number(&self) -> usize {
         self.index.expect("it is served")
     }
 
@@ -158,7 +158,7 @@ impl Peer {
     }
 
     /// Accepts the connection with these properties, and grants or refuses its filters.
-    fn welcome(&mut self, properties: &[u8], codes: &[u8]) -> Result<()> {
+    pub fn welcome(&mut self, properties: &[u8], codes: &[u8]) -> Result<()> {
         self.hear()?;
         let length = u8::try_from(properties.len())?;
         self.say(&[&[0x20, 3 + length, 0, 0, length], properties].concat())?;
@@ -169,7 +169,7 @@ impl Peer {
     }
 
     /// Listens, and answers pings, until the other side hangs up.
-    fn listen(&mut self) -> Result<()> {
+    pub fn listen(&mut self) -> Result<()> {
         loop {
             if let Packet::PingReq(_) = self.hear()? {
                 self.say(&[0xD0, 0])?;
@@ -202,7 +202,7 @@ fn put_varint(mut value: usize, out: &mut BytesMut) {
     }
 }
 
-fn fix(packet_id: u16) -> BytesMut {
+pub fn fix(packet_id: u16) -> BytesMut {
     publish(b"drivers/d1/gps", packet_id, &[0], &payload(packet_id))
 }
 

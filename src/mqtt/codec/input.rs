@@ -8,7 +8,8 @@ use rumqttc::v5::mqttbytes::v5::{DisconnectReasonCode, Packet as Rest};
 use super::answers;
 use super::header::Header;
 use super::packet::{
-    CONNACK, CodecError, DISCONNECT, PINGRESP, PUBACK, PUBLISH, PUBREL, Packet, Publish, SUBACK, UNSUBACK,
+    CONNACK, CodecError, DISCONNECT, PINGRESP, PUBACK, PUBLISH, PUBREL, Packet, Publish, SUBACK, Subscribing,
+    UNSUBACK,
 };
 use crate::pipeline::reject::PAYLOAD_BYTES_MAX;
 use crate::session::acks::Ack;
@@ -164,7 +165,8 @@ fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_
             let Rest::SubAck(answer) = header.decode_rest(body)? else {
                 return Err(CodecError::Unexpected(header.kind));
             };
-            Ok(Packet::Subscribed(answer.return_codes.into_iter().map(answers::grant).collect()))
+            let grants = answer.return_codes.into_iter().map(answers::grant).collect();
+            Ok(Packet::Subscribed(Subscribing::from_packet_id(answer.pkid), grants))
         }
         PUBACK => Ok(Packet::Acked(body.get(2).copied().unwrap_or(0))),
         PUBREL => Ok(Packet::Released(u16_at(body, 0).ok_or(LibraryError::MalformedPacket)?)),

@@ -18,4 +18,4 @@ pub use self::output::{
     put_ack, put_completed, put_connect, put_disconnect, put_ping, put_subscribe, put_unsubscribe,
 };
 pub(crate) use self::packet::PUBACK;
-pub use self::packet::{CodecError, ConnAck, Connect, Grant, Packet, Publish, Unsubscribing};
+pub use self::packet::{CodecError, ConnAck, Connect, Grant, Packet, Publish, Subscribing, Unsubscribing};

@@ -6,12 +6,9 @@ use rumqttc::v5::mqttbytes::v5::{
     Connect as ConnectPacket, ConnectProperties, Filter, Login, PingReq, Publish, Subscribe, Unsubscribe,
 };
 
-use super::packet::{CodecError, Connect, Unsubscribing};
+use super::packet::{CodecError, Connect, Subscribing, Unsubscribing};
 use crate::session::acks::Ack;
 use crate::session::events::Qos;
-
-/// Of the one SUBSCRIBE of a connection.
-const SUBSCRIBE_ID: u16 = 1;
 
 /// CONNECT.
 ///
@@ -39,13 +36,18 @@ pub fn put_connect(connect: Connect<'_>, out: &mut BytesMut) -> Result<(), Codec
 ///
 /// # Errors
 /// The filters are longer than MQTT allows.
-pub fn put_subscribe(filters: &[String], qos: Qos, out: &mut BytesMut) -> Result<(), CodecError> {
+pub fn put_subscribe(
+    which: Subscribing,
+    filters: &[String],
+    qos: Qos,
+    out: &mut BytesMut,
+) -> Result<(), CodecError> {
     let qos = match qos {
         Qos::AtMostOnce => QoS::AtMostOnce,
         Qos::AtLeastOnce => QoS::AtLeastOnce,
     };
     let filters = filters.iter().map(|filter| Filter::new(filter, qos)).collect();
-    Subscribe { pkid: SUBSCRIBE_ID, filters, properties: None }.write(out)?;
+    Subscribe { pkid: which.packet_id(), filters, properties: None }.write(out)?;
     Ok(())
 }
 

@@ -57,7 +57,7 @@ pub enum Packet<'a> {
     /// CONNACK, of a connection that is accepted.
     Connected(ConnAck),
     /// SUBACK: an answer for each filter, in the order asked.
-    Subscribed(Vec<Grant>),
+    Subscribed(Subscribing, Vec<Grant>),
     /// PUBACK, with its reason.
     Acked(u8),
     /// PUBREL, of this packet id: a message at QoS 2 is wholly ours.
@@ -65,6 +65,28 @@ pub enum Packet<'a> {
     /// UNSUBACK: for each filter, in the order asked, why it was refused; that there was none is no refusal.
     Unsubscribed(Unsubscribing, Vec<Option<String>>),
     Pong,
+}
+
+/// Which filters a SUBSCRIBE is about: at most one of each kind is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subscribing {
+    /// Those of our group.
+    Group,
+    /// The broker's own counters.
+    BrokerMetrics,
+}
+
+impl Subscribing {
+    pub(super) const fn packet_id(self) -> u16 {
+        match self {
+            Self::Group => 1,
+            Self::BrokerMetrics => 4,
+        }
+    }
+
+    pub(super) fn from_packet_id(packet_id: u16) -> Self {
+        if packet_id == Self::BrokerMetrics.packet_id() { Self::BrokerMetrics } else { Self::Group }
+    }
 }
 
 /// Which filters an UNSUBSCRIBE is about: at most one of each kind is under way.

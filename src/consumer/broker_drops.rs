@@ -1,0 +1,185 @@
+//! What the broker says that it dropped: its own counters, which EMQX publishes every minute or so, if we ask for them.
+//!
+//! They are absolute and begin anew with the broker. Here they become counts that only rise, over the broker's restarts
+//! and over all nodes of a cluster. What was dropped before a node was first heard is not counted.
+//!
+//! Such a message is no position: it is told apart by its topic, is not decoded, and is in no other count.
+
+/// What to subscribe to: every counter of every node. An access rule for it names this very filter.
+pub(crate) const FILTER: &str = "$SYS/brokers/+/metrics/#";
+/// Topics of brokers themselves. No filter of a fleet's topics matches them (MQTT 5, 4.7.2).
+const BROKERS_OWN: &[u8] = b"$SYS/";
+/// Nodes that are remembered; more are not counted.
+const NODES_MAX: usize = 64;
+
+/// Why a broker dropped messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DropReason {
+    /// A session's queue was full, and the oldest message went.
+    QueueFull,
+    /// Its message expiry had passed.
+    Expired,
+    /// Larger than the subscriber takes.
+    TooLarge,
+    /// QoS 0, for a session that was away or full.
+    Qos0,
+    /// Nobody was subscribed, or had a session.
+    NoSubscribers,
+    /// Above a limit of the publisher.
+    QuotaExceeded,
+}
+
+impl DropReason {
+    /// All of them.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::QueueFull,
+        Self::Expired,
+        Self::TooLarge,
+        Self::Qos0,
+        Self::NoSubscribers,
+        Self::QuotaExceeded,
+    ];
+
+    /// The label's value.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::Expired => "expired",
+            Self::TooLarge => "too_large",
+            Self::Qos0 => "qos0",
+            Self::NoSubscribers => "no_subscribers",
+            Self::QuotaExceeded => "quota_exceeded",
+        }
+    }
+
+    /// EMQX's name of the counter, below `metrics/`.
+    const fn counter(self) -> &'static str {
+        match self {
+            Self::QueueFull => "delivery/dropped/queue_full",
+            Self::Expired => "delivery/dropped/expired",
+            Self::TooLarge => "delivery/dropped/too_large",
+            Self::Qos0 => "delivery/dropped/qos0_msg",
+            Self::NoSubscribers => "messages/dropped/no_subscribers",
+            Self::QuotaExceeded => "messages/dropped/quota_exceeded",
+        }
+    }
+}
+
+/// Messages dropped, by [`DropReason`].
+pub(crate) type Dropped = [u64; DropReason::ALL.len()];
+
+#[derive(Debug)]
+struct Node {
+    name: Vec<u8>,
+    /// As last heard; `None`: not yet.
+    last: [Option<u64>; DropReason::ALL.len()],
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct BrokerDrops {
+    nodes: Vec<Node>,
+    dropped: Dropped,
+}
+
+impl BrokerDrops {
+    /// Since we listen.
+    pub(super) fn dropped(&self) -> Dropped {
+        self.dropped
+    }
+
+    /// Takes a message that is the broker's own; `false`: it is not.
+    pub(super) fn heard(&mut self, topic: &[u8], payload: &[u8]) -> bool {
+        let Some(topic) = topic.strip_prefix(BROKERS_OWN) else { return false };
+        if let Some((node, reason, count)) = counter(topic, payload) {
+            self.count(node, reason, count);
+        }
+        true
+    }
+
+    fn count(&mut self, node: &[u8], reason: DropReason, count: u64) {
+        let known = self.nodes.iter().position(|known| known.name == node);
+        let index = match known {
+            Some(index) => index,
+            None if self.nodes.len() < NODES_MAX => {
+                self.nodes.push(Node { name: node.to_vec(), last: Default::default() });
+                self.nodes.len() - 1
+            }
+            None => return,
+        };
+        let more = match self.nodes[index].last[reason as usize].replace(count) {
+            None => 0,
+            // Fewer than before: the broker counts from 0 again.
+            Some(last) => count.checked_sub(last).unwrap_or(count),
+        };
+        self.dropped[reason as usize] = self.dropped[reason as usize].saturating_add(more);
+    }
+}
+
+/// `brokers/{node}/metrics/{counter}`, and a number.
+fn counter<'a>(topic: &'a [u8], payload: &[u8]) -> Option<(&'a [u8], DropReason, u64)> {
+    let topic = topic.strip_prefix(b"brokers/")?;
+    let node = topic.split(|byte| *byte == b'/').next()?;
+    let name = topic[node.len()..].strip_prefix(b"/metrics/")?;
+    let reason = DropReason::ALL.into_iter().find(|reason| reason.counter().as_bytes() == name)?;
+    let count = std::str::from_utf8(payload).ok()?.parse().ok()?;
+    Some((node, reason, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = "metrics/delivery/dropped/queue_full";
+
+    fn hear(drops: &mut BrokerDrops, node: &str, counter: &str, payload: &str) -> u64 {
+        let topic = format!("$SYS/brokers/{node}/{counter}");
+        assert!(drops.heard(topic.as_bytes(), payload.as_bytes()));
+        drops.dropped[DropReason::QueueFull as usize]
+    }
+
+    #[test]
+    fn what_was_dropped_since_we_listen_is_counted() {
+        let mut drops = BrokerDrops::default();
+        assert_eq!(hear(&mut drops, "a", FULL, "700"), 0, "before our time");
+        assert_eq!(hear(&mut drops, "a", FULL, "700"), 0);
+        assert_eq!(hear(&mut drops, "a", FULL, "705"), 5);
+    }
+
+    #[test]
+    fn a_broker_that_restarts_counts_on() {
+        let mut drops = BrokerDrops::default();
+        hear(&mut drops, "a", FULL, "700");
+        assert_eq!(hear(&mut drops, "a", FULL, "3"), 3);
+        assert_eq!(hear(&mut drops, "a", FULL, "4"), 4);
+    }
+
+    #[test]
+    fn nodes_are_added_up_and_their_number_is_bounded() {
+        let mut drops = BrokerDrops::default();
+        for count in ["1", "2"] {
+            for node in 0..2 * NODES_MAX {
+                hear(&mut drops, &node.to_string(), FULL, count);
+            }
+        }
+        assert_eq!(drops.dropped[DropReason::QueueFull as usize], NODES_MAX as u64);
+    }
+
+    #[test]
+    fn reasons_are_kept_apart_and_everything_else_is_passed_over() {
+        let mut drops = BrokerDrops::default();
+        for count in ["0", "1"] {
+            for reason in DropReason::ALL {
+                hear(&mut drops, "a", &format!("metrics/{}", reason.counter()), count);
+            }
+        }
+        assert_eq!(drops.dropped, [1; DropReason::ALL.len()]);
+        for (counter, payload) in
+            [("metrics/delivery/dropped", "9"), (FULL, "-1"), (FULL, "many"), ("uptime", "9"), (FULL, "")]
+        {
+            hear(&mut drops, "a", counter, payload);
+        }
+        assert_eq!(drops.dropped, [1; DropReason::ALL.len()]);
+        assert!(!drops.heard(b"drivers/d7/gps", b"1"), "not the broker's own");
+    }
+}

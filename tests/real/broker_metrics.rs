@@ -1,0 +1,132 @@
+//! `mqtt.broker_metrics`: the broker's own counters become a metric, and are never positions; a broker that refuses them,
+//! or closes the connection because of them, costs nothing else.
+
+use anyhow::{Result, bail, ensure};
+use bytes::{BufMut as _, BytesMut};
+use lab_stack::{Milepost, wait_until};
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::Packet;
+
+use crate::scripted_broker::{Peer, Scripted, fix};
+use crate::world::{SOON, unmigrated};
+
+const NODE: &str = "$SYS/brokers/emqx@10.0.0.7";
+
+/// Hears the question for the counters; its packet id.
+fn hear_question(peer: &mut Peer) -> Result<u16> {
+    let Packet::Subscribe(asked) = peer.hear()? else { bail!("no second SUBSCRIBE") };
+    let filters: Vec<_> = asked.filters.iter().map(|filter| (filter.path.as_str(), filter.qos)).collect();
+    ensure!(filters == [("$SYS/brokers/+/metrics/#", QoS::AtMostOnce)], "{filters:?}");
+    Ok(asked.pkid)
+}
+
+fn answer_question(peer: &mut Peer, reason: u8) -> Result<()> {
+    let [high, low] = hear_question(peer)?.to_be_bytes();
+    peer.say(&[0x90, 4, high, low, 0, reason])
+}
+
+fn counter(topic: &str, payload: &str) -> BytesMut {
+    let topic = format!("{NODE}/{topic}");
+    let mut out = BytesMut::new();
+    out.put_u8(0x30);
+    out.put_u8(u8::try_from(2 + topic.len() + 1 + payload.len()).expect("it is short"));
+    out.put_u16(u16::try_from(topic.len()).expect("it is short"));
+    out.put_slice(topic.as_bytes());
+    out.put_u8(0);
+    out.put_slice(payload.as_bytes());
+    out
+}
+
+fn takes_a_fix(milepost: &Milepost, broker: &Scripted) -> Result<()> {
+    wait_until("a fix is acknowledged", SOON, || Ok(broker.seen().acked.concat().contains(&1)))?;
+    wait_until("and counted", SOON, || Ok(milepost.metric("acks_total")? >= 1.0))
+}
+
+#[test]
+fn what_the_broker_drops_is_counted_and_nothing_of_it_is_a_position() -> Result<()> {
+    let world = unmigrated("counters")?;
+    let broker = Scripted::start(|peer| {
+        peer.welcome(&[], &[1])?;
+        answer_question(peer, 0)?;
+        let full = "metrics/delivery/dropped/queue_full";
+        for (topic, payload) in [
+            (full, "700"),
+            ("metrics/delivery/dropped/expired", "3"),
+            ("metrics/messages/received", "12345"),
+            ("uptime", "3 days"),
+            (full, "705"),
+            (full, "2"), // it was restarted
+            ("metrics/delivery/dropped/expired", "3"),
+        ] {
+            peer.say(&counter(topic, payload))?;
+        }
+        peer.say(&fix(1))?;
+        peer.listen()
+    })?;
+    let mut milepost = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true").start()?;
+    takes_a_fix(&milepost, &broker)?;
+    let dropped = |reason| milepost.metric(&format!("broker_dropped_total{{reason=\"{reason}\"}}"));
+    assert_eq!((dropped("queue_full")?, dropped("expired")?), (7.0, 0.0));
+    for (name, count) in
+        [("messages_received_total", 1.0), ("positions_received_total", 1.0), ("mqtt_foreign_total", 0.0)]
+    {
+        assert_eq!(milepost.metric(name)?, count, "{name}");
+    }
+    assert_eq!(world.query("SELECT count() FROM {db}.rejects")?, "0");
+    milepost.terminate(SOON).map(drop)
+}
+
+#[test]
+fn a_broker_that_refuses_its_counters_is_told_of_and_the_rest_goes_on() -> Result<()> {
+    let world = unmigrated("refuses_counters")?;
+    let broker = Scripted::start(|peer| {
+        peer.welcome(&[], &[1])?;
+        answer_question(peer, 0x87)?;
+        peer.say(&fix(1))?;
+        peer.listen()
+    })?;
+    let mut milepost = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true").start()?;
+    takes_a_fix(&milepost, &broker)?;
+    milepost.get("/readyz")?;
+    assert_eq!(broker.seen().connections.len(), 1);
+    let log = milepost.process.log()?;
+    let told: Vec<_> = log.lines().filter(|line| line.contains("does not tell us what it drops")).collect();
+    ensure!(told.len() == 1 && told[0].contains(" INFO "), "{log}");
+    milepost.terminate(SOON).map(drop)
+}
+
+#[test]
+fn a_broker_that_closes_because_of_the_question_is_not_asked_for_ever() -> Result<()> {
+    let world = unmigrated("closes_for_counters")?;
+    let broker = Scripted::start(|peer| {
+        peer.welcome(&[], &[1])?;
+        if peer.number() < 3 {
+            return hear_question(peer).map(drop);
+        }
+        peer.say(&fix(1))?;
+        peer.listen()
+    })?;
+    let mut milepost = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true").start()?;
+    takes_a_fix(&milepost, &broker)?;
+    assert_eq!(broker.seen().connections.len(), 4);
+    ensure!(milepost.process.log()?.contains("set mqtt.broker_metrics = false"), "it says what to do");
+    milepost.terminate(SOON).map(drop)
+}
+
+#[test]
+fn nobody_is_asked_by_default() -> Result<()> {
+    let world = unmigrated("asks_nothing")?;
+    let broker = Scripted::start(|peer| {
+        peer.welcome(&[], &[1])?;
+        peer.say(&fix(1))?;
+        loop {
+            if let Packet::Subscribe(_) = peer.hear()? {
+                peer.say(&[0xE0, 1, 0x87])?; // as some managed brokers do
+            }
+        }
+    })?;
+    let mut milepost = broker.settings(&world)?.start()?;
+    takes_a_fix(&milepost, &broker)?;
+    assert_eq!(broker.seen().connections.len(), 1);
+    milepost.terminate(SOON).map(drop)
+}
