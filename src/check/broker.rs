@@ -7,6 +7,7 @@ use bytes::BytesMut;
 use super::probe::{ANSWER_WITHIN, Probe, ProbeError};
 use super::report::Report;
 use crate::config::{Config, Mqtt};
+use crate::consumer::broker_drops::FILTER;
 use crate::consumer::{ACKNOWLEDGED_WITHIN, Connections};
 use crate::delivery::sink::error_chain;
 use crate::mqtt::codec::{self, CodecError, ConnAck, Grant, Packet};
@@ -39,6 +40,9 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
     terms(report, config, &connack);
     if let Err(error) = subscription(report, config, login.as_ref()).await {
         return report.failure("subscription", error_chain(&error));
+    }
+    if mqtt.broker_metrics {
+        broker_metrics(report, config, login.as_ref()).await;
     }
     if let Err(error) = messages(report, config, login.as_ref(), probe_topic).await {
         report.failure("message", error_chain(&error));
@@ -220,6 +224,24 @@ async fn subscription(
     Ok(())
 }
 
+/// `mqtt.broker_metrics`, on a connection of its own: there are brokers that close it.
+async fn broker_metrics(report: &mut Report, config: &Config, login: Option<&(String, String)>) {
+    const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";
+    let granted = async {
+        let (mut probe, _) = Probe::open(&config.mqtt, login, Duration::ZERO).await?;
+        let grants = probe.subscribe(&[FILTER.to_owned()], Qos::AtMostOnce).await?;
+        probe.leave().await;
+        Ok::<_, ProbeError>(matches!(grants.first(), Some(Grant::Granted(_))))
+    };
+    match granted.await {
+        Ok(true) => report.ok("broker metrics", format!("{FILTER} granted: milepost_broker_dropped_total")),
+        Ok(false) => report.warning("broker metrics", format!("{FILTER}: not granted"), ACL),
+        Err(error) => {
+            report.warning("broker metrics", format!("{FILTER}: no answer: {}", error_chain(&error)), ACL);
+        }
+    }
+}
+
 /// What the broker has dropped, where it tells, and a message of ours there and back.
 async fn messages(
     report: &mut Report,
@@ -246,7 +268,7 @@ async fn messages(
         ),
         Err(ProbeError::Unanswered) => report.ok(
             "queue drops",
-            "not to be seen from here; EMQX: emqx_delivery_dropped_queue_full on its dashboard's /api/v5/prometheus/stats",
+            "not to be seen from here; EMQX: mqtt.broker_metrics = true here, or emqx_delivery_dropped_queue_full on its dashboard's /api/v5/prometheus/stats",
         ),
         Err(error) => return Err(error),
     }

@@ -132,6 +132,8 @@ fn a_brokers_terms_are_held_against_what_we_want() -> Result<()> {
         Ok(world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port)))
     };
     finds(&on(b"\x21\x00\x20", 1)?, &[], "window", "warning", "EMQX: mqtt.max_inflight = 32000")?;
+    let alone = on(b"\x21\x00\x20", 1)?.with("MQTT__CONNECTIONS", "1");
+    finds(&alone, &[], "window", "error", "at most about 160 messages/s")?;
     let ours = on(b"", 1)?.with("MQTT__RECEIVE_MAXIMUM", "100");
     finds(&ours, &[], "window", "warning", "milepost: mqtt.receive_maximum = 235")?;
     finds(
@@ -151,7 +153,10 @@ fn a_brokers_terms_are_held_against_what_we_want() -> Result<()> {
     finds(&on(b"\x2A\x00", 1)?, &[], "subscription", "error", "EMQX: mqtt.shared_subscription = true")?;
     finds(&on(b"", 0x87)?, &[], "subscription", "error", "allow it: EMQX acl.conf")?;
     finds(&on(b"", 0x9E)?, &[], "subscription", "error", "EMQX: mqtt.shared_subscription = true")?;
-    finds(&on(b"", 0)?, &[], "subscription", "error", "EMQX: mqtt.max_qos_allowed")
+    finds(&on(b"", 0)?, &[], "subscription", "error", "EMQX: mqtt.max_qos_allowed")?;
+    let asks = |code| Ok::<_, anyhow::Error>(on(b"", code)?.with("MQTT__BROKER_METRICS", "true"));
+    finds(&asks(0)?, &[], "broker metrics", "ok", "$SYS/brokers/+/metrics/# granted")?;
+    finds(&asks(0x87)?, &[], "broker metrics", "warning", "mqtt.broker_metrics = false")
 }
 
 #[test]
