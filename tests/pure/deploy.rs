@@ -402,6 +402,58 @@ fn the_broker_grants_the_window_we_ask_for() {
     assert_eq!(setting("no_match"), "deny");
 }
 
+/// The block of a HOCON file that begins with this line.
+fn block<'a>(text: &'a str, head: &str) -> &'a str {
+    let (_, rest) =
+        text.split_once(&format!("\n{head} {{\n")).unwrap_or_else(|| panic!("there is no {head}"));
+    rest.split_once("\n}").unwrap_or_else(|| panic!("{head} has no end")).0
+}
+
+#[test]
+fn drivers_have_limits_and_milepost_a_listener_of_its_own() {
+    let files = [("deploy/emqx/emqx.conf", "tcp"), ("deploy/emqx/tls.conf", "ssl")];
+    for (file, transport) in files {
+        let broker = read(file);
+        let drivers = block(&broker, &format!("listeners.{transport}.default"));
+        let ours = block(&broker, &format!("listeners.{transport}.milepost"));
+        assert!(drivers.contains("zone = drivers") && drivers.contains("messages_rate = "), "{file}");
+        assert!(ours.contains("zone = milepost") && ours.contains("authentication = ["), "{file}");
+        assert!(!ours.contains("_rate"), "{file}: acknowledgements count as messages");
+    }
+    let broker = read(files[0].0);
+    assert!(block(&broker, "zones.drivers.mqtt").contains("use_username_as_clientid = true"));
+    let ours = block(&broker, "listeners.tcp.milepost");
+    let port = ours.lines().find_map(|line| line.trim().strip_prefix("bind = \"0.0.0.0:")).unwrap();
+    let port = port.trim_end_matches('"');
+    for (name, service) in ours_of_the_broker() {
+        assert!(service.contains(&format!("emqx:{port}")), "{name} does not use milepost's listener");
+    }
+    let published = services()
+        .into_iter()
+        .flat_map(|(_, service)| texts(&service["ports"]).into_iter().map(str::to_owned).collect::<Vec<_>>());
+    assert!(published.into_iter().all(|published| !published.ends_with(port)), "{port} is published");
+}
+
+/// The services that speak MQTT to the broker, as text.
+fn ours_of_the_broker() -> Vec<(String, String)> {
+    let speak = |(name, service): (String, Value)| {
+        let text = service.to_string();
+        text.contains("emqx:").then_some((name, text))
+    };
+    let found: Vec<_> = ours().into_iter().filter_map(speak).collect();
+    assert!(found.len() >= 3, "two mileposts and loadgen");
+    found
+}
+
+#[test]
+fn what_the_stack_asks_the_broker_for_is_granted() {
+    let acl = read("deploy/emqx/acl.conf");
+    let asked = ours().into_iter().any(|(_, s)| s["environment"]["MILEPOST__MQTT__BROKER_METRICS"] == "true");
+    assert!(asked);
+    let rule = r#"{allow, {username, "milepost"}, subscribe, [{eq, "$SYS/brokers/+/metrics/#"}]}."#;
+    assert!(acl.contains(rule), "{rule}");
+}
+
 #[test]
 fn the_doors_for_other_networks_are_locked() {
     let broker = read("deploy/emqx/tls.conf");
