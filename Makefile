@@ -23,7 +23,6 @@ test: setup front-test ## every test but the long faults
 faults: ## the whole fault harness, then the mistakes it must find; under half an hour
 	deploy/local/setup --faults
 	cargo build --release --locked --workspace
-	cd lab/strict-broker && cargo build --release --locked
 	target/release/lab faults
 	target/release/lab faults --prove
 

@@ -24,6 +24,9 @@ pub struct Manifest {
     pub duplicates: u64,
     /// Times the broker dropped a message because nobody was subscribed (PUBACK 0x10); each was sent again.
     pub no_subscriber: u64,
+    /// Times a broker that was starting refused a connection or a message; each was tried again.
+    #[serde(default)]
+    pub starting: u64,
     /// Messages a second asked for.
     pub rate_wanted: f64,
     /// Messages a second sent.

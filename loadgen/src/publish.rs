@@ -2,7 +2,8 @@
 //!
 //! Guarantee: at QoS 1 every message is sent until the broker has taken it, over reconnects too, and also when
 //! the broker says that it has dropped it for want of a subscriber (PUBACK 0x10); what was not acknowledged at
-//! the end is listed. When the rate could not be held, the result says so.
+//! the end is listed. When the rate could not be held, the result says so. A broker that is starting refuses for a
+//! while (EMQX: CONNACK 0x87, 0x88 or 0x89, and PUBACK 0x87): that is waited out, within a bound, and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -55,6 +56,7 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         manifest.messages += done.sent;
         manifest.duplicates += done.duplicates;
         manifest.no_subscriber += done.no_subscriber;
+        manifest.starting += done.starting;
         last_sent_at = last_sent_at.max(done.last_sent_at.unwrap_or(began));
     }
     manifest.unacked.sort_unstable();
@@ -93,6 +95,12 @@ pub async fn run_with_bar(plan: &Plan) -> Result<Manifest> {
             "loadgen: {} times the broker dropped a message for want of a subscriber, and it was sent again \
              (is milepost subscribed?)",
             manifest.no_subscriber
+        );
+    }
+    if manifest.starting > 0 {
+        eprintln!(
+            "loadgen: {} times the broker refused while it was starting; each was tried again",
+            manifest.starting
         );
     }
     Ok(manifest)

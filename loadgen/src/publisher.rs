@@ -21,6 +21,13 @@ const TICK: Duration = Duration::from_millis(2);
 const BURST_MAX: u64 = 20_000;
 /// Bytes that may wait for the socket; a broker that does not read slows us down, and that is reported.
 const OUT_BYTES_MAX: usize = 1 << 20;
+/// PUBACK and CONNACK: not authorized, or not yet (3.2.2.2, 3.4.2.1).
+const NOT_AUTHORIZED: u8 = 0x87;
+/// CONNACK (3.2.2.2).
+const SERVER_UNAVAILABLE: u8 = 0x88;
+const SERVER_BUSY: u8 = 0x89;
+/// A broker that has refused us for so long is not starting: it means it.
+const STARTING_PATIENCE: Duration = Duration::from_secs(20);
 /// PUBACK: the broker has dropped it for want of a subscriber (3.4.2.1).
 const NO_SUBSCRIBER: u8 = 0x10;
 /// A message that met no subscriber is sent again after this long.
@@ -67,6 +74,10 @@ pub(crate) struct Publisher {
     pub(crate) sent: u64,
     pub(crate) duplicates: u64,
     pub(crate) no_subscriber: u64,
+    /// Refusals of a broker that was starting.
+    pub(crate) starting: u64,
+    /// Since when it has refused every message.
+    refused_since: Option<Instant>,
     /// Packet ids of messages the broker dropped, and when to send them again.
     dropped: VecDeque<(Instant, u16)>,
     ready: VecDeque<Ready>,
@@ -119,6 +130,9 @@ impl Publisher {
                 if self.plan.qos == 0 && all_sent {
                     break;
                 }
+                if error.is::<Denied>() {
+                    return Err(error);
+                }
                 eprintln!("loadgen: {}: {error:#}; connecting again", self.client_id);
                 input.clear();
                 stream = self.connect().await?;
@@ -169,8 +183,16 @@ impl Publisher {
                 Ok(Err(error)) if began.elapsed() > RECONNECT_PATIENCE => {
                     return Err(error).with_context(|| format!("no connection to {}", self.plan.broker));
                 }
-                Ok(Err(error)) if error.is::<Refused>() => return Err(error),
-                Ok(Err(_)) | Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+                Ok(Err(error)) => {
+                    if let Some(refused) = error.downcast_ref::<Refused>() {
+                        if refused.is_final(began.elapsed()) {
+                            return Err(error);
+                        }
+                        self.starting += 1;
+                    }
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
             }
         }
     }
@@ -306,11 +328,18 @@ impl Publisher {
         while let Some(packet) = first_packet(input)? {
             match packet.kind {
                 kind::PUBACK => match read_puback(packet.body)? {
+                    (packet_id, NOT_AUTHORIZED) => {
+                        ensure!(self.waits(), Denied);
+                        self.starting += 1;
+                        self.dropped.push_back((Instant::now() + RETRY_DROPPED, packet_id));
+                    }
                     (packet_id, NO_SUBSCRIBER) => {
+                        self.refused_since = None;
                         self.no_subscriber += 1;
                         self.dropped.push_back((Instant::now() + RETRY_DROPPED, packet_id));
                     }
                     (packet_id, 0) => {
+                        self.refused_since = None;
                         self.unacked.remove(&packet_id);
                         self.progress.acked.fetch_add(1, Ordering::Relaxed);
                     }
@@ -323,6 +352,11 @@ impl Publisher {
             input.advance(len);
         }
         Ok(())
+    }
+
+    /// Whether a message that was refused may be taken by a broker that has started.
+    fn waits(&mut self) -> bool {
+        self.refused_since.get_or_insert_with(Instant::now).elapsed() < STARTING_PATIENCE
     }
 
     /// A new connection: what was not acknowledged goes out once more, marked as such.
@@ -338,22 +372,33 @@ impl Publisher {
     }
 }
 
-/// The broker does not want us, with its reason (3.2.2.2); trying again will not help.
-#[derive(Debug)]
+/// The broker has taken no message for longer than it may be starting.
+#[derive(Debug, thiserror::Error)]
+#[error("the broker refused every message for {STARTING_PATIENCE:?}: not authorized (its ACL?)")]
+struct Denied;
+
+/// The broker does not want us, with its reason (3.2.2.2).
+#[derive(Debug, thiserror::Error)]
+#[error("the broker refuses the connection: {words} ({0:#04x})", words = words(*.0))]
 struct Refused(u8);
 
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let why = match self.0 {
-            0x86 => "bad user name or password",
-            0x87 => "not authorized",
-            _ => "its reason",
-        };
-        write!(f, "the broker refuses the connection: {why} ({:#04x})", self.0)
+impl Refused {
+    /// Before its listener has authentication, EMQX says 0x87, 0x88 or 0x89. A wrong password is 0x87 as well, for ever.
+    fn is_final(&self, tried_for: Duration) -> bool {
+        let may_be_starting = [NOT_AUTHORIZED, SERVER_UNAVAILABLE, SERVER_BUSY].contains(&self.0);
+        !may_be_starting || tried_for > STARTING_PATIENCE
     }
 }
 
-impl std::error::Error for Refused {}
+fn words(reason: u8) -> &'static str {
+    match reason {
+        0x86 => "bad user name or password",
+        NOT_AUTHORIZED => "not authorized",
+        SERVER_UNAVAILABLE => "it is unavailable",
+        SERVER_BUSY => "it is busy",
+        _ => "its reason",
+    }
+}
 
 /// One fix as an object, several as an array.
 fn ready(driver: u32, fixes: &[Fix]) -> Ready {
@@ -378,4 +423,34 @@ fn ready(driver: u32, fixes: &[Fix]) -> Ready {
 )]
 fn whole(number: f64) -> u64 {
     number as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_waited_out_for_a_while_if_a_broker_that_starts_says_it() {
+        let later = STARTING_PATIENCE + Duration::from_secs(1);
+        for (code, waits) in [
+            (NOT_AUTHORIZED, true),
+            (SERVER_UNAVAILABLE, true),
+            (SERVER_BUSY, true),
+            (0x86, false),
+            (0x8A, false),
+        ] {
+            assert_eq!(Refused(code).is_final(Duration::ZERO), !waits, "{code:#04x}");
+            assert!(Refused(code).is_final(later), "{code:#04x}");
+        }
+    }
+
+    #[test]
+    fn refused_messages_are_waited_for_no_longer() {
+        let refusal: &[u8] = &[0x40, 4, 0, 1, NOT_AUTHORIZED, 0];
+        let mut publisher = Publisher::default();
+        publisher.take_acks(&mut BytesMut::from(refusal)).unwrap();
+        assert_eq!(publisher.dropped.len(), 1);
+        publisher.refused_since = Instant::now().checked_sub(STARTING_PATIENCE);
+        assert!(publisher.take_acks(&mut BytesMut::from(refusal)).unwrap_err().is::<Denied>());
+    }
 }

@@ -35,7 +35,7 @@ pub struct Arguments {
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
     /// The broker that keeps to its window; see lab/strict-broker/
-    #[arg(long, default_value = "target/strict-broker/release/strict-broker")]
+    #[arg(long, default_value = "target/release/strict-broker")]
     strict_broker: PathBuf,
     /// Only this row; may be given several times
     #[arg(long)]

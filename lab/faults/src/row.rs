@@ -88,16 +88,18 @@ impl Row {
     }
 
     pub(crate) fn on_strict_broker(mut self, binary: &Path, announced: bool) -> Self {
-        let queue = 1_000_000;
-        self.setup.broker = BrokerKind::Strict { binary: binary.to_owned(), window: 32, announced, queue };
+        let (queue, options) = (1_000_000, Vec::new());
+        self.setup.broker =
+            BrokerKind::Strict { binary: binary.to_owned(), window: 32, announced, queue, options };
         self
     }
 
     /// On a broker that keeps to a window of our asking, queues 1,000 messages beyond it, and then drops, as EMQX
     /// does by default.
     pub(crate) fn on_shallow_broker(mut self, binary: &Path) -> Self {
-        let binary = binary.to_owned();
-        self.setup.broker = BrokerKind::Strict { binary, window: 65_535, announced: true, queue: 1_000 };
+        let (binary, options) = (binary.to_owned(), Vec::new());
+        self.setup.broker =
+            BrokerKind::Strict { binary, window: 65_535, announced: true, queue: 1_000, options };
         self
     }
 }

@@ -1,11 +1,12 @@
 //! Real brokers: Mosquitto, and one that keeps to its window.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 
 use crate::process::{Process, free_port, local_program};
 
@@ -17,6 +18,8 @@ pub struct Broker {
     kind: BrokerKind,
     /// Where it listens.
     pub port: u16,
+    /// Where a strict-broker takes commands.
+    control: Option<u16>,
 }
 
 /// Which broker.
@@ -24,7 +27,8 @@ pub struct Broker {
 pub enum BrokerKind {
     /// Mosquitto with our configuration; sessions and queues survive [`Broker::restart`].
     Mosquitto,
-    /// `strict-broker`, which keeps to its window; in memory only.
+    /// `strict-broker`, which keeps to its window, and has the manners it is asked for. Its sessions survive
+    /// [`Broker::stop`]; after kill -9 they are as they were at the last `snapshot`, if there was one.
     Strict {
         /// The binary.
         binary: PathBuf,
@@ -34,6 +38,8 @@ pub enum BrokerKind {
         announced: bool,
         /// Messages it keeps for a client beyond the window; then it drops the oldest.
         queue: u32,
+        /// What else it is asked for; see `strict-broker --help`.
+        options: Vec<String>,
     },
 }
 
@@ -49,22 +55,25 @@ impl Broker {
     }
 
     fn launch(kind: BrokerKind, folder: &Path, port: u16) -> Result<Self> {
+        let control = matches!(kind, BrokerKind::Strict { .. }).then(free_port).transpose()?;
         let mut command = match &kind {
             BrokerKind::Mosquitto => {
                 let mut command = local_program("broker", folder);
                 command.env("MQTT_PORT", port.to_string());
                 command
             }
-            BrokerKind::Strict { binary, window, announced, queue } => {
+            BrokerKind::Strict { binary, window, announced, queue, options } => {
                 let mut command = Command::new(binary);
                 command.args(["--port", &port.to_string(), "--max-inflight", &window.to_string()]);
                 command.args(["--max-queue", &queue.to_string()]);
                 command.args(["--announce", if *announced { "true" } else { "false" }]);
+                command.args(control.iter().flat_map(|port| ["--control".to_owned(), port.to_string()]));
+                command.arg("--snapshot").arg(folder.join("sessions")).args(options);
                 command
             }
         };
         let process = Process::start("broker", &mut command, folder.join("broker.log"))?;
-        let mut broker = Self { process, folder: folder.into(), kind, port };
+        let mut broker = Self { process, folder: folder.into(), kind, port, control };
         broker.process.wait_until("answers", || accepts(port))?;
         Ok(broker)
     }
@@ -75,9 +84,26 @@ impl Broker {
         self.process.wait(Duration::from_secs(30)).map(drop)
     }
 
+    /// Gives a strict-broker a command, and returns what it says; lab/strict-broker/src/control.rs lists them.
+    pub fn tell(&self, command: &str) -> Result<String> {
+        let port = self.control.context("this broker takes no commands")?;
+        let mut stream = BufReader::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?);
+        writeln!(stream.get_mut(), "{command}")?;
+        let mut said = String::new();
+        loop {
+            let mut line = String::new();
+            ensure!(stream.read_line(&mut line)? > 0, "{command}: the broker has ended");
+            ensure!(!line.starts_with("error"), "{command}: {}", line.trim_end());
+            if line == "ok\n" {
+                return Ok(said);
+            }
+            said.push_str(&line);
+        }
+    }
+
     /// Starts it again on the same port with the same state.
     pub fn restart(self) -> Result<Self> {
-        let Self { process, folder, kind, port } = self;
+        let Self { process, folder, kind, port, control: _ } = self;
         drop(process);
         Self::launch(kind, &folder, port)
     }

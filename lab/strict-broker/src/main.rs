@@ -1,155 +1,203 @@
-//! strict-broker: a small real MQTT 5 broker for tests. It enforces Receive Maximum as EMQX does.
+//! strict-broker: an MQTT 5 broker for tests. `strict-broker --help` lists its options.
 //!
-//! ```text
-//! strict-broker --port P [--max-inflight N] [--max-queue N] [--announce true|false]
-//!               [--max-packet-bytes N]
-//! ```
+//! It is exact where Mosquitto 2.0.11 is not: a session's window is the smaller of the client's Receive Maximum and
+//! `--max-inflight`, and when it is full, each acknowledgement lets one more message out. A session that comes back gets
+//! what is unacknowledged, under its old packet ids and with DUP, in order, before anything new.
 //!
-//! | option               | default | meaning                                                        |
-//! |----------------------|---------|----------------------------------------------------------------|
-//! | `--port`             | (none)  | listens on 127.0.0.1 only                                      |
-//! | `--max-inflight`     | 65535   | most unacknowledged QoS 1 and 2 deliveries in one session      |
-//! | `--max-queue`        | 1000000 | messages kept for one session beyond the window; oldest go first |
-//! | `--announce`         | true    | whether CONNACK names the window (see `window.rs`)             |
-//! | `--max-packet-bytes` | 1048576 | largest packet a client may send                               |
+//! And it has the manners of EMQX 5.8, which no polite broker shows. Each has an option, or is a command while it runs
+//! (`control.rs`):
 //!
-//! A session's window is the smaller of the client's Receive Maximum and `--max-inflight`; when it
-//! is full, each acknowledgement lets exactly one more message out. One line on stderr says that
-//! the broker listens. SIGTERM or SIGINT ends it; it keeps nothing on disk.
+//! * a session is one process with a rate, a mailbox and a heap, and is killed when one overflows (`mailbox.rs`);
+//! * a socket that takes nothing is closed; one that sends too much is not read for a while;
+//! * what a session held when it ends goes to its group, or not: it depends on how it ends (`broker.rs`);
+//! * taking over a large session takes time, and giving up empties it (`handshake.rs`);
+//! * answers that are late, never come, or refuse; a snapshot of all sessions to come back with.
 //!
-//! The protocol is the crate rmqtt 0.24, used as a library. What EMQX does otherwise is here:
+//! | room | job |
+//! |---|---|
+//! | `packet`, `filter` | bytes to packets, and topics to filters |
+//! | `outbox`, `mailbox`, `session` | one session; they take `now`, and do no I/O |
+//! | `router`, `broker` | all of them: subscriptions, groups, lives |
+//! | `socket`, `handshake`, `connection` | a client |
+//! | `control`, `snapshot`, `options` | what you tell it |
 //!
-//! * `group.rs`: shared subscriptions, round robin over the members;
-//! * `handover.rs`: a session that returns gets everything it is owed, in order, before anything new;
-//! * `window.rs`: the window that CONNACK does not tell;
-//! * `retained.rs`: retained messages.
-//!
-//! What still differs from EMQX:
-//!
-//! * a QoS 0 message waits its turn behind a full window;
-//! * a session that ends takes its unacknowledged messages with it instead of passing them to its
-//!   group;
-//! * what a returning session is owed passes through its queue, so `--max-queue` smaller than that
-//!   (window and queue together) drops the oldest of it;
-//! * while a session returns, all publishers wait until its messages have been moved.
-//!
-//! It builds for minutes and is therefore a workspace of its own. In this directory:
-//! `cargo build --release` makes `../../target/strict-broker/release/strict-broker`,
-//! `cargo test --release` tests it, `cargo test --release -- --ignored --nocapture` measures it.
+//! What it does not do: MQTT 3.1.1, TLS, logins, wills, topic aliases, message expiry, `$queue/`. One line on stderr says
+//! that it listens, and one each that a session was killed. SIGTERM or SIGINT ends it.
 
-mod group;
-mod handover;
-mod retained;
-mod window;
+mod broker;
+mod connection;
+mod control;
+mod filter;
+mod handshake;
+mod mailbox;
+mod options;
+mod outbox;
+mod packet;
+mod router;
+mod session;
+mod snapshot;
+mod socket;
 
-use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::num::NonZeroU16;
+use std::cell::{Cell, RefCell};
+use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use rmqtt::context::ServerContext;
-use rmqtt::net::Builder;
-use rmqtt::server::MqttServer;
+use anyhow::{Context as _, Result};
+use clap::Parser as _;
+use rumqttc::v5::mqttbytes::QoS;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::LocalSet;
 
-/// The client's Session Expiry Interval holds up to this.
-const LONGEST_SESSION: Duration = Duration::from_secs(3600);
-/// A client that reads nothing is cut off after this. Up to three of them pass until its session is
-/// free for its next connection, which makes it the 15 s that EMQX takes.
-const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::broker::Broker;
+use crate::control::Orders;
+use crate::options::Options;
+use crate::packet::Message;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match run().await {
+/// How often sessions without a connection are looked at.
+const TICK: Duration = Duration::from_millis(20);
+/// What EMQX calls its node.
+const METRICS: &str = "$SYS/brokers/strict-broker/metrics/";
+
+/// What all connections share. All run on one thread.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    options: Rc<Options>,
+    broker: RefCell<Broker>,
+    orders: RefCell<Orders>,
+    started: Instant,
+    refused: Cell<usize>,
+    assigned: Cell<u64>,
+}
+
+impl Hub {
+    fn is_starting(&self) -> bool {
+        self.started.elapsed() < self.options.starting
+    }
+
+    /// What a CONNECT is answered while the broker is starting.
+    fn starting_code(&self) -> Option<u8> {
+        if !self.is_starting() {
+            return None;
+        }
+        let codes = &self.options.starting_codes;
+        self.refused.set(self.refused.get() + 1);
+        codes.get((self.refused.get() - 1) % codes.len().max(1)).copied()
+    }
+
+    fn next_client_id(&self) -> String {
+        self.assigned.set(self.assigned.get() + 1);
+        format!("assigned-{}", self.assigned.get())
+    }
+
+    /// As EMQX: at QoS 0, and not retained.
+    fn publish_metrics(&self) {
+        let mut broker = self.broker.borrow_mut();
+        for (name, value) in broker.counters.named() {
+            let topic = format!("{METRICS}{}", name.replace('.', "/"));
+            let message = Message {
+                topic: topic.clone().into(),
+                payload: value.to_string().into(),
+                qos: QoS::AtMostOnce,
+                retain: false,
+                properties: None,
+                share: None,
+            };
+            broker.publish(None, &topic, message, Instant::now());
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { 2.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let outcome = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("no runtime")
+        .and_then(|runtime| LocalSet::new().block_on(&runtime, run(options)));
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("strict-broker: {why}");
+            eprintln!("strict-broker: {why:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-async fn run() -> Result<(), String> {
-    let options = Options::parse(std::env::args().skip(1))?;
-    let stop = |kind| signal(kind).map_err(|e| format!("cannot wait for signals: {e}"));
-    let (mut term, mut int) = (stop(SignalKind::terminate())?, stop(SignalKind::interrupt())?);
-
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
-    let listener = Builder::new()
-        .name("mqtt")
-        .laddr(address)
-        .reuseaddr(Some(true)) // a test restarts the broker on its old port at once
-        .nodelay(true)
-        .allow_anonymous(true)
-        .max_packet_size(options.max_packet_bytes)
-        .max_inflight(options.max_inflight)
-        .max_mqueue_len(options.max_queue)
-        .max_session_expiry_interval(LONGEST_SESSION)
-        .send_timeout(SEND_TIMEOUT)
-        // rmqtt re-sends an unacknowledged message on the live connection after the smaller of
-        // these two; MQTT 5 (4.4) forbids it. It stops only when both are zero. Zero also means
-        // that a message expires only if its publisher says so.
-        .message_retry_interval(Duration::ZERO)
-        .message_expiry_interval(Duration::ZERO)
-        .bind()
-        .and_then(|listener| listener.tcp())
-        .map_err(|e| format!("cannot listen on {address}: {e}"))?;
-
-    // The busy check turns clients away when the machine's load is high, as it is in a load test.
-    let scx = ServerContext::new().busy_check_enable(false).build().await;
-    group::install(&scx).await;
-    handover::install(&scx).await;
-    retained::install(&scx).await;
-    if !options.announce {
-        window::hide(&scx).await;
+async fn run(options: Options) -> Result<()> {
+    let options = Rc::new(options);
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut broker = Broker::new(Rc::clone(&options));
+    if let Some(file) = &options.snapshot {
+        snapshot::restore(&mut broker, file, &options, Instant::now())?;
     }
-
+    let hub = Rc::new(Hub {
+        broker: broker.into(),
+        orders: RefCell::default(),
+        started: Instant::now(),
+        refused: Cell::new(0),
+        assigned: Cell::new(0),
+        options: Rc::clone(&options),
+    });
+    // The control port first: who waits until clients are served can give orders at once.
+    let mut line = String::new();
+    if let Some(port) = options.control {
+        let listener = listen(port).await?;
+        line = format!(", control on {}", listener.local_addr()?);
+        tokio::task::spawn_local(control::serve(listener, Rc::clone(&hub)));
+    }
+    let listener = listen(options.port).await?;
     let told = if options.announce { "announced" } else { "not announced" };
-    let line =
-        format!("strict-broker: listening on {address}, max inflight {}, {told}\n", options.max_inflight);
+    line.insert_str(0, &format!("listening on {}", listener.local_addr()?));
     // In one write: eprintln! would let another process's line in between.
-    std::io::stderr().write_all(line.as_bytes()).map_err(|e| format!("cannot write to stderr: {e}"))?;
+    let line = format!("strict-broker: {line}, max inflight {}, {told}\n", options.max_inflight);
+    std::io::stderr().write_all(line.as_bytes()).context("cannot write to stderr")?;
     tokio::select! {
-        served = MqttServer::new(scx).listener(listener).build().run() => {
-            served.map_err(|e| format!("stopped serving: {e}"))
+        () = serve(listener, &hub) => {}
+        () = keep_time(&hub) => {}
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    if let Some(file) = &options.snapshot {
+        snapshot::save(&hub.broker.borrow(), file)?;
+    }
+    Ok(())
+}
+
+async fn listen(port: u16) -> Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        .await
+        .with_context(|| format!("cannot listen on port {port}"))
+}
+
+async fn serve(listener: TcpListener, hub: &Rc<Hub>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => drop(tokio::task::spawn_local(connection::serve(stream, Rc::clone(hub)))),
+            // Too many open files, say: those that are served come first.
+            Err(_) => tokio::time::sleep(TICK).await,
         }
-        _ = term.recv() => Ok(()),
-        _ = int.recv() => Ok(()),
     }
 }
 
-/// The command line.
-struct Options {
-    port: u16,
-    max_inflight: NonZeroU16,
-    max_queue: usize,
-    announce: bool,
-    max_packet_bytes: u32,
-}
-
-impl Options {
-    /// Every option is `--name value`; the last one of a name holds.
-    fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut port = None;
-        let (mut max_inflight, mut max_queue) = (NonZeroU16::MAX, 1_000_000);
-        let (mut announce, mut max_packet_bytes) = (true, 1_048_576);
-        while let Some(name) = args.next() {
-            let value = args.next().ok_or_else(|| format!("{name} needs a value"))?;
-            match name.as_str() {
-                "--port" => port = Some(value_of::<NonZeroU16>(&name, &value)?.get()),
-                "--max-inflight" => max_inflight = value_of(&name, &value)?,
-                "--max-queue" => max_queue = value_of(&name, &value)?,
-                "--announce" => announce = value_of(&name, &value)?,
-                "--max-packet-bytes" => max_packet_bytes = value_of(&name, &value)?,
-                _ => return Err(format!("unknown option {name}; see the top of src/main.rs")),
-            }
+async fn keep_time(hub: &Hub) {
+    let mut published = Instant::now();
+    loop {
+        tokio::time::sleep(TICK).await;
+        let now = Instant::now();
+        hub.broker.borrow_mut().tick(now);
+        if hub.options.metrics_every.is_some_and(|every| now.duration_since(published) >= every) {
+            published = now;
+            hub.publish_metrics();
         }
-        let port = port.ok_or("--port is missing")?;
-        Ok(Self { port, max_inflight, max_queue, announce, max_packet_bytes })
     }
-}
-
-fn value_of<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("{name} {value}: not a value this option takes"))
 }

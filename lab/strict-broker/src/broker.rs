@@ -1,0 +1,387 @@
+//! All sessions: how they begin, are taken over, and end, and where messages go.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{Filter, RetainForwardRule};
+
+use crate::filter;
+use crate::mailbox::Pace;
+use crate::options::Options;
+use crate::outbox::{Dropped, IdInUse};
+use crate::packet::Message;
+use crate::router::{ClientId, Router, Subscription, Target};
+use crate::session::{Death, Ending, Expiry, Life, Link, OUT_BYTES_ENOUGH, Session};
+
+/// What a message costs EMQX that waits in a session.
+const MESSAGE_BYTES: usize = 4096;
+
+/// What a CONNECT asks for.
+#[derive(Debug)]
+pub(crate) struct Hello {
+    /// Whose session.
+    pub(crate) client: ClientId,
+    /// A new one, whatever there was.
+    pub(crate) clean_start: bool,
+    /// How long it outlives the connection.
+    pub(crate) expiry: Expiry,
+    /// Receive Maximum and our own bound, the smaller one.
+    pub(crate) window: u16,
+    /// The largest packet the client takes.
+    pub(crate) bytes_max: usize,
+}
+
+/// A connection has a session.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// Its end of the connection.
+    pub(crate) link: Rc<Link>,
+    /// It was there before.
+    pub(crate) present: bool,
+    /// Messages it holds.
+    pub(crate) messages: usize,
+}
+
+/// Why a session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Its time was over.
+    Expired,
+    /// It ended with its connection.
+    WithConnection,
+    /// The same client began anew.
+    CleanStart,
+    /// The client took its expiry back to 0 in DISCONNECT.
+    Lowered,
+    /// An administrator ended it.
+    Kicked,
+    /// Its process was killed.
+    Killed,
+}
+
+impl End {
+    /// Whether its group's other members get what it had, as on EMQX 5.8.
+    fn redispatches(self) -> bool {
+        match self {
+            Self::Expired | Self::WithConnection | Self::CleanStart => true,
+            Self::Lowered | Self::Kicked | Self::Killed => false,
+        }
+    }
+
+    /// Whether it goes on as a member for a while.
+    fn lingers(self) -> bool {
+        matches!(self, Self::Expired | Self::WithConnection)
+    }
+}
+
+/// What EMQX counts too. A killed session is in none of them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    /// Published to us.
+    pub(crate) received: u64,
+    /// And nobody was subscribed.
+    pub(crate) no_subscriber: u64,
+    /// For want of room or size.
+    pub(crate) dropped: Dropped,
+}
+
+impl Counters {
+    /// By EMQX's names.
+    pub(crate) fn named(&self) -> [(&'static str, u64); 6] {
+        let Dropped { queue_full, qos0, too_large } = self.dropped;
+        [
+            ("messages.received", self.received),
+            ("messages.dropped.no_subscribers", self.no_subscriber),
+            ("delivery.dropped", queue_full + qos0 + too_large),
+            ("delivery.dropped.queue_full", queue_full),
+            ("delivery.dropped.qos0_msg", qos0),
+            ("delivery.dropped.too_large", too_large),
+        ]
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    /// By client id.
+    pub(crate) sessions: HashMap<ClientId, Session>,
+    /// Who gets what.
+    pub(crate) router: Router,
+    /// So far.
+    pub(crate) counters: Counters,
+    options: Rc<Options>,
+    pace: Option<Pace>,
+    targets: Vec<Target>,
+}
+
+impl Broker {
+    /// Without sessions.
+    pub(crate) fn new(options: Rc<Options>) -> Self {
+        Self {
+            sessions: HashMap::new(),
+            router: Router::default(),
+            counters: Counters::default(),
+            pace: options.pace(),
+            options,
+            targets: Vec::new(),
+        }
+    }
+
+    /// A client connects. Its session is its own from now on, also before it is told.
+    pub(crate) fn open(&mut self, hello: &Hello, now: Instant) -> Opened {
+        let client = &hello.client;
+        if let Some(link) = self.sessions.get(client).and_then(Session::link) {
+            link.end(Ending::TakenOver);
+        }
+        let dying = matches!(self.sessions.get(client), Some(Session { life: Life::Dying(_), .. }));
+        if dying || hello.clean_start {
+            self.end(client, if dying { End::Killed } else { End::CleanStart }, now);
+        }
+        let present = self.sessions.contains_key(client);
+        let link = Rc::new(Link::default());
+        let session = self
+            .sessions
+            .entry(Rc::clone(client))
+            .or_insert_with(|| Session::new(&self.options, hello.expiry, now));
+        session.life = Life::Connected(Rc::clone(&link));
+        session.mailbox.set_stuck(false, now);
+        session.expiry = hello.expiry;
+        let messages = session.held();
+        if let Err(IdInUse) = session.outbox.resume(hello.window, hello.bytes_max) {
+            self.kill(client, Death::IdInUse, now);
+        }
+        self.bound_heap(client, 2 * messages, now);
+        Opened { link, present, messages }
+    }
+
+    /// The session, if the connection still has it.
+    pub(crate) fn session(&mut self, client: &ClientId, link: &Rc<Link>) -> Option<&mut Session> {
+        let session = self.sessions.get_mut(client)?;
+        session.link().is_some_and(|current| Rc::ptr_eq(current, link)).then_some(session)
+    }
+
+    /// A connection is over. `expiry`: what its DISCONNECT says.
+    pub(crate) fn close(&mut self, client: &ClientId, link: &Rc<Link>, expiry: Option<Expiry>, now: Instant) {
+        let Some(session) = self.session(client, link) else { return };
+        session.outbox.suspend();
+        session.mailbox.set_stuck(false, now);
+        let before = session.expiry;
+        session.expiry = expiry.unwrap_or(before);
+        match session.expiry {
+            Expiry::Never => session.life = Life::Away(None),
+            Expiry::After(Duration::ZERO) => {
+                let lowered = before != session.expiry;
+                self.end(client, if lowered { End::Lowered } else { End::WithConnection }, now);
+            }
+            Expiry::After(time) => session.life = Life::Away(Some(now + time)),
+        }
+    }
+
+    /// Ends a session: its connection too, if it has one.
+    pub(crate) fn end(&mut self, client: &ClientId, why: End, now: Instant) {
+        let Some(mut session) = self.sessions.remove(client) else { return };
+        if let Some(link) = session.link() {
+            match why {
+                End::Kicked => link.end(Ending::Kicked),
+                End::CleanStart => link.end(Ending::TakenOver),
+                End::Killed | End::Expired | End::WithConnection | End::Lowered => link.end(Ending::Cut),
+            }
+        }
+        let inherited = if why.redispatches() && self.options.redispatch {
+            session.outbox.take_shared()
+        } else {
+            Vec::new()
+        };
+        let lingers = why.lingers() && !self.options.dying.is_zero();
+        for path in session.subscriptions.keys() {
+            self.router.unsubscribe(client, path);
+        }
+        // Without another member there is no heir, and the messages are lost.
+        let heirs: Vec<(Target, Message)> = inherited
+            .into_iter()
+            .filter_map(|message| Some((self.router.member(message.share.as_deref()?)?, message)))
+            .collect();
+        if lingers {
+            for (path, subscription) in &session.subscriptions {
+                self.router.subscribe(client, path, *subscription);
+            }
+            session.forget();
+            session.life = Life::Dying(now + self.options.dying);
+            self.sessions.insert(Rc::clone(client), session);
+        }
+        for (target, message) in heirs {
+            self.deliver(&target, &message, now);
+        }
+    }
+
+    /// As EMQX kills a process: nothing is said, counted, or passed on.
+    pub(crate) fn kill(&mut self, client: &ClientId, death: Death, now: Instant) {
+        eprintln!("strict-broker: session {client} killed: {death:?}");
+        self.end(client, End::Killed, now);
+    }
+
+    /// A message from a client, or from ourselves. `false`: nobody is subscribed.
+    pub(crate) fn publish(
+        &mut self,
+        publisher: Option<&ClientId>,
+        topic: &str,
+        message: Message,
+        now: Instant,
+    ) -> bool {
+        self.counters.received += u64::from(publisher.is_some());
+        if message.retain {
+            self.router.retain(topic, &message);
+        }
+        let mut targets = std::mem::take(&mut self.targets);
+        self.router.targets(topic, publisher, &mut targets);
+        let reached = !targets.is_empty();
+        for target in targets.drain(..) {
+            self.deliver(&target, &message, now);
+        }
+        self.targets = targets;
+        self.counters.no_subscriber += u64::from(publisher.is_some() && !reached);
+        reached
+    }
+
+    fn deliver(&mut self, target: &Target, message: &Message, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&target.client) else { return };
+        let message = target.subscription.apply(message, target.share.clone());
+        match session.deliver(message, now, self.pace) {
+            Ok(dropped) => {
+                let held = session.held();
+                self.count(dropped);
+                self.bound_heap(&target.client, held, now);
+            }
+            Err(death) => self.kill(&target.client, death, now),
+        }
+    }
+
+    fn bound_heap(&mut self, client: &ClientId, messages: usize, now: Instant) {
+        if self.options.max_heap_bytes.is_some_and(|max| messages * MESSAGE_BYTES > max) {
+            self.kill(client, Death::HeapOverflow, now);
+        }
+    }
+
+    fn count(&mut self, dropped: Dropped) {
+        self.counters.dropped += dropped;
+    }
+
+    /// A SUBSCRIBE adds to what the session has; the reason codes.
+    pub(crate) fn subscribe(
+        &mut self,
+        client: &ClientId,
+        filters: &[Filter],
+        identifier: Option<usize>,
+        now: Instant,
+    ) -> Vec<u8> {
+        filters.iter().map(|asked| self.subscribe_one(client, asked, identifier, now)).collect()
+    }
+
+    fn subscribe_one(&mut self, client: &ClientId, asked: &Filter, id: Option<usize>, now: Instant) -> u8 {
+        let Some((group, filter)) = filter::parse(&asked.path) else { return 0x8F };
+        let Some(session) = self.sessions.get_mut(client) else { return 0x80 };
+        let subscription = Subscription::new(asked, id);
+        let is_new = session.subscriptions.insert(asked.path.clone(), subscription).is_none();
+        self.router.subscribe(client, &asked.path, subscription);
+        let wants_retained = group.is_none()
+            && match asked.retain_forward_rule {
+                RetainForwardRule::OnEverySubscribe => true,
+                RetainForwardRule::OnNewSubscribe => is_new,
+                RetainForwardRule::Never => false,
+            };
+        if wants_retained {
+            let kept: Vec<Message> = self.router.retained(filter).cloned().collect();
+            let target = Target {
+                client: Rc::clone(client),
+                subscription: Subscription { keep_retain: true, ..subscription },
+                share: None,
+            };
+            for message in kept {
+                self.deliver(&target, &message, now);
+            }
+        }
+        match asked.qos {
+            QoS::AtMostOnce => 0,
+            QoS::AtLeastOnce => 1,
+            QoS::ExactlyOnce => 2,
+        }
+    }
+
+    /// The reason codes.
+    pub(crate) fn unsubscribe(&mut self, client: &ClientId, filters: &[String]) -> Vec<u8> {
+        let Some(session) = self.sessions.get_mut(client) else { return vec![0x80; filters.len()] };
+        let gone: Vec<bool> =
+            filters.iter().map(|path| session.subscriptions.remove(path).is_some()).collect();
+        for path in filters {
+            self.router.unsubscribe(client, path);
+        }
+        gone.into_iter().map(|was_there| if was_there { 0 } else { 0x11 }).collect()
+    }
+
+    /// Lets a connected session handle what it had the time for; when it has handled the next message.
+    pub(crate) fn work(&mut self, client: &ClientId, link: &Rc<Link>, now: Instant) -> Option<Instant> {
+        let pace = self.pace?;
+        let session = self.session(client, link)?;
+        let worked = session.work(now, pace);
+        let due = session.mailbox.due(pace);
+        match worked {
+            Ok(dropped) => self.count(dropped),
+            Err(death) => self.kill(client, death, now),
+        }
+        due
+    }
+
+    /// Writes what a connection is to send; when there may be more.
+    pub(crate) fn write(
+        &mut self,
+        client: &ClientId,
+        link: &Rc<Link>,
+        out: &mut BytesMut,
+        now: Instant,
+    ) -> Option<Instant> {
+        let stuck = out.len() >= OUT_BYTES_ENOUGH;
+        self.session(client, link)?.mailbox.set_stuck(stuck, now);
+        if stuck {
+            return None;
+        }
+        let due = self.work(client, link, now);
+        self.session(client, link)?.write(out);
+        due
+    }
+
+    /// Expires sessions, and lets those without a connection work.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        let mut ends = Vec::new();
+        let mut all = Dropped::default();
+        for (client, session) in &mut self.sessions {
+            match session.life {
+                Life::Connected(_) => continue,
+                Life::Away(Some(until)) if until <= now => ends.push((Rc::clone(client), End::Expired)),
+                Life::Dying(until) if until <= now => ends.push((Rc::clone(client), End::Killed)),
+                Life::Away(_) | Life::Dying(_) => {}
+            }
+            // Without a connection no message is given a packet id.
+            if let Some(Ok(dropped)) = self.pace.map(|pace| session.work(now, pace)) {
+                all += dropped;
+            }
+        }
+        self.count(all);
+        for (client, why) in ends {
+            self.end(&client, why, now);
+        }
+    }
+
+    /// Empties sessions: of messages, and of subscriptions if that is wanted.
+    pub(crate) fn forget(&mut self, client: &ClientId, subscriptions_too: bool) {
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        session.forget();
+        if subscriptions_too {
+            for path in std::mem::take(&mut session.subscriptions).into_keys() {
+                self.router.unsubscribe(client, &path);
+            }
+        }
+    }
+}

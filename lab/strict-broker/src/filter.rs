@@ -1,0 +1,76 @@
+//! Topic filters (4.7) and shared ones (4.8.2).
+
+/// Splits `$share/GROUP/FILTER`; another filter has no group. `None`: not a filter.
+pub(crate) fn parse(path: &str) -> Option<(Option<&str>, &str)> {
+    let Some(shared) = path.strip_prefix("$share/") else {
+        return is_filter(path).then_some((None, path));
+    };
+    let (group, filter) = shared.split_once('/')?;
+    let named = !group.is_empty() && !group.contains(['+', '#']);
+    (named && is_filter(filter)).then_some((Some(group), filter))
+}
+
+fn is_filter(filter: &str) -> bool {
+    let mut levels = filter.split('/').peekable();
+    while let Some(level) = levels.next() {
+        let alone = level.len() == 1 || !level.contains(['+', '#']);
+        if !alone || (level == "#" && levels.peek().is_some()) {
+            return false;
+        }
+    }
+    !filter.is_empty()
+}
+
+/// Whether one may publish to it.
+pub(crate) fn is_topic(topic: &str) -> bool {
+    !topic.is_empty() && !topic.contains(['+', '#', '\0'])
+}
+
+/// Whether a filter covers a topic.
+pub(crate) fn covers(filter: &str, topic: &str) -> bool {
+    if topic.starts_with('$') && filter.starts_with(['+', '#']) {
+        return false;
+    }
+    let (mut filter, mut topic) = (filter.split('/'), topic.split('/'));
+    loop {
+        match (filter.next(), topic.next()) {
+            (Some("#"), _) | (None, None) => return true,
+            (Some("+"), Some(_)) => {}
+            (Some(wanted), Some(level)) if wanted == level => {}
+            (Some(_) | None, Some(_)) | (Some(_), None) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_cover_what_the_standard_says() {
+        for (filter, topic, expected) in [
+            ("drivers/+/gps", "drivers/d1/gps", true),
+            ("drivers/+/gps", "drivers/d1/x/gps", false),
+            ("drivers/+/gps", "drivers//gps", true),
+            ("drivers/+", "drivers", false),
+            ("drivers/#", "drivers", true),
+            ("drivers/#", "drivers/d1/gps", true),
+            ("#", "$SYS/x", false),
+            ("+/x", "$SYS/x", false),
+            ("$SYS/#", "$SYS/x", true),
+            ("a/b", "a/b/c", false),
+            ("é/+", "é/x", true),
+        ] {
+            assert_eq!(covers(filter, topic), expected, "{filter} on {topic}");
+        }
+    }
+
+    #[test]
+    fn shared_filters_have_a_name_and_a_filter() {
+        assert_eq!(parse("$share/g/drivers/+/gps"), Some((Some("g"), "drivers/+/gps")));
+        assert_eq!(parse("a/#"), Some((None, "a/#")));
+        for bad in ["", "$share/g", "$share//x", "$share/+/x", "$share/g/", "a/#/b", "a#", "a/b+"] {
+            assert_eq!(parse(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! From CONNECT to CONNACK, with every way in which that can go wrong on purpose.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rumqttc::v5::mqttbytes::v5::{
+    ConnAck, ConnAckProperties, Connect, ConnectProperties, ConnectReturnCode, Packet,
+};
+
+use crate::Hub;
+use crate::broker::{Hello, Opened};
+use crate::control::{Answer, Manner};
+use crate::packet::{put, put_refusal};
+use crate::router::ClientId;
+use crate::session::{Expiry, Link};
+use crate::socket::{Event, Socket, Waited};
+
+/// EMQX's idle_timeout: a client that says nothing is not a client.
+const CONNECT_WITHIN: Duration = Duration::from_secs(15);
+const PROTOCOL_ERROR: u8 = 0x82;
+
+/// A client that has its CONNACK.
+#[derive(Debug)]
+pub(crate) struct Greeted {
+    /// Who it is.
+    pub(crate) client: ClientId,
+    /// Its session's end.
+    pub(crate) link: Rc<Link>,
+    /// It says something at least so often (3.1.2.10); zero: it need not.
+    pub(crate) keep_alive: Duration,
+    /// The connection ends with the CONNACK.
+    pub(crate) closes: bool,
+}
+
+/// `None`: there is nothing to go on with.
+pub(crate) async fn greet(socket: &mut Socket, hub: &Hub) -> Option<Greeted> {
+    let connect = read_connect(socket).await?;
+    if let Some(code) = hub.starting_code().filter(|code| *code != 0) {
+        put_refusal(code, &mut socket.out);
+        return None;
+    }
+    if connect.properties.as_ref().is_some_and(|properties| properties.receive_maximum == Some(0)) {
+        put_refusal(PROTOCOL_ERROR, &mut socket.out);
+        return None;
+    }
+    let assigned = connect.client_id.is_empty().then(|| hub.next_client_id());
+    let client = ClientId::from(assigned.as_deref().unwrap_or(&connect.client_id));
+    let manner = hub.orders.borrow_mut().take(Answer::Connect, &client);
+    if let Some(Manner::Refuse(code)) = manner {
+        put_refusal(code, &mut socket.out);
+        return None;
+    }
+
+    let hello = hello(&connect, &client, hub);
+    let opened = hub.broker.borrow_mut().open(&hello, Instant::now());
+    let greeted = Greeted {
+        client,
+        link: Rc::clone(&opened.link),
+        keep_alive: Duration::from_secs(connect.keep_alive.into()),
+        closes: manner == Some(Manner::Close),
+    };
+    if !resumes(socket, hub, &greeted, &opened).await || !answers(socket, hub, &greeted, manner).await {
+        hub.broker.borrow_mut().close(&greeted.client, &greeted.link, None, Instant::now());
+        return None;
+    }
+    put(&connack(&hello, opened.present, assigned, hub), &mut socket.out);
+    Some(greeted)
+}
+
+async fn read_connect(socket: &mut Socket) -> Option<Connect> {
+    let until = Some(Instant::now() + CONNECT_WITHIN);
+    loop {
+        match socket.packet() {
+            Ok(Some(Packet::Connect(connect, _, _))) => return Some(connect),
+            Ok(None) => {}
+            Ok(Some(_)) => return None,
+            Err(fault) => {
+                put_refusal(fault.code(), &mut socket.out);
+                return None;
+            }
+        }
+        if matches!(socket.event(None, true, until).await, Event::Gone | Event::Due) {
+            return None;
+        }
+    }
+}
+
+fn hello(connect: &Connect, client: &ClientId, hub: &Hub) -> Hello {
+    let ConnectProperties { session_expiry_interval, receive_maximum, max_packet_size, .. } =
+        connect.properties.clone().unwrap_or_default();
+    Hello {
+        client: Rc::clone(client),
+        clean_start: connect.clean_start,
+        expiry: Expiry::from_seconds(session_expiry_interval.unwrap_or(0)),
+        window: receive_maximum.unwrap_or(u16::MAX).min(hub.options.max_inflight.get()),
+        bytes_max: max_packet_size.map_or(usize::MAX, |size| usize::try_from(size).unwrap_or(usize::MAX)),
+    }
+}
+
+/// Takes over what the session holds, at its rate. A client that gives up leaves an empty session behind, as on EMQX.
+async fn resumes(socket: &mut Socket, hub: &Hub, greeted: &Greeted, opened: &Opened) -> bool {
+    let Some(rate) = hub.options.resume_rate else { return true };
+    let takes = Duration::from_secs_f64(opened.messages as f64 / rate);
+    let until = Some(Instant::now() + takes);
+    let done = socket.wait(hub, &greeted.client, &greeted.link, until).await == Waited::Over;
+    if !done {
+        hub.broker.borrow_mut().forget(&greeted.client, true);
+    }
+    done
+}
+
+/// Whether the CONNACK is to be sent, after what was ordered.
+async fn answers(socket: &mut Socket, hub: &Hub, greeted: &Greeted, manner: Option<Manner>) -> bool {
+    let until = match manner {
+        None | Some(Manner::Close | Manner::Refuse(_)) => return true,
+        Some(Manner::Lose) => {
+            hub.broker.borrow_mut().forget(&greeted.client, true);
+            return false;
+        }
+        Some(Manner::Late(time)) => Some(Instant::now() + time),
+        Some(Manner::Never) => None,
+    };
+    socket.wait(hub, &greeted.client, &greeted.link, until).await == Waited::Over
+}
+
+/// What EMQX says, but for topic aliases, which are not spoken here. It says no session expiry either.
+fn connack(hello: &Hello, session_present: bool, assigned: Option<String>, hub: &Hub) -> Packet {
+    let properties = ConnAckProperties {
+        session_expiry_interval: None,
+        receive_max: hub.options.announce.then_some(hello.window),
+        max_qos: None,
+        retain_available: Some(1),
+        max_packet_size: Some(hub.options.max_packet_bytes),
+        assigned_client_identifier: assigned,
+        topic_alias_max: None,
+        reason_string: None,
+        user_properties: Vec::new(),
+        wildcard_subscription_available: Some(1),
+        subscription_identifiers_available: Some(1),
+        shared_subscription_available: Some(1),
+        server_keep_alive: None,
+        response_information: None,
+        server_reference: None,
+        authentication_method: None,
+        authentication_data: None,
+    };
+    Packet::ConnAck(ConnAck {
+        session_present,
+        code: ConnectReturnCode::Success,
+        properties: Some(properties),
+    })
+}

@@ -1,0 +1,108 @@
+//! The command line.
+
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Parser};
+
+use crate::mailbox::Pace;
+
+/// An MQTT 5 broker for tests: exact in its windows, and with EMQX's manners. On 127.0.0.1 alone.
+#[derive(Debug, Clone, Parser)]
+#[command(version)]
+pub(crate) struct Options {
+    /// Where clients connect; 0 takes a free port, which is told on stderr
+    #[arg(long)]
+    pub(crate) port: u16,
+    /// Where you tell it what to do, see the top of src/control.rs; 0 takes a free port, which is told too
+    #[arg(long)]
+    pub(crate) control: Option<u16>,
+    /// Most unacknowledged messages of a session; the client's Receive Maximum if that is smaller (EMQX: 32)
+    #[arg(long, default_value = "65535")]
+    pub(crate) max_inflight: NonZeroU16,
+    /// Messages that wait for a session beyond its window; then the oldest go (EMQX: 1000)
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(crate) max_queue: usize,
+    /// Whether CONNACK tells the window
+    #[arg(long, default_value_t = true, action = ArgAction::Set)]
+    pub(crate) announce: bool,
+    /// Largest packet a client may send
+    #[arg(long, default_value_t = 1_048_576)]
+    pub(crate) max_packet_bytes: u32,
+    /// A client whose session is taken over is not told (Mosquitto 2.0.11); else DISCONNECT 0x8E
+    #[arg(long)]
+    pub(crate) no_takeover_reason: bool,
+    /// A socket that takes nothing for so long is closed
+    #[arg(long, default_value = "15s", value_parser = humantime::parse_duration)]
+    pub(crate) send_timeout: Duration,
+
+    /// Messages a second that a session's process handles; without it, as many as come. As EMQX does, 25000 holds
+    /// a load of 20000, also over a pause of some 80 ms, and breaks under 30000
+    #[arg(long, value_parser = rate)]
+    pub(crate) session_rate: Option<f64>,
+    /// What a message costs that process more for each one in its mailbox
+    #[arg(long, default_value = "5ns", value_parser = humantime::parse_duration)]
+    pub(crate) mailbox_scan: Duration,
+    /// Messages in the mailbox above which the session is killed; only with --session-rate
+    #[arg(long, default_value_t = 1_000)]
+    pub(crate) max_mailbox: usize,
+
+    /// Bytes of a session's heap above which it is killed, at 4 KiB a message it holds, and twice that while it is taken
+    /// over (EMQX: 1.5 × force_shutdown.max_heap_size, 48 MiB); without it, never
+    #[arg(long)]
+    pub(crate) max_heap_bytes: Option<usize>,
+
+    /// For so long after its start, CONNECT is refused
+    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) starting: Duration,
+    /// With these codes in turn; 0x00 lets a client in, whose PUBLISH and SUBSCRIBE are then refused with 0x87
+    #[arg(long, default_value = "0x87,0x88,0x89", value_delimiter = ',', value_parser = code)]
+    pub(crate) starting_codes: Vec<u8>,
+
+    /// When a session ends, its group's other members get what it had
+    #[arg(long, default_value_t = true, action = ArgAction::Set)]
+    pub(crate) redispatch: bool,
+    /// A session that expires, or ends with its connection, remains a member for so long: what it is given is lost
+    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) dying: Duration,
+    /// Messages a second that a CONNECT of an old session takes over, before CONNACK; giving up meanwhile empties it
+    #[arg(long, value_parser = rate)]
+    pub(crate) resume_rate: Option<f64>,
+
+    /// Packets a second that a client may send, PUBACKs too (messages_rate of EMQX's listeners)
+    #[arg(long, value_parser = rate)]
+    pub(crate) messages_rate: Option<f64>,
+    /// For so long nothing is read from a client that exceeds it
+    #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
+    pub(crate) messages_pause: Duration,
+
+    /// How often the counters are published under $SYS/brokers/strict-broker/metrics/ (EMQX: about 40s)
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub(crate) metrics_every: Option<Duration>,
+    /// Sessions are read from this file at the start, and written to it at SIGTERM, SIGINT and the command `snapshot`
+    #[arg(long)]
+    pub(crate) snapshot: Option<PathBuf>,
+}
+
+impl Options {
+    /// How fast a session's process is, if that is limited.
+    pub(crate) fn pace(&self) -> Option<Pace> {
+        let each = Duration::from_secs_f64(1.0 / self.session_rate?);
+        Some(Pace { each, scan: self.mailbox_scan, waiting_max: self.max_mailbox })
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (1e-3..=1e9).contains(rate));
+    rate.ok_or_else(|| format!("{text}: a number above 0 is wanted"))
+}
+
+/// A reason code, as `0x87` or `135`.
+pub(crate) fn code(text: &str) -> Result<u8, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u8::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| format!("{text}: a reason code from 0x00 to 0xff is wanted"))
+}

@@ -1,0 +1,202 @@
+//! One session: what it is subscribed to, what it owes its client, and how long it lives.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use tokio::sync::Notify;
+
+use crate::mailbox::{Mailbox, Overflow, Pace, Work};
+use crate::options::Options;
+use crate::outbox::{Dropped, IdInUse, Outbox};
+use crate::packet::Message;
+use crate::router::Subscription;
+
+/// Stop writing into a connection's buffer here: what a client does not read stays in its session.
+pub(crate) const OUT_BYTES_ENOUGH: usize = 256 * 1024;
+
+/// The session's end of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    /// There is something to send, or to look at.
+    pub(crate) wake: Notify,
+    /// The connection has to end.
+    pub(crate) ending: Cell<Option<Ending>>,
+}
+
+impl Link {
+    /// Ends the connection.
+    pub(crate) fn end(&self, ending: Ending) {
+        self.ending.set(Some(ending));
+        self.wake.notify_one();
+    }
+}
+
+/// How the broker ends a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Another connection has the session.
+    TakenOver,
+    /// An administrator ended it.
+    Kicked,
+    /// Without a word.
+    Cut,
+}
+
+/// How long a session outlives its connection (3.1.2.11.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// So long; zero ends it with the connection.
+    After(Duration),
+    /// For ever.
+    Never,
+}
+
+impl Expiry {
+    /// From the property, in seconds.
+    pub(crate) fn from_seconds(seconds: u32) -> Self {
+        if seconds == u32::MAX { Self::Never } else { Self::After(Duration::from_secs(seconds.into())) }
+    }
+
+    /// The property.
+    pub(crate) fn seconds(self) -> u32 {
+        match self {
+            Self::Never => u32::MAX,
+            Self::After(time) => u32::try_from(time.as_secs()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// Where a session is in its life.
+#[derive(Debug, Clone)]
+pub(crate) enum Life {
+    /// It has a connection.
+    Connected(Rc<Link>),
+    /// It waits for one, not longer than this.
+    Away(Option<Instant>),
+    /// It has ended, and until then its group does not know it: what it is given is lost.
+    Dying(Instant),
+}
+
+/// Why EMQX kills a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// Its mailbox.
+    MailboxOverflow,
+    /// What it holds.
+    HeapOverflow,
+    /// The next packet id belongs to an unacknowledged message.
+    IdInUse,
+    /// Somebody wanted it.
+    Asked,
+}
+
+impl From<Overflow> for Death {
+    fn from(_: Overflow) -> Self {
+        Self::MailboxOverflow
+    }
+}
+
+impl From<IdInUse> for Death {
+    fn from(_: IdInUse) -> Self {
+        Self::IdInUse
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// By filter.
+    pub(crate) subscriptions: BTreeMap<String, Subscription>,
+    /// What it owes.
+    pub(crate) outbox: Outbox,
+    /// What waits to be looked at; unused without a [`Pace`].
+    pub(crate) mailbox: Mailbox,
+    /// Packet ids of the client's own messages at QoS 2, until PUBREL.
+    pub(crate) received: HashSet<u16>,
+    /// How long it outlives its connection.
+    pub(crate) expiry: Expiry,
+    /// Where it is in its life.
+    pub(crate) life: Life,
+}
+
+impl Session {
+    /// A new one.
+    pub(crate) fn new(options: &Options, expiry: Expiry, now: Instant) -> Self {
+        Self {
+            subscriptions: BTreeMap::new(),
+            outbox: Outbox::new(options.max_queue, options.session_rate.is_some()),
+            mailbox: Mailbox::new(now),
+            received: HashSet::new(),
+            expiry,
+            life: Life::Away(None),
+        }
+    }
+
+    /// Its connection.
+    pub(crate) fn link(&self) -> Option<&Rc<Link>> {
+        match &self.life {
+            Life::Connected(link) => Some(link),
+            Life::Away(_) | Life::Dying(_) => None,
+        }
+    }
+
+    /// Messages it holds.
+    pub(crate) fn held(&self) -> usize {
+        self.outbox.unacked() + self.outbox.queued() + self.mailbox.len()
+    }
+
+    /// A message for it.
+    pub(crate) fn deliver(
+        &mut self,
+        message: Message,
+        now: Instant,
+        pace: Option<Pace>,
+    ) -> Result<Dropped, Death> {
+        if let Life::Dying(_) = self.life {
+            return Ok(Dropped::default());
+        }
+        let dropped = match pace {
+            Some(pace) => {
+                // What is done by now does not make the rest slower.
+                let dropped = self.work(now, pace)?;
+                self.mailbox.push(message, now, pace)?;
+                dropped
+            }
+            None => self.outbox.push(message, self.link().is_some())?,
+        };
+        if let Some(link) = self.link() {
+            link.wake.notify_one();
+        }
+        Ok(dropped)
+    }
+
+    /// Handles what its process has had the time for.
+    pub(crate) fn work(&mut self, now: Instant, pace: Pace) -> Result<Dropped, Death> {
+        let connected = self.link().is_some();
+        let mut all = Dropped::default();
+        while let Some(work) = self.mailbox.work(connected && self.outbox.can_send(), now, pace) {
+            match work {
+                Work::Handled(message) => all += self.outbox.push(message, connected)?,
+                Work::Sends => {
+                    self.outbox.send()?;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Writes what the connection is to send.
+    pub(crate) fn write(&mut self, out: &mut BytesMut) {
+        self.outbox.write(out, OUT_BYTES_ENOUGH);
+    }
+
+    /// Loses its messages.
+    pub(crate) fn forget(&mut self) {
+        self.outbox.forget();
+        self.mailbox.forget();
+        self.received.clear();
+    }
+}

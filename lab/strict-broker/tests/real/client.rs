@@ -1,0 +1,407 @@
+//! The binary, and a client over its own socket: what it is not told to send, it does not send.
+
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use rumqttc::v5::mqttbytes::v5::{
+    ConnAck, Connect, ConnectProperties, Disconnect, DisconnectProperties, DisconnectReasonCode, Filter,
+    Packet, PingReq, PubAck, Publish, Subscribe, SubscribeReasonCode, UnsubAckReason, Unsubscribe,
+};
+use rumqttc::v5::mqttbytes::{Error, QoS};
+
+pub(crate) const SHARED: &str = "$share/g/drivers/+/gps";
+/// Nothing here takes so long.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Waits until a condition holds, with a bound.
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < LONG, "waited {LONG:?}, but never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The binary, ended when the test ends.
+pub(crate) struct Broker {
+    process: Child,
+    stderr: BufReader<ChildStderr>,
+    port: u16,
+    control: BufReader<TcpStream>,
+}
+
+impl Broker {
+    pub(crate) fn start(options: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_strict-broker"))
+            .args(["--port", "0", "--control", "0"])
+            .args(options)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stderr = BufReader::new(process.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        let mut ports =
+            line.split("127.0.0.1:").skip(1).map(|rest| rest.split(',').next().unwrap().parse().unwrap());
+        let (port, control) = (ports.next().expect(&line), ports.next().expect(&line));
+        let control = BufReader::new(TcpStream::connect(("127.0.0.1", control)).unwrap());
+        control.get_ref().set_read_timeout(Some(LONG)).unwrap();
+        Self { process, stderr, port, control }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Gives a command; the lines of its answer.
+    pub(crate) fn tell(&mut self, command: &str) -> Vec<String> {
+        self.ask(command).unwrap_or_else(|error| panic!("{command}: {error}"))
+    }
+
+    pub(crate) fn ask(&mut self, command: &str) -> Result<Vec<String>, String> {
+        self.control.get_mut().write_all(format!("{command}\n").as_bytes()).unwrap();
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            self.control.read_line(&mut line).unwrap();
+            match line.trim_end() {
+                "ok" => return Ok(lines),
+                error if error.starts_with("error") => return Err(error.to_owned()),
+                said => lines.push(said.to_owned()),
+            }
+        }
+    }
+
+    /// What it says of a session.
+    pub(crate) fn session(&mut self, client: &str) -> Option<String> {
+        let lines = self.tell("sessions");
+        let line = lines.iter().find_map(|line| line.strip_prefix(&format!("{client} ")));
+        line.map(str::to_owned)
+    }
+
+    pub(crate) fn wait_for(&mut self, client: &str, what: &str) {
+        wait_until(&format!("{client} is {what}"), || {
+            self.session(client).is_some_and(|session| session.contains(what))
+        });
+    }
+
+    pub(crate) fn counter(&mut self, name: &str) -> u64 {
+        let lines = self.tell("counters");
+        let value = lines.iter().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        value.expect(name).parse().unwrap()
+    }
+
+    /// The next line on stderr.
+    pub(crate) fn said(&mut self) -> String {
+        let mut line = String::new();
+        self.stderr.read_line(&mut line).unwrap();
+        line
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.process.kill().unwrap();
+    }
+
+    /// SIGTERM.
+    pub(crate) fn stop(mut self) {
+        assert!(Command::new("kill").arg(self.pid().to_string()).status().unwrap().success());
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What to say in CONNECT.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hello<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) clean: bool,
+    pub(crate) expiry_s: Option<u32>,
+    pub(crate) window: Option<u16>,
+    pub(crate) keep_alive_s: u16,
+    pub(crate) bytes_max: Option<u32>,
+}
+
+impl<'a> Hello<'a> {
+    /// A session for this connection.
+    pub(crate) fn once(id: &'a str) -> Self {
+        Self { id, clean: true, expiry_s: None, window: Some(32_000), keep_alive_s: 0, bytes_max: None }
+    }
+
+    /// A session that stays.
+    pub(crate) fn keep(id: &'a str) -> Self {
+        Self { clean: false, expiry_s: Some(600), ..Self::once(id) }
+    }
+
+    fn packet(&self) -> Packet {
+        let mut properties = ConnectProperties::new();
+        properties.receive_maximum = self.window;
+        properties.session_expiry_interval = self.expiry_s;
+        properties.max_packet_size = self.bytes_max;
+        let connect = Connect {
+            keep_alive: self.keep_alive_s,
+            client_id: self.id.to_owned(),
+            clean_start: self.clean,
+            properties: Some(properties),
+        };
+        Packet::Connect(connect, None, None)
+    }
+}
+
+/// What comes next.
+#[derive(Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
+pub(crate) enum Next {
+    Packet(Packet),
+    Closed,
+    Nothing,
+}
+
+/// One connection.
+pub(crate) struct Client {
+    stream: TcpStream,
+    input: BytesMut,
+    pub(crate) present: bool,
+    pub(crate) connack: Option<ConnAck>,
+    last_id: u16,
+}
+
+impl Client {
+    /// Sends CONNECT and does not wait.
+    pub(crate) fn dial(broker: &Broker, hello: &Hello) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", broker.port)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut client = Self { stream, input: BytesMut::new(), present: false, connack: None, last_id: 0 };
+        client.send(&hello.packet());
+        client
+    }
+
+    pub(crate) fn connect(broker: &Broker, hello: &Hello) -> Self {
+        Self::dial(broker, hello).greeted()
+    }
+
+    /// Waits for its CONNACK.
+    pub(crate) fn greeted(mut self) -> Self {
+        let Next::Packet(Packet::ConnAck(connack)) = self.next(LONG) else { panic!("no CONNACK") };
+        self.present = connack.session_present;
+        self.connack = Some(connack);
+        self
+    }
+
+    /// Connected, and a member of the group.
+    pub(crate) fn member(broker: &Broker, hello: &Hello) -> Self {
+        let mut member = Self::connect(broker, hello);
+        member.subscribe(SHARED, QoS::AtLeastOnce);
+        member
+    }
+
+    pub(crate) fn announced(&self) -> Option<u16> {
+        self.connack.as_ref()?.properties.as_ref()?.receive_max
+    }
+
+    pub(crate) fn send(&mut self, packet: &Packet) {
+        let mut out = BytesMut::new();
+        packet.write(&mut out, None).unwrap();
+        self.send_bytes(&out);
+    }
+
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The next packet, the end, or nothing within this time.
+    pub(crate) fn next(&mut self, within: Duration) -> Next {
+        let until = Instant::now() + within;
+        loop {
+            match Packet::read(&mut self.input, None) {
+                Ok(packet) => return Next::Packet(packet),
+                Err(Error::InsufficientBytes(_)) => {}
+                Err(error) => panic!("the broker sent what is not MQTT: {error}"),
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Next::Nothing;
+            }
+            self.stream.set_read_timeout(Some(left)).unwrap();
+            let mut bytes = [0; 64 * 1024];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Next::Closed,
+                Ok(count) => self.input.extend_from_slice(&bytes[..count]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(_) => return Next::Closed,
+            }
+        }
+    }
+
+    /// Reads as many bytes, and looks at none.
+    pub(crate) fn read_bytes(&mut self, count: usize) {
+        self.stream.set_read_timeout(Some(LONG)).unwrap();
+        self.stream.read_exact(&mut vec![0; count]).unwrap();
+    }
+
+    pub(crate) fn packet(&mut self) -> Packet {
+        match self.next(LONG) {
+            Next::Packet(packet) => packet,
+            other => panic!("a packet was wanted: {other:?}"),
+        }
+    }
+
+    /// Everything until the end, which has to come.
+    pub(crate) fn rest(&mut self) -> Vec<Packet> {
+        let mut all = Vec::new();
+        loop {
+            match self.next(LONG) {
+                Next::Packet(packet) => all.push(packet),
+                Next::Closed => return all,
+                Next::Nothing => panic!("not closed"),
+            }
+        }
+    }
+
+    /// The code of the DISCONNECT with which the broker ends the connection.
+    pub(crate) fn told(&mut self) -> Option<DisconnectReasonCode> {
+        self.rest().into_iter().find_map(|packet| match packet {
+            Packet::Disconnect(disconnect) => Some(disconnect.reason_code),
+            _ => None,
+        })
+    }
+
+    /// The messages that the broker has for us now: it answers a second ping after it has sent them.
+    pub(crate) fn take(&mut self) -> Vec<Publish> {
+        let mut all = Vec::new();
+        for _ in 0..2 {
+            self.send(&Packet::PingReq(PingReq));
+            loop {
+                match self.packet() {
+                    Packet::Publish(publish) => all.push(publish),
+                    Packet::PingResp(_) => break,
+                    other => panic!("messages were wanted: {other:?}"),
+                }
+            }
+        }
+        all
+    }
+
+    /// Waits for so many messages.
+    pub(crate) fn take_exactly(&mut self, count: usize) -> Vec<Publish> {
+        let mut all = Vec::new();
+        while all.len() < count {
+            match self.packet() {
+                Packet::Publish(publish) => all.push(publish),
+                other => panic!("messages were wanted: {other:?}"),
+            }
+        }
+        all
+    }
+
+    pub(crate) fn ack(&mut self, publish: &Publish) {
+        self.send(&Packet::PubAck(PubAck::new(publish.pkid, None)));
+    }
+
+    pub(crate) fn ack_all(&mut self, publishes: &[Publish]) {
+        for publish in publishes {
+            self.ack(publish);
+        }
+    }
+
+    pub(crate) fn next_id(&mut self) -> u16 {
+        self.last_id = self.last_id % 60_000 + 1;
+        self.last_id
+    }
+
+    /// Publishes one message; its answer, if there is one.
+    pub(crate) fn publish_to(
+        &mut self,
+        topic: &str,
+        qos: QoS,
+        payload: impl Into<Vec<u8>>,
+    ) -> Option<Packet> {
+        let mut publish = Publish::new(topic, qos, payload.into(), None);
+        if qos != QoS::AtMostOnce {
+            publish.pkid = self.next_id();
+        }
+        self.send(&Packet::Publish(publish));
+        (qos != QoS::AtMostOnce).then(|| self.packet())
+    }
+
+    /// Publishes numbered messages at QoS 1; returns when the broker has acknowledged all of them.
+    pub(crate) fn publish(&mut self, numbers: std::ops::Range<usize>) {
+        let mut out = BytesMut::new();
+        for number in numbers.clone() {
+            let topic = format!("drivers/{}/gps", number % 7);
+            let mut publish = Publish::new(topic, QoS::AtLeastOnce, number.to_string(), None);
+            publish.pkid = self.next_id();
+            Packet::Publish(publish).write(&mut out, None).unwrap();
+        }
+        self.send_bytes(&out);
+        for _ in numbers {
+            let answer = self.packet();
+            assert!(matches!(answer, Packet::PubAck(_)), "{answer:?}");
+        }
+    }
+
+    pub(crate) fn ask_to_subscribe(&mut self, path: &str, qos: QoS) -> u16 {
+        let mut subscribe = Subscribe::new(Filter::new(path, qos), None);
+        subscribe.pkid = self.next_id();
+        self.send(&Packet::Subscribe(subscribe.clone()));
+        subscribe.pkid
+    }
+
+    /// Subscribes; the code.
+    pub(crate) fn subscribe(&mut self, path: &str, qos: QoS) -> SubscribeReasonCode {
+        self.ask_to_subscribe(path, qos);
+        let Packet::SubAck(answer) = self.packet() else { panic!("no SUBACK") };
+        answer.return_codes[0]
+    }
+
+    pub(crate) fn ask_to_unsubscribe(&mut self, path: &str) {
+        let mut unsubscribe = Unsubscribe::new(path, None);
+        unsubscribe.pkid = self.next_id();
+        self.send(&Packet::Unsubscribe(unsubscribe));
+    }
+
+    /// Unsubscribes; the code.
+    pub(crate) fn unsubscribe(&mut self, path: &str) -> UnsubAckReason {
+        self.ask_to_unsubscribe(path);
+        let Packet::UnsubAck(answer) = self.packet() else { panic!("no UNSUBACK") };
+        answer.reasons[0]
+    }
+
+    /// DISCONNECT, with this expiry if there is one.
+    pub(crate) fn disconnect(&mut self, expiry_s: Option<u32>) {
+        let mut disconnect = Disconnect::new(DisconnectReasonCode::NormalDisconnection);
+        disconnect.properties = expiry_s.map(|seconds| DisconnectProperties {
+            session_expiry_interval: Some(seconds),
+            reason_string: None,
+            user_properties: Vec::new(),
+            server_reference: None,
+        });
+        self.send(&Packet::Disconnect(disconnect));
+    }
+
+    /// Breaks the connection without DISCONNECT, and waits until the broker knows.
+    pub(crate) fn break_off(self, broker: &mut Broker, id: &str) {
+        drop(self);
+        broker.wait_for(id, "away");
+    }
+}
+
+pub(crate) fn numbers(publishes: &[Publish]) -> Vec<usize> {
+    publishes.iter().map(|p| std::str::from_utf8(&p.payload).unwrap().parse().unwrap()).collect()
+}
+
+pub(crate) fn ids(publishes: &[Publish]) -> Vec<u16> {
+    publishes.iter().map(|publish| publish.pkid).collect()
+}
+
+pub(crate) fn sequence(numbers: std::ops::Range<usize>) -> Vec<usize> {
+    numbers.collect()
+}

@@ -1,0 +1,170 @@
+//! What the broker is told to do while it runs.
+
+use std::time::{Duration, Instant};
+
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{ConnectReturnCode, Packet, SubscribeReasonCode, UnsubAckReason};
+
+use crate::client::{Broker, Client, Hello, Next, SHARED, numbers, sequence};
+
+/// Long enough for an answer that is on its way.
+const SOON: Duration = Duration::from_millis(500);
+
+/// A member that is away, with three messages.
+fn with_messages() -> Broker {
+    let mut broker = Broker::start(&[]);
+    Client::member(&broker, &Hello::keep("member")).break_off(&mut broker, "member");
+    Client::connect(&broker, &Hello::once("publisher")).publish(0..3);
+    broker
+}
+
+fn has_all(broker: &Broker) {
+    let mut member = Client::connect(broker, &Hello::keep("member"));
+    assert!(member.present);
+    assert_eq!(numbers(&member.take()), sequence(0..3));
+}
+
+#[test]
+fn connack_never_comes() {
+    let mut broker = with_messages();
+    broker.tell("next 1 connack never");
+    let mut waiting = Client::dial(&broker, &Hello::keep("member"));
+    assert_eq!(waiting.next(SOON), Next::Nothing);
+    has_all(&broker); // as the next connection
+    assert_eq!(waiting.rest(), []);
+}
+
+#[test]
+fn connack_comes_late() {
+    let mut broker = with_messages();
+    broker.tell("next 2 connack late 2s");
+    let impatient = Client::dial(&broker, &Hello::keep("member"));
+    broker.wait_for("member", "connected");
+    impatient.break_off(&mut broker, "member");
+
+    let began = Instant::now();
+    let mut patient = Client::connect(&broker, &Hello::keep("member"));
+    assert!(began.elapsed() >= Duration::from_secs(2));
+    assert_eq!(numbers(&patient.take()), sequence(0..3), "who left lost nothing");
+}
+
+#[test]
+fn connack_is_the_last_word() {
+    let mut broker = with_messages();
+    broker.tell("next 1 connack close");
+    let mut brief = Client::connect(&broker, &Hello::keep("member"));
+    assert!(brief.present);
+    assert_eq!(brief.rest(), []);
+    has_all(&broker);
+}
+
+#[test]
+fn connack_refuses() {
+    let mut broker = with_messages();
+    broker.tell("next 1 connack refuse 0x89");
+    let mut refused = Client::connect(&broker, &Hello { clean: true, ..Hello::keep("member") });
+    assert_eq!(refused.connack.clone().unwrap().code, ConnectReturnCode::ServerBusy);
+    assert_eq!(refused.rest(), []);
+    has_all(&broker);
+}
+
+#[test]
+fn connack_is_lost_and_the_session_with_it() {
+    let mut broker = with_messages();
+    broker.tell("next 1 connack lose");
+    assert_eq!(Client::dial(&broker, &Hello::keep("member")).rest(), []);
+    let mut member = Client::connect(&broker, &Hello::keep("member"));
+    assert!(member.present);
+    assert_eq!(member.take(), []);
+    assert!(!broker.session("member").unwrap().contains(SHARED));
+}
+
+#[test]
+fn an_order_is_for_some_clients_and_some_times() {
+    let mut broker = Broker::start(&[]);
+    broker.tell("next 2 connack refuse 0x88 for member");
+    let code = |id: &str| Client::connect(&broker, &Hello::once(id)).connack.unwrap().code;
+    assert_eq!(code("publisher"), ConnectReturnCode::Success);
+    assert_eq!(code("member-1"), ConnectReturnCode::ServerUnavailable);
+    assert_eq!(code("member-2"), ConnectReturnCode::ServerUnavailable);
+    assert_eq!(code("member-3"), ConnectReturnCode::Success);
+    broker.tell("next 1 connack refuse 0x88");
+    broker.tell("clear");
+    assert_eq!(Client::connect(&broker, &Hello::once("x")).connack.unwrap().code, ConnectReturnCode::Success);
+    assert!(broker.ask("next 1 connack perhaps").is_err());
+    assert!(broker.ask("snapshot").is_err(), "without a file");
+}
+
+#[test]
+fn suback_never_comes_and_the_subscription_holds() {
+    let mut broker = Broker::start(&[]);
+    broker.tell("next 1 suback never");
+    let mut member = Client::connect(&broker, &Hello::keep("member"));
+    member.ask_to_subscribe(SHARED, QoS::AtLeastOnce);
+    assert_eq!(member.next(SOON), Next::Nothing);
+    Client::connect(&broker, &Hello::once("publisher")).publish(0..1);
+    assert_eq!(numbers(&member.take()), [0]);
+    assert_eq!(member.subscribe(SHARED, QoS::AtLeastOnce), SubscribeReasonCode::Success(QoS::AtLeastOnce));
+}
+
+#[test]
+fn suback_comes_late_after_messages() {
+    let mut broker = Broker::start(&[]);
+    broker.tell("next 1 suback late 1500ms");
+    let mut member = Client::connect(&broker, &Hello::keep("member"));
+    let began = Instant::now();
+    let packet_id = member.ask_to_subscribe(SHARED, QoS::AtLeastOnce);
+    broker.wait_for("member", SHARED);
+    Client::connect(&broker, &Hello::once("publisher")).publish(0..1);
+    assert_eq!(numbers(&member.take_exactly(1)), [0]);
+    let Packet::SubAck(answer) = member.packet() else { panic!("no SUBACK") };
+    assert_eq!(answer.pkid, packet_id);
+    assert!(began.elapsed() >= Duration::from_millis(1_500));
+}
+
+#[test]
+fn suback_refuses_or_is_the_last_word() {
+    let mut broker = Broker::start(&[]);
+    broker.tell("next 1 suback refuse 0x87 for member");
+    broker.tell("next 1 suback close");
+    let mut member = Client::connect(&broker, &Hello::keep("member"));
+    assert_eq!(member.subscribe(SHARED, QoS::AtLeastOnce), SubscribeReasonCode::NotAuthorized);
+    assert_eq!(member.subscribe(SHARED, QoS::AtLeastOnce), SubscribeReasonCode::Success(QoS::AtLeastOnce));
+    assert_eq!(member.rest(), []);
+}
+
+#[test]
+fn unsuback_never_comes_or_comes_late() {
+    let mut broker = Broker::start(&[]);
+    let mut member = Client::member(&broker, &Hello::keep("member"));
+    broker.tell("next 1 unsuback never");
+    broker.tell("next 1 unsuback late 1s");
+    member.ask_to_unsubscribe(SHARED);
+    assert_eq!(member.next(SOON), Next::Nothing);
+    let began = Instant::now();
+    assert_eq!(member.unsubscribe(SHARED), UnsubAckReason::NoSubscriptionExisted, "the first one held");
+    assert!(began.elapsed() >= Duration::from_secs(1));
+}
+
+#[test]
+fn a_session_is_emptied_between_two_connects() {
+    for (what, subscribed) in [("messages", true), ("all", false)] {
+        let mut broker = with_messages();
+        broker.tell(&format!("forget {what} mem"));
+        let mut member = Client::connect(&broker, &Hello::keep("member"));
+        assert!(member.present);
+        assert_eq!(member.take(), []);
+        assert_eq!(broker.session("member").unwrap().contains(SHARED), subscribed, "{what}");
+    }
+}
+
+#[test]
+fn a_connection_is_cut_and_the_session_stays() {
+    let mut broker = Broker::start(&[]);
+    let mut member = Client::member(&broker, &Hello::keep("member"));
+    Client::connect(&broker, &Hello::once("publisher")).publish(0..3);
+    assert_eq!(member.take().len(), 3);
+    broker.tell("cut member");
+    assert_eq!(member.rest(), []);
+    has_all(&broker);
+}

@@ -1,0 +1,140 @@
+//! A fleet meets a broker that is starting, as EMQX does it, and one that means it.
+#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use lab_stack::{Broker, BrokerKind, wait_until};
+use loadgen::publish::{self, Plan, Progress};
+use rumqttc::v5::mqttbytes::Error;
+use rumqttc::v5::mqttbytes::v5::{ConnAck, ConnectReturnCode, Packet, PubAck, PubAckReason};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What a broker answers, one after the other; the last ones go on for ever.
+struct Script {
+    connects: Vec<ConnectReturnCode>,
+    publishes: Vec<PubAckReason>,
+}
+
+impl Script {
+    /// Serves one client after the other.
+    async fn play(mut self, listener: TcpListener) {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            self.serve(stream).await;
+        }
+    }
+
+    async fn serve(&mut self, mut stream: TcpStream) {
+        let (mut input, mut out) = (BytesMut::new(), BytesMut::new());
+        loop {
+            let mut closes = false;
+            match Packet::read(&mut input, None) {
+                Ok(Packet::Connect(..)) => {
+                    let code = next(&mut self.connects);
+                    closes = code != ConnectReturnCode::Success;
+                    let answer = ConnAck { session_present: false, code, properties: None };
+                    Packet::ConnAck(answer).write(&mut out, None).unwrap();
+                }
+                Ok(Packet::Publish(publish)) => {
+                    let reason = next(&mut self.publishes);
+                    let answer = PubAck { pkid: publish.pkid, reason, properties: None };
+                    Packet::PubAck(answer).write(&mut out, None).unwrap();
+                }
+                Err(Error::InsufficientBytes(_)) => {
+                    if stream.read_buf(&mut input).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                }
+                Ok(_) | Err(_) => return, // a DISCONNECT
+            }
+            if stream.write_all(&out.split()).await.is_err() || closes {
+                return;
+            }
+        }
+    }
+}
+
+fn next<T: Copy>(script: &mut Vec<T>) -> T {
+    if script.len() > 1 { script.remove(0) } else { script[0] }
+}
+
+/// A fleet of one connection against it.
+async fn fleet(script: Script) -> (anyhow::Result<loadgen::manifest::Manifest>, Arc<Progress>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let broker = listener.local_addr().unwrap().to_string();
+    let plan = Plan {
+        broker,
+        run: "starting".to_owned(),
+        messages: 20,
+        rate: 1_000.0,
+        drain: Duration::from_secs(60),
+        ..Plan::default()
+    };
+    let progress = Arc::new(Progress::default());
+    tokio::select! {
+        outcome = publish::run(&plan, Arc::clone(&progress)) => (outcome, progress),
+        () = script.play(listener) => unreachable!("it serves for ever"),
+    }
+}
+
+#[tokio::test]
+async fn a_broker_that_is_starting_is_waited_for() {
+    use ConnectReturnCode::{NotAuthorized, ServerBusy, ServerUnavailable, Success};
+    let script = Script {
+        connects: vec![NotAuthorized, ServerUnavailable, ServerBusy, Success],
+        publishes: vec![PubAckReason::NotAuthorized, PubAckReason::NotAuthorized, PubAckReason::Success],
+    };
+    let (manifest, progress) = fleet(script).await;
+    let manifest = manifest.unwrap();
+    assert_eq!((manifest.messages, manifest.unacked.len()), (20, 0));
+    assert_eq!(progress.acked.load(std::sync::atomic::Ordering::Relaxed), 20);
+    assert_eq!(manifest.starting, 3 + 2, "counted");
+}
+
+#[tokio::test]
+async fn a_broker_that_means_it_is_not_waited_for() {
+    for (code, words) in [
+        (ConnectReturnCode::BadUserNamePassword, "bad user name or password"),
+        (ConnectReturnCode::Banned, "0x8a"),
+    ] {
+        let script = Script { connects: vec![code], publishes: vec![PubAckReason::Success] };
+        let refused = tokio::time::timeout(Duration::from_secs(10), fleet(script)).await;
+        let (manifest, _) = refused.unwrap_or_else(|_| panic!("still waiting after {code:?}"));
+        assert!(format!("{:#}", manifest.unwrap_err()).contains(words));
+    }
+}
+
+/// And it does what it is told meanwhile.
+#[test]
+fn a_strict_broker_that_is_starting_is_waited_for() {
+    let binary = Path::new(env!("CARGO_BIN_EXE_loadgen")).with_file_name("strict-broker");
+    assert!(
+        binary.exists(),
+        "`cargo test --workspace` builds it beside loadgen; run that, or `cargo build` first"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--starting", "1s"].map(str::to_owned).to_vec();
+    let kind = BrokerKind::Strict { binary, window: 10, announced: true, queue: 10, options };
+    let broker = Broker::start_kind(kind, folder.path()).unwrap();
+    let plan = Plan {
+        broker: format!("127.0.0.1:{}", broker.port),
+        run: "strict".to_owned(),
+        messages: 20,
+        rate: 1_000.0,
+        qos: 0,
+        ..Plan::default()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let manifest = runtime.block_on(publish::run(&plan, Arc::default())).unwrap();
+    assert_eq!(manifest.messages, 20);
+    assert!(manifest.starting > 0);
+    wait_until("all have arrived", Duration::from_secs(30), || {
+        Ok(broker.tell("counters")?.contains("messages.received 20\n"))
+    })
+    .unwrap();
+    assert!(broker.tell("juggle").unwrap_err().to_string().contains("juggle"));
+}
