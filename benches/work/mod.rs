@@ -64,6 +64,7 @@ impl Live {
             },
             window_wanted: 0,
             buffer_bytes_max: config.mqtt.buffer_bytes_max,
+            clock_jump_max: Duration::from_secs(300),
         };
         let now = Now { instant: Instant::now(), wall: Timestamp::from_unix_ms(WALL_MS) };
         let (intake, delivery) = (Intake::new(intake, decoder()), Policy::new(delivery, Left::default()));

@@ -1,6 +1,7 @@
 //! `milepost run`: the parts, put together, from the start to the end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tokio::net::TcpListener;
@@ -47,11 +48,11 @@ pub async fn run(config: Config) -> Result<Outcome> {
         () = signals.next() => return Ok(Outcome::Clean),
     };
     let started = start(&config, spool.clone(), left, &metrics, &health, &mut tasks)?;
-    let Started { watcher, mut driver, leave, seen } = started;
+    let Started { watcher, mut driver, leave, server } = started;
     let mut watch = JoinSet::new();
     watch.spawn(watcher.run());
     let mut preflight = JoinSet::new();
-    preflight.spawn(log_preflight(config.clone(), seen));
+    preflight.spawn(log_preflight(config.clone(), server));
 
     tokio::select! {
         () = signals.next() => {}
@@ -79,7 +80,7 @@ struct Started {
     watcher: Watcher,
     driver: oneshot::Receiver<Totals>,
     leave: watch::Sender<Option<Leave>>,
-    seen: watch::Receiver<ServerStatus>,
+    server: watch::Receiver<ServerStatus>,
 }
 
 fn start(
@@ -94,7 +95,7 @@ fn start(
     let places = Policy::commands_max(config.clickhouse.inserts_in_flight);
     let (commands, to_execute) = mpsc::channel(places);
     let (to_report, reports) = mpsc::channel(places);
-    let (seen, to_see) = watch::channel(schema::unknown());
+    let (server, to_watch) = watch::channel(schema::unknown());
     let (attention, to_attend) = watch::channel(Attention::default());
     let (leave, leaving) = watch::channel(None);
     let executor = Executor {
@@ -108,16 +109,16 @@ fn start(
         mqtt: config.mqtt.clone(),
         commands,
         reports,
-        seen: to_see.clone(),
+        server: to_watch.clone(),
         attention,
         leave: leaving,
         metrics: Arc::clone(metrics),
         health: Arc::clone(health),
     };
     let driver = driver::spawn(wiring, consumer(config, left)).context("no thread for the driver")?;
-    let fix_future_max = config.decode.fix_future_max;
-    let watcher = Watcher { clickhouse, seen, attention: to_attend, fix_future_max };
-    Ok(Started { watcher, driver, leave, seen: to_see })
+    let watcher =
+        Watcher { clickhouse, server, attention: to_attend, clocks_may_differ: clocks_may_differ(config) };
+    Ok(Started { watcher, driver, leave, server: to_watch })
 }
 
 async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, Left)> {
@@ -128,6 +129,11 @@ async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, Left)> {
         info!(%dir, batches = left.files.len(), "an earlier process left batches in the spool: replaying them");
     }
     Ok((Some(Arc::new(spool)), left))
+}
+
+/// A fix from a right clock must not be too new for ours. So much is normal, whatever is configured.
+fn clocks_may_differ(config: &Config) -> Duration {
+    config.decode.fix_future_max.max(Duration::from_secs(2))
 }
 
 /// The flow, as the configuration wants it.
@@ -146,6 +152,7 @@ fn consumer(config: &Config, left: Left) -> Consumer {
         },
         window_wanted: (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max,
         buffer_bytes_max: config.mqtt.buffer_bytes_max,
+        clock_jump_max: clocks_may_differ(config),
     };
     Consumer::new(settings, Intake::new(intake, decoder), Policy::new(delivery(config), left))
 }
@@ -163,12 +170,12 @@ pub(super) fn delivery(config: &Config) -> policy::Settings {
 }
 
 /// What will go wrong, in the log; beside the work, which it neither delays nor stops.
-async fn log_preflight(config: Config, mut seen: watch::Receiver<ServerStatus>) {
+async fn log_preflight(config: Config, mut server: watch::Receiver<ServerStatus>) {
     let of_spool = config.clone();
     if let Ok(report) = spawn_blocking(move || check::spool_at_start(&of_spool)).await {
         log_findings(&report);
     }
-    if seen.wait_for(|seen| seen.schema == Schema::Ready).await.is_ok() {
+    if server.wait_for(|server| server.schema == Schema::Ready).await.is_ok() {
         log_findings(&check::server_at_start(&config, now_ms).await);
     }
 }

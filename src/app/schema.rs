@@ -27,21 +27,23 @@ const EVERY_IN_DOUBT: Duration = Duration::from_secs(1);
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// The waiting is logged again after so many questions.
 const QUESTIONS_PER_LOG_LINE: u32 = 30;
-/// Clocks may differ so much, whatever is configured.
-const CLOCKS_MAY_DIFFER: Duration = Duration::from_secs(2);
-
 /// What is known before anybody has asked.
 pub(super) fn unknown() -> ServerStatus {
-    ServerStatus { schema: Schema::Unknown("not asked yet".to_owned()), answers: Ok(()), clock_off: None }
+    ServerStatus {
+        schema: Schema::Unknown("not asked yet".to_owned()),
+        answers: Ok(()),
+        clock_off: None,
+        clock_jumps: 0,
+    }
 }
 
 /// See the module's documentation.
 pub(super) struct Watcher {
     pub(super) clickhouse: Arc<ClickHouse>,
-    pub(super) seen: watch::Sender<ServerStatus>,
+    pub(super) server: watch::Sender<ServerStatus>,
     pub(super) attention: watch::Receiver<Attention>,
-    /// `decode.fix_future_max`
-    pub(super) fix_future_max: Duration,
+    /// More is a reason to stop.
+    pub(super) clocks_may_differ: Duration,
 }
 
 impl Watcher {
@@ -53,35 +55,36 @@ impl Watcher {
         let mut told = Told::default();
         loop {
             let asked_at = Instant::now();
-            let questions = self.attention.borrow_and_update().questions;
-            let mut seen = self.seen.borrow().clone();
+            let attention = *self.attention.borrow_and_update();
+            let mut server = self.server.borrow().clone();
             match self.answer().await {
                 Ok(clock_off) => {
-                    (seen.answers, seen.clock_off) = (Ok(()), clock_off);
-                    seen.schema = self.tables(&seen.schema).await?;
+                    (server.answers, server.clock_off) = (Ok(()), clock_off);
+                    server.clock_jumps = attention.clock_jumps;
+                    server.schema = self.tables(&server.schema).await?;
                 }
                 Err(why) => {
-                    if seen.schema != Schema::Ready {
-                        seen.schema = Schema::Unknown(why.clone());
+                    if server.schema != Schema::Ready {
+                        server.schema = Schema::Unknown(why.clone());
                     }
-                    seen.answers = Err(why);
+                    server.answers = Err(why);
                 }
             }
-            told.tell(&seen);
+            told.tell(&server);
             // Also an answer that is the same as the last one is one: somebody may have asked in between.
-            self.seen.send_replace(seen);
-            self.wait(asked_at, questions).await;
+            self.server.send_replace(server);
+            self.wait(asked_at, attention).await;
         }
     }
 
     /// Until it is time to ask again, or somebody has a reason to.
-    async fn wait(&mut self, asked_at: Instant, questions: u64) {
+    async fn wait(&mut self, asked_at: Instant, answered: Attention) {
         loop {
-            let Attention { is_doubtful, questions: now } = *self.attention.borrow_and_update();
+            let Attention { is_doubtful, questions, clock_jumps } = *self.attention.borrow_and_update();
             let doubt = is_doubtful
-                || self.seen.borrow().answers.is_err()
-                || self.seen.borrow().schema != Schema::Ready;
-            if now != questions {
+                || self.server.borrow().answers.is_err()
+                || self.server.borrow().schema != Schema::Ready;
+            if (questions, clock_jumps) != (answered.questions, answered.clock_jumps) {
                 return;
             }
             let until = asked_at + if doubt { EVERY_IN_DOUBT } else { EVERY };
@@ -105,7 +108,7 @@ impl Watcher {
         // It was asked at some moment in between, however long that took.
         let difference_ms = theirs - theirs.max(before).min(now_ms());
         let difference = Duration::from_millis(difference_ms.unsigned_abs());
-        let is_off = difference > self.fix_future_max.max(CLOCKS_MAY_DIFFER);
+        let is_off = difference > self.clocks_may_differ;
         Ok(is_off.then(|| {
             let direction = if difference_ms >= 0 { "ahead of" } else { "behind" };
             format!(
@@ -159,8 +162,8 @@ struct Told {
 }
 
 impl Told {
-    fn tell(&mut self, seen: &ServerStatus) {
-        match &seen.schema {
+    fn tell(&mut self, server: &ServerStatus) {
+        match &server.schema {
             Schema::Ready if !std::mem::replace(&mut self.open, true) => {
                 info!("ClickHouse answers, and the tables are as they should be");
             }
@@ -173,13 +176,13 @@ impl Told {
                 self.questions += 1;
             }
         }
-        let silent = seen.schema == Schema::Ready && seen.answers.is_err();
-        match (&seen.answers, std::mem::replace(&mut self.silent, silent)) {
+        let silent = server.schema == Schema::Ready && server.answers.is_err();
+        match (&server.answers, std::mem::replace(&mut self.silent, silent)) {
             (Err(why), false) if silent => warn!(why, "ClickHouse does not answer"),
             (Ok(()), true) => info!("ClickHouse answers again"),
             (Err(_) | Ok(()), _) => {}
         }
-        match (&seen.clock_off, std::mem::replace(&mut self.clock_off, seen.clock_off.is_some())) {
+        match (&server.clock_off, std::mem::replace(&mut self.clock_off, server.clock_off.is_some())) {
             (Some(why), false) => warn!("{why}"),
             (None, true) => info!("the clocks agree again"),
             (Some(_) | None, _) => {}

@@ -13,6 +13,7 @@
 //!
 //! Its shell is `mqtt/driver.rs`, which owns the connections; `delivery/executor.rs` does what delivery says.
 
+mod clock;
 mod connections;
 mod notice;
 mod totals;
@@ -20,6 +21,7 @@ mod totals;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use self::clock::Clock;
 pub use self::connections::{CONNECTIONS_MAX, Connections};
 use self::connections::{Growth, Step};
 pub(crate) use self::notice::{ACKNOWLEDGED_WITHIN, Notice};
@@ -60,6 +62,8 @@ pub struct Settings {
     pub window_wanted: usize,
     /// `mqtt.buffer_bytes_max`.
     pub buffer_bytes_max: usize,
+    /// A larger jump of the wall clock stops the taking until ClickHouse has said what time it is.
+    pub clock_jump_max: Duration,
 }
 
 /// A PUBLISH, as the connection read it.
@@ -85,8 +89,7 @@ pub struct Consumer {
     intake: Intake,
     delivery: Policy,
     growth: Growth,
-    /// The clock is not to be trusted, and why.
-    clock_off: Option<String>,
+    clock: Clock,
     leaving: Option<Leave>,
     shedding: bool,
     window_told: bool,
@@ -103,11 +106,12 @@ impl Consumer {
     pub fn new(settings: Settings, intake: Intake, delivery: Policy) -> Self {
         let mut consumer = Self {
             growth: Growth::new(settings.connections),
+            clock: Clock::new(settings.clock_jump_max),
             settings,
             sessions: Vec::new(),
             intake,
             delivery,
-            clock_off: None,
+
             leaving: None,
             shedding: false,
             window_told: false,
@@ -185,9 +189,20 @@ impl Consumer {
         self.delivery.answers(answer, now);
     }
 
-    /// Whether our clock agrees with ClickHouse's; if not, why nothing is taken meanwhile.
-    pub fn clock(&mut self, off: Option<String>) {
-        self.clock_off = off;
+    /// The clocks were read. Before anything that they judge is handed over.
+    pub fn read_clock(&mut self, now: Now) {
+        self.clock.read(now);
+    }
+
+    /// Whether our clock agrees with ClickHouse's, which was asked after so many [jumps](Self::clock_jumps) of ours; if not,
+    /// why nothing is taken meanwhile.
+    pub fn clock(&mut self, off: Option<String>, jumps: u64) {
+        self.clock.compared(off, jumps);
+    }
+
+    /// Rises whenever our clock has jumped: somebody should ask ClickHouse for the time.
+    pub fn clock_jumps(&self) -> u64 {
+        self.clock.jumps()
     }
 
     /// It is time to go.
@@ -277,7 +292,7 @@ impl Consumer {
     pub fn troubles(&self, now: Instant) -> Vec<String> {
         let mut troubles = self.growth.troubles(&self.sessions, now);
         troubles.extend(self.delivery.troubles(now));
-        troubles.extend(self.clock_off.as_ref().map(|why| format!("clock: {why}")));
+        troubles.extend(self.clock.off().map(|why| format!("clock: {why}")));
         let stalled = self.progress.1.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         if stalled >= STALLED_AFTER {
             troubles.push(format!(
@@ -306,7 +321,7 @@ impl Consumer {
 
     /// Whether another message can be taken.
     fn room(&self) -> Result<(), NoRoom> {
-        if self.clock_off.is_some() {
+        if self.clock.off().is_some() {
             return Err(NoRoom::ClockOff);
         }
         if self.intake.room_bytes() == 0 { Err(NoRoom::BufferFull) } else { Ok(()) }
@@ -315,7 +330,7 @@ impl Consumer {
     /// Whether a session that has let messages go can take them now: half its share of the room is free.
     fn has_room_to_renew(&self) -> bool {
         let share = self.settings.buffer_bytes_max / self.sessions.len().max(1);
-        self.clock_off.is_none() && self.intake.room_bytes() * 2 >= share
+        self.clock.off().is_none() && self.intake.room_bytes() * 2 >= share
     }
 
     /// A broker that waits for acknowledgements queues little, and then drops.

@@ -34,6 +34,9 @@ const LOOKS_PER_TURN: u32 = 16;
 const HEALTH_EVERY: Duration = Duration::from_millis(100);
 /// How long a replay that is under way may take when everything else is done.
 const REPLAY_ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// ClickHouse's first answer is waited for this long before the broker's first message is taken: a clock that is off must
+/// not judge a fix. A server that is away has no say in it.
+const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The consumer's name in `/readyz` and `/livez`.
 pub(crate) const PART: &str = "consumer";
 
@@ -46,6 +49,8 @@ pub(crate) struct ServerStatus {
     pub answers: Result<(), String>,
     /// Why our clock cannot be trusted, if it differs too much from its.
     pub clock_off: Option<String>,
+    /// How often our clock had jumped when that was asked.
+    pub clock_jumps: u64,
 }
 
 /// What the questions should be about.
@@ -55,6 +60,8 @@ pub(crate) struct Attention {
     pub is_doubtful: bool,
     /// Rises whenever the tables should be looked at again.
     pub questions: u64,
+    /// Rises whenever our clock has jumped.
+    pub clock_jumps: u64,
 }
 
 /// What the driver works with.
@@ -67,7 +74,7 @@ pub(crate) struct Wiring {
     /// From the executor.
     pub reports: mpsc::Receiver<Report>,
     /// From whoever asks ClickHouse how it is.
-    pub seen: watch::Receiver<ServerStatus>,
+    pub server: watch::Receiver<ServerStatus>,
     /// To the same.
     pub attention: watch::Sender<Attention>,
     /// Turns to `Some` when it is time to go.
@@ -124,6 +131,7 @@ impl Driver {
     }
 
     async fn run(mut self) -> Totals {
+        self.wait_for_first_answer().await;
         let mut looks = 0;
         loop {
             let read = poll_fn(|cx| Poll::Ready(self.work.poll(cx).is_ready())).await;
@@ -150,17 +158,27 @@ impl Driver {
         self.work.consumer.totals()
     }
 
+    async fn wait_for_first_answer(&mut self) {
+        let Wiring { server, leave, .. } = &mut self.wiring;
+        tokio::select! {
+            Ok(()) = server.changed() => server.mark_changed(),
+            Ok(()) = leave.changed() => leave.mark_changed(),
+            () = tokio::time::sleep(FIRST_ANSWER_WITHIN) => {}
+        }
+    }
+
     /// What the others say.
     fn listen(&mut self) {
         let now = Instant::now();
         while let Ok(report) = self.wiring.reports.try_recv() {
             self.reported(report, now);
         }
-        if self.wiring.seen.has_changed().unwrap_or(false) {
-            let ServerStatus { schema, answers, clock_off } = self.wiring.seen.borrow_and_update().clone();
+        if self.wiring.server.has_changed().unwrap_or(false) {
+            let ServerStatus { schema, answers, clock_off, clock_jumps } =
+                self.wiring.server.borrow_and_update().clone();
             self.work.consumer.answers(answers, now);
             self.work.consumer.schema(schema);
-            self.work.consumer.clock(clock_off);
+            self.work.consumer.clock(clock_off, clock_jumps);
         }
         if self.wiring.leave.has_changed().unwrap_or(false)
             && let Some(leave) = *self.wiring.leave.borrow_and_update()
@@ -221,8 +239,8 @@ impl Driver {
             biased;
             () = poll_fn(|cx| work.poll(cx)) => None,
             report = wiring.reports.recv() => report,
-            Ok(()) = wiring.seen.changed() => {
-                wiring.seen.mark_changed();
+            Ok(()) = wiring.server.changed() => {
+                wiring.server.mark_changed();
                 None
             }
             Ok(()) = wiring.leave.changed() => {
@@ -270,7 +288,11 @@ impl Driver {
         let consumer = &self.work.consumer;
         self.wiring.metrics.publish(consumer.totals());
         self.wiring.health.beat(PART, now);
-        let attention = Attention { is_doubtful: consumer.is_doubtful(), questions: consumer.questions() };
+        let attention = Attention {
+            is_doubtful: consumer.is_doubtful(),
+            questions: consumer.questions(),
+            clock_jumps: consumer.clock_jumps(),
+        };
         self.wiring.attention.send_if_modified(|last| std::mem::replace(last, attention) != attention);
         self.is_untold = self.told_at.is_some_and(|at| now < at + HEALTH_EVERY);
         if !self.is_untold {
@@ -284,6 +306,7 @@ impl Work {
     /// Ready when something came, or a connection began or ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = read_clocks();
+        self.consumer.read_clock(now);
         while self.transports.len() < self.consumer.sessions() {
             self.transports.push(Transport::new(self.transports.len()));
         }

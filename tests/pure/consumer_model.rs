@@ -7,13 +7,15 @@
 
 use std::time::{Duration, Instant};
 
+use milepost::consumer::Now;
+use milepost::pipeline::position::Timestamp;
 use milepost::session::events::{ConnectionState, Leave};
 use proptest::prelude::*;
 
 use crate::model::real::Real;
 use crate::model::server::{Disk, Mood, Server};
 use crate::model::{Backend, Setup, World};
-use crate::rows::{consumer_settings, intake_settings, policy_settings};
+use crate::rows::{WALL_MS, consumer_settings, intake_settings, policy_settings};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -97,7 +99,7 @@ fn play<B: Backend>(world: &mut World<B>, step: Step) {
         }
         Step::Server(mood) => world.server.mood(mood),
         Step::Disk(disk) => world.server.disk(disk, world.instant()),
-        Step::Clock(off) => world.consumer.clock(off.then(|| "off".to_owned())),
+        Step::Clock(off) => world.consumer.clock(off.then(|| "off".to_owned()), 0),
         Step::Kill => world.kill(),
     }
 }
@@ -211,4 +213,29 @@ fn a_slow_server_is_not_given_up() {
         world.wait(Duration::from_secs(20 * takes));
         assert_eq!(world.acked.len(), 40, "inserts of {takes} s never end");
     }
+}
+
+#[test]
+fn a_clock_that_jumps_judges_nothing_before_clickhouse_has_said_what_time_it_is() {
+    let mut world = World::new(plain(), Server::new(1), Instant::now());
+    let mut clock = |world: &mut World<Server>, seconds: u64, wall_seconds: i64| {
+        let began = world.instant();
+        world.consumer.read_clock(Now { instant: began, wall: Timestamp::from_unix_ms(WALL_MS) });
+        let wall = Timestamp::from_unix_ms(WALL_MS + wall_seconds * 1_000);
+        world.consumer.read_clock(Now { instant: began + Duration::from_secs(seconds), wall });
+        world.consumer.clock_jumps()
+    };
+    assert_eq!(clock(&mut world, 100, 130), 0, "it was set, within what is normal");
+    assert_eq!(clock(&mut world, 100, 100 - 40 * 86_400), 1);
+    (0..10).for_each(|_| world.publish(1, true, false));
+    (0..20).for_each(|_| world.wait(Duration::from_millis(500)));
+    assert_eq!(world.acked.len(), 0);
+    let troubles = world.consumer.troubles(world.instant()).join("; ");
+    assert!(troubles.contains("jumped"), "{troubles}");
+    world.consumer.clock(None, 0);
+    (0..20).for_each(|_| world.wait(Duration::from_millis(500)));
+    assert_eq!(world.acked.len(), 0, "that was asked before the jump");
+    world.consumer.clock(None, 1);
+    (0..20).for_each(|_| world.wait(Duration::from_millis(500)));
+    assert_eq!(world.acked.len(), 10);
 }

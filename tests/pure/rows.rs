@@ -94,6 +94,7 @@ pub fn consumer_settings(sessions: usize) -> consumer::Settings {
         session: session_settings(),
         window_wanted: 0,
         buffer_bytes_max: 1 << 20,
+        clock_jump_max: Duration::from_secs(300),
     }
 }
 

@@ -40,11 +40,34 @@ impl Asked {
     }
 }
 
+/// What it is answered with.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    /// Rows that an insert has written: ClickHouse says so in a header.
+    pub(crate) written_rows: Option<u64>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// What was asked for.
+    pub(crate) fn ok(body: impl Into<Vec<u8>>) -> Self {
+        Self { status: StatusCode::OK, written_rows: None, body: body.into() }
+    }
+
+    fn response(self) -> Response<Full<Bytes>> {
+        let mut response = Response::builder().status(self.status);
+        if let Some(rows) = self.written_rows {
+            response = response.header("X-ClickHouse-Summary", format!("{{\"written_rows\":\"{rows}\"}}"));
+        }
+        response.body(Full::new(Bytes::from(self.body))).expect("the header is well formed")
+    }
+}
+
 /// Listens on the loopback; 0 is a free port. Its threads end with the process.
 pub(crate) fn listen(
     port: u16,
     threads: usize,
-    answer: impl Fn(&Asked) -> (StatusCode, Vec<u8>) + Clone + Send + Sync + 'static,
+    answer: impl Fn(&Asked) -> Answer + Clone + Send + Sync + 'static,
 ) -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
     listener.set_nonblocking(true)?;
@@ -59,10 +82,8 @@ pub(crate) fn listen(
                 let service = service_fn(move |request| {
                     let answer = answer.clone();
                     async move {
-                        let (status, body) = answer(&Asked::read(request).await?);
-                        let mut response = Response::new(Full::new(Bytes::from(body)));
-                        *response.status_mut() = status;
-                        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response)
+                        let answer = answer(&Asked::read(request).await?);
+                        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer.response())
                     }
                 });
                 // A client that vanishes between two requests, or in one, has inserted nothing.

@@ -10,7 +10,7 @@ mod bytes;
 mod native;
 mod rows;
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,9 +18,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use hyper::StatusCode;
 use lab_mqtt::put_length;
+use lab_stack::unix_ms;
 
 use self::bytes::{columns_of, decompress, put_text};
-use crate::http::{self, Asked};
+use crate::http::{self, Answer, Asked};
 use crate::tally::Tally;
 
 /// A consumer has two inserts under way.
@@ -122,22 +123,23 @@ impl Sink {
 }
 
 impl Shared {
-    fn serve(&self, asked: &Asked) -> (StatusCode, Vec<u8>) {
+    fn serve(&self, asked: &Asked) -> Answer {
         match self.answer(asked) {
-            Ok(answer) => (StatusCode::OK, answer),
+            Ok(answer) => answer,
             Err(error) => {
                 // milepost asks what a ClickHouse can do, and logs itself what it did not learn.
                 if !error.is::<Unknown>() {
                     eprintln!("sink: {error:#}");
                 }
-                (StatusCode::INTERNAL_SERVER_ERROR, format!("Code: 1. {error:#}\n").into_bytes())
+                let body = format!("Code: 1. DB::Exception: {error:#}\n").into_bytes();
+                Answer { status: StatusCode::INTERNAL_SERVER_ERROR, written_rows: None, body }
             }
         }
     }
 
-    fn answer(&self, asked: &Asked) -> Result<Vec<u8>> {
+    fn answer(&self, asked: &Asked) -> Result<Answer> {
         if asked.path == "/ping" {
-            return Ok(b"Ok.\n".to_vec());
+            return Ok(Answer::ok("Ok.\n"));
         }
         let (statement, data) = match asked.parameter("query") {
             Some(statement) => (statement, &asked.body[..]),
@@ -147,16 +149,17 @@ impl Shared {
         if statement.to_ascii_uppercase().starts_with("INSERT") && !data.is_empty() {
             let packed = asked.parameter("decompress") == Some("1");
             let plain = if packed { decompress(data)? } else { Vec::new() };
-            self.insert(statement, if packed { &plain } else { data }, asked)?;
-            return Ok(Vec::new());
+            let rows = self.insert(statement, if packed { &plain } else { data }, asked)?;
+            return Ok(Answer { written_rows: Some(rows), ..Answer::ok("") });
         }
-        match asked.parameter("default_format") {
+        let answer = match asked.parameter("default_format") {
             Some("Native") => {
                 let revision = asked.parameter("client_protocol_version").map_or(Ok(0), str::parse)?;
                 self.asked_in_native(statement, revision)
             }
             format => self.other(statement, format.unwrap_or_default()),
-        }
+        };
+        answer.map(Answer::ok)
     }
 
     /// What clickhouse-go asks, and Telegraf through it.
@@ -170,10 +173,11 @@ impl Shared {
         if asked.contains(" FROM ") { Ok(Vec::new()) } else { native::hello(asked, revision) }
     }
 
-    fn insert(&self, statement: &str, data: &[u8], asked: &Asked) -> Result<()> {
+    /// How many rows there were.
+    fn insert(&self, statement: &str, data: &[u8], asked: &Asked) -> Result<u64> {
         let target = rows::Target::of(statement)?;
         if target.table != "positions" {
-            return Ok(());
+            return Ok(0);
         }
         let mut tally = lock(&self.tally);
         let before = tally.rows;
@@ -188,7 +192,7 @@ impl Shared {
         drop(took);
         self.inserts.fetch_add(1, Ordering::Relaxed);
         self.rows.fetch_add(added, Ordering::Relaxed);
-        Ok(())
+        Ok(added)
     }
 
     /// What `milepost migrate` and `milepost run` ask.
@@ -201,6 +205,10 @@ impl Shared {
             let version = values.next().context("a version is missing")?.parse()?;
             let checksum = values.next_back().context("a checksum is missing")?.trim_matches('\'');
             migrations.push((version, checksum.to_owned()));
+        } else if statement.starts_with("SELECT toUnixTimestamp64Milli") {
+            return Ok(format!("{}\n", unix_ms()).into_bytes());
+        } else if statement.starts_with("SELECT table, name, type FROM system.columns") {
+            return columns_of_all();
         } else if statement.starts_with("SELECT version, checksum") {
             let mut out = Vec::new();
             if with_names {
@@ -220,12 +228,23 @@ impl Shared {
             return Ok(out);
         } else {
             ensure!(
-                statement.starts_with("CREATE") || statement.starts_with("ALTER"),
+                ["CREATE", "ALTER", "INSERT INTO"].iter().any(|known| statement.starts_with(known)),
                 Unknown(statement.to_owned())
             );
         }
         Ok(Vec::new())
     }
+}
+
+/// What milepost's tables have, as tab-separated values.
+fn columns_of_all() -> Result<Vec<u8>> {
+    let mut out = String::new();
+    for table in ["positions", "rejects"] {
+        for (name, kind) in columns_of(table)? {
+            let _ = writeln!(out, "{table}\t{name}\t{kind}");
+        }
+    }
+    Ok(out.into_bytes())
 }
 
 /// A statement that the sink has no answer to.

@@ -332,7 +332,7 @@ impl<B: Backend> World<B> {
         self.server.mood(Mood::Fine);
         self.server.disk(Disk::Fine, self.instant());
         self.broker_up = true;
-        self.consumer.clock(None);
+        self.consumer.clock(None, 0);
         self.turn();
         let mut quiet = Duration::ZERO;
         while self.broker.waiting() > 0 {

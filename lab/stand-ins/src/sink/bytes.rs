@@ -47,19 +47,27 @@ impl Width {
     }
 }
 
-/// Name and type of each column of a table that can be inserted, as sql/ declares them.
+/// Name and type of each stored column of a table, as the files of sql/ make it.
 pub(super) fn columns_of(table: &str) -> Result<Vec<(String, String)>> {
-    for entry in fs::read_dir(repository().join("sql")).context("no sql/ in the checkout")? {
-        let path = entry?.path();
-        let text = if path.is_file() { fs::read_to_string(path)? } else { String::new() };
-        let declares = |line: &&str| line.starts_with("CREATE TABLE") && line.ends_with(&format!(".{table}"));
-        let mut lines = text.lines();
-        if lines.by_ref().find(declares).is_some() {
-            let body = lines.skip(1).take_while(|line| !line.starts_with(')'));
-            return Ok(body.filter_map(column).collect());
+    let files = fs::read_dir(repository().join("sql")).context("no sql/ in the checkout")?;
+    let mut paths = files.map(|file| Ok(file?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    let mut columns = Vec::new();
+    for path in paths.iter().filter(|path| path.is_file()) {
+        let text = fs::read_to_string(path)?;
+        let of_table =
+            |line: &str| line.split_whitespace().any(|word| word == format!("{{database}}.{table}"));
+        let mut lines = text.lines().skip_while(|line| !of_table(line));
+        let Some(first) = lines.next() else { continue };
+        if first.starts_with("CREATE TABLE") {
+            columns.extend(lines.skip(1).take_while(|line| !line.starts_with(')')).filter_map(column));
+        } else if first.starts_with("ALTER TABLE") {
+            let added = lines.filter_map(|line| line.trim().strip_prefix("ADD COLUMN IF NOT EXISTS "));
+            columns.extend(added.filter_map(column));
         }
     }
-    bail!("no table {table} in sql/")
+    ensure!(!columns.is_empty(), "no table {table} in sql/");
+    Ok(columns)
 }
 
 fn column(line: &str) -> Option<(String, String)> {
