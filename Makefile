@@ -9,7 +9,7 @@ export RUST_BACKTRACE ?= 0
 .PHONY: help demo test faults bench bench-full bench-micro fuzz check up down setup fmt clippy deny figures figures-check front-test clean-state
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: setup ## broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; leaves nothing running
 	cargo build --release --locked --workspace
