@@ -1,7 +1,7 @@
-//! Whether the wall clock can be trusted: fixes are judged by it.
+//! Whether the wall clock can be trusted: the age of a fix is measured with it.
 //!
-//! ClickHouse is asked for its own now and then, see `app/schema.rs`. Between two answers a jump is noticed here, because
-//! the other clock, which only goes on, did not jump with it.
+//! ClickHouse is asked for its time every half minute, see `app/schema.rs`. Between two answers a jump is noticed here: the
+//! monotonic clock did not jump with it.
 
 use std::time::Duration;
 

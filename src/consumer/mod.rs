@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Guarantee: what [`session`](crate::session), [`intake`](crate::intake) and
-//! [`delivery`](crate::delivery) promise, put together: nothing is acknowledged before every row of it is durable,
-//! every position is in exactly one of the places that [`Totals`] names, memory is bounded, and when acknowledgements
-//! stand still, [`Consumer::troubles`] says why.
+//! [`delivery`](crate::delivery) promise, put together. Nothing is acknowledged before every row of it is durable. Every
+//! position is in exactly one of the places that [`Totals`] names. Memory is bounded. When no acknowledgements go out,
+//! [`Consumer::troubles`] says why.
 //!
 //! Its shell is `mqtt/driver.rs`, which owns the connections; `delivery/executor.rs` does what delivery says.
 
