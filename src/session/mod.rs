@@ -416,7 +416,7 @@ impl Session {
         let until = self.outage.began(End { lived, taken_over, why }, now, &mut self.notices);
         let is_done =
             self.settings.role == Role::Leftover && (taken_over || self.outage.failures() >= VISITS_MAX);
-        // A visit ends where another process is connected, or where we are refused.
+        // A visit ends where somebody lives, or where we may not go.
         self.connection =
             if is_done { ConnectionState::Ended } else { ConnectionState::BackingOff { until } };
     }
