@@ -3,9 +3,18 @@
 //! ClickHouse is asked for its time every half minute, see `app/schema.rs`. Between two answers a jump is noticed here: the
 //! monotonic clock did not jump with it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::Now;
+use crate::pipeline::position::Timestamp;
+
+/// The two clocks, read once by the shell.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// For deadlines.
+    pub instant: Instant,
+    /// For rows.
+    pub wall: Timestamp,
+}
 
 /// See the module's documentation.
 #[derive(Debug)]
