@@ -413,7 +413,8 @@ impl Session {
         } else {
             None
         };
-        let until = self.outage.began(End { lived, taken_over, why }, now, &mut self.notices);
+        let leaving = self.leaving != Leaving::No;
+        let until = self.outage.began(End { lived, taken_over, leaving, why }, now, &mut self.notices);
         let is_done =
             self.settings.role == Role::Leftover && (taken_over || self.outage.failures() >= VISITS_MAX);
         // A visit ends where somebody lives, or where we may not go.
@@ -437,9 +438,14 @@ impl Session {
             Leave::KeepSession => Leaving::Flushing,
             Leave::Unsubscribe => Leaving::Unsubscribing,
         };
-        if leave == Leave::Unsubscribe && self.is_connected() {
+        if leave == Leave::KeepSession {
+            return;
+        }
+        if self.is_connected() {
             self.commands.push_back(Command::Unsubscribe);
             self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
+        } else if let ConnectionState::BackingOff { until } = &mut self.connection {
+            *until = now; // the grace may be shorter than that
         }
     }
 

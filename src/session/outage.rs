@@ -9,6 +9,8 @@ use super::events::Notice;
 const BACKOFF_MIN: Duration = Duration::from_millis(250);
 /// Longest delay before a reconnect.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// The same while we leave: the grace is short.
+const LEAVING_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Delay when another client took our id: a configuration error, and each attempt throws the other one out.
 const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
 /// A connection that lived this long was a good one: the next delay starts from the minimum.
@@ -24,6 +26,8 @@ pub(super) struct End {
     pub(super) lived: Option<Duration>,
     /// By another client with our id.
     pub(super) taken_over: bool,
+    /// While we leave.
+    pub(super) leaving: bool,
     /// In words.
     pub(super) why: String,
 }
@@ -59,9 +63,9 @@ impl Outage {
 
     /// A connection ended, or could not begin; returns when the next is tried.
     pub(super) fn began(&mut self, end: End, now: Instant, notices: &mut VecDeque<Notice>) -> Instant {
-        let End { lived, taken_over, why } = end;
+        let End { lived, taken_over, leaving, why } = end;
         self.judge(lived, taken_over, notices);
-        let retry_in = if taken_over { TAKEN_OVER_DELAY } else { self.backoff() };
+        let retry_in = if taken_over { TAKEN_OVER_DELAY } else { self.backoff(leaving) };
         let notice =
             if taken_over { Notice::TakenOver } else { Notice::Disconnected { why: why.clone(), retry_in } };
         let why = if taken_over { notice.to_string() } else { why };
@@ -90,9 +94,11 @@ impl Outage {
         }
     }
 
-    fn backoff(&mut self) -> Duration {
+    fn backoff(&mut self, leaving: bool) -> Duration {
         let doubled = BACKOFF_MIN.saturating_mul(1 << self.failures.saturating_sub(1).min(10));
-        doubled.min(BACKOFF_MAX).mul_f64(0.5 + self.jitter.f64() / 2.0)
+        doubled
+            .min(if leaving { LEAVING_BACKOFF_MAX } else { BACKOFF_MAX })
+            .mul_f64(0.5 + self.jitter.f64() / 2.0)
     }
 
     /// Why there is no connection, or why the one since `live_since` may not last.

@@ -4,19 +4,23 @@
 //! A row holds when every fix the broker took is stored once, milepost came back by itself in time, and it
 //! stayed small. A row that does not hold prints its seed and the command that repeats it.
 
+mod broker_rows;
 mod harm_rows;
 mod mistakes;
+mod outage_rows;
 mod row;
 mod rows;
 mod scene;
+mod slow_disk;
 mod spool_rows;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::table::Table;
-use lab_stack::say;
+use lab_stack::{ClickHouse, say};
 use loadgen::verify::{Verdict, verify};
 
 use self::row::Row;
@@ -61,6 +65,9 @@ struct Finding {
     verdict: Verdict,
     recovered: Duration,
     peak_rss_bytes: u64,
+    /// Drivers whose last position is not their newest fix.
+    last_wrong: u64,
+    silent_stall: Option<String>,
     unacked: Option<u64>,
     /// Positions in spool files that the row damaged.
     damaged: u64,
@@ -79,6 +86,10 @@ impl Finding {
         if self.no_subscriber > 0 {
             broken.push(format!("{} messages met no subscriber: a session was lost", self.no_subscriber));
         }
+        if self.last_wrong > 0 {
+            broken.push(format!("{} drivers with an old last position", self.last_wrong));
+        }
+        broken.extend(self.silent_stall.clone());
         if self.recovered > RECOVERY_MAX {
             broken.push(format!("recovered after {:?}, more than {RECOVERY_MAX:?}", self.recovered));
         }
@@ -97,6 +108,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 
 fn run_rows(arguments: &Arguments) -> Result<bool> {
     let mut all = rows::all(&arguments.strict_broker);
+    all.extend(outage_rows::all(&arguments.strict_broker));
+    all.extend(broker_rows::all(&arguments.strict_broker));
     all.extend(spool_rows::all(&arguments.strict_broker));
     all.extend(harm_rows::all());
     for name in &arguments.only {
@@ -178,6 +191,7 @@ fn run_row(row: &Row, binary: &Path, seed: u64) -> Result<Finding> {
     // What was damaged does not come: no use in waiting for it.
     let within = if scene.damaged > 0 { RECOVERY_MAX } else { VERIFY_WITHIN };
     let verdict = verify(&scene.engine()?.store("fleet"), &manifest, within)?;
+    let last_wrong = last_wrong(scene.engine()?)?;
     for (index, member) in scene.members.iter_mut().enumerate() {
         let code = member.process.terminate(VERIFY_WITHIN)?;
         ensure!(code == 0, "member {index} ended with exit code {code}");
@@ -187,11 +201,21 @@ fn run_row(row: &Row, binary: &Path, seed: u64) -> Result<Finding> {
         messages: manifest.messages,
         verdict,
         recovered,
-        peak_rss_bytes: scene.peak_rss_bytes(),
+        peak_rss_bytes: scene.watch.peak_rss_bytes(),
+        last_wrong,
+        silent_stall: scene.watch.silent_stall(),
         unacked: scene.unacked,
         damaged: scene.damaged,
         no_subscriber: scene.sessions_lost_to(&manifest),
     })
+}
+
+/// Drivers whose last position is not their newest fix, or who have none.
+fn last_wrong(engine: &ClickHouse) -> Result<u64> {
+    let sql = "SELECT count() FROM (SELECT driver_id, max(ts) AS newest FROM fleet.fixes GROUP BY driver_id) AS f \
+               FULL JOIN (SELECT driver_id, ts AS newest FROM fleet.last_positions) AS l USING driver_id \
+               WHERE f.newest != l.newest";
+    Ok(engine.query(sql)?.trim().parse()?)
 }
 
 fn table(findings: &[Finding]) -> Table {

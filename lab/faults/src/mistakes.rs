@@ -10,7 +10,7 @@ pub(crate) struct Mistake {
     pub(crate) patch: &'static str,
 }
 
-pub(crate) const ALL: [Mistake; 4] = [
+pub(crate) const ALL: [Mistake; 6] = [
     Mistake {
         what: "acknowledges before the insert",
         row: "kill-unsaved",
@@ -22,14 +22,24 @@ pub(crate) const ALL: [Mistake; 4] = [
         patch: include_str!("mistakes/clean_start.diff"),
     },
     Mistake {
-        what: "keeps the old connection's tickets",
+        what: "keeps the old connection's acknowledgements",
         row: "cut-then-kill",
-        patch: include_str!("mistakes/keep_old_tickets.diff"),
+        patch: include_str!("mistakes/keep_old_acks.diff"),
     },
     Mistake {
         what: "takes an ambiguous end for success",
         row: "reset-mid-body",
         patch: include_str!("mistakes/ambiguous_is_success.diff"),
+    },
+    Mistake {
+        what: "acknowledges another session's packet ids",
+        row: "kill-unsaved",
+        patch: include_str!("mistakes/other_sessions_acks.diff"),
+    },
+    Mistake {
+        what: "takes a batch for more of a session than it holds",
+        row: "kill-unsaved",
+        patch: include_str!("mistakes/completes_too_much.diff"),
     },
 ];
 

@@ -37,6 +37,7 @@ pub(crate) fn row(
         broker_forgets: false,
         spool: false,
         clock: false,
+        slow_disk: false,
         settings: Vec::new(),
     };
     Row { name, what, quick: false, whole: true, setup, act }
@@ -67,6 +68,11 @@ impl Row {
         self
     }
 
+    pub(crate) fn slow_disk(mut self) -> Self {
+        self.setup.slow_disk = true;
+        self
+    }
+
     /// Neither quick nor part of the whole: takes long.
     pub(crate) fn by_name_only(self) -> Self {
         Self { whole: false, ..self }
@@ -94,12 +100,33 @@ impl Row {
         self
     }
 
+    /// On a broker that is exact in everything, and gives as many messages as we ask for.
+    pub(crate) fn on_exact_broker(self, binary: &Path) -> Self {
+        self.on_broker(binary, 65_535, 1_000_000, "")
+    }
+
+    /// On a broker with EMQX's manners and the settings of deploy/emqx: a session is one process that sends about 20,000
+    /// messages a second, and is killed when it does not keep up.
+    pub(crate) fn on_emqx(self, binary: &Path) -> Self {
+        self.on_broker(
+            binary,
+            32_000,
+            1_000_000,
+            "--session-rate 25000 --max-mailbox 100000 --resume-rate 60000",
+        )
+    }
+
+    /// On a strict-broker with a window that it announces, a queue beyond it, and what else it is asked for.
+    pub(crate) fn on_broker(mut self, binary: &Path, window: u16, queue: u32, options: &str) -> Self {
+        let options = options.split_whitespace().map(str::to_owned).collect();
+        self.setup.broker =
+            BrokerKind::Strict { binary: binary.to_owned(), window, announced: true, queue, options };
+        self
+    }
+
     /// On a broker that keeps to a window of our asking, queues 1,000 messages beyond it, and then drops, as EMQX
     /// does by default.
-    pub(crate) fn on_shallow_broker(mut self, binary: &Path) -> Self {
-        let (binary, options) = (binary.to_owned(), Vec::new());
-        self.setup.broker =
-            BrokerKind::Strict { binary, window: 65_535, announced: true, queue: 1_000, options };
-        self
+    pub(crate) fn on_shallow_broker(self, binary: &Path) -> Self {
+        self.on_broker(binary, 65_535, 1_000, "")
     }
 }

@@ -1,8 +1,7 @@
 //! Where a fault plays: broker, engine, two proxies, members, and a fleet that does not stop sending.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -11,12 +10,13 @@ use tempfile::TempDir;
 
 use lab_harness::background::Background;
 use lab_harness::proxy::Proxy;
-use lab_stack::procfs;
 use lab_stack::{Broker, BrokerKind, ClickHouse, Milepost, Settings, wait_until};
 use loadgen::manifest::Manifest;
 use loadgen::publish::Plan;
 
-const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+use crate::slow_disk;
+use crate::watch::Watch;
+
 /// Longer than anything a row waits for in good order.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What the engine of the password row is given.
@@ -38,6 +38,8 @@ pub(crate) struct Setup {
     pub(crate) spool: bool,
     /// The members' wall clock is what the row says.
     pub(crate) clock: bool,
+    /// So is the time that their disk takes.
+    pub(crate) slow_disk: bool,
     /// Beyond the harness's own: `MILEPOST__` keys and values.
     pub(crate) settings: Vec<(&'static str, &'static str)>,
 }
@@ -74,10 +76,11 @@ pub(crate) struct Scene {
     pub(crate) damaged: u64,
     spool: bool,
     clock_file: PathBuf,
+    disk_file: PathBuf,
     broker: Option<Broker>,
     engine: Option<ClickHouse>,
     fleet: Option<Background>,
-    memory: MemoryWatch,
+    pub(crate) watch: Watch,
     plan: Plan,
     broker_forgets: bool,
     /// Last: what is above still writes into it.
@@ -128,6 +131,10 @@ impl Scene {
         if setup.clock {
             settings = with_clock(settings, &clock_file)?;
         }
+        let disk = folder.path().join("disk");
+        if setup.slow_disk {
+            settings = slow_disk::load(settings, folder.path(), &disk)?;
+        }
         for (key, value) in &setup.settings {
             settings = settings.with(key, *value);
         }
@@ -143,11 +150,12 @@ impl Scene {
             damaged: 0,
             spool: setup.spool,
             clock_file,
+            disk_file: disk,
             plan: setup.plan(broker.port, run, seed),
             broker: Some(broker),
             engine: Some(engine),
             fleet: None,
-            memory: MemoryWatch::start(),
+            watch: Watch::start(),
             broker_forgets: setup.broker_forgets,
             folder,
         };
@@ -182,7 +190,7 @@ impl Scene {
 
     pub(crate) fn add_member(&mut self, client_id: &str) -> Result<()> {
         let process = self.settings_of(client_id).run()?;
-        self.memory.watch(process.process.pid());
+        self.watch.add(&process);
         self.members.push(Member { client_id: client_id.to_owned(), process });
         Ok(())
     }
@@ -205,6 +213,11 @@ impl Scene {
         Ok(std::fs::write(&self.clock_file, format!("{seconds:+}s"))?)
     }
 
+    /// From now on an fsync of a member takes so long.
+    pub(crate) fn set_disk(&self, takes: Duration) -> Result<()> {
+        Ok(std::fs::write(&self.disk_file, takes.as_millis().to_string())?)
+    }
+
     /// Where the broker listens, past the proxy.
     pub(crate) fn broker_port(&self) -> Result<u16> {
         Ok(self.broker.as_ref().context("there is a broker")?.port)
@@ -224,7 +237,7 @@ impl Scene {
     pub(crate) fn restart_member(&mut self, n: usize) -> Result<()> {
         let client_id = self.members[n].client_id.clone();
         let process = self.settings_of(&client_id).start()?;
-        self.memory.watch(process.process.pid());
+        self.watch.add(&process);
         self.members[n].process = process;
         Ok(())
     }
@@ -234,22 +247,52 @@ impl Scene {
         Ok(self.members.iter().map(|member| member.process.metric("acks_total").unwrap_or(0.0)).sum())
     }
 
-    /// Every member is ready, and acknowledges.
+    /// Every member is ready, and acknowledges if it has anything to.
     pub(crate) fn wait_until_recovered(&self, within: Duration) -> Result<Duration> {
         let began = Instant::now();
-        let before = self.acks()?;
+        let acks = |member: &Member| member.process.metric("acks_total").unwrap_or(0.0);
+        let before: Vec<f64> = self.members.iter().map(acks).collect();
         wait_until("every member is ready and acknowledges again", within, || {
-            let ready = self.members.iter().all(|member| member.process.get("/readyz").is_ok());
-            Ok(ready && (self.acks()? > before || before == 0.0 && self.acks()? > 0.0 || self.all_done()?))
+            let is_back = |(member, before): (&Member, &f64)| {
+                let nothing_waits = member.process.metric("mqtt_unacked").is_ok_and(|unacked| unacked == 0.0);
+                member.process.get("/readyz").is_ok()
+                    && (acks(member) > *before || nothing_waits && self.is_sent())
+            };
+            Ok(self.members.iter().zip(&before).all(is_back))
         })?;
         Ok(began.elapsed())
     }
 
-    /// The fleet has finished, and nothing waits.
-    fn all_done(&self) -> Result<bool> {
-        let fleet_done = self.fleet.as_ref().is_none_or(Background::is_finished);
-        let waiting: f64 = self.members.iter().map(|m| m.process.metric("mqtt_unacked").unwrap_or(1.0)).sum();
-        Ok(fleet_done && waiting == 0.0)
+    /// The fleet has sent everything.
+    fn is_sent(&self) -> bool {
+        self.fleet.as_ref().is_none_or(Background::is_finished)
+    }
+
+    /// Waits until the fleet has sent everything, and the broker has all of it; how many messages that was.
+    pub(crate) fn wait_until_sent(&self) -> Result<u64> {
+        let fleet = self.fleet.as_ref().context("the fleet was started")?;
+        fleet.progress.goes_on.store(false, Ordering::Relaxed);
+        wait_until("the fleet has sent everything", 2 * PATIENCE, || Ok(fleet.is_finished()))?;
+        Ok(fleet.progress.acked.load(Ordering::Relaxed))
+    }
+
+    /// Messages that the broker has taken of the fleet so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.fleet.as_ref().map_or(0, |fleet| fleet.progress.acked.load(Ordering::Relaxed))
+    }
+
+    /// Gives a strict-broker a command.
+    pub(crate) fn tell_broker(&self, command: &str) -> Result<String> {
+        self.broker.as_ref().context("there is a broker")?.tell(command)
+    }
+
+    pub(crate) fn kill_broker(&mut self) -> Result<()> {
+        self.broker.as_mut().context("there is a broker")?.kill()
+    }
+
+    /// From the next start of a member on.
+    pub(crate) fn set(&mut self, key: &str, value: &str) {
+        self.settings = self.settings.clone().with(key, value);
     }
 
     /// Waits until member `n` holds unacknowledged messages, then a random moment longer; notes how many the
@@ -291,52 +334,5 @@ impl Scene {
 
     pub(crate) fn engine(&self) -> Result<&ClickHouse> {
         self.engine.as_ref().context("there is an engine")
-    }
-
-    pub(crate) fn peak_rss_bytes(&self) -> u64 {
-        self.memory.peak()
-    }
-}
-
-/// The largest resident set of any process it was told of.
-struct MemoryWatch {
-    pids: Arc<Mutex<Vec<u32>>>,
-    peak: Arc<AtomicU64>,
-    stop: Arc<AtomicBool>,
-}
-
-impl MemoryWatch {
-    fn start() -> Self {
-        let watch = Self { pids: Arc::default(), peak: Arc::default(), stop: Arc::default() };
-        let (pids, peak, stop) = (Arc::clone(&watch.pids), Arc::clone(&watch.peak), Arc::clone(&watch.stop));
-        std::thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                let mut pids = pids.lock().unwrap_or_else(PoisonError::into_inner);
-                pids.retain(|pid| match procfs::resident_bytes(*pid) {
-                    Ok((_, high)) => {
-                        peak.fetch_max(high, Ordering::Relaxed);
-                        true
-                    }
-                    Err(_) => false, // it has ended
-                });
-                drop(pids);
-                sleep(SAMPLE_EVERY);
-            }
-        });
-        watch
-    }
-
-    fn watch(&self, pid: u32) {
-        self.pids.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
-    }
-
-    fn peak(&self) -> u64 {
-        self.peak.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for MemoryWatch {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
     }
 }

@@ -84,6 +84,11 @@ impl Broker {
         self.process.wait(Duration::from_secs(30)).map(drop)
     }
 
+    /// kill -9.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill()
+    }
+
     /// Gives a strict-broker a command, and returns what it says; lab/strict-broker/src/control.rs lists them.
     pub fn tell(&self, command: &str) -> Result<String> {
         let port = self.control.context("this broker takes no commands")?;

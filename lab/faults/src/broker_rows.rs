@@ -1,0 +1,130 @@
+//! Brokers that give little, or are as EMQX is: a session is one process there, and dies when it does not keep up.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use lab_harness::proxy::Fault as Bad;
+use lab_stack::wait_until;
+
+use crate::outage_rows::take_all_unacked;
+use crate::row::{Row, SETTLE, row};
+use crate::scene::Scene;
+
+pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
+    vec![
+        row("emqx-30k", "30,000 msg/s on a broker with EMQX's manners, a minute", (30_000, 10), a_minute)
+            .on_emqx(strict_broker),
+        row(
+            "window-32",
+            "10,000 msg/s on a window of 32 and a queue of 1,000, half a minute",
+            (10_000, 10),
+            half_a_minute,
+        )
+        .on_broker(strict_broker, 32, 1_000, ""),
+        row("in-flight-100", "10,000 msg/s with 100 in flight, half a minute", (10_000, 10), half_a_minute)
+            .on_broker(strict_broker, 100, 1_000, ""),
+        row("member-gone", "two members, one gone for good", (4_000, 15), member_gone)
+            .members(2)
+            .with("MQTT__SESSION_EXPIRY", "5s")
+            .on_exact_broker(strict_broker),
+        row("member-replaced", "two members, one replaced before its session ends", (4_000, 15), replaced)
+            .members(2)
+            .with("MQTT__SESSION_EXPIRY", "20s")
+            .on_broker(strict_broker, 32_000, 1_000_000, "--session-rate 25000 --dying 3s"),
+        row("session-killed", "the broker kills every session, in an outage", (2_000, 6), session_killed)
+            .on_emqx(strict_broker),
+        row("queued-600k", "600,000 messages queued while milepost is away", (20_000, 4), queued)
+            .with("MQTT__CONNECTIONS", "1")
+            .with("MQTT__SESSION_EXPIRY", "5m")
+            .on_emqx(strict_broker),
+        row("ids-left", "eight connections, then two", (4_000, 15), ids_left)
+            .with("MQTT__CONNECTIONS", "8")
+            .on_emqx(strict_broker),
+    ]
+}
+
+/// The rate must be what the row says, or it has judged nothing.
+fn under_load(scene: &Scene, seconds: u32) -> Result<()> {
+    const HELD: f64 = 0.95;
+    let before = scene.sent();
+    sleep(Duration::from_secs(seconds.into()));
+    let rate = (scene.sent() - before) as f64 / f64::from(seconds);
+    let connected = scene.members[0].process.metric("mqtt_connected")?;
+    eprintln!("    {rate:.0} messages/s, {connected} connections");
+    ensure!(rate >= HELD * scene.rate(), "the fleet sent only {rate:.0} messages/s: nothing can be said");
+    Ok(())
+}
+
+fn a_minute(scene: &mut Scene) -> Result<()> {
+    under_load(scene, 60)
+}
+
+fn half_a_minute(scene: &mut Scene) -> Result<()> {
+    under_load(scene, 30)
+}
+
+/// Its sessions end, and what they held goes to the other one.
+fn member_gone(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    let mut gone = scene.members.remove(0);
+    gone.process.process.kill()?;
+    wait_until("its sessions have ended", SETTLE, || {
+        Ok(!scene.tell_broker("sessions")?.contains(&gone.client_id))
+    })
+}
+
+/// What comes while a session ends is lost there: a replacement with the same id takes it over before.
+fn replaced(scene: &mut Scene) -> Result<()> {
+    for _ in 0..2 {
+        scene.meet_unacked(0)?;
+        scene.members[0].process.process.kill()?;
+        sleep(Duration::from_secs(6));
+        scene.restart_member(0)?;
+        scene.wait_until_recovered(SETTLE)?;
+    }
+    Ok(())
+}
+
+/// What the broker had not sent is gone with its session; what milepost has taken must be stored all the same.
+fn session_killed(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.http.set(Bad::Refuse);
+    take_all_unacked(scene)?;
+    scene.tell_broker("kill member")?;
+    wait_until("milepost tells of the lost sessions", SETTLE, || {
+        Ok(scene.members[0].process.metric("mqtt_sessions_lost_total")? > 0.0)
+    })?;
+    let log = scene.members[0].process.process.log()?;
+    ensure!(log.contains("check_oom_shutdown"), "the log does not name the likely cause");
+    scene.http.set(Bad::None);
+    Ok(())
+}
+
+/// Taking over a session of that size takes the broker longer than most clients wait.
+fn queued(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    let code = scene.members[0].process.terminate(SETTLE)?;
+    ensure!(code == 0, "a drain ended with exit code {code}");
+    let before = scene.sent();
+    wait_until("600,000 are queued", 3 * SETTLE, || Ok(scene.sent() - before >= 600_000))?;
+    scene.restart_member(0)?;
+    wait_until("milepost is connected", SETTLE, || {
+        Ok(scene.members[0].process.metric("mqtt_connected").is_ok_and(|connected| connected == 1.0))
+    })
+}
+
+/// Sessions of ids that are no longer used would take their share of the messages until they expire.
+fn ids_left(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    let code = scene.members[0].process.terminate(SETTLE)?;
+    ensure!(code == 0, "a drain ended with exit code {code}");
+    sleep(Duration::from_secs(1));
+    scene.set("MQTT__CONNECTIONS", "2");
+    scene.restart_member(0)?;
+    wait_until("only two sessions are left", SETTLE, || {
+        let sessions = scene.tell_broker("sessions").context("the broker answers")?;
+        Ok(sessions.lines().filter(|line| line.starts_with("member-0")).count() == 2)
+    })
+}

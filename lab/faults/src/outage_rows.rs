@@ -1,0 +1,253 @@
+//! Outages that last longer than the broker keeps a session, and servers that forget.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use lab_harness::proxy::Fault as Bad;
+use lab_stack::wait_until;
+
+use crate::row::{Row, SETTLE, row};
+use crate::scene::Scene;
+
+/// The expiry of a session, shorter than the outages here.
+const EXPIRY: &str = "10s";
+const OUTAGE: Duration = Duration::from_secs(30);
+/// The exit code of a milepost that left with something undone.
+const UNDONE: i32 = 75;
+
+pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
+    vec![
+        row(
+            "outage-kill",
+            "ClickHouse away 30 s, kill -9 in it, a session that lasts 10 s",
+            (1_000, 45),
+            kill_in_outage,
+        )
+        .with("MQTT__SESSION_EXPIRY", EXPIRY),
+        row(
+            "outage-full",
+            "ClickHouse away 30 s, a full buffer, a session that lasts 10 s",
+            (1_500, 45),
+            full_buffer,
+        )
+        .with("MQTT__SESSION_EXPIRY", EXPIRY)
+        .with("MQTT__BUFFER_BYTES_MAX", "1048576")
+        .on_exact_broker(strict_broker),
+        row(
+            "old-snapshot",
+            "ClickHouse away, the broker killed and back from an old snapshot",
+            (2_000, 6),
+            old_snapshot,
+        )
+        .on_exact_broker(strict_broker),
+        row(
+            "leave-away",
+            "SIGTERM to leave for good while the broker is away",
+            (2_000, 25),
+            leave_while_away,
+        )
+        .members(2)
+        .with("SHUTDOWN__LEAVE", "true")
+        .with("SHUTDOWN__GRACE", "6s")
+        .on_exact_broker(strict_broker),
+        row("answers-missing", "CONNACK and SUBACK late, then never", (2_000, 30), answers_missing)
+            .with("MQTT__CONNECT_TIMEOUT", "3s")
+            .on_exact_broker(strict_broker),
+        row("fsync-slow", "fsync takes 0.5 s, and every insert is reset", (3_000, 25), fsync_slow)
+            .spool()
+            .slow_disk(),
+        row("fsync-hung", "fsync hangs, probes answer, SIGTERM ends in time", (2_000, 20), fsync_hung)
+            .spool()
+            .slow_disk()
+            .with("SHUTDOWN__GRACE", "3s"),
+        row("tables-again", "view, state and ledger dropped, then migrated again", (3_000, 20), tables_again),
+        row("spools-merged", "the files of one spool put into another's folder", (3_000, 20), spools_merged)
+            .members(2)
+            .spool(),
+        row("clock-40-days", "milepost's clock 40 days back, then right again", (2_000, 25), clock_40_days)
+            .clock(),
+    ]
+}
+
+fn metric(scene: &Scene, name: &str) -> Result<f64> {
+    scene.members[0].process.metric(name)
+}
+
+fn kill_in_outage(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.http.set(Bad::Refuse);
+    sleep(Duration::from_secs(5));
+    scene.kill_and_restart(0)?;
+    sleep(OUTAGE);
+    scene.http.set(Bad::None);
+    Ok(())
+}
+
+fn full_buffer(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.http.set(Bad::Refuse);
+    wait_until("the buffer is full", OUTAGE, || Ok(metric(scene, "messages_let_go_total")? > 0.0))?;
+    sleep(OUTAGE);
+    scene.http.set(Bad::None);
+    Ok(())
+}
+
+/// Ends the fleet while ClickHouse refuses; what it sent is then with milepost, unacknowledged.
+pub(crate) fn take_all_unacked(scene: &mut Scene) -> Result<()> {
+    let sent = scene.wait_until_sent()? as f64;
+    wait_until("milepost has all of it", SETTLE, || Ok(metric(scene, "messages_received_total")? >= sent))
+}
+
+/// What milepost took after the snapshot, the broker no longer knows.
+fn old_snapshot(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.http.set(Bad::Refuse);
+    scene.tell_broker("snapshot")?;
+    take_all_unacked(scene)?;
+    scene.kill_broker()?;
+    scene.restart_broker()?;
+    sleep(Duration::from_secs(2));
+    scene.http.set(Bad::None);
+    Ok(())
+}
+
+/// The next CONNACK says "session present", of a session that has nothing.
+fn session_emptied(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.http.set(Bad::Refuse);
+    take_all_unacked(scene)?;
+    scene.tell_broker("next 4 connack lose for member")?;
+    scene.mqtt.set(Bad::Cut);
+    sleep(Duration::from_secs(3));
+    scene.http.set(Bad::None);
+    Ok(())
+}
+
+/// Who cannot tell the broker that it leaves says so; who can in time has left, and nothing waits for it.
+fn leave_while_away(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(1)?;
+    scene.mqtt.set(Bad::Refuse);
+    let code = scene.members[1].process.terminate(SETTLE)?;
+    ensure!(code == UNDONE, "it did not leave, and ended with exit code {code}");
+    scene.mqtt.set(Bad::None);
+    scene.restart_member(1)?;
+    scene.wait_until_recovered(SETTLE)?;
+
+    scene.meet_unacked(1)?;
+    scene.mqtt.set(Bad::Refuse);
+    scene.members[1].process.process.signal("TERM")?;
+    sleep(Duration::from_secs(3));
+    scene.mqtt.set(Bad::None);
+    let mut leaving = scene.members.remove(1);
+    let code = leaving.process.process.wait(SETTLE)?.code();
+    ensure!(code == Some(0), "it left with exit code {code:?}");
+    let sessions = scene.tell_broker("sessions")?;
+    let is_left = |line: &str| line.starts_with(&leaving.client_id) && line.contains("$share");
+    ensure!(!sessions.lines().any(is_left), "it left a subscription behind:\n{sessions}");
+    Ok(())
+}
+
+fn answers_missing(scene: &mut Scene) -> Result<()> {
+    let manners =
+        ["next 2 connack late 2s", "next 2 suback late 2s", "next 4 connack never", "next 4 suback never"];
+    for manner in manners {
+        scene.meet_unacked(0)?;
+        scene.tell_broker(&format!("{manner} for member"))?;
+        scene.mqtt.set(Bad::Cut);
+        scene.wait_until_recovered(SETTLE)?;
+    }
+    Ok(())
+}
+
+fn fsync_slow(scene: &mut Scene) -> Result<()> {
+    scene.set_disk(Duration::from_millis(500))?;
+    for _ in 0..8 {
+        let reset = Bad::ResetMidBody { after_bytes: 2_000, count: 2 };
+        scene.http.set(reset);
+        wait_until("both have hit an insert", SETTLE, || Ok(scene.http.fault() == Bad::None))?;
+    }
+    scene.wait_until_recovered(SETTLE)?;
+    scene.set_disk(Duration::ZERO)
+}
+
+fn fsync_hung(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.set_disk(Duration::from_secs(3_600))?;
+    scene.http.set(Bad::Refuse);
+    sleep(Duration::from_secs(5));
+    for path in ["/livez", "/metrics"] {
+        let asked = Instant::now();
+        scene.members[0].process.get(path)?;
+        let took = asked.elapsed();
+        ensure!(took < Duration::from_secs(1), "{path} took {took:?} beside a disk that hangs");
+    }
+    let asked = Instant::now();
+    let code = scene.members[0].process.terminate(SETTLE)?;
+    let took = asked.elapsed();
+    ensure!(took < Duration::from_secs(6), "a grace of 3 s took {took:?}");
+    ensure!(code == UNDONE, "it ended with exit code {code}, and kept messages");
+    scene.set_disk(Duration::ZERO)?;
+    scene.restart_member(0)?;
+    scene.http.set(Bad::None);
+    Ok(())
+}
+
+/// Rows that arrive while the view is gone never pass through it: who makes it again fills its table.
+fn tables_again(scene: &mut Scene) -> Result<()> {
+    for _ in 0..2 {
+        scene.meet_unacked(0)?;
+        for table in ["last_positions_mv", "last_positions_state", "schema_migrations"] {
+            scene.engine()?.query(&format!("DROP TABLE fleet.{table} SYNC"))?;
+        }
+        sleep(Duration::from_secs(2));
+        scene.settings.migrate()?;
+        scene.wait_until_recovered(SETTLE)?;
+    }
+    Ok(())
+}
+
+fn spools_merged(scene: &mut Scene) -> Result<()> {
+    scene.http.set(Bad::Refuse);
+    wait_until("both have batches in their spools", SETTLE, || {
+        let batches = |n: usize| scene.members[n].process.metric("spool_batches");
+        Ok(batches(0)? >= 3.0 && batches(1)? >= 3.0)
+    })?;
+    for member in &mut scene.members {
+        member.process.process.kill()?;
+    }
+    let (from, to) = (scene.spool_dir("member-1"), scene.spool_dir("member-0"));
+    for file in std::fs::read_dir(from)? {
+        let file = file?;
+        if file.file_name() == ".lock" {
+            continue;
+        }
+        let target = to.join(file.file_name());
+        ensure!(!target.exists(), "two spools have a file called {}", target.display());
+        std::fs::rename(file.path(), target)?;
+    }
+    scene.restart_member(0)?;
+    scene.restart_member(1)?;
+    sleep(Duration::from_secs(2));
+    scene.http.set(Bad::None);
+    wait_until("the spools are empty", 2 * SETTLE, || {
+        let batches = |n: usize| scene.members[n].process.metric("spool_batches").unwrap_or(1.0);
+        Ok(batches(0) == 0.0 && batches(1) == 0.0)
+    })
+}
+
+/// A clock that is wrong would refuse good fixes as coming from the future, and put them where nobody finds them.
+fn clock_40_days(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.set_clock(-40 * 86_400)?;
+    wait_until("/readyz tells of the clock", SETTLE, || {
+        Ok(scene.members[0].process.get("/readyz").is_err_and(|why| why.to_string().contains("clock")))
+    })?;
+    sleep(Duration::from_secs(5));
+    scene.set_clock(0)?;
+    scene.wait_until_recovered(SETTLE)?;
+    let rejects = scene.engine()?.query("SELECT sum(count) FROM fleet.rejects")?;
+    ensure!(rejects.trim() == "0", "{} good fixes were refused", rejects.trim());
+    Ok(())
+}

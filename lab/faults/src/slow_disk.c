@@ -1,0 +1,26 @@
+/* fsync takes as many milliseconds as the file $SLOW_DISK says, and less as soon as it says less. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static long milliseconds(void) {
+    long value = 0;
+    FILE *file = fopen(getenv("SLOW_DISK"), "r");
+    if (file != NULL) {
+        if (fscanf(file, "%ld", &value) != 1) {
+            value = 0;
+        }
+        fclose(file);
+    }
+    return value;
+}
+
+int fsync(int fd) {
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    for (long waited = 0; waited < milliseconds(); waited += 10) {
+        usleep(10000);
+    }
+    return real(fd);
+}

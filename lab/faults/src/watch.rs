@@ -1,0 +1,106 @@
+//! What is looked at all the time, whatever the row does: how large a milepost grows, and whether one that acknowledges
+//! nothing says so.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use lab_stack::{Milepost, get, procfs, prom};
+
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Messages that wait for so long while nothing is acknowledged are a stall that `/readyz` must tell of.
+const STALLED_AFTER: Duration = Duration::from_secs(30);
+
+/// Watches from a thread of its own, until it is dropped.
+pub(crate) struct Watch {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Process ids and addresses of the living.
+    members: Mutex<Vec<(u32, String)>>,
+    peak_rss_bytes: AtomicU64,
+    silent_stall: Mutex<Option<String>>,
+    stop: AtomicBool,
+}
+
+/// A member's acknowledgements at the last look, and since when they have been as many while messages waited.
+type Progress = (f64, Option<Instant>);
+
+impl Watch {
+    pub(crate) fn start() -> Self {
+        let shared = Arc::<Shared>::default();
+        let watched = Arc::clone(&shared);
+        std::thread::spawn(move || watched.run());
+        Self { shared }
+    }
+
+    pub(crate) fn add(&self, member: &Milepost) {
+        lock(&self.shared.members).push((member.process.pid(), member.address().to_owned()));
+    }
+
+    /// The largest resident set of any of them.
+    pub(crate) fn peak_rss_bytes(&self) -> u64 {
+        self.shared.peak_rss_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A member that acknowledged nothing for long, and called itself ready.
+    pub(crate) fn silent_stall(&self) -> Option<String> {
+        lock(&self.shared.silent_stall).clone()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut progress = HashMap::new();
+        for look in 0_u64.. {
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let mut members = lock(&self.members).clone();
+            members.retain(|(pid, _)| match procfs::resident_bytes(*pid) {
+                Ok((_, high)) => {
+                    self.peak_rss_bytes.fetch_max(high, Ordering::Relaxed);
+                    true
+                }
+                Err(_) => false, // it has ended
+            });
+            if look.is_multiple_of(10) {
+                for (_, address) in &members {
+                    self.look_for_stall(address, &mut progress);
+                }
+            }
+            sleep(SAMPLE_EVERY);
+        }
+    }
+
+    fn look_for_stall(&self, address: &str, progress: &mut HashMap<String, Progress>) {
+        let Ok(metrics) = get(&format!("http://{address}/metrics")) else { return };
+        let value = |name| prom::value(&metrics, name).unwrap_or(0.0);
+        let (acks, unacked) = (value("milepost_acks_total"), value("milepost_mqtt_unacked"));
+        let (before, since) = progress.entry(address.to_owned()).or_insert((acks, None));
+        if acks > *before || unacked == 0.0 {
+            (*before, *since) = (acks, None);
+            return;
+        }
+        let since = *since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= STALLED_AFTER && get(&format!("http://{address}/readyz")).is_ok() {
+            let seconds = since.elapsed().as_secs();
+            let words = format!("{unacked} messages waited for {seconds} s, and /readyz said ready");
+            lock(&self.silent_stall).get_or_insert(words);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
