@@ -205,7 +205,7 @@ impl fmt::Display for Notice {
             }
             Self::NoAnswer { for_ } => write!(
                 f,
-                "ClickHouse has not answered an insert for {for_:.0?}: without a spool nothing is acknowledged meanwhile"
+                "no answer to an insert from ClickHouse for {for_:.0?}: without a spool nothing is acknowledged meanwhile"
             ),
             Self::Spooling { under_way } => write!(
                 f,
