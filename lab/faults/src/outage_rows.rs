@@ -43,6 +43,13 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
         )
         .on_exact_broker(strict_broker),
         row(
+            "session-emptied",
+            "ClickHouse away, the broker empties the session and loses its CONNACK",
+            (2_000, 6),
+            session_emptied,
+        )
+        .on_exact_broker(strict_broker),
+        row(
             "leave-away",
             "SIGTERM to leave for good while the broker is away",
             (2_000, 25),
@@ -220,7 +227,7 @@ fn spools_merged(scene: &mut Scene) -> Result<()> {
     let (from, to) = (scene.spool_dir("member-1"), scene.spool_dir("member-0"));
     for file in std::fs::read_dir(from)? {
         let file = file?;
-        if file.file_name() == ".lock" {
+        if file.file_name() == "lock" {
             continue;
         }
         let target = to.join(file.file_name());

@@ -50,7 +50,7 @@ impl Setup {
             broker: format!("127.0.0.1:{}", broker_port),
             run: run.to_owned(),
             drivers: 500,
-            connections: 2,
+            connections: 8,
             rate: f64::from(self.rate),
             messages: u64::from(self.rate) * u64::from(self.seconds),
             seed,
