@@ -1,10 +1,10 @@
-//! The mind of one MQTT connection: events in, commands out.
+//! What one MQTT session does next, over all its connections: events in, commands out.
 //!
 //! It knows arrival numbers and packet ids, not rows. It decides when to connect, which messages to take, which may be
 //! acknowledged, and how to leave.
 //!
-//! Guarantee: nothing is acknowledged before the intake says that it is complete; nothing of one connection is
-//! acknowledged on another; what a connection took is acknowledged on it, if it lives; every wait has a deadline.
+//! Guarantee: nothing is acknowledged before the intake says that it is complete. Nothing of one connection is
+//! acknowledged on another. What a connection took is acknowledged on it, if it lives. Every wait has a deadline.
 //! It holds no clock, socket or task: its shell, `mqtt/driver.rs`, tells it what happened and when, and does as it says.
 
 pub mod acks;

@@ -218,7 +218,7 @@ fn a_slow_server_is_not_given_up() {
 #[test]
 fn a_clock_that_jumps_judges_nothing_before_clickhouse_has_said_what_time_it_is() {
     let mut world = World::new(plain(), Server::new(1), Instant::now());
-    let mut clock = |world: &mut World<Server>, seconds: u64, wall_seconds: i64| {
+    let clock = |world: &mut World<Server>, seconds: u64, wall_seconds: i64| {
         let began = world.instant();
         world.consumer.read_clock(Now { instant: began, wall: Timestamp::from_unix_ms(WALL_MS) });
         let wall = Timestamp::from_unix_ms(WALL_MS + wall_seconds * 1_000);
