@@ -287,7 +287,8 @@ impl Session {
     pub fn totals(&self) -> Totals {
         Totals {
             unacked: self.acks.unacked() as u64,
-            window: self.window.messages() as u64,
+            // A visit takes no share of the load.
+            window: if self.settings.role == Role::Member { self.window.messages() as u64 } else { 0 },
             connected: u64::from(matches!(self.connection, ConnectionState::Live { .. })),
             held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
             reconnects: self.kept.reconnects(),
@@ -312,8 +313,10 @@ impl Session {
     fn connected(&mut self, session_present: bool, announced: Option<u16>, now: Instant) {
         self.held_by_broker = false;
         self.window.connected(announced);
-        let window = self.window.messages();
-        self.notices.push_back(Notice::Connected { session_present, window });
+        if self.settings.role == Role::Member || session_present {
+            let window = self.window.messages();
+            self.notices.push_back(Notice::Connected { session_present, window });
+        }
         let found = Found { session_present, announced, asked: self.settings.receive_maximum };
         let lost = self.kept.connected(found, self.terms().end_session);
         self.notices.extend(lost);
