@@ -6,10 +6,10 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := .local/tools/bin/cargo-deny
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test faults bench bench-full bench-micro fuzz check up down setup fmt clippy deny front-test clean-state
+.PHONY: help demo test faults bench bench-full bench-micro fuzz check up down setup fmt clippy deny figures figures-check front-test clean-state
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: setup ## broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; leaves nothing running
 	cargo build --release --locked --workspace
@@ -41,7 +41,13 @@ bench-full: setup ## the same with Telegraf and Bento, more rates, members, limi
 	cargo build --release --locked --workspace
 	target/release/lab bench --full
 
-check: fmt clippy deny test ## what CI runs
+figures: ## draw README's pictures anew from docs/results.md
+	python3 docs/figures/draw.py
+
+figures-check: ## they are what docs/results.md says
+	python3 docs/figures/draw.py --check
+
+check: fmt clippy deny figures-check test ## what CI runs
 
 up: ## broker and ClickHouse in the background, on MQTT_PORT (1883) and CLICKHOUSE_PORT (8123)
 	deploy/local/up

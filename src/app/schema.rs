@@ -1,8 +1,8 @@
 //! Asks ClickHouse how it is, on a connection of its own: whether it answers, whether the tables are there and as ours,
 //! and whether its clock agrees with ours.
 //!
-//! A hanging insert says nothing for as long as its timeout lasts; a question says within seconds that the server is away,
-//! and that it is back.
+//! A hanging insert says nothing until its timeout. A question says within seconds that the server is away, and that it is
+//! back.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! change and where.
 //!
 //! Guarantee: it changes nothing, and does not disturb the members of the group: its sessions have a client id and a
-//! share group of their own and end with it. What it cannot see it says, and never calls it well.
+//! share group of their own, and end with it. It says what it cannot see, and never calls that good.
 
 mod broker;
 mod disk;
@@ -30,7 +30,7 @@ pub(crate) fn spool_at_start(config: &Config) -> Report {
     report
 }
 
-/// ClickHouse. A start does not ask the broker a second time: the lanes tell of theirs themselves.
+/// ClickHouse. A start does not ask the broker a second time: the sessions say themselves what is wrong.
 pub(crate) async fn server_at_start(config: &Config, unix_ms: fn() -> i64) -> Report {
     let mut report = Report::default();
     server::check(&mut report, config, unix_ms).await;

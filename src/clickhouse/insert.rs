@@ -2,8 +2,8 @@
 //! body whole.
 //!
 //! Guarantee: `Ok` means that ClickHouse itself said that it committed (with fsync, as the tables ask for): a 200 with an
-//! empty body and a summary. Everything else is sorted into what to do about it; what cannot be told is ambiguous. At
-//! most 8 KiB of any answer are read.
+//! empty body and a summary. Everything else is sorted by what to do about it. Where nobody can know whether it committed,
+//! it is ambiguous. At most 8 KiB of any answer are read.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

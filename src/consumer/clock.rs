@@ -1,11 +1,20 @@
-//! Whether the wall clock can be trusted: fixes are judged by it.
+//! Whether the wall clock can be trusted: the age of a fix is measured with it.
 //!
-//! ClickHouse is asked for its own now and then, see `app/schema.rs`. Between two answers a jump is noticed here, because
-//! the other clock, which only goes on, did not jump with it.
+//! ClickHouse is asked for its time every half minute, see `app/schema.rs`. Between two answers a jump is noticed here: the
+//! monotonic clock did not jump with it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::Now;
+use crate::pipeline::position::Timestamp;
+
+/// The two clocks, read once by the shell.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// For deadlines.
+    pub instant: Instant,
+    /// For rows.
+    pub wall: Timestamp,
+}
 
 /// See the module's documentation.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! How many sessions a process has: as many as the configuration says or the broker's windows ask for; and visits to
-//! those that an earlier run may have left behind.
+//! How many sessions a process has: as many as the configuration says, or as the broker's windows ask for. And visits to
+//! sessions that an earlier run may have left behind.
 
 use std::time::Instant;
 

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Guarantee: what [`session`](crate::session), [`intake`](crate::intake) and
-//! [`delivery`](crate::delivery) promise, put together: nothing is acknowledged before every row of it is durable,
-//! every position is in exactly one of the places that [`Totals`] names, memory is bounded, and when acknowledgements
-//! stand still, [`Consumer::troubles`] says why.
+//! [`delivery`](crate::delivery) promise, put together. Nothing is acknowledged before every row of it is durable. Every
+//! position is in exactly one of the places that [`Totals`] names. Memory is bounded. When no acknowledgements go out,
+//! [`Consumer::troubles`] says why.
 //!
 //! Its shell is `mqtt/driver.rs`, which owns the connections; `delivery/executor.rs` does what delivery says.
 
@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use self::broker_drops::BrokerDrops;
 use self::clock::Clock;
+pub use self::clock::Now;
 pub use self::connections::{CONNECTIONS_MAX, Connections};
 use self::connections::{Growth, Step};
 pub(crate) use self::notice::{ACKNOWLEDGED_WITHIN, Notice};
@@ -32,7 +33,6 @@ use crate::delivery::events::{Command, Durable, Report, Schema};
 use crate::delivery::policy::{Policy, Want};
 use crate::intake::{CloseWhen, Intake, SessionIndex};
 use crate::pipeline::decode::Message;
-use crate::pipeline::position::Timestamp;
 use crate::session::Session;
 use crate::session::acks::Ack;
 use crate::session::events::{self, Admission, ConnectionState, Event, Leave, NoRoom, Role};
@@ -43,15 +43,6 @@ const FILE_AGE: Duration = Duration::from_millis(100);
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 /// A subscription of former days is told of this often.
 const FOREIGN_LOGGED_EVERY: Duration = Duration::from_secs(60);
-
-/// The two clocks, read once by the shell.
-#[derive(Debug, Clone, Copy)]
-pub struct Now {
-    /// For deadlines.
-    pub instant: Instant,
-    /// For rows.
-    pub wall: Timestamp,
-}
 
 /// What a consumer needs to know.
 #[derive(Debug, Clone)]

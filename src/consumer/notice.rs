@@ -1,4 +1,4 @@
-//! What a consumer says.
+//! What the consumer has to log.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub enum Notice {
     Foreign {
         messages: u64,
     },
-    /// Another session, because the windows of those there are do not hold enough.
+    /// Another session, because the windows of the others hold too few messages.
     Growing {
         sessions: usize,
     },
@@ -71,7 +71,7 @@ impl fmt::Display for Notice {
                  mqtt.unsubscribe: $share/GROUP/FILTER"
             ),
             Self::Growing { sessions } => {
-                write!(f, "session {sessions}: the windows of those there are hold too few messages")
+                write!(f, "one more session, now {sessions}: the windows of the others hold too few messages")
             }
         }
     }

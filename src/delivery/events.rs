@@ -1,4 +1,4 @@
-//! What the policy is told, what it says, and what it counts.
+//! The policy's inputs and outputs: commands, reports, things to log, counts.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,8 @@ use crate::spool::File;
 /// [`Batch::id`], or the number of a file that was loaded.
 pub type BatchId = u64;
 
-/// A run of rows of one insert of a batch. The whole insert, until it proves too large for the way to the server.
+/// A run of rows of one insert of a batch. The whole insert, unless something on the way to the server does not
+/// let it through.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// Which insert of the batch: its positions, or its rejects.
@@ -204,8 +205,7 @@ impl fmt::Display for Notice {
             }
             Self::NoAnswer { for_ } => write!(
                 f,
-                "no answer to an insert from ClickHouse for {for_:.0?}: what waits behind it is not acknowledged \
-                 meanwhile, unless there is a spool"
+                "no answer to an insert from ClickHouse for {for_:.0?}: without a spool nothing is acknowledged meanwhile"
             ),
             Self::Spooling { under_way } => write!(
                 f,
@@ -215,7 +215,7 @@ impl fmt::Display for Notice {
             ),
             Self::SpoolRefuses(why) => write!(
                 f,
-                "the spool takes no batch: what comes is not acknowledged until it does, or ClickHouse does: {why}"
+                "the spool takes no batch: nothing is acknowledged until the spool or ClickHouse takes rows again: {why}"
             ),
             Self::SpoolTakesAgain => f.write_str("the spool takes batches again"),
             Self::SpoolHangs { for_ } => {
@@ -224,16 +224,19 @@ impl fmt::Display for Notice {
             Self::SpoolEmpty { batches } => write!(f, "the spool is empty again; {batches} batches replayed"),
             Self::TooLarge { rows, batch_bytes_max, why } => write!(
                 f,
-                "an insert of {rows} rows is too large for the way to ClickHouse: it is split, and batches are at \
+                "something on the way to ClickHouse lets no insert of {rows} rows through: it is split, and batches are at \
                  most {batch_bytes_max} bytes from now on; raise the limit there, or lower batch.bytes_max: {why}"
             ),
             Self::RowTooLarge { why } => {
-                write!(f, "a single row is too large for the way to ClickHouse: put into quarantine: {why}")
+                write!(
+                    f,
+                    "something on the way to ClickHouse does not let a single row through: it goes into quarantine: {why}"
+                )
             }
             Self::Quarantined { file, positions, why } => write!(
                 f,
-                "a spooled batch cannot be used, its {positions} positions are not inserted: {file} is put into \
-                 quarantine: {why}"
+                "a spooled batch cannot be used: {file} goes into quarantine, and its {positions} positions are not \
+                 inserted: {why}"
             ),
             Self::Deferred { file, why } => write!(f, "{file} stays in the spool for now: {why}"),
         }

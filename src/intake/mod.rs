@@ -1,11 +1,11 @@
 //! From messages to closed batches: one batcher and one backlog for all sessions of the process.
 //!
-//! A message of any session goes in; out come batches, and later, for each session, the arrival number below which
-//! its messages are complete: every row of them durable.
+//! A message of any session goes in. Batches come out. Later comes, for each session, the arrival number below which its
+//! messages are complete: every row of them is durable.
 //!
-//! Guarantee: rows leave in the order in which they came; every row that was taken leaves, whatever becomes of its
-//! connection; a message is complete only when the batch that holds its last row is durable, and every batch before
-//! that one; closed batches never hold more than `buffer_bytes_max` and one batch.
+//! Guarantee: rows leave in the order in which they came. Every row that was taken leaves, whatever becomes of its
+//! connection. A message is complete only when the batch that holds its last row is durable, and every batch before that
+//! one. Closed batches never hold more than `buffer_bytes_max` and one batch.
 //!
 //! Pure: it takes `now`, and knows no packet ids, sockets or servers.
 
@@ -80,10 +80,10 @@ pub struct Intake {
     settings: Settings,
     decoder: Decoder,
     batcher: Batcher,
-    /// Closed, and nobody's but ours.
+    /// Closed, and not handed over yet.
     backlog: VecDeque<Batch>,
     backlog_bytes: usize,
-    /// Batches that whoever comes next takes at once.
+    /// So many batches would be taken at once.
     wanted: usize,
     /// By session: below which arrival number its messages are wholly in the open batch or before it; 0 where none has
     /// come since the last batch closed.
@@ -247,7 +247,7 @@ impl Intake {
         self.batcher.deadline()
     }
 
-    /// No row is nobody's but ours.
+    /// No row waits here: none is in an open batch or in one that was not handed over.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.backlog.is_empty() && self.batcher.open().is_empty()

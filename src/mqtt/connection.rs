@@ -1,5 +1,5 @@
-//! One connection: a stream, what has been read and not taken, what is to be written, and whether the other side still
-//! lives. It dies as a whole, so nothing of it can meet the next one.
+//! One connection: a stream, what was read and not handed on, what is to be written, and whether the other side still
+//! lives. It dies as a whole, so nothing of it can reach the next one.
 
 use std::io;
 use std::pin::Pin;

@@ -1,9 +1,9 @@
-//! The consumer's shell: every connection of the process on one thread, at one pace.
+//! The consumer's shell: one thread for every connection of the process, and one wait between two looks at all of them.
 //!
-//! Guarantee: what was read and not taken, and what was to be written and is not, dies with its connection ([`Transport`]): so
-//! no acknowledgement of an old one can go out on a new one, and no message of an old one reaches the consumer later.
-//! Nothing here blocks for longer than a [`ReadDelay`], touches a disk, or grows: what a broker does not take waits in its
-//! session.
+//! Guarantee: what was read and not handed on, and what was not written yet, dies with its connection ([`Transport`]). So no
+//! acknowledgement of an old connection goes out on a new one, and no message of an old one reaches the consumer later.
+//! Nothing here blocks for longer than a [`ReadDelay`], touches a disk, or grows: acknowledgements that the broker does not
+//! take yet wait in the session.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! How long the driver's thread waits between two looks at its connections.
 //!
 //! Brokers write each PUBLISH as a small segment, so an eager reader pays a wake-up and a recv for every message. A
-//! wake-up costs as much as fifty messages, most of it caches that have grown cold; so a look should find a few hundred.
+//! wake-up costs as much as fifty messages, mostly because caches have grown cold. So a look should find a few hundred.
 
 use std::time::Duration;
 

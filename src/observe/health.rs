@@ -1,4 +1,4 @@
-//! What is wrong right now, in words: the answer of `/readyz` and `/livez`.
+//! What is wrong now, in words: the answers of `/readyz` and `/livez`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

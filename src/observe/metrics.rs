@@ -99,7 +99,7 @@ static COUNTED: &[Counted] = &[
     counter("positions_ignored_total", "Messages of kinds that carry no fix.", |t| t.intake.ignored),
     counter(
         "positions_quarantined_total",
-        "Positions of damaged spool files, by the files' names, and rows too large for the way to ClickHouse.",
+        "Positions of damaged spool files, by the files' names, and single ones too large for something on the way to ClickHouse.",
         |t| t.delivery.quarantined,
     ),
     gauge(

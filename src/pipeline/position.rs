@@ -1,6 +1,6 @@
 //! A position as it is stored: validated, scaled to integers, nothing left to check.
 //!
-//! Every field is a type that can only hold a legal value, so nobody downstream looks again. Units are
+//! Every field is a type that can only hold a legal value, so no later step looks again. Units are
 //! those of the table's columns; the largest value of an optional column's type means "unknown".
 
 use std::ops::RangeInclusive;

@@ -1,8 +1,8 @@
 //! Which messages of a connection may be acknowledged, and in which order.
 //!
-//! Guarantee: a message is acknowledged only when somebody said that it is complete, and in the order in which the
+//! Guarantee: a message is acknowledged only when the intake has said that it is complete, and in the order in which the
 //! messages arrived (MQTT 5, 4.6.0-2). Messages are known by arrival number, never by packet id: brokers use packet ids
-//! again. Numbers go on over connections, so that what is said of an old one's messages means nothing to a new one.
+//! again. The numbers go on over connections, so a late "complete" for an old connection acknowledges nothing on a new one.
 
 use std::collections::VecDeque;
 

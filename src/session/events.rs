@@ -1,4 +1,4 @@
-//! What a session is told, what it says, and what it counts.
+//! A session's inputs and outputs: events, commands, things to log, counts.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -302,8 +302,8 @@ impl fmt::Display for Notice {
                 write!(f, "there is room again: a new connection, on which the broker sends {let_go} messages again")
             }
             Self::ExactlyOnce => f.write_str(
-                "messages come at QoS 2: the broker has another program's subscription under our client id; they \
-                 are taken, and at most once more than once",
+                "messages come at QoS 2: the broker has another program's subscription under our client id. They are \
+                 taken, and after a lost connection one may be taken twice",
             ),
             Self::LeftoverEmptied { messages } => {
                 write!(f, "an earlier run's session held {messages} messages: they are taken, and the session ended")

@@ -1,10 +1,10 @@
-//! The mind of one MQTT connection: events in, commands out.
+//! What one MQTT session does next, over all its connections: events in, commands out.
 //!
 //! It knows arrival numbers and packet ids, not rows. It decides when to connect, which messages to take, which may be
 //! acknowledged, and how to leave.
 //!
-//! Guarantee: nothing is acknowledged before the intake says that it is complete; nothing of one connection is
-//! acknowledged on another; what a connection took is acknowledged on it, if it lives; every wait has a deadline.
+//! Guarantee: nothing is acknowledged before the intake says that it is complete. Nothing of one connection is
+//! acknowledged on another. What a connection took is acknowledged on it, if it lives. Every wait has a deadline.
 //! It holds no clock, socket or task: its shell, `mqtt/driver.rs`, tells it what happened and when, and does as it says.
 
 pub mod acks;
@@ -287,7 +287,8 @@ impl Session {
     pub fn totals(&self) -> Totals {
         Totals {
             unacked: self.acks.unacked() as u64,
-            window: if self.connection == ConnectionState::Ended { 0 } else { self.window.messages() as u64 },
+            // A visit takes no share of the load.
+            window: if self.settings.role == Role::Member { self.window.messages() as u64 } else { 0 },
             connected: u64::from(matches!(self.connection, ConnectionState::Live { .. })),
             held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
             reconnects: self.kept.reconnects(),
@@ -312,8 +313,10 @@ impl Session {
     fn connected(&mut self, session_present: bool, announced: Option<u16>, now: Instant) {
         self.held_by_broker = false;
         self.window.connected(announced);
-        let window = self.window.messages();
-        self.notices.push_back(Notice::Connected { session_present, window });
+        if self.settings.role == Role::Member || session_present {
+            let window = self.window.messages();
+            self.notices.push_back(Notice::Connected { session_present, window });
+        }
         let found = Found { session_present, announced, asked: self.settings.receive_maximum };
         let lost = self.kept.connected(found, self.terms().end_session);
         self.notices.extend(lost);

@@ -1,4 +1,4 @@
-//! Connections that ended: what is said of it, and when the next one is tried.
+//! Connections that ended: what the log and `/readyz` say, and when the next one is tried.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! How many unacknowledged messages the broker lets us have, as far as can be known.
 //!
-//! With acknowledgement after the insert, this number caps a batch: when it is reached nothing more will come,
-//! and waiting for `rows_max` or `age_max` would only stall. Brokers tell it badly (MQTT 5 CONNACK's Receive
+//! Messages are acknowledged after the insert, so this number caps a batch: when it is reached nothing more will come, and
+//! waiting for `rows_max` or `age_max` would only stall. Brokers tell it badly (MQTT 5 CONNACK's Receive
 //! Maximum is what *we* may publish; EMQX echoes the delivery window there, HiveMQ and Mosquitto do not), so:
 //!
 //! - what is announced is a first guess; more unacknowledged messages than the guess refute it;

@@ -1,19 +1,19 @@
 //! Batches on disk while ClickHouse cannot take them.
 //!
-//! Guarantee: a batch that [`Spool::store`] has taken survives a crash and a power cut: its file is written under
-//! another name, fsynced, renamed, and the directory fsynced. It comes back as it was or, torn or flipped, not at all.
-//! One process a directory (a lock says so), and never more than `bytes_max` of files in it. No file is ever written
-//! over another one.
+//! Guarantee: a batch that [`Spool::store`] has taken survives a crash and a power cut. Its file is written under
+//! another name, fsynced, renamed, and the directory is fsynced. It comes back as it was, or, if it was torn or flipped,
+//! not at all. A directory belongs to one process, which holds its lock, and never has more than `bytes_max` of files. No
+//! file is ever written over another one.
 //!
-//! One file a batch, never changed, named
+//! Each batch is one file, which never changes. It is named
 //!
 //! ```text
 //! 00000000000000000042-4980-730194.batch      sequence - positions - tag
 //! ```
 //!
-//! so that the listing is the order in which they came, and the ledger is known without opening them. A damaged file is
-//! renamed to `….damaged`, a row that no way to the server takes becomes `….row`: both are counted, and kept for a
-//! person to look at. `format.rs` says what is inside.
+//! So the listing is the order in which they came, and the ledger is known without opening them. A damaged file is
+//! renamed to `….damaged`. A single row that something on the way to the server does not let through becomes `….row`. Both
+//! are counted, and kept for a person to look at. `format.rs` says what is inside.
 //!
 //! Every function here blocks for as long as the disk takes: none may be called on a thread that serves.
 
@@ -167,7 +167,7 @@ impl Spool {
         self.write(inserts, positions, BATCH)
     }
 
-    /// Keeps a row that no way to the server takes.
+    /// Keeps a row that something on the way to the server does not let through.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -257,7 +257,7 @@ pub enum Kind {
     Batch,
     /// A batch that cannot be read.
     Damaged,
-    /// A row that was too large for the way to the server.
+    /// A row that something on the way to the server does not let through.
     Row,
     /// What a crash left of one that was being written.
     Unfinished,

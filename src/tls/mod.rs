@@ -2,8 +2,8 @@
 //! names rustls (with ring: no C beyond cc).
 //!
 //! Guarantee: the server's certificate and name are always verified; there is no switch. Files are read again
-//! for every connection, so that they can be replaced without a restart; what cannot be used then is told, and
-//! the last good ones are kept.
+//! for every connection, so you can replace them without a restart. If one cannot be used, the log says so, and the last
+//! good ones are kept.
 
 mod explain;
 mod server;

@@ -1,4 +1,4 @@
-//! Whom we speak to, and where that is.
+//! The two servers that we speak to over TLS, and how their settings are called.
 
 use std::net::IpAddr;
 

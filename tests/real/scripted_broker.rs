@@ -413,3 +413,79 @@ fn a_broker_that_does_not_answer_is_noticed() -> Result<()> {
     assert_eq!(of_never.terminate(Duration::from_secs(3))?, 0, "also in the midst of a CONNECT");
     of_no_longer.terminate(SOON).map(drop)
 }
+
+/// What follows a packet's id: PUBREL and its like.
+fn with_id(first: u8, packet_id: u16) -> Vec<u8> {
+    [&[first, 2][..], &packet_id.to_be_bytes()].concat()
+}
+
+#[test]
+fn a_message_at_qos_2_is_taken_and_its_handshake_completed() -> Result<()> {
+    let world = unmigrated("qos2")?;
+    let broker = Scripted::start(|peer| {
+        peer.welcome(&[], &[1])?;
+        // A resumed session may begin in the middle of a handshake.
+        peer.say(&with_id(0x62, 900))?;
+        ensure!(matches!(peer.hear()?, Packet::PubComp(done) if done.pkid == 900), "PUBREL is answered");
+        let mut at_qos_2 = fix(7);
+        at_qos_2[0] = 0x34;
+        peer.say(&at_qos_2)?;
+        ensure!(
+            matches!(peer.hear()?, Packet::PubRec(received) if received.pkid == 7),
+            "PUBREC follows the row"
+        );
+        peer.say(&with_id(0x62, 7))?;
+        ensure!(matches!(peer.hear()?, Packet::PubComp(done) if done.pkid == 7), "and PUBCOMP the PUBREL");
+        peer.say(&fix(8))?;
+        peer.listen()
+    })?;
+    let mut milepost = broker.settings(&world)?.start()?;
+    wait_until("the message after it is acknowledged", SOON, || {
+        Ok(broker.seen().acked.first().is_some_and(|acked| acked == &[8]))
+    })?;
+    assert_eq!(
+        world.query("SELECT groupArray(seq) FROM (SELECT seq FROM {db}.fixes ORDER BY seq)")?,
+        "[7,8]"
+    );
+    assert_eq!(broker.seen().connections.len(), 1, "on one connection");
+    let log = milepost.process.log()?;
+    ensure!(log.contains("messages come at QoS 2"), "{log}");
+    milepost.terminate(SOON).map(drop)
+}
+
+#[test]
+fn a_broker_that_hangs_up_soon_and_says_nothing_is_told_with_the_likely_cause() -> Result<()> {
+    let world = unmigrated("short")?;
+    let broker = Scripted::start(|peer| peer.welcome(&[], &[1]))?;
+    let mut milepost = broker.settings(&world)?.start()?;
+    let cause = "another process uses our mqtt.client_id";
+    wait_until("the log names it", SOON, || Ok(milepost.process.log()?.contains(cause)))?;
+    wait_until("and /readyz", SOON, || {
+        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("no connection")))
+    })?;
+    milepost.terminate(SOON).map(drop)
+}
+
+#[test]
+fn what_a_former_subscription_brings_is_a_reject_that_names_the_setting() -> Result<()> {
+    let world = unmigrated("former")?;
+    let broker = Scripted::start(|peer| {
+        peer.welcome(&[], &[1])?;
+        peer.say(&publish(b"cars/d1/gps", 1, &[0], &payload(1)))?;
+        peer.say(&fix(2))?;
+        peer.listen()
+    })?;
+    let mut milepost = broker.settings(&world)?.start()?;
+    wait_until("both are acknowledged", SOON, || {
+        Ok(broker.seen().acked.first().is_some_and(|acked| acked == &[1, 2]))
+    })?;
+    assert_eq!(world.query("SELECT groupArray(seq) FROM {db}.fixes")?, "[2]");
+    assert_eq!(
+        world.query("SELECT groupArray((reason, topic)) FROM {db}.rejects")?,
+        "[('bad_topic','cars/d1/gps')]"
+    );
+    assert_eq!(milepost.metric("mqtt_foreign_total")?, 1.0);
+    let log = milepost.process.log()?;
+    ensure!(log.contains("mqtt.unsubscribe"), "{log}");
+    milepost.terminate(SOON).map(drop)
+}

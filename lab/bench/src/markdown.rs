@@ -34,7 +34,7 @@ const RATIOS: [Column; 8] = [
     ("rows/s (more is better)", |t| t.stored_per_second, 0),
 ];
 
-/// What the first table, the README's, shows of which case.
+/// What the first table, the one in docs/results.md, shows of which case.
 type Headline = (&'static str, &'static str, Of, usize, &'static str);
 
 const HEADLINES: [Headline; 6] = [

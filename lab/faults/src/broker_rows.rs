@@ -128,5 +128,8 @@ fn ids_left(scene: &mut Scene) -> Result<()> {
     wait_until("only two sessions are left", SETTLE, || {
         let sessions = scene.tell_broker("sessions").context("the broker answers")?;
         Ok(sessions.lines().filter(|line| line.starts_with("member-0")).count() == 2)
-    })
+    })?;
+    let window = scene.members[0].process.metric("mqtt_window")?;
+    ensure!(window <= 2.0 * 32_000.0, "mqtt_window says {window}: visits have no window of ours");
+    Ok(())
 }

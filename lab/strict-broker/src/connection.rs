@@ -11,10 +11,10 @@ use rumqttc::v5::mqttbytes::v5::{
 };
 use tokio::net::TcpStream;
 
-use crate::Hub;
-use crate::control::{Answer, Manner};
 use crate::filter;
 use crate::handshake::{self, Greeted};
+use crate::hub::Hub;
+use crate::orders::{Answer, Manner};
 use crate::packet::{Message, put, put_codes, put_disconnect};
 use crate::session::{Death, Ending, Expiry, Session};
 use crate::socket::{Event, Socket};

@@ -25,67 +25,18 @@
 //! * `lose`, for `connack` alone: the session is emptied, and the connection is closed without an answer.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::Hub;
 use crate::broker::{Broker, End};
+use crate::hub::Hub;
 use crate::options;
+use crate::orders::{Answer, Manner, Order};
 use crate::router::ClientId;
 use crate::session::{Death, Ending, Life};
 use crate::snapshot;
-
-/// What the broker answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// With CONNACK.
-    Connect,
-    /// With SUBACK.
-    Subscribe,
-    /// With UNSUBACK.
-    Unsubscribe,
-}
-
-/// How it is given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
-    /// Not at all.
-    Never,
-    /// After this time.
-    Late(Duration),
-    /// And then the connection is closed.
-    Close,
-    /// With this reason code.
-    Refuse(u8),
-    /// Not at all, and the session is emptied.
-    Lose,
-}
-
-#[derive(Debug)]
-struct Order {
-    left: u32,
-    answer: Answer,
-    manner: Manner,
-    prefix: String,
-}
-
-/// What is to be done about the next answers; the oldest order that fits is taken.
-#[derive(Debug, Default)]
-pub(crate) struct Orders(Vec<Order>);
-
-impl Orders {
-    /// How this answer is to be given, if it is not to be given as usual.
-    pub(crate) fn take(&mut self, answer: Answer, client: &str) -> Option<Manner> {
-        let fits = |order: &&mut Order| order.answer == answer && client.starts_with(&order.prefix);
-        let order = self.0.iter_mut().find(fits)?;
-        order.left -= 1;
-        let manner = order.manner;
-        self.0.retain(|order| order.left > 0);
-        Some(manner)
-    }
-}
 
 /// Serves whoever connects to the control port.
 pub(crate) async fn serve(listener: TcpListener, hub: Rc<Hub>) {
@@ -124,9 +75,9 @@ fn obey(words: &[&str], hub: &Hub) -> Result<String, String> {
             let file = hub.options.snapshot.as_deref().ok_or("there is no --snapshot FILE")?;
             snapshot::save(&broker, file).map_err(|error| format!("{error:#}"))?;
         }
-        ["clear"] => hub.orders.borrow_mut().0.clear(),
+        ["clear"] => hub.orders.borrow_mut().clear(),
         ["next", count, answer, ref rest @ ..] => {
-            hub.orders.borrow_mut().0.push(order(count, answer, rest)?);
+            hub.orders.borrow_mut().push(order(count, answer, rest)?);
         }
         [verb, what, prefix] if verb == "forget" && ["messages", "all"].contains(&what) => {
             for client in named(&broker, prefix) {
@@ -208,14 +159,19 @@ fn sessions(broker: &Broker) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::orders::Orders;
 
     fn orders(lines: &[&str]) -> Orders {
         let order = |line: &&str| {
             let words: Vec<&str> = line.split(' ').collect();
             order(words[1], words[2], &words[3..]).unwrap()
         };
-        Orders(lines.iter().map(order).collect())
+        let mut orders = Orders::default();
+        lines.iter().map(order).for_each(|order| orders.push(order));
+        orders
     }
 
     #[test]

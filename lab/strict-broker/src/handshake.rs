@@ -7,9 +7,9 @@ use rumqttc::v5::mqttbytes::v5::{
     ConnAck, ConnAckProperties, Connect, ConnectProperties, ConnectReturnCode, Packet,
 };
 
-use crate::Hub;
 use crate::broker::{Hello, Opened};
-use crate::control::{Answer, Manner};
+use crate::hub::Hub;
+use crate::orders::{Answer, Manner};
 use crate::packet::{put, put_refusal};
 use crate::router::ClientId;
 use crate::session::{Expiry, Link};

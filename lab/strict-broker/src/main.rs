@@ -18,8 +18,9 @@
 //! | `packet`, `filter` | bytes to packets, and topics to filters |
 //! | `outbox`, `mailbox`, `session` | one session; they take `now`, and do no I/O |
 //! | `router`, `broker` | all of them: subscriptions, groups, lives |
+//! | `hub` | what all connections share |
 //! | `socket`, `handshake`, `connection` | a client |
-//! | `control`, `snapshot`, `options` | what you tell it |
+//! | `control`, `orders`, `snapshot`, `options` | what you tell it |
 //!
 //! What it does not do: MQTT 3.1.1, TLS, logins, wills, topic aliases, message expiry, `$queue/`. One line on stderr says
 //! that it listens, and one each that a session was killed. SIGTERM or SIGINT ends it.
@@ -29,8 +30,10 @@ mod connection;
 mod control;
 mod filter;
 mod handshake;
+mod hub;
 mod mailbox;
 mod options;
+mod orders;
 mod outbox;
 mod packet;
 mod router;
@@ -38,7 +41,6 @@ mod session;
 mod snapshot;
 mod socket;
 
-use std::cell::{Cell, RefCell};
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -47,69 +49,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
-use rumqttc::v5::mqttbytes::QoS;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
 use crate::broker::Broker;
-use crate::control::Orders;
+use crate::hub::Hub;
 use crate::options::Options;
-use crate::packet::Message;
 
 /// How often sessions without a connection are looked at.
 const TICK: Duration = Duration::from_millis(20);
-/// What EMQX calls its node.
-const METRICS: &str = "$SYS/brokers/strict-broker/metrics/";
-
-/// What all connections share. All run on one thread.
-#[derive(Debug)]
-pub(crate) struct Hub {
-    options: Rc<Options>,
-    broker: RefCell<Broker>,
-    orders: RefCell<Orders>,
-    started: Instant,
-    refused: Cell<usize>,
-    assigned: Cell<u64>,
-}
-
-impl Hub {
-    fn is_starting(&self) -> bool {
-        self.started.elapsed() < self.options.starting
-    }
-
-    /// What a CONNECT is answered while the broker is starting.
-    fn starting_code(&self) -> Option<u8> {
-        if !self.is_starting() {
-            return None;
-        }
-        let codes = &self.options.starting_codes;
-        self.refused.set(self.refused.get() + 1);
-        codes.get((self.refused.get() - 1) % codes.len().max(1)).copied()
-    }
-
-    fn next_client_id(&self) -> String {
-        self.assigned.set(self.assigned.get() + 1);
-        format!("assigned-{}", self.assigned.get())
-    }
-
-    /// As EMQX: at QoS 0, and not retained.
-    fn publish_metrics(&self) {
-        let mut broker = self.broker.borrow_mut();
-        for (name, value) in broker.counters.named() {
-            let topic = format!("{METRICS}{}", name.replace('.', "/"));
-            let message = Message {
-                topic: topic.clone().into(),
-                payload: value.to_string().into(),
-                qos: QoS::AtMostOnce,
-                retain: false,
-                properties: None,
-                share: None,
-            };
-            broker.publish(None, &topic, message, Instant::now());
-        }
-    }
-}
 
 fn main() -> ExitCode {
     let options = match Options::try_parse() {
@@ -140,14 +89,7 @@ async fn run(options: Options) -> Result<()> {
     if let Some(file) = &options.snapshot {
         snapshot::restore(&mut broker, file, &options, Instant::now())?;
     }
-    let hub = Rc::new(Hub {
-        broker: broker.into(),
-        orders: RefCell::default(),
-        started: Instant::now(),
-        refused: Cell::new(0),
-        assigned: Cell::new(0),
-        options: Rc::clone(&options),
-    });
+    let hub = Rc::new(Hub::new(Rc::clone(&options), broker));
     // The control port first: who waits until clients are served can give orders at once.
     let mut line = String::new();
     if let Some(port) = options.control {

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::Hub;
+use crate::hub::Hub;
 use crate::packet::{self, Fault};
 use crate::router::ClientId;
 use crate::session::Link;

@@ -1,4 +1,4 @@
-//! What milepost does besides running.
+//! The commands other than `run`.
 
 pub mod check;
 pub mod migrate;

@@ -45,7 +45,9 @@ pub fn list(config: &Config) -> Result<String> {
         let state = match (file.kind, &file.file) {
             (Kind::Unfinished, _) => "being written, or left by a crash".to_owned(),
             (Kind::Damaged, _) => "damaged, in quarantine".to_owned(),
-            (Kind::Row, _) => "a row too large for the way to ClickHouse, in quarantine".to_owned(),
+            (Kind::Row, _) => {
+                "one row, too large for something on the way to ClickHouse, in quarantine".to_owned()
+            }
             (Kind::Batch, None) => "not a name of ours: left alone".to_owned(),
             (Kind::Batch, Some(_)) => match read(dir, &file) {
                 Ok(_) => "ok".to_owned(),

@@ -71,7 +71,7 @@ impl Files {
         self.entries.insert(file, Entry { tried, ..Entry::default() });
     }
 
-    /// A file is gone, or somebody else's from now on.
+    /// A file is gone, or is not replayed from now on.
     pub(super) fn remove(&mut self, file: &File) {
         self.entries.remove(file);
     }

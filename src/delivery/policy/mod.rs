@@ -1,8 +1,9 @@
 //! What happens to each batch next: the only room that decides it.
 //!
 //! Events in (a batch, an attempt ended, stored, refused, the tables, leaving), commands out (attempt, store, load,
-//! remove). Fresh batches and those that come back from the spool pass through the same states, see [`Stage`]. When a
-//! batch goes to the spool is [`Policy::store_because`].
+//! remove). Fresh batches and those that come back from the spool pass through the same states, see [`Stage`].
+//! [`Policy::store_because`] says when a batch goes to the spool. [`Policy::wants`] says the same for the batch that the
+//! intake would hand over next.
 //!
 //! Guarantee: a batch is called durable only when every piece of it was inserted or its file is fsynced; no state waits
 //! for something that may never come, unless [`Policy::troubles`] names it.

@@ -1,4 +1,4 @@
-//! What the end of an attempt, or of something on the disk, does to a batch.
+//! What a report does to a batch: an attempt ended, or something on the disk did.
 
 use std::time::{Duration, Instant};
 
@@ -116,12 +116,12 @@ impl Policy {
         self.go_on(id, now);
     }
 
-    /// A file that is too large for the way, and not ours to split.
+    /// A file that something on the way to ClickHouse does not let through, and that cannot be split.
     pub(super) fn unsplittable(&mut self, id: BatchId, now: Instant) {
         let Some(held) = self.batches.get(&id) else { return };
         let Stage::InsertingStored { file, .. } = held.stage else { return };
-        let why = "too large for the way to ClickHouse, and it cannot be split: its columns are those of another \
-                   version of milepost";
+        let why = "something on the way to ClickHouse does not let an insert of this size through, and it cannot be split: \
+                   its columns are those of another version of milepost";
         self.files.defer(&file, why, self.server.successes(), now);
         self.notices.push_back(Notice::Deferred { file: file.to_string(), why: why.to_owned() });
         self.forget(id);

@@ -1,4 +1,4 @@
-//! What is known of ClickHouse: whether it may be asked, whether it answers, and since when it does not.
+//! What is known of ClickHouse: whether inserts may begin, whether it answers, and since when it does not.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! A batch in the policy's hands: where it is, and what runs.
+//! Where a batch is, and what runs for it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub(super) enum Stage {
     Removing { file: File, since: Instant },
 }
 
-/// A batch in our hands.
+/// A batch that is not done.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) stage: Stage,
@@ -42,7 +42,7 @@ pub(super) struct Held {
     pub(super) rows: usize,
     /// When its first row came.
     pub(super) opened_at: Option<Instant>,
-    /// Positions among these that no way to the server takes.
+    /// Positions among these that something on the way to the server does not let through.
     pub(super) quarantined: u64,
     pub(super) bytes: usize,
     pub(super) at_least_once: bool,

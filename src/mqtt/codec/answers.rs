@@ -1,4 +1,4 @@
-//! What the broker answers, and in words what to change where it says no.
+//! The broker's answers; where it refuses, in words what to change.
 
 use rumqttc::v5::mqttbytes::Error as LibraryError;
 use rumqttc::v5::mqttbytes::QoS;

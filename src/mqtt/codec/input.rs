@@ -22,7 +22,7 @@ const PUBLISH_HEAD_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4;
 const READ_BYTES_MIN: usize = 8 * 1024;
 /// What the buffer begins with: an idle connection needs no more.
 const READ_BYTES_FIRST: usize = 16 * 1024;
-/// What it grows to when reads fill it: what comes during a rest of a busy connection.
+/// What it grows to when reads fill it: what comes to a busy connection between two reads.
 const READ_BYTES_BUSY: usize = 64 * 1024;
 
 /// Bytes on their way in. One connection's: a new one gets a new `Input`.

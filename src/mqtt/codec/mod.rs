@@ -1,5 +1,5 @@
-//! MQTT 5 as bytes: what came in, as packets; what we say, as bytes. The only room that names rumqttc, whose codec reads
-//! and writes everything but PUBLISH, its acknowledgements and DISCONNECT.
+//! MQTT 5: bytes that came in → packets, and packets → bytes. The only room that names rumqttc. Its codec reads and writes
+//! everything but PUBLISH, its acknowledgements and DISCONNECT.
 //!
 //! Guarantee: no PUBLISH whose packet id can be read is ever an error, because a message that cannot be acknowledged comes
 //! again for ever. Its properties are never looked at; one larger than Maximum Packet Size is cut, not refused. [`Input`]

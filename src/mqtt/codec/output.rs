@@ -1,4 +1,4 @@
-//! What we say, as bytes.
+//! Packets on their way out, as bytes.
 
 use bytes::{BufMut as _, BytesMut};
 use rumqttc::v5::mqttbytes::QoS;

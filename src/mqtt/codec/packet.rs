@@ -1,4 +1,4 @@
-//! What can be said in either direction.
+//! The packets that milepost reads and writes.
 
 use rumqttc::v5::mqttbytes::Error as LibraryError;
 

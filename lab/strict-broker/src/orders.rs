@@ -1,0 +1,64 @@
+//! How the next answers are to be given.
+
+use std::time::Duration;
+
+/// What the broker answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// With CONNACK.
+    Connect,
+    /// With SUBACK.
+    Subscribe,
+    /// With UNSUBACK.
+    Unsubscribe,
+}
+
+/// How it is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Not at all.
+    Never,
+    /// After this time.
+    Late(Duration),
+    /// And then the connection is closed.
+    Close,
+    /// With this reason code.
+    Refuse(u8),
+    /// Not at all, and the session is emptied.
+    Lose,
+}
+
+/// How some of the next answers are given.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// For so many answers more.
+    pub(crate) left: u32,
+    pub(crate) answer: Answer,
+    pub(crate) manner: Manner,
+    /// What their client ids begin with.
+    pub(crate) prefix: String,
+}
+
+/// What is to be done about the next answers; the oldest order that fits is taken.
+#[derive(Debug, Default)]
+pub(crate) struct Orders(Vec<Order>);
+
+impl Orders {
+    pub(crate) fn push(&mut self, order: Order) {
+        self.0.push(order);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// How this answer is to be given, if it is not to be given as usual.
+    pub(crate) fn take(&mut self, answer: Answer, client: &str) -> Option<Manner> {
+        let fits = |order: &&mut Order| order.answer == answer && client.starts_with(&order.prefix);
+        let order = self.0.iter_mut().find(fits)?;
+        order.left -= 1;
+        let manner = order.manner;
+        self.0.retain(|order| order.left > 0);
+        Some(manner)
+    }
+}
