@@ -257,7 +257,7 @@ impl Consumer {
     pub fn has_ended(&self) -> bool {
         self.sessions.iter().all(|session| session.connection() == ConnectionState::Ended)
             && self.intake.is_empty()
-            && !self.delivery.is_inserting()
+            && !self.delivery.is_busy()
     }
 
     /// And nothing else is under way, such as a replay.
@@ -387,7 +387,7 @@ impl Consumer {
     /// When a silence means that a broker's window is full. While a batch is under way, its acknowledgements are what
     /// the broker may be waiting for.
     fn suspicion_at(&self) -> Option<Instant> {
-        if self.intake.open().is_empty() || self.delivery.is_inserting() {
+        if self.intake.open().is_empty() || self.delivery.is_busy() {
             return None;
         }
         self.sessions.iter().filter(|session| session.unacked() > 0).filter_map(suspicion_at).min()
@@ -395,7 +395,7 @@ impl Consumer {
 
     /// From delivery through the intake to the sessions.
     fn complete(&mut self, now: Instant) {
-        while let Some(durable) = self.delivery.durable() {
+        while let Some(durable) = self.delivery.next_durable() {
             self.intake.durable(durable.batch);
             self.durable.push_back(durable);
         }

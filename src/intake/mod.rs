@@ -132,7 +132,7 @@ impl Intake {
         }
         for reject in decoded.rejects.drain(..) {
             self.totals.rejected[reject.reason as usize] += 1;
-            if !self.batcher.fits_reject(&reject) {
+            if !self.batcher.fits_reject(&reject) || (self.has_taker() && self.batcher.is_due(now)) {
                 self.close();
             }
             self.batcher.push_reject(reject, awaited, now);

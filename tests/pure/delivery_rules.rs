@@ -149,7 +149,7 @@ impl Rig {
                 }
             }
         }
-        while let Some(durable) = self.policy.durable() {
+        while let Some(durable) = self.policy.next_durable() {
             assert!(self.durable.insert(durable.batch), "durable twice");
         }
         self.notices.extend(std::iter::from_fn(|| self.policy.notice()));

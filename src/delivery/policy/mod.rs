@@ -2,8 +2,7 @@
 //!
 //! Events in (a batch, an attempt ended, stored, refused, the tables, leaving), commands out (attempt, store, load,
 //! remove). Fresh batches and those that come back from the spool pass through the same states, see [`Stage`].
-//! [`Policy::store_because`] says when a batch goes to the spool. [`Policy::wants`] says the same for the batch that the
-//! intake would hand over next.
+//! [`Policy::store_because`] says when a batch goes to the spool.
 //!
 //! Guarantee: a batch is called durable only when every piece of it was inserted or its file is fsynced; no state waits
 //! for something that may never come, unless [`Policy::troubles`] names it.
@@ -77,6 +76,8 @@ enum StoreBecause {
     ServerIsAway,
     /// It takes long, and the broker will soon send nothing more.
     ServerIsSlow,
+    /// It is one more than can be inserted: the server is slow, and it was taken for the spool.
+    NoSlot,
     /// It is time to go.
     Leaving,
 }
@@ -139,13 +140,15 @@ impl Policy {
     /// What would be taken now.
     #[must_use]
     pub fn wants(&self, now: Instant) -> Want {
-        let in_memory = self.fresh().filter(|held| held.is_in_memory()).count();
-        let free = self.settings.inserts_in_flight.saturating_sub(in_memory);
-        if free > 0 {
-            return Want::ToInsert(free);
+        let slots = self.settings.inserts_in_flight;
+        let held = self.insert_slots_held();
+        if held < slots {
+            return Want::ToInsert(slots - held);
         }
-        let one_more = in_memory == self.settings.inserts_in_flight;
-        if one_more && self.may_store(true, None, now) && (self.is_slow(now) || self.leaves_for_long(now)) {
+        if held == slots
+            && self.may_store(true, None, now)
+            && (self.is_slow(now) || self.leaves_for_long(now))
+        {
             return Want::ToStore;
         }
         Want::Nothing
@@ -153,8 +156,7 @@ impl Policy {
 
     /// A batch that was [wanted](Self::wants).
     pub fn take(&mut self, batch: Batch, now: Instant) {
-        let wanted = self.wants(now);
-        assert!(wanted != Want::Nothing, "a batch was handed over that nobody wants");
+        assert!(self.wants(now) != Want::Nothing, "a batch was handed over that nobody wants");
         let id = batch.id;
         let rows = [batch.positions.len(), batch.rejects.len()];
         let held = Held {
@@ -175,10 +177,11 @@ impl Policy {
         };
         self.batches.insert(id, held);
         self.commands.push_back(Command::Take(batch));
-        if wanted == Want::ToStore {
-            self.store(id, now);
-        }
         self.step(id, now);
+    }
+
+    fn insert_slots_held(&self) -> usize {
+        self.fresh().filter(|held| held.holds_insert_slot()).count()
     }
 
     /// What became of a command.
@@ -245,7 +248,7 @@ impl Policy {
     }
 
     /// The next fresh batch that has become durable, if any.
-    pub fn durable(&mut self) -> Option<Durable> {
+    pub fn next_durable(&mut self) -> Option<Durable> {
         self.durable.pop_front()
     }
 
@@ -280,7 +283,7 @@ impl Policy {
 
     /// When a batch goes to the spool, and why. `None`: it does not, now.
     fn store_because(&self, held: &Held, now: Instant) -> Option<StoreBecause> {
-        if !held.stage.is_in_memory_alone() || !self.may_store(held.at_least_once, held.refused_at, now) {
+        if !held.stage.is_unstored() || !self.may_store(held.at_least_once, held.refused_at, now) {
             return None;
         }
         if self.leaves_for_long(now) {
@@ -289,7 +292,9 @@ impl Policy {
         if let Some(since) = held.stage.attempt_since() {
             return (self.crowded && now >= since + SLOW_AFTER).then_some(StoreBecause::ServerIsSlow);
         }
-        if !self.server.is_open() {
+        if self.insert_slots_held() > self.settings.inserts_in_flight {
+            Some(StoreBecause::NoSlot)
+        } else if !self.server.has_tables() {
             Some(StoreBecause::NoServer)
         } else if held.tries.failures > 0 {
             Some(StoreBecause::ItFailed)
@@ -329,7 +334,7 @@ impl Policy {
 
     fn may_attempt(&self) -> bool {
         let attempts = self.fresh().filter(|held| held.stage.attempt_since().is_some()).count();
-        self.server.is_open() && attempts < self.settings.inserts_in_flight
+        self.server.has_tables() && attempts < self.settings.inserts_in_flight
     }
 
     /// Has the next piece inserted.
@@ -376,7 +381,7 @@ impl Policy {
     /// Begins with the next file, if there is one and nothing stands in the way.
     fn replay(&mut self, now: Instant) {
         let replaying = self.batches.values().any(|held| !held.fresh);
-        if replaying || !self.server.is_open() || self.leaving_since.is_some() || !self.has_disk_place() {
+        if replaying || !self.server.has_tables() || self.leaving_since.is_some() || !self.has_disk_place() {
             return;
         }
         if self.files.len() == 0 && self.replayed > 0 {

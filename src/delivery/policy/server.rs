@@ -66,7 +66,7 @@ impl Server {
         self.schema = schema;
     }
 
-    pub(super) fn is_open(&self) -> bool {
+    pub(super) fn has_tables(&self) -> bool {
         self.schema == Schema::Ready
     }
 
@@ -148,7 +148,7 @@ impl Server {
 
     /// An insert waits for its answer, or nothing has got through lately: questions should come often.
     pub(super) fn is_doubtful(&self) -> bool {
-        self.waiting_since.is_some() || self.silent.is_some() || !self.is_open()
+        self.waiting_since.is_some() || self.silent.is_some() || !self.has_tables()
     }
 
     /// For how long there has been no answer, once that is worth a line.

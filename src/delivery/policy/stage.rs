@@ -65,7 +65,7 @@ pub(super) fn pieces(rows: impl IntoIterator<Item = usize>) -> VecDeque<Piece> {
 
 impl Held {
     /// It takes a place among the batches being inserted.
-    pub(super) fn is_in_memory(&self) -> bool {
+    pub(super) fn holds_insert_slot(&self) -> bool {
         match self.stage {
             Stage::Waiting { .. }
             | Stage::Inserting { .. }
@@ -79,8 +79,8 @@ impl Held {
 }
 
 impl Stage {
-    /// Neither in the spool nor on its way there.
-    pub(super) fn is_in_memory_alone(self) -> bool {
+    /// Neither in the spool nor on its way there, and not in ClickHouse.
+    pub(super) fn is_unstored(self) -> bool {
         matches!(self, Self::Waiting { .. } | Self::Inserting { .. })
     }
 

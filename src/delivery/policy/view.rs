@@ -41,8 +41,8 @@ impl Policy {
 
     /// Fresh batches of which something is under way: an acknowledgement may follow.
     #[must_use]
-    pub(crate) fn is_inserting(&self) -> bool {
-        self.fresh().any(Held::is_in_memory)
+    pub(crate) fn is_busy(&self) -> bool {
+        self.fresh().any(Held::holds_insert_slot)
     }
 
     /// Why batches do not get through, a line each.
@@ -60,7 +60,7 @@ impl Policy {
     /// Counts and levels now.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let in_flight = self.fresh().filter(|held| held.is_in_memory()).map(|held| held.positions).sum();
+        let in_flight = self.fresh().filter(|held| held.holds_insert_slot()).map(|held| held.positions).sum();
         Totals {
             in_flight,
             in_spool: self.files.positions(),
