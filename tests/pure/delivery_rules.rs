@@ -1,7 +1,9 @@
 //! When a batch is inserted, retried, stored, replayed, deferred or put into quarantine, rule by rule: the policy against
 //! a server that does as a rule says, by the name of what is inserted.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use milepost::delivery::events::{BatchId, Command, Loaded, Notice, Outcome, Piece, Report, Schema};
@@ -30,6 +32,7 @@ struct Rig {
     notices: Vec<Notice>,
     quarantined: usize,
     next_batch: BatchId,
+    disk_is_full: bool,
 }
 
 fn rig(settings: Settings, rule: impl Fn(&str, &Piece) -> Result<(), FailureKind> + 'static) -> Rig {
@@ -63,6 +66,7 @@ fn with_files(
         notices: Vec::new(),
         quarantined: 0,
         next_batch: 0,
+        disk_is_full: false,
     }
 }
 
@@ -118,6 +122,9 @@ impl Rig {
                     let attempt = self.pending.iter_mut().find(|(_, report)| report.batch == batch).unwrap();
                     let outcome = Outcome::Failed { kind: FailureKind::Ambiguous, why: "aborted".to_owned() };
                     *attempt = (self.now, Report { batch, outcome });
+                }
+                Command::Store(batch) if self.disk_is_full => {
+                    self.later(10, batch, Outcome::Refused("full".to_owned()));
                 }
                 Command::Store(batch) => {
                     let sequence = self.files.keys().last().map_or(0, |file| file.sequence + 1);
@@ -420,6 +427,20 @@ fn a_row_that_no_way_takes_goes_into_quarantine_and_the_others_do_not() {
         assert_eq!(rig.durable.len(), 1);
         assert!(rig.notice(|notice| matches!(notice, Notice::RowTooLarge { .. })));
     }
+}
+
+#[test]
+fn a_spool_that_refuses_does_not_keep_a_batch_from_being_inserted() {
+    let is_down = Rc::new(Cell::new(true));
+    let down = Rc::clone(&is_down);
+    let rule = move |_: &str, _: &Piece| if down.get() { Err(FailureKind::Ambiguous) } else { Ok(()) };
+    let mut rig = rig(spooling(), rule);
+    rig.disk_is_full = true;
+    rig.offer("d", 10, true).unwrap();
+    rig.wait(Duration::from_secs(60));
+    is_down.set(false);
+    rig.wait(Duration::from_secs(6)); // the longest delay between two attempts, and a little
+    assert_eq!(rig.inserted, ["d"], "{}", rig.troubles());
 }
 
 #[test]

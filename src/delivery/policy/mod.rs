@@ -216,7 +216,7 @@ impl Policy {
                 if hangs && !std::mem::replace(&mut held.was_aborted, true) {
                     self.commands.push_back(Command::Abort(*id));
                 }
-                if let Stage::Waiting { at } = &mut held.stage {
+                if let Stage::Waiting { at } | Stage::Storing { attempt_at: at, .. } = &mut held.stage {
                     *at = now.min(*at);
                 }
             }
@@ -342,7 +342,8 @@ impl Policy {
         let Some(held) = self.batches.get_mut(&id) else { return };
         held.stage = match held.stage {
             Stage::Waiting { .. } | Stage::Inserting { .. } => Stage::Inserting { since: now },
-            Stage::Storing { since: storing_since } | Stage::InsertingAndStoring { storing_since, .. } => {
+            Stage::Storing { since: storing_since, .. }
+            | Stage::InsertingAndStoring { storing_since, .. } => {
                 Stage::InsertingAndStoring { since: now, storing_since }
             }
             Stage::Loading { file, .. } | Stage::InsertingStored { file, .. } => {
@@ -364,7 +365,7 @@ impl Policy {
     fn store(&mut self, id: BatchId, now: Instant) {
         let Some(held) = self.batches.get_mut(&id) else { return };
         held.stage = match held.stage {
-            Stage::Waiting { .. } => Stage::Storing { since: now },
+            Stage::Waiting { at } => Stage::Storing { since: now, attempt_at: at },
             Stage::Inserting { since } => Stage::InsertingAndStoring { since, storing_since: now },
             Stage::InsertingAndStoring { .. }
             | Stage::InsertingStored { .. }

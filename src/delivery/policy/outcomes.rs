@@ -74,13 +74,14 @@ impl Policy {
         let failures = held.tries.failures;
         let rows = held.pieces.front().map_or(0, |piece| piece.rows.len());
         self.server.failed(kind, &why, failures, now);
+        let delay = retry::delay(failures, &mut self.jitter);
         let retry_in = match held.stage {
             Stage::InsertingStored { file, .. } => {
                 self.leave_to_replay(id, file, Some((kind, &why)), now);
                 None
             }
             Stage::InsertingAndStoring { storing_since: since, .. } => {
-                held.stage = Stage::Storing { since };
+                held.stage = Stage::Storing { since, attempt_at: now + delay };
                 None
             }
             Stage::Waiting { .. }
@@ -89,9 +90,8 @@ impl Policy {
             | Stage::InsertedWhileStoring { .. }
             | Stage::Loading { .. }
             | Stage::Removing { .. } => {
-                let retry_in = retry::delay(failures, &mut self.jitter);
-                held.stage = Stage::Waiting { at: now + retry_in };
-                Some(retry_in)
+                held.stage = Stage::Waiting { at: now + delay };
+                Some(delay)
             }
         };
         self.notices.push_back(Notice::InsertFailed { batch: id, rows, failures, retry_in, why });
@@ -194,15 +194,12 @@ impl Policy {
         match held.stage {
             Stage::InsertingAndStoring { since, .. } => held.stage = Stage::Inserting { since },
             Stage::InsertedWhileStoring { .. } => self.forget(id),
+            Stage::Storing { attempt_at: at, .. } => held.stage = Stage::Waiting { at },
             Stage::Waiting { .. }
             | Stage::Inserting { .. }
             | Stage::InsertingStored { .. }
-            | Stage::Storing { .. }
             | Stage::Loading { .. }
-            | Stage::Removing { .. } => {
-                let at = now + retry::delay(held.tries.failures, &mut self.jitter);
-                held.stage = Stage::Waiting { at };
-            }
+            | Stage::Removing { .. } => unreachable!("nothing was being stored"),
         }
     }
 

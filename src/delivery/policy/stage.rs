@@ -21,8 +21,9 @@ pub(super) enum Stage {
     InsertingAndStoring { since: Instant, storing_since: Instant },
     /// Being inserted; its file is there.
     InsertingStored { since: Instant, file: File },
-    /// In memory, being written to the spool, for the replay to go on with.
-    Storing { since: Instant },
+    /// In memory, being written to the spool, for the replay to go on with. If the spool refuses, the next attempt is due
+    /// when it would have been: a spool that always refuses must not put it off for ever.
+    Storing { since: Instant, attempt_at: Instant },
     /// In ClickHouse, while its file is still being written.
     InsertedWhileStoring { since: Instant },
     /// Being read from its file.
@@ -88,7 +89,7 @@ impl Stage {
     pub(super) fn is_attempt_due(self, now: Instant) -> bool {
         match self {
             Self::Waiting { at } => at <= now,
-            Self::Storing { since } => since + DISK_PATIENCE <= now,
+            Self::Storing { since, .. } => since + DISK_PATIENCE <= now,
             Self::Inserting { .. }
             | Self::InsertingAndStoring { .. }
             | Self::InsertingStored { .. }
@@ -116,7 +117,7 @@ impl Stage {
     pub(super) fn disk_since(self) -> Option<Instant> {
         match self {
             Self::InsertingAndStoring { storing_since: since, .. }
-            | Self::Storing { since }
+            | Self::Storing { since, .. }
             | Self::InsertedWhileStoring { since }
             | Self::Loading { since, .. }
             | Self::Removing { since, .. } => Some(since),
