@@ -46,6 +46,8 @@ pub struct Progress {
     /// While it is set a fleet goes on beyond its plan, up to five times that: for whoever needs a load for as long as
     /// something takes.
     pub goes_on: AtomicBool,
+    /// Makes no messages for now; what it has is sent until the broker has it.
+    pub paused: AtomicBool,
 }
 
 impl Default for Plan {

@@ -228,6 +228,9 @@ impl Publisher {
 
     /// Makes the messages whose time has come.
     fn make_due(&mut self, began: Instant) {
+        if self.progress.paused.load(Ordering::Relaxed) {
+            return;
+        }
         let now = Instant::now();
         while self.late.front().is_some_and(|(due, _)| *due <= now || self.made >= self.wanted()) {
             self.ready.extend(self.late.pop_front().map(|(_, message)| message));

@@ -68,6 +68,8 @@ struct Finding {
     /// Drivers whose last position is not their newest fix.
     last_wrong: u64,
     silent_stall: Option<String>,
+    /// A member that could not finish.
+    undone: Option<String>,
     unacked: Option<u64>,
     /// Positions in spool files that the row damaged.
     damaged: u64,
@@ -90,6 +92,7 @@ impl Finding {
             broken.push(format!("{} drivers with an old last position", self.last_wrong));
         }
         broken.extend(self.silent_stall.clone());
+        broken.extend(self.undone.clone());
         if self.recovered > RECOVERY_MAX {
             broken.push(format!("recovered after {:?}, more than {RECOVERY_MAX:?}", self.recovered));
         }
@@ -192,9 +195,12 @@ fn run_row(row: &Row, binary: &Path, seed: u64) -> Result<Finding> {
     let within = if scene.damaged > 0 { RECOVERY_MAX } else { VERIFY_WITHIN };
     let verdict = verify(&scene.engine()?.store("fleet"), &manifest, within)?;
     let last_wrong = last_wrong(scene.engine()?)?;
-    for (index, member) in scene.members.iter_mut().enumerate() {
+    let mut undone = None;
+    for member in &mut scene.members {
         let code = member.process.terminate(VERIFY_WITHIN)?;
-        ensure!(code == 0, "member {index} ended with exit code {code}");
+        if code != 0 {
+            undone = Some(format!("{} ended with exit code {code}", member.client_id));
+        }
     }
     Ok(Finding {
         what: row.what,
@@ -204,6 +210,7 @@ fn run_row(row: &Row, binary: &Path, seed: u64) -> Result<Finding> {
         peak_rss_bytes: scene.watch.peak_rss_bytes(),
         last_wrong,
         silent_stall: scene.watch.silent_stall(),
+        undone,
         unacked: scene.unacked,
         damaged: scene.damaged,
         no_subscriber: scene.sessions_lost_to(&manifest),

@@ -23,7 +23,7 @@ pub(crate) const ALL: [Mistake; 6] = [
     },
     Mistake {
         what: "keeps the old connection's acknowledgements",
-        row: "cut-then-kill",
+        row: "session-reborn",
         patch: include_str!("mistakes/keep_old_acks.diff"),
     },
     Mistake {

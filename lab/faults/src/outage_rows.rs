@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use lab_harness::proxy::Fault as Bad;
 use lab_stack::wait_until;
 
@@ -48,6 +48,15 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
             (2_000, 6),
             session_emptied,
         )
+        .on_exact_broker(strict_broker),
+        row(
+            "session-reborn",
+            "ClickHouse away, the session lost twice, kill -9 when the old rows are stored",
+            (10_000, 8),
+            session_reborn,
+        )
+        .with("MQTT__CONNECTIONS", "1")
+        .with("BATCH__BYTES_MAX", "1048576")
         .on_exact_broker(strict_broker),
         row(
             "leave-away",
@@ -128,6 +137,48 @@ fn session_emptied(scene: &mut Scene) -> Result<()> {
     scene.tell_broker("next 4 connack lose for member")?;
     scene.mqtt.set(Bad::Cut);
     sleep(Duration::from_secs(3));
+    scene.http.set(Bad::None);
+    Ok(())
+}
+
+/// The broker loses everything of the session, while milepost has everything of it: so many positions.
+fn lose_session(scene: &Scene) -> Result<f64> {
+    scene.pause_fleet(true)?;
+    let (mut queued, mut unacked) = (u64::MAX, u64::MAX);
+    wait_until("milepost has all that was sent", SETTLE, || {
+        sleep(Duration::from_millis(300)); // what the fleet has in hand
+        let sessions = scene.tell_broker("sessions")?;
+        let ours = sessions.lines().find(|line| line.starts_with("member")).context("a session of ours")?;
+        let number = |name: &str| -> Result<u64> {
+            let word = ours.split(' ').find_map(|word| word.strip_prefix(name)).context("a number")?;
+            Ok(word.parse()?)
+        };
+        (queued, unacked) = (number("queued=")? + number("mailbox=")?, number("unacked=")?);
+        Ok(queued == 0 && unacked as f64 == metric(scene, "mqtt_unacked")?)
+    })
+    .with_context(|| format!("{queued} queued, {unacked} unacknowledged"))?;
+    let positions = metric(scene, "positions_received_total")?;
+    let reconnects = metric(scene, "mqtt_reconnects_total")?;
+    scene.tell_broker("next 1 connack lose for member")?;
+    scene.mqtt.set(Bad::Cut);
+    wait_until("milepost is back", SETTLE, || {
+        Ok(metric(scene, "mqtt_reconnects_total")? > reconnects && metric(scene, "mqtt_connected")? == 1.0)
+    })?;
+    scene.pause_fleet(false)?;
+    Ok(positions)
+}
+
+/// A new session counts its packet ids from 1 again: they are those of messages that milepost still holds.
+fn session_reborn(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.http.set(Bad::Refuse);
+    lose_session(scene)?;
+    sleep(Duration::from_secs(2));
+    let old = lose_session(scene)?;
+    sleep(Duration::from_secs(2));
+    scene.http.set(Bad::Delay(Duration::from_millis(300)));
+    wait_until("the old rows are stored", SETTLE, || Ok(metric(scene, "positions_inserted_total")? >= old))?;
+    scene.kill_and_restart(0)?;
     scene.http.set(Bad::None);
     Ok(())
 }

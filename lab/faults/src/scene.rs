@@ -276,6 +276,13 @@ impl Scene {
         Ok(fleet.progress.acked.load(Ordering::Relaxed))
     }
 
+    /// The fleet sends nothing for now, or goes on.
+    pub(crate) fn pause_fleet(&self, paused: bool) -> Result<()> {
+        let fleet = self.fleet.as_ref().context("the fleet was started")?;
+        fleet.progress.paused.store(paused, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Messages that the broker has taken of the fleet so far.
     pub(crate) fn sent(&self) -> u64 {
         self.fleet.as_ref().map_or(0, |fleet| fleet.progress.acked.load(Ordering::Relaxed))
