@@ -23,6 +23,7 @@ use lab_harness::table::Table;
 use lab_stack::{ClickHouse, say};
 use loadgen::verify::{Verdict, verify};
 
+use self::mistakes::Mistake;
 use self::row::Row;
 use self::scene::Scene;
 
@@ -53,7 +54,7 @@ pub struct Arguments {
     /// Name the rows, and end
     #[arg(long)]
     list: bool,
-    /// Run against mileposts made wrong on purpose: each must fail on its row
+    /// Run against mileposts made wrong on purpose: each must fail on its row; with --only, those of these rows
     #[arg(long)]
     prove: bool,
 }
@@ -129,7 +130,7 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
         return Ok(true);
     }
     if arguments.prove {
-        return prove(&all, arguments.seed);
+        return prove(&all, arguments);
     }
     let binary = std::fs::canonicalize(&arguments.milepost)
         .with_context(|| format!("no binary at {}", arguments.milepost.display()))?;
@@ -165,14 +166,16 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
 }
 
 /// The harness is judged: each mistake must make its row fail.
-fn prove(rows: &[Row], seed: u64) -> Result<bool> {
+fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
     let mut all_found = true;
-    for mistake in mistakes::ALL {
+    let is_chosen =
+        |mistake: &Mistake| arguments.only.is_empty() || arguments.only.iter().any(|row| row == mistake.row);
+    for mistake in mistakes::ALL.into_iter().filter(is_chosen) {
         let row = rows.iter().find(|row| row.name == mistake.row).context("a mistake names its row")?;
         eprintln!("building a milepost that {}", mistake.what);
         let binary = lab_harness::patched::build(mistake.patch)?;
         // A row that could not be played has found nothing.
-        let verdict = match run_row(row, &binary, seed).map(|finding| finding.broken()) {
+        let verdict = match run_row(row, &binary, arguments.seed).map(|finding| finding.broken()) {
             Ok(broken) if broken.is_empty() => "NOT FOUND".to_owned(),
             Ok(broken) => format!("found: {}", broken.join("; ")),
             Err(error) => format!("NOT FOUND, the row did not run: {error:#}"),
