@@ -159,7 +159,10 @@ impl Consumer {
         match admission {
             Admission::Take(arrival) => {
                 self.intake.take(message, arrival.map(|arrival| (index, arrival)), now.instant);
-                self.move_batches(now.instant);
+                // The other reasons to close a batch concern all sessions, and can wait for the turn.
+                if self.intake.is_due(now.instant) {
+                    self.move_batches(now.instant);
+                }
             }
             Admission::LetGo => {}
             Admission::Shed => {

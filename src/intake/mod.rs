@@ -202,6 +202,11 @@ impl Intake {
         Some(batch)
     }
 
+    /// A batch is closed, or should be.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        !self.backlog.is_empty() || self.batcher.is_due(now)
+    }
+
     fn may_close(&self, when: CloseWhen, now: Instant) -> bool {
         match when {
             CloseWhen::Due => self.batcher.is_due(now),

@@ -11,7 +11,7 @@ use crate::session::window::SILENCE_MIN;
 /// What should come between two looks: a few hundred messages, and a quarter of what a socket's buffer holds.
 const BYTES: usize = 32 * 1024;
 /// A connection with something to read costs as much as reading this; many of them are looked at more rarely.
-const BYTES_EACH: usize = 1_024;
+const BYTES_EACH: usize = 16 * 1024;
 const DELAY_MIN: Duration = Duration::from_millis(1);
 const DELAY_MAX: Duration = Duration::from_millis(50);
 /// What looks like a silence of the broker's must not be our own delay.
