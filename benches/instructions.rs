@@ -7,25 +7,43 @@ mod work;
 use std::hint::black_box;
 use std::process::Command;
 
+use loadgen::format::Format;
 use milepost::pipeline::encode;
 
-const COUNT: &str = "MILEPOST_BENCH_MESSAGES";
+/// What a run works on: how many messages, and of which of [`works`].
+const WORK: &str = "MILEPOST_BENCH_WORK";
 /// What both runs do alike is no part of the difference.
 const RUNS: [u64; 2] = [20_000, 60_000];
 
 fn main() {
-    match std::env::var(COUNT) {
-        Ok(count) => work(count.parse().expect("a number of messages")),
+    match std::env::var(WORK) {
+        Ok(text) => {
+            let (count, name) = text.split_once(' ').expect("a number and a name");
+            work(count.parse().expect("a number of messages"), name);
+        }
         Err(_) => count(),
     }
 }
 
-fn work(count: usize) {
-    let messages = work::messages(5_000);
-    let mut live = work::Live::new();
+/// milepost's own format by itself; then each format as a fleet's devices write it, and one that keeps a field.
+fn works() -> Vec<String> {
+    let formats = Format::ALL.iter().map(|format| format!("{} (fleet)", format.name()));
+    let kept = ["owntracks (fleet, keep = [\"batt\"])".to_owned()];
+    ["milepost".to_owned()].into_iter().chain(formats).chain(kept).collect()
+}
+
+fn work(count: usize, name: &str) {
+    let format = Format::ALL.into_iter().find(|format| name.starts_with(&format!("{} ", format.name())));
+    let keep = if name.contains("keep") { "keep = [\"batt\"]\n" } else { "" };
+    let (messages, decoder) = match format {
+        Some(format) => (work::messages_in(format, 5_000), work::decoder_of(format, keep)),
+        None => (work::messages(5_000), work::decoder()),
+    };
+    let mut live = work::Live::new(decoder);
     for message in messages.iter().cycle().take(count) {
         if let Some(batch) = live.publish(message) {
             let id = batch.id;
+            assert_eq!(batch.rejects.len(), 0, "{:?}", batch.rejects.first());
             black_box(encode::encode(batch, "fleet"));
             live.durable(id);
         }
@@ -34,11 +52,11 @@ fn work(count: usize) {
 
 #[expect(clippy::print_stdout, reason = "the benchmark's result")]
 fn count() {
-    let instructions = |messages: u64| -> u64 {
+    let instructions = |messages: u64, name: &str| -> u64 {
         let output = Command::new("valgrind")
             .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
             .arg(std::env::current_exe().expect("this program has a path"))
-            .env(COUNT, messages.to_string())
+            .env(WORK, format!("{messages} {name}"))
             .output()
             .expect("valgrind is installed (Debian: valgrind)");
         let text = String::from_utf8_lossy(&output.stderr);
@@ -46,6 +64,12 @@ fn count() {
             text.lines().find_map(|line| line.split_once("Collected : ")).expect("valgrind tells");
         collected.1.trim().parse().expect("a number of instructions")
     };
-    let [few, many] = RUNS.map(instructions);
-    println!("{} instructions a message (callgrind)", (many - few) / (RUNS[1] - RUNS[0]));
+    let mut first = None;
+    let only = std::env::var("MILEPOST_BENCH_ONLY").ok();
+    for name in works().into_iter().filter(|name| only.as_ref().is_none_or(|only| name == only)) {
+        let [few, many] = RUNS.map(|messages| instructions(messages, &name));
+        let each = (many - few) / (RUNS[1] - RUNS[0]);
+        let ratio = each as f64 / *first.get_or_insert(each) as f64;
+        println!("{each} instructions a message (callgrind), {ratio:.2} times: {name}");
+    }
 }

@@ -6,8 +6,9 @@ mod work;
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use loadgen::format::Format;
 use milepost::pipeline::batch::Batch;
-use milepost::pipeline::decode::{Decoded, Message};
+use milepost::pipeline::decode::{Decoded, Decoder, Message};
 use milepost::pipeline::encode;
 use milepost::pipeline::position::Timestamp;
 use milepost::session::acks::{Ack, Acks};
@@ -16,20 +17,29 @@ use milepost::spool::Spool;
 const ROWS: usize = 5_000;
 
 fn batch() -> Batch {
-    let mut live = work::Live::new();
+    let mut live = work::Live::new(work::decoder());
     let batch = work::messages(ROWS + 1).iter().find_map(|message| live.publish(message));
     batch.expect("a batch closes at 5,000 rows")
 }
 
 fn decode(criterion: &mut Criterion) {
-    let (decoder, messages) = (work::decoder(), work::messages(ROWS));
+    let own = ("5,000 messages of one point".to_owned(), work::decoder(), work::messages(ROWS));
+    let formats = Format::ALL.map(|format| {
+        (format!("5,000 of {}", format.name()), work::decoder_of(format, ""), work::messages_in(format, ROWS))
+    });
+    for (name, decoder, messages) in [own].into_iter().chain(formats) {
+        decode_all(criterion, &name, &decoder, &messages);
+    }
+}
+
+fn decode_all(criterion: &mut Criterion, name: &str, decoder: &Decoder, messages: &[(String, String)]) {
     let mut decoded = Decoded::default();
     let mut group = criterion.benchmark_group("decode");
     group.throughput(Throughput::Elements(ROWS as u64));
-    group.bench_function("5,000 messages of one point", |bencher| {
+    group.bench_function(name, |bencher| {
         bencher.iter(|| {
             decoded.clear();
-            for (topic, payload) in &messages {
+            for (topic, payload) in messages {
                 let message = Message {
                     topic: topic.as_bytes(),
                     payload: payload.as_bytes(),
@@ -49,7 +59,7 @@ fn consumer(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("consumer");
     group.throughput(Throughput::Elements(ROWS as u64));
     group.bench_function("5,000 messages: decoded, batched, durable, acknowledged", |bencher| {
-        let mut live = work::Live::new();
+        let mut live = work::Live::new(work::decoder());
         bencher.iter(|| {
             for message in &messages {
                 if let Some(batch) = live.publish(message) {

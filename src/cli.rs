@@ -37,6 +37,20 @@ pub(crate) enum Command {
     },
     /// Print the effective configuration, secrets redacted
     Config,
+    /// Print what a payload becomes, row by row, or why it is refused; asks no server; exit 1 if anything is refused
+    Decode {
+        /// Which of the sources in the configuration, from 1; not needed if there is one, or with --topic
+        #[arg(long)]
+        source: Option<usize>,
+        /// The topic the message is to have come on
+        #[arg(long)]
+        topic: Option<String>,
+        /// When it is to have come, such as 2026-11-21T08:00:00Z, or an age such as 2h [default: now]
+        #[arg(long, value_parser = moment)]
+        received_at: Option<Timestamp>,
+        /// A file with one message's payload, or - for standard input
+        file: PathBuf,
+    },
     /// The batches in spool.dir: those of a volume whose pod is gone, for instance
     Spool {
         #[command(subcommand)]

@@ -2,11 +2,12 @@
 
 mod cli;
 
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use milepost::app::commands::{check, migrate, rejects, spool};
+use milepost::app::commands::{check, decode, migrate, rejects, spool};
 use milepost::app::{Outcome, run};
 use milepost::config::{Config, LogFormat};
 use milepost::observe::http;
@@ -45,6 +46,10 @@ fn main() -> ExitCode {
     match arguments.command {
         Command::Config => print_result(Ok(config.to_string())),
         Command::Check { json, probe_topic } => check_servers(&config, probe_topic.as_deref(), json),
+        Command::Decode { source, topic, received_at, file } => {
+            let received_at = received_at.unwrap_or_else(milepost::app::now);
+            decode_file(&config, &decode::Origin { source, topic, received_at }, &file)
+        }
         Command::Spool { command: SpoolCommand::List } => print_result(spool::list(&config)),
         Command::Spool { command: SpoolCommand::Export { dir } } => {
             print_result(spool::export(&config, &dir))
@@ -71,6 +76,29 @@ fn main() -> ExitCode {
             migrate::migrate(&config).await.map(|()| Outcome::Clean)
         }),
         Command::Run => with_logs_and_runtime(config, run::run),
+    }
+}
+
+fn decode_file(config: &Config, origin: &decode::Origin, file: &Path) -> ExitCode {
+    let mut payload = Vec::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().lock().read_to_end(&mut payload).map(drop)
+    } else {
+        std::fs::read(file).map(|bytes| payload = bytes)
+    };
+    if let Err(error) = read {
+        eprintln!("milepost: {}: {error}", file.display());
+        return BAD_USAGE.into();
+    }
+    match decode::decode(config, origin, &payload) {
+        Ok((lines, is_good)) => {
+            print_result(Ok(lines));
+            if is_good { ExitCode::SUCCESS } else { FAILED.into() }
+        }
+        Err(failure) => {
+            eprintln!("milepost: {failure:#}");
+            BAD_USAGE.into()
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use loadgen::fleet::Fix;
+use loadgen::format::Format;
 use milepost::config::Config;
 use milepost::consumer::{self, Connections, Consumer, Now, Publish};
 use milepost::delivery::events::{Command, Outcome, Report, Schema};
@@ -29,9 +31,30 @@ pub fn messages(count: usize) -> Vec<(String, String)> {
     (0..count).map(message).collect()
 }
 
+/// The same drivers and fixes in another format, written as its devices do; topic and payload.
+pub fn messages_in(format: Format, count: usize) -> Vec<(String, String)> {
+    let count = u32::try_from(count).expect("a few thousand");
+    let message = |seq: u32| {
+        let driver = format!("sim-bench-{:06}", seq % 500);
+        let (lat, ts_ms) = (25.0 + f64::from(seq) * 1e-5, WALL_MS + i64::from(seq));
+        let fix =
+            Fix { lat, lng: -80.191_801_2, speed_mps: 12.4, heading_deg: 271.5, acc_m: 4.5, ts_ms, seq };
+        let mut payload = String::new();
+        format.write(&driver, &[fix], &mut payload);
+        (format.topic(&driver), payload)
+    };
+    (0..count).map(message).collect()
+}
+
 pub fn decoder() -> Decoder {
     let config = Config::defaults().expect("the host has a name");
-    Decoder::new(&config.mqtt.topics, config.decode)
+    Decoder::new(&config.sources, config.decode)
+}
+
+/// `keep`: a line more of its source.
+pub fn decoder_of(format: Format, keep: &str) -> Decoder {
+    let config = Config::parse(&format!("{}{keep}", format.source())).expect("the source is well formed");
+    Decoder::new(&config.sources, config.decode)
 }
 
 /// A consumer of one session on a granted subscription, with ClickHouse there.
@@ -42,7 +65,7 @@ pub struct Live {
 }
 
 impl Live {
-    pub fn new() -> Self {
+    pub fn new(decoder: Decoder) -> Self {
         let config = Config::defaults().expect("the host has a name");
         let seed = 1;
         let intake = intake::Settings { batch: config.batch, buffer_bytes_max: config.mqtt.buffer_bytes_max };
@@ -67,7 +90,7 @@ impl Live {
             clock_jump_max: Duration::from_secs(300),
         };
         let now = Now { instant: Instant::now(), wall: Timestamp::from_unix_ms(WALL_MS) };
-        let (intake, delivery) = (Intake::new(intake, decoder()), Policy::new(delivery, Left::default()));
+        let (intake, delivery) = (Intake::new(intake, decoder), Policy::new(delivery, Left::default()));
         let mut consumer = Consumer::new(settings, intake, delivery);
         consumer.schema(Schema::Ready);
         consumer.handle(0, Event::Connected { session_present: false, receive_maximum: None }, now.instant);

@@ -1,5 +1,6 @@
 //! A message is a line with flags and topic, then the payload: `1drivers/7/gps\n{"lat":…}`.
-//! Flags, the bits of the first byte (so `0` to `7` are fine): 2 cut on the way, 4 tight limits.
+//! Flags, the bits of the first byte (so `0` to `7` are fine): 2 cut on the way, 4 tight limits. The topic decides the
+//! format: [`SOURCES`].
 
 #![no_main]
 
@@ -7,6 +8,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
+use milepost::config::Config;
 use milepost::pipeline::batch::Batch;
 use milepost::pipeline::decode::{Decoded, Decoder, Limits, Message};
 use milepost::pipeline::encode::encode;
@@ -15,8 +17,68 @@ use milepost::pipeline::reject::PAYLOAD_BYTES_MAX;
 
 /// 2026-09-21: fixed, so that an input means the same tomorrow.
 const RECEIVED_AT_MS: i64 = 1_790_000_000_000;
-/// RowBinary after the driver's id: ts, seq, lat, lng, speed, heading, alt, acc, `received_at`.
+/// RowBinary after the driver's id: ts, seq, lat, lng, speed, heading, alt, acc, `received_at`; then attributes.
 const ROW_BYTES_AFTER_ID: usize = 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8;
+
+/// Every format; some keep everything, some take the driver from the payload.
+const SOURCES: &str = r#"
+[formats.acme]
+points = "/t"
+lat = "/a"
+lng = "/b/0"
+ts = "/c"
+ts_unit = "rfc3339"
+speed = "/s"
+speed_unit = "mph"
+alt = "/h"
+alt_unit = "ft"
+driver = "/id"
+[[sources]]
+topic = "drivers/+/gps"
+[[sources]]
+topic = "+"
+keep = "*"
+[[sources]]
+topic = "o/+/+"
+driver = "{1}:{2}"
+format = "owntracks"
+keep = ["batt", "a/b"]
+[[sources]]
+topic = "t/r"
+driver = "/device/uniqueId"
+format = "traccar"
+keep = "*"
+[[sources]]
+topic = "c/r"
+driver = "/device_id"
+format = "traccar-client"
+keep = "*"
+[[sources]]
+topic = "k/+"
+format = "teltonika"
+keep = "*"
+[[sources]]
+topic = "b/+"
+format = "thingsboard"
+speed_unit = "knots"
+keep = "*"
+[[sources]]
+topic = "g/+"
+format = "geojson"
+speed_unit = "km/h"
+keep = "*"
+[[sources]]
+topic = "n/+"
+format = "nmea"
+[[sources]]
+topic = "w/+"
+format = "w3c"
+keep = "*"
+[[sources]]
+topic = "m/r"
+format = "acme"
+keep = "*"
+"#;
 
 static WIDE: LazyLock<(Decoder, Limits)> = LazyLock::new(|| decoder(1_000_000, 10_000, 30 * 86_400, 300));
 /// Small enough to be reached by small inputs.
@@ -29,8 +91,8 @@ fn decoder(payload_bytes_max: usize, points_max: usize, age_s: u64, future_s: u6
         fix_age_max: Duration::from_secs(age_s),
         fix_future_max: Duration::from_secs(future_s),
     };
-    let topics = ["drivers/+/gps".to_owned(), "+".to_owned()];
-    (Decoder::new(&topics, limits.clone()), limits)
+    let config = Config::parse(SOURCES).expect("the sources are well formed");
+    (Decoder::new(&config.sources, limits.clone()), limits)
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -46,7 +108,7 @@ fuzz_target!(|data: &[u8]| {
     decoder.decode(message, &mut decoded);
 
     let (positions, rejects) = (decoded.positions.len(), decoded.rejects.len());
-    assert!((1..=limits.points_max).contains(&(positions + rejects)), "{decoded:?}");
+    assert!((1..=limits.points_max).contains(&(positions + rejects + decoded.ignored.len())), "{decoded:?}");
     for position in &decoded.positions {
         check(position, message, limits);
     }
@@ -96,7 +158,12 @@ fn check(position: &Position, message: Message<'_>, limits: &Limits) {
         (RECEIVED_AT_MS - ms(limits.fix_age_max), RECEIVED_AT_MS + ms(limits.fix_future_max));
     within(position.ts.unix_ms(), oldest, newest);
     let id = position.driver_id.as_str();
-    assert!((1..=64).contains(&id.len()) && std::str::from_utf8(message.topic).expect("read").contains(id));
+    assert!((1..=64).contains(&id.len()));
+    let topic = std::str::from_utf8(message.topic).expect("it matched");
+    let parts = || id.split(':').all(|part| topic.contains(part));
+    assert!(topic.ends_with("/r") || topic.contains(id) || parts(), "{id} {topic}");
+    let kept: usize = position.attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+    assert!(kept <= 4_096 && position.attributes.iter().count() <= 64);
     assert_eq!(position.received_at, message.received_at);
 }
 
@@ -106,7 +173,25 @@ fn rows_in(mut body: &[u8]) -> usize {
     while let Some(id_bytes) = body.first() {
         // An id is at most 64 bytes long, so its length is one byte.
         body = &body[1 + usize::from(*id_bytes) + ROW_BYTES_AFTER_ID..];
+        for _ in 0..2 * count(&mut body) {
+            let length = count(&mut body);
+            body = &body[length..];
+        }
         rows += 1;
     }
     rows
+}
+
+/// Unsigned LEB128.
+fn count(body: &mut &[u8]) -> usize {
+    let mut value = 0;
+    for shift in (0..).step_by(7) {
+        let (byte, rest) = body.split_first().expect("a count");
+        *body = rest;
+        value |= usize::from(byte & 0x7F) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    value
 }

@@ -95,10 +95,10 @@ impl Fleet {
         self.first..self.first + u32::try_from(self.drivers.len()).expect("made from a range of u32")
     }
 
-    /// The topic driver `n` publishes to.
+    /// What driver `n` is called.
     #[must_use]
-    pub fn topic(&self, n: u32) -> String {
-        format!("drivers/{}/gps", driver_id(&self.run, n))
+    pub fn driver_id(&self, n: u32) -> String {
+        driver_id(&self.run, n)
     }
 
     /// The highest `seq` of driver `n` so far.

@@ -3,6 +3,7 @@
 //! | room | job |
 //! |---|---|
 //! | [`fleet`] | drivers that move; what each has sent |
+//! | [`format`](mod@format) | what the devices speak |
 //! | [`manifest`] | what was sent and acknowledged, on disk |
 //! | `plan`, `publisher` | what to send; one connection that sends it |
 //! | [`publish`] | sends a fleet's fixes over MQTT at a rate, and counts what the broker took |
@@ -12,6 +13,7 @@
 
 pub mod demo;
 pub mod fleet;
+pub mod format;
 pub mod manifest;
 pub mod picture;
 mod plan;

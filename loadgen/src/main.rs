@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use lab_stack::{Store, unix_ms};
+use loadgen::format::Format;
 use loadgen::manifest::Manifest;
 use loadgen::publish::{self, Plan};
 use loadgen::{demo, verify};
@@ -42,6 +43,9 @@ struct FleetArguments {
     /// Login, with MQTT_PASSWORD
     #[arg(long)]
     username: Option<String>,
+    /// What the devices speak; its topics are those of `source` in docs/formats.md
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
     /// Names the drivers sim-{run}-{n}; default: the time
     #[arg(long)]
     run: Option<String>,
@@ -107,6 +111,7 @@ impl FleetArguments {
                 .clone()
                 .map(|name| password().map(|password| (name, password)))
                 .transpose()?,
+            format: self.format,
             run: self.run.clone().unwrap_or_else(|| format!("{:x}", unix_ms())),
             drivers: self.drivers,
             connections: if self.per_driver { self.drivers } else { self.connections },

@@ -7,11 +7,16 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::format::Format;
+
 /// One run's account. A driver's fixes are numbered 1, 2, 3, …; so a set of fixes is a count and exceptions.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Manifest {
     /// Drivers are `sim-{run}-{n}`.
     pub run: String,
+    /// What the devices spoke.
+    #[serde(default)]
+    pub format: Format,
     /// 0 or 1.
     pub qos: u8,
     /// Per driver, the highest `seq` sent.

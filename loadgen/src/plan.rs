@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use crate::format::Format;
+
 /// What to send, and how.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -10,6 +12,8 @@ pub struct Plan {
     pub broker: String,
     /// Login, if any.
     pub login: Option<(String, String)>,
+    /// What the devices speak.
+    pub format: Format,
     /// Names the drivers and the client ids.
     pub run: String,
     /// How many drivers.
@@ -55,6 +59,7 @@ impl Default for Plan {
         Self {
             broker: "127.0.0.1:1883".to_owned(),
             login: None,
+            format: Format::Milepost,
             run: String::new(),
             drivers: 1,
             connections: 1,

@@ -38,6 +38,7 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
 
     let mut manifest = Manifest {
         run: plan.run.clone(),
+        format: plan.format,
         qos: plan.qos,
         last_seq: vec![0; plan.drivers as usize],
         rate_wanted: plan.rate,

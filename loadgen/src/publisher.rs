@@ -255,7 +255,8 @@ impl Publisher {
             self.burst(driver)
         } else {
             let acc_m = if late { BUFFERED_ACC_M } else { LIVE_ACC_M };
-            ready(driver, &[self.fleet.fix(driver, unix_ms(), acc_m)])
+            let fix = self.fleet.fix(driver, unix_ms(), acc_m);
+            self.ready(driver, &[fix])
         };
         if twice {
             self.duplicates += u64::from(message.seq_last - message.seq_first + 1);
@@ -280,7 +281,14 @@ impl Publisher {
         let time = |point: i64| since + (now - since) * (point + 1) / points;
         let fixes: Vec<Fix> =
             (0..points).map(|point| self.fleet.fix(driver, time(point), BUFFERED_ACC_M)).collect();
-        ready(driver, &fixes)
+        self.ready(driver, &fixes)
+    }
+
+    /// One message with these fixes.
+    fn ready(&self, driver: u32, fixes: &[Fix]) -> Ready {
+        let mut payload = String::with_capacity(128 * fixes.len());
+        self.plan.format.write(&self.fleet.driver_id(driver), fixes, &mut payload);
+        Ready { driver, seq_first: fixes[0].seq, seq_last: fixes[fixes.len() - 1].seq, payload }
     }
 
     /// Moves ready messages into the socket's buffer, as far as window and buffer allow.
@@ -292,7 +300,7 @@ impl Publisher {
             let packet_id = (self.plan.qos == 1).then(|| self.free_packet_id());
             let start = self.out.len();
             put_publish(
-                &self.fleet.topic(message.driver),
+                &self.plan.format.topic(&self.fleet.driver_id(message.driver)),
                 packet_id,
                 message.payload.as_bytes(),
                 &mut self.out,
@@ -401,22 +409,6 @@ fn words(reason: u8) -> &'static str {
         SERVER_BUSY => "it is busy",
         _ => "its reason",
     }
-}
-
-/// One fix as an object, several as an array.
-fn ready(driver: u32, fixes: &[Fix]) -> Ready {
-    let mut payload = String::with_capacity(128 * fixes.len());
-    match fixes {
-        [fix] => fix.write_json(&mut payload),
-        fixes => {
-            for (index, fix) in fixes.iter().enumerate() {
-                payload.push(if index == 0 { '[' } else { ',' });
-                fix.write_json(&mut payload);
-            }
-            payload.push(']');
-        }
-    }
-    Ready { driver, seq_first: fixes[0].seq, seq_last: fixes[fixes.len() - 1].seq, payload }
 }
 
 #[expect(

@@ -2,7 +2,8 @@
 //!
 //! A driver numbers its fixes 1, 2, 3, …; so the stored set of a driver is right when it has as many
 //! different numbers as were sent, the smallest is 1 and the largest the last one sent. A driver for whom
-//! that does not hold is compared number by number.
+//! that does not hold is compared number by number. Devices of a format without such a number are compared by how many
+//! different fixes (time and place) they have.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -117,6 +118,10 @@ pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Ve
             incomplete.push((n, *last_seq));
         }
     }
+    if !manifest.format.has_seq() {
+        compare_counts(&fixes, &incomplete, &unacked, &mut verdict);
+        incomplete.clear();
+    }
     for drivers in incomplete.chunks(COMPARED_AT_ONCE) {
         compare(store, manifest, drivers, &unacked, &mut verdict)?;
     }
@@ -126,6 +131,20 @@ pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Ve
     verdict.rejects = select_from(store, "rejects", "sum(count)", manifest)?.trim().parse()?;
     verdict.freshness_ms = freshness(store, manifest)?;
     Ok(verdict)
+}
+
+fn compare_counts(
+    fixes: &HashMap<u32, Stored>,
+    drivers: &[(u32, u32)],
+    unacked: &HashSet<(u32, u32)>,
+    verdict: &mut Verdict,
+) {
+    for (n, last_seq) in drivers {
+        let stored = fixes.get(n).map_or(0, |stored| stored.different);
+        let excused = unacked.iter().filter(|(driver, _)| driver == n).count() as u64;
+        verdict.lost += (u64::from(*last_seq)).saturating_sub(stored + excused);
+        verdict.never_sent += stored.saturating_sub((*last_seq).into());
+    }
 }
 
 fn compare(
@@ -164,18 +183,20 @@ fn compare(
 
 /// How much of a run is in `positions` now.
 pub fn progress(store: &Store, manifest: &Manifest) -> Result<InPositions> {
-    let select = "count(), uniqExact(driver_id, seq)";
-    let line = select_from(store, "positions", select, manifest)?;
+    let select = format!("count(), uniqExact(driver_id, {})", identity(manifest));
+    let line = select_from(store, "positions", &select, manifest)?;
     let [rows, different] = columns(line.trim())?;
     Ok(InPositions { rows: rows.parse()?, different: different.parse()? })
 }
 
 fn stored(store: &Store, table: &str, manifest: &Manifest) -> Result<HashMap<u32, Stored>> {
-    let select = "driver_id, count(), uniqExact(seq), min(seq), max(seq)";
+    let identity = identity(manifest);
+    let numbers = if manifest.format.has_seq() { "min(seq), max(seq)" } else { "1, different" };
+    let select = format!("driver_id, count(), uniqExact({identity}) AS different, {numbers}");
     let prefix = driver_id(&manifest.run, 0);
     let prefix = prefix.trim_end_matches('0');
     let mut drivers = HashMap::new();
-    for line in select_from(store, &format!("{table} GROUP BY driver_id"), select, manifest)?.lines() {
+    for line in select_from(store, &format!("{table} GROUP BY driver_id"), &select, manifest)?.lines() {
         let [id, rows, different, smallest, largest] = columns(line)?;
         let n = id.strip_prefix(prefix).context("another run's driver")?.parse()?;
         let (rows, different) = (rows.parse()?, different.parse()?);
@@ -183,6 +204,11 @@ fn stored(store: &Store, table: &str, manifest: &Manifest) -> Result<HashMap<u32
         ensure!(drivers.insert(n, stored).is_none(), "driver {n} came twice");
     }
     Ok(drivers)
+}
+
+/// What tells a driver's fixes apart.
+fn identity(manifest: &Manifest) -> &'static str {
+    if manifest.format.has_seq() { "seq" } else { "ts, lat, lng" }
 }
 
 fn freshness(store: &Store, manifest: &Manifest) -> Result<Option<(f64, f64)>> {

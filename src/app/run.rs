@@ -141,7 +141,7 @@ fn consumer(config: &Config, left: Left) -> Consumer {
     let seed = fastrand::u64(..);
     let intake =
         intake::Settings { batch: config.batch.clone(), buffer_bytes_max: config.mqtt.buffer_bytes_max };
-    let decoder = Decoder::new(&config.mqtt.topics, config.decode.clone());
+    let decoder = Decoder::new(&config.sources, config.decode.clone());
     let settings = consumer::Settings {
         connections: config.mqtt.connections,
         session: events::Settings {
@@ -200,7 +200,7 @@ fn log_ledger(totals: &Totals) {
         spool_at_start = delivery.spool_at_start,
         inserted = delivery.inserted,
         rejected = totals.rejected(),
-        ignored = intake.ignored,
+        ignored = totals.ignored(),
         shed = intake.shed,
         quarantined = delivery.quarantined,
         in_spool = delivery.in_spool,

@@ -320,7 +320,7 @@ async fn messages(
         (Some(_), None) => report.error(
             "message",
             format!("{topic}: taken by the broker, and not delivered to us within {ANSWER_WITHIN:?}"),
-            "the access rules let this user publish, and not read: EMQX acl.conf: subscribe; Mosquitto acl_file: topic read …, for mqtt.topics too",
+            "the access rules let this user publish, and not read: EMQX acl.conf: subscribe; Mosquitto acl_file: topic read …, for the sources' topics too",
         ),
         (None, _) => report.error("message", format!("{topic}: the broker does not acknowledge it"), "see the broker's log"),
     }

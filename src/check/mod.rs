@@ -54,7 +54,7 @@ pub fn unusable_probe(config: &Config, topic: &str) -> Option<String> {
         }
     };
     let filter = config.mqtt.topics.iter().find(taken)?;
-    Some(format!("the running group takes it for a fix ({filter}); give one that mqtt.topics does not match"))
+    Some(format!("the running group takes it for a fix ({filter}); give one that no source matches"))
 }
 
 #[cfg(test)]

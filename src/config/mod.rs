@@ -9,6 +9,7 @@ mod secret;
 mod sections;
 mod setting;
 mod settings;
+mod sources;
 mod types;
 
 use std::fmt;
@@ -32,6 +33,8 @@ const DEFAULT_FILE: &str = "milepost.toml";
 pub struct Config {
     /// `[mqtt]`
     pub mqtt: Mqtt,
+    /// `[[sources]]`, or `mqtt.topics`.
+    pub sources: Vec<decode::Source>,
     /// `[decode]`
     pub decode: decode::Limits,
     /// `[batch]`
@@ -73,6 +76,18 @@ impl Config {
         Self::from_values(values)
     }
 
+    /// A file's text alone.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(toml: &str) -> Result<Self, Error> {
+        let file = config::File::from_str(toml, config::FileFormat::Toml);
+        let values = config::Config::builder().add_source(file).build();
+        let values =
+            values.and_then(|values| values.cache.into_table()).map_err(|error| Error::source(&error))?;
+        Self::from_values(values)
+    }
+
     /// The defaults alone.
     ///
     /// # Errors
@@ -83,14 +98,16 @@ impl Config {
 
     fn from_values(values: config::Map<String, Value>) -> Result<Self, Error> {
         let s = &mut Settings::new(values);
-        let mqtt = Mqtt::read(s);
+        let mut mqtt = Mqtt::read(s);
+        let sources = sources::read(s, &mqtt.topics);
+        mqtt.topics = sources.iter().map(|source| source.topic().to_owned()).collect();
         let decode = decode::Limits::read(s);
         let batch = batch::Limits::read(s);
         let clickhouse = ClickHouse::read(s);
         let spool = Spool::read(s, &batch);
         let (http, shutdown, log) = (Http::read(s), Shutdown::read(s), Log::read(s));
         let effective = s.finish()?;
-        Ok(Self { mqtt, decode, batch, clickhouse, spool, http, shutdown, log, effective })
+        Ok(Self { mqtt, sources, decode, batch, clickhouse, spool, http, shutdown, log, effective })
     }
 
     /// Every key with its effective value as TOML would have it, in order; secrets redacted.
@@ -105,9 +122,13 @@ impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut open_section = "";
         for (key, value) in &self.effective {
-            let (section, name) = key.split_once('.').unwrap_or(("", key));
+            let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
             if section != open_section {
-                writeln!(f, "{}[{section}]", if open_section.is_empty() { "" } else { "\n" })?;
+                let gap = if open_section.is_empty() { "" } else { "\n" };
+                match section.split_once('[') {
+                    Some((list, _)) => writeln!(f, "{gap}[[{list}]]")?,
+                    None => writeln!(f, "{gap}[{section}]")?,
+                }
                 open_section = section;
             }
             writeln!(f, "{name} = {value}")?;
@@ -123,10 +144,7 @@ mod tests {
     use super::*;
 
     fn with(toml: &str) -> Result<Config, Error> {
-        let source = config::File::from_str(toml, config::FileFormat::Toml);
-        let values =
-            config::Config::builder().add_source(source).build().unwrap().cache.into_table().unwrap();
-        Config::from_values(values)
+        Config::parse(toml)
     }
 
     fn violations(toml: &str) -> Vec<String> {

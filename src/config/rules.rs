@@ -1,5 +1,7 @@
 //! What the values of single settings must be. Each error says what is right.
 
+use super::sources::filter;
+
 /// Host, port, and whether with TLS.
 pub(super) fn broker_address(text: String) -> Result<(String, u16, Option<bool>), String> {
     let (url, tls) = server_url(&text, ["mqtt", "mqtts"], "mqtt.username and mqtt.password_file")?;
@@ -54,15 +56,10 @@ pub(super) fn topics(topics: Vec<String>) -> Result<Vec<String>, String> {
         return Err("at least one topic is wanted".to_owned());
     }
     for topic in &topics {
-        let plus_levels = topic.split('/').filter(|level| *level == "+").count();
-        if plus_levels != 1
-            || topic.matches('+').count() != 1
-            || topic.contains('#')
-            || topic.starts_with('$')
-        {
+        if filter(topic) != Ok(1) {
             return Err(format!(
-                "\"{topic}\": a filter with exactly one level + (the driver's id) is wanted, \
-                 without # and without $share/ (mqtt.group says that)"
+                "\"{topic}\": a filter with exactly one level + (the driver's id) is wanted, without # and without \
+                 $share/ (mqtt.group says that); [[sources]] can have other filters"
             ));
         }
     }

@@ -7,6 +7,7 @@ use super::rules::{
     broker_address, client_id, former_filters, group, host_name, http_url, identifier, log_filter, topics,
 };
 use super::settings::Settings;
+use super::sources;
 use super::types::{ClickHouse, Http, Log, LogFormat, Mqtt, Shutdown, Spool};
 use crate::consumer::Connections;
 use crate::pipeline::{batch, decode};
@@ -32,7 +33,7 @@ impl Mqtt {
             password,
             client_id: s.checked("mqtt.client_id", host_name(), client_id),
             group: s.checked("mqtt.group", "milepost".to_owned(), group),
-            topics: s.checked("mqtt.topics", vec!["drivers/+/gps".to_owned()], topics),
+            topics: Self::topics(s),
             unsubscribe: s.checked("mqtt.unsubscribe", Vec::new(), former_filters),
             // Off: there are brokers that close the connection of who asks for what they do not grant.
             broker_metrics: s.value("mqtt.broker_metrics", false),
@@ -46,6 +47,23 @@ impl Mqtt {
             max_packet_bytes: s.within("mqtt.max_packet_bytes", 1_048_576, 1_024..=268_435_455),
             buffer_bytes_max: s.within("mqtt.buffer_bytes_max", 67_108_864, 1_048_576..=usize::MAX),
         }
+    }
+}
+
+impl Mqtt {
+    /// None where `[[sources]]` say them.
+    fn topics(s: &mut Settings) -> Vec<String> {
+        if !sources::are_given(s) {
+            return s.checked("mqtt.topics", vec!["drivers/+/gps".to_owned()], topics);
+        }
+        if s.forget_key("mqtt.topics") {
+            s.violations.push(
+                "mqtt.topics: give either it or [[sources]], not both: a topic of mqtt.topics is a source with this \
+                 topic and format = \"milepost\""
+                    .to_owned(),
+            );
+        }
+        Vec::new()
     }
 }
 

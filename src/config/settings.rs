@@ -1,6 +1,6 @@
 //! Hands out settings by key, and remembers what was wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,6 +35,8 @@ impl Error {
 pub(super) struct Settings {
     given: BTreeMap<String, Value>,
     known: Vec<String>,
+    /// Keys that were given, whether or not they have been read.
+    given_keys: BTreeSet<String>,
     effective: Vec<(String, String)>,
     pub(super) violations: Vec<String>,
 }
@@ -43,7 +45,8 @@ impl Settings {
     pub(super) fn new(values: config::Map<String, Value>) -> Self {
         let mut given = BTreeMap::new();
         flatten("", values, &mut given);
-        Self { given, known: Vec::new(), effective: Vec::new(), violations: Vec::new() }
+        let given_keys = given.keys().cloned().collect();
+        Self { given, known: Vec::new(), given_keys, effective: Vec::new(), violations: Vec::new() }
     }
 
     /// The value of `key`, or `default`.
@@ -53,7 +56,39 @@ impl Settings {
         value
     }
 
-    fn given<T: Setting>(&mut self, key: &str) -> Option<T> {
+    /// Some key that begins so was given.
+    pub(super) fn is_given(&self, prefix: &str) -> bool {
+        self.given_keys.iter().any(|key| key.starts_with(prefix))
+    }
+
+    pub(super) fn was_given(&self, key: &str) -> bool {
+        self.given_keys.contains(key)
+    }
+
+    /// The sections that were given, such as the NAMEs of `[formats.NAME]`.
+    pub(super) fn names_in(&self, prefix: &str) -> Vec<String> {
+        let rest = self.given_keys.iter().filter_map(|key| key.strip_prefix(prefix));
+        let names: BTreeSet<&str> = rest.filter_map(|rest| Some(rest.split_once('.')?.0)).collect();
+        names.into_iter().map(str::to_owned).collect()
+    }
+
+    /// What is wrong with these keys has been told; whether there were any.
+    pub(super) fn forget(&mut self, prefix: &str) -> bool {
+        let before = self.given.len();
+        self.given.retain(|key, _| !key.starts_with(prefix));
+        self.given.len() < before
+    }
+
+    pub(super) fn forget_key(&mut self, key: &str) -> bool {
+        self.given.remove(key).is_some()
+    }
+
+    /// An effective value of a section that can come several times.
+    pub(super) fn show(&mut self, key: String, value: &impl Setting) {
+        self.effective.push((key, value.show()));
+    }
+
+    pub(super) fn given<T: Setting>(&mut self, key: &str) -> Option<T> {
         self.known.push(key.to_owned());
         let value = self.given.remove(key)?;
         let parsed = T::parse(value);
@@ -61,7 +96,7 @@ impl Settings {
     }
 
     /// An empty text is none: an environment often cannot say it otherwise.
-    fn given_text(&mut self, key: &str) -> Option<String> {
+    pub(super) fn given_text(&mut self, key: &str) -> Option<String> {
         self.given(key).filter(|text: &String| !text.is_empty())
     }
 
@@ -174,10 +209,20 @@ fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap
         let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
         if let ValueKind::Table(table) = value.kind {
             flatten(&key, table, into);
+        } else if let Some(sections) = sections(&value) {
+            let numbered = sections.into_iter().enumerate();
+            numbered.for_each(|(n, table)| flatten(&format!("{key}[{}]", n + 1), table, into));
         } else {
             into.insert(key, value);
         }
     }
+}
+
+/// `[[name]]`
+fn sections(value: &Value) -> Option<Vec<config::Map<String, Value>>> {
+    let ValueKind::Array(values) = &value.kind else { return None };
+    let tables = values.iter().map(|value| value.clone().into_table().ok());
+    tables.collect::<Option<Vec<_>>>().filter(|tables| !tables.is_empty())
 }
 
 /// Letters that differ, roughly: enough to find the key that was meant.

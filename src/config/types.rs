@@ -22,7 +22,7 @@ pub struct Mqtt {
     pub client_id: String,
     /// The `x` of `$share/x/…`.
     pub group: String,
-    /// Topic filters with one `+`.
+    /// The sources' topic filters.
     pub topics: Vec<String>,
     /// Former filters, with their groups, that sessions may still be subscribed to.
     pub unsubscribe: Vec<String>,

@@ -32,7 +32,7 @@ pub(crate) use self::totals::Totals;
 use crate::delivery::events::{Command, Durable, Report, Schema};
 use crate::delivery::policy::{Policy, Want};
 use crate::intake::{CloseWhen, Intake, SessionIndex};
-use crate::pipeline::decode::Message;
+use crate::pipeline::decode::{Ignored, Message};
 use crate::session::Session;
 use crate::session::acks::Ack;
 use crate::session::events::{self, Admission, ConnectionState, Event, Leave, NoRoom, Role};
@@ -88,6 +88,7 @@ pub struct Consumer {
     shedding: bool,
     window_told: bool,
     foreign_told: Option<(u64, Instant)>,
+    encrypted_told: bool,
     /// Acknowledgements at the last look, and since when there have been no more while messages waited.
     progress: (u64, Option<Instant>),
     notices: VecDeque<Notice>,
@@ -110,6 +111,7 @@ impl Consumer {
             shedding: false,
             window_told: false,
             foreign_told: None,
+            encrypted_told: false,
             progress: (0, None),
             notices: VecDeque::new(),
             durable: VecDeque::new(),
@@ -423,7 +425,12 @@ impl Consumer {
             self.notices.extend(notices.map(|notice| Notice::Session(index, notice)));
         }
         self.notices.extend(std::iter::from_fn(|| self.delivery.notice()).map(Notice::Delivery));
-        let foreign = self.intake.totals().foreign_messages;
+        let intake = self.intake.totals();
+        let encrypted = intake.ignored[Ignored::Encrypted as usize];
+        if encrypted > 0 && !std::mem::replace(&mut self.encrypted_told, true) {
+            self.notices.push_back(Notice::Encrypted);
+        }
+        let foreign = intake.foreign_messages;
         let (told, at) = self.foreign_told.unwrap_or((0, now));
         if foreign > told && (self.foreign_told.is_none() || now >= at + FOREIGN_LOGGED_EVERY) {
             self.foreign_told = Some((foreign, now));

@@ -26,6 +26,8 @@ pub enum Notice {
     Foreign {
         messages: u64,
     },
+    /// Somebody's app encrypts what it sends.
+    Encrypted,
     /// Another session, because the windows of the others hold too few messages.
     Growing {
         sessions: usize,
@@ -43,7 +45,7 @@ impl Notice {
             Self::Session(_, notice) => notice.is_warning(),
             Self::Delivery(notice) => notice.is_warning(),
             Self::Growing { .. } => false,
-            Self::WindowSmall { .. } | Self::Shedding | Self::Foreign { .. } => true,
+            Self::WindowSmall { .. } | Self::Shedding | Self::Encrypted | Self::Foreign { .. } => true,
         }
     }
 }
@@ -66,9 +68,13 @@ impl fmt::Display for Notice {
             ),
             Self::Foreign { messages } => write!(
                 f,
-                "{messages} messages so far on topics that no filter of mqtt.topics matches: the broker has another \
+                "{messages} messages so far on topics that no source matches: the broker has another \
                  subscription for our sessions; they are rejects (bad_topic). Name the former filter in \
                  mqtt.unsubscribe: $share/GROUP/FILTER"
+            ),
+            Self::Encrypted => f.write_str(
+                "OwnTracks messages are encrypted, and milepost has no key: they are counted as ignored \
+                 (kind=\"encrypted\") and not stored. Remove the encryption key in the app, and use TLS",
             ),
             Self::Growing { sessions } => {
                 write!(f, "one more session, now {sessions}: the windows of the others hold too few messages")

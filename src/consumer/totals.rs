@@ -25,6 +25,12 @@ impl Totals {
         self.intake.rejected.iter().sum()
     }
 
+    /// Messages that are in order and hold no fix.
+    #[must_use]
+    pub(crate) fn ignored(&self) -> u64 {
+        self.intake.ignored.iter().sum()
+    }
+
     /// Received, and neither in ClickHouse nor in the spool.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
@@ -35,7 +41,7 @@ impl Totals {
     #[must_use]
     pub fn adds_up(&self) -> bool {
         let Self { intake, delivery, .. } = self;
-        let gone = self.rejected() + intake.ignored + intake.shed + delivery.quarantined;
+        let gone = self.rejected() + self.ignored() + intake.shed + delivery.quarantined;
         intake.received + delivery.spool_at_start
             == delivery.inserted + gone + delivery.in_spool + self.in_flight()
     }

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::pipeline::batch::{self, Batch, Batcher};
-use crate::pipeline::decode::{Decoded, Decoder, Lacking, Message};
+use crate::pipeline::decode::{Decoded, Decoder, Ignored, Lacking, Message};
 use crate::pipeline::reject::Reason;
 
 /// Which session, by its place in the process.
@@ -53,8 +53,8 @@ pub struct Totals {
     pub received: u64,
     /// Points and messages refused, by [`Reason`].
     pub rejected: [u64; Reason::ALL.len()],
-    /// Messages of kinds that carry no fix.
-    pub ignored: u64,
+    /// Messages, or parts of one, that are in order and hold no fix, by [`Ignored`].
+    pub ignored: [u64; Ignored::ALL.len()],
     /// Points of QoS 0 messages dropped on a full buffer or while leaving.
     pub shed: u64,
     /// What the positions lacked.
@@ -121,23 +121,30 @@ impl Intake {
 
     /// Takes a message's rows. `arrival`: its session and its number there; none at QoS 0.
     pub(crate) fn take(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Instant) {
-        let mut decoded = self.decode(message);
+        self.decode(message);
         let awaited = arrival.is_some();
-        self.totals.lacking.add(decoded.lacking);
-        for position in decoded.positions.drain(..) {
-            if !self.batcher.fits_position() || (self.has_taker() && self.batcher.is_due(now)) {
+        self.totals.lacking.add(self.decoded.lacking);
+        // Each list is moved for itself, and back: `Decoded` is large, and every message passes here.
+        let mut positions = std::mem::take(&mut self.decoded.positions);
+        let mut moving = positions.drain(..);
+        while let Some(next) = moving.as_slice().first() {
+            if !self.batcher.fits_position(next) || (self.has_taker() && self.batcher.is_due(now)) {
                 self.close();
             }
-            self.batcher.push_position(position, awaited, now);
+            moving.next().into_iter().for_each(|position| self.batcher.push_position(position, awaited, now));
         }
-        for reject in decoded.rejects.drain(..) {
+        drop(moving);
+        self.decoded.positions = positions;
+        for reject in std::mem::take(&mut self.decoded.rejects) {
             self.totals.rejected[reject.reason as usize] += 1;
             if !self.batcher.fits_reject(&reject) || (self.has_taker() && self.batcher.is_due(now)) {
                 self.close();
             }
             self.batcher.push_reject(reject, awaited, now);
         }
-        self.decoded = decoded;
+        for kind in self.decoded.ignored.drain(..) {
+            self.totals.ignored[kind as usize] += 1;
+        }
         if let Some((session, arrival)) = arrival {
             self.is_taken(session, arrival + 1);
         }
@@ -145,18 +152,15 @@ impl Intake {
 
     /// Counts the points of a message that nobody takes and nobody sends again.
     pub(crate) fn shed(&mut self, message: Message<'_>) {
-        let decoded = self.decode(message);
-        self.totals.shed += decoded.points();
-        self.decoded = decoded;
+        self.decode(message);
+        self.totals.shed += self.decoded.points();
     }
 
-    fn decode(&mut self, message: Message<'_>) -> Decoded {
-        let mut decoded = std::mem::take(&mut self.decoded);
-        decoded.clear();
-        self.decoder.decode(message, &mut decoded);
-        self.totals.received += decoded.points();
-        self.totals.foreign_messages += u64::from(decoded.is_foreign);
-        decoded
+    fn decode(&mut self, message: Message<'_>) {
+        self.decoded.clear();
+        self.decoder.decode(message, &mut self.decoded);
+        self.totals.received += self.decoded.points();
+        self.totals.foreign_messages += u64::from(self.decoded.is_foreign);
     }
 
     /// The last row of a message is in the open batch, or it had none.

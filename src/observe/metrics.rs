@@ -14,7 +14,7 @@ use crate::consumer::Totals;
 use crate::consumer::broker_drops::DropReason;
 use crate::delivery::events::{Outcome, Report};
 use crate::delivery::sink::FailureKind;
-use crate::pipeline::decode::Field;
+use crate::pipeline::decode::{Field, Ignored};
 use crate::pipeline::reject::Reason;
 
 const PREFIX: &str = "milepost";
@@ -96,7 +96,17 @@ static COUNTED: &[Counted] = &[
         "Positions without ts: they got the receive time, and a redelivery is a second row.",
         |t| t.intake.lacking.undated,
     ),
-    counter("positions_ignored_total", "Messages of kinds that carry no fix.", |t| t.intake.ignored),
+    counters(
+        "positions_ignored_total",
+        "Messages, or parts of one, that are in order and hold no fix; counted as received, too.",
+        "kind",
+        |t| Ignored::ALL.iter().map(|kind| (kind.name(), t.intake.ignored[*kind as usize])).collect(),
+    ),
+    counter(
+        "attributes_cut_total",
+        "Fields that a source keeps, and that were more than a point may keep: 64 names, 4,096 bytes.",
+        |t| t.intake.lacking.attributes_cut,
+    ),
     counter(
         "positions_quarantined_total",
         "Positions of damaged spool files, by the files' names, and single ones too large for something on the way to ClickHouse.",
@@ -147,7 +157,7 @@ static COUNTED: &[Counted] = &[
     ),
     counter(
         "mqtt_foreign_total",
-        "Messages on topics that no filter of mqtt.topics matches: of a former subscription (mqtt.unsubscribe).",
+        "Messages on topics that no source matches: of a former subscription (mqtt.unsubscribe).",
         |t| t.intake.foreign_messages,
     ),
     counters(

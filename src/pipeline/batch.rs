@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::position::Position;
 use super::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reject, TOPIC_BYTES_MAX};
 
-/// What a position may take in memory: the row, and its encoded form beside it while it is being sent.
+/// What a position may take in memory, without attributes: the row, and its encoded form beside it while it is being sent.
 pub const POSITION_BYTES_MAX: usize = size_of::<Position>() + 128;
 /// What a reject's fixed part may take; its texts and payload count twice, for the same reason.
 const REJECT_FIXED_BYTES: usize = size_of::<Reject>() + 64;
@@ -93,10 +93,10 @@ impl Batcher {
         self.limits.bytes_max = self.limits.bytes_max.min(bytes.max(BYTES_MAX_MIN));
     }
 
-    /// Whether another position still fits under `bytes_max`.
+    /// Whether this position still fits under `bytes_max`.
     #[must_use]
-    pub fn fits_position(&self) -> bool {
-        self.open.bytes + POSITION_BYTES_MAX <= self.limits.bytes_max
+    pub fn fits_position(&self, position: &Position) -> bool {
+        self.open.bytes + bytes_of_position(position) <= self.limits.bytes_max
     }
 
     /// Whether this reject still fits under `bytes_max`.
@@ -108,8 +108,9 @@ impl Batcher {
     /// Adds a position that [fits](Self::fits_position). `awaited`: its message is acknowledged once it is durable.
     pub fn push_position(&mut self, position: Position, awaited: bool, now: Instant) {
         self.open.at_least_once |= awaited;
+        let bytes = bytes_of_position(&position);
         self.open.positions.push(position);
-        self.grow(POSITION_BYTES_MAX, now);
+        self.grow(bytes, now);
     }
 
     /// Adds a reject that [fits](Self::fits_reject), as a row of its own or, above the flood limit, to the count of
@@ -159,6 +160,11 @@ impl Batcher {
         let next = Batch { id: self.open.id + 1, ..Batch::default() };
         std::mem::replace(&mut self.open, next)
     }
+}
+
+/// Attributes are there twice while they are being sent.
+fn bytes_of_position(position: &Position) -> usize {
+    POSITION_BYTES_MAX + 2 * position.attributes.memory_bytes()
 }
 
 fn bytes_of(reject: &Reject) -> usize {

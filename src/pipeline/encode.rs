@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Text,
     /// Milliseconds since 1970-01-01 UTC.
     Time,
+    /// How many, as unsigned LEB128, then so many names and values, each a [`Text`](Self::Text).
+    Texts,
     /// A number of this ClickHouse type.
     Number(&'static str, usize),
 }
@@ -35,6 +37,7 @@ impl Kind {
     pub(crate) fn fits(self, clickhouse_type: &str) -> bool {
         match self {
             Self::Text => matches!(clickhouse_type, "String" | "LowCardinality(String)"),
+            Self::Texts => clickhouse_type == "Map(LowCardinality(String), String)",
             Self::Time => clickhouse_type.starts_with("DateTime64(3"),
             Self::Number(name, _) => clickhouse_type == name,
         }
@@ -46,9 +49,15 @@ impl Kind {
             Self::Time => 8,
             Self::Number(_, bytes) => bytes,
             Self::Text => {
-                let prefix = 1 + bytes.iter().take(9).position(|byte| byte & 0x80 == 0)?;
-                let digits = bytes[..prefix].iter().rev();
-                prefix + digits.fold(0, |value, byte| value << 7 | usize::from(byte & 0x7F))
+                let (prefix, text) = count_at(bytes)?;
+                prefix.checked_add(text)?
+            }
+            Self::Texts => {
+                let (mut length, pairs) = count_at(bytes)?;
+                for _ in 0..pairs.checked_mul(2)? {
+                    length += Self::Text.length(bytes.get(length..)?)?;
+                }
+                length
             }
         };
         (length <= bytes.len()).then_some(length)
@@ -78,6 +87,7 @@ pub(crate) static POSITIONS: Table = Table {
         ("alt_dm", I32),
         ("acc_dm", U16),
         ("received_at", Kind::Time),
+        ("attributes", Kind::Texts),
     ],
 };
 
@@ -111,6 +121,11 @@ fn encode_position(position: &Position, out: &mut Vec<u8>) {
     out.extend_from_slice(&position.alt.dm().to_le_bytes());
     out.extend_from_slice(&position.acc.dm().to_le_bytes());
     out.extend_from_slice(&position.received_at.unix_ms().to_le_bytes());
+    put_count(position.attributes.len(), out);
+    for (name, value) in position.attributes.iter() {
+        put_text(name.as_bytes(), out);
+        put_text(value.as_bytes(), out);
+    }
 }
 
 /// The columns of [`REJECTS`], in that order.
@@ -209,32 +224,44 @@ impl Table {
 
 /// RowBinary's String.
 fn put_text(text: &[u8], out: &mut Vec<u8>) {
-    let mut rest = text.len();
+    put_count(text.len(), out);
+    out.extend_from_slice(text);
+}
+
+/// Unsigned LEB128.
+fn put_count(mut rest: usize, out: &mut Vec<u8>) {
     while rest >= 0x80 {
         out.push(u8::try_from(rest & 0x7f).expect("seven bits") | 0x80);
         rest >>= 7;
     }
     out.push(u8::try_from(rest).expect("less than 0x80"));
-    out.extend_from_slice(text);
+}
+
+/// The length of unsigned LEB128 at the beginning of `bytes`, and its value.
+fn count_at(bytes: &[u8]) -> Option<(usize, usize)> {
+    let prefix = 1 + bytes.iter().take(9).position(|byte| byte & 0x80 == 0)?;
+    let digits = bytes[..prefix].iter().rev();
+    Some((prefix, digits.fold(0, |value, byte| value << 7 | usize::from(byte & 0x7F))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::decode::{Decoded, Decoder, Limits, Message};
+    use crate::config::Config;
+    use crate::pipeline::decode::{Decoded, Decoder, Message};
     use crate::pipeline::position::Timestamp;
-    use std::time::Duration;
 
     /// Rows of both tables, of different lengths.
     fn inserts() -> Vec<Insert> {
-        let day = Duration::from_secs(86_400);
-        let limits =
-            Limits { payload_bytes_max: 9_999, points_max: 9, fix_age_max: day, fix_future_max: day };
-        let decoder = Decoder::new(&["drivers/+/gps".to_owned()], limits);
+        let source = "[[sources]]\ntopic = 'drivers/+/gps'\nkeep = '*'";
+        let config = Config::parse(source).unwrap();
+        let decoder = Decoder::new(&config.sources, config.decode);
         let mut decoded = Decoded::default();
         for n in 0..10_usize {
             let topic = format!("drivers/{}/gps", "d".repeat(1 + n * 7));
-            for payload in [format!(r#"{{"lat":{n},"lng":1,"seq":{n}}}"#), "x".repeat(n * 50)] {
+            for payload in
+                [format!(r#"{{"lat":{n},"lng":1,"a":{n},"b":"{}"}}"#, "x".repeat(n * 50)), "x".repeat(n * 50)]
+            {
                 let message = Message {
                     topic: topic.as_bytes(),
                     payload: payload.as_bytes(),

@@ -3,6 +3,7 @@
 //!
 //! Pure: plain functions and values, no clock, no task, no I/O.
 
+pub mod attributes;
 pub mod batch;
 pub mod decode;
 pub mod encode;

@@ -7,13 +7,15 @@ use std::ops::RangeInclusive;
 
 use arrayvec::ArrayString;
 
+use super::attributes::Attributes;
+
 /// Longest driver id in bytes.
 pub(crate) const DRIVER_ID_BYTES_MAX: usize = 64;
 
 /// One fix of one driver, ready to be encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
-    /// Who: from the topic.
+    /// Who: from the topic or the payload, as the source says.
     pub driver_id: DriverId,
     /// When the fix was taken.
     pub ts: Timestamp,
@@ -33,6 +35,8 @@ pub struct Position {
     pub acc: Accuracy,
     /// When milepost took the message from the broker.
     pub received_at: Timestamp,
+    /// Other fields that the source keeps.
+    pub attributes: Attributes,
 }
 
 /// A value outside what its field may hold.

@@ -24,8 +24,16 @@ pub enum Reason {
     InvalidJson,
     /// Neither an object nor an array of objects with something in it.
     WrongShape,
-    /// An array of more than `decode.points_max`.
+    /// The format has no such kind of message, or cannot read this one.
+    UnknownFormatKind,
+    /// NMEA: a line that is no sentence, or a field of one that cannot be read.
+    InvalidSentence,
+    /// NMEA: the checksum is missing or wrong.
+    BadChecksum,
+    /// More points than `decode.points_max`.
     TooManyPoints,
+    /// The payload is to name the driver, and names none, or one outside the rule for ids.
+    BadDriver,
     /// The payload names another driver than the topic.
     DriverMismatch,
     /// `lat` or `lng` is absent or not a number.
@@ -46,14 +54,18 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of the checks.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 19] = [
         Self::TooLarge,
         Self::BadTopic,
         Self::Empty,
         Self::InvalidUtf8,
         Self::InvalidJson,
         Self::WrongShape,
+        Self::UnknownFormatKind,
+        Self::InvalidSentence,
+        Self::BadChecksum,
         Self::TooManyPoints,
+        Self::BadDriver,
         Self::DriverMismatch,
         Self::MissingField,
         Self::LatRange,
@@ -74,7 +86,11 @@ impl Reason {
             Self::InvalidUtf8 => "invalid_utf8",
             Self::InvalidJson => "invalid_json",
             Self::WrongShape => "wrong_shape",
+            Self::UnknownFormatKind => "unknown_format_kind",
+            Self::InvalidSentence => "invalid_sentence",
+            Self::BadChecksum => "bad_checksum",
             Self::TooManyPoints => "too_many_points",
+            Self::BadDriver => "bad_driver",
             Self::DriverMismatch => "driver_mismatch",
             Self::MissingField => "missing_field",
             Self::LatRange => "lat_range",

@@ -37,7 +37,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Position => {
-                    if !batcher.fits_position() {
+                    if !batcher.fits_position(&position("d", positions_in)) {
                         closed.push(batcher.close());
                     }
                     batcher.push_position(position("d", positions_in), true, now);
@@ -80,10 +80,10 @@ fn bytes_max_holds_where_rows_max_does_not_help() {
         Limits { rows_max: usize::MAX, age_max: Duration::from_secs(1), bytes_max: 10 * POSITION_BYTES_MAX };
     let mut batcher = Batcher::new(limits);
     for seq in 0..10 {
-        assert!(batcher.fits_position());
+        assert!(batcher.fits_position(&position("d", seq)));
         batcher.push_position(position("d", seq), false, Instant::now());
     }
-    assert!(!batcher.fits_position());
+    assert!(!batcher.fits_position(&position("d", 10)));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_lowered_bound_holds_from_the_next_batch_on_and_is_never_raised() {
     batcher.lower_bytes_max(1 << 20);
     batcher.lower_bytes_max(2 << 20);
     let mut seq = 0;
-    while batcher.fits_position() {
+    while batcher.fits_position(&position("d", seq)) {
         batcher.push_position(position("d", seq), true, Instant::now());
         seq += 1;
     }

@@ -107,7 +107,10 @@ fn every_reason_is_given_for_what_it_names() {
     for (topic, payload, reason) in &cases {
         check_refused(topic, payload, *reason);
     }
-    for reason in Reason::ALL {
+    // Of formats.rs.
+    let of_other_formats =
+        [Reason::UnknownFormatKind, Reason::InvalidSentence, Reason::BadChecksum, Reason::BadDriver];
+    for reason in Reason::ALL.into_iter().filter(|reason| !of_other_formats.contains(reason)) {
         assert!(cases.iter().any(|(.., given)| *given == reason), "{reason:?} is not tried");
     }
 }

@@ -372,9 +372,9 @@ fn users_and_grants_are_for_what_exists() {
         .filter_map(|entry| fs::read_to_string(entry.unwrap().path()).ok())
         .collect();
     for table in users.split("ON fleet.").skip(1).map(|rest| rest.split('<').next().unwrap()) {
-        let created = format!("IF NOT EXISTS {{database}}.{table}\n");
+        let created = ["\n", " AS\n"].map(|end| format!("IF NOT EXISTS {{database}}.{table}{end}"));
         assert!(
-            table == "*" || migrations.contains(&created),
+            table == "*" || created.iter().any(|created| migrations.contains(created)),
             "a grant on {table}, which no migration makes"
         );
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use milepost::config::Config;
 use milepost::consumer::{self, Connections, Now};
 use milepost::delivery::policy;
 use milepost::intake;
@@ -68,7 +69,7 @@ pub fn limits() -> decode::Limits {
 }
 
 pub fn decoder() -> Decoder {
-    Decoder::new(&["drivers/+/gps".to_owned()], limits())
+    Decoder::new(&Config::defaults().unwrap().sources, limits())
 }
 
 pub fn batch_limits(rows_max: usize) -> batch::Limits {

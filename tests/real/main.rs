@@ -7,6 +7,7 @@ mod broker_metrics;
 mod check;
 mod commands;
 mod durability;
+mod formats;
 mod impolite;
 mod main_job;
 mod outages;

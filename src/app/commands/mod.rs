@@ -1,6 +1,7 @@
 //! The commands other than `run`.
 
 pub mod check;
+pub mod decode;
 pub mod migrate;
 pub mod rejects;
 pub mod spool;

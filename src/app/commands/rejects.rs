@@ -58,7 +58,7 @@ impl fmt::Display for Summary {
 /// The server does not answer, or refuses for a reason that does not pass.
 pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result<Summary> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    let decoder = Decoder::new(&config.mqtt.topics, config.decode.clone());
+    let decoder = Decoder::new(&config.sources, config.decode.clone());
     let mut batcher = Batcher::new(config.batch.clone());
     let mut summary = Summary::default();
     let mut decoded = Decoded::default();
@@ -75,7 +75,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
         decoded.rejects.iter().for_each(|again| summary.refused_again[again.reason as usize] += 1);
         for position in decoded.positions.drain(..) {
             let instant = Instant::now().into_std();
-            if !batcher.fits_position() || batcher.open().rows() >= config.batch.rows_max {
+            if !batcher.fits_position(&position) || batcher.open().rows() >= config.batch.rows_max {
                 summary.inserted += insert(config, &clickhouse, &mut batcher).await?;
             }
             batcher.push_position(position, true, instant);

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use serde::de::IgnoredAny;
-
-use super::json::{RawPoints, excerpt};
+use super::driver::Driver;
+use super::formats;
+use super::ignored::Ignored;
 use super::message::{Decoded, Message};
-use super::point::{AgeLimits, Context, Point};
+use super::point::AgeLimits;
+use super::points::{Points, driver_in, reject};
+use super::presence::is_presence;
 use super::refusal::{Refusal, refuse};
-use super::topic::TopicPattern;
+use super::source::{Named, Source};
 use crate::pipeline::position::{DriverId, OutOfRange};
-use crate::pipeline::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reason, Reject, TOPIC_BYTES_MAX};
+use crate::pipeline::reject::Reason;
 
 /// The bounds of the input contract; `[decode]` in the configuration.
 #[derive(Debug, Clone)]
@@ -25,53 +27,60 @@ pub struct Limits {
     pub fix_future_max: Duration,
 }
 
-/// Decodes messages of the configured topics.
+/// Decodes messages of the configured sources.
 #[derive(Debug, Clone)]
 pub struct Decoder {
-    topics: Vec<TopicPattern>,
+    sources: Vec<Source>,
     limits: Limits,
     age: AgeLimits,
 }
 
 impl Decoder {
-    /// `topics` are filters with one `+`, as the configuration has checked.
+    /// No topic matches two of the sources, as the configuration has checked.
     #[must_use]
-    pub fn new(topics: &[String], limits: Limits) -> Self {
+    pub fn new(sources: &[Source], limits: Limits) -> Self {
         let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
         let age = AgeLimits { past_ms: ms(limits.fix_age_max), future_ms: ms(limits.fix_future_max) };
-        Self { topics: topics.iter().map(|topic| TopicPattern::new(topic)).collect(), limits, age }
+        Self { sources: sources.to_vec(), limits, age }
     }
 
-    /// Adds the message's positions and rejects to `out`.
+    /// Adds the message's positions, rejects, and what is ignored of it, to `out`.
     pub fn decode(&self, message: Message<'_>, out: &mut Decoded) {
-        if let Err(refusal) = self.decode_message(message, out) {
-            out.rejects.push(self.reject(message, message.payload, message.payload_bytes, refusal));
+        let Err(refusal) = self.decode_message(message, out) else { return };
+        let may_be_presence =
+            matches!(refusal.reason, Reason::InvalidJson | Reason::WrongShape | Reason::InvalidSentence)
+                || matches!(refusal.reason, Reason::UnknownFormatKind | Reason::MissingField);
+        if may_be_presence && is_presence(message.payload) {
+            out.ignored.push(Ignored::Presence);
+            return;
         }
+        let driver_id = self.driver_of(message);
+        out.rejects.push(reject(message, driver_id, message.payload, message.payload_bytes, refusal));
     }
 
     fn decode_message(&self, message: Message<'_>, out: &mut Decoded) -> Result<(), Refusal> {
         self.check_size(message)?;
-        let level = self.driver_level(message.topic).inspect_err(|_| out.is_foreign = true)?;
-        let driver_id = driver_id(level)?;
+        let (source, named) = self.source_of(message.topic).ok_or_else(|| {
+            out.is_foreign = true;
+            Refusal::new(Reason::BadTopic, "matches no source's topic (see mqtt.unsubscribe)".into())
+        })?;
+        let in_topic;
+        let driver_id = match named {
+            Named::InTopic(id) => {
+                in_topic = driver_id(&id)?;
+                Some(&in_topic)
+            }
+            Named::InPayload => None,
+        };
         if message.payload.is_empty() {
             return refuse(Reason::Empty, || "the payload has no bytes".into());
         }
-        let json = std::str::from_utf8(message.payload)
+        let text = std::str::from_utf8(message.payload)
             .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
-
-        match json.trim_ascii_start().as_bytes().first() {
-            Some(b'{') => {
-                let point: Point<'_> = serde_json::from_str(json).map_err(|e| Refusal::from_json(&e))?;
-                let position = point.position(self.context(driver_id, message), &mut out.lacking)?;
-                out.positions.push(position);
-            }
-            Some(b'[') => self.decode_array(json, driver_id, message, out)?,
-            _ => {
-                serde_json::from_str::<IgnoredAny>(json).map_err(|e| Refusal::from_json(&e))?;
-                return refuse(Reason::WrongShape, || "neither an object nor an array of objects".into());
-            }
-        }
-        Ok(())
+        let (age, points_max) = (self.age, self.limits.points_max);
+        let Source { reading, format, .. } = source;
+        let mut points = Points { reading, message, driver_id, age, points_max, announced: 0, out };
+        formats::read(format, &mut points, text)
     }
 
     fn check_size(&self, message: Message<'_>) -> Result<(), Refusal> {
@@ -88,70 +97,27 @@ impl Decoder {
         Ok(())
     }
 
-    fn decode_array(
-        &self,
-        json: &str,
-        driver_id: DriverId,
-        message: Message<'_>,
-        out: &mut Decoded,
-    ) -> Result<(), Refusal> {
-        let RawPoints { kept, count } =
-            RawPoints::read(json, self.limits.points_max).map_err(|error| Refusal::from_json(&error))?;
-        if count == 0 {
-            return refuse(Reason::WrongShape, || "an array of no points".into());
-        }
-        if count > self.limits.points_max {
-            return refuse(Reason::TooManyPoints, || {
-                format!("{count} points; the limit is {}", self.limits.points_max)
-            });
-        }
-        for raw in kept {
-            let decoded = match serde_json::from_str::<Point<'_>>(raw.get()) {
-                Ok(point) => point.position(self.context(driver_id, message), &mut out.lacking),
-                Err(error) => Err(Refusal::from_json(&error)),
-            };
-            match decoded {
-                Ok(position) => out.positions.push(position),
-                Err(refusal) => {
-                    let payload = raw.get().as_bytes();
-                    out.rejects.push(self.reject(message, payload, payload.len(), refusal));
-                }
-            }
-        }
-        Ok(())
+    /// The source that a topic belongs to, and who it names.
+    fn source_of<'t>(&self, topic: &'t [u8]) -> Option<(&Source, Named<'t>)> {
+        let topic = std::str::from_utf8(topic).ok()?;
+        self.sources.iter().find_map(|source| Some((source, source.driver_in(topic)?)))
     }
 
-    fn context(&self, driver_id: DriverId, message: Message<'_>) -> Context {
-        Context { driver_id, received_at: message.received_at, age: self.age }
-    }
-
-    /// The level of the topic that names the driver.
-    fn driver_level<'a>(&self, topic: &'a [u8]) -> Result<&'a str, Refusal> {
-        let topic = std::str::from_utf8(topic).ok();
-        topic.and_then(|topic| self.topics.iter().find_map(|pattern| pattern.level(topic))).ok_or_else(|| {
-            Refusal::new(Reason::BadTopic, "matches no filter of mqtt.topics (see mqtt.unsubscribe)".into())
-        })
-    }
-
-    fn reject(&self, message: Message<'_>, payload: &[u8], payload_bytes: usize, refusal: Refusal) -> Reject {
-        let kept = &payload[..payload.len().min(PAYLOAD_BYTES_MAX)];
-        let topic = &message.topic[..message.topic.len().min(TOPIC_BYTES_MAX)];
-        let driver_id = self.driver_level(message.topic).and_then(driver_id);
-        Reject {
-            received_at: message.received_at,
-            topic: String::from_utf8_lossy(topic).into_owned(),
-            driver_id: driver_id.map_or(String::new(), |id| id.as_str().to_owned()),
-            reason: refusal.reason,
-            detail: excerpt(&refusal.detail, DETAIL_CHARS_MAX),
-            payload: kept.to_vec(),
-            payload_bytes: payload_bytes as u64,
-            count: 1,
+    /// As far as a refused message says it.
+    fn driver_of(&self, message: Message<'_>) -> Option<DriverId> {
+        match (self.source_of(message.topic)?, std::str::from_utf8(message.payload)) {
+            ((_, Named::InTopic(id)), _) => DriverId::new(&id).ok(),
+            ((source, Named::InPayload), Ok(text)) => match &source.reading.driver {
+                Driver::Payload(pointer) => driver_in(pointer, [text, text]).ok(),
+                Driver::Topic(_) => None,
+            },
+            ((_, Named::InPayload), Err(_)) => None,
         }
     }
 }
 
-fn driver_id(level: &str) -> Result<DriverId, Refusal> {
-    DriverId::new(level).map_err(|OutOfRange| {
+fn driver_id(id: &str) -> Result<DriverId, Refusal> {
+    DriverId::new(id).map_err(|OutOfRange| {
         Refusal::new(Reason::BadTopic, "a driver id is 1-64 bytes of A-Z a-z 0-9 . _ : -".into())
     })
 }

@@ -56,6 +56,38 @@ impl Scalar<'_> {
             Self::Missing | Self::Text(_) | Self::Other(_) => None,
         }
     }
+
+    pub(super) const fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing)
+    }
+
+    /// In another unit; what is not a number stays what it is.
+    pub(super) fn times(self, factor: f64) -> Self {
+        self.as_f64().map_or(self, |number| Self::Number(number * factor))
+    }
+
+    /// For a format that says -1 where it means unknown.
+    pub(super) fn unless_negative(self) -> Self {
+        if self.as_f64().is_some_and(|number| number < 0.0) { Self::Missing } else { self }
+    }
+
+    /// For a format that also writes numbers as text.
+    pub(super) fn or_number_in_text(self) -> Self {
+        match &self {
+            Self::Text(text) => number(text).unwrap_or(self),
+            Self::Missing | Self::Integer(_) | Self::Number(_) | Self::Other(_) => self,
+        }
+    }
+}
+
+/// A decimal number; neither "inf" nor "nan".
+pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
+    let text = text.trim_ascii();
+    let integer = text.parse().ok().map(Scalar::Integer);
+    integer.or_else(|| {
+        text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)).then_some(())?;
+        text.parse().ok().map(Scalar::Number)
+    })
 }
 
 impl fmt::Display for Scalar<'_> {

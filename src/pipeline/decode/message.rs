@@ -1,5 +1,6 @@
 //! What goes into a decoder, and what comes out.
 
+use super::ignored::Ignored;
 use super::point::Lacking;
 use crate::pipeline::position::{Position, Timestamp};
 use crate::pipeline::reject::Reject;
@@ -11,6 +12,8 @@ pub struct Decoded {
     pub positions: Vec<Position>,
     /// Refused points, in the order sent, or one for the whole message.
     pub rejects: Vec<Reject>,
+    /// Messages, or parts of one, that are in order and hold no fix.
+    pub ignored: Vec<Ignored>,
     /// What the positions among these lacked.
     pub lacking: Lacking,
     /// The topic matches no configured filter: the broker holds another subscription for us.
@@ -22,14 +25,15 @@ impl Decoded {
     pub fn clear(&mut self) {
         self.positions.clear();
         self.rejects.clear();
+        self.ignored.clear();
         self.lacking = Lacking::default();
         self.is_foreign = false;
     }
 
-    /// Points, good or broken, and one for a message that was refused whole.
+    /// Points, good or broken, and one for a message that was refused or ignored whole.
     #[must_use]
     pub(crate) fn points(&self) -> u64 {
-        (self.positions.len() + self.rejects.len()) as u64
+        (self.positions.len() + self.rejects.len() + self.ignored.len()) as u64
     }
 }
 

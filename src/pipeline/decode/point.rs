@@ -5,10 +5,12 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::json::{Scalar, TEXT_CHARS_MAX, Text, excerpt};
 use super::refusal::{Refusal, refuse};
+use super::unit::TimeUnit;
+use crate::pipeline::attributes::Attributes;
 use crate::pipeline::position::{
     Accuracy, Altitude, DriverId, Heading, Latitude, Longitude, OutOfRange, Position, Speed, Timestamp,
 };
@@ -53,16 +55,21 @@ pub struct Lacking {
     pub undated: u64,
     /// Unusable optional fields, by [`Field`].
     pub fields: [u64; Field::ALL.len()],
+    /// Fields that a source keeps, and that were more than a point may keep.
+    pub attributes_cut: u64,
 }
 
 /// What a point is judged against.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Context {
-    /// From the topic.
-    pub(super) driver_id: DriverId,
+pub(super) struct Context<'a> {
+    /// From the topic or the payload, as the source says.
+    pub(super) driver_id: &'a DriverId,
     /// When its message was taken from the broker.
     pub(super) received_at: Timestamp,
     pub(super) age: AgeLimits,
+    /// What the format calls `lat` and `lng`.
+    pub(super) called: &'a [String; 2],
+    pub(super) ts_unit: TimeUnit,
 }
 
 /// How far a fix may be from the time it is received at, in milliseconds.
@@ -72,38 +79,51 @@ pub(super) struct AgeLimits {
     pub(super) future_ms: i64,
 }
 
-/// A point as sent, before any rule but JSON's own. A key that comes twice: the last one counts.
+/// A point as sent, in milepost's units, before any rule but its format's own. A key that comes twice: the last one
+/// counts.
 #[derive(Debug, Default)]
 pub(super) struct Point<'a> {
-    driver_id: Scalar<'a>,
-    lat: Scalar<'a>,
-    lng: Scalar<'a>,
-    lon: Scalar<'a>,
-    ts: Scalar<'a>,
-    seq: Scalar<'a>,
-    speed: Scalar<'a>,
-    heading: Scalar<'a>,
-    alt: Scalar<'a>,
-    acc: Scalar<'a>,
+    /// Must not be another one than the topic's.
+    pub(super) driver_id: Scalar<'a>,
+    pub(super) lat: Scalar<'a>,
+    pub(super) lng: Scalar<'a>,
+    pub(super) lon: Scalar<'a>,
+    pub(super) ts: Scalar<'a>,
+    pub(super) seq: Scalar<'a>,
+    pub(super) speed: Scalar<'a>,
+    pub(super) heading: Scalar<'a>,
+    pub(super) alt: Scalar<'a>,
+    pub(super) acc: Scalar<'a>,
 }
 
-impl<'de> Deserialize<'de> for Point<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(PointVisitor)
+impl<'a> Point<'a> {
+    /// Fills an empty point from milepost's own JSON. In place: it is large, and every message passes here.
+    pub(super) fn fill(&mut self, json: &'a str) -> serde_json::Result<()> {
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        PointVisitor(self).deserialize(&mut deserializer)?;
+        deserializer.end()
     }
 }
 
-struct PointVisitor;
+struct PointVisitor<'p, 'a>(&'p mut Point<'a>);
 
-impl<'de> Visitor<'de> for PointVisitor {
-    type Value = Point<'de>;
+impl<'de> DeserializeSeed<'de> for PointVisitor<'_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for PointVisitor<'_, 'de> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object with lat and lng")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut point = Point::default();
+        let Self(point) = self;
         while let Some(key) = map.next_key::<Text<'de>>()? {
             let value = match &*key.0 {
                 "driver_id" => &mut point.driver_id,
@@ -123,20 +143,25 @@ impl<'de> Visitor<'de> for PointVisitor {
             };
             *value = map.next_value()?;
         }
-        Ok(point)
+        Ok(())
     }
 }
 
 impl Point<'_> {
     /// The point as it is stored; counts what it lacked.
-    pub(super) fn position(&self, context: Context, lacking: &mut Lacking) -> Result<Position, Refusal> {
-        let Context { driver_id, received_at, age } = context;
+    pub(super) fn position(
+        &self,
+        context: &Context<'_>,
+        attributes: Attributes,
+        lacking: &mut Lacking,
+    ) -> Result<Position, Refusal> {
+        let Context { driver_id, received_at, age, called, ts_unit } = *context;
         self.belongs_to(driver_id)?;
-        let (lat, lng) = self.coordinates()?;
-        let ts = age.timestamp(&self.ts, received_at)?;
+        let (lat, lng) = self.coordinates(called)?;
+        let ts = age.timestamp(&self.ts, ts_unit, received_at)?;
         lacking.undated += u64::from(ts.is_none());
         Ok(Position {
-            driver_id,
+            driver_id: *driver_id,
             ts: ts.unwrap_or(received_at),
             seq: lacking.seq(&self.seq),
             lat,
@@ -146,11 +171,12 @@ impl Point<'_> {
             alt: lacking.number(Field::Alt, &self.alt, Altitude::new).unwrap_or(Altitude::UNKNOWN),
             acc: lacking.number(Field::Acc, &self.acc, Accuracy::new).unwrap_or(Accuracy::UNKNOWN),
             received_at,
+            attributes,
         })
     }
 
     /// A payload may name its driver, and must not name another one.
-    fn belongs_to(&self, driver_id: DriverId) -> Result<(), Refusal> {
+    fn belongs_to(&self, driver_id: &DriverId) -> Result<(), Refusal> {
         match &self.driver_id {
             Scalar::Missing => Ok(()),
             Scalar::Text(id) if id == driver_id.as_str() => Ok(()),
@@ -162,10 +188,9 @@ impl Point<'_> {
         }
     }
 
-    fn coordinates(&self) -> Result<(Latitude, Longitude), Refusal> {
-        let lat_degrees = required("lat", &self.lat)?;
-        let lng = if matches!(self.lng, Scalar::Missing) { &self.lon } else { &self.lng };
-        let lng_degrees = required("lng", lng)?;
+    fn coordinates(&self, [lat, lng]: &[String; 2]) -> Result<(Latitude, Longitude), Refusal> {
+        let lat_degrees = required(lat, &self.lat)?;
+        let lng_degrees = required(lng, if self.lng.is_missing() { &self.lon } else { &self.lng })?;
         let lat = Latitude::new(lat_degrees).map_err(|OutOfRange| {
             Refusal::new(Reason::LatRange, format!("lat {lat_degrees} is outside -90..90"))
         })?;
@@ -192,6 +217,7 @@ impl Lacking {
         for (total, count) in self.fields.iter_mut().zip(other.fields) {
             *total += count;
         }
+        self.attributes_cut += other.attributes_cut;
     }
 
     fn number<T>(
@@ -221,17 +247,28 @@ impl Lacking {
 
 impl AgeLimits {
     /// `None`: there is no `ts`.
-    fn timestamp(self, ts: &Scalar<'_>, received_at: Timestamp) -> Result<Option<Timestamp>, Refusal> {
-        let ms = match ts {
-            Scalar::Missing => return Ok(None),
-            Scalar::Integer(number) => epoch_ms_from_integer(*number),
-            Scalar::Number(number) => epoch_ms_from_float(*number),
-            Scalar::Text(text) => chrono::DateTime::parse_from_rfc3339(text)
-                .map_err(|error| {
-                    Refusal::new(Reason::BadTs, format!("\"{}\": {error}", excerpt(text, TEXT_CHARS_MAX)))
-                })?
-                .timestamp_millis(),
-            Scalar::Other(kind) => {
+    fn timestamp(
+        self,
+        ts: &Scalar<'_>,
+        unit: TimeUnit,
+        received_at: Timestamp,
+    ) -> Result<Option<Timestamp>, Refusal> {
+        let ms = match (ts, unit) {
+            (Scalar::Missing, _) => return Ok(None),
+            (Scalar::Integer(number), TimeUnit::BySize) => epoch_ms_from_integer(*number),
+            (Scalar::Number(number), TimeUnit::BySize) => epoch_ms_from_float(*number),
+            (Scalar::Integer(number), TimeUnit::Seconds) => number.saturating_mul(1_000),
+            (Scalar::Number(number), TimeUnit::Seconds) => rounded(number * 1e3),
+            (Scalar::Integer(number), TimeUnit::Milliseconds) => *number,
+            (Scalar::Number(number), TimeUnit::Milliseconds) => rounded(*number),
+            (Scalar::Text(text), TimeUnit::BySize | TimeUnit::Rfc3339) => rfc3339_ms(text)?,
+            (Scalar::Integer(_) | Scalar::Number(_), TimeUnit::Rfc3339) => {
+                return refuse(Reason::BadTs, || format!("ts is {ts}, not RFC 3339"));
+            }
+            (Scalar::Text(_), TimeUnit::Seconds | TimeUnit::Milliseconds) => {
+                return refuse(Reason::BadTs, || format!("ts is {ts}, not a number"));
+            }
+            (Scalar::Other(kind), _) => {
                 return refuse(Reason::BadTs, || format!("ts is {kind}, not a number or RFC 3339"));
             }
         };
@@ -258,16 +295,28 @@ fn epoch_ms_from_integer(number: i64) -> i64 {
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "`as` saturates; what saturates is then too old or too new"
-)]
 fn epoch_ms_from_float(number: f64) -> i64 {
-    let ms = match number.abs() {
+    rounded(match number.abs() {
         ..1e11 => number * 1e3,
         ..1e14 => number,
         ..1e17 => number / 1e3,
         _ => number / 1e6,
-    };
+    })
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "`as` saturates; what saturates is then too old or too new"
+)]
+fn rounded(ms: f64) -> i64 {
     ms.round() as i64
+}
+
+/// RFC 3339, or with an offset without a colon, as Java's libraries write it.
+fn rfc3339_ms(text: &str) -> Result<i64, Refusal> {
+    let time = chrono::DateTime::parse_from_rfc3339(text)
+        .or_else(|error| chrono::DateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f%z").map_err(|_| error));
+    let refusal =
+        |error| Refusal::new(Reason::BadTs, format!("\"{}\": {error}", excerpt(text, TEXT_CHARS_MAX)));
+    time.map(|time| time.timestamp_millis()).map_err(refusal)
 }

@@ -1,22 +1,84 @@
-//! Which level of a topic names the driver.
+//! A topic filter: which topics it matches, and what its levels `+` stand for there.
 
-/// A topic filter with one `+`, split around it.
+use arrayvec::ArrayVec;
+
+/// Levels `+` that a filter may have.
+pub(crate) const PLUSES_MAX: usize = 8;
+
+/// What the levels `+` stand for, in order.
+pub(super) type Levels<'a> = ArrayVec<&'a str, PLUSES_MAX>;
+
+/// A filter, split around its `+`.
 #[derive(Debug, Clone)]
-pub(super) struct TopicPattern {
+pub(super) struct Filter {
     before: String,
-    after: String,
+    /// What follows each `+`.
+    after: Vec<String>,
 }
 
-impl TopicPattern {
+impl Filter {
+    /// At most [`PLUSES_MAX`] levels `+`, no `#`: the configuration has checked it.
     pub(super) fn new(filter: &str) -> Self {
-        let (before, after) =
-            filter.split_once('+').expect("the configuration wants exactly one + in a topic");
-        Self { before: before.to_owned(), after: after.to_owned() }
+        let mut parts = filter.split('+').map(str::to_owned);
+        Self { before: parts.next().unwrap_or_default(), after: parts.collect() }
     }
 
-    /// The level of `topic` that the `+` stands for.
+    /// What the only `+` stands for. `None`: the topic does not match, or there are several.
     pub(super) fn level<'a>(&self, topic: &'a str) -> Option<&'a str> {
-        let level = topic.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
+        let [after] = &self.after[..] else { return None };
+        let level = topic.strip_prefix(&*self.before)?.strip_suffix(&**after)?;
         (!level.contains('/')).then_some(level)
+    }
+
+    /// `None`: the topic does not match.
+    pub(super) fn levels<'a>(&self, topic: &'a str) -> Option<Levels<'a>> {
+        let mut rest = topic.strip_prefix(&*self.before)?;
+        let mut levels = Levels::new();
+        for after in &self.after {
+            let end = rest.bytes().position(|byte| byte == b'/').unwrap_or(rest.len());
+            levels.try_push(&rest[..end]).ok()?;
+            rest = rest[end..].strip_prefix(&**after)?;
+        }
+        rest.is_empty().then_some(levels)
+    }
+}
+
+/// Some topic matches both filters.
+pub(crate) fn overlap(a: &str, b: &str) -> bool {
+    let same = |(a, b): (&str, &str)| a == b || a == "+" || b == "+";
+    a.split('/').count() == b.split('/').count() && a.split('/').zip(b.split('/')).all(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn levels(filter: &str, topic: &str) -> Option<Vec<String>> {
+        Filter::new(filter).levels(topic).map(|levels| levels.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn levels_are_what_the_pluses_stand_for() {
+        assert_eq!(levels("owntracks/+/+", "owntracks/jo/phone"), Some(vec!["jo".into(), "phone".into()]));
+        assert_eq!(levels("+", "x"), Some(vec!["x".into()]));
+        assert_eq!(levels("a/+/b/+/c", "a/1/b/2/c"), Some(vec!["1".into(), "2".into()]));
+        assert_eq!(levels("positions", "positions"), Some(vec![]));
+        assert_eq!(levels("a/+/", "a/1/"), Some(vec!["1".into()]), "an empty level is a level");
+        for (filter, topic) in [
+            ("owntracks/+/+", "owntracks/jo"),
+            ("owntracks/+/+", "owntracks/jo/phone/event"),
+            ("a/+/b", "a/1/c"),
+            ("a/+/b", "a/1/2/b"),
+            ("positions", "positions/1"),
+            ("+", "a/b"),
+        ] {
+            assert_eq!(levels(filter, topic), None, "{filter} {topic}");
+        }
+    }
+
+    #[test]
+    fn filters_overlap_where_one_topic_matches_both() {
+        assert!(overlap("a/+/c", "a/b/+") && overlap("+/x", "a/+") && overlap("a", "a"));
+        assert!(!overlap("a/+", "a/+/c") && !overlap("a/+/c", "a/+/d") && !overlap("a", "b"));
     }
 }

@@ -17,7 +17,7 @@ use super::Backend;
 use super::server::{Disk, Mood};
 
 /// RowBinary of a position of driver "d".
-const ROW_BYTES: usize = 2 + 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8;
+const ROW_BYTES: usize = 2 + 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8 + 1;
 /// Where its seq is.
 const SEQ_AT: usize = 2 + 8;
 /// Small enough to become full.

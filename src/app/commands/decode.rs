@@ -1,0 +1,129 @@
+//! `milepost decode`: what a payload becomes, without a server. One JSON object a line.
+
+use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+use serde_json::json;
+
+use crate::config::Config;
+use crate::pipeline::decode::{Decoded, Decoder, Field, Message, Source};
+use crate::pipeline::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
+
+/// How a driver is called who is named by a topic that was not given.
+const SOMEBODY: &str = "some-driver";
+/// How much of a refused payload is shown.
+const EXCERPT_CHARS: usize = 200;
+
+/// Where the message is to have come from, and when.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// Which of the sources, from 1; not needed where the topic or their number says it.
+    pub source: Option<usize>,
+    /// The topic; by default one that fits the source.
+    pub topic: Option<String>,
+    /// The age of fixes is judged by it.
+    pub received_at: Timestamp,
+}
+
+/// What it becomes, and whether nothing of it was refused.
+///
+/// # Errors
+/// It is not clear which source is meant, or the topic is another one's.
+pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(String, bool)> {
+    let topic = topic(&config.sources, origin)?;
+    let message = Message {
+        topic: topic.as_bytes(),
+        payload,
+        payload_bytes: payload.len(),
+        received_at: origin.received_at,
+    };
+    let mut decoded = Decoded::default();
+    Decoder::new(&config.sources, config.decode.clone()).decode(message, &mut decoded);
+    Ok((shown(&decoded), decoded.rejects.is_empty()))
+}
+
+/// The topic that the message is to have come on.
+fn topic(sources: &[Source], origin: &Origin) -> Result<String> {
+    let list = || {
+        let lines =
+            sources.iter().enumerate().map(|(n, source)| format!("\n  {}: {}", n + 1, source.topic()));
+        lines.collect::<String>()
+    };
+    let by_topic = |topic: &str| sources.iter().position(|source| source.takes(topic));
+    let chosen = match (origin.source, &origin.topic) {
+        (Some(number), _) if !(1..=sources.len()).contains(&number) => {
+            bail!("there is no source {number}; there are:{}", list())
+        }
+        (Some(number), _) => number - 1,
+        (None, Some(topic)) => match by_topic(topic) {
+            Some(index) => index,
+            None => bail!("no source takes the topic {topic}; there are:{}", list()),
+        },
+        (None, None) if sources.len() == 1 => 0,
+        (None, None) => bail!("say which source by --source or --topic; there are:{}", list()),
+    };
+    let source = &sources[chosen];
+    match &origin.topic {
+        Some(topic) if !source.takes(topic) => {
+            bail!("source {} takes {}, which does not match {topic}", chosen + 1, source.topic())
+        }
+        Some(topic) => Ok(topic.clone()),
+        None => Ok(source.topic().replace('+', SOMEBODY)),
+    }
+}
+
+fn shown(decoded: &Decoded) -> String {
+    let mut lines = String::new();
+    decoded.positions.iter().for_each(|position| put_position(position, &mut lines));
+    for reject in &decoded.rejects {
+        let payload: String = String::from_utf8_lossy(&reject.payload).chars().take(EXCERPT_CHARS).collect();
+        let (reason, detail) = (reject.reason.name(), &reject.detail);
+        put(&mut lines, &json!({"reject": {"reason": reason, "detail": detail, "payload": payload}}));
+    }
+    for kind in &decoded.ignored {
+        put(&mut lines, &json!({"ignored": kind.name()}));
+    }
+    for field in Field::ALL {
+        let count = decoded.lacking.fields[field as usize];
+        if count > 0 {
+            put(&mut lines, &json!({"unusable": {"field": field.name(), "times": count}}));
+        }
+    }
+    if decoded.lacking.attributes_cut > 0 {
+        put(&mut lines, &json!({"attributes_cut": decoded.lacking.attributes_cut}));
+    }
+    lines
+}
+
+/// In the units that people read, as the table's columns show them.
+fn put_position(position: &Position, lines: &mut String) {
+    let known = |is_known: bool, units: i32, per_one: f64| is_known.then(|| f64::from(units) / per_one);
+    let attributes: serde_json::Map<_, _> =
+        position.attributes.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let mut shown = json!({
+        "driver_id": position.driver_id.as_str(),
+        "ts": rfc3339(position.ts),
+        "seq": position.seq,
+        "lat": f64::from(position.lat.e7()) / 1e7,
+        "lng": f64::from(position.lng.e7()) / 1e7,
+        "speed": known(position.speed != Speed::UNKNOWN, position.speed.cms().into(), 100.0),
+        "heading": known(position.heading != Heading::UNKNOWN, position.heading.cdeg().into(), 100.0),
+        "alt": known(position.alt != Altitude::UNKNOWN, position.alt.dm(), 10.0),
+        "acc": known(position.acc != Accuracy::UNKNOWN, position.acc.dm().into(), 10.0),
+        "attributes": attributes,
+    });
+    if position.ts == position.received_at {
+        shown["undated"] = true.into();
+    }
+    put(lines, &json!({ "position": shown }));
+}
+
+fn put(lines: &mut String, line: &serde_json::Value) {
+    writeln!(lines, "{line}").expect("writing to a String");
+}
+
+fn rfc3339(ts: Timestamp) -> String {
+    let since_epoch = Duration::from_millis(u64::try_from(ts.unix_ms()).unwrap_or(0));
+    humantime::format_rfc3339_millis(UNIX_EPOCH + since_epoch).to_string()
+}

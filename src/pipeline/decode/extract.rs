@@ -1,0 +1,294 @@
+//! Takes some values out of a JSON object in one pass, by their paths; what is not wanted is skipped.
+
+use std::fmt;
+
+use serde::de::{Deserialize as _, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::json::{Scalar, Text};
+
+/// Values that one pass can take. The last one is the driver.
+const SLOTS_MAX: usize = 16;
+
+/// A path into JSON: names, or indexes of arrays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pointer {
+    text: String,
+    steps: Vec<String>,
+    paths: Paths,
+}
+
+impl Pointer {
+    /// # Errors
+    /// What is wrong with it, in words: RFC 6901 wants `/a/b`, with `~1` for `/` and `~0` for `~` in a name.
+    pub(crate) fn new(text: &str) -> Result<Self, String> {
+        let wanted = || format!("\"{text}\": a JSON pointer such as \"/device/id\" is wanted");
+        let steps = text.strip_prefix('/').filter(|steps| !steps.is_empty()).ok_or_else(wanted)?;
+        if steps.replace("~0", "").replace("~1", "").contains('~') {
+            return Err(wanted() + "; in a name, ~ is ~0 and / is ~1");
+        }
+        let steps: Vec<_> = steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
+        let mut paths = Paths::default();
+        paths.add(steps.iter().map(String::as_str), 0);
+        Ok(Self { text: text.to_owned(), steps, paths })
+    }
+
+    /// As it was given.
+    #[must_use]
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// As `keep` names it.
+    pub(super) fn path(&self) -> String {
+        self.steps.join("/")
+    }
+
+    /// The value at this place of a JSON object or array.
+    pub(super) fn value<'a>(&self, json: &'a str) -> serde_json::Result<Scalar<'a>> {
+        let [value, ..] = self.paths.find(json)?;
+        Ok(value)
+    }
+
+    /// The text at this place of a JSON object or array.
+    pub(super) fn raw<'a>(&self, json: &'a str) -> serde_json::Result<Option<&'a RawValue>> {
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        let found = RawAt(&self.steps).deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Ok(found)
+    }
+}
+
+/// The values that are wanted, as a tree of their paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Paths {
+    slot: Option<usize>,
+    children: Vec<(Box<str>, Paths)>,
+}
+
+/// The values that were there, by slot.
+pub(super) type Found<'a> = [Scalar<'a>; SLOTS_MAX];
+
+impl Paths {
+    /// Slot by slot, as in a pointer but without the first `/`.
+    pub(super) fn new(paths: &[&str]) -> Self {
+        let mut tree = Self::default();
+        for (slot, path) in paths.iter().enumerate() {
+            tree.add(path.split('/'), slot);
+        }
+        tree
+    }
+
+    /// A value more. One slot can have several paths: the last value that comes counts.
+    pub(super) fn add<'p>(&mut self, path: impl IntoIterator<Item = &'p str>, slot: usize) {
+        assert!(slot < SLOTS_MAX, "a format wants more than {SLOTS_MAX} values");
+        let mut at = self;
+        for step in path {
+            let known = at.children.iter().position(|(name, _)| **name == *step);
+            let index = known.unwrap_or_else(|| {
+                at.children.push((step.into(), Self::default()));
+                at.children.len() - 1
+            });
+            at = &mut at.children[index].1;
+        }
+        at.slot = Some(slot);
+    }
+
+    /// The driver's id, too; unless the format reads that value as something else.
+    pub(super) fn add_driver(&mut self, pointer: &Pointer) {
+        let mut at = Some(&*self);
+        for step in &pointer.steps {
+            at = at.and_then(|paths| paths.child(step));
+        }
+        if at.is_none_or(|paths| paths.slot.is_none()) {
+            self.add_pointer(pointer, SLOTS_MAX - 1);
+        }
+    }
+
+    pub(super) fn add_pointer(&mut self, pointer: &Pointer, slot: usize) {
+        self.add(pointer.steps.iter().map(String::as_str), slot);
+    }
+
+    /// The values in a JSON object or array.
+    pub(super) fn find<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
+        if !json.trim_ascii_start().starts_with(['{', '[']) {
+            serde_json::from_str::<IgnoredAny>(json)?;
+            return Err(serde::de::Error::custom("neither an object nor an array"));
+        }
+        let mut found = Found::default();
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        Inside { paths: self, found: &mut found }.deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Ok(found)
+    }
+
+    fn child(&self, name: &str) -> Option<&Self> {
+        self.children.iter().find(|(known, _)| **known == *name).map(|(_, child)| child)
+    }
+}
+
+/// A value that is wanted, or that holds some.
+struct Inside<'p, 'f, 'a> {
+    paths: &'p Paths,
+    found: &'f mut Found<'a>,
+}
+
+impl<'a> Inside<'_, '_, 'a> {
+    fn put(self, value: Scalar<'a>) {
+        if let Some(slot) = self.paths.slot {
+            self.found[slot] = value;
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Inside<'_, '_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Inside<'_, '_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            match self.paths.child(&key.0) {
+                Some(paths) => map.next_value_seed(Inside { paths, found: self.found })?,
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        self.put(Scalar::Other("an object"));
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let mut index = 0_usize;
+        loop {
+            let paths = self.paths.children.iter().find(|(name, _)| name.parse() == Ok(index));
+            let more = match paths {
+                Some((_, paths)) => seq.next_element_seed(Inside { paths, found: self.found })?.is_some(),
+                None => seq.next_element::<IgnoredAny>()?.is_some(),
+            };
+            if !more {
+                break;
+            }
+            index += 1;
+        }
+        self.put(Scalar::Other("an array"));
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        self.put(Scalar::Other("a boolean"));
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        self.put(Scalar::Integer(number));
+        Ok(())
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "beyond i64 nothing fits any field")]
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        self.put(i64::try_from(number).map_or(Scalar::Number(number as f64), Scalar::Integer));
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        self.put(Scalar::Number(number));
+        Ok(())
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<(), E> {
+        self.put(Scalar::Text(text.into()));
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.put(Scalar::Text(text.to_owned().into()));
+        Ok(())
+    }
+}
+
+/// The text of a value some steps further in.
+struct RawAt<'p>(&'p [String]);
+
+impl<'de> DeserializeSeed<'de> for RawAt<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        match self.0 {
+            [] => <&RawValue>::deserialize(deserializer).map(Some),
+            _ => deserializer.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for RawAt<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or an array")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            if *key.0 == *self.0[0] {
+                found = map.next_value_seed(RawAt(&self.0[1..]))?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let wanted = self.0[0].parse::<usize>().ok();
+        let (mut found, mut index) = (None, 0);
+        loop {
+            if wanted == Some(index) {
+                let Some(element) = seq.next_element_seed(RawAt(&self.0[1..]))? else { break };
+                found = element;
+            } else if seq.next_element::<IgnoredAny>()?.is_none() {
+                break;
+            }
+            index += 1;
+        }
+        Ok(found)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+}

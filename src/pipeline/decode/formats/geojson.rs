@@ -1,0 +1,95 @@
+//! GeoJSON (RFC 7946): a Feature with a Point, or a FeatureCollection of these. Longitude comes first, then latitude, then
+//! metres above the ellipsoid. GeoJSON itself knows no time and no speed: `ts`, `seq`, `speed`, `heading`, `alt` and `acc`
+//! are properties, as in milepost's own format but for the unit of `speed`, which the source says.
+
+use std::sync::LazyLock;
+
+use crate::pipeline::decode::extract::Pointer;
+use crate::pipeline::decode::ignored::Ignored;
+use crate::pipeline::decode::json::Scalar;
+use crate::pipeline::decode::keep::Origin;
+use crate::pipeline::decode::point::Point;
+use crate::pipeline::decode::points::Points;
+use crate::pipeline::decode::refusal::{Refusal, refuse};
+use crate::pipeline::decode::unit::SpeedUnit;
+use crate::pipeline::reject::Reason;
+
+pub(super) const FIELDS: &[&str] = &[
+    "type",
+    "geometry/type",
+    "geometry/coordinates/0",
+    "geometry/coordinates/1",
+    "geometry/coordinates/2",
+    "properties/ts",
+    "properties/speed",
+    "properties/heading",
+    "properties/alt",
+    "properties/acc",
+    "properties/seq",
+    "geometry",
+    // Other names that people give the time.
+    "properties/timestamp",
+    "properties/time",
+];
+static FEATURES: LazyLock<Pointer> = LazyLock::new(|| Pointer::new("/features").expect("well formed"));
+
+pub(super) fn read(points: &mut Points<'_>, json: &str, unit: SpeedUnit) -> Result<(), Refusal> {
+    read_within(points, json, json, unit)
+}
+
+fn read_within(points: &mut Points<'_>, json: &str, within: &str, unit: SpeedUnit) -> Result<(), Refusal> {
+    let found = points.reading.paths.find(json).map_err(|error| Refusal::from_json(&error))?;
+    let [
+        kind,
+        shape,
+        lng,
+        lat,
+        height,
+        ts,
+        speed,
+        heading,
+        alt,
+        acc,
+        seq,
+        geometry,
+        timestamp,
+        time,
+        ..,
+        driver,
+    ] = found;
+    match &kind {
+        Scalar::Text(kind) if kind == "Feature" => {}
+        Scalar::Text(kind) if kind == "FeatureCollection" && std::ptr::eq(json, within) => {
+            let features = FEATURES.raw(json).map_err(|error| Refusal::from_json(&error))?;
+            let Some(features) = features else {
+                return refuse(Reason::WrongShape, || "a FeatureCollection without features".into());
+            };
+            return points
+                .elements(features.get(), |points, feature| read_within(points, feature, within, unit));
+        }
+        Scalar::Missing | Scalar::Text(_) | Scalar::Integer(_) | Scalar::Number(_) | Scalar::Other(_) => {
+            return refuse(Reason::UnknownFormatKind, || {
+                format!("type is {kind}, not \"Feature\" or \"FeatureCollection\"")
+            });
+        }
+    }
+    if geometry.is_missing() {
+        points.ignore(Ignored::NoFix); // RFC 7946, 3.2: an unlocated Feature
+        return Ok(());
+    }
+    if !matches!(&shape, Scalar::Text(shape) if shape == "Point") {
+        return refuse(Reason::UnknownFormatKind, || format!("geometry/type is {shape}, not \"Point\""));
+    }
+    let point = Point {
+        lat,
+        lng,
+        ts: [ts, timestamp, time].into_iter().find(|ts| !ts.is_missing()).unwrap_or_default(),
+        seq,
+        speed: speed.times(unit.metres_per_second()),
+        heading,
+        alt: if height.is_missing() { alt } else { height },
+        acc,
+        ..Point::default()
+    };
+    points.add(&point, &Origin { driver, within, root: &["properties"], raw: json })
+}

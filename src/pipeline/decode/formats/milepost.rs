@@ -1,0 +1,17 @@
+//! milepost's own: the keys of README's table, SI units.
+
+use crate::pipeline::decode::keep::Origin;
+use crate::pipeline::decode::point::Point;
+use crate::pipeline::decode::points::Points;
+use crate::pipeline::decode::refusal::Refusal;
+
+pub(super) const FIELDS: &[&str] =
+    &["driver_id", "lat", "lng", "lon", "ts", "seq", "speed", "heading", "alt", "acc"];
+
+pub(super) fn read(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
+    let mut point = Point::default();
+    match point.fill(json) {
+        Ok(()) => points.add(&point, &Origin::whole(json)),
+        Err(error) => Err(Refusal::from_json(&error)),
+    }
+}

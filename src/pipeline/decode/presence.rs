@@ -1,0 +1,22 @@
+//! Recognises what a device or its broker says when it comes and goes: "online" and "offline".
+
+use super::extract::Pointer;
+use super::json::Scalar;
+
+const BYTES_MAX: usize = 256;
+const WORDS: [&str; 4] = ["online", "offline", "connected", "disconnected"];
+const KEYS: [&str; 2] = ["/status", "/state"];
+
+/// Whether a payload that is no point is such a word, alone or as `{"status": …}`.
+pub(super) fn is_presence(payload: &[u8]) -> bool {
+    let text = std::str::from_utf8(payload).ok().filter(|text| text.len() <= BYTES_MAX).map(str::trim_ascii);
+    let Some(text) = text else { return false };
+    let is_word = |word: &str| WORDS.iter().any(|known| known.eq_ignore_ascii_case(word));
+    if !text.starts_with('{') {
+        return is_word(text.trim_matches('"'));
+    }
+    KEYS.iter().any(|key| {
+        let pointer = Pointer::new(key).expect("well formed");
+        matches!(pointer.value(text), Ok(Scalar::Text(word)) if is_word(&word))
+    })
+}

@@ -1,0 +1,439 @@
+//! Every format, by the examples of its own documentation and by devices' habits.
+
+use std::time::Duration;
+
+use milepost::config::Config;
+use milepost::pipeline::decode::{Decoded, Decoder, Ignored, Limits, Message};
+use milepost::pipeline::position::{Position, Timestamp};
+use milepost::pipeline::reject::Reason;
+use proptest::prelude::*;
+
+const YEAR: Duration = Duration::from_secs(366 * 86_400);
+
+/// Messages on one source's topics, received some seconds after 1970.
+struct Source {
+    decoder: Decoder,
+    topic: &'static str,
+    received_at: Timestamp,
+}
+
+impl Source {
+    fn new(toml: &str, topic: &'static str, received_at_s: i64) -> Self {
+        let sources = Config::parse(toml).unwrap_or_else(|error| panic!("{toml}: {error}")).sources;
+        let limits =
+            Limits { payload_bytes_max: 1_000_000, points_max: 100, fix_age_max: YEAR, fix_future_max: YEAR };
+        let received_at = Timestamp::from_unix_ms(received_at_s * 1_000);
+        Self { decoder: Decoder::new(&sources, limits), topic, received_at }
+    }
+
+    fn of(format: &str, received_at_s: i64) -> Self {
+        let toml = format!("[[sources]]\ntopic = 'in/+'\nkeep = '*'\n{format}");
+        Self::new(&toml.replace("keep = '*'\nformat = 'nmea'", "format = 'nmea'"), "in/d7", received_at_s)
+    }
+
+    fn decode(&self, payload: &str) -> Decoded {
+        let mut decoded = Decoded::default();
+        let (topic, payload) = (self.topic.as_bytes(), payload.as_bytes());
+        let message = Message { topic, payload, payload_bytes: payload.len(), received_at: self.received_at };
+        self.decoder.decode(message, &mut decoded);
+        decoded
+    }
+
+    #[track_caller]
+    fn good(&self, payload: &str) -> Position {
+        let mut decoded = self.decode(payload);
+        assert!(decoded.rejects.is_empty() && decoded.ignored.is_empty(), "{payload}: {decoded:?}");
+        assert_eq!(decoded.positions.len(), 1, "{payload}: {decoded:?}");
+        assert_eq!(decoded.lacking.fields, [0; 5], "{payload}");
+        decoded.positions.remove(0)
+    }
+
+    #[track_caller]
+    fn refused(&self, payload: &str, reason: Reason) -> String {
+        let mut decoded = self.decode(payload);
+        let reasons: Vec<Reason> = decoded.rejects.iter().map(|reject| reject.reason).collect();
+        assert_eq!(reasons, [reason], "{payload}: {decoded:?}");
+        assert!(decoded.positions.is_empty() && decoded.ignored.is_empty(), "{payload}: {decoded:?}");
+        decoded.rejects.remove(0).detail
+    }
+
+    #[track_caller]
+    fn ignored(&self, payload: &str, kind: Ignored) {
+        let decoded = self.decode(payload);
+        assert_eq!(decoded.ignored, [kind], "{payload}: {decoded:?}");
+        assert!(decoded.positions.is_empty() && decoded.rejects.is_empty(), "{payload}: {decoded:?}");
+    }
+}
+
+/// Longitude, latitude in 1e-7 degrees; cm/s, hundredths of a degree, dm, dm; milliseconds.
+#[track_caller]
+fn check(fix: &Position, (lat, lng): (i32, i32), motion: (u16, u16), (alt, acc): (i32, u16), ts: i64) {
+    assert_eq!((fix.lat.e7(), fix.lng.e7()), (lat, lng), "{fix:?}");
+    assert_eq!((fix.speed.cms(), fix.heading.cdeg()), motion, "{fix:?}");
+    assert_eq!((fix.alt.dm(), fix.acc.dm()), (alt, acc), "{fix:?}");
+    assert_eq!(fix.ts.unix_ms(), ts, "{fix:?}");
+}
+
+fn attributes(fix: &Position) -> Vec<String> {
+    fix.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+const UNKNOWN: u16 = u16::MAX;
+const NO_ALT: i32 = i32::MAX;
+
+#[test]
+fn owntracks() {
+    let source = Source::of("format = 'owntracks'", 1_760_000_100);
+    let fix = source.good(
+        r#"{"_type":"location","lat":25.76,"lon":-80.19,"tst":1760000000,"vel":54,"cog":270,"acc":12,"batt":80,"tid":"d7"}"#,
+    );
+    check(&fix, (257_600_000, -801_900_000), (1_500, 27_000), (NO_ALT, 120), 1_760_000_000_000);
+    assert_eq!(attributes(&fix), ["batt=80", "tid=d7"]);
+    let fix = source.good(
+        r#"{"_type":"location","lat":-1.5e1,"lon":2,"tst":1760000000,"vel":-1,"cog":-1,"alt":13,"p":99.1}"#,
+    );
+    check(&fix, (-150_000_000, 20_000_000), (UNKNOWN, UNKNOWN), (130, UNKNOWN), 1_760_000_000_000);
+    for (kind, ignored) in [
+        ("waypoint", Ignored::Waypoint),
+        ("waypoints", Ignored::Waypoint),
+        ("transition", Ignored::Transition),
+        ("lwt", Ignored::Lwt),
+        ("status", Ignored::Status),
+        ("card", Ignored::Card),
+        ("encrypted", Ignored::Encrypted),
+        ("cmd", Ignored::Command),
+        ("steps", Ignored::Steps),
+        ("beacon", Ignored::Beacon),
+        ("dump", Ignored::Configuration),
+        ("request", Ignored::Request),
+    ] {
+        source.ignored(&format!(r#"{{"_type":"{kind}","tst":1760000000,"lat":1,"lon":2}}"#), ignored);
+    }
+    assert!(
+        source.refused(r#"{"_type":"news","lat":1,"lon":2}"#, Reason::UnknownFormatKind).contains("news")
+    );
+    source.refused(r#"{"lat":1,"lon":2}"#, Reason::UnknownFormatKind);
+    source.refused(r#"{"_type":"location","lat":1,"lon":2,"tst":"2026-01-01T00:00:00Z"}"#, Reason::BadTs);
+    source.refused(r#"{"_type":"location","lat":0,"lon":0.0,"tst":1760000000}"#, Reason::NullIsland);
+    assert!(source.refused(r#"{"_type":"location","lat":1}"#, Reason::MissingField).contains("lon"));
+    // A clock in 1970 and in 2100.
+    source.refused(r#"{"_type":"location","lat":1,"lon":2,"tst":12}"#, Reason::TooOld);
+    source.refused(r#"{"_type":"location","lat":1,"lon":2,"tst":4102444800}"#, Reason::TooNew);
+    source.refused(r#"{"_type":"location","lat":1,"lon":2,"tst":1760000000000}"#, Reason::TooNew);
+    source.refused(r#"{"_type":"location","lat":1,"lon":2,"tst":9223372036854775807}"#, Reason::TooNew);
+}
+
+#[test]
+fn traccar() {
+    let toml =
+        "[[sources]]\ntopic = 'positions'\nformat = 'traccar'\ndriver = '/device/uniqueId'\nkeep = '*'";
+    let source = Source::new(toml, "positions", 1_704_067_300);
+    let fix = source.good(
+        r#"{"position":{"id":1,"attributes":{"batteryLevel":80.5,"motion":true,"ip":null},"deviceId":3,"protocol":"osmand",
+            "fixTime":"2024-01-01T00:00:00.000+00:00","latitude":-33.5,"longitude":151.25,"altitude":12.3,"speed":10.0,
+            "course":90.0,"address":null,"accuracy":5.0,"network":null},
+            "device":{"id":3,"name":"Van","uniqueId":"359710049095095"}}"#,
+    );
+    // 10 knots.
+    check(&fix, (-335_000_000, 1_512_500_000), (514, 9_000), (123, 50), 1_704_067_200_000);
+    assert_eq!(fix.driver_id.as_str(), "359710049095095");
+    let kept =
+        ["id=1", "attributes/batteryLevel=80.5", "attributes/motion=true", "deviceId=3", "protocol=osmand"];
+    assert_eq!(attributes(&fix), kept);
+    let older = r#"{"position":{"fixTime":"2024-01-01T01:00:00.000+0100","latitude":1,"longitude":2},"device":{"uniqueId":7}}"#;
+    let fix = source.good(older);
+    assert_eq!((fix.ts.unix_ms(), fix.driver_id.as_str()), (1_704_067_200_000, "7"));
+    source.ignored(r#"{"event":{"type":"deviceOnline"},"device":{"uniqueId":"7"}}"#, Ignored::Event);
+    source.refused(r#"{"position":{"latitude":1,"longitude":2}}"#, Reason::BadDriver);
+    source.refused(
+        r#"{"position":{"latitude":1,"longitude":2},"device":{"uniqueId":"a b"}}"#,
+        Reason::BadDriver,
+    );
+    source.refused(r#"{"position":null,"device":{"uniqueId":"7"}}"#, Reason::MissingField);
+    source.refused(&older.replace("\"2024-01-01T01:00:00.000+0100\"", "1704067200000"), Reason::BadTs);
+}
+
+#[test]
+fn traccar_client() {
+    let source = Source::of("format = 'traccar-client'", 1_767_225_700);
+    let fix = source.good(
+        r#"{"location":{"timestamp":"2026-01-01T00:00:00.000Z","coords":{"latitude":25.76,"longitude":-80.19,"speed":12.4,
+            "heading":271,"accuracy":5,"altitude":-1.5},"is_moving":true,"battery":{"level":0.8,"is_charging":false},
+            "activity":{"type":"in_vehicle"},"extras":{}},"device_id":"d7"}"#,
+    );
+    check(&fix, (257_600_000, -801_900_000), (1_240, 27_100), (-15, 50), 1_767_225_600_000);
+    assert_eq!(
+        attributes(&fix),
+        ["is_moving=true", "battery/level=0.8", "battery/is_charging=false", "activity/type=in_vehicle"]
+    );
+    // Apple's unknown.
+    let one = r#"{"timestamp":"2026-01-01T00:00:00Z","coords":{"latitude":1,"longitude":2,"speed":-1,"heading":-1}}"#;
+    let unknown = |fix: &Position| {
+        check(fix, (10_000_000, 20_000_000), (UNKNOWN, UNKNOWN), (NO_ALT, UNKNOWN), 1_767_225_600_000)
+    };
+    unknown(&source.good(&format!(r#"{{"location":{one}}}"#)));
+    unknown(&source.good(one));
+    let several =
+        source.decode(&format!(r#"{{"location":[{one},{{"coords":{{}}}},{one}],"device_id":"x"}}"#));
+    assert_eq!((several.positions.len(), several.rejects.len()), (2, 1));
+    several.positions.iter().for_each(unknown);
+    assert_eq!(several.rejects[0].payload, br#"{"coords":{}}"#);
+
+    let toml = "[[sources]]\ntopic = 'in'\nformat = 'traccar-client'\ndriver = '/device_id'";
+    let source = Source::new(toml, "in", 1_767_225_700);
+    let several = source.decode(&format!(r#"{{"device_id":"x","location":[{one},{one}]}}"#));
+    assert!(several.positions.iter().all(|fix| fix.driver_id.as_str() == "x"), "{several:?}");
+    assert_eq!(several.positions.len(), 2);
+}
+
+#[test]
+fn teltonika() {
+    let source = Source::of("format = 'teltonika'", 1_760_000_100);
+    let fix = source.good(
+        r#"{"state":{"reported":{"ts":1760000000123,"latlng":"25.76,-80.19","sp":54,"ang":270,"sat":9,"evt":0,"239":1}}}"#,
+    );
+    check(&fix, (257_600_000, -801_900_000), (1_500, 27_000), (NO_ALT, UNKNOWN), 1_760_000_000_123);
+    assert_eq!(attributes(&fix), ["sat=9", "evt=0", "239=1"]);
+    let texts = r#"{"state":{"reported":{"ts":"1760000000123","latlng":" -25.5 , 80 ","sp":"36","ang":"1e1","alt":"-4"}}}"#;
+    check(
+        &source.good(texts),
+        (-255_000_000, 800_000_000),
+        (1_000, 1_000),
+        (-40, UNKNOWN),
+        1_760_000_000_123,
+    );
+    source.ignored(r#"{"RSP":"OK"}"#, Ignored::Command);
+    source.ignored(r#"{"state":{"reported":{"ts":1760000000123,"66":12000}}}"#, Ignored::Telemetry);
+    source.refused(r#"{"state":{"reported":{"latlng":"0.000000,0.000000"}}}"#, Reason::NullIsland);
+    source.refused(r#"{"state":{"reported":{"latlng":"25.76"}}}"#, Reason::MissingField);
+    source.refused(r#"{"state":{"reported":{"latlng":"nan,inf"}}}"#, Reason::MissingField);
+    source.refused(r#"{"state":{}}"#, Reason::MissingField);
+}
+
+#[test]
+fn thingsboard() {
+    let source = Source::of("format = 'thingsboard'\nspeed_unit = 'km/h'", 1_760_000_100);
+    let one = r#"{"ts":1760000000123,"values":{"latitude":25.76,"longitude":-80.19,"speed":36,"temperature":21.5}}"#;
+    let fix = source.good(one);
+    check(&fix, (257_600_000, -801_900_000), (1_000, UNKNOWN), (NO_ALT, UNKNOWN), 1_760_000_000_123);
+    assert_eq!(attributes(&fix), ["temperature=21.5"]);
+    let several = source.decode(&format!(r#"[{one},{{"ts":1,"values":{{"rpm":3}}}},7,{one}]"#));
+    assert_eq!((several.positions.len(), several.rejects.len()), (2, 1), "{several:?}");
+    assert_eq!(several.ignored, [Ignored::Telemetry]);
+    let undated = source.decode(r#"{"latitude":"1.5","longitude":"2","speed":"72"}"#);
+    assert_eq!((undated.lacking.undated, undated.positions[0].speed.cms()), (1, 2_000));
+    source.refused(r#"{"latitude":1}"#, Reason::MissingField);
+    let knots = Source::of("format = 'thingsboard'\nspeed_unit = 'knots'", 1_760_000_100);
+    assert_eq!(knots.good(one).speed.cms(), 1_852);
+}
+
+#[test]
+fn geojson() {
+    let source = Source::of("format = 'geojson'\nspeed_unit = 'm/s'", 1_760_000_100);
+    let fix = source.good(
+        r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[-80.19,25.76]},"properties":{"ts":1760000000,"speed":3,"name":"x"}}"#,
+    );
+    check(&fix, (257_600_000, -801_900_000), (300, UNKNOWN), (NO_ALT, UNKNOWN), 1_760_000_000_000);
+    assert_eq!(attributes(&fix), ["name=x"]);
+    // RFC 7946's own example, and its order: longitude comes first.
+    let rfc = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[125.6,10.1]},"properties":{"name":"Dinagat Islands"}}"#;
+    let decoded = source.decode(rfc);
+    assert_eq!((decoded.positions[0].lat.e7(), decoded.lacking.undated), (101_000_000, 1));
+    source.refused(&rfc.replace("125.6,10.1", "10.1,125.6"), Reason::LatRange);
+    let point = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[2,1,30.5]},"properties":{"time":"2025-10-09T08:53:20Z"}}"#;
+    check(
+        &source.good(point),
+        (10_000_000, 20_000_000),
+        (UNKNOWN, UNKNOWN),
+        (305, UNKNOWN),
+        1_760_000_000_000,
+    );
+    let line = r#"{"type":"Feature","geometry":{"type":"LineString","coordinates":[[2,1],[3,4]]},"properties":null}"#;
+    assert!(source.refused(line, Reason::UnknownFormatKind).contains("LineString"));
+    let collection = format!(r#"{{"type":"FeatureCollection","features":[{point},{line},{point}]}}"#);
+    let decoded = source.decode(&collection);
+    assert_eq!((decoded.positions.len(), decoded.rejects.len()), (2, 1));
+    let nested = source.decode(&format!(r#"{{"type":"FeatureCollection","features":[{collection}]}}"#));
+    assert_eq!(nested.rejects[0].reason, Reason::UnknownFormatKind, "a collection holds no collections");
+    source.ignored(r#"{"type":"Feature","geometry":null,"properties":{}}"#, Ignored::NoFix);
+    source.refused(r#"{"type":"Point","coordinates":[1,2]}"#, Reason::UnknownFormatKind);
+    source.refused(r#"{"type":"FeatureCollection","features":[]}"#, Reason::WrongShape);
+    let many = vec![point; 60].join(",");
+    let two = format!(r#"{{"type":"FeatureCollection","features":[{many}]}}"#);
+    let decoded = source.decode(&format!("[{two},{two}]"));
+    assert_eq!(decoded.positions.len(), 60);
+    assert_eq!(decoded.rejects[0].reason, Reason::TooManyPoints, "the limit is a message's");
+}
+
+#[test]
+fn w3c() {
+    let source = Source::of("format = 'w3c'", 1_760_000_100);
+    let fix = source.good(
+        r#"{"coords":{"latitude":25.76,"longitude":-80.19,"altitude":null,"accuracy":20.5,"altitudeAccuracy":null,"heading":null,"speed":null},"timestamp":1760000000123}"#,
+    );
+    check(&fix, (257_600_000, -801_900_000), (UNKNOWN, UNKNOWN), (NO_ALT, 205), 1_760_000_000_123);
+    assert!(attributes(&fix).is_empty());
+    source.refused(
+        r#"{"coords":{"latitude":"25.76","longitude":2},"timestamp":1760000000123}"#,
+        Reason::MissingField,
+    );
+}
+
+/// With its checksum.
+fn nmea(body: &str) -> String {
+    format!("${body}*{:02X}", body.bytes().fold(0, |sum, byte| sum ^ byte))
+}
+
+#[test]
+fn nmea_sentences() {
+    // 1994-03-23, as in the examples that everybody shows.
+    let source = Source::of("format = 'nmea'", 764_426_200);
+    let rmc = "$GPRMC,123519,A,4807.038,N,01131.000,E,022.4,084.4,230394,003.1,W*6A";
+    let gga = "$GPGGA,123519,4807.038,N,01131.000,E,1,08,0.9,545.4,M,46.9,M,,*47";
+    let place = (481_173_000, 115_166_667);
+    check(&source.good(rmc), place, (1_152, 8_440), (NO_ALT, UNKNOWN), 764_426_119_000);
+    for both in [format!("{rmc}\r\n{gga}\r\n"), format!("{gga}\n{rmc}")] {
+        // 545.4 m above the sea, which is 46.9 m above the ellipsoid there.
+        check(&source.good(&both), place, (1_152, 8_440), (5_923, UNKNOWN), 764_426_119_000);
+    }
+    let alone = source.decode(gga);
+    assert_eq!((alone.positions.len(), alone.lacking.undated), (1, 1), "GGA has no date");
+    assert_eq!(alone.positions[0].ts, source.received_at);
+    let other = rmc.replace("123519", "123520").replace("*6A", "*60");
+    let decoded = source.decode(&[gga, &other, "$GPGSV,1,1,00*79", "rubbish"].join("\n"));
+    assert_eq!((decoded.positions.len(), decoded.lacking.undated), (2, 1), "{decoded:?}");
+    assert_eq!((&*decoded.ignored, decoded.rejects.len()), (&[Ignored::Sentence][..], 1), "{decoded:?}");
+
+    let at = |lat: &str, lng: &str| nmea(&format!("GNRMC,123519.50,A,{lat},{lng},,,230394,,,A"));
+    let fix = source.good(&at("3351.0000,S", "07040.5000,W"));
+    check(&fix, (-338_500_000, -706_750_000), (UNKNOWN, UNKNOWN), (NO_ALT, UNKNOWN), 764_426_119_500);
+    check(
+        &source.good(&at("9000.0000,N", "18000.0000,W")),
+        (900_000_000, -1_800_000_000),
+        (UNKNOWN, UNKNOWN),
+        (NO_ALT, UNKNOWN),
+        764_426_119_500,
+    );
+    check(
+        &source.good(&at("0000.0000,N", "00000.0600,W")),
+        (0, -10_000),
+        (UNKNOWN, UNKNOWN),
+        (NO_ALT, UNKNOWN),
+        764_426_119_500,
+    );
+    assert_eq!(source.good(&at("4859.9999,N", "01159.99999,E")).lng.e7(), 119_999_998);
+    source.refused(&at("9000.0001,N", "01131.0,E"), Reason::LatRange);
+    source.refused(&at("0000.0000,N", "00000.0000,E"), Reason::NullIsland);
+    for lat in ["4860.0000,N", "48.1,N", "4807.038,E", "-4807.038,N", "4807.038,", "x,N", "4807.0.1,N"] {
+        source.refused(&at(lat, "01131.000,E"), Reason::InvalidSentence);
+    }
+    source.refused(&rmc.replace("*6A", "*6B"), Reason::BadChecksum);
+    source.refused(&rmc.replace("*6A", ""), Reason::BadChecksum);
+    source.refused("{}", Reason::InvalidSentence);
+    source.refused("\r\n", Reason::InvalidSentence);
+    source.refused(&nmea("GPRMC,123519,A,4807.038,N,01131.000,E,,,320394,,"), Reason::BadTs);
+    source.refused(&nmea("GPRMC,1235é9,A,4807.038,N,01131.000,E,,,230394,,"), Reason::BadTs);
+    source.refused(&nmea("GPRMC,123519,A,4807.038,N,01131.000,E,,,010100,,"), Reason::TooNew);
+    source.ignored(&nmea("GPRMC,123519,V,,,,,,,230394,,,N"), Ignored::NoFix);
+    source.ignored(&nmea("GPGGA,123519,,,,,0,00,,,M,,M,,"), Ignored::NoFix);
+    assert_eq!(source.decode(&vec!["x"; 101].join("\n")).rejects[0].reason, Reason::TooManyPoints);
+}
+
+/// Particle's tracker (docs.particle.io, Tracker Edge's `loc` event), in nine lines.
+const PARTICLE: &str = r#"
+[formats.particle]
+lat = "/loc/lat"
+lng = "/loc/lon"
+ts = "/loc/time"
+ts_unit = "s"
+heading = "/loc/hd"
+alt = "/loc/alt"
+alt_unit = "m"
+acc = "/loc/h_acc"
+[[sources]]
+topic = "in/+"
+format = "particle"
+keep = ["loc/batt", "req_id"]
+"#;
+
+#[test]
+fn mapped() {
+    let source = Source::new(PARTICLE, "in/d7", 1_592_486_600);
+    let fix = source.good(
+        r#"{"cmd":"loc","time":1592486562,"loc":{"lck":1,"time":1592486562,"lat":42.469732,"lon":-75.064801,"alt":324.16,
+            "hd":122.29,"h_acc":6.0,"v_acc":14.0,"cell":37.1,"batt":98.8},"trig":["lock"],"req_id":2}"#,
+    );
+    check(&fix, (424_697_320, -750_648_010), (UNKNOWN, 12_229), (3_242, 60), 1_592_486_562_000);
+    assert_eq!(attributes(&fix), ["loc/batt=98.8", "req_id=2"]);
+    let detail = source.refused(r#"{"cmd":"loc","loc":{"lck":0,"time":1592486562}}"#, Reason::MissingField);
+    assert!(detail.contains("/loc/lat"), "{detail}");
+
+    let toml = "[formats.acme]\npoints = '/data/track'\nlat = '/0'\nlng = '/1'\nts = '/2'\nts_unit = 'rfc3339'\n\
+                speed = '/3'\nspeed_unit = 'mph'\nalt = '/a~1b'\nalt_unit = 'ft'\nseq = '/4'\ndriver = '/id'\n\
+                [[sources]]\ntopic = 'in'\nformat = 'acme'";
+    let source = Source::new(toml, "in", 1_767_225_700);
+    let decoded = source.decode(
+        r#"{"id":42,"data":{"track":[["1.5","-2",null,"10",3],[1,2,"2026-01-01T00:00:00Z",10],{"0":1,"1":2,"a/b":100},[1],5]}}"#,
+    );
+    let [texts, dated, named] = &decoded.positions[..] else { panic!("{decoded:?}") };
+    check(texts, (15_000_000, -20_000_000), (447, UNKNOWN), (NO_ALT, UNKNOWN), 1_767_225_700_000);
+    assert_eq!((texts.driver_id.as_str(), texts.seq), ("42", 3));
+    assert_eq!(dated.ts.unix_ms(), 1_767_225_600_000);
+    assert_eq!(named.alt.dm(), 305);
+    let reasons: Vec<Reason> = decoded.rejects.iter().map(|reject| reject.reason).collect();
+    assert_eq!(reasons, [Reason::MissingField, Reason::WrongShape]);
+    assert!(source.refused(r#"{"id":1}"#, Reason::MissingField).contains("/data/track"));
+    source.refused(r#"{"id":1,"data":{"track":7}}"#, Reason::WrongShape);
+}
+
+#[test]
+fn what_is_kept_is_bounded_and_counted() {
+    let source = Source::new("[[sources]]\ntopic = 'in/+'\nkeep = '*'", "in/d7", 1_767_225_600);
+    let fields: Vec<String> = (0..70).map(|n| format!(r#""f{n}":{n}"#)).collect();
+    let decoded = source.decode(&format!(r#"{{"lat":1,"lng":2,{}}}"#, fields.join(",")));
+    assert_eq!((decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut), (64, 6));
+    let long = "x".repeat(4_000);
+    let decoded = source.decode(&format!(
+        r#"{{"lat":1,"lng":2,"a":"{long}","b":"{long}","c":{{"d":[1],"e":null,"f":false}}}}"#
+    ));
+    assert_eq!((decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut), (2, 1));
+    let none = Source::new("[[sources]]\ntopic = 'in/+'", "in/d7", 1_767_225_600);
+    assert!(none.decode(r#"{"lat":1,"lng":2,"a":1}"#).positions[0].attributes.iter().next().is_none());
+}
+
+#[test]
+fn drivers_come_from_the_levels_that_are_named() {
+    let id = |driver: &str, topic: &'static str| {
+        let toml = format!("[[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{driver}'");
+        let decoded = Source::new(&toml, topic, 1_767_225_600).decode(r#"{"lat":1,"lng":2}"#);
+        decoded.positions.first().map(|fix| fix.driver_id.as_str().to_owned())
+    };
+    assert_eq!(id("{1}:{2}", "owntracks/jo/phone").as_deref(), Some("jo:phone"));
+    assert_eq!(id("van-{2}", "owntracks/jo/phone").as_deref(), Some("van-phone"));
+    assert_eq!(id("{2}.{1}", "owntracks/jo/phone").as_deref(), Some("phone.jo"));
+    assert_eq!(id("{1}:{2}", "owntracks//phone"), None, "an empty level names nobody");
+    assert_eq!(id("{1}", "owntracks/jo/phone/event"), None, "another topic");
+}
+
+#[test]
+fn presence_is_ignored_and_not_refused() {
+    for format in ["milepost", "owntracks", "teltonika", "w3c", "nmea"] {
+        let source = Source::of(&format!("format = '{format}'"), 1_767_225_600);
+        for payload in ["offline", " ONLINE\n", "\"disconnected\"", r#"{"status":"offline"}"#] {
+            source.ignored(payload, Ignored::Presence);
+        }
+        assert_eq!(source.decode("of").rejects.len(), 1);
+    }
+}
+
+proptest! {
+    /// Whatever comes, something is counted for it, and never more than the limit.
+    #[test]
+    fn every_format_makes_something_of_anything(index in 0..9_usize, text in r#"[\[\]{},:"$*.0-9a-zA-Z_\- ]{1,80}"#) {
+        let formats = ["milepost", "owntracks", "traccar", "traccar-client", "teltonika", "thingsboard'\nspeed_unit='mph",
+            "geojson'\nspeed_unit='m/s", "nmea", "w3c"];
+        let decoded = Source::of(&format!("format = '{}'", formats[index]), 1_767_225_600).decode(&text);
+        let outcomes = decoded.positions.len() + decoded.rejects.len() + decoded.ignored.len();
+        prop_assert!((1..=100).contains(&outcomes), "{text}: {decoded:?}");
+    }
+}

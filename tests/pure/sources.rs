@@ -1,0 +1,121 @@
+//! `[[sources]]` and `[formats.NAME]`: what is wrong is told, with what is right.
+
+use milepost::config::{Config, Error};
+
+fn violations(toml: &str) -> Vec<String> {
+    match Config::parse(toml) {
+        Err(Error::Violations(violations)) => violations,
+        other => panic!("{toml}: expected violations, got {other:?}"),
+    }
+}
+
+/// One violation, for this key, that says all of this.
+#[track_caller]
+fn check(toml: &str, key: &str, says: &[&str]) {
+    let told = violations(toml);
+    assert_eq!(told.len(), 1, "{toml}: {told:#?}");
+    assert!(told[0].starts_with(&format!("{key}:")), "{toml}: {told:#?}");
+    for words in says {
+        assert!(told[0].contains(words), "{toml}: {words} in {told:#?}");
+    }
+}
+
+fn source(lines: &str) -> String {
+    format!("[[sources]]\ntopic = 'a/+'\n{lines}")
+}
+
+fn format(lines: &str) -> String {
+    format!("[[sources]]\ntopic = 'a/+'\nformat = 'acme'\n[formats.acme]\n{lines}")
+}
+
+#[test]
+fn a_wrong_source_is_told_with_what_is_right() {
+    check("[[sources]]\nformat = 'owntracks'", "sources[1].topic", &["owntracks/+/+"]);
+    for topic in ["a/#", "$share/g/a/+", "a+/b", "", "+/+/+/+/+/+/+/+/+"] {
+        let told = violations(&format!("[[sources]]\ntopic = '{topic}'\ndriver = '{{1}}'"));
+        assert!(told.len() == 1 && told[0].starts_with("sources[1].topic:"), "{topic}: {told:#?}");
+    }
+    check(&source("format = 'own-tracks'"), "sources[1].format", &["owntracks, traccar,", "[formats.NAME]"]);
+    check("[[sources]]\ntopic = 'a/+/+'", "sources[1].driver", &["\"{1}:{2}\""]);
+    check(
+        "[[sources]]\ntopic = 'positions'\nformat = 'traccar'",
+        "sources[1].driver",
+        &["JSON pointer", "/device/uniqueId"],
+    );
+    check(&source("driver = '{2}'"), "sources[1].driver", &["no {2}", "1 levels +"]);
+    check(&source("driver = '{x}'"), "sources[1].driver", &["\"{1}\""]);
+    check(&source("driver = 'van'"), "sources[1].driver", &["\"{1}\"", "/device/id"]);
+    check(&source("driver = '{1}/x'"), "sources[1].driver", &["A-Z a-z 0-9"]);
+    check(&source("driver = '/'"), "sources[1].driver", &["JSON pointer"]);
+    check(&source("driver = '/id'\nformat = 'nmea'"), "sources[1].driver", &["{1}"]);
+    check(&source("format = 'thingsboard'"), "sources[1].speed_unit", &["\"km/h\"", "\"knots\""]);
+    check(&source("format = 'geojson'\nspeed_unit = 'kmh'"), "sources[1].speed_unit", &["\"km/h\""]);
+    check(&source("format = 'owntracks'\nspeed_unit = 'km/h'"), "sources[1].speed_unit", &["its own"]);
+    check(&source("keep = ['/batt']"), "sources[1].keep", &["without /"]);
+    check(&source("keep = ['*', 'batt']"), "sources[1].keep", &["alone"]);
+    check(&source("keep = 'batt'\nformat = 'nmea'"), "sources[1].keep", &["nmea"]);
+    check(&source("formt = 'nmea'"), "sources[1].formt", &["did you mean sources[1].format?"]);
+    check("[sources]\ntopic = 'a/+'", "sources", &["[[sources]]"]);
+    check("sources = []", "sources", &["[[sources]]"]);
+}
+
+#[test]
+fn sources_are_said_in_one_way_and_do_not_overlap() {
+    check(
+        "[mqtt]\ntopics = ['b/+']\n[[sources]]\ntopic = 'a/+'",
+        "mqtt.topics",
+        &["not both", "format = \"milepost\""],
+    );
+    check("[source]\ntopic = 'b/+'\n[[sources]]\ntopic = 'a/+'", "source", &["not both"]);
+    let two = |other: &str| {
+        format!("[[sources]]\ntopic = 'a/+/c'\n[[sources]]\ntopic = '{other}'\ndriver = '{{1}}'")
+    };
+    check(&two("a/b/+"), "sources", &["a/+/c", "a/b/+", "overlap"]);
+    check(&two("a/+/c"), "sources", &["overlap"]);
+    assert!(Config::parse(&two("a/+/d")).is_ok());
+}
+
+#[test]
+fn a_wrong_mapping_is_told_with_what_is_right() {
+    let good = "lat = '/lat'\nlng = '/lng'\n";
+    assert!(Config::parse(&format(good)).is_ok());
+    check(&format("lat = '/lat'"), "formats.acme.lng", &["JSON pointer", "/lng"]);
+    check(&format("lat = 'lat'\nlng = '/lng'"), "formats.acme.lat", &["JSON pointer"]);
+    check(&format("lat = '/a~2'\nlng = '/lng'"), "formats.acme.lat", &["~0", "~1"]);
+    check(&format("lat = '/lat'\nlng = '/lat'"), "formats.acme", &["/lat", "two fields"]);
+    check(
+        &format(&format!("{good}speed = '/v'")),
+        "formats.acme.speed_unit",
+        &["m/s", "km/h", "mph", "knots"],
+    );
+    check(
+        &format(&format!("{good}speed = '/v'\nspeed_unit = 'kph'")),
+        "formats.acme.speed_unit",
+        &["\"km/h\""],
+    );
+    check(&format(&format!("{good}ts = '/t'")), "formats.acme.ts_unit", &["\"s\"", "\"ms\"", "\"rfc3339\""]);
+    check(&format(&format!("{good}alt = '/t'\nalt_unit = 'feet'")), "formats.acme.alt_unit", &["\"ft\""]);
+    check(&format(&format!("{good}speed_unit = 'm/s'")), "formats.acme.speed_unit", &["no speed"]);
+    check(
+        &format(&format!("{good}speeed = '/v'")),
+        "formats.acme.speeed",
+        &["did you mean formats.acme.speed"],
+    );
+    check("[formats.nmea]\nlat = '/lat'\nlng = '/lng'", "formats.nmea", &["choose another"]);
+}
+
+#[test]
+fn what_is_shown_gives_the_same_sources_again() {
+    let toml = "[formats.acme]\nlat = '/lat'\nlng = '/lng'\nts = '/t'\nts_unit = 's'\ndriver = '/id'\n\
+                [[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\nformat = 'owntracks'\nkeep = ['batt', 'a/b']\n\
+                [[sources]]\ntopic = 'acme'\nformat = 'acme'\n\
+                [[sources]]\ntopic = 'drivers/+/gps'";
+    let config = Config::parse(toml).unwrap();
+    let shown = config.to_string();
+    let again = Config::parse(&shown).unwrap_or_else(|error| panic!("{error}\n{shown}"));
+    assert_eq!(config.effective(), again.effective());
+    assert_eq!(shown.matches("[[sources]]").count(), 3, "{shown}");
+    assert!(shown.contains("driver = \"{1}\"") && shown.contains("format = \"milepost\""), "{shown}");
+    assert!(!shown.contains("topics"), "{shown}");
+    assert_eq!(config.mqtt.topics, ["owntracks/+/+", "acme", "drivers/+/gps"]);
+}

@@ -1,0 +1,84 @@
+//! Every format end to end: a fleet of its devices, the real broker, the real engine, the fixes counted.
+
+use anyhow::{Result, ensure};
+use lab_stack::unix_ms;
+use loadgen::format::Format;
+use loadgen::publish::Plan;
+
+use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
+
+/// One milepost that reads all of them at once.
+#[test]
+fn every_fix_of_every_format_is_stored() -> Result<()> {
+    let world = world("formats")?;
+    let toml: String = Format::ALL.iter().map(|format| format.source()).collect();
+    let file = world.folder.path().join("sources.toml");
+    std::fs::write(&file, toml)?;
+    let settings = world.settings.clone().with_variable("MILEPOST_CONFIG", file.to_string_lossy());
+    let milepost = settings.run()?;
+    for format in Format::ALL {
+        let plan = Plan {
+            format,
+            drivers: 5,
+            burst_share: 0.2,
+            burst_points: 5,
+            ..world.plan(format.name(), 60, 2)
+        };
+        let manifest = finish(publish_in_background(plan))?;
+        let verdict = world.verify(&manifest)?;
+        ensure!(
+            verdict.is_exact() && verdict.rejects == 0 && verdict.stored > 0,
+            "{}: {verdict}",
+            format.name()
+        );
+    }
+    // Speeds are metres per second, whatever the devices said; 30 m/s is the fastest of the fleet.
+    let fastest = world.query(
+        "SELECT max(speed) BETWEEN 10 AND 30.5 FROM {db}.fixes WHERE driver_id NOT LIKE 'sim-milepost-%'",
+    )?;
+    ensure!(fastest == "1", "{fastest}");
+    drop(milepost);
+    Ok(())
+}
+
+/// What holds no fix is counted by kind, and the ledger adds up; what is kept can be asked for.
+#[test]
+fn kinds_are_ignored_and_fields_are_kept() -> Result<()> {
+    let world = world("kinds")?;
+    let settings = world
+        .settings
+        .clone()
+        .with("SOURCE__TOPIC", "owntracks/+/+")
+        .with("SOURCE__DRIVER", "{1}:{2}")
+        .with("SOURCE__FORMAT", "owntracks")
+        .with("SOURCE__KEEP", "batt,inregions/0,tid");
+    let mut milepost = settings.run()?;
+    let tst = unix_ms() / 1_000;
+    let fix = format!(
+        r#"{{"_type":"location","lat":25.76,"lon":-80.19,"tst":{tst},"vel":54,"cog":270,"acc":12,"batt":80,"tid":"d7"}}"#
+    );
+    world.publish(&[
+        ("owntracks/jo/phone", fix.as_bytes()),
+        ("owntracks/jo/phone", fix.as_bytes()),
+        ("owntracks/jo/phone", br#"{"_type":"lwt","tst":1}"#),
+        ("owntracks/jo/phone", br#"{"_type":"encrypted","data":"AAAA"}"#),
+        ("owntracks/jo/phone", b"offline"),
+        ("owntracks/jo/phone", br#"{"_type":"news"}"#),
+    ])?;
+    world.wait_for(
+        "SELECT driver_id, lat, lng, round(speed, 2), heading, acc, attributes['batt'], attributes['tid'] FROM {db}.fixes",
+        "jo:phone\t25.76\t-80.19\t15\t270\t12\t80\td7",
+        SOON,
+    )?;
+    world.wait_for("SELECT reason, count FROM {db}.rejects", "unknown_format_kind\t1", SOON)?;
+    wait_for_metric(&milepost, "positions_ignored_total", 3.0)?;
+    let metrics = milepost.get("/metrics")?;
+    for kind in ["lwt", "encrypted", "presence"] {
+        let line = format!("milepost_positions_ignored_total{{kind=\"{kind}\"}} 1");
+        ensure!(metrics.contains(&line), "{line} in {metrics}");
+    }
+    milepost.terminate(SOON)?;
+    let log = std::fs::read_to_string(world.folder.path().join("milepost.log"))?;
+    ensure!(log.contains("encrypted") && log.contains("ignored=3") && log.contains("adds_up=true"), "{log}");
+    Ok(())
+}
