@@ -225,7 +225,8 @@ impl Driver {
         if bytes == 0 {
             return;
         }
-        let delay = self.delay.next(bytes, self.work.transports.len(), self.work.consumer.smallest_window());
+        let open = self.work.transports.iter().filter(|transport| transport.is_open()).count();
+        let delay = self.delay.next(bytes, open, self.work.consumer.smallest_window());
         let now = Instant::now();
         thread::sleep(self.deadline(now).map_or(delay, |at| delay.min(at.saturating_duration_since(now))));
     }

@@ -10,8 +10,10 @@ use crate::session::window::SILENCE_MIN;
 
 /// What should come between two looks: a few hundred messages, and a quarter of what a socket's buffer holds.
 const BYTES: usize = 32 * 1024;
-/// A connection with something to read costs as much as reading this; many of them are looked at more rarely.
-const BYTES_EACH: usize = 16 * 1024;
+/// A look costs a system call for each connection. Up to so many that does not count; more are looked at more rarely,
+/// by so many bytes for each.
+const CONNECTIONS_FREE: usize = 4;
+const BYTES_EACH: usize = 4 * 1024;
 const DELAY_MIN: Duration = Duration::from_millis(1);
 const DELAY_MAX: Duration = Duration::from_millis(50);
 /// What looks like a silence of the broker's must not be our own delay.
@@ -41,7 +43,7 @@ impl ReadDelay {
     /// How long to wait now: `bytes` came since the last delay, over so many connections, and the broker lets us have
     /// `window` messages on one of them.
     pub(super) fn next(&mut self, bytes: usize, connections: usize, window: usize) -> Duration {
-        let wanted = BYTES + BYTES_EACH * connections.saturating_sub(1);
+        let wanted = BYTES + BYTES_EACH * connections.saturating_sub(CONNECTIONS_FREE);
         let suits = self.delay.mul_f64(wanted as f64 / bytes.max(1) as f64);
         let max = if window < WINDOW_MIN { DELAY_MIN } else { self.max };
         // A burst shortens it at once, a lull lengthens it bit by bit.

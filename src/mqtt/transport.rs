@@ -212,6 +212,11 @@ impl Transport {
         }
     }
 
+    /// There is a connection.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open { .. })
+    }
+
     /// Bytes read since this was last asked.
     pub(super) fn take_bytes(&mut self) -> usize {
         match &mut self.state {
