@@ -20,7 +20,7 @@ test: setup front-test ## every test but the long faults
 	cargo build --locked --workspace
 	target/debug/lab faults --quick --milepost target/debug/milepost
 
-faults: ## the whole fault harness, then the mistakes it must find; under half an hour
+faults: ## the whole fault harness, half an hour; then the mistakes it must find, ten minutes
 	deploy/local/setup --faults
 	cargo build --release --locked --workspace
 	target/release/lab faults
