@@ -58,7 +58,7 @@ mod tests {
     fn the_buckets_are_milepost_s_and_the_peers() {
         let here = crate::repository();
         for (file, before, after) in [
-            ("src/metrics.rs", "const SECONDS: [f64; 15] =", ";\n"),
+            ("src/observe/metrics.rs", "const SECONDS: [f64; 15] =", ";\n"),
             ("lab/bench/peers/consumer.js", "buckets: ", ", //"),
         ] {
             let text = std::fs::read_to_string(here.join(file)).unwrap();
