@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(kind("inserted_at"), Some("DateTime64(3, 'UTC')"));
         assert_eq!(kind("speed_cms"), Some("UInt16"));
         assert_eq!(kind("speed"), None);
-        assert_eq!(columns.len(), 11);
+        assert_eq!(columns.len(), 12);
     }
 
     #[test]
