@@ -22,6 +22,8 @@ pub(super) enum Width {
     Fixed(usize),
     /// A byte, and if it is 0, the value.
     Nullable(usize),
+    /// A count, then as many pairs of texts.
+    TextPairs,
 }
 
 impl Width {
@@ -39,6 +41,9 @@ impl Width {
         };
         if kind.starts_with("String") || kind.starts_with("LowCardinality(String)") {
             return Some(Self::Text);
+        }
+        if kind.starts_with("Map(LowCardinality(String), String)") {
+            return Some(Self::TextPairs);
         }
         match kind.strip_prefix("Nullable(") {
             Some(inner) => fixed(inner).map(Self::Nullable),
@@ -88,6 +93,12 @@ pub(super) fn take_value<'a>(width: Width, rest: &mut &'a [u8]) -> Result<&'a [u
             }
         }
         Width::Text => take_length(rest)?,
+        Width::TextPairs => {
+            for _ in 0..2 * take_length(rest)? {
+                take_value(Width::Text, rest)?;
+            }
+            0
+        }
     };
     take(len, rest)
 }

@@ -51,6 +51,7 @@ fn take_column<'a>(width: Width, rows: usize, rest: &mut &'a [u8]) -> Result<&'a
     match width {
         Width::Fixed(len) => take(bytes(len)?, rest),
         Width::Nullable(len) => take(bytes(len + 1)?, rest),
+        Width::TextPairs => bail!("a Map is not understood in Native here"),
         Width::Text => {
             let before = *rest;
             for _ in 0..rows {

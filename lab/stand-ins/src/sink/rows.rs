@@ -123,6 +123,7 @@ mod tests {
             Width::of(&columns.iter().find(|column| column.0 == name).unwrap().1).unwrap()
         };
         assert_eq!(width("positions", "driver_id"), Width::Text);
+        assert_eq!(width("positions", "attributes"), Width::TextPairs);
         assert_eq!(width("positions", "ts"), Width::Fixed(8));
         assert_eq!(width("positions", "speed_cms"), Width::Fixed(2));
         assert_eq!(width("rejects", "payload"), Width::Text);
