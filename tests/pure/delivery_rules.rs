@@ -33,6 +33,7 @@ struct Rig {
     quarantined: usize,
     next_batch: BatchId,
     disk_is_full: bool,
+    disk_hangs: bool,
 }
 
 fn rig(settings: Settings, rule: impl Fn(&str, &Piece) -> Result<(), FailureKind> + 'static) -> Rig {
@@ -67,6 +68,7 @@ fn with_files(
         quarantined: 0,
         next_batch: 0,
         disk_is_full: false,
+        disk_hangs: false,
     }
 }
 
@@ -123,6 +125,7 @@ impl Rig {
                     let outcome = Outcome::Failed { kind: FailureKind::Ambiguous, why: "aborted".to_owned() };
                     *attempt = (self.now, Report { batch, outcome });
                 }
+                Command::Store(_) | Command::Load(..) if self.disk_hangs => {}
                 Command::Store(batch) if self.disk_is_full => {
                     self.later(10, batch, Outcome::Refused("full".to_owned()));
                 }
@@ -441,6 +444,47 @@ fn a_spool_that_refuses_does_not_keep_a_batch_from_being_inserted() {
     is_down.set(false);
     rig.wait(Duration::from_secs(6)); // the longest delay between two attempts, and a little
     assert_eq!(rig.inserted, ["d"], "{}", rig.troubles());
+}
+
+#[test]
+fn a_disk_that_hangs_does_not_take_the_delay_from_the_retries() {
+    let attempts = Rc::new(Cell::new(0));
+    let count = Rc::clone(&attempts);
+    let rule = move |_: &str, _: &Piece| {
+        count.set(count.get() + 1);
+        Err(FailureKind::Transient)
+    };
+    let mut rig = rig(spooling(), rule);
+    rig.disk_hangs = true;
+    rig.offer("d", 10, true).unwrap();
+    rig.wait(Duration::from_secs(60));
+    assert!((8..=30).contains(&attempts.get()), "{} attempts in a minute", attempts.get());
+}
+
+#[test]
+fn what_is_under_way_when_the_tables_go_waits_for_them() {
+    let in_halves =
+        |_: &str, piece: &Piece| if piece.rows.len() > 5 { Err(FailureKind::TooLarge) } else { Ok(()) };
+    let gone = || Schema::Refused("somebody dropped them".to_owned());
+    for (mut rig, takes) in [
+        (with_files(spooling(), &names(0, 1), |_, _| Ok(())), 2), // a file that is being read
+        (with_files(spooling(), &names(0, 1), in_halves), 30),    // the first half of a file
+        (rig(spooling(), in_halves), 30),                         // the first half of a batch
+    ] {
+        if rig.files.is_empty() {
+            rig.offer("d", 10, true).unwrap();
+        }
+        rig.wait(Duration::from_millis(takes));
+        rig.policy.schema(gone());
+        let before = rig.inserted.len();
+        rig.wait(Duration::from_secs(60));
+        assert!(rig.inserted.len() <= before + 1, "only what had begun");
+        rig.policy.schema(Schema::Ready);
+        rig.wait(Duration::from_secs(60));
+        assert!(rig.files.is_empty());
+        assert_eq!(rig.policy.totals().inserted, 10);
+        assert_eq!(rig.inserted.len(), if takes == 2 { 1 } else { 2 }, "and no half twice");
+    }
 }
 
 #[test]

@@ -29,12 +29,31 @@ impl Policy {
         self.go_on(id, now);
     }
 
-    /// With the next piece, if there is one.
+    /// With the next piece, if there is one; not if the tables have gone meanwhile.
     fn go_on(&mut self, id: BatchId, now: Instant) {
         match self.batches.get(&id) {
             Some(held) if held.pieces.is_empty() => self.finished(id, now),
-            Some(_) => self.attempt(id, now),
+            Some(_) if self.server.has_tables() => self.attempt(id, now),
+            Some(_) => self.put_back(id, now),
             None => {}
+        }
+    }
+
+    /// To where it waits for the tables.
+    fn put_back(&mut self, id: BatchId, now: Instant) {
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        match held.stage {
+            Stage::Inserting { .. } => held.stage = Stage::Waiting { at: now },
+            Stage::InsertingAndStoring { storing_since: since, .. } => {
+                held.stage = Stage::Storing { since, attempt_at: now };
+            }
+            Stage::InsertingStored { file, .. } | Stage::Loading { file, .. } => {
+                self.leave_to_replay(id, file, None, now);
+            }
+            Stage::Waiting { .. }
+            | Stage::Storing { .. }
+            | Stage::InsertedWhileStoring { .. }
+            | Stage::Removing { .. } => unreachable!("it was neither being inserted nor being loaded"),
         }
     }
 
@@ -47,7 +66,8 @@ impl Policy {
         self.totals.batches_inserted += 1;
         self.replayed += u64::from(!held.fresh);
         match held.stage {
-            Stage::InsertingStored { file, .. } => {
+            Stage::Inserting { .. } => self.forget(id),
+            Stage::InsertingStored { file, .. } | Stage::Loading { file, .. } => {
                 held.stage = Stage::Removing { file, since: now };
                 self.files.remove(&file);
                 self.commands.push_back(Command::Remove(id, file));
@@ -56,11 +76,9 @@ impl Policy {
                 held.stage = Stage::InsertedWhileStoring { since };
             }
             Stage::Waiting { .. }
-            | Stage::Inserting { .. }
             | Stage::Storing { .. }
             | Stage::InsertedWhileStoring { .. }
-            | Stage::Loading { .. }
-            | Stage::Removing { .. } => self.forget(id),
+            | Stage::Removing { .. } => unreachable!("it was neither being inserted nor being loaded"),
         }
     }
 
@@ -149,10 +167,9 @@ impl Policy {
         let Some(Held { fresh, tries, pieces, quarantined, .. }) = self.batches.remove(&id) else { return };
         self.commands.push_back(Command::Forget(id));
         let tried = Tried { tries, pieces, quarantined };
-        if fresh {
+        let Some((kind, why)) = failure.filter(|_| !fresh) else {
             return self.files.add(file, Some(tried));
-        }
-        let Some((kind, why)) = failure else { return };
+        };
         let failure = Failure { kind, why, tried };
         if self.files.failed(&file, failure, self.server.successes(), &mut self.jitter, now) {
             self.notices.push_back(Notice::Deferred { file: file.to_string(), why: why.to_owned() });

@@ -89,7 +89,7 @@ impl Stage {
     pub(super) fn is_attempt_due(self, now: Instant) -> bool {
         match self {
             Self::Waiting { at } => at <= now,
-            Self::Storing { since, .. } => since + DISK_PATIENCE <= now,
+            Self::Storing { since, attempt_at } => attempt_at.max(since + DISK_PATIENCE) <= now,
             Self::Inserting { .. }
             | Self::InsertingAndStoring { .. }
             | Self::InsertingStored { .. }
