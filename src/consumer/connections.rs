@@ -82,12 +82,10 @@ impl Growth {
 
     /// Their windows together, as if those that are not there yet had what the others have.
     pub(super) fn window(&self, sessions: &[Session]) -> usize {
-        let live: Vec<usize> = sessions[..self.members]
-            .iter()
-            .filter(|session| is_live(session))
-            .map(|session| session.window().messages())
-            .collect();
-        live.iter().sum::<usize>() / live.len().max(1) * self.members
+        let live = sessions[..self.members].iter().filter(|session| is_live(session));
+        let (sum, count) =
+            live.fold((0, 0), |(sum, count), session| (sum + session.window().messages(), count + 1));
+        sum / count.max(1) * self.members
     }
 
     /// All that were there from the start are live, and no more are wanted.

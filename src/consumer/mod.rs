@@ -274,7 +274,8 @@ impl Consumer {
     /// How many unacknowledged messages the broker lets a session have, at least.
     #[must_use]
     pub(crate) fn smallest_window(&self) -> usize {
-        self.sessions.iter().map(|session| session.window().messages()).min().unwrap_or(usize::MAX)
+        let members = &self.sessions[..self.growth.members()];
+        members.iter().map(|session| session.window().messages()).min().unwrap_or(usize::MAX)
     }
 
     /// Rises whenever somebody should look at the tables again.
@@ -366,7 +367,8 @@ impl Consumer {
 
     /// An open batch closes before it is due where nothing more will come.
     fn closes_to_insert(&mut self, now: Instant) -> CloseWhen {
-        if self.is_flushing() || self.sessions.iter().any(waits_for_acknowledgements) {
+        let mut sessions = self.sessions.iter().enumerate();
+        if self.is_flushing() || sessions.any(|(index, session)| self.waits_for_open(index, session)) {
             return CloseWhen::NotEmpty;
         }
         if self.suspicion_at().is_none_or(|at| at > now) || self.intake.open().is_empty() {
@@ -377,6 +379,12 @@ impl Consumer {
         };
         self.sessions.iter_mut().filter(suspects).for_each(|session| session.probed(now));
         CloseWhen::NotEmpty
+    }
+
+    /// A session gets nothing more before rows in the open batch are durable.
+    fn waits_for_open(&self, index: SessionIndex, session: &Session) -> bool {
+        let is_full = session.unacked() > 0 && session.unacked() >= session.window().messages();
+        session.is_letting_go() || is_full && self.intake.is_open_for(index)
     }
 
     fn closes_to_store(&self, now: Instant) -> CloseWhen {
@@ -413,10 +421,10 @@ impl Consumer {
     }
 
     fn watch_progress(&mut self, now: Instant) {
-        let acks = self.sessions.iter().map(|session| session.totals().acks).sum();
-        let since = if acks > self.progress.0 || self.unacked() == 0 { None } else { self.progress.1 };
-        let waits = self.unacked() > 0;
-        self.progress = (acks, if waits { since.or(Some(now)) } else { None });
+        let acks = self.sessions.iter().map(Session::acks).sum();
+        let (last, since) = self.progress;
+        let since = if acks > last { None } else { since };
+        self.progress = (acks, (self.unacked() > 0).then(|| since.unwrap_or(now)));
     }
 
     fn tell(&mut self, now: Instant) {
@@ -461,10 +469,6 @@ impl Consumer {
             self.notices.push_back(Notice::WindowSmall { window, wanted, sessions: self.growth.members() });
         }
     }
-}
-
-fn waits_for_acknowledgements(session: &Session) -> bool {
-    session.unacked() > 0 && session.unacked() >= session.window().messages() || session.is_letting_go()
 }
 
 fn suspicion_at(session: &Session) -> Option<Instant> {

@@ -74,6 +74,16 @@ struct Closed {
     durable: bool,
 }
 
+impl Closed {
+    /// One entry a session: messages without rows must not collect behind a batch that waits.
+    fn complete(&mut self, completion: Completion) {
+        match self.completes.iter_mut().find(|known| known.session == completion.session) {
+            Some(known) => known.below = completion.below,
+            None => self.completes.push(completion),
+        }
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Intake {
@@ -168,7 +178,7 @@ impl Intake {
         if self.batcher.open().is_empty() {
             let completion = Completion { session, below };
             match self.closed.back_mut() {
-                Some(last) => last.completes.push(completion),
+                Some(last) => last.complete(completion),
                 None => self.completions.push_back(completion),
             }
             return;
@@ -206,9 +216,15 @@ impl Intake {
         Some(batch)
     }
 
-    /// A batch is closed, or should be.
+    /// A batch is closed, or should be, and somebody wants it.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        !self.backlog.is_empty() || self.batcher.is_due(now)
+        self.wanted > 0 && (!self.backlog.is_empty() || self.batcher.is_due(now))
+    }
+
+    /// The open batch has rows that a session waits for.
+    #[must_use]
+    pub(crate) fn is_open_for(&self, session: SessionIndex) -> bool {
+        self.taken_below.get(session).is_some_and(|below| *below > 0)
     }
 
     fn may_close(&self, when: CloseWhen, now: Instant) -> bool {

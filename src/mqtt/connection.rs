@@ -83,6 +83,8 @@ fn broken(source: io::Error) -> ConnectionError {
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
     input: Input,
+    /// How it ended, to be told after what came before.
+    end: Option<ConnectionError>,
     /// Bytes read since [`take_bytes`](Self::take_bytes).
     bytes: usize,
     unsent: BytesMut,
@@ -104,6 +106,7 @@ impl Connection {
         Self {
             stream,
             input: Input::new(packet_bytes_max),
+            end: None,
             bytes: 0,
             unsent: connect,
             unflushed: false,
@@ -113,13 +116,26 @@ impl Connection {
     }
 
     /// Reads what is there; ready when something came. Not for one whose packets have not all been taken.
+    ///
+    /// Until the stream is dry: TLS gives one record at a time, and brokers write a record for each message. A socket that
+    /// gave less than was asked for is known to be dry, without another system call.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let mut buffer = ReadBuf::new(self.input.space());
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)).map_err(broken)?;
+        let mut end = self.end.take();
+        while end.is_none() && buffer.remaining() > 0 {
+            let before = buffer.filled().len();
+            end = match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if buffer.filled().len() > before => None,
+                Poll::Ready(Ok(())) => Some(ConnectionError::Closed),
+                Poll::Ready(Err(error)) => Some(broken(error)),
+                Poll::Pending => break,
+            };
+        }
         let bytes = buffer.filled().len();
         if bytes == 0 {
-            return Poll::Ready(Err(ConnectionError::Closed));
+            return end.map_or(Poll::Pending, |end| Poll::Ready(Err(end)));
         }
+        self.end = end;
         self.input.came(bytes);
         self.bytes += bytes;
         Poll::Ready(Ok(()))
@@ -217,9 +233,10 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::task::Waker;
 
-    use tokio::io::{DuplexStream, duplex};
+    use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, duplex};
 
     use super::*;
     use crate::session::acks::Ack;
@@ -232,6 +249,48 @@ mod tests {
         let mut connection = Connection::new(Box::new(ours), BytesMut::new(), PACKET_BYTES_MAX, now);
         connection.agree_on(KEEP_ALIVE);
         (connection, theirs)
+    }
+
+    /// Gives a record at each poll, as TLS does, and then ends.
+    struct Records(VecDeque<&'static [u8]>);
+
+    impl AsyncRead for Records {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            self.0.pop_front().into_iter().for_each(|record| buffer.put_slice(record));
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Records {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn one_read_takes_all_records_and_the_end_is_told_after_them() {
+        let records: [&[u8]; 3] = [&[0x20, 3, 0], &[0, 0], &[0xD0, 0]]; // CONNACK in two records, PINGRESP
+        let stream = Box::new(Records(records.into()));
+        let mut connection = Connection::new(stream, BytesMut::new(), PACKET_BYTES_MAX, Instant::now());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(matches!(connection.poll_read(&mut cx), Poll::Ready(Ok(()))));
+        assert_eq!(connection.take_bytes(), 7);
+        assert!(matches!(connection.packet(), Ok(Some(Packet::Connected(_)))));
+        assert!(matches!(connection.packet(), Ok(Some(Packet::Pong))));
+        assert!(matches!(connection.packet(), Ok(None)));
+        assert!(matches!(connection.poll_read(&mut cx), Poll::Ready(Err(ConnectionError::Closed))));
     }
 
     fn write(connection: &mut Connection) -> Poll<Result<(), ConnectionError>> {

@@ -221,12 +221,12 @@ impl Driver {
 
     /// Lets a few hundred messages come together.
     fn delay(&mut self) {
-        let bytes = self.work.transports.iter_mut().map(Transport::take_bytes).sum();
+        let came = self.work.transports.iter_mut().map(Transport::take_bytes).filter(|bytes| *bytes > 0);
+        let (bytes, connections) = came.fold((0, 0), |(sum, count), bytes| (sum + bytes, count + 1));
         if bytes == 0 {
             return;
         }
-        let open = self.work.transports.iter().filter(|transport| transport.is_open()).count();
-        let delay = self.delay.next(bytes, open, self.work.consumer.smallest_window());
+        let delay = self.delay.next(bytes, connections, self.work.consumer.smallest_window());
         let now = Instant::now();
         thread::sleep(self.deadline(now).map_or(delay, |at| delay.min(at.saturating_duration_since(now))));
     }

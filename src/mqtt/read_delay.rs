@@ -10,16 +10,14 @@ use crate::session::window::SILENCE_MIN;
 
 /// What should come between two looks: a few hundred messages, and a quarter of what a socket's buffer holds.
 const BYTES: usize = 32 * 1024;
-/// A look costs a system call for each connection. Up to so many that does not count; more are looked at more rarely,
-/// by so many bytes for each.
-const CONNECTIONS_FREE: usize = 4;
-const BYTES_EACH: usize = 4 * 1024;
+/// A look costs a system call for each connection on which something came: more of them are looked at more rarely.
+const BYTES_EACH: usize = 8 * 1024;
 const DELAY_MIN: Duration = Duration::from_millis(1);
 const DELAY_MAX: Duration = Duration::from_millis(50);
 /// What looks like a silence of the broker's must not be our own delay.
 const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
-/// Without acknowledgements nothing holds a burst back but the sockets' buffers; what overflows them and the broker's
-/// queue is gone.
+/// Without acknowledgements nothing holds a burst back but the sockets' buffers, and each connection has its own; what
+/// overflows them and the broker's queue is gone.
 const DELAY_MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(5);
 /// A broker that lets us have fewer unacknowledged messages than this stops soon, and a long delay would be a pause.
 const WINDOW_MIN: usize = 1_024;
@@ -28,24 +26,25 @@ const WINDOW_MIN: usize = 1_024;
 #[derive(Debug)]
 pub(super) struct ReadDelay {
     delay: Duration,
-    max: Duration,
+    qos: Qos,
 }
 
 impl ReadDelay {
     pub(super) fn new(qos: Qos) -> Self {
-        let max = match qos {
-            Qos::AtMostOnce => DELAY_MAX_UNACKNOWLEDGED,
-            Qos::AtLeastOnce => DELAY_MAX,
-        };
-        Self { delay: DELAY_MIN, max }
+        Self { delay: DELAY_MIN, qos }
     }
 
-    /// How long to wait now: `bytes` came since the last delay, over so many connections, and the broker lets us have
+    /// How long to wait now: `bytes` came since the last delay, on so many connections, and the broker lets us have
     /// `window` messages on one of them.
     pub(super) fn next(&mut self, bytes: usize, connections: usize, window: usize) -> Duration {
-        let wanted = BYTES + BYTES_EACH * connections.saturating_sub(CONNECTIONS_FREE);
+        let others = connections.saturating_sub(1);
+        let wanted = BYTES + BYTES_EACH * others;
         let suits = self.delay.mul_f64(wanted as f64 / bytes.max(1) as f64);
-        let max = if window < WINDOW_MIN { DELAY_MIN } else { self.max };
+        let max = match self.qos {
+            _ if window < WINDOW_MIN => DELAY_MIN,
+            Qos::AtLeastOnce => DELAY_MAX,
+            Qos::AtMostOnce => DELAY_MAX.min(DELAY_MAX_UNACKNOWLEDGED.mul_f64(1.0 + others as f64)),
+        };
         // A burst shortens it at once, a lull lengthens it bit by bit.
         self.delay = suits.min(self.delay * 5 / 4).clamp(DELAY_MIN, max);
         self.delay
@@ -86,6 +85,25 @@ mod tests {
         let mut delay = ReadDelay::new(Qos::AtMostOnce);
         let longest = (0..100).map(|_| delay.next(0, 1, ROOMY)).max();
         assert_eq!(longest, Some(DELAY_MAX_UNACKNOWLEDGED));
+    }
+
+    #[test]
+    fn many_connections_are_looked_at_more_rarely_and_without_acknowledgements_too() {
+        for (qos, one, eight) in [
+            (Qos::AtLeastOnce, Duration::from_millis(8), Duration::from_millis(22)),
+            (Qos::AtMostOnce, DELAY_MAX_UNACKNOWLEDGED, Duration::from_millis(22)),
+        ] {
+            for (connections, expected) in [(1, one), (8, eight)] {
+                let (mut delay, mut wait) = (ReadDelay::new(qos), DELAY_MIN);
+                for _ in 0..100 {
+                    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small")]
+                    let came = (4e6 * wait.as_secs_f64()) as usize;
+                    wait = delay.next(came, connections, ROOMY);
+                }
+                let ratio = wait.as_secs_f64() / expected.as_secs_f64();
+                assert!((0.9..1.1).contains(&ratio), "{qos:?}, {connections}: {wait:?}");
+            }
+        }
     }
 
     #[test]

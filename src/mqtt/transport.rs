@@ -84,12 +84,13 @@ impl Transport {
                 }
             }
         };
-        let polled = polled.and_then(|read| {
-            if read { self.hand_on(consumer, shared, now).map(|()| true) } else { Ok(false) }
+        let polled = polled.and_then(|polled| match polled {
+            Polled::Read => self.hand_on(consumer, shared, now).map(|()| polled),
+            Polled::Written | Polled::Nothing => Ok(polled),
         });
         match polled {
-            Ok(true) => Poll::Ready(()),
-            Ok(false) => Poll::Pending,
+            Ok(Polled::Read | Polled::Written) => Poll::Ready(()),
+            Ok(Polled::Nothing) => Poll::Pending,
             Err(error) => {
                 self.ended(&error, consumer, now.instant);
                 Poll::Ready(())
@@ -212,11 +213,6 @@ impl Transport {
         }
     }
 
-    /// There is a connection.
-    pub(super) fn is_open(&self) -> bool {
-        matches!(self.state, State::Open { .. })
-    }
-
     /// Bytes read since this was last asked.
     pub(super) fn take_bytes(&mut self) -> usize {
         match &mut self.state {
@@ -242,22 +238,30 @@ impl Transport {
     }
 }
 
-/// `true`: something was read.
+/// What became of an open connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Polled {
+    Read,
+    /// The broker has taken all that waited: more may be written.
+    Written,
+    Nothing,
+}
+
 fn poll_open(
     connection: &mut Connection,
     cx: &mut Context<'_>,
     now: Instant,
-) -> Result<bool, ConnectionError> {
+) -> Result<Polled, ConnectionError> {
     if let Poll::Ready(read) = connection.poll_read(cx) {
-        return read.map(|()| true);
+        return read.map(|()| Polled::Read);
     }
     if connection.has_unsent()
         && let Poll::Ready(written) = connection.poll_write(cx)
     {
-        written?;
+        return written.map(|()| Polled::Written);
     }
     connection.watch(now)?;
-    Ok(false)
+    Ok(Polled::Nothing)
 }
 
 fn carry_out(

@@ -282,6 +282,11 @@ impl Session {
         self.outage.trouble(live_since, now).or(letting_go)
     }
 
+    /// Acknowledgements sent.
+    pub(crate) fn acks(&self) -> u64 {
+        self.totals.acks
+    }
+
     /// Counts and levels now.
     #[must_use]
     pub fn totals(&self) -> Totals {
