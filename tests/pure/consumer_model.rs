@@ -7,15 +7,16 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::consumer::Now;
+use milepost::consumer::{Now, Publish};
 use milepost::pipeline::position::Timestamp;
+use milepost::session::acks::Ack;
 use milepost::session::events::{ConnectionState, Leave};
 use proptest::prelude::*;
 
 use crate::model::real::Real;
 use crate::model::server::{Disk, Mood, Server};
 use crate::model::{Backend, Setup, World};
-use crate::rows::{WALL_MS, consumer_settings, intake_settings, policy_settings};
+use crate::rows::{WALL_MS, consumer_settings, intake_settings, now, payload, policy_settings};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -203,6 +204,37 @@ fn a_disk_that_hangs_does_not_hold_up_what_clickhouse_takes() {
     assert_eq!(world.acked.len(), 50, "the disk still hangs");
     let troubles = world.consumer.troubles(world.instant()).join("; ");
     assert!(troubles.contains("spool.dir has not answered"), "{troubles}");
+}
+
+#[test]
+fn a_full_window_does_not_close_batches_that_hold_none_of_its_rows() {
+    let mut setup = plain();
+    setup.consumer = consumer_settings(2);
+    setup.intake = intake_settings(1_000);
+    setup.delivery.inserts_in_flight = 8;
+    setup.window = 4;
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    world.server.mood(Mood::Taking(60));
+    let arrives = |world: &mut World<Server>, session: usize, packet_id: u16| {
+        let payload = payload(&[u32::from(packet_id)]);
+        let publish = Publish {
+            topic: b"drivers/d/gps",
+            payload: payload.as_bytes(),
+            payload_bytes: payload.len(),
+            ack: Some(Ack::Acknowledged(packet_id)),
+            redelivered: false,
+        };
+        world.consumer.published(session, publish, now(world.instant(), Duration::ZERO));
+        world.turn();
+    };
+    (1..=4).for_each(|packet_id| arrives(&mut world, 0, packet_id));
+    assert_eq!(world.server.attempts(), 1, "it gets nothing more before these are in");
+    for packet_id in 5..8 {
+        arrives(&mut world, 1, packet_id);
+        assert_eq!(world.server.attempts(), 1, "the other one's rows may wait for more");
+    }
+    arrives(&mut world, 1, 8);
+    assert_eq!(world.server.attempts(), 2);
 }
 
 #[test]
