@@ -154,5 +154,5 @@ impl Growth {
 }
 
 fn is_live(session: &Session) -> bool {
-    matches!(session.connection(), ConnectionState::Live { .. })
+    session.connection().live_since().is_some()
 }

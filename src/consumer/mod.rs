@@ -60,17 +60,17 @@ pub struct Settings {
 }
 
 /// A PUBLISH, as the connection read it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Publish<'a> {
     /// Topic as sent.
     pub topic: &'a [u8],
-    /// Payload as sent, or its beginning.
+    /// Payload as sent; of a packet larger than Maximum Packet Size its beginning.
     pub payload: &'a [u8],
     /// How long it was as sent.
     pub payload_bytes: usize,
     /// What it wants to be answered with; none at QoS 0.
     pub ack: Option<Ack>,
-    /// The broker may have sent it before.
+    /// The broker may have sent it before (DUP).
     pub redelivered: bool,
 }
 

@@ -4,10 +4,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::codec::{self, CodecError, ConnAck, Packet, Publish as Received, Subscribing, Unsubscribing};
+use super::codec::{self, CodecError, ConnAck, Packet, Subscribing, Unsubscribing};
 use super::connection::{Connection, ConnectionError};
 use super::shared::Shared;
-use crate::consumer::{Consumer, Now, Publish};
+use crate::consumer::{Consumer, Now};
 use crate::delivery::sink::error_chain;
 use crate::intake::SessionIndex;
 use crate::session::events::{Command, ConnectionState, Event, Qos};
@@ -111,13 +111,7 @@ impl Transport {
         let (mut released, mut asks_for_metrics) = (Vec::new(), false);
         while let Some(packet) = connection.packet()? {
             match packet {
-                Packet::Published(Received { topic, payload, payload_bytes, ack, redelivered }) => {
-                    consumer.published(
-                        index,
-                        Publish { topic, payload, payload_bytes, ack, redelivered },
-                        now,
-                    );
-                }
+                Packet::Published(publish) => consumer.published(index, publish, now),
                 Packet::Connected(connack) => {
                     *connack_by = None;
                     let keep_alive = agreed_keep_alive(shared.mqtt.keep_alive, connack);

@@ -4,12 +4,13 @@
 //! Guarantee: the numbers of one scrape belong together. The consumer publishes its [`Totals`], a consistent snapshot, as
 //! a whole, and a scrape reads one of them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, Histogram, HistogramOpts, IntCounterVec, Opts, Registry, TextEncoder};
 
+use super::health::lock;
 use crate::consumer::Totals;
 use crate::consumer::broker_drops::DropReason;
 use crate::delivery::events::{Outcome, Report};
@@ -272,10 +273,6 @@ impl Metrics {
             .expect("names and labels are well formed");
         String::from_utf8(text).expect("names, labels and numbers are ASCII")
     }
-}
-
-fn lock(totals: &Mutex<Totals>) -> MutexGuard<'_, Totals> {
-    totals.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn histogram(name: &str, help: &str, buckets: &[f64]) -> Histogram {

@@ -276,10 +276,8 @@ impl Session {
         if self.leaving != Leaving::No {
             return Some("leaving".to_owned());
         }
-        let live_since =
-            if let ConnectionState::Live { since } = self.connection { Some(since) } else { None };
         let letting_go = self.letting_go.map(|why| Notice::LettingGo(why).to_string());
-        self.outage.trouble(live_since, now).or(letting_go)
+        self.outage.trouble(self.connection.live_since(), now).or(letting_go)
     }
 
     /// Acknowledgements sent.
@@ -294,7 +292,7 @@ impl Session {
             unacked: self.acks.unacked() as u64,
             // A visit takes no share of the load.
             window: if self.settings.role == Role::Member { self.window.messages() as u64 } else { 0 },
-            connected: u64::from(matches!(self.connection, ConnectionState::Live { .. })),
+            connected: u64::from(self.connection.live_since().is_some()),
             held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
             reconnects: self.kept.reconnects(),
             sessions_lost: self.kept.sessions_lost(),
@@ -416,11 +414,7 @@ impl Session {
     }
 
     fn back_off(&mut self, taken_over: bool, why: String, now: Instant) {
-        let lived = if let ConnectionState::Live { since } = self.connection {
-            Some(now.duration_since(since))
-        } else {
-            None
-        };
+        let lived = self.connection.live_since().map(|since| now.duration_since(since));
         let leaving = self.leaving != Leaving::No;
         let until = self.outage.began(End { lived, taken_over, leaving, why }, now, &mut self.notices);
         let is_done =
@@ -472,7 +466,7 @@ impl Session {
     }
 
     fn may_renew(&self) -> bool {
-        matches!(self.connection, ConnectionState::Live { .. }) && self.takes_messages()
+        self.connection.live_since().is_some() && self.takes_messages()
     }
 
     fn waited_long_enough(&mut self, now: Instant) {

@@ -2,7 +2,7 @@
 
 use rumqttc::v5::mqttbytes::Error as LibraryError;
 
-use crate::session::acks::Ack;
+pub use crate::consumer::Publish;
 use crate::session::events::Qos;
 
 /// Packet types, the upper half of a packet's first byte (MQTT 5, 2.1.2).
@@ -109,20 +109,6 @@ impl Unsubscribing {
     pub(super) fn from_packet_id(packet_id: u16) -> Self {
         if packet_id == Self::Former.packet_id() { Self::Former } else { Self::Everything }
     }
-}
-
-/// A message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Publish<'a> {
-    pub topic: &'a [u8],
-    /// As sent, or the first [`PAYLOAD_BYTES_MAX`] of a packet larger than Maximum Packet Size.
-    pub payload: &'a [u8],
-    /// How long the payload was before the cut.
-    pub payload_bytes: usize,
-    /// What it is to be answered with; `None` at QoS 0.
-    pub ack: Option<Ack>,
-    /// The broker may have sent it before (DUP).
-    pub redelivered: bool,
 }
 
 /// CONNACK's terms.
