@@ -473,7 +473,8 @@ impl Session {
         match self.connection {
             ConnectionState::BackingOff { .. } => self.connection = ConnectionState::Connecting,
             ConnectionState::Subscribing { .. } => {
-                let asked = if self.leaving == Leaving::No { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
+                let unsubscribes = matches!(self.leaving, Leaving::Unsubscribing | Leaving::Draining { .. });
+                let asked = if unsubscribes { "UNSUBSCRIBE" } else { "SUBSCRIBE" };
                 self.hang_up(
                     format!("no answer to our {asked} within {:?}", self.settings.answer_within),
                     now,

@@ -225,8 +225,9 @@ impl Spool {
     /// # Errors
     /// The file stays, and is replayed once more after a restart, which changes nothing.
     pub fn remove(&self, file: &File) -> io::Result<()> {
-        self.state().bytes -= file.bytes;
-        fs::remove_file(self.path(file, BATCH))
+        let removed = fs::remove_file(self.path(file, BATCH));
+        self.forget_if(removed.is_ok() || is_gone(&removed), file);
+        removed
     }
 
     /// Puts a damaged file out of the way.
@@ -235,10 +236,15 @@ impl Spool {
     /// It is gone, or the disk refuses.
     pub fn quarantine(&self, file: &File) -> io::Result<()> {
         let moved = fs::rename(self.path(file, BATCH), self.path(file, DAMAGED));
-        if moved.is_err() {
+        self.forget_if(is_gone(&moved), file);
+        moved
+    }
+
+    /// A file that the disk did not let go still takes its room.
+    fn forget_if(&self, takes_no_room: bool, file: &File) {
+        if takes_no_room {
             self.state().bytes -= file.bytes;
         }
-        moved
     }
 
     fn path(&self, file: &File, extension: &str) -> PathBuf {
@@ -248,6 +254,10 @@ impl Spool {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_gone(outcome: &io::Result<()>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// What a file of the directory is.

@@ -187,3 +187,19 @@ fn a_half_written_file_and_strangers_are_not_batches() {
     let stem = |text| File::from_stem(text, 0);
     assert!(stem("00000000000000000007-5-0").is_some() && stem("7-5").is_none() && stem("7-5-0-1").is_none());
 }
+
+#[test]
+fn a_file_that_the_disk_does_not_let_go_still_takes_its_room() {
+    let folder = TempDir::new().unwrap();
+    let bytes = format::length(&inserts());
+    let (spool, _) = Spool::open(folder.path(), bytes).unwrap();
+    let file = spool.store(&inserts(), 3).unwrap();
+    let path = folder.path().join(file.to_string());
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap(); // nobody can remove it as a file
+    spool.remove(&file).unwrap_err();
+    assert!(matches!(spool.store(&inserts(), 3), Err(StoreError::Full { .. })));
+    fs::remove_dir(&path).unwrap();
+    spool.remove(&file).unwrap_err();
+    spool.store(&inserts(), 3).expect("it is gone, whoever removed it");
+}
