@@ -59,6 +59,17 @@ fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>, bytes_max: usize) -> (Vec<Me
     (messages, None)
 }
 
+fn feed(input: &mut Input, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let space = input.space();
+        let some = bytes.len().min(space.len());
+        space[..some].copy_from_slice(&bytes[..some]);
+        input.came(some);
+        bytes = &bytes[some..];
+        while input.packet().unwrap().is_some() {}
+    }
+}
+
 fn read_whole(bytes: &[u8]) -> (Vec<Message>, Option<CodecError>) {
     read(std::iter::once(bytes), PACKET_BYTES_MAX)
 }
@@ -107,6 +118,14 @@ fn message(topic: &[u8], payload: &[u8], packet_id: u16) -> Message {
     let ack = (packet_id > 0).then_some(Ack::Acknowledged(packet_id));
     let (topic, payload_bytes) = (topic.to_vec(), payload.len());
     Message { topic, payload: payload.to_vec(), payload_bytes, ack, redelivered: false }
+}
+
+#[test]
+fn a_large_packet_does_not_keep_its_memory() {
+    let mut input = Input::new(1 << 20);
+    feed(&mut input, &CONNACK);
+    feed(&mut input, &publish(&message(b"drivers/d/gps", &vec![b' '; 1_000_000], 7), b"\x00"));
+    assert!(input.space().len() <= 64 * 1024, "{} bytes for the next small one", input.space().len());
 }
 
 #[test]

@@ -58,6 +58,11 @@ impl Input {
     pub fn space(&mut self) -> &mut [u8] {
         if self.waiting.is_empty() {
             self.waiting = 0..0;
+            // One large packet does not take its memory for the connection's life.
+            if self.buffer.len() > READ_BYTES_BUSY {
+                self.buffer.truncate(READ_BYTES_BUSY);
+                self.buffer.shrink_to_fit();
+            }
         }
         if self.buffer.len() - self.waiting.end < READ_BYTES_MIN {
             self.buffer.copy_within(self.waiting.clone(), 0);
