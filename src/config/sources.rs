@@ -23,6 +23,7 @@ pub(super) fn are_given(s: &Settings) -> bool {
 pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
     let mappings = mappings(s);
     if !topics.is_empty() {
+        unused(s, &mappings);
         return topics.iter().map(|topic| Source::milepost(topic)).collect();
     }
     if s.forget("sources.") | s.forget_key("sources") {
@@ -41,10 +42,13 @@ pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
         }
         entries.push("source".to_owned());
     }
-    let mut sources = Vec::new();
+    let (mut sources, wanted) = (Vec::new(), entries.len());
     for at in entries {
         let shown = if at == "source" { "sources[1]".to_owned() } else { at.clone() };
         sources.extend(Entry { s, at, shown }.read(&mappings));
+    }
+    if sources.len() == wanted {
+        unused(s, &mappings); // else the one that is wrong may be the one that uses it
     }
     for (n, later) in sources.iter().enumerate() {
         for earlier in sources[..n].iter().filter(|earlier| overlap(earlier.topic(), later.topic())) {
@@ -56,6 +60,17 @@ pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
         }
     }
     sources
+}
+
+/// A format that no source has is a mistake of the one or of the other.
+fn unused(s: &mut Settings, mappings: &Mappings) {
+    for (name, mapping) in mappings {
+        if mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1) {
+            s.violations.push(format!(
+                "formats.{name}: no source has it: give one format = \"{name}\", or remove it"
+            ));
+        }
+    }
 }
 
 /// What a topic filter must be; with its number of levels `+`.
@@ -299,14 +314,16 @@ fn mappings(s: &mut Settings) -> Mappings {
     let mut mappings = Mappings::new();
     for name in s.names_in("formats.") {
         let at = format!("formats.{name}");
-        if Format::NAMES.contains(&&*name) {
+        let is_taken = Format::NAMES.contains(&&*name);
+        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        if is_taken {
             s.violations.push(format!("{at}: milepost has a format of this name already; choose another"));
         }
-        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)) {
+        if !is_name {
             s.violations.push(format!("{at}: a name of letters, digits, _ and - is wanted"));
         }
         let mapping = Entry { s, shown: at.clone(), at }.mapping().map(Arc::new);
-        mappings.insert(name, mapping);
+        mappings.insert(name, mapping.filter(|_| is_name && !is_taken));
     }
     mappings
 }

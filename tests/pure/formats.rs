@@ -402,6 +402,38 @@ fn what_is_kept_is_bounded_and_counted() {
 }
 
 #[test]
+fn what_is_kept_is_what_was_sent_whatever_stands_beside_it() {
+    let kept = |keep: &str, payload: &str| {
+        let source =
+            Source::new(&format!("[[sources]]\ntopic = 'in/+'\nkeep = {keep}"), "in/d7", 1_767_225_600);
+        let decoded = source.decode(payload);
+        (attributes(&decoded.positions[0]), decoded.lacking.attributes_cut)
+    };
+    // Digit by digit: a card's number is no float.
+    let numbers = r#"{"lat":1,"lng":2,"iccid":8988280666000002864123,"v":1.50,"e":-1E2,"x":1e999,"ok":true,"t":"a\u00e9"}"#;
+    let all = ["iccid=8988280666000002864123", "v=1.50", "e=-1E2", "x=1e999", "ok=true", "t=a\u{e9}"];
+    assert_eq!(kept("'*'", numbers), (all.map(str::to_owned).to_vec(), 0));
+    // JSON's grammar has half a surrogate, and no text has it.
+    let half = r#"{"lat":1,"lng":2,"a":"\ud800","b":{"\ud800":1,"c":2},"batt":80}"#;
+    assert_eq!(kept("['batt']", half), (vec!["batt=80".to_owned()], 0));
+    assert_eq!(kept("'*'", half), (vec!["batt=80".to_owned()], 2));
+    let (deep, deeper) = (r#"{"":"#.repeat(16), r#"{"":"#.repeat(100_000));
+    let nested = |open: &str| {
+        format!(r#"{{"lat":1,"lng":2,"a":{open}{{"z":1}}{},"batt":80}}"#, "}".repeat(open.len() / 4))
+    };
+    assert_eq!(kept("'*'", &nested(&deep)), (vec!["batt=80".to_owned()], 1));
+    assert_eq!(kept("'*'", &nested(&deeper)), (vec!["batt=80".to_owned()], 1));
+    assert_eq!(kept("['a/b']", r#"{"lat":1,"lng":2,"a":{"b":1,"c":2},"a/b":{"b":3}}"#).0, ["a/b=1"]);
+}
+
+#[test]
+fn of_a_key_that_comes_twice_the_last_one_counts_even_if_it_is_null() {
+    let source = Source::of("format = 'w3c'", 1_760_000_100);
+    let fix = source.good(r#"{"coords":{"latitude":1,"longitude":2,"speed":3,"speed":null,"latitude":4},"timestamp":1760000000000}"#);
+    assert_eq!((fix.lat.e7(), fix.speed.cms()), (40_000_000, UNKNOWN));
+}
+
+#[test]
 fn drivers_come_from_the_levels_that_are_named() {
     let id = |driver: &str, topic: &'static str| {
         let toml = format!("[[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{driver}'");

@@ -8,10 +8,12 @@
 mod batch_model;
 mod codec_model;
 mod consumer_model;
+mod decode_command;
 mod decode_contract;
 mod delivery_rules;
 mod deploy;
 mod formats;
+mod habits;
 mod model;
 mod modules;
 mod rows;

@@ -55,6 +55,10 @@ fn a_wrong_source_is_told_with_what_is_right() {
     check(&source("keep = ['*', 'batt']"), "sources[1].keep", &["alone"]);
     check(&source("keep = 'batt'\nformat = 'nmea'"), "sources[1].keep", &["nmea"]);
     check(&source("formt = 'nmea'"), "sources[1].formt", &["did you mean sources[1].format?"]);
+    let keep = |names: String| source(&format!("keep = [{names}]"));
+    check(&keep((0..65).map(|n| format!("'f{n}',")).collect()), "sources[1].keep", &["at most 64 names"]);
+    check(&keep(format!("'{}'", "x".repeat(129))), "sources[1].keep", &["\"batt\""]);
+    check(&source("driver = '/a~2'"), "sources[1].driver", &["~0", "~1"]);
     check("[sources]\ntopic = 'a/+'", "sources", &["[[sources]]"]);
     check("sources = []", "sources", &["[[sources]]"]);
 }
@@ -102,6 +106,14 @@ fn a_wrong_mapping_is_told_with_what_is_right() {
         &["did you mean formats.acme.speed"],
     );
     check("[formats.nmea]\nlat = '/lat'\nlng = '/lng'", "formats.nmea", &["choose another"]);
+    check("[formats.'a b']\nlat = '/lat'\nlng = '/lng'", "formats.a b", &["letters, digits, _ and -"]);
+    check(
+        "[formats.acme]\nlat = '/lat'\nlng = '/lng'",
+        "formats.acme",
+        &["no source has it", "format = \"acme\"", "or remove it"],
+    );
+    let other = "[formats.acme]\nlat = '/lat'\nlng = '/lng'\n[[sources]]\ntopic = 'a/+'";
+    check(other, "formats.acme", &["no source has it"]);
 }
 
 #[test]

@@ -46,6 +46,30 @@ fn an_edited_past_migration_is_refused() -> Result<()> {
 }
 
 #[test]
+fn decode_says_what_a_file_becomes_and_whether_all_of_it_is_good() -> Result<()> {
+    let folder = TempDir::new()?;
+    let file = folder.path().join("message.json");
+    // No server is there, and none is asked.
+    let settings = settings(folder.path(), 1, "http://127.0.0.1:1").with("SOURCE__TOPIC", "in/+");
+    let decode = |payload: &str| {
+        std::fs::write(&file, payload)?;
+        let file = file.to_string_lossy();
+        settings.call(&["decode", "--topic", "in/d7", "--received-at", "2026-01-01T00:00:00Z", &file])
+    };
+    let (code, printed) = decode(r#"{"lat":1,"lng":2,"speed":3,"ts":1767225599000}"#)?;
+    assert_eq!(code, 0, "{printed}");
+    for words in
+        [r#""driver_id":"d7""#, r#""lat":1.0"#, r#""speed":3.0"#, r#""ts":"2025-12-31T23:59:59.000Z""#]
+    {
+        assert!(printed.contains(words), "{words} in {printed}");
+    }
+    let (code, printed) = decode(r#"[{"lat":1,"lng":2},{"lat":91,"lng":2}]"#)?;
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("\"undated\":true") && printed.contains("\"lat_range\""), "{printed}");
+    Ok(())
+}
+
+#[test]
 fn bad_configuration_stops_the_start_with_every_violation() -> Result<()> {
     let folder = TempDir::new()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1")

@@ -75,7 +75,10 @@ fn topic(sources: &[Source], origin: &Origin) -> Result<String> {
 
 fn shown(decoded: &Decoded) -> String {
     let mut lines = String::new();
-    decoded.positions.iter().for_each(|position| put_position(position, &mut lines));
+    for position in &decoded.positions {
+        let is_undated = decoded.lacking.undated > 0 && position.ts == position.received_at;
+        put_position(position, is_undated, &mut lines);
+    }
     for reject in &decoded.rejects {
         let payload: String = String::from_utf8_lossy(&reject.payload).chars().take(EXCERPT_CHARS).collect();
         let (reason, detail) = (reject.reason.name(), &reject.detail);
@@ -97,7 +100,7 @@ fn shown(decoded: &Decoded) -> String {
 }
 
 /// In the units that people read, as the table's columns show them.
-fn put_position(position: &Position, lines: &mut String) {
+fn put_position(position: &Position, is_undated: bool, lines: &mut String) {
     let known = |is_known: bool, units: i32, per_one: f64| is_known.then(|| f64::from(units) / per_one);
     let attributes: serde_json::Map<_, _> =
         position.attributes.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
@@ -113,7 +116,7 @@ fn put_position(position: &Position, lines: &mut String) {
         "acc": known(position.acc != Accuracy::UNKNOWN, position.acc.dm().into(), 10.0),
         "attributes": attributes,
     });
-    if position.ts == position.received_at {
+    if is_undated {
         shown["undated"] = true.into();
     }
     put(lines, &json!({ "position": shown }));

@@ -185,6 +185,7 @@ impl<'de> Visitor<'de> for Inside<'_, '_, 'de> {
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
+        self.put(Scalar::Missing);
         Ok(())
     }
 

@@ -2,13 +2,16 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::json::{Scalar, Text};
 use crate::pipeline::attributes::Attributes;
 
 /// A longer path is not kept.
 pub(crate) const NAME_BYTES_MAX: usize = 128;
+/// Nor is what is deeper.
+const DEPTH_MAX: usize = 16;
 
 /// What a source keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,10 +56,19 @@ impl Keep {
     fn walk(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
         let mut walk =
             Walk { keep: self, used, path: String::new(), attributes: Attributes::default(), cut: 0 };
-        let mut deserializer = serde_json::Deserializer::from_str(origin.raw);
-        // The format has read this text already: it is JSON.
-        let _ = Level { walk: &mut walk, root: origin.root }.deserialize(&mut deserializer);
+        walk.members(origin.raw.trim_ascii_start(), origin.root, 0);
         (walk.attributes, walk.cut)
+    }
+
+    /// Whether something at this path, or below it, is kept.
+    fn wants_below(&self, path: &str) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::All => true,
+            Self::Named(names) => names.iter().any(|name| {
+                name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }),
+        }
     }
 }
 
@@ -70,92 +82,72 @@ struct Walk<'w> {
 }
 
 impl Walk<'_> {
-    fn put(&mut self, value: fmt::Arguments<'_>) {
+    /// Those of an object, or of the one at `root` in it; other values have none. What is not JSON after all costs itself:
+    /// a format skips what it does not read, and what is skipped is not looked at closely (half a surrogate, 1e999).
+    fn members(&mut self, json: &str, root: &'static [&'static str], depth: usize) {
+        if !json.starts_with('{') {
+            return;
+        }
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        let read = deserializer.deserialize_map(Members(|key: &str, value: &str| match root {
+            [first, rest @ ..] if *first == key => self.members(value, rest, depth),
+            [_, ..] => {}
+            [] => {
+                let length = self.path.len();
+                if length > 0 {
+                    self.path.push('/');
+                }
+                self.path.push_str(key);
+                if self.keep.wants_below(&self.path) {
+                    self.value(value, depth);
+                }
+                self.path.truncate(length);
+            }
+        }));
+        self.cut += u64::from(read.is_err());
+    }
+
+    fn value(&mut self, json: &str, depth: usize) {
+        match json.as_bytes() {
+            [b'{', ..] if depth == DEPTH_MAX => self.cut += 1,
+            [b'{', ..] => self.members(json, &[], depth + 1),
+            [b'[' | b'n', ..] => {}
+            [b'"', ..] => match serde_json::from_str::<Text<'_>>(json) {
+                Ok(text) => self.put(&text.0),
+                Err(_) => self.cut += 1,
+            },
+            // A number or a boolean, as it was sent.
+            _ => self.put(json),
+        }
+    }
+
+    fn put(&mut self, value: &str) {
         let is_kept = match self.keep {
             Keep::Nothing => false,
             Keep::All => !self.path.is_empty() && !self.used.contains(&self.path),
             Keep::Named(names) => names.contains(&self.path),
         };
         if is_kept {
-            let fits =
-                self.path.len() <= NAME_BYTES_MAX && self.attributes.put(&self.path, &value.to_string());
+            let fits = self.path.len() <= NAME_BYTES_MAX && self.attributes.put(&self.path, value);
             self.cut += u64::from(!fits);
         }
     }
 }
 
-/// A value at the walk's path, or still on the way to the root.
-struct Level<'l, 'w> {
-    walk: &'l mut Walk<'w>,
-    root: &'static [&'static str],
-}
+/// Hands over each key with its value as text.
+struct Members<F>(F);
 
-impl<'de> DeserializeSeed<'de> for Level<'_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Level<'_, '_> {
+impl<'de, F: FnMut(&str, &'de str)> Visitor<'de> for Members<F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
+        f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { walk, root } = self;
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<Text<'de>>()? {
-            match root {
-                [first, rest @ ..] if *key.0 == **first => map.next_value_seed(Level { walk, root: rest })?,
-                [_, ..] => drop(map.next_value::<IgnoredAny>()?),
-                [] => {
-                    let length = walk.path.len();
-                    if length > 0 {
-                        walk.path.push('/');
-                    }
-                    walk.path.push_str(&key.0);
-                    map.next_value_seed(Level { walk, root })?;
-                    walk.path.truncate(length);
-                }
-            }
+            (self.0)(&key.0, map.next_value::<&RawValue>()?.get());
         }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
-        self.walk.put(format_args!("{value}"));
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.walk.put(format_args!("{value}"));
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.walk.put(format_args!("{value}"));
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<(), E> {
-        self.walk.put(format_args!("{value}"));
-        Ok(())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<(), E> {
-        self.walk.put(format_args!("{value}"));
         Ok(())
     }
 }

@@ -1,14 +1,15 @@
 //! ThingsBoard's device telemetry: `{"ts": …, "values": {…}}`, or the values alone, which have no time; an array of either.
 //! Milliseconds; numbers may be texts; the source says the unit of `speed`.
-//! <https://thingsboard.io/docs/reference/mqtt-api/#telemetry-upload-api>
+//! <https://thingsboard.io/docs/reference/mqtt-api/telemetry/>
 
 use crate::pipeline::decode::extract::Paths;
 use crate::pipeline::decode::ignored::Ignored;
 use crate::pipeline::decode::keep::Origin;
 use crate::pipeline::decode::point::Point;
 use crate::pipeline::decode::points::Points;
-use crate::pipeline::decode::refusal::Refusal;
+use crate::pipeline::decode::refusal::{Refusal, refuse};
 use crate::pipeline::decode::unit::SpeedUnit;
+use crate::pipeline::reject::Reason;
 
 pub(super) const FIELDS: &[&str] =
     &["latitude", "longitude", "speed", "heading", "altitude", "accuracy", "ts"];
@@ -25,6 +26,9 @@ pub(super) fn read(points: &mut Points<'_>, json: &str, unit: SpeedUnit) -> Resu
     let found = points.reading.paths.find(json).map_err(|error| Refusal::from_json(&error))?;
     let [lat, lng, speed, heading, alt, acc, ts, values, .., driver] = found;
     if lat.is_missing() && lng.is_missing() {
+        if json.starts_with('[') {
+            return refuse(Reason::WrongShape, || "an array in an array".into());
+        }
         points.ignore(Ignored::Telemetry);
         return Ok(());
     }
