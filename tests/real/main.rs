@@ -6,6 +6,7 @@ mod add_a_field;
 mod broker_metrics;
 mod check;
 mod commands;
+mod documented;
 mod durability;
 mod formats;
 mod impolite;

@@ -1,6 +1,6 @@
 //! Traccar Client from version 9 on, and other apps on the same background-geolocation SDK: m/s, RFC 3339, -1 unknown.
 //! `location` is one, or an array of those kept while there was no network; or the payload itself is one.
-//! <https://www.traccar.org/traccar-client-configuration/>
+//! <https://www.traccar.org/osmand/>
 
 use std::sync::LazyLock;
 
