@@ -1,6 +1,6 @@
 //! A message is a line with flags and topic, then the payload: `1drivers/7/gps\n{"lat":…}`.
 //! Flags, the bits of the first byte (so `0` to `7` are fine): 2 cut on the way, 4 tight limits. The topic decides the
-//! format: [`SOURCES`].
+//! format: [`SOURCES`]. If `MILEPOST_FUZZ_FORMAT` names one, every message is of it, whatever its topic.
 
 #![no_main]
 
@@ -84,6 +84,24 @@ static WIDE: LazyLock<(Decoder, Limits)> = LazyLock::new(|| decoder(1_000_000, 1
 /// Small enough to be reached by small inputs.
 static TIGHT: LazyLock<(Decoder, Limits)> = LazyLock::new(|| decoder(200, 3, 1, 0));
 
+/// The topic of the only format, if there is one.
+static ONLY: LazyLock<Option<&str>> = LazyLock::new(|| {
+    let format = std::env::var("MILEPOST_FUZZ_FORMAT").ok()?;
+    Some(match &*format {
+        "milepost" => "7",
+        "owntracks" => "o/jo/phone",
+        "traccar" => "t/r",
+        "traccar-client" => "c/r",
+        "teltonika" => "k/7",
+        "thingsboard" => "b/7",
+        "geojson" => "g/7",
+        "nmea" => "n/7",
+        "w3c" => "w/7",
+        "mapped" => "m/r",
+        other => panic!("no format {other}"),
+    })
+});
+
 fn decoder(payload_bytes_max: usize, points_max: usize, age_s: u64, future_s: u64) -> (Decoder, Limits) {
     let limits = Limits {
         payload_bytes_max,
@@ -99,6 +117,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&flags, data)) = data.split_first() else { return };
     let mut lines = data.splitn(2, |byte| *byte == b'\n');
     let (topic, payload) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let topic = ONLY.map_or(topic, str::as_bytes);
     let (decoder, limits) = if flags & 4 == 0 { &*WIDE } else { &*TIGHT };
     let payload_bytes = payload.len() + if flags & 2 == 0 { 0 } else { 1_000 };
     let received_at = Timestamp::from_unix_ms(RECEIVED_AT_MS);
