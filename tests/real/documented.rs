@@ -20,6 +20,16 @@ heading = "/loc/hd"
 alt = "/loc/alt"
 alt_unit = "m"
 acc = "/loc/h_acc"
+[formats.hwb]
+lat = "/latitudeDegree"
+lng = "/longitudeDegree"
+ts = "/eventTimestamp"
+ts_unit = "rfc3339"
+heading = "/trackDegreeTrue"
+[[sources]]
+topic = "bus/+/sensors/location"
+format = "hwb"
+keep = ["speedOverGround"]
 [[sources]]
 topic = "owntracks/+/+"
 driver = "{1}:{2}"
@@ -188,6 +198,15 @@ const EXAMPLES: &[Example] = &[
             "v_acc":14.0,"cell":37.1,"batt":98.8},"trig":["lock"],"req_id":2}"#,
         driver: "tracker",
         rows: &["42.469732 -75.064801 NULL 122.29 324.2 6 0 loc/batt=98.8"],
+    },
+    // https://hwb.developer.frammr.no/topic/sensors/location shows this message. It does not say the unit of its speed.
+    Example {
+        topic: "bus/b12/sensors/location",
+        payload: r#"{"traceId":"48b12d1f-6b96-4f70-94f9-f785cef96812","eventTimestamp":"<iso>Z","latitudeDegree":62.734393,
+            "longitudeDegree":7.150033,"altitude":124,"messageNumber":12345,"speedOverGround":15.3,"trackDegreeTrue":324,
+            "signalQuality":1,"numberOfSatellites":12,"hdop":2.4}"#,
+        driver: "b12",
+        rows: &["62.734393 7.150033 NULL 324 NULL NULL 0 speedOverGround=15.3"],
     },
 ];
 
