@@ -37,6 +37,8 @@ pub(super) struct Settings {
     known: Vec<String>,
     /// Keys that were given, whether or not they have been read.
     given_keys: BTreeSet<String>,
+    /// Those among them that are an empty text, which is none.
+    empty_keys: BTreeSet<String>,
     effective: Vec<(String, String)>,
     pub(super) violations: Vec<String>,
 }
@@ -45,8 +47,12 @@ impl Settings {
     pub(super) fn new(values: config::Map<String, Value>) -> Self {
         let mut given = BTreeMap::new();
         flatten("", values, &mut given);
+        let is_empty = |value: &Value| matches!(&value.kind, ValueKind::String(text) if text.is_empty());
+        let empty = given.iter().filter(|(_, value)| is_empty(value));
+        let empty_keys = empty.map(|(key, _)| key.clone()).collect();
         let given_keys = given.keys().cloned().collect();
-        Self { given, known: Vec::new(), given_keys, effective: Vec::new(), violations: Vec::new() }
+        let (known, effective, violations) = (Vec::new(), Vec::new(), Vec::new());
+        Self { given, known, given_keys, empty_keys, effective, violations }
     }
 
     /// The value of `key`, or `default`.
@@ -61,8 +67,9 @@ impl Settings {
         self.given_keys.iter().any(|key| key.starts_with(prefix))
     }
 
+    /// An empty text is none.
     pub(super) fn was_given(&self, key: &str) -> bool {
-        self.given_keys.contains(key)
+        self.given_keys.contains(key) && !self.empty_keys.contains(key)
     }
 
     /// The sections that were given, such as the NAMEs of `[formats.NAME]`.

@@ -47,6 +47,10 @@ pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
         let shown = if at == "source" { "sources[1]".to_owned() } else { at.clone() };
         sources.extend(Entry { s, at, shown }.read(&mappings));
     }
+    assert!(
+        sources.len() == wanted || !s.violations.is_empty(),
+        "a source was left out, and nobody told why"
+    );
     if sources.len() == wanted {
         unused(s, &mappings); // else the one that is wrong may be the one that uses it
     }

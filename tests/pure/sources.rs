@@ -117,6 +117,20 @@ fn a_wrong_mapping_is_told_with_what_is_right() {
 }
 
 #[test]
+fn an_empty_text_is_none_and_what_it_leaves_out_is_told() {
+    check(&source("format = 'thingsboard'\nspeed_unit = ''"), "sources[1].speed_unit", &["\"km/h\""]);
+    check("[[sources]]\ntopic = ''\ndriver = '/id'", "sources[1].topic", &["owntracks/+/+"]);
+    check(&format("lat = ''\nlng = '/lng'"), "formats.acme.lat", &["JSON pointer"]);
+    let good = "lat = '/lat'\nlng = '/lng'\n";
+    check(&format(&format!("{good}speed = '/v'\nspeed_unit = ''")), "formats.acme.speed_unit", &["\"m/s\""]);
+    check(&format(&format!("{good}ts = ''\nts_unit = 's'")), "formats.acme.ts_unit", &["no ts"]);
+    let nothing = "points = ''\nspeed = ''\nspeed_unit = ''\nheading = ''\ndriver = ''\n";
+    let config = Config::parse(&format(&format!("{good}{nothing}"))).unwrap();
+    assert_eq!(config.mqtt.topics, ["a/+"]);
+    assert!(Config::parse(&source("driver = ''\nformat = ''\nspeed_unit = ''\nkeep = ''")).is_ok());
+}
+
+#[test]
 fn what_is_shown_gives_the_same_sources_again() {
     let toml = "[formats.acme]\nlat = '/lat'\nlng = '/lng'\nts = '/t'\nts_unit = 's'\ndriver = '/id'\n\
                 [[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\nformat = 'owntracks'\nkeep = ['batt', 'a/b']\n\
