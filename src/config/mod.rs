@@ -70,6 +70,8 @@ impl Config {
         let file = config::File::from_str(&text, config::FileFormat::Toml);
         let environment =
             config::Environment::with_prefix(ENVIRONMENT_PREFIX).prefix_separator("__").separator("__");
+        no_places(&file)?;
+        no_places(&environment)?;
         let merged = config::Config::builder().add_source(file).add_source(environment).build();
         let values =
             merged.and_then(|merged| merged.cache.into_table()).map_err(|error| Error::source(&error))?;
@@ -82,6 +84,7 @@ impl Config {
     /// As [`Config::load`].
     pub fn parse(toml: &str) -> Result<Self, Error> {
         let file = config::File::from_str(toml, config::FileFormat::Toml);
+        no_places(&file)?;
         let values = config::Config::builder().add_source(file).build();
         let values =
             values.and_then(|values| values.cache.into_table()).map_err(|error| Error::source(&error))?;
@@ -115,6 +118,15 @@ impl Config {
     pub fn effective(&self) -> &[(String, String)] {
         &self.effective
     }
+}
+
+/// No key such as `"sources[9000000000].topic"`: the library takes it for a place in a list, and makes the list that long.
+fn no_places(source: &impl config::Source) -> Result<(), Error> {
+    let values = source.collect().map_err(|error| Error::source(&error))?;
+    let places = values.keys().filter(|key| key.contains('['));
+    let violations: Vec<String> =
+        places.map(|key| format!("{key}: unknown key; [ is for [[sources]]")).collect();
+    if violations.is_empty() { Ok(()) } else { Err(Error::Violations(violations)) }
 }
 
 impl fmt::Display for Config {
@@ -199,6 +211,12 @@ mod tests {
         }
         assert_eq!(told.len(), 9, "{told:#?}");
         assert!(told.iter().any(|told| told.contains("did you mean mqtt.qos?")), "{told:#?}");
+    }
+
+    #[test]
+    fn a_key_is_no_place_in_a_list() {
+        let told = violations("'sources[9000000000000].topic' = 'a/+'\n[mqtt]\nqos = 1");
+        assert!(told.len() == 1 && told[0].contains("[[sources]]"), "{told:#?}");
     }
 
     #[test]
