@@ -30,7 +30,7 @@ bench-micro: ## what a message, a batch and a spool file cost; instructions a me
 	cargo bench --locked --bench micro
 	cargo bench --locked --bench instructions
 
-fuzz: ## a million inputs for each parser of foreign bytes; a few minutes
+fuzz: ## a million inputs for each parser of foreign bytes and each format's decoder; ten minutes
 	fuzz/run
 
 bench: setup ## milepost beside Node, Bun and the floor; about nine minutes after the build; bench-results/latest.html
