@@ -52,8 +52,8 @@ pub fn first_packet(input: &[u8]) -> Result<Option<Packet<'_>>> {
     Ok(Some(Packet { kind: input[0] >> 4, flags: input[0] & 0xf, body, len }))
 }
 
-/// A variable byte integer (1.5.5) and how many bytes it takes, if it is there as a whole.
-fn length(input: &[u8]) -> Result<Option<(usize, usize)>> {
+/// A variable byte integer (1.5.5), and how many bytes it takes, if it is there as a whole.
+pub fn length(input: &[u8]) -> Result<Option<(usize, usize)>> {
     let mut value = 0;
     for (index, &byte) in input.iter().take(LENGTH_BYTES_MAX).enumerate() {
         value |= usize::from(byte & 0x7f) << (7 * index);

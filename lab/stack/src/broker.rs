@@ -78,6 +78,12 @@ impl Broker {
         Ok(broker)
     }
 
+    /// It.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
     /// Stops it in the regular way, in which Mosquitto writes its state to disk.
     pub fn stop(&mut self) -> Result<()> {
         self.process.signal("TERM")?;

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{Filter, RetainForwardRule};
+use rumqttc::v5::mqttbytes::v5::Filter;
 
 use crate::filter;
 use crate::mailbox::Pace;
 use crate::options::Options;
 use crate::outbox::{Dropped, IdInUse};
 use crate::packet::Message;
-use crate::router::{ClientId, Router, Subscription, Target};
+use crate::router::{ClientId, Router, Target};
 use crate::session::{Death, Ending, Expiry, Life, Link, OUT_BYTES_ENOUGH, Session};
 
 /// What a message costs EMQX that waits in a session.
@@ -56,8 +56,6 @@ pub(crate) enum End {
     CleanStart,
     /// The client took its expiry back to 0 in DISCONNECT.
     Lowered,
-    /// An administrator ended it.
-    Kicked,
     /// Its process was killed.
     Killed,
 }
@@ -67,7 +65,7 @@ impl End {
     fn redispatches(self) -> bool {
         match self {
             Self::Expired | Self::WithConnection | Self::CleanStart => true,
-            Self::Lowered | Self::Kicked | Self::Killed => false,
+            Self::Lowered | Self::Killed => false,
         }
     }
 
@@ -185,16 +183,11 @@ impl Broker {
         let Some(mut session) = self.sessions.remove(client) else { return };
         if let Some(link) = session.link() {
             match why {
-                End::Kicked => link.end(Ending::Kicked),
                 End::CleanStart => link.end(Ending::TakenOver),
                 End::Killed | End::Expired | End::WithConnection | End::Lowered => link.end(Ending::Cut),
             }
         }
-        let inherited = if why.redispatches() && self.options.redispatch {
-            session.outbox.take_shared()
-        } else {
-            Vec::new()
-        };
+        let inherited = if why.redispatches() { session.outbox.take_shared() } else { Vec::new() };
         let lingers = why.lingers() && !self.options.dying.is_zero();
         for path in session.subscriptions.keys() {
             self.router.unsubscribe(client, path);
@@ -205,8 +198,8 @@ impl Broker {
             .filter_map(|message| Some((self.router.member(message.share.as_deref()?)?, message)))
             .collect();
         if lingers {
-            for (path, subscription) in &session.subscriptions {
-                self.router.subscribe(client, path, *subscription);
+            for (path, qos) in &session.subscriptions {
+                self.router.subscribe(client, path, *qos);
             }
             session.forget();
             session.life = Life::Dying(now + self.options.dying);
@@ -223,32 +216,30 @@ impl Broker {
         self.end(client, End::Killed, now);
     }
 
-    /// A message from a client, or from ourselves. `false`: nobody is subscribed.
-    pub(crate) fn publish(
-        &mut self,
-        publisher: Option<&ClientId>,
-        topic: &str,
-        message: Message,
-        now: Instant,
-    ) -> bool {
-        self.counters.received += u64::from(publisher.is_some());
-        if message.retain {
-            self.router.retain(topic, &message);
-        }
+    /// A message from a client. `false`: nobody is subscribed.
+    pub(crate) fn receive(&mut self, topic: &str, message: &Message, now: Instant) -> bool {
+        let reached = self.publish(topic, message, now);
+        self.counters.received += 1;
+        self.counters.no_subscriber += u64::from(!reached);
+        reached
+    }
+
+    /// The same, from ourselves too.
+    pub(crate) fn publish(&mut self, topic: &str, message: &Message, now: Instant) -> bool {
         let mut targets = std::mem::take(&mut self.targets);
-        self.router.targets(topic, publisher, &mut targets);
+        self.router.targets(topic, &mut targets);
         let reached = !targets.is_empty();
         for target in targets.drain(..) {
-            self.deliver(&target, &message, now);
+            self.deliver(&target, message, now);
         }
         self.targets = targets;
-        self.counters.no_subscriber += u64::from(publisher.is_some() && !reached);
         reached
     }
 
     fn deliver(&mut self, target: &Target, message: &Message, now: Instant) {
         let Some(session) = self.sessions.get_mut(&target.client) else { return };
-        let message = target.subscription.apply(message, target.share.clone());
+        let qos = if message.qos < target.qos { message.qos } else { target.qos };
+        let message = Message { qos, share: target.share.clone(), ..message.clone() };
         match session.deliver(message, now, self.pace) {
             Ok(dropped) => {
                 let held = session.held();
@@ -270,44 +261,19 @@ impl Broker {
     }
 
     /// A SUBSCRIBE adds to what the session has; the reason codes.
-    pub(crate) fn subscribe(
-        &mut self,
-        client: &ClientId,
-        filters: &[Filter],
-        identifier: Option<usize>,
-        now: Instant,
-    ) -> Vec<u8> {
-        filters.iter().map(|asked| self.subscribe_one(client, asked, identifier, now)).collect()
+    pub(crate) fn subscribe(&mut self, client: &ClientId, filters: &[Filter]) -> Vec<u8> {
+        filters.iter().map(|asked| self.subscribe_one(client, asked)).collect()
     }
 
-    fn subscribe_one(&mut self, client: &ClientId, asked: &Filter, id: Option<usize>, now: Instant) -> u8 {
-        let Some((group, filter)) = filter::parse(&asked.path) else { return 0x8F };
+    fn subscribe_one(&mut self, client: &ClientId, asked: &Filter) -> u8 {
+        if filter::parse(&asked.path).is_none() {
+            return 0x8F;
+        }
         let Some(session) = self.sessions.get_mut(client) else { return 0x80 };
-        let subscription = Subscription::new(asked, id);
-        let is_new = session.subscriptions.insert(asked.path.clone(), subscription).is_none();
-        self.router.subscribe(client, &asked.path, subscription);
-        let wants_retained = group.is_none()
-            && match asked.retain_forward_rule {
-                RetainForwardRule::OnEverySubscribe => true,
-                RetainForwardRule::OnNewSubscribe => is_new,
-                RetainForwardRule::Never => false,
-            };
-        if wants_retained {
-            let kept: Vec<Message> = self.router.retained(filter).cloned().collect();
-            let target = Target {
-                client: Rc::clone(client),
-                subscription: Subscription { keep_retain: true, ..subscription },
-                share: None,
-            };
-            for message in kept {
-                self.deliver(&target, &message, now);
-            }
-        }
-        match asked.qos {
-            QoS::AtMostOnce => 0,
-            QoS::AtLeastOnce => 1,
-            QoS::ExactlyOnce => 2,
-        }
+        let qos = if asked.qos == QoS::AtMostOnce { QoS::AtMostOnce } else { QoS::AtLeastOnce };
+        session.subscriptions.insert(asked.path.clone(), qos);
+        self.router.subscribe(client, &asked.path, qos);
+        qos as u8
     }
 
     /// The reason codes.
@@ -374,14 +340,12 @@ impl Broker {
         }
     }
 
-    /// Empties sessions: of messages, and of subscriptions if that is wanted.
-    pub(crate) fn forget(&mut self, client: &ClientId, subscriptions_too: bool) {
+    /// Empties a session of messages and subscriptions.
+    pub(crate) fn forget(&mut self, client: &ClientId) {
         let Some(session) = self.sessions.get_mut(client) else { return };
         session.forget();
-        if subscriptions_too {
-            for path in std::mem::take(&mut session.subscriptions).into_keys() {
-                self.router.unsubscribe(client, &path);
-            }
+        for path in std::mem::take(&mut session.subscriptions).into_keys() {
+            self.router.unsubscribe(client, &path);
         }
     }
 }

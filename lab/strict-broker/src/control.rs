@@ -8,19 +8,12 @@
 //! | `snapshot` | writes all sessions to the file of `--snapshot` |
 //! | `next N connack MANNER [for PREFIX]` | how the next N CONNECTs are answered |
 //! | `next N suback MANNER [for PREFIX]` | the same for SUBSCRIBE; what was asked for holds |
-//! | `next N unsuback MANNER [for PREFIX]` | the same for UNSUBSCRIBE |
-//! | `clear` | forgets what `next` said |
-//! | `forget messages PREFIX` | empties sessions of their messages; they stay, and CONNACK says session present |
-//! | `forget all PREFIX` | of their subscriptions too |
 //! | `kill PREFIX` | as EMQX's force_shutdown: TCP closed without a word, the session gone, nothing counted or passed on |
-//! | `kick PREFIX` | DISCONNECT 0x98, the session gone, nothing passed on |
-//! | `cut PREFIX` | TCP closed without a word; the session stays |
 //!
 //! `PREFIX` is what client ids begin with; `next` without one means every client. `MANNER` is one of
 //!
 //! * `never`: no answer, and the connection stays open;
 //! * `late D`: after `D`, such as `7s`; a client that has left by then keeps its session;
-//! * `close`: an answer, and then the connection is closed;
 //! * `refuse CODE`: this reason code (`0x89`); a CONNECT is then closed, and its session is as it was;
 //! * `lose`, for `connack` alone: the session is emptied, and the connection is closed without an answer.
 
@@ -30,12 +23,12 @@ use std::time::Instant;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::broker::{Broker, End};
+use crate::broker::Broker;
 use crate::hub::Hub;
 use crate::options;
 use crate::orders::{Answer, Manner, Order};
 use crate::router::ClientId;
-use crate::session::{Death, Ending, Life};
+use crate::session::{Death, Life};
 use crate::snapshot;
 
 /// Serves whoever connects to the control port.
@@ -63,7 +56,6 @@ async fn answer(mut stream: TcpStream, hub: &Hub) -> std::io::Result<()> {
 }
 
 fn obey(words: &[&str], hub: &Hub) -> Result<String, String> {
-    let now = Instant::now();
     let mut broker = hub.broker.borrow_mut();
     match *words {
         ["sessions"] => return Ok(sessions(&broker)),
@@ -75,30 +67,13 @@ fn obey(words: &[&str], hub: &Hub) -> Result<String, String> {
             let file = hub.options.snapshot.as_deref().ok_or("there is no --snapshot FILE")?;
             snapshot::save(&broker, file).map_err(|error| format!("{error:#}"))?;
         }
-        ["clear"] => hub.orders.borrow_mut().clear(),
         ["next", count, answer, ref rest @ ..] => {
             hub.orders.borrow_mut().push(order(count, answer, rest)?);
         }
-        [verb, what, prefix] if verb == "forget" && ["messages", "all"].contains(&what) => {
-            for client in named(&broker, prefix) {
-                broker.forget(&client, what == "all");
-            }
-        }
         ["kill", prefix] => {
-            for client in named(&broker, prefix) {
-                broker.kill(&client, Death::Asked, now);
-            }
-        }
-        ["kick", prefix] => {
-            for client in named(&broker, prefix) {
-                broker.end(&client, End::Kicked, now);
-            }
-        }
-        ["cut", prefix] => {
-            for client in named(&broker, prefix) {
-                if let Some(link) = broker.sessions[&client].link() {
-                    link.end(Ending::Cut);
-                }
+            let named = broker.sessions.keys().filter(|client| client.starts_with(prefix));
+            for client in named.cloned().collect::<Vec<ClientId>>() {
+                broker.kill(&client, Death::Asked, Instant::now());
             }
         }
         _ => return Err(format!("{words:?} is no command; see the top of src/control.rs")),
@@ -111,8 +86,7 @@ fn order(count: &str, answer: &str, rest: &[&str]) -> Result<Order, String> {
     let answer = match answer {
         "connack" => Answer::Connect,
         "suback" => Answer::Subscribe,
-        "unsuback" => Answer::Unsubscribe,
-        _ => return Err(format!("{answer}: connack, suback or unsuback is wanted")),
+        _ => return Err(format!("{answer}: connack or suback is wanted")),
     };
     let (rest, prefix) = match rest {
         [rest @ .., "for", prefix] => (rest, (*prefix).to_owned()),
@@ -121,16 +95,11 @@ fn order(count: &str, answer: &str, rest: &[&str]) -> Result<Order, String> {
     let manner = match *rest {
         ["never"] => Manner::Never,
         ["late", time] => Manner::Late(humantime::parse_duration(time).map_err(|error| error.to_string())?),
-        ["close"] => Manner::Close,
         ["refuse", code] => Manner::Refuse(options::code(code)?),
         ["lose"] if answer == Answer::Connect => Manner::Lose,
         _ => return Err(format!("{rest:?} is no manner; see the top of src/control.rs")),
     };
     Ok(Order { left, answer, manner, prefix })
-}
-
-fn named(broker: &Broker, prefix: &str) -> Vec<ClientId> {
-    broker.sessions.keys().filter(|client| client.starts_with(prefix)).cloned().collect()
 }
 
 fn sessions(broker: &Broker) -> String {

@@ -18,6 +18,7 @@ use crate::socket::{Event, Socket, Waited};
 /// EMQX's idle_timeout: a client that says nothing is not a client.
 const CONNECT_WITHIN: Duration = Duration::from_secs(15);
 const PROTOCOL_ERROR: u8 = 0x82;
+const NO_CLIENT_ID: u8 = 0x85;
 
 /// A client that has its CONNACK.
 #[derive(Debug)]
@@ -28,8 +29,6 @@ pub(crate) struct Greeted {
     pub(crate) link: Rc<Link>,
     /// It says something at least so often (3.1.2.10); zero: it need not.
     pub(crate) keep_alive: Duration,
-    /// The connection ends with the CONNACK.
-    pub(crate) closes: bool,
 }
 
 /// `None`: there is nothing to go on with.
@@ -43,8 +42,11 @@ pub(crate) async fn greet(socket: &mut Socket, hub: &Hub) -> Option<Greeted> {
         put_refusal(PROTOCOL_ERROR, &mut socket.out);
         return None;
     }
-    let assigned = connect.client_id.is_empty().then(|| hub.next_client_id());
-    let client = ClientId::from(assigned.as_deref().unwrap_or(&connect.client_id));
+    if connect.client_id.is_empty() {
+        put_refusal(NO_CLIENT_ID, &mut socket.out);
+        return None;
+    }
+    let client = ClientId::from(connect.client_id.as_str());
     let manner = hub.orders.borrow_mut().take(Answer::Connect, &client);
     if let Some(Manner::Refuse(code)) = manner {
         put_refusal(code, &mut socket.out);
@@ -57,13 +59,12 @@ pub(crate) async fn greet(socket: &mut Socket, hub: &Hub) -> Option<Greeted> {
         client,
         link: Rc::clone(&opened.link),
         keep_alive: Duration::from_secs(connect.keep_alive.into()),
-        closes: manner == Some(Manner::Close),
     };
     if !resumes(socket, hub, &greeted, &opened).await || !answers(socket, hub, &greeted, manner).await {
         hub.broker.borrow_mut().close(&greeted.client, &greeted.link, None, Instant::now());
         return None;
     }
-    put(&connack(&hello, opened.present, assigned, hub), &mut socket.out);
+    put(&connack(&hello, opened.present, hub), &mut socket.out);
     Some(greeted)
 }
 
@@ -104,7 +105,7 @@ async fn resumes(socket: &mut Socket, hub: &Hub, greeted: &Greeted, opened: &Ope
     let until = Some(Instant::now() + takes);
     let done = socket.wait(hub, &greeted.client, &greeted.link, until).await == Waited::Over;
     if !done {
-        hub.broker.borrow_mut().forget(&greeted.client, true);
+        hub.broker.borrow_mut().forget(&greeted.client);
     }
     done
 }
@@ -112,9 +113,9 @@ async fn resumes(socket: &mut Socket, hub: &Hub, greeted: &Greeted, opened: &Ope
 /// Whether the CONNACK is to be sent, after what was ordered.
 async fn answers(socket: &mut Socket, hub: &Hub, greeted: &Greeted, manner: Option<Manner>) -> bool {
     let until = match manner {
-        None | Some(Manner::Close | Manner::Refuse(_)) => return true,
+        None | Some(Manner::Refuse(_)) => return true,
         Some(Manner::Lose) => {
-            hub.broker.borrow_mut().forget(&greeted.client, true);
+            hub.broker.borrow_mut().forget(&greeted.client);
             return false;
         }
         Some(Manner::Late(time)) => Some(Instant::now() + time),
@@ -123,20 +124,20 @@ async fn answers(socket: &mut Socket, hub: &Hub, greeted: &Greeted, manner: Opti
     socket.wait(hub, &greeted.client, &greeted.link, until).await == Waited::Over
 }
 
-/// What EMQX says, but for topic aliases, which are not spoken here. It says no session expiry either.
-fn connack(hello: &Hello, session_present: bool, assigned: Option<String>, hub: &Hub) -> Packet {
+/// What EMQX says, but for what is not spoken here. It says no session expiry either.
+fn connack(hello: &Hello, session_present: bool, hub: &Hub) -> Packet {
     let properties = ConnAckProperties {
         session_expiry_interval: None,
         receive_max: hub.options.announce.then_some(hello.window),
-        max_qos: None,
-        retain_available: Some(1),
+        max_qos: Some(1),
+        retain_available: Some(0),
         max_packet_size: Some(hub.options.max_packet_bytes),
-        assigned_client_identifier: assigned,
+        assigned_client_identifier: None,
         topic_alias_max: None,
         reason_string: None,
         user_properties: Vec::new(),
         wildcard_subscription_available: Some(1),
-        subscription_identifiers_available: Some(1),
+        subscription_identifiers_available: Some(0),
         shared_subscription_available: Some(1),
         server_keep_alive: None,
         response_information: None,

@@ -22,7 +22,6 @@ pub(crate) struct Hub {
     pub(crate) orders: RefCell<Orders>,
     started: Instant,
     refused: Cell<usize>,
-    assigned: Cell<u64>,
 }
 
 impl Hub {
@@ -33,7 +32,6 @@ impl Hub {
             orders: RefCell::default(),
             started: Instant::now(),
             refused: Cell::new(0),
-            assigned: Cell::new(0),
         }
     }
 
@@ -51,11 +49,6 @@ impl Hub {
         codes.get((self.refused.get() - 1) % codes.len().max(1)).copied()
     }
 
-    pub(crate) fn next_client_id(&self) -> String {
-        self.assigned.set(self.assigned.get() + 1);
-        format!("assigned-{}", self.assigned.get())
-    }
-
     /// As EMQX: at QoS 0, and not retained.
     pub(crate) fn publish_metrics(&self) {
         let mut broker = self.broker.borrow_mut();
@@ -65,11 +58,10 @@ impl Hub {
                 topic: topic.clone().into(),
                 payload: value.to_string().into(),
                 qos: QoS::AtMostOnce,
-                retain: false,
                 properties: None,
                 share: None,
             };
-            broker.publish(None, &topic, message, Instant::now());
+            broker.publish(&topic, &message, Instant::now());
         }
     }
 }

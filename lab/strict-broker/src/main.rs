@@ -8,7 +8,7 @@
 //! (`control.rs`):
 //!
 //! * a session is one process with a rate, a mailbox and a heap, and is killed when one overflows (`mailbox.rs`);
-//! * a socket that takes nothing is closed; one that sends too much is not read for a while;
+//! * a socket that takes nothing is closed;
 //! * what a session held when it ends goes to its group, or not: it depends on how it ends (`broker.rs`);
 //! * taking over a large session takes time, and giving up empties it (`handshake.rs`);
 //! * answers that are late, never come, or refuse; a snapshot of all sessions to come back with.
@@ -22,8 +22,10 @@
 //! | `socket`, `handshake`, `connection` | a client |
 //! | `control`, `orders`, `snapshot`, `options` | what you tell it |
 //!
-//! What it does not do: MQTT 3.1.1, TLS, logins, wills, topic aliases, message expiry, `$queue/`. One line on stderr says
-//! that it listens, and one each that a session was killed. SIGTERM or SIGINT ends it.
+//! What it does not do: QoS 2, retained messages, subscription identifiers, client ids of its own choice and topic aliases,
+//! all of which it refuses; a subscription at QoS 2 is granted QoS 1. MQTT 3.1.1, TLS, logins, wills, message expiry, "no
+//! local" and `$queue/`. One line on stderr says that it listens, and one each that a session was killed. SIGTERM or SIGINT
+//! ends it.
 
 mod broker;
 mod connection;

@@ -10,7 +10,7 @@ use crate::mailbox::Pace;
 
 /// An MQTT 5 broker for tests: exact in its windows, and with EMQX's manners. On 127.0.0.1 alone.
 #[derive(Debug, Clone, Parser)]
-#[command(version)]
+#[command(version, args_override_self = true)]
 pub(crate) struct Options {
     /// Where clients connect; 0 takes a free port, which is told on stderr
     #[arg(long)]
@@ -30,9 +30,6 @@ pub(crate) struct Options {
     /// Largest packet a client may send
     #[arg(long, default_value_t = 1_048_576)]
     pub(crate) max_packet_bytes: u32,
-    /// A client whose session is taken over is not told (Mosquitto 2.0.11); else DISCONNECT 0x8E
-    #[arg(long)]
-    pub(crate) no_takeover_reason: bool,
     /// A socket that takes nothing for so long is closed
     #[arg(long, default_value = "15s", value_parser = humantime::parse_duration)]
     pub(crate) send_timeout: Duration,
@@ -60,22 +57,12 @@ pub(crate) struct Options {
     #[arg(long, default_value = "0x87,0x88,0x89", value_delimiter = ',', value_parser = code)]
     pub(crate) starting_codes: Vec<u8>,
 
-    /// When a session ends, its group's other members get what it had
-    #[arg(long, default_value_t = true, action = ArgAction::Set)]
-    pub(crate) redispatch: bool,
     /// A session that expires, or ends with its connection, remains a member for so long: what it is given is lost
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) dying: Duration,
     /// Messages a second that a CONNECT of an old session takes over, before CONNACK; giving up meanwhile empties it
     #[arg(long, value_parser = rate)]
     pub(crate) resume_rate: Option<f64>,
-
-    /// Packets a second that a client may send, PUBACKs too (messages_rate of EMQX's listeners)
-    #[arg(long, value_parser = rate)]
-    pub(crate) messages_rate: Option<f64>,
-    /// For so long nothing is read from a client that exceeds it
-    #[arg(long, default_value = "5s", value_parser = humantime::parse_duration)]
-    pub(crate) messages_pause: Duration,
 
     /// How often the counters are published under $SYS/brokers/strict-broker/metrics/ (EMQX: about 40s)
     #[arg(long, value_parser = humantime::parse_duration)]

@@ -9,8 +9,6 @@ pub(crate) enum Answer {
     Connect,
     /// With SUBACK.
     Subscribe,
-    /// With UNSUBACK.
-    Unsubscribe,
 }
 
 /// How it is given.
@@ -20,8 +18,6 @@ pub(crate) enum Manner {
     Never,
     /// After this time.
     Late(Duration),
-    /// And then the connection is closed.
-    Close,
     /// With this reason code.
     Refuse(u8),
     /// Not at all, and the session is emptied.
@@ -46,10 +42,6 @@ pub(crate) struct Orders(Vec<Order>);
 impl Orders {
     pub(crate) fn push(&mut self, order: Order) {
         self.0.push(order);
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
     }
 
     /// How this answer is to be given, if it is not to be given as usual.

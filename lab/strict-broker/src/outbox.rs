@@ -9,9 +9,8 @@ use std::ops::AddAssign;
 
 use bytes::BytesMut;
 use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{Packet, PubRel};
 
-use crate::packet::{self, Message};
+use crate::packet::Message;
 
 /// As many packet ids as there are (2.2.1).
 const IDS: u64 = 65_535;
@@ -23,7 +22,7 @@ pub(crate) struct IdInUse;
 /// What was dropped for want of room.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Dropped {
-    /// QoS 1 and 2.
+    /// QoS 1.
     pub(crate) queue_full: u64,
     /// QoS 0.
     pub(crate) qos0: u64,
@@ -39,17 +38,6 @@ impl AddAssign for Dropped {
     }
 }
 
-/// A message under a packet id.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Slot {
-    /// Neither PUBACK nor PUBREC yet.
-    Unacked(Message),
-    /// PUBREC is here, PUBCOMP is not.
-    Released,
-    /// Over, behind one that is not.
-    Done,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -58,11 +46,11 @@ pub(crate) struct Outbox {
     paced: bool,
     window: usize,
     bytes_max: usize,
-    /// In the order of their packet ids, without a gap; the first is not done.
-    sent: VecDeque<Slot>,
+    /// In the order of their packet ids, without a gap. `None` is acknowledged, behind one that is not.
+    sent: VecDeque<Option<Message>>,
     /// The number of the first in `sent`.
     first: u64,
-    /// How many in `sent` are not done.
+    /// How many in `sent` are not acknowledged.
     open: usize,
     /// The next of them to write on this connection.
     next: u64,
@@ -92,14 +80,14 @@ impl Outbox {
     }
 
     /// As it was saved.
-    pub(crate) fn restore(&mut self, first: u64, sent: Vec<Slot>, queue: Vec<Message>) {
-        self.open = sent.iter().filter(|slot| **slot != Slot::Done).count();
+    pub(crate) fn restore(&mut self, first: u64, sent: Vec<Option<Message>>, queue: Vec<Message>) {
+        self.open = sent.iter().flatten().count();
         (self.first, self.next) = (first, first);
         (self.sent, self.queue) = (sent.into(), queue.into());
     }
 
     /// For the snapshot: the number of the first, those sent, those that wait.
-    pub(crate) fn parts(&self) -> (u64, &VecDeque<Slot>, &VecDeque<Message>) {
+    pub(crate) fn parts(&self) -> (u64, &VecDeque<Option<Message>>, &VecDeque<Message>) {
         (self.first, &self.sent, &self.queue)
     }
 
@@ -134,10 +122,9 @@ impl Outbox {
             while self.send()? {}
         }
         if self.queue.len() > self.queue_max {
-            match self.queue.pop_front().map(|oldest| oldest.qos) {
-                Some(QoS::AtMostOnce) => dropped.qos0 = 1,
-                Some(QoS::AtLeastOnce | QoS::ExactlyOnce) => dropped.queue_full = 1,
-                None => {}
+            match self.queue.pop_front() {
+                Some(Message { qos: QoS::AtMostOnce, .. }) => dropped.qos0 = 1,
+                _ => dropped.queue_full = 1,
             }
         }
         Ok(dropped)
@@ -160,7 +147,7 @@ impl Outbox {
         if self.sent.len() as u64 >= IDS {
             return Err(IdInUse);
         }
-        self.sent.extend(self.queue.pop_front().map(Slot::Unacked));
+        self.sent.push_back(self.queue.pop_front());
         self.open += 1;
         Ok(true)
     }
@@ -186,58 +173,20 @@ impl Outbox {
 
     /// PUBACK. One for an id that is not waiting for it changes nothing.
     pub(crate) fn acknowledged(&mut self, packet_id: u16) -> Result<(), IdInUse> {
-        let slot = self.slot(packet_id);
-        if let Some(slot) = slot
-            && matches!(slot, Slot::Unacked(message) if message.qos == QoS::AtLeastOnce)
-        {
-            *slot = Slot::Done;
+        if self.unacked_mut(packet_id).is_some_and(|slot| slot.take().is_some()) {
             self.open -= 1;
         }
-        self.advance()
-    }
-
-    /// PUBREC; one that refuses ends the message (4.3.3). `true`: answer with PUBREL.
-    pub(crate) fn received(&mut self, packet_id: u16, refused: bool) -> Result<bool, IdInUse> {
-        let Some(slot) = self.slot(packet_id) else { return Ok(false) };
-        match slot {
-            Slot::Unacked(message) if message.qos == QoS::ExactlyOnce && refused => {
-                *slot = Slot::Done;
-                self.open -= 1;
-                self.advance()?;
-                Ok(false)
-            }
-            Slot::Unacked(message) if message.qos == QoS::ExactlyOnce => {
-                *slot = Slot::Released;
-                Ok(true)
-            }
-            Slot::Released => Ok(true),
-            Slot::Unacked(_) | Slot::Done => Ok(false),
-        }
-    }
-
-    /// PUBCOMP.
-    pub(crate) fn completed(&mut self, packet_id: u16) -> Result<(), IdInUse> {
-        if let Some(slot) = self.slot(packet_id)
-            && *slot == Slot::Released
-        {
-            *slot = Slot::Done;
-            self.open -= 1;
-        }
-        self.advance()
-    }
-
-    fn slot(&mut self, packet_id: u16) -> Option<&mut Slot> {
-        let ahead = (u64::from(packet_id.checked_sub(1)?) + IDS - self.first % IDS) % IDS;
-        self.sent.get_mut(usize::try_from(ahead).ok()?)
-    }
-
-    fn advance(&mut self) -> Result<(), IdInUse> {
-        while self.sent.front() == Some(&Slot::Done) {
+        while let Some(None) = self.sent.front() {
             self.sent.pop_front();
             self.first += 1;
         }
         self.next = self.next.max(self.first);
         self.fill_window()
+    }
+
+    fn unacked_mut(&mut self, packet_id: u16) -> Option<&mut Option<Message>> {
+        let ahead = (u64::from(packet_id.checked_sub(1)?) + IDS - self.first % IDS) % IDS;
+        self.sent.get_mut(usize::try_from(ahead).ok()?)
     }
 
     /// Appends what is to be sent, until `out` has `enough` bytes.
@@ -250,27 +199,20 @@ impl Outbox {
             let index = usize::try_from(self.next - self.first).expect("at most 65,535");
             let Some(slot) = self.sent.get(index) else { return };
             let packet_id = u16::try_from(self.next % IDS).expect("at most 65,534") + 1;
-            match slot {
-                Slot::Unacked(message) => message.put(packet_id, self.next < self.again_below, out),
-                Slot::Released => packet::put(&Packet::PubRel(PubRel::new(packet_id, None)), out),
-                Slot::Done => {}
+            if let Some(message) = slot {
+                message.put(packet_id, self.next < self.again_below, out);
             }
             self.next += 1;
         }
     }
 
-    /// Takes out what another member of the group may have: unacknowledged ones at QoS 1, for one at QoS 2 may have
-    /// been taken (4.8.2), then those that wait.
+    /// Takes out what another member of the group may have: unacknowledged ones, then those that wait.
     pub(crate) fn take_shared(&mut self) -> Vec<Message> {
-        let sent = self.sent.drain(..).filter_map(|slot| match slot {
-            Slot::Unacked(message) => (message.qos == QoS::AtLeastOnce).then_some(message),
-            Slot::Released | Slot::Done => None,
-        });
         let queued = self.queue.drain(..).filter(|message| message.qos != QoS::AtMostOnce);
-        let all = sent.chain(queued).filter(|message| message.share.is_some()).collect();
-        self.open = 0;
+        let all = self.sent.iter_mut().filter_map(Option::take).chain(queued);
+        let shared = all.filter(|message| message.share.is_some()).collect();
         self.forget();
-        all
+        shared
     }
 
     /// Loses all of it; packet ids go on.

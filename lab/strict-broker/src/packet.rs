@@ -6,11 +6,10 @@
 use std::rc::Rc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use lab_mqtt::put_length;
 use rumqttc::v5::mqttbytes::v5::{Disconnect, DisconnectReasonCode, Packet, Publish, PublishProperties};
 use rumqttc::v5::mqttbytes::{Error, QoS};
 
-/// A remaining length has at most so many bytes (2.1.4).
-const LENGTH_BYTES_MAX: usize = 4;
 const DISCONNECT: u8 = 0xE0;
 
 /// Why a client's bytes end its connection.
@@ -37,7 +36,9 @@ impl Fault {
 
 /// Takes the first packet from `input`, if it is there as a whole.
 pub(crate) fn read(input: &mut BytesMut, bytes_max: usize) -> Result<Option<Packet>, Fault> {
-    let Some((head, body)) = lengths(input)? else { return Ok(None) };
+    let length = lab_mqtt::length(input.get(1..).unwrap_or_default()).map_err(|_| Fault::Malformed)?;
+    let Some((body, length_bytes)) = length else { return Ok(None) };
+    let head = 1 + length_bytes;
     if head + body > bytes_max {
         return Err(Fault::TooLarge);
     }
@@ -59,18 +60,6 @@ pub(crate) fn read(input: &mut BytesMut, bytes_max: usize) -> Result<Option<Pack
     }
 }
 
-/// How long the first packet's head is, and what follows it.
-fn lengths(input: &[u8]) -> Result<Option<(usize, usize)>, Fault> {
-    let mut body = 0;
-    for (index, &byte) in input.iter().skip(1).take(LENGTH_BYTES_MAX).enumerate() {
-        body |= usize::from(byte & 0x7f) << (7 * index);
-        if byte & 0x80 == 0 {
-            return Ok(Some((index + 2, body)));
-        }
-    }
-    if input.len() > LENGTH_BYTES_MAX { Err(Fault::Malformed) } else { Ok(None) }
-}
-
 /// Appends what the codec writes. It refuses only what we never build.
 pub(crate) fn put(packet: &Packet, out: &mut BytesMut) {
     packet.write(out, None).expect("our packets are small and complete");
@@ -88,13 +77,8 @@ pub(crate) fn put_disconnect(code: u8, out: &mut BytesMut) {
 
 /// Appends a SUBACK or UNSUBACK of one code for each filter, with any code.
 pub(crate) fn put_codes(head: u8, packet_id: u16, codes: &[u8], out: &mut BytesMut) {
-    let mut length = codes.len() + 3;
     out.put_u8(head);
-    while length >= 0x80 {
-        out.put_u8(u8::try_from(length & 0x7f).expect("seven bits") | 0x80);
-        length >>= 7;
-    }
-    out.put_u8(u8::try_from(length).expect("less than 0x80"));
+    put_length(codes.len() + 3, out);
     out.put_u16(packet_id);
     out.put_u8(0);
     out.put_slice(codes);
@@ -118,8 +102,6 @@ pub(crate) struct Message {
     pub(crate) payload: Bytes,
     /// The smaller of the publisher's and the subscription's.
     pub(crate) qos: QoS,
-    /// As it is delivered.
-    pub(crate) retain: bool,
     /// The publisher's.
     pub(crate) properties: Option<Rc<PublishProperties>>,
     /// Whose other members may take it.
@@ -129,39 +111,31 @@ pub(crate) struct Message {
 impl Message {
     /// What a publisher sent.
     pub(crate) fn new(publish: Publish) -> Self {
-        let Publish { topic, payload, qos, retain, properties, .. } = publish;
-        Self { topic, payload, qos, retain, properties: properties.map(Rc::new), share: None }
+        let Publish { topic, payload, qos, properties, .. } = publish;
+        Self { topic, payload, qos, properties: properties.map(Rc::new), share: None }
     }
 
-    /// Appends the PUBLISH.
-    pub(crate) fn put(&self, packet_id: u16, dup: bool, out: &mut BytesMut) {
-        let publish = Publish {
+    fn publish(&self, packet_id: u16, dup: bool) -> Publish {
+        Publish {
             dup,
             qos: self.qos,
-            retain: self.retain,
+            retain: false,
             topic: self.topic.clone(),
             pkid: packet_id,
             payload: self.payload.clone(),
             properties: self.properties.as_deref().cloned(),
-        };
-        publish.write(out).expect("it came in as a packet");
+        }
     }
 
-    /// Bytes of its packet, and a few more.
+    /// Appends the PUBLISH.
+    pub(crate) fn put(&self, packet_id: u16, dup: bool, out: &mut BytesMut) {
+        self.publish(packet_id, dup).write(out).expect("it came in as a packet");
+    }
+
+    /// Bytes of its packet.
     pub(crate) fn size(&self) -> usize {
-        const HEAD: usize = 1 + LENGTH_BYTES_MAX + 2 + 2 + LENGTH_BYTES_MAX;
-        HEAD + self.topic.len() + self.payload.len() + self.properties.as_deref().map_or(0, properties_size)
+        self.publish(1, false).size()
     }
-}
-
-/// Bytes of the properties, and a few more.
-fn properties_size(properties: &PublishProperties) -> usize {
-    let text = |text: &Option<String>| text.as_ref().map_or(0, |text| 3 + text.len());
-    let user: usize =
-        properties.user_properties.iter().map(|(name, value)| 5 + name.len() + value.len()).sum();
-    let data = properties.correlation_data.as_ref().map_or(0, |data| 3 + data.len());
-    let ids = properties.subscription_identifiers.len() * (1 + LENGTH_BYTES_MAX);
-    10 + text(&properties.response_topic) + text(&properties.content_type) + user + data + ids
 }
 
 #[cfg(test)]

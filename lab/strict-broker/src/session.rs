@@ -1,18 +1,18 @@
 //! One session: what it is subscribed to, what it owes its client, and how long it lives.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use rumqttc::v5::mqttbytes::QoS;
 use tokio::sync::Notify;
 
 use crate::mailbox::{Mailbox, Overflow, Pace, Work};
 use crate::options::Options;
 use crate::outbox::{Dropped, IdInUse, Outbox};
 use crate::packet::Message;
-use crate::router::Subscription;
 
 /// Stop writing into a connection's buffer here: what a client does not read stays in its session.
 pub(crate) const OUT_BYTES_ENOUGH: usize = 256 * 1024;
@@ -39,8 +39,6 @@ impl Link {
 pub(crate) enum Ending {
     /// Another connection has the session.
     TakenOver,
-    /// An administrator ended it.
-    Kicked,
     /// Without a word.
     Cut,
 }
@@ -108,14 +106,12 @@ impl From<IdInUse> for Death {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// By filter.
-    pub(crate) subscriptions: BTreeMap<String, Subscription>,
+    /// The highest QoS that each filter takes.
+    pub(crate) subscriptions: BTreeMap<String, QoS>,
     /// What it owes.
     pub(crate) outbox: Outbox,
     /// What waits to be looked at; unused without a [`Pace`].
     pub(crate) mailbox: Mailbox,
-    /// Packet ids of the client's own messages at QoS 2, until PUBREL.
-    pub(crate) received: HashSet<u16>,
     /// How long it outlives its connection.
     pub(crate) expiry: Expiry,
     /// Where it is in its life.
@@ -129,7 +125,6 @@ impl Session {
             subscriptions: BTreeMap::new(),
             outbox: Outbox::new(options.max_queue, options.session_rate.is_some()),
             mailbox: Mailbox::new(now),
-            received: HashSet::new(),
             expiry,
             life: Life::Away(None),
         }
@@ -197,6 +192,5 @@ impl Session {
     pub(crate) fn forget(&mut self) {
         self.outbox.forget();
         self.mailbox.forget();
-        self.received.clear();
     }
 }

@@ -1,16 +1,17 @@
 //! The binary, and a client over its own socket: what it is not told to send, it does not send.
 
-use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use lab_stack::{BrokerKind, Process};
 use rumqttc::v5::mqttbytes::v5::{
     ConnAck, Connect, ConnectProperties, Disconnect, DisconnectProperties, DisconnectReasonCode, Filter,
     Packet, PingReq, PubAck, Publish, Subscribe, SubscribeReasonCode, UnsubAckReason, Unsubscribe,
 };
 use rumqttc::v5::mqttbytes::{Error, QoS};
+use tempfile::TempDir;
 
 pub(crate) const SHARED: &str = "$share/g/drivers/+/gps";
 /// Nothing here takes so long.
@@ -18,104 +19,65 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Waits until a condition holds, with a bound.
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !condition() {
-        assert!(began.elapsed() < LONG, "waited {LONG:?}, but never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    lab_stack::wait_until(what, LONG, || Ok(condition())).unwrap();
 }
 
 /// The binary, ended when the test ends.
 pub(crate) struct Broker {
-    process: Child,
-    stderr: BufReader<ChildStderr>,
-    port: u16,
-    control: BufReader<TcpStream>,
+    broker: lab_stack::Broker,
+    folder: TempDir,
 }
 
 impl Broker {
     pub(crate) fn start(options: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_strict-broker"))
-            .args(["--port", "0", "--control", "0"])
-            .args(options)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stderr = BufReader::new(process.stderr.take().unwrap());
-        let mut line = String::new();
-        stderr.read_line(&mut line).unwrap();
-        let mut ports =
-            line.split("127.0.0.1:").skip(1).map(|rest| rest.split(',').next().unwrap().parse().unwrap());
-        let (port, control) = (ports.next().expect(&line), ports.next().expect(&line));
-        let control = BufReader::new(TcpStream::connect(("127.0.0.1", control)).unwrap());
-        control.get_ref().set_read_timeout(Some(LONG)).unwrap();
-        Self { process, stderr, port, control }
+        let folder = tempfile::tempdir().unwrap();
+        let kind = BrokerKind::Strict {
+            binary: env!("CARGO_BIN_EXE_strict-broker").into(),
+            window: u16::MAX,
+            announced: true,
+            queue: 1_000_000,
+            options: options.iter().map(|&option| option.to_owned()).collect(),
+        };
+        Self { broker: lab_stack::Broker::start_kind(kind, folder.path()).unwrap(), folder }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.process.id()
+    pub(crate) fn process(&self) -> &Process {
+        self.broker.process()
     }
 
-    /// Gives a command; the lines of its answer.
-    pub(crate) fn tell(&mut self, command: &str) -> Vec<String> {
-        self.ask(command).unwrap_or_else(|error| panic!("{command}: {error}"))
-    }
-
-    pub(crate) fn ask(&mut self, command: &str) -> Result<Vec<String>, String> {
-        self.control.get_mut().write_all(format!("{command}\n").as_bytes()).unwrap();
-        let mut lines = Vec::new();
-        loop {
-            let mut line = String::new();
-            self.control.read_line(&mut line).unwrap();
-            match line.trim_end() {
-                "ok" => return Ok(lines),
-                error if error.starts_with("error") => return Err(error.to_owned()),
-                said => lines.push(said.to_owned()),
-            }
-        }
+    /// Gives a command; its answer.
+    pub(crate) fn tell(&self, command: &str) -> String {
+        self.broker.tell(command).unwrap()
     }
 
     /// What it says of a session.
-    pub(crate) fn session(&mut self, client: &str) -> Option<String> {
+    pub(crate) fn session(&self, client: &str) -> Option<String> {
         let lines = self.tell("sessions");
-        let line = lines.iter().find_map(|line| line.strip_prefix(&format!("{client} ")));
+        let line = lines.lines().find_map(|line| line.strip_prefix(&format!("{client} ")));
         line.map(str::to_owned)
     }
 
-    pub(crate) fn wait_for(&mut self, client: &str, what: &str) {
+    pub(crate) fn wait_for(&self, client: &str, what: &str) {
         wait_until(&format!("{client} is {what}"), || {
             self.session(client).is_some_and(|session| session.contains(what))
         });
     }
 
-    pub(crate) fn counter(&mut self, name: &str) -> u64 {
+    pub(crate) fn counter(&self, name: &str) -> u64 {
         let lines = self.tell("counters");
-        let value = lines.iter().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        let value = lines.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
         value.expect(name).parse().unwrap()
     }
 
-    /// The next line on stderr.
-    pub(crate) fn said(&mut self) -> String {
-        let mut line = String::new();
-        self.stderr.read_line(&mut line).unwrap();
-        line
+    /// Whether it has said so on stderr.
+    pub(crate) fn said(&self, what: &str) -> bool {
+        self.process().log().unwrap().contains(what)
     }
 
-    pub(crate) fn kill(mut self) {
-        self.process.kill().unwrap();
-    }
-
-    /// SIGTERM.
-    pub(crate) fn stop(mut self) {
-        assert!(Command::new("kill").arg(self.pid().to_string()).status().unwrap().success());
-        assert!(self.process.wait().unwrap().success());
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+    /// Ends it in this way; what it had saved is there again.
+    pub(crate) fn restart(mut self, end: fn(&mut lab_stack::Broker) -> anyhow::Result<()>) -> Self {
+        end(&mut self.broker).unwrap();
+        Self { broker: self.broker.restart().unwrap(), folder: self.folder }
     }
 }
 
@@ -177,7 +139,7 @@ pub(crate) struct Client {
 impl Client {
     /// Sends CONNECT and does not wait.
     pub(crate) fn dial(broker: &Broker, hello: &Hello) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", broker.port)).unwrap();
+        let stream = TcpStream::connect(("127.0.0.1", broker.broker.port)).unwrap();
         stream.set_nodelay(true).unwrap();
         let mut client = Self { stream, input: BytesMut::new(), present: false, connack: None, last_id: 0 };
         client.send(&hello.packet());
@@ -388,7 +350,7 @@ impl Client {
     }
 
     /// Breaks the connection without DISCONNECT, and waits until the broker knows.
-    pub(crate) fn break_off(self, broker: &mut Broker, id: &str) {
+    pub(crate) fn break_off(self, broker: &Broker, id: &str) {
         drop(self);
         broker.wait_for(id, "away");
     }

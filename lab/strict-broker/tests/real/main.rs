@@ -14,5 +14,4 @@ mod lives;
 mod measured;
 mod orders;
 mod process;
-mod qos2;
 mod snapshots;

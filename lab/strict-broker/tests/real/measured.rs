@@ -9,8 +9,8 @@ const COUNT: usize = 300_000;
 #[test]
 #[ignore = "a measurement"]
 fn rate_and_memory() {
-    let mut broker = Broker::start(&[]);
-    let pid = broker.pid();
+    let broker = Broker::start(&[]);
+    let pid = broker.process().pid();
     let memory = || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let kept = |l: &&str| l.starts_with("VmRSS") || l.starts_with("VmHWM");
@@ -37,7 +37,7 @@ fn rate_and_memory() {
     );
     publishing.join().unwrap();
 
-    member.break_off(&mut broker, "member");
+    member.break_off(&broker, "member");
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
     for start in (0..COUNT).step_by(1_000) {
         publisher.publish(start..start + 1_000);

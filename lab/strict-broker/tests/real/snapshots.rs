@@ -1,16 +1,12 @@
 //! A broker that dies and comes back with what it once knew.
 
 use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{Packet, PubRec, PubRel, Publish};
 
 use crate::client::{Broker, Client, Hello, SHARED, ids, numbers, sequence};
 
 #[test]
 fn a_killed_broker_comes_back_with_an_old_snapshot() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("sessions");
-    let options = ["--max-inflight", "3", "--snapshot", file.to_str().unwrap()];
-    let mut broker = Broker::start(&options);
+    let broker = Broker::start(&["--max-inflight", "3"]);
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
     let mut member = Client::member(&broker, &Hello::keep("member"));
     publisher.publish(0..6);
@@ -22,9 +18,8 @@ fn a_killed_broker_comes_back_with_an_old_snapshot() {
     member.ack_all(&first);
     publisher.publish(6..8);
     member.take();
-    broker.kill();
 
-    let mut broker = Broker::start(&options);
+    let broker = broker.restart(lab_stack::Broker::kill);
     let mut member = Client::connect(&broker, &Hello::keep("member"));
     assert!(member.present, "all the same");
     let again = member.take();
@@ -40,16 +35,12 @@ fn a_killed_broker_comes_back_with_an_old_snapshot() {
 
 #[test]
 fn a_broker_that_is_stopped_keeps_its_sessions() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("sessions");
-    let options = ["--snapshot", file.to_str().unwrap()];
-    let mut broker = Broker::start(&options);
+    let broker = Broker::start(&[]);
     Client::connect(&broker, &Hello::keep("member")).subscribe("a/+", QoS::ExactlyOnce);
     broker.wait_for("member", "away");
     Client::connect(&broker, &Hello::once("publisher")).publish_to("a/b", QoS::AtLeastOnce, vec![0, 255]);
-    broker.stop();
 
-    let broker = Broker::start(&options);
+    let broker = broker.restart(lab_stack::Broker::stop);
     let mut member = Client::connect(&broker, &Hello::keep("member"));
     let kept = member.take();
     assert_eq!(kept.len(), 1);
@@ -57,46 +48,14 @@ fn a_broker_that_is_stopped_keeps_its_sessions() {
 }
 
 #[test]
-fn a_handshake_at_qos_2_goes_on_where_it_was() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("sessions");
-    let options = ["--snapshot", file.to_str().unwrap()];
-    let broker = Broker::start(&options);
-    let mut member = Client::connect(&broker, &Hello::keep("member"));
-    member.subscribe("a", QoS::ExactlyOnce);
-    let mut publisher = Client::connect(&broker, &Hello::keep("publisher"));
-    let mut message = Publish::new("a", QoS::ExactlyOnce, "1", None);
-    message.pkid = 5;
-    publisher.send(&Packet::Publish(message.clone()));
-    assert_eq!(publisher.packet(), Packet::PubRec(PubRec::new(5, None)));
-    let taken = member.take_exactly(1).remove(0);
-    member.send(&Packet::PubRec(PubRec::new(taken.pkid, None)));
-    assert_eq!(member.packet(), Packet::PubRel(PubRel::new(taken.pkid, None)));
-    broker.stop();
-
-    let broker = Broker::start(&options);
-    let mut publisher = Client::connect(&broker, &Hello::keep("publisher"));
-    message.dup = true;
-    publisher.send(&Packet::Publish(message));
-    assert_eq!(publisher.packet(), Packet::PubRec(PubRec::new(5, None)));
-    let mut member = Client::connect(&broker, &Hello::keep("member"));
-    assert_eq!(member.packet(), Packet::PubRel(PubRel::new(taken.pkid, None)));
-    assert_eq!(member.take(), [], "and is not taken again");
-}
-
-#[test]
 fn a_restored_sessions_time_runs_and_its_messages_go_to_its_group() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("sessions");
-    let options = ["--snapshot", file.to_str().unwrap()];
-    let mut broker = Broker::start(&options);
+    let broker = Broker::start(&[]);
     let mut a = Client::member(&broker, &Hello { expiry_s: Some(3), ..Hello::keep("a") });
     Client::connect(&broker, &Hello::once("publisher")).publish(0..3);
     assert_eq!(a.take().len(), 3);
     broker.tell("snapshot");
-    broker.kill();
 
-    let broker = Broker::start(&options);
+    let broker = broker.restart(lab_stack::Broker::kill);
     let mut b = Client::member(&broker, &Hello::keep("b"));
     assert_eq!(numbers(&b.take_exactly(3)), sequence(0..3));
 }
