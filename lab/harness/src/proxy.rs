@@ -1,7 +1,7 @@
 //! A TCP proxy that fails on demand, to stand between a client and a real server. For the fault harness.
 //!
 //! Guarantee: bytes go on unchanged, complete and in order, or their connection is cut. The one exception is
-//! [`Fault::HalfOpen`], whose connections are cut when it ends. At most [`HELD_BYTES`] a direction are held
+//! [`Fault::HalfOpen`], whose connections are cut when it ends. At most 256 KiB a direction are held
 //! here; then the proxy stops reading.
 //!
 //! HTTP is looked at only as far as the faults on INSERT requests need it. A request begins with the first bytes
@@ -32,7 +32,6 @@ use tokio::time::{sleep, timeout};
 
 pub use self::fault::Fault;
 use self::fault::{Shared, State};
-pub use self::held::HELD_BYTES;
 use self::http::Exchange;
 use self::pump::{Direction, Pump, Verdict};
 
@@ -68,7 +67,7 @@ impl Proxy {
     }
 
     /// Behaves like this from now on: bytes that come in after the return, and those held back, meet the new fault.
-    /// A cut reaches the connections that are accepted; see [`Proxy::connections`].
+    /// A cut reaches the connections that are accepted.
     pub fn set(&self, fault: Fault) {
         self.shared.state.send_modify(|state| {
             let ends_half_open = state.fault == Fault::HalfOpen && fault != Fault::HalfOpen;
@@ -82,12 +81,6 @@ impl Proxy {
     #[must_use]
     pub fn fault(&self) -> Fault {
         self.shared.state.borrow().fault
-    }
-
-    /// Connections accepted so far, without the refused ones.
-    #[must_use]
-    pub fn connections(&self) -> u64 {
-        self.shared.connections.load(Ordering::Relaxed)
     }
 
     /// INSERTs met so far by a fault that counts them.
@@ -107,18 +100,6 @@ impl Proxy {
     #[must_use]
     pub fn inserts_answered(&self) -> usize {
         self.shared.inserts_took().len()
-    }
-
-    /// Bytes passed on to the server so far.
-    #[must_use]
-    pub fn bytes_up(&self) -> u64 {
-        self.shared.bytes_up.load(Ordering::Relaxed)
-    }
-
-    /// Bytes passed on to the clients so far.
-    #[must_use]
-    pub fn bytes_down(&self) -> u64 {
-        self.shared.bytes_down.load(Ordering::Relaxed)
     }
 }
 
@@ -148,7 +129,6 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
         if fault == Fault::Refuse {
             reset(client);
         } else {
-            shared.connections.fetch_add(1, Ordering::Relaxed);
             tokio::spawn(serve(Arc::clone(&shared), client, cuts));
         }
     }

@@ -15,7 +15,6 @@ mod tests;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -83,36 +82,6 @@ impl ScriptedClickHouse {
         });
     }
 
-    /// Connections accepted so far.
-    #[must_use]
-    pub fn connections(&self) -> u64 {
-        self.shared.connections.load(Ordering::Relaxed)
-    }
-
-    /// INSERTs whose head came so far.
-    #[must_use]
-    pub fn inserts_begun(&self) -> u64 {
-        self.shared.inserts_begun.load(Ordering::Relaxed)
-    }
-
-    /// INSERTs the engine has stored so far, as it said.
-    #[must_use]
-    pub fn inserts_stored(&self) -> u64 {
-        self.shared.inserts_stored.load(Ordering::Relaxed)
-    }
-
-    /// Rows of these, as the engine's summaries count them: those a view makes of them too, and those it knew already.
-    #[must_use]
-    pub fn rows_written(&self) -> u64 {
-        self.shared.rows_written.load(Ordering::Relaxed)
-    }
-
-    /// Bytes sent to clients so far.
-    #[must_use]
-    pub fn bytes_sent(&self) -> u64 {
-        self.shared.bytes_sent.load(Ordering::Relaxed)
-    }
-
     /// Every INSERT whose body came whole, in that order.
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
@@ -149,7 +118,6 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
             tokio::time::sleep(Duration::from_millis(10)).await; // no file handle is free
             continue;
         };
-        shared.connections.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(&shared);
         // How a connection ends is the client's affair: it is what the tests look at.
         tokio::spawn(async move { Client::new(stream, shared).serve().await });

@@ -38,7 +38,7 @@ pub enum Fault {
         /// How many.
         count: u32,
     },
-    /// Everything passes this much later; at most [`HELD_BYTES`](super::HELD_BYTES) are under way.
+    /// Everything passes this much later; at most 256 KiB are under way.
     Delay(Duration),
     /// Each direction of each connection is throttled.
     Trickle {
@@ -76,11 +76,8 @@ impl Fault {
 pub(crate) struct Shared {
     pub(crate) upstream_port: u16,
     pub(crate) state: watch::Sender<State>,
-    pub(crate) connections: AtomicU64,
     pub(crate) inserts_hit: AtomicU64,
     pub(crate) inserts_took: Mutex<Vec<Duration>>,
-    pub(crate) bytes_up: AtomicU64,
-    pub(crate) bytes_down: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -95,11 +92,8 @@ impl Shared {
         Self {
             upstream_port,
             state: watch::Sender::new(State { fault: Fault::None, cuts: 0 }),
-            connections: AtomicU64::new(0),
             inserts_hit: AtomicU64::new(0),
             inserts_took: Mutex::default(),
-            bytes_up: AtomicU64::new(0),
-            bytes_down: AtomicU64::new(0),
         }
     }
 

@@ -6,7 +6,7 @@ use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
 /// What a direction of a connection holds back at most.
-pub const HELD_BYTES: usize = 256 * 1024;
+pub(crate) const HELD_BYTES: usize = 256 * 1024;
 /// The same in reads, for a client that sends single bytes.
 pub(crate) const HELD_READS: usize = 4096;
 

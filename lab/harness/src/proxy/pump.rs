@@ -1,7 +1,6 @@
 //! One direction of a connection: reads, holds back, looks for INSERTs, passes on.
 
 use std::io;
-use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -272,11 +271,6 @@ impl<'a> Pump<'a> {
     fn wrote(&mut self, written: io::Result<usize>) -> Result<(), Verdict> {
         let len = written.map_err(|_| Verdict::Cut)?;
         self.held.advance(len);
-        let passed = match self.direction {
-            Direction::Up => &self.shared.bytes_up,
-            Direction::Down => &self.shared.bytes_down,
-        };
-        passed.fetch_add(len as u64, Ordering::Relaxed);
         self.left_to_cut = self.left_to_cut.map(|left| left.saturating_sub(len as u64));
         if let Fault::Trickle { bytes_per_second } = self.fault() {
             let takes = Duration::from_secs(len as u64) / bytes_per_second.max(1);

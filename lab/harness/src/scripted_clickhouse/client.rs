@@ -3,7 +3,6 @@
 use std::hash::{DefaultHasher, Hasher as _};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::{AsyncWriteExt as _, BufReader};
@@ -60,7 +59,6 @@ impl Client {
     }
 
     async fn insert(&mut self, head: Head) -> io::Result<Then> {
-        self.shared.inserts_begun.fetch_add(1, Ordering::Relaxed);
         let script = *self.shared.script.borrow();
         let body = match self.read_rows(&head, script).await? {
             Rows::Whole(body) => body,
@@ -144,12 +142,12 @@ impl Client {
             Behaviour::Redirect { port } => self.say(&answers::redirect(port, head.target())).await,
             Behaviour::ProxyError { status } => self.say(&answers::page_with_a_quotation(status)).await,
             Behaviour::ViewFailed => {
-                self.shared.store(&head, body).await?;
+                self.shared.ask_engine(&head, body).await?;
                 self.say(&answers::view_failed()).await
             }
             Behaviour::ClickHouseError { code, stored } => {
                 if stored {
-                    self.shared.store(&head, body).await?;
+                    self.shared.ask_engine(&head, body).await?;
                 }
                 self.say(&answers::error(code)).await
             }
@@ -161,7 +159,7 @@ impl Client {
         if let Behaviour::Slow(delay) = script.behaviour {
             tokio::time::sleep(delay).await;
         }
-        let (mut head, body) = self.shared.store(head, body).await?;
+        let (mut head, body) = self.shared.ask_engine(head, body).await?;
         if script.behaviour == Behaviour::Hang(HangAt::AfterStoring) {
             self.shared.released(script).await;
         }
@@ -204,9 +202,7 @@ impl Client {
     }
 
     async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.get_mut().write_all(bytes).await?;
-        self.shared.bytes_sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Ok(())
+        self.stream.get_mut().write_all(bytes).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the server is told to do, and what it has seen: shared by its owner and its connections.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -112,11 +112,6 @@ pub(super) struct Shared {
     pub(super) engines: Vec<String>,
     pub(super) turn: AtomicUsize,
     pub(super) script: watch::Sender<Script>,
-    pub(super) connections: AtomicU64,
-    pub(super) inserts_begun: AtomicU64,
-    pub(super) inserts_stored: AtomicU64,
-    pub(super) rows_written: AtomicU64,
-    pub(super) bytes_sent: AtomicU64,
     pub(super) seen: Mutex<Vec<Seen>>,
 }
 
@@ -132,11 +127,6 @@ impl Shared {
             engines,
             turn: AtomicUsize::new(0),
             script: watch::Sender::new(Script { behaviour: Behaviour::Honest, changes: 0 }),
-            connections: AtomicU64::new(0),
-            inserts_begun: AtomicU64::new(0),
-            inserts_stored: AtomicU64::new(0),
-            rows_written: AtomicU64::new(0),
-            bytes_sent: AtomicU64::new(0),
             seen: Mutex::default(),
         }
     }
@@ -166,23 +156,4 @@ impl Shared {
         Body::of_answer(&head).pull_all(&mut engine, &mut body).await?;
         Ok((head, body))
     }
-
-    /// The same with an INSERT, which is counted when it is stored.
-    pub(super) async fn store(&self, head: &Head, body: &[u8]) -> io::Result<(Head, Vec<u8>)> {
-        let answer = self.ask_engine(head, body).await?;
-        if answer.0.first_line.contains(" 200 ") {
-            let summary = answer.0.header(SUMMARY).unwrap_or_default();
-            self.inserts_stored.fetch_add(1, Ordering::Relaxed);
-            self.rows_written.fetch_add(number_in(summary, "written_rows"), Ordering::Relaxed);
-        }
-        Ok(answer)
-    }
-}
-
-/// The value of `"name":"123"`; 0 if there is none.
-fn number_in(json: &str, name: &str) -> u64 {
-    let behind = json.split_once(&format!("\"{name}\"")).map_or("", |(_, behind)| behind);
-    let digits = behind.trim_start_matches([':', ' ', '"']);
-    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-    digits[..end].parse().unwrap_or(0)
 }
