@@ -9,7 +9,7 @@ use std::ops::Range;
 /// Accuracy a live fix carries, in metres.
 pub const LIVE_ACC_M: f32 = 5.0;
 /// Accuracy of a fix that waited for a network before it was sent: freshness does not count these.
-pub const BUFFERED_ACC_M: f32 = 50.0;
+pub(crate) const BUFFERED_ACC_M: f32 = 50.0;
 
 const METRES_PER_DEGREE: f64 = 111_320.0;
 
@@ -108,8 +108,7 @@ impl Fleet {
     }
 
     /// The time of driver `n`'s last fix; 0 before the first.
-    #[must_use]
-    pub fn last_ts_ms(&self, n: u32) -> i64 {
+    pub(crate) fn last_ts_ms(&self, n: u32) -> i64 {
         self.drivers[(n - self.first) as usize].ts_ms
     }
 

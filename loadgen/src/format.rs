@@ -60,8 +60,7 @@ impl Format {
     }
 
     /// Whether a fix carries the device's own counter.
-    #[must_use]
-    pub fn has_seq(self) -> bool {
+    pub(crate) fn has_seq(self) -> bool {
         matches!(self, Self::Milepost | Self::Geojson | Self::Mapped)
     }
 

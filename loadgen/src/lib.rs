@@ -8,14 +8,14 @@
 //! | `plan`, `publisher` | what to send; one connection that sends it |
 //! | [`publish`] | sends a fleet's fixes over MQTT at a rate, and counts what the broker took |
 //! | [`verify`] | what was sent against what is stored, as sets |
-//! | [`picture`] | the stored tracks as an SVG |
+//! | `picture` | the stored tracks as an SVG |
 //! | [`demo`] | all of it, once, with a table and a picture at the end |
 
 pub mod demo;
 pub mod fleet;
 pub mod format;
 pub mod manifest;
-pub mod picture;
+mod picture;
 mod plan;
 pub mod publish;
 mod publisher;

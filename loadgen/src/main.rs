@@ -43,7 +43,7 @@ struct FleetArguments {
     /// Login, with MQTT_PASSWORD
     #[arg(long)]
     username: Option<String>,
-    /// What the devices speak; its topics are those of `source` in docs/formats.md
+    /// What the devices speak, each on topics of its own: it says what milepost needs in its configuration
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// Names the drivers sim-{run}-{n}; default: the time
@@ -170,6 +170,9 @@ fn main() -> ExitCode {
 /// `true`: everything was sent, and acknowledged where that was asked for.
 fn fleet(arguments: &FleetArguments) -> Result<bool> {
     let plan = arguments.plan()?;
+    if plan.format != Format::Milepost {
+        eprintln!("loadgen: a milepost that reads this has in its configuration:\n{}", plan.format.source());
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let manifest = runtime.block_on(publish::run_with_bar(&plan))?;
     manifest.save(&arguments.manifest)?;

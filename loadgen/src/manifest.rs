@@ -32,12 +32,8 @@ pub struct Manifest {
     /// Times a broker that was starting refused a connection or a message; each was tried again.
     #[serde(default)]
     pub starting: u64,
-    /// Messages a second asked for.
-    pub rate_wanted: f64,
     /// Messages a second sent.
     pub rate_held: f64,
-    /// Milliseconds since the epoch when it began.
-    pub began_ms: i64,
 }
 
 impl Manifest {

@@ -22,7 +22,7 @@ struct Track {
 }
 
 /// Draws the fixes of a run.
-pub fn draw(clickhouse: &ClickHouse, run: &str, path: &Path) -> Result<()> {
+pub(crate) fn draw(clickhouse: &ClickHouse, run: &str, path: &Path) -> Result<()> {
     let tracks = tracks(clickhouse, run)?;
     std::fs::write(path, svg(&tracks)?).with_context(|| format!("cannot write {}", path.display()))
 }

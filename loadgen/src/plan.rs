@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::format::Format;
 
 /// What to send, and how.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Plan {
     /// `host:port`
     pub broker: String,

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab_stack::unix_ms;
 use tokio::task::JoinSet;
 
 use crate::manifest::Manifest;
@@ -25,7 +24,6 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         "drivers, connections and rate are above 0"
     );
     let connections = plan.connections.min(plan.drivers);
-    let began_ms = unix_ms();
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for index in 0..connections {
@@ -41,8 +39,6 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         format: plan.format,
         qos: plan.qos,
         last_seq: vec![0; plan.drivers as usize],
-        rate_wanted: plan.rate,
-        began_ms,
         ..Manifest::default()
     };
     let mut last_sent_at = began;
