@@ -15,7 +15,7 @@ use loadgen::verify::progress;
 
 use crate::cases::{Case, WARM_UP_SECONDS};
 use crate::consumer::Consumer;
-use crate::figures::RATE_MIN;
+use crate::figures::check_the_rate;
 use crate::load::{DRAINED_WITHIN, Load, QUIET, check_the_count};
 use crate::servers::Servers;
 use crate::trial::{Kills, Trial};
@@ -148,10 +148,7 @@ fn kill_again_and_again(
 /// Whether the generator sent what it should, and told the truth about it.
 fn check_the_load(trial: &mut Trial, case: &Case, servers: &Servers, manifest: &Manifest) -> Result<()> {
     check_the_count(trial, servers, manifest)?;
-    let (held, wanted) = (trial.rate_held, f64::from(case.rate.unwrap_or(0)));
-    if held < wanted * RATE_MIN {
-        trial.refuse(true, format!("the generator held {held:.0} of {wanted:.0} messages a second"));
-    }
+    check_the_rate(trial, f64::from(case.rate.unwrap_or(0)));
     Ok(())
 }
 
