@@ -87,10 +87,6 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
     ]
 }
 
-fn metric(scene: &Scene, name: &str) -> Result<f64> {
-    scene.members[0].process.metric(name)
-}
-
 fn kill_in_outage(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Refuse);
@@ -104,7 +100,7 @@ fn kill_in_outage(scene: &mut Scene) -> Result<()> {
 fn full_buffer(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Refuse);
-    wait_until("the buffer is full", OUTAGE, || Ok(metric(scene, "messages_let_go_total")? > 0.0))?;
+    wait_until("the buffer is full", OUTAGE, || Ok(scene.metric("messages_let_go_total")? > 0.0))?;
     sleep(OUTAGE);
     scene.http.set(Bad::None);
     Ok(())
@@ -113,7 +109,7 @@ fn full_buffer(scene: &mut Scene) -> Result<()> {
 /// Ends the fleet while ClickHouse refuses; what it sent is then with milepost, unacknowledged.
 pub(crate) fn take_all_unacked(scene: &mut Scene) -> Result<()> {
     let sent = scene.wait_until_sent()? as f64;
-    wait_until("milepost has all of it", SETTLE, || Ok(metric(scene, "messages_received_total")? >= sent))
+    wait_until("milepost has all of it", SETTLE, || Ok(scene.metric("messages_received_total")? >= sent))
 }
 
 /// What milepost took after the snapshot, the broker no longer knows.
@@ -154,14 +150,14 @@ fn lose_session(scene: &Scene) -> Result<f64> {
             Ok(word.parse()?)
         };
         (queued, unacked) = (number("queued=")? + number("mailbox=")?, number("unacked=")?);
-        Ok(queued == 0 && metric(scene, "mqtt_unacked")? >= unacked as f64)
+        Ok(queued == 0 && scene.metric("mqtt_unacked")? >= unacked as f64)
     })
     .with_context(|| format!("{queued} queued, {unacked} unacknowledged"))?;
-    let positions = metric(scene, "positions_received_total")?;
-    let reconnects = metric(scene, "mqtt_reconnects_total")?;
+    let positions = scene.metric("positions_received_total")?;
+    let reconnects = scene.metric("mqtt_reconnects_total")?;
     scene.tell_broker("kill member")?;
     wait_until("milepost is back", SETTLE, || {
-        Ok(metric(scene, "mqtt_reconnects_total")? > reconnects && metric(scene, "mqtt_connected")? == 1.0)
+        Ok(scene.metric("mqtt_reconnects_total")? > reconnects && scene.metric("mqtt_connected")? == 1.0)
     })?;
     scene.pause_fleet(false)?;
     Ok(positions)
@@ -176,7 +172,7 @@ fn session_reborn(scene: &mut Scene) -> Result<()> {
     let old = lose_session(scene)?;
     sleep(Duration::from_secs(2));
     scene.http.set(Bad::Delay(Duration::from_millis(300)));
-    wait_until("the old rows are stored", SETTLE, || Ok(metric(scene, "positions_inserted_total")? >= old))?;
+    wait_until("the old rows are stored", SETTLE, || Ok(scene.metric("positions_inserted_total")? >= old))?;
     scene.kill_and_restart(0)?;
     scene.http.set(Bad::None);
     Ok(())
@@ -258,7 +254,7 @@ fn tables_again(scene: &mut Scene) -> Result<()> {
     drop_and_migrate(scene)?;
     scene.wait_until_recovered(SETTLE)?;
     scene.wait_until_sent()?;
-    wait_until("everything is stored", SETTLE, || Ok(metric(scene, "mqtt_unacked")? == 0.0))?;
+    wait_until("everything is stored", SETTLE, || Ok(scene.metric("mqtt_unacked")? == 0.0))?;
     drop_and_migrate(scene)
 }
 

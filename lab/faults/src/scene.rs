@@ -288,6 +288,11 @@ impl Scene {
         self.fleet.as_ref().map_or(0, |fleet| fleet.progress.acked.load(Ordering::Relaxed))
     }
 
+    /// A metric of the first member.
+    pub(crate) fn metric(&self, name: &str) -> Result<f64> {
+        self.members[0].process.metric(name)
+    }
+
     /// Gives a strict-broker a command.
     pub(crate) fn tell_broker(&self, command: &str) -> Result<String> {
         self.broker.as_ref().context("there is a broker")?.tell(command)

@@ -57,19 +57,15 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
     ]
 }
 
-fn metric(scene: &Scene, name: &str) -> Result<f64> {
-    scene.members[0].process.metric(name)
-}
-
 fn wait_until_empty(scene: &Scene, within: Duration) -> Result<()> {
-    wait_until("the spool is empty", within, || Ok(metric(scene, "spool_batches").unwrap_or(1.0) == 0.0))
+    wait_until("the spool is empty", within, || Ok(scene.metric("spool_batches").unwrap_or(1.0) == 0.0))
 }
 
 fn away(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Refuse);
     sleep(Duration::from_secs(60));
-    let spooled = metric(scene, "positions_in_spool")?;
+    let spooled = scene.metric("positions_in_spool")?;
     ensure!(spooled > 50.0 * scene.rate(), "only {spooled} positions in the spool");
     let began = Instant::now();
     scene.http.set(Bad::None);
@@ -84,8 +80,7 @@ fn slow(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Delay(Duration::from_secs(1))); // each way
     sleep(Duration::from_secs(15));
-    let (reconnects, spooled) =
-        (metric(scene, "mqtt_reconnects_total")?, metric(scene, "positions_in_spool")?);
+    let (reconnects, spooled) = (scene.metric("mqtt_reconnects_total")?, scene.metric("positions_in_spool")?);
     scene.http.set(Bad::None);
     ensure!(reconnects == 0.0, "a slow server must not cost a connection to the broker");
     ensure!(spooled > 0.0, "a slow server's batches go to the spool");
@@ -121,11 +116,11 @@ fn disk_full(scene: &mut Scene) -> Result<()> {
     scene.wait_until_recovered(SETTLE)?;
 
     scene.http.set(Bad::Refuse);
-    wait_until("the disk is full", SETTLE, || Ok(metric(scene, "spool_refused_total")? >= 1.0))?;
+    wait_until("the disk is full", SETTLE, || Ok(scene.metric("spool_refused_total")? >= 1.0))?;
     sleep(Duration::from_secs(3));
     let why = scene.members[0].process.get("/readyz").err().context("it calls itself ready")?.to_string();
     ensure!(why.contains("spool"), "/readyz does not tell of the spool: {why}");
-    let unacked = metric(scene, "mqtt_unacked")?;
+    let unacked = scene.metric("mqtt_unacked")?;
     ensure!(unacked > 0.0, "with nowhere to put them, messages must stay unacknowledged");
     scene.http.set(Bad::None);
     wait_until_empty(scene, SETTLE)?;
@@ -143,7 +138,7 @@ fn batches(scene: &Scene) -> Result<Vec<PathBuf>> {
 
 fn damaged(scene: &mut Scene) -> Result<()> {
     scene.http.set(Bad::Refuse);
-    wait_until("four batches are in the spool", SETTLE, || Ok(metric(scene, "spool_batches")? >= 4.0))?;
+    wait_until("four batches are in the spool", SETTLE, || Ok(scene.metric("spool_batches")? >= 4.0))?;
     scene.meet_unacked(0)?;
     scene.members[0].process.process.kill()?;
     let batches = batches(scene)?;
@@ -160,11 +155,11 @@ fn damaged(scene: &mut Scene) -> Result<()> {
         scene.damaged += name.split('-').nth(1).context("positions in the name")?.parse::<u64>()?;
     }
     scene.restart_member(0)?;
-    wait_until("it runs again", SETTLE, || Ok(metric(scene, "spool_batches").is_ok()))?;
+    wait_until("it runs again", SETTLE, || Ok(scene.metric("spool_batches").is_ok()))?;
     scene.http.set(Bad::None);
     wait_until_empty(scene, SETTLE)?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
-    let quarantined = metric(scene, "positions_quarantined_total")? as u64;
+    let quarantined = scene.metric("positions_quarantined_total")? as u64;
     ensure!(quarantined == scene.damaged, "{quarantined} counted, {} damaged", scene.damaged);
     Ok(())
 }
@@ -173,16 +168,16 @@ fn kill(scene: &mut Scene) -> Result<()> {
     scene.http.set(Bad::Refuse);
     for _ in 0..3 {
         wait_until("batches go to the spool", SETTLE, || {
-            Ok(metric(scene, "positions_in_spool").unwrap_or(0.0) > 0.0)
+            Ok(scene.metric("positions_in_spool").unwrap_or(0.0) > 0.0)
         })?;
         scene.meet_unacked(0)?;
         scene.kill_and_restart(0)?;
     }
-    wait_until("it spools again", SETTLE, || Ok(metric(scene, "acks_total").unwrap_or(0.0) > 0.0))?;
+    wait_until("it spools again", SETTLE, || Ok(scene.metric("acks_total").unwrap_or(0.0) > 0.0))?;
     scene.http.set(Bad::Delay(Duration::from_millis(150)));
     for _ in 0..3 {
         wait_until("a batch has been replayed", SETTLE, || {
-            Ok(metric(scene, "batches_inserted_total").unwrap_or(0.0) > 0.0)
+            Ok(scene.metric("batches_inserted_total").unwrap_or(0.0) > 0.0)
         })?;
         scene.kill_and_restart(0)?;
     }
