@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use lab_stack::{Milepost, get, procfs, prom};
+use lab_stack::{Milepost, get, lock, procfs, prom};
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Messages that wait for so long while nothing is acknowledged are a stall that `/readyz` must tell of.
@@ -99,8 +99,4 @@ impl Shared {
             lock(&self.silent_stall).get_or_insert(words);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -78,7 +78,7 @@ impl Broker {
         Ok(broker)
     }
 
-    /// It.
+    /// Its process.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process

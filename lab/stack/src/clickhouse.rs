@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result, ensure};
 use crate::process::{Process, READY_WITHIN, free_port, local_program, repository};
 
 /// The ClickHouse engine; data survives [`kill`](Self::kill) and [`restart`](Self::restart).
-#[derive(Debug)]
 pub struct ClickHouse {
     process: Process,
     folder: PathBuf,
@@ -89,7 +88,7 @@ impl ClickHouse {
 }
 
 /// A database, and how to ask it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Store {
     /// `http://host:port`
     pub url: String,

@@ -13,7 +13,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use self::broker::{Broker, BrokerKind};
 pub use self::clickhouse::{ClickHouse, Store, get, query};
 pub use self::milepost::{Milepost, Settings};
-pub use self::process::{Process, free_port, in_scratch_folder, repository, unless_interrupted, wait_until};
+pub use self::process::{
+    Process, free_port, in_scratch_folder, lock, repository, unless_interrupted, wait_until,
+};
 
 /// The wall clock, in milliseconds.
 #[must_use]

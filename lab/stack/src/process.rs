@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -27,11 +27,16 @@ pub fn free_port() -> Result<u16> {
     for _ in 0..TRIES {
         let port = fastrand::u16(PORTS);
         let is_free = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-        if is_free && GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
+        if is_free && lock(&GIVEN).insert(port) {
             return Ok(port);
         }
     }
     bail!("none of {TRIES} ports was free")
+}
+
+/// Takes a lock, also after a thread has panicked with it: what we count stays right.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until `condition` holds, with a bound.
@@ -62,7 +67,7 @@ static LIVING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 /// Kills every child, for an interrupt that leaves no time to drop their handles.
 fn kill_all() {
-    for pid in LIVING.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+    for pid in lock(&LIVING).iter() {
         let _ = Command::new("kill").arg("-KILL").arg(pid.to_string()).status();
     }
 }
@@ -110,7 +115,7 @@ impl Process {
         let file = File::options().create(true).append(true).open(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-        LIVING.lock().unwrap_or_else(PoisonError::into_inner).insert(child.id());
+        lock(&LIVING).insert(child.id());
         Ok(Self { name: name.to_owned(), child, log })
     }
 
@@ -193,6 +198,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        LIVING.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.pid());
+        lock(&LIVING).remove(&self.pid());
     }
 }

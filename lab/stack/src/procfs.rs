@@ -69,8 +69,7 @@ fn usage(pid: u32) -> Result<Usage> {
 }
 
 /// All that a process started, and what these started in turn, as far as it lives.
-#[must_use]
-pub fn descendants(pid: u32) -> Vec<u32> {
+pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let mut to_ask = vec![pid];
     while let Some(pid) = to_ask.pop() {

@@ -18,10 +18,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lab_mqtt::{Connect, Packet, first_packet, kind, packet_id, put_packet, read_subscribe};
+use lab_stack::lock;
 
 pub use self::dealer::Plan;
 use self::dealer::{Block, Dealer};
-use self::link::{Input, LOOK, Link, lock};
+use self::link::{Input, LOOK, Link};
 pub use self::segment::FIRST_SEQ;
 use self::segment::{DRIVERS_MAX, Segments};
 

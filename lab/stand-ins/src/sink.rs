@@ -12,13 +12,13 @@ mod rows;
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use hyper::StatusCode;
 use lab_mqtt::put_length;
-use lab_stack::unix_ms;
+use lab_stack::{lock, unix_ms};
 
 use self::bytes::{columns_of, decompress, put_text};
 use crate::http::{self, Answer, Asked};
@@ -182,7 +182,6 @@ impl Shared {
         let mut tally = lock(&self.tally);
         let before = tally.rows;
         target.read(&self.positions, data, |driver_id, seq| tally.add(driver_id, seq))?;
-        tally.touch();
         let added = tally.rows - before;
         drop(tally);
         let mut took = lock(&self.took);
@@ -272,8 +271,4 @@ fn head(columns: &[(&str, &str)], out: &mut Vec<u8>) {
     put_length(columns.len(), out);
     columns.iter().for_each(|(name, _)| put_text(name, out));
     columns.iter().for_each(|(_, kind)| put_text(kind, out));
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

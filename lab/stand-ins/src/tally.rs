@@ -3,8 +3,6 @@
 //! Drivers are numbered, and number their fixes `first`, `first` + 1, …; so a driver's set is a run of bits. Memory:
 //! an eighth of a byte a fix and 32 bytes a driver.
 
-use lab_stack::unix_ms;
-
 /// Of larger fleets only the first are known one by one; the others' rows are counted.
 pub const DRIVERS_MAX: u32 = 200_000;
 /// A driver's fixes beyond this many are not either.
@@ -14,7 +12,7 @@ const FIXES_MAX: u32 = 1 << 24;
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Rows, of whomever.
-    pub rows: u64,
+    pub(crate) rows: u64,
     /// The first number a driver gives.
     first: u32,
     seen: Vec<Driver>,
@@ -22,8 +20,6 @@ pub struct Tally {
     again: u64,
     /// Rows no driver of ours can have sent.
     strange: u64,
-    /// When the last row came, in milliseconds since the epoch.
-    pub last_ms: i64,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -45,13 +41,12 @@ pub struct Verdict {
 
 impl Tally {
     /// Of drivers whose first fix is number `first`.
-    #[must_use]
-    pub fn new(first: u32) -> Self {
+    pub(crate) fn new(first: u32) -> Self {
         Self { first, ..Self::default() }
     }
 
     /// A row came.
-    pub fn add(&mut self, driver_id: &[u8], seq: u32) {
+    pub(crate) fn add(&mut self, driver_id: &[u8], seq: u32) {
         self.rows += 1;
         let index = seq.checked_sub(self.first).filter(|index| *index < FIXES_MAX);
         let (Some(n), Some(index)) = (number(driver_id), index) else {
@@ -76,11 +71,6 @@ impl Tally {
         } else {
             self.again += 1;
         }
-    }
-
-    /// An insert has ended.
-    pub fn touch(&mut self) {
-        self.last_ms = unix_ms();
     }
 
     /// `sent[n]` is how many fixes driver `n` has sent.

@@ -1,9 +1,10 @@
 //! What a proxy does wrong now, and what it has counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use lab_stack::lock;
 use tokio::sync::watch;
 
 /// How the proxy behaves. Up is from client to server, down is back.
@@ -98,7 +99,7 @@ impl Shared {
     }
 
     pub(crate) fn inserts_took(&self) -> MutexGuard<'_, Vec<Duration>> {
-        self.inserts_took.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inserts_took)
     }
 
     /// Uses one of a counted fault, unless it is no longer the one that was `seen`.

@@ -1,9 +1,10 @@
 //! One direction of a connection: reads, holds back, looks for INSERTs, passes on.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use lab_stack::lock;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::select;
@@ -122,7 +123,7 @@ impl<'a> Pump<'a> {
     }
 
     fn exchange(&self) -> MutexGuard<'_, Exchange> {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(self.exchange)
     }
 
     fn next_step(&mut self) -> Result<Step, Verdict> {

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use lab_stack::lock;
 use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -132,7 +133,7 @@ impl Shared {
     }
 
     pub(super) fn seen(&self) -> MutexGuard<'_, Vec<Seen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 
     pub(super) fn engine(&self) -> &str {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use lab_mqtt::Connect;
+use lab_stack::lock;
 
 const READ_BYTES: usize = 64 * 1024;
 /// How often a writer that has nothing to do looks again.
@@ -100,8 +101,4 @@ impl Input {
         self.bytes.truncate(start + read);
         Ok(read > 0)
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
