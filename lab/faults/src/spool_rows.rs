@@ -155,7 +155,8 @@ fn damaged(scene: &mut Scene) -> Result<()> {
         scene.damaged += name.split('-').nth(1).context("positions in the name")?.parse::<u64>()?;
     }
     scene.restart_member(0)?;
-    wait_until("it runs again", SETTLE, || Ok(scene.metric("spool_batches").is_ok()))?;
+    // It answers before it has looked into its spool.
+    wait_until("it knows its spool", SETTLE, || Ok(scene.metric("spool_batches").unwrap_or(0.0) > 0.0))?;
     scene.http.set(Bad::None);
     wait_until_empty(scene, SETTLE)?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]

@@ -41,11 +41,6 @@ pub enum Fault {
     },
     /// Everything passes this much later; at most 256 KiB are under way.
     Delay(Duration),
-    /// Each direction of each connection is throttled.
-    Trickle {
-        /// 0 counts as 1.
-        bytes_per_second: u32,
-    },
 }
 
 impl Fault {
@@ -60,8 +55,7 @@ impl Fault {
             | Self::HangBoth
             | Self::HalfOpen
             | Self::HangDown
-            | Self::Delay(_)
-            | Self::Trickle { .. } => None,
+            | Self::Delay(_) => None,
         }
     }
 

@@ -20,7 +20,6 @@ const READ_BYTES: usize = 64 * 1024;
 const LET_IT_ARRIVE: Duration = Duration::from_millis(20);
 /// How many durations of INSERTs are kept.
 const DURATIONS_KEPT: usize = 1 << 20;
-const TRICKLES_PER_SECOND: u32 = 20;
 
 /// How a connection goes.
 #[derive(Debug)]
@@ -41,7 +40,7 @@ pub(crate) enum Direction {
 /// Whether bytes may pass now.
 #[derive(Debug, Clone, Copy)]
 enum Gate {
-    Open { at_most: usize },
+    Open,
     OpensAt(Instant),
     Shut,
     Swallows,
@@ -66,8 +65,6 @@ pub(crate) struct Pump<'a> {
     writer: WriteHalf<'a>,
     buffer: Vec<u8>,
     held: Held,
-    /// When a throttled direction may pass on the next bytes.
-    paid_until: Instant,
     /// What may still go up of a request that will be cut.
     left_to_cut: Option<u64>,
 }
@@ -89,7 +86,6 @@ impl<'a> Pump<'a> {
             writer,
             buffer: vec![0; READ_BYTES],
             held: Held::default(),
-            paid_until: Instant::now(),
             left_to_cut: None,
         }
     }
@@ -113,7 +109,7 @@ impl<'a> Pump<'a> {
                 _ = self.state.changed() => {}
                 written = self.writer.write(self.held.front(len)), if len > 0 => self.wrote(written)?,
                 read = self.reader.read(&mut self.buffer[..room]), if room > 0 => self.took_in(read),
-                () = sleep_until(wake.unwrap_or(self.paid_until)), if wake.is_some() => {}
+                () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             }
         }
     }
@@ -129,7 +125,7 @@ impl<'a> Pump<'a> {
     fn next_step(&mut self) -> Result<Step, Verdict> {
         let Some(arrived) = self.held.arrived() else { return Ok(Step::Wait) };
         match self.gate(arrived) {
-            Gate::Open { at_most } => self.pass(at_most),
+            Gate::Open => self.pass(),
             Gate::OpensAt(at) => Ok(Step::Sleep(at)),
             Gate::Shut => Ok(Step::Wait),
             Gate::Swallows => {
@@ -140,20 +136,15 @@ impl<'a> Pump<'a> {
     }
 
     fn gate(&self, arrived: Instant) -> Gate {
-        let open = Gate::Open { at_most: usize::MAX };
         match self.fault() {
             Fault::HangBoth => Gate::Shut,
             Fault::HangDown if self.direction == Direction::Down => Gate::Shut,
             Fault::HalfOpen if self.direction == Direction::Up => Gate::Swallows,
             Fault::Delay(delay) => match arrived.checked_add(delay) {
                 Some(at) if at > Instant::now() => Gate::OpensAt(at),
-                Some(_) => open,
+                Some(_) => Gate::Open,
                 None => Gate::Shut,
             },
-            Fault::Trickle { .. } if self.paid_until > Instant::now() => Gate::OpensAt(self.paid_until),
-            Fault::Trickle { bytes_per_second } => {
-                Gate::Open { at_most: (bytes_per_second / TRICKLES_PER_SECOND).max(1) as usize }
-            }
             Fault::None
             | Fault::Refuse
             | Fault::Cut
@@ -161,11 +152,11 @@ impl<'a> Pump<'a> {
             | Fault::HangDown
             | Fault::SwallowAnswer { .. }
             | Fault::Status500 { .. }
-            | Fault::ResetMidBody { .. } => open,
+            | Fault::ResetMidBody { .. } => Gate::Open,
         }
     }
 
-    fn pass(&mut self, at_most: usize) -> Result<Step, Verdict> {
+    fn pass(&mut self) -> Result<Step, Verdict> {
         if self.held.reads.is_empty() {
             return if self.held.end.is_some_and(|end| end.regular) {
                 Ok(Step::Close)
@@ -181,7 +172,7 @@ impl<'a> Pump<'a> {
             return if self.held.join_front() { self.next_step() } else { Ok(Step::Wait) };
         }
         let left_to_cut = self.left_to_cut.and_then(|left| usize::try_from(left).ok()).unwrap_or(usize::MAX);
-        Ok(Step::Write(self.held.front(at_most.min(left_to_cut)).len()))
+        Ok(Step::Write(self.held.front(left_to_cut).len()))
     }
 
     /// Finds the requests in what goes up; whether the front read may go.
@@ -273,10 +264,6 @@ impl<'a> Pump<'a> {
         let len = written.map_err(|_| Verdict::Cut)?;
         self.held.advance(len);
         self.left_to_cut = self.left_to_cut.map(|left| left.saturating_sub(len as u64));
-        if let Fault::Trickle { bytes_per_second } = self.fault() {
-            let takes = Duration::from_secs(len as u64) / bytes_per_second.max(1);
-            self.paid_until = self.paid_until.max(Instant::now()) + takes;
-        }
         Ok(())
     }
 

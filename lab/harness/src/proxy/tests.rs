@@ -490,25 +490,6 @@ fn delay_adds_to_each_way_and_keeps_order() {
 }
 
 #[test]
-fn trickle_throttles_and_ends() {
-    let proxy = Proxy::start(echo()).unwrap();
-    let stream = used(&proxy);
-    proxy.set(Fault::Trickle { bytes_per_second: 20_000 });
-    let sent = noise(10_000);
-    let began = Instant::now();
-    assert!(echoed(&stream, &sent) == sent);
-    let took = began.elapsed();
-    assert!((Duration::from_millis(400)..Duration::from_secs(10)).contains(&took), "{took:?}");
-    let sent = noise(1_000_000);
-    thread::scope(|scope| {
-        scope.spawn(|| (&mut &stream).write_all(&sent).unwrap());
-        thread::sleep(A_WHILE);
-        proxy.set(Fault::None);
-        assert!(read(&mut stream.try_clone().unwrap(), sent.len()) == sent);
-    });
-}
-
-#[test]
 fn other_protocols_pass_byte_by_byte() {
     let proxy = Proxy::start(echo()).unwrap();
     let mut stream = through(&proxy);
