@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::now_ms;
@@ -22,18 +22,42 @@ use crate::mqtt::driver::{Attention, ServerStatus};
 /// How often while all is well: a clock does not jump every minute.
 const EVERY: Duration = Duration::from_secs(30);
 /// And while it is not.
-const EVERY_IN_DOUBT: Duration = Duration::from_secs(1);
+pub(super) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// A server that has not answered a question by then does not answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// The waiting is logged again after so many questions.
 const QUESTIONS_PER_LOG_LINE: u32 = 30;
+
 /// What is known before anybody has asked.
 pub(super) fn unknown() -> ServerStatus {
-    ServerStatus {
-        schema: Schema::Unknown("not asked yet".to_owned()),
-        answers: Ok(()),
-        clock_off: None,
-        clock_jumps: 0,
+    ServerStatus { schema: not_asked(), answers: Ok(()), clock_off: None, clock_jumps: 0 }
+}
+
+fn not_asked() -> Schema {
+    Schema::Unknown("not asked yet".to_owned())
+}
+
+/// Returns when the tables are there, and ours.
+///
+/// # Errors
+/// A migration was edited after it was applied.
+pub(super) async fn until_ready(clickhouse: &ClickHouse) -> Result<()> {
+    let mut waits = Waits::default();
+    while let Schema::Unknown(why) | Schema::Refused(why) = tables(clickhouse, &not_asked()).await? {
+        waits.tell(&why);
+        sleep(ASK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// The same without waiting.
+///
+/// # Errors
+/// They are not, or the server does not answer.
+pub(super) async fn ensure_ready(clickhouse: &ClickHouse) -> Result<()> {
+    match tables(clickhouse, &not_asked()).await? {
+        Schema::Ready => Ok(()),
+        Schema::Unknown(why) | Schema::Refused(why) => bail!(why),
     }
 }
 
@@ -61,7 +85,7 @@ impl Watcher {
                 Ok(clock_off) => {
                     (server.answers, server.clock_off) = (Ok(()), clock_off);
                     server.clock_jumps = attention.clock_jumps;
-                    server.schema = self.tables(&server.schema).await?;
+                    server.schema = tables(&self.clickhouse, &server.schema).await?;
                 }
                 Err(why) => {
                     if server.schema != Schema::Ready {
@@ -87,7 +111,7 @@ impl Watcher {
             if (questions, clock_jumps) != (answered.questions, answered.clock_jumps) {
                 return;
             }
-            let until = asked_at + if doubt { EVERY_IN_DOUBT } else { EVERY };
+            let until = asked_at + if doubt { ASK_EVERY } else { EVERY };
             tokio::select! {
                 () = sleep_until(until) => return,
                 changed = self.attention.changed() => if changed.is_err() {
@@ -117,27 +141,27 @@ impl Watcher {
             )
         }))
     }
+}
 
-    /// Rows inserted before a view exists never reach it, and other columns would take other numbers for ours.
-    async fn tables(&self, before: &Schema) -> Result<Schema> {
-        match self.clickhouse.pending().await {
-            Ok(pending) if pending.is_empty() => {}
-            Ok(pending) => {
-                let names: Vec<_> = pending.iter().map(|migration| migration.name).collect();
-                let why = format!("not migrated: `milepost migrate` applies {}", names.join(", "));
-                return Ok(Schema::Refused(why));
-            }
-            Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
-            Err(error) => return Ok(refusal(&error, before)),
+/// Rows inserted before a view exists never reach it, and other columns would take other numbers for ours.
+async fn tables(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
+    match clickhouse.pending().await {
+        Ok(pending) if pending.is_empty() => {}
+        Ok(pending) => {
+            let names: Vec<_> = pending.iter().map(|migration| migration.name).collect();
+            let why = format!("not migrated: `milepost migrate` applies {}", names.join(", "));
+            return Ok(Schema::Refused(why));
         }
-        match self.clickhouse.misfits().await {
-            Ok(misfits) if misfits.is_empty() => Ok(Schema::Ready),
-            Ok(misfits) => Ok(Schema::Refused(format!(
-                "the tables are not those of this version: {}; restore them, or run the milepost that they are for",
-                misfits.join(", ")
-            ))),
-            Err(error) => Ok(refusal(&error, before)),
-        }
+        Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
+        Err(error) => return Ok(refusal(&error, before)),
+    }
+    match clickhouse.misfits().await {
+        Ok(misfits) if misfits.is_empty() => Ok(Schema::Ready),
+        Ok(misfits) => Ok(Schema::Refused(format!(
+            "the tables are not those of this version: {}; restore them, or run the milepost that they are for",
+            misfits.join(", ")
+        ))),
+        Err(error) => Ok(refusal(&error, before)),
     }
 }
 
@@ -152,11 +176,25 @@ fn refusal(error: &Error, before: &Schema) -> Schema {
     }
 }
 
+/// How often somebody has asked in vain.
+#[derive(Default)]
+pub(super) struct Waits(u32);
+
+impl Waits {
+    /// Logs the first time, and every so often again.
+    pub(super) fn tell(&mut self, why: &str) {
+        if self.0.is_multiple_of(QUESTIONS_PER_LOG_LINE) {
+            warn!(why, "waiting for ClickHouse");
+        }
+        self.0 += 1;
+    }
+}
+
 /// What was logged, so that it is logged once.
 #[derive(Default)]
 struct Told {
     silent: bool,
-    questions: u32,
+    waits: Waits,
     clock_off: bool,
     open: bool,
 }
@@ -167,13 +205,10 @@ impl Told {
             Schema::Ready if !std::mem::replace(&mut self.open, true) => {
                 info!("ClickHouse answers, and the tables are as they should be");
             }
-            Schema::Ready => self.questions = 0,
+            Schema::Ready => self.waits = Waits::default(),
             Schema::Unknown(why) | Schema::Refused(why) => {
                 self.open = false;
-                if self.questions.is_multiple_of(QUESTIONS_PER_LOG_LINE) {
-                    warn!(why, "waiting for ClickHouse");
-                }
-                self.questions += 1;
+                self.waits.tell(why);
             }
         }
         let silent = server.schema == Schema::Ready && server.answers.is_err();

@@ -1,10 +1,11 @@
 //! The spool, its commands, and the replay of rejects.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::proxy::{Fault, Proxy};
-use lab_stack::{Milepost, Settings, unix_ms, wait_until};
+use lab_stack::{Milepost, Process, Settings, unix_ms, wait_until};
 
 use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
 
@@ -123,6 +124,53 @@ fn what_stays_in_the_spool_ends_in_75_and_is_listed_exported_and_replayed() -> R
     ensure!(scene.settings.call(&["spool", "list"])?.1.contains("0 batches"));
     let verdict = scene.world.verify(&manifest)?;
     assert!(verdict.is_exact(), "{verdict}");
+    Ok(())
+}
+
+#[test]
+fn a_replay_inserts_nothing_before_the_tables_are_known_to_be_ours() -> Result<()> {
+    let scene = scene("spool_unready")?;
+    let mut milepost = scene.settings.run()?;
+    scene.http.set(Fault::Refuse);
+    scene.world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
+    assert_eq!(milepost.terminate(SOON)?, 75);
+    scene.http.set(Fault::None);
+
+    let waits_for = |what: &str| -> Result<()> {
+        let log = scene.world.folder.path().join(format!("replay-{what}.log"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_milepost"));
+        command
+            .args(["spool", "replay"])
+            .env("MILEPOST__CLICKHOUSE__URL", scene.world.engine.server.url())
+            .env("MILEPOST__CLICKHOUSE__DATABASE", &scene.world.database)
+            .env("MILEPOST__SPOOL__DIR", &scene.dir);
+        let mut replay = Process::start("milepost spool replay", &mut command, log)?;
+        wait_until("it waits", SOON, || {
+            replay.ensure_alive()?;
+            Ok(replay.log()?.contains("waiting for ClickHouse"))
+        })?;
+        ensure!(replay.log()?.contains(what), "{}", replay.log()?);
+        replay.signal("TERM")?;
+        let code = replay.wait(SOON)?.code();
+        ensure!(code == Some(75), "{code:?}: {}", replay.log()?);
+        ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "0");
+        ensure!(scene.settings.call(&["spool", "list"])?.1.contains("1 batches with 1 positions"));
+        Ok(())
+    };
+    scene
+        .world
+        .query("ALTER TABLE {db}.schema_migrations DELETE WHERE version = 9 SETTINGS mutations_sync = 2")?;
+    waits_for("009_")?;
+    scene.world.settings.migrate()?;
+    scene.world.query("ALTER TABLE {db}.rejects MODIFY COLUMN count UInt32 SETTINGS mutations_sync = 2")?;
+    waits_for("rejects.count")?;
+    let (code, printed) = scene.settings.call(&["rejects", "replay", "--reason", "too_new"])?;
+    ensure!(code == 1 && printed.contains("rejects.count is UInt32"), "{code}: {printed}");
+    scene.world.query("ALTER TABLE {db}.rejects MODIFY COLUMN count UInt64 SETTINGS mutations_sync = 2")?;
+    let (code, printed) = scene.settings.call(&["spool", "replay"])?;
+    ensure!(code == 0, "{printed}");
+    ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "1");
     Ok(())
 }
 

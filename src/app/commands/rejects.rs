@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use crate::app::now;
+use crate::app::{now, schema};
 use crate::clickhouse::{ClickHouse, StoredReject};
 use crate::config::Config;
 use crate::delivery::events::Piece;
@@ -55,9 +55,10 @@ impl fmt::Display for Summary {
 /// Decodes the stored rejects of a reason again, and inserts what is good now.
 ///
 /// # Errors
-/// The server does not answer, or refuses for a reason that does not pass.
+/// The server does not answer, its tables are not those of this binary, or it refuses for a reason that does not pass.
 pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result<Summary> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
+    schema::ensure_ready(&clickhouse).await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());
     let mut batcher = Batcher::new(config.batch.clone());
     let mut summary = Summary::default();

@@ -11,9 +11,8 @@ use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
-use super::migrate::wait_until_migrated;
 use crate::app::run::delivery;
-use crate::app::{Outcome, Signals};
+use crate::app::{Outcome, Signals, schema};
 use crate::clickhouse::ClickHouse;
 use crate::config::Config;
 use crate::delivery::events::{Command, Report, Schema};
@@ -115,8 +114,12 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     let totals = policy.totals();
     info!(batches = totals.spool_batches, positions = totals.in_spool, "replaying");
     tokio::select! {
-        migrated = wait_until_migrated(config, &clickhouse) => migrated?,
-        () = signals.next() => {}
+        ready = schema::until_ready(&clickhouse) => ready?,
+        // Nobody has said that the tables are ours: nothing goes into them.
+        () = signals.next() => {
+            let is_empty = totals.spool_batches == 0;
+            return Ok(if is_empty { Outcome::Clean } else { data_left(settings, totals.spool_batches) });
+        }
     }
     let places = Policy::commands_max(config.clickhouse.inserts_in_flight);
     let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(places), mpsc::channel(places));
@@ -134,11 +137,15 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     }
     let totals = policy.totals();
     info!(inserted = totals.inserted, quarantined = totals.quarantined, "replayed, in positions");
-    let left = totals.spool_batches > 0 || totals.quarantined > 0;
     if totals.spool_batches > 0 {
-        warn!(dir = %settings.dir.display(), batches = totals.spool_batches, "batches stay in the spool");
+        return Ok(data_left(settings, totals.spool_batches));
     }
-    Ok(if left { Outcome::DataLeft } else { Outcome::Clean })
+    Ok(if totals.quarantined > 0 { Outcome::DataLeft } else { Outcome::Clean })
+}
+
+fn data_left(settings: &crate::config::Spool, batches: u64) -> Outcome {
+    warn!(dir = %settings.dir.display(), batches, "batches stay in the spool");
+    Outcome::DataLeft
 }
 
 /// Until nothing is left that this binary can replay.
