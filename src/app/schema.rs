@@ -202,10 +202,12 @@ struct Told {
 impl Told {
     fn tell(&mut self, server: &ServerStatus) {
         match &server.schema {
-            Schema::Ready if !std::mem::replace(&mut self.open, true) => {
-                info!("ClickHouse answers, and the tables are as they should be");
+            Schema::Ready => {
+                self.waits = Waits::default();
+                if !std::mem::replace(&mut self.open, true) {
+                    info!("ClickHouse answers, and the tables are as they should be");
+                }
             }
-            Schema::Ready => self.waits = Waits::default(),
             Schema::Unknown(why) | Schema::Refused(why) => {
                 self.open = false;
                 self.waits.tell(why);
@@ -222,5 +224,21 @@ impl Told {
             (None, true) => info!("the clocks agree again"),
             (Some(_) | None, _) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_outage_is_told_at_once() {
+        let mut told = Told::default();
+        let waiting = unknown();
+        told.tell(&waiting);
+        told.tell(&waiting);
+        assert_eq!(told.waits.0, 2);
+        told.tell(&ServerStatus { schema: Schema::Ready, ..unknown() });
+        assert_eq!(told.waits.0, 0, "the next question that is not answered is the first of its outage");
     }
 }
