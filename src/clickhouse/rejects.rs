@@ -13,6 +13,8 @@ pub(crate) struct StoredReject {
     pub received_at: Timestamp,
     /// The message's topic.
     pub topic: String,
+    /// Who, if the topic or the payload named a driver; else empty.
+    pub driver_id: String,
     /// The broken point, else the whole message; perhaps cut.
     pub payload: Vec<u8>,
     /// How long it was before the cut.
@@ -23,7 +25,7 @@ pub(crate) struct StoredReject {
 
 /// Rows as they come from the server, never all at once.
 pub(crate) struct StoredRejects {
-    rows: RowCursor<(i64, String, String, u64, u64)>,
+    rows: RowCursor<(i64, String, String, String, u64, u64)>,
 }
 
 impl ClickHouse {
@@ -33,7 +35,7 @@ impl ClickHouse {
     /// The server does not answer, or refuses.
     pub(crate) fn rejects(&self, reason: Reason, since: Timestamp) -> Result<StoredRejects, Error> {
         let sql = format!(
-            "SELECT toUnixTimestamp64Milli(received_at), topic, hex(payload), payload_bytes, count \
+            "SELECT toUnixTimestamp64Milli(received_at), topic, driver_id, hex(payload), payload_bytes, count \
              FROM {}.rejects WHERE reason = '{}' AND received_at >= fromUnixTimestamp64Milli({}) \
              ORDER BY received_at",
             self.database,
@@ -56,9 +58,10 @@ impl StoredRejects {
     /// The server ended before the rows did.
     pub(crate) async fn next(&mut self) -> Result<Option<StoredReject>, Error> {
         let row = within(QUESTION_TIMEOUT, self.rows.next()).await.map_err(reading_rejects)?;
-        Ok(row.map(|(received_ms, topic, payload_hex, payload_bytes, count)| StoredReject {
+        Ok(row.map(|(received_ms, topic, driver_id, payload_hex, payload_bytes, count)| StoredReject {
             received_at: Timestamp::from_unix_ms(received_ms),
             topic,
+            driver_id,
             payload: from_hex(&payload_hex),
             payload_bytes,
             count,

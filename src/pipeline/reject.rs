@@ -110,7 +110,7 @@ pub struct Reject {
     pub received_at: Timestamp,
     /// The message's topic, its first 1,024 bytes.
     pub topic: String,
-    /// The driver, if the topic named one.
+    /// The driver, if the topic or the payload named one.
     pub driver_id: String,
     pub reason: Reason,
     /// Why, in words.

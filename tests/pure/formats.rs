@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use milepost::config::Config;
 use milepost::pipeline::decode::{Decoded, Decoder, Ignored, Limits, Message};
-use milepost::pipeline::position::{Position, Timestamp};
+use milepost::pipeline::position::{DriverId, Position, Timestamp};
 use milepost::pipeline::reject::Reason;
 use proptest::prelude::*;
 
@@ -468,5 +468,49 @@ proptest! {
         let decoded = Source::of(&format!("format = '{}'", formats[index]), 1_767_225_600).decode(&text);
         let outcomes = decoded.positions.len() + decoded.rejects.len() + decoded.ignored.len();
         prop_assert!((1..=100).contains(&outcomes), "{text}: {decoded:?}");
+    }
+}
+
+/// The driver is said beside the array: a point of it that is refused is that driver's, and can be read again alone.
+#[test]
+fn a_refused_point_of_an_array_keeps_its_driver() {
+    let mapped = "[[sources]]\ntopic = 'in'\nformat = 'acme'\ndriver = '/dev'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/o'";
+    for (toml, payload) in [
+        (
+            "[[sources]]\ntopic = 'in'\nformat = 'traccar-client'\ndriver = '/device_id'",
+            r#"{"device_id":"d7","location":[{"coords":{"latitude":91,"longitude":2}}]}"#,
+        ),
+        (
+            "[[sources]]\ntopic = 'in'\nformat = 'geojson'\nspeed_unit = 'm/s'\ndriver = '/id'",
+            r#"{"type":"FeatureCollection","id":"d7","features":[{"type":"Feature","geometry":{"type":"Point","coordinates":[2,91]}}]}"#,
+        ),
+        (mapped, r#"{"dev":"d7","p":[{"a":91,"o":2}]}"#),
+        (mapped, r#"[{"dev":"d7","p":[{"a":91,"o":2}]}]"#),
+    ] {
+        let source = Source::new(toml, "in", 0);
+        let refused = source.decode(payload).rejects;
+        assert_eq!(refused.len(), 1, "{payload}: {refused:?}");
+        assert_eq!((refused[0].reason, &*refused[0].driver_id), (Reason::LatRange, "d7"), "{payload}");
+
+        let stored = String::from_utf8(refused[0].payload.clone()).unwrap();
+        let good = payload.replace("91", "9");
+        let id = |name: &str| source.decode(&good.replace("d7", name)).positions[0].driver_id;
+        let of = |payload: &str, driver: Option<DriverId>| {
+            let (topic, payload_bytes) = (source.topic.as_bytes(), payload.len());
+            let payload = payload.as_bytes();
+            let message = Message { topic, payload, payload_bytes, received_at: source.received_at };
+            let mut decoded = Decoded::default();
+            source.decoder.decode_of(message, driver, &mut decoded);
+            decoded
+        };
+        let mended = of(&stored.replace("91", "9"), Some(id("d7")));
+        assert_eq!(mended.positions.len(), 1, "{stored}: {mended:?}");
+        assert_eq!(mended.positions[0].driver_id.as_str(), "d7");
+        let again = of(&stored, Some(id("d7"))).rejects;
+        assert_eq!((again[0].reason, &*again[0].driver_id), (Reason::LatRange, "d7"), "{stored}");
+        assert_eq!(of(&stored, None).rejects[0].reason, Reason::BadDriver, "{stored}");
+        // What the payload says goes before what somebody remembers.
+        let other = of(&good, Some(id("d8")));
+        assert_eq!(other.positions[0].driver_id.as_str(), "d7", "{payload}");
     }
 }

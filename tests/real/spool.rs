@@ -281,6 +281,39 @@ fn rejects_are_replayed_after_the_contract_has_changed_however_often() -> Result
     Ok(())
 }
 
+/// The driver is said beside the array, and is not in what is stored of a point.
+#[test]
+fn refused_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
+    let world = world("rejects_arrays")?;
+    let settings = world
+        .settings
+        .clone()
+        .with("SOURCE__TOPIC", "traccar/client")
+        .with("SOURCE__DRIVER", "/device_id")
+        .with("SOURCE__FORMAT", "traccar-client");
+    let milepost = settings.run()?;
+    let payload = r#"{"device_id":"d7","location":[
+        {"timestamp":"2001-01-01T00:00:00Z","coords":{"latitude":1,"longitude":2}},
+        {"timestamp":"2001-01-01T00:00:01Z","coords":{"latitude":1,"longitude":2}}]}"#;
+    world.publish(&[("traccar/client", payload.as_bytes())])?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+    assert_eq!(
+        world.query("SELECT groupUniqArray((driver_id, reason)), count() FROM {db}.rejects")?,
+        "[('d7','too_old')]\t2"
+    );
+    // A fix of 2001 is too old for every configuration: what is replayed are newer copies.
+    world.query(
+        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, count) \
+         SELECT received_at, topic, driver_id, 'bad_ts', \
+             replaceOne(payload, '2001-01-01T00:00', formatDateTime(now() - 600, '%FT%H:%i', 'UTC')), \
+             length(payload), 1 FROM {db}.rejects",
+    )?;
+    let (code, printed) = settings.call(&["rejects", "replay", "--reason", "bad_ts", "--since", "1h"])?;
+    ensure!(code == 0 && !printed.contains("refused again"), "{printed}");
+    assert_eq!(world.query("SELECT driver_id, count() FROM {db}.fixes GROUP BY driver_id")?, "d7\t2");
+    Ok(())
+}
+
 #[test]
 fn a_missing_table_stops_the_acknowledging_but_qos_0_goes_to_the_spool() -> Result<()> {
     let scene = scene("spool_permanent")?;

@@ -19,7 +19,7 @@ use crate::delivery::sink::{FailureKind, Sink as _, error_chain};
 use crate::pipeline::batch::Batcher;
 use crate::pipeline::decode::{Decoded, Decoder, Message};
 use crate::pipeline::encode;
-use crate::pipeline::position::{Position, Timestamp};
+use crate::pipeline::position::{DriverId, Position, Timestamp};
 use crate::pipeline::reject::Reason;
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
@@ -91,6 +91,8 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
 }
 
 fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mut Decoded) {
+    // A point of an array is stored without what was around it.
+    let driver_id = DriverId::new(&reject.driver_id).ok();
     let mut at = |received_at| {
         decoded.clear();
         let message = Message {
@@ -99,7 +101,7 @@ fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mu
             payload_bytes: reject.payload.len(),
             received_at,
         };
-        decoder.decode(message, decoded);
+        decoder.decode_of(message, driver_id, decoded);
         decoded.lacking.undated
     };
     if at(now) > 0 {

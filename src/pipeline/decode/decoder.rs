@@ -46,7 +46,13 @@ impl Decoder {
 
     /// Adds the message's positions, rejects, and what is ignored of it, to `out`.
     pub fn decode(&self, message: Message<'_>, out: &mut Decoded) {
-        let Err(refusal) = self.decode_message(message, out) else { return };
+        self.decode_of(message, None, out);
+    }
+
+    /// The same for a part of a message, which may have lost its driver: `otherwise` is who, if the payload is to say it
+    /// and says nothing.
+    pub fn decode_of(&self, message: Message<'_>, otherwise: Option<DriverId>, out: &mut Decoded) {
+        let Err(refusal) = self.decode_message(message, otherwise, out) else { return };
         let may_be_presence =
             matches!(refusal.reason, Reason::InvalidJson | Reason::WrongShape | Reason::InvalidSentence)
                 || matches!(refusal.reason, Reason::UnknownFormatKind | Reason::MissingField);
@@ -54,11 +60,16 @@ impl Decoder {
             out.ignored.push(Ignored::Presence);
             return;
         }
-        let driver_id = self.driver_of(message);
+        let driver_id = self.driver_of(message, otherwise);
         out.rejects.push(reject(message, driver_id, message.payload, message.payload_bytes, refusal));
     }
 
-    fn decode_message(&self, message: Message<'_>, out: &mut Decoded) -> Result<(), Refusal> {
+    fn decode_message(
+        &self,
+        message: Message<'_>,
+        otherwise: Option<DriverId>,
+        out: &mut Decoded,
+    ) -> Result<(), Refusal> {
         self.check_size(message)?;
         let (source, named) = self.source_of(message.topic).ok_or_else(|| {
             out.is_foreign = true;
@@ -79,7 +90,8 @@ impl Decoder {
             .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
         let (age, points_max) = (self.age, self.limits.points_max);
         let Source { reading, format, .. } = source;
-        let mut points = Points { reading, message, driver_id, age, points_max, announced: 0, out };
+        let mut points =
+            Points { reading, message, driver_id, otherwise, age, points_max, announced: 0, out };
         formats::read(format, &mut points, text)
     }
 
@@ -104,11 +116,11 @@ impl Decoder {
     }
 
     /// As far as a refused message says it.
-    fn driver_of(&self, message: Message<'_>) -> Option<DriverId> {
+    fn driver_of(&self, message: Message<'_>, otherwise: Option<DriverId>) -> Option<DriverId> {
         match (self.source_of(message.topic)?, std::str::from_utf8(message.payload)) {
             ((_, Named::InTopic(id)), _) => DriverId::new(&id).ok(),
             ((source, Named::InPayload), Ok(text)) => match &source.reading.driver {
-                Driver::Payload(pointer) => driver_in(pointer, [text, text]).ok(),
+                Driver::Payload(pointer) => driver_in(pointer, [text, text], otherwise).ok(),
                 Driver::Topic(_) => None,
             },
             ((_, Named::InPayload), Err(_)) => None,

@@ -18,6 +18,8 @@ pub(super) struct Points<'m> {
     pub(super) message: Message<'m>,
     /// From the topic; `None`: the payload says it.
     pub(super) driver_id: Option<&'m DriverId>,
+    /// Who, if the payload is to say it and says nothing.
+    pub(super) otherwise: Option<DriverId>,
     pub(super) age: AgeLimits,
     pub(super) points_max: usize,
     /// Points that arrays have announced.
@@ -33,7 +35,7 @@ impl Points<'_> {
             (Some(driver_id), _) => driver_id,
             (None, Driver::Payload(pointer)) => {
                 of_payload = if origin.driver.is_missing() {
-                    driver_in(pointer, [origin.raw, origin.within])?
+                    driver_in(pointer, [origin.raw, origin.within], self.otherwise)?
                 } else {
                     driver_id(pointer, &origin.driver)?
                 };
@@ -56,10 +58,10 @@ impl Points<'_> {
         self.out.ignored.push(kind);
     }
 
-    /// A broken part costs itself.
-    pub(super) fn refuse(&mut self, raw: &str, refusal: Refusal) {
+    /// A broken part costs itself. `within`: what it came in.
+    pub(super) fn refuse(&mut self, raw: &str, within: &str, refusal: Refusal) {
         let driver_id = self.driver_id.copied().or_else(|| match &self.reading.driver {
-            Driver::Payload(pointer) => driver_in(pointer, [raw, raw]).ok(),
+            Driver::Payload(pointer) => driver_in(pointer, [raw, within], self.otherwise).ok(),
             Driver::Topic(_) => None,
         });
         let reject = reject(self.message, driver_id, raw.as_bytes(), raw.len(), refusal);
@@ -74,7 +76,7 @@ impl Points<'_> {
     ) -> Result<(), Refusal> {
         match json.trim_ascii_start().as_bytes().first() {
             Some(b'{') => read(self, json),
-            Some(b'[') => self.elements(json, read),
+            Some(b'[') => self.elements(json, None, read),
             _ => {
                 serde_json::from_str::<serde::de::IgnoredAny>(json).map_err(|e| Refusal::from_json(&e))?;
                 refuse(Reason::WrongShape, || "neither an object nor an array of objects".into())
@@ -82,10 +84,11 @@ impl Points<'_> {
         }
     }
 
-    /// Every element of an array, each for itself.
+    /// Every element of an array, each for itself. `within`: the object that has the array.
     pub(super) fn elements(
         &mut self,
         json: &str,
+        within: Option<&str>,
         read: impl Fn(&mut Self, &str) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         // The array stands in the place of one that has been announced.
@@ -103,22 +106,29 @@ impl Points<'_> {
         self.announced = self.announced.saturating_sub(1) + count;
         for raw in kept {
             if let Err(refusal) = read(self, raw.get()) {
-                self.refuse(raw.get(), refusal);
+                self.refuse(raw.get(), within.unwrap_or(raw.get()), refusal);
             }
         }
         Ok(())
     }
 }
 
-/// The driver's id at the pointer, in the first of these objects that has something there.
-pub(super) fn driver_in(pointer: &Pointer, objects: [&str; 2]) -> Result<DriverId, Refusal> {
+/// The driver's id at the pointer, in the first of these objects that has something there; `otherwise`: if none has.
+pub(super) fn driver_in(
+    pointer: &Pointer,
+    objects: [&str; 2],
+    otherwise: Option<DriverId>,
+) -> Result<DriverId, Refusal> {
     let mut value = Scalar::Missing;
     for json in objects {
         if value.is_missing() {
             value = pointer.value(json).map_err(|error| Refusal::from_json(&error))?;
         }
     }
-    driver_id(pointer, &value)
+    match otherwise {
+        Some(otherwise) if value.is_missing() => Ok(otherwise),
+        Some(_) | None => driver_id(pointer, &value),
+    }
 }
 
 fn driver_id(pointer: &Pointer, value: &Scalar<'_>) -> Result<DriverId, Refusal> {

@@ -64,8 +64,9 @@ fn read_within(points: &mut Points<'_>, json: &str, within: &str, unit: SpeedUni
             let Some(features) = features else {
                 return refuse(Reason::WrongShape, || "a FeatureCollection without features".into());
             };
-            return points
-                .elements(features.get(), |points, feature| read_within(points, feature, within, unit));
+            return points.elements(features.get(), Some(json), |points, feature| {
+                read_within(points, feature, within, unit)
+            });
         }
         Scalar::Missing | Scalar::Text(_) | Scalar::Integer(_) | Scalar::Number(_) | Scalar::Other(_) => {
             return refuse(Reason::UnknownFormatKind, || {

@@ -56,7 +56,9 @@ impl Mapping {
     pub(super) fn read(&self, points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
         let Some(pointer) = &self.fields.points else { return self.read_one(points, json, json) };
         match pointer.raw(json).map_err(|error| Refusal::from_json(&error))? {
-            Some(array) => points.elements(array.get(), |points, point| self.read_one(points, point, json)),
+            Some(array) => {
+                points.elements(array.get(), Some(json), |points, point| self.read_one(points, point, json))
+            }
             // A point that was refused stands alone when it is replayed.
             None => self.read_one(points, json, json).map_err(|refusal| {
                 let is_no_point = refusal.reason == Reason::MissingField;

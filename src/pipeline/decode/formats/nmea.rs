@@ -52,7 +52,7 @@ pub(super) fn read(points: &mut Points<'_>, text: &str) -> Result<(), Refusal> {
             }
             Ok(Sentence::Ignored(kind)) => points.ignore(kind),
             Err(refusal) if count == 1 => return Err(refusal),
-            Err(refusal) => points.refuse(line, refusal),
+            Err(refusal) => points.refuse(line, line, refusal),
         }
     }
     last.into_iter().for_each(|moment| add(points, &moment));
@@ -89,7 +89,7 @@ fn add(points: &mut Points<'_>, moment: &Moment<'_>) {
         point.heading = optional(course);
     }
     if let Err(refusal) = points.add(&point, &Origin::whole(line)) {
-        points.refuse(line, refusal);
+        points.refuse(line, line, refusal);
     }
 }
 

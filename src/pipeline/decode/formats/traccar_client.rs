@@ -36,7 +36,8 @@ pub(super) fn read(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
     if matches!(location, Scalar::Other("an array"))
         && let Some(locations) = LOCATION.raw(json).map_err(|error| Refusal::from_json(&error))?
     {
-        return points.elements(locations.get(), |points, element| read_one(points, element, json));
+        return points
+            .elements(locations.get(), Some(json), |points, element| read_one(points, element, json));
     }
     let point = point([lat, lng, ts, speed, heading, alt, acc]);
     let root: &[&str] = if location.is_missing() { &[] } else { &["location"] };
