@@ -1,5 +1,6 @@
 //! The access rules for ClickHouse, which the local engine cannot run, are at least parsed by it.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
@@ -45,6 +46,54 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
         "GRANT SELECT ON fleet.schema_migrations TO",
     ] {
         ensure!(rules.iter().any(|rule| rule.starts_with(wanted)), "{wanted}");
+    }
+    Ok(())
+}
+
+/// What the migrations replace must be theirs to drop, and both files must say the same.
+#[test]
+fn both_files_grant_the_same_and_what_the_migrations_need() -> Result<()> {
+    let deploy = repository().join("deploy/clickhouse");
+    let sql = statements(&fs::read_to_string(deploy.join("access.sql"))?);
+    let xml = fs::read_to_string(deploy.join("users.xml"))?;
+    let to_role = |role: &str| -> BTreeSet<String> {
+        let to = format!(" TO {role}");
+        let grants = sql.iter().filter_map(|statement| statement.strip_suffix(&to));
+        grants
+            .filter(|statement| statement.starts_with("GRANT ") && statement.contains(" ON "))
+            .map(str::to_owned)
+            .collect()
+    };
+    let to_user = |user: &str| -> BTreeSet<String> {
+        let of_user =
+            xml.split(&format!("<{user}>")).nth(1).and_then(|rest| rest.split(&format!("</{user}>")).next());
+        let queries = of_user.unwrap_or_default().split("<query>").skip(1);
+        queries.filter_map(|rest| rest.split("</query>").next()).map(str::to_owned).collect()
+    };
+    for (role, user) in
+        [("milepost_migrator", "migrate"), ("milepost_writer", "milepost"), ("milepost_reader", "reader")]
+    {
+        ensure!(!to_role(role).is_empty(), "{role} has no grants");
+        assert_eq!(to_role(role), to_user(user), "access.sql for {role}, users.xml for {user}");
+    }
+
+    let mut replaced = Vec::new();
+    for file in fs::read_dir(repository().join("sql"))? {
+        let path = file?.path();
+        if path.extension() == Some("sql".as_ref()) {
+            let text = statements(&fs::read_to_string(&path)?).concat();
+            let view = text.strip_prefix("CREATE OR REPLACE VIEW {database}.");
+            replaced.extend(view.and_then(|view| view.split_whitespace().next()).map(str::to_owned));
+        }
+    }
+    ensure!(!replaced.is_empty(), "011 replaces a view");
+    for view in replaced {
+        let grants = to_role("milepost_migrator");
+        let wanted = format!(" ON fleet.{view}");
+        ensure!(
+            grants.iter().any(|grant| grant.contains("DROP VIEW") && grant.ends_with(&wanted)),
+            "{view}: {grants:?}"
+        );
     }
     Ok(())
 }
