@@ -45,7 +45,10 @@ CREATE USER IF NOT EXISTS milepost IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_P
     HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_writer SETTINGS PROFILE 'milepost_writer';
 GRANT milepost_writer TO milepost;
 
--- Used for the length of a release.
+-- Used for the length of a release. In between nobody need log in with it; a new password may open it again:
+--     ALTER USER migrate VALID UNTIL '2020-01-01';        and before the next release:
+--     ALTER USER migrate VALID UNTIL 'infinity';
+-- Never drop it: the materialized view runs with its rights, and without it every insert fails.
 CREATE USER IF NOT EXISTS migrate IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MIGRATE'
     HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_migrator;
 GRANT milepost_migrator TO migrate;
@@ -54,5 +57,7 @@ CREATE USER IF NOT EXISTS reader IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PAS
     HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_reader SETTINGS PROFILE 'milepost_reader';
 GRANT milepost_reader TO reader;
 
--- CREATE USER IF NOT EXISTS leaves one that is there as it is; a new password is set by
-ALTER USER IF EXISTS milepost IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MILEPOST';
+-- What is there already was left as it is. So a run with other hashes sets other passwords:
+ALTER USER milepost IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MILEPOST';
+ALTER USER migrate IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MIGRATE';
+ALTER USER reader IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_READER';

@@ -28,13 +28,24 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
     ensure!(parse("GRANT NONSENSE ON fleet.* TO milepost").is_err(), "it does parse");
 
     let deploy = repository().join("deploy/clickhouse");
-    let mut rules = statements(&fs::read_to_string(deploy.join("access.sql"))?);
+    let sql = fs::read_to_string(deploy.join("access.sql"))?;
+    let mut rules = statements(&sql);
     assert!(rules.len() >= 15, "{rules:#?}");
     let users = fs::read_to_string(deploy.join("users.xml"))?;
     let grants = users.split("<query>").skip(1).filter_map(|rest| rest.split("</query>").next());
     rules.extend(grants.map(|grant| format!("{grant} TO somebody")));
     for statement in &rules {
         parse(statement)?;
+    }
+    let closed = "ALTER USER migrate VALID UNTIL '2020-01-01'";
+    ensure!(sql.contains(closed), "{closed}");
+    parse(closed)?;
+    // A second run sets the passwords of a second set of hashes.
+    for (user, hash) in [("milepost", "MILEPOST"), ("migrate", "MIGRATE"), ("reader", "READER")] {
+        let by = format!("IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_{hash}'");
+        for begin in [format!("CREATE USER IF NOT EXISTS {user} {by}"), format!("ALTER USER {user} {by}")] {
+            ensure!(rules.iter().any(|rule| rule.starts_with(&begin)), "{begin}");
+        }
     }
     for kind in ["CREATE ROLE", "CREATE USER", "CREATE QUOTA", "CREATE SETTINGS PROFILE", "GRANT INSERT"] {
         ensure!(rules.iter().any(|rule| rule.starts_with(kind)), "no {kind}");
