@@ -72,3 +72,31 @@ impl Login {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_is_no_password_any_more_leaves_the_last_one() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "old\n").unwrap();
+        let toml = format!("[clickhouse]\npassword_file = '{}'", file.path().display());
+        let login = Login::new(&config::Config::parse(&toml).unwrap().clickhouse).unwrap();
+        for (text, expected) in [("new\nold\n", "old"), ("new\n", "new")] {
+            std::fs::write(file.path(), text).unwrap();
+            login.read_again();
+            while login.reading.load(Ordering::Acquire) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(login.password().unwrap(), expected, "{text:?}");
+            for (name, value) in login.headers() {
+                assert!(HeaderValue::try_from(value).is_ok(), "{name}");
+            }
+        }
+    }
+}

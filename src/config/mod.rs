@@ -223,8 +223,8 @@ mod tests {
     fn what_is_shown_can_be_read_again() {
         for name in ["Mu\u{308}nchen", "a\u{1}b", "quo\"te\\", "a\u{0}", "tab\t"] {
             let shown = name.to_owned().show();
-            let again = with(&format!("[clickhouse]\nuser = {shown}")).unwrap();
-            assert_eq!(again.clickhouse.user, name, "{shown}");
+            let again = with(&format!("[mqtt]\nusername = {shown}")).unwrap();
+            assert_eq!(again.mqtt.username.as_deref(), Some(name), "{shown}");
         }
     }
 
@@ -276,5 +276,17 @@ mod tests {
         assert_eq!(violations("[clickhouse]\npassword = 'a'\npassword_file = '/b'").len(), 1);
         assert_eq!(violations("[clickhouse]\npassword_file = '/nowhere/at/all'").len(), 1);
         assert_eq!(violations("[mqtt]\npassword = 'whose?'").len(), 1);
+    }
+
+    #[test]
+    fn a_login_is_one_that_a_header_can_carry() {
+        for (toml, key) in [
+            ("user = \"a\\nb\"", "clickhouse.user:"),
+            ("password = \"a\\nb\"", "clickhouse.password:"),
+            ("password_file = '/proc/self/status'", "clickhouse.password_file:"),
+        ] {
+            let told = violations(&format!("[clickhouse]\n{toml}"));
+            assert!(told.len() == 1 && told[0].starts_with(key), "{told:#?}");
+        }
     }
 }

@@ -44,6 +44,14 @@ pub(super) fn client_id(text: String) -> Result<String, String> {
     Ok(text)
 }
 
+/// It goes into a header of HTTP.
+pub(super) fn user_name(text: String) -> Result<String, String> {
+    if text.chars().any(char::is_control) {
+        return Err("a name without control characters is wanted".to_owned());
+    }
+    Ok(text)
+}
+
 pub(super) fn group(text: String) -> Result<String, String> {
     if text.is_empty() || text.contains(['/', '+', '#']) {
         return Err(format!("\"{text}\": a share group is a name without / + #"));

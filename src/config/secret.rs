@@ -1,6 +1,7 @@
 //! Passwords.
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 
 /// A password, or the file that holds it. Never shown.
@@ -16,12 +17,17 @@ impl Secret {
     /// The secret; a trailing newline of the file does not belong to it. Blocks for as long as the disk takes.
     ///
     /// # Errors
-    /// The file cannot be read.
-    pub(crate) fn read(&self) -> std::io::Result<String> {
-        match self {
-            Self::Inline(secret) => Ok(secret.clone()),
-            Self::File(path) => Ok(std::fs::read_to_string(path)?.trim_end_matches(['\r', '\n']).to_owned()),
+    /// The file cannot be read, or it is not a text of one line: no header of HTTP could carry that.
+    pub(crate) fn read(&self) -> io::Result<String> {
+        let secret = match self {
+            Self::Inline(secret) => secret.clone(),
+            Self::File(path) => std::fs::read_to_string(path)?.trim_end_matches(['\r', '\n']).to_owned(),
+        };
+        if secret.chars().any(char::is_control) {
+            let wanted = "it has several lines, or another control character: one line with the password alone is wanted";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, wanted));
         }
+        Ok(secret)
     }
 }
 
@@ -30,6 +36,25 @@ impl fmt::Debug for Secret {
         match self {
             Self::Inline(_) => f.write_str("***"),
             Self::File(path) => write!(f, "in {}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_one_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            Secret::File(file.path().into()).read().map_err(|error| error.to_string())
+        };
+        assert_eq!(read("pässword \r\n\n").unwrap(), "pässword ");
+        for text in ["old\nnew\n", "a\rb", "a\tb", "a\u{7f}"] {
+            assert!(read(text).unwrap_err().contains("one line"), "{text:?}");
+            assert!(Secret::Inline(text.trim_end().into()).read().is_err(), "{text:?}");
         }
     }
 }

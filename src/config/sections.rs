@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::rules::{
     broker_address, client_id, former_filters, group, host_name, http_url, identifier, log_filter, topics,
+    user_name,
 };
 use super::settings::Settings;
 use super::sources;
@@ -98,7 +99,7 @@ impl ClickHouse {
             url,
             tls,
             database: s.checked("clickhouse.database", "fleet".to_owned(), identifier),
-            user: s.value("clickhouse.user", "default".to_owned()),
+            user: s.checked("clickhouse.user", "default".to_owned(), user_name),
             password: s.secret("clickhouse.password"),
             inserts_in_flight: s.within("clickhouse.inserts_in_flight", 2, 1..=16),
             insert_timeout: s.duration("clickhouse.insert_timeout", "60s", "1s", "10m"),

@@ -125,7 +125,11 @@ impl Settings {
                 self.violations.push(format!("{key}: give either {key} or {key}_file, not both"));
                 None
             }
-            (Some(secret), None) => Some(Secret::Inline(secret)),
+            (Some(secret), None) => {
+                let secret = Secret::Inline(secret);
+                self.violations.extend(secret.read().err().map(|error| format!("{key}: {error}")));
+                Some(secret)
+            }
             (None, Some(file)) => {
                 let secret = Secret::File(file.into());
                 if let Err(error) = secret.read() {
