@@ -110,6 +110,19 @@ fn every_metric_and_label_exists() {
     }
 }
 
+/// Positions in quarantine are of damaged files or single rows, and only the first are the disk's.
+#[test]
+fn a_row_that_is_too_large_is_no_damaged_file() {
+    let alerts = yaml(ALERTS);
+    let rules = alerts["groups"][0]["rules"].as_array().unwrap();
+    let expr =
+        |alert: &str| rules.iter().find(|rule| rule["alert"] == alert).unwrap()["expr"].as_str().unwrap();
+    assert_eq!(expr("MilepostSpoolDamaged"), "increase(milepost_spool_quarantined_total[15m]) > 0");
+    let (counts, except) = expr("MilepostRowTooLarge").split_once(" unless ").unwrap();
+    assert_eq!(counts, "increase(milepost_positions_quarantined_total[15m]) > 0");
+    assert_eq!(except, expr("MilepostSpoolDamaged"));
+}
+
 #[test]
 fn what_prometheus_and_grafana_read_is_complete() {
     for rule in yaml(ALERTS)["groups"][0]["rules"].as_array().unwrap() {
