@@ -10,7 +10,9 @@ use crate::delivery::sink::FailureKind;
 /// ClickHouse's error codes that only a person can mend: unknown column, table, database, format, setting or user, wrong
 /// types, a read-only or constrained profile, a setting that the server's version does not allow here, no grant, failed
 /// login.
-const PERMANENT: [u32; 16] = [16, 27, 33, 53, 60, 62, 81, 117, 164, 192, 193, 194, 344, 452, 497, 516];
+///
+/// Not CANNOT_READ_ALL_DATA (33): our bytes are whole, so something on the way has cut them, and may not the next time.
+const PERMANENT: [u32; 17] = [16, 27, 53, 60, 62, 73, 81, 115, 117, 164, 192, 193, 194, 344, 452, 497, 516];
 /// The server itself does not know whether it committed: UNKNOWN_STATUS_OF_INSERT, KEEPER_EXCEPTION.
 const AMBIGUOUS: [u32; 2] = [319, 999];
 /// TIMEOUT_EXCEEDED: of an asynchronous insert, which the server may still flush.
@@ -122,6 +124,9 @@ mod tests {
             (319, FailureKind::Ambiguous, FailureKind::Ambiguous),
             (344, FailureKind::Permanent, FailureKind::Permanent),
             (252, FailureKind::Transient, FailureKind::Transient),
+            (33, FailureKind::Transient, FailureKind::Transient),
+            (73, FailureKind::Permanent, FailureKind::Permanent),
+            (115, FailureKind::Permanent, FailureKind::Permanent),
         ] {
             assert_eq!(kind_of_code(code, false), synchronous, "{code}");
             assert_eq!(kind_of_code(code, true), asynchronous, "{code}");
