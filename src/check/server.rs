@@ -55,8 +55,10 @@ pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() ->
 }
 
 fn not_reached(report: &mut Report, config: &Config, error: &Error) {
-    let why = format!("{}: {}", config.clickhouse.url, error_chain(error));
-    if error.code().is_none() && error.may_pass() && !why.contains("clickhouse.") {
+    let chain = error_chain(error);
+    let why = format!("{}: {chain}", config.clickhouse.url);
+    // Where it names a setting, that is the advice.
+    if error.code().is_none() && error.may_pass() && !chain.contains("clickhouse.") {
         report.error(
             "clickhouse",
             why,
@@ -296,4 +298,26 @@ async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Er
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::sink::FailureKind;
+
+    #[test]
+    fn a_host_that_is_called_clickhouse_is_advised_like_any_other() {
+        let advice = |host: &str, source: &str| {
+            let config = Config::parse(&format!("[clickhouse]\nurl = 'http://{host}:8123'")).unwrap();
+            let (what, kind, code) = ("asking".to_owned(), FailureKind::Transient, None);
+            let error = Error::Server { what, kind, code, source: source.into() };
+            let mut report = Report::default();
+            not_reached(&mut report, &config, &error);
+            report.findings()[0].advice.clone()
+        };
+        for host in ["db.internal", "clickhouse.internal"] {
+            assert!(advice(host, "refused").is_some_and(|advice| advice.contains("8123")), "{host}");
+            assert_eq!(advice(host, "then clickhouse.url wants https://"), None, "{host}");
+        }
+    }
 }
