@@ -126,7 +126,48 @@ fn put(lines: &mut String, line: &serde_json::Value) {
     writeln!(lines, "{line}").expect("writing to a String");
 }
 
-fn rfc3339(ts: Timestamp) -> String {
-    let since_epoch = Duration::from_millis(u64::try_from(ts.unix_ms()).unwrap_or(0));
-    humantime::format_rfc3339_millis(UNIX_EPOCH + since_epoch).to_string()
+/// Milliseconds, where the years are not of four digits or before 1970.
+fn rfc3339(ts: Timestamp) -> serde_json::Value {
+    let mut text = String::new();
+    match u64::try_from(ts.unix_ms()).map(|ms| UNIX_EPOCH + Duration::from_millis(ms)) {
+        Ok(time) if write!(text, "{}", humantime::format_rfc3339_millis(time)).is_ok() => text.into(),
+        Ok(_) | Err(_) => ts.unix_ms().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(toml: &str, payload: &str, received_ms: i64) -> String {
+        let config = Config::parse(toml).unwrap();
+        let received_at = Timestamp::from_unix_ms(received_ms);
+        let origin = Origin { source: None, topic: None, received_at };
+        decode(&config, &origin, payload.as_bytes()).unwrap().0
+    }
+
+    #[test]
+    fn undated_is_who_has_no_time_and_not_who_was_received_at_once() {
+        let dated = shown("", r#"{"lat":1,"lng":2,"ts":1760000000123}"#, 1_760_000_000_123);
+        assert!(dated.contains("2025-10-09T08:53:20.123Z") && !dated.contains("undated"), "{dated}");
+        let undated = shown("", r#"[{"lat":1,"lng":2},{"lat":1,"lng":2}]"#, 1_760_000_000_123);
+        assert_eq!(undated.matches("\"undated\":true").count(), 2, "{undated}");
+    }
+
+    #[test]
+    fn years_that_nobody_writes_are_shown_as_numbers() {
+        const LAST_OF_9999: i64 = 253_402_300_799_999;
+        let later = LAST_OF_9999 + 1;
+        for (ts, expected) in [
+            (LAST_OF_9999, "\"9999-12-31T23:59:59.999Z\"".to_owned()),
+            (later, later.to_string()),
+            (-1, "-1".to_owned()),
+        ] {
+            assert_eq!(rfc3339(Timestamp::from_unix_ms(ts)).to_string(), expected);
+        }
+        let owntracks = "[[sources]]\ntopic = 'a/+'\nformat = 'owntracks'";
+        let fix = r#"{"_type":"location","lat":1,"lon":2,"tst":253402300800}"#;
+        let text = shown(owntracks, fix, LAST_OF_9999);
+        assert!(text.contains(&format!("\"ts\":{later}")), "{text}");
+    }
 }
