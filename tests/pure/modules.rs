@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Where a module is: `[]` is lib.rs, `["proxy", "pump"]` is proxy/pump.rs.
 pub type Name = Vec<String>;
 
-/// The folders of the workspace's crates, milepost's first; lab/strict-broker is a workspace of its own.
+/// The folders of the workspace's crates, milepost's first.
 pub fn crates() -> Vec<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let manifest = fs::read_to_string(here.join("Cargo.toml")).unwrap();

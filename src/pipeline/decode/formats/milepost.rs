@@ -1,4 +1,4 @@
-//! milepost's own: the keys of README's table, SI units.
+//! milepost's own: the keys of the table in docs/reference.md, SI units.
 
 use crate::pipeline::decode::keep::Origin;
 use crate::pipeline::decode::point::Point;
