@@ -287,6 +287,46 @@ fn our_containers_are_locked_down_and_may_finish() {
     assert!(hosts.iter().all(|(name, host)| host.as_ref() == Some(name)), "client ids change: {hosts:?}");
 }
 
+/// The others run images of somebody else: no right that they do not need.
+#[test]
+fn every_container_gives_up_its_rights() {
+    for (name, service) in services() {
+        assert_eq!(texts(&service["cap_drop"]), ["ALL"], "{name}");
+        assert!(texts(&service["security_opt"]).contains(&"no-new-privileges:true"), "{name}");
+        let writes_to_its_own = ["emqx", "clickhouse"].contains(&&*name);
+        assert_eq!(service["read_only"] == true, !writes_to_its_own, "{name}");
+    }
+}
+
+/// Whoever is to reach a port shares a network with it, and nobody else does.
+#[test]
+fn the_networks_join_those_who_talk() {
+    let services = services();
+    let of = |name: &str| -> BTreeSet<String> {
+        let (_, service) = services.iter().find(|(known, _)| known == name).unwrap();
+        texts(&service["networks"]).into_iter().map(str::to_owned).collect()
+    };
+    let known: BTreeSet<String> = yaml(COMPOSE)["networks"].as_object().unwrap().keys().cloned().collect();
+    let with = |peer: &str| -> String {
+        let names = services.iter().map(|(name, _)| name.clone()).filter(|name| name != peer);
+        names
+            .filter(|name| !of(name).is_disjoint(&of(peer)))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    for (name, service) in &services {
+        assert!(of(name).is_subset(&known), "{name}");
+        assert_eq!(of(name).is_empty(), service["network_mode"] == "none", "{name} is in the network of all");
+    }
+    assert_eq!(with("door"), "emqx");
+    assert_eq!(with("clickhouse"), "loadgen migrate milepost-a milepost-b");
+    // Only milepost and loadgen have business at 1884; a network cannot tell it from the ports that the others ask.
+    assert_eq!(with("emqx"), "door loadgen milepost-a milepost-b prometheus");
+    assert_eq!(with("grafana"), "prometheus");
+}
+
 #[test]
 fn every_command_is_one_of_the_binary() {
     let enum_of_main =
