@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::Uri;
-use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -50,7 +49,7 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = ServerStream;
+    type Response = TokioIo<Bounded>;
     type Error = Box<dyn StdError + Send + Sync>;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
@@ -69,61 +68,22 @@ impl Service<Uri> for Connector {
                 None => Box::new(stream),
                 Some(tls) => tokio::time::timeout(CONNECT_TIMEOUT, tls.handshake(&host, stream)).await??,
             };
-            Ok(ServerStream(TokioIo::new(Bounded { stream, bytes_max, left: bytes_max })))
+            Ok(TokioIo::new(Bounded { stream, bytes_max, left: bytes_max }))
         })
     }
 }
 
-/// A connection, as hyper wants it.
-pub(super) struct ServerStream(TokioIo<Bounded>);
-
-impl Connection for ServerStream {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
-
-impl Read for ServerStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
-    }
-}
-
-impl Write for ServerStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, parts)
-    }
-}
-
 /// A stream that ends with an error when an answer is too long. What is written is the next question.
-struct Bounded {
+pub(super) struct Bounded {
     stream: Box<dyn Stream>,
     bytes_max: u64,
     left: u64,
+}
+
+impl Connection for Bounded {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
 }
 
 impl AsyncRead for Bounded {
