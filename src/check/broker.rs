@@ -68,18 +68,9 @@ fn not_open(report: &mut Report, config: &Config, address: &str, error: &ProbeEr
 
 fn transport(report: &mut Report, config: &Config, with_login: bool) {
     let mqtt = &config.mqtt;
-    match &mqtt.tls {
-        Some(files) => {
-            let by = files.ca.as_ref().map_or("a public CA".to_owned(), |path| path.display().to_string());
-            report.ok("broker TLS", format!("its certificate is signed by {by}, and for {}", mqtt.host));
-        }
-        None if tls::is_this_machine(&mqtt.host) => report.ok("broker TLS", "none, and the broker is this machine"),
-        None => report.warning(
-            "broker TLS",
-            "positions and password pass in plain text",
-            "mqtts:// in mqtt.url (EMQX: listeners.ssl.default; Mosquitto: a listener with certfile and keyfile), or a network of their own",
-        ),
-    }
+    let advice =
+        "mqtts:// in mqtt.url (EMQX: listeners.ssl.default; Mosquitto: a listener with certfile and keyfile)";
+    report.transport(["broker TLS", "broker"], mqtt.tls.as_ref(), &mqtt.host, advice);
     let certificate = mqtt.tls.as_ref().is_some_and(|files| files.cert.is_some());
     if with_login || certificate {
         let how = if certificate { "with a certificate" } else { "with a password" };

@@ -43,18 +43,11 @@ pub fn unusable_probe(config: &Config, topic: &str) -> Option<String> {
     if topic.is_empty() || topic.contains(['+', '#']) || topic.starts_with('$') {
         return Some("a topic is wanted, without + and #, not beginning with $".to_owned());
     }
-    let taken = |filter: &&String| {
-        let (mut filter, mut topic) = (filter.split('/'), topic.split('/'));
-        loop {
-            match (filter.next(), topic.next()) {
-                (None, None) => return true,
-                (Some(wanted), Some(level)) if wanted == "+" || wanted == level => {}
-                (Some(_) | None, _) => return false,
-            }
-        }
-    };
-    let filter = config.mqtt.topics.iter().find(taken)?;
-    Some(format!("the running group takes it for a fix ({filter}); give one that no source matches"))
+    let source = config.sources.iter().find(|source| source.takes(topic))?;
+    Some(format!(
+        "the running group takes it for a fix ({}); give one that no source matches",
+        source.topic()
+    ))
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::tls;
+
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -77,6 +79,31 @@ impl Report {
     /// The reason says itself what to change.
     pub(super) fn failure(&mut self, what: &'static str, found: impl Into<String>) {
         self.findings.push(Finding { level: Level::Error, what, found: found.into(), advice: None });
+    }
+
+    /// Whether others can read what passes between us and a `peer`. `advice`: how they cannot.
+    pub(super) fn transport(
+        &mut self,
+        [what, peer]: [&'static str; 2],
+        files: Option<&tls::Files>,
+        host: &str,
+        advice: &str,
+    ) {
+        match files {
+            Some(files) => {
+                let by =
+                    files.ca.as_ref().map_or("a public CA".to_owned(), |path| path.display().to_string());
+                self.ok(what, format!("its certificate is signed by {by}, and for {host}"));
+            }
+            None if tls::is_this_machine(host) => {
+                self.ok(what, format!("none, and the {peer} is this machine"))
+            }
+            None => self.warning(
+                what,
+                "positions and password pass in plain text",
+                format!("{advice}, or a network of their own"),
+            ),
+        }
     }
 
     /// The lines.

@@ -7,7 +7,6 @@ use crate::clickhouse::{ClickHouse, Error};
 use crate::config::Config;
 use crate::delivery::sink::error_chain;
 use crate::pipeline::encode::TABLES;
-use crate::tls;
 
 /// Older ones lack what the tables or inserts use, or nobody has tried.
 const VERSION_MIN: (u32, u32) = (24, 8);
@@ -73,18 +72,9 @@ fn transport(report: &mut Report, config: &Config) {
     let url = &config.clickhouse.url;
     let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest).trim_end_matches('/');
     let host = host.rsplit_once(':').map_or(host, |(host, _)| host).trim_matches(['[', ']']);
-    match &config.clickhouse.tls {
-        Some(files) => {
-            let by = files.ca.as_ref().map_or("a public CA".to_owned(), |path| path.display().to_string());
-            report.ok("clickhouse TLS", format!("its certificate is signed by {by}, and for {host}"));
-        }
-        None if tls::is_this_machine(host) => report.ok("clickhouse TLS", "none, and the server is this machine"),
-        None => report.warning(
-            "clickhouse TLS",
-            "positions and password pass in plain text",
-            "https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see deploy/clickhouse), or a network of their own",
-        ),
-    }
+    let advice =
+        "https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see deploy/clickhouse)";
+    report.transport(["clickhouse TLS", "server"], config.clickhouse.tls.as_ref(), host, advice);
 }
 
 fn version(report: &mut Report, text: &str) {
