@@ -67,15 +67,9 @@ impl Config {
                 return Err(Error::Source(format!("{path}: {error}")));
             }
         };
-        let file = config::File::from_str(&text, config::FileFormat::Toml);
         let environment =
             config::Environment::with_prefix(ENVIRONMENT_PREFIX).prefix_separator("__").separator("__");
-        no_places(&file)?;
-        no_places(&environment)?;
-        let merged = config::Config::builder().add_source(file).add_source(environment).build();
-        let values =
-            merged.and_then(|merged| merged.cache.into_table()).map_err(|error| Error::source(&error))?;
-        Self::from_values(values)
+        Self::merged(&text, Some(environment))
     }
 
     /// A file's text alone.
@@ -83,11 +77,22 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(toml: &str) -> Result<Self, Error> {
+        Self::merged(toml, None)
+    }
+
+    fn merged(toml: &str, environment: Option<config::Environment>) -> Result<Self, Error> {
         let file = config::File::from_str(toml, config::FileFormat::Toml);
         no_places(&file)?;
-        let values = config::Config::builder().add_source(file).build();
+        let sources = config::Config::builder().add_source(file);
+        let merged = match environment {
+            Some(environment) => {
+                no_places(&environment)?;
+                sources.add_source(environment).build()
+            }
+            None => sources.build(),
+        };
         let values =
-            values.and_then(|values| values.cache.into_table()).map_err(|error| Error::source(&error))?;
+            merged.and_then(|merged| merged.cache.into_table()).map_err(|error| Error::source(&error))?;
         Self::from_values(values)
     }
 

@@ -44,6 +44,9 @@ pub struct Position {
 #[error("out of range")]
 pub(crate) struct OutOfRange;
 
+/// For whoever sent another one.
+pub(crate) const DRIVER_ID_RULE: &str = "a driver id is 1-64 bytes of A-Z a-z 0-9 . _ : -";
+
 /// 1–64 bytes of `A–Z a–z 0–9 . _ : -`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DriverId(ArrayString<DRIVER_ID_BYTES_MAX>);

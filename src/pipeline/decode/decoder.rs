@@ -11,7 +11,7 @@ use super::points::{Points, driver_in, reject};
 use super::presence::is_presence;
 use super::refusal::{Refusal, refuse};
 use super::source::{Named, Source};
-use crate::pipeline::position::{DriverId, OutOfRange};
+use crate::pipeline::position::{DRIVER_ID_RULE, DriverId, OutOfRange};
 use crate::pipeline::reject::Reason;
 
 /// The bounds of the input contract; `[decode]` in the configuration.
@@ -129,7 +129,5 @@ impl Decoder {
 }
 
 fn driver_id(id: &str) -> Result<DriverId, Refusal> {
-    DriverId::new(id).map_err(|OutOfRange| {
-        Refusal::new(Reason::BadTopic, "a driver id is 1-64 bytes of A-Z a-z 0-9 . _ : -".into())
-    })
+    DriverId::new(id).map_err(|OutOfRange| Refusal::new(Reason::BadTopic, DRIVER_ID_RULE.into()))
 }

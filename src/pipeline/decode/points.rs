@@ -9,7 +9,7 @@ use super::message::{Decoded, Message};
 use super::point::{AgeLimits, Context, Point};
 use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
-use crate::pipeline::position::{DriverId, OutOfRange};
+use crate::pipeline::position::{DRIVER_ID_RULE, DriverId, OutOfRange};
 use crate::pipeline::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reason, Reject, TOPIC_BYTES_MAX};
 
 /// The points of one message.
@@ -138,8 +138,7 @@ fn driver_id(pointer: &Pointer, value: &Scalar<'_>) -> Result<DriverId, Refusal>
         Scalar::Missing | Scalar::Number(_) | Scalar::Other(_) => Err(OutOfRange),
     };
     id.map_err(|OutOfRange| {
-        let rule = "a driver id is 1-64 bytes of A-Z a-z 0-9 . _ : -";
-        Refusal::new(Reason::BadDriver, format!("{} is {value}; {rule}", pointer.as_str()))
+        Refusal::new(Reason::BadDriver, format!("{} is {value}; {DRIVER_ID_RULE}", pointer.as_str()))
     })
 }
 

@@ -11,16 +11,8 @@ use crate::pipeline::decode::point::Point;
 use crate::pipeline::decode::points::Points;
 use crate::pipeline::decode::refusal::Refusal;
 
-pub(super) const FIELDS: &[&str] = &[
-    "coords/latitude",
-    "coords/longitude",
-    "timestamp",
-    "coords/speed",
-    "coords/heading",
-    "coords/altitude",
-    "coords/accuracy",
-];
-
+/// As a browser has them.
+pub(super) use super::w3c::FIELDS;
 /// The same one level further in.
 pub(super) fn add_paths(paths: &mut Paths) {
     for (slot, path) in FIELDS.iter().enumerate() {
