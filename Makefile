@@ -6,7 +6,7 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := .local/tools/bin/cargo-deny
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test faults bench bench-full bench-micro fuzz check up down setup fmt clippy deny figures figures-check front-test clean-state
+.PHONY: help demo test faults bench bench-full bench-micro fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -15,7 +15,7 @@ demo: setup ## broker, ClickHouse, milepost and a fleet on free ports; a table a
 	cargo build --release --locked --workspace
 	target/release/loadgen demo --milepost target/release/milepost
 
-test: setup front-test ## every test but the long faults
+test: setup front-test answers-test ## every test but the long faults
 	cargo test --locked --workspace
 	cargo build --locked --workspace
 	target/debug/lab faults --quick --milepost target/debug/milepost
@@ -61,6 +61,11 @@ setup: ## install what the local broker and engine need
 front-test: ## tests of the HTTP front over the engine
 	deploy/local/setup --dev
 	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -p no:cacheprovider deploy/local
+
+answers-test: ## what analysts ask, on the engine, against computations written apart
+	deploy/local/setup --dev
+	cargo build --locked --bin milepost
+	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -p no:cacheprovider tests/answers
 
 fmt:
 	cargo fmt --all --check

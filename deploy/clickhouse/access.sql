@@ -12,9 +12,10 @@ GRANT SELECT ON fleet.schema_migrations TO milepost_writer;
 GRANT SELECT ON system.merge_tree_settings TO milepost_writer;
 
 CREATE ROLE IF NOT EXISTS milepost_migrator;
--- Makes and changes the tables. It drops nothing but the view `fixes`, to put a newer one in its place.
+-- Makes and changes the tables; drops nothing but two views, to put newer ones in their place.
 GRANT CREATE DATABASE, CREATE TABLE, CREATE VIEW, ALTER, SELECT, INSERT ON fleet.* TO milepost_migrator;
 GRANT DROP VIEW ON fleet.fixes TO milepost_migrator;
+GRANT DROP VIEW ON fleet.last_positions TO milepost_migrator;
 
 CREATE ROLE IF NOT EXISTS milepost_reader;
 GRANT SELECT ON fleet.* TO milepost_reader;

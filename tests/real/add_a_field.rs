@@ -10,20 +10,22 @@ use crate::world::{SOON, publish, shared_engine};
 const FILES_MAX: usize = 4;
 const LINES_MAX: usize = 25;
 
-fn patch() -> Result<String> {
+/// The way to the table, and the way on to `fixes`.
+fn patches() -> Result<[String; 2]> {
     let text = std::fs::read_to_string(repository().join("docs/add-a-field.md"))?;
-    let block = text.split("```diff\n").nth(1).and_then(|rest| rest.split("```").next());
-    Ok(block.context("docs/add-a-field.md has no diff")?.to_owned())
+    let blocks = text.split("```diff\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let blocks: Vec<String> = blocks.map(str::to_owned).collect();
+    blocks.try_into().ok().context("docs/add-a-field.md does not have two diffs")
 }
 
 #[test]
 fn the_recipe_works_as_written() -> Result<()> {
-    let patch = patch()?;
+    let [patch, for_fixes] = patches()?;
     let files = patch.lines().filter(|line| line.starts_with("+++ ")).count();
     let lines = patch.lines().filter(|line| line.starts_with('+') && !line.starts_with("+++ ")).count();
     ensure!(files <= FILES_MAX && lines <= LINES_MAX, "{files} files, {lines} lines");
 
-    let binary = patched::build(&patch)?;
+    let binary = patched::build(&format!("{patch}{for_fixes}"))?;
     let folder = TempDir::new()?;
     let engine = shared_engine()?;
     let broker = Broker::start(folder.path())?;
@@ -39,11 +41,14 @@ fn the_recipe_works_as_written() -> Result<()> {
             ("drivers/d3/gps", br#"{"lat":1,"lng":2}"#),
         ],
     )?;
-    let mut rows = String::new();
-    lab_stack::wait_until("three rows are there", SOON, || {
-        rows = engine.server.query("SELECT driver_id, hdop FROM add_a_field.positions ORDER BY driver_id")?;
-        Ok(rows.lines().count() == 3)
-    })?;
-    assert_eq!(rows, "d1\t1.3\nd2\t\\N\nd3\t\\N\n");
+    for table in ["positions", "fixes"] {
+        let sql = format!("SELECT driver_id, hdop FROM add_a_field.{table} ORDER BY driver_id");
+        let mut rows = String::new();
+        lab_stack::wait_until("three rows are there", SOON, || {
+            rows = engine.server.query(&sql)?;
+            Ok(rows.lines().count() == 3)
+        })?;
+        assert_eq!(rows, "d1\t1.3\nd2\t\\N\nd3\t\\N\n", "{table}");
+    }
     Ok(())
 }
