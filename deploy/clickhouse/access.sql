@@ -1,6 +1,6 @@
 -- Who may do what, for a server of your own (docker-compose.yml has users.xml instead). Run by an administrator with
 -- access_management, after replacing each hash: printf %s "$PASSWORD" | sha256sum. Repeatable; grants are to the
--- database fleet, milepost's default.
+-- databases fleet, milepost's default, and fleet_ask, its parameterised views.
 
 -- Roles hold the grants, users only log in: a second milepost cluster is one CREATE USER.
 CREATE ROLE IF NOT EXISTS milepost_writer;
@@ -16,9 +16,13 @@ CREATE ROLE IF NOT EXISTS milepost_migrator;
 GRANT CREATE DATABASE, CREATE TABLE, CREATE VIEW, ALTER, SELECT, INSERT ON fleet.* TO milepost_migrator;
 GRANT DROP VIEW ON fleet.fixes TO milepost_migrator;
 GRANT DROP VIEW ON fleet.last_positions TO milepost_migrator;
+-- The database of the parameterised views has nothing but views: each of them may be replaced.
+GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost_migrator;
 
 CREATE ROLE IF NOT EXISTS milepost_reader;
 GRANT SELECT ON fleet.* TO milepost_reader;
+-- Views run with the rights of who asks: fleet_ask alone is not enough.
+GRANT SELECT ON fleet_ask.* TO milepost_reader;
 
 -- An insert of 5,000 rows needs some 20 MB and 50 ms: what needs more is a mistake. A retried insert must be recognised,
 -- whatever a client asks for.

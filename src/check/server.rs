@@ -46,6 +46,7 @@ pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() ->
             return Ok(());
         }
         tables(report, config, &clickhouse).await?;
+        views(report, &clickhouse).await?;
         settings(report, &clickhouse).await
     };
     if let Err(error) = checks.await {
@@ -205,6 +206,28 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
         Err(error) => return Err(error),
     };
     durability(report, database, &there, &defaults);
+    Ok(())
+}
+
+/// milepost does without them, analysts do not. Who only writes need not see them.
+async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
+    let (database, names) = clickhouse.views();
+    if has_grant(clickhouse, "SHOW TABLES", &format!("{database}.*")).await? == Some(false) {
+        return Ok(());
+    }
+    let sql = format!("SELECT name FROM system.tables WHERE database = '{database}'");
+    let there = clickhouse.ask("reading system.tables", &sql).await?;
+    let missing: Vec<&str> =
+        names.into_iter().filter(|name| !there.iter().any(|row| row[0] == *name)).collect();
+    if missing.is_empty() {
+        report.ok("views", format!("those of {database} are there"));
+    } else {
+        report.warning(
+            "views",
+            format!("{} missing in {database}", missing.join(", ")),
+            "run the statements of sql/ that make them, with a user who may create views there",
+        );
+    }
     Ok(())
 }
 

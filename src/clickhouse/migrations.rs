@@ -13,6 +13,9 @@ use crate::pipeline::encode::TABLES;
 
 include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
+/// What the database of the parameterised views has after the other's name. They are apart because tools that ask every table for
+/// its columns fail on them.
+const ASK: &str = "_ask";
 /// The view that keeps each driver's last position. Rows that came while it was away never passed it.
 const LAST_POSITIONS_VIEW: &str = "last_positions_mv";
 /// What it would have done with them. The maximum of the same rows is the same, however often it is asked.
@@ -49,7 +52,8 @@ impl ClickHouse {
     /// # Errors
     /// See [`Error`]. What was applied before stays applied.
     pub(crate) async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
-        self.create_database().await?;
+        self.create_database(&self.database).await?;
+        self.create_database(&format!("{}{ASK}", self.database)).await?;
         let mut applied = Vec::new();
         for migration in self.pending().await? {
             let failed = |error| self.failed(format!("migration {}", migration.name), error);
@@ -133,14 +137,12 @@ impl ClickHouse {
     }
 
     /// Only where it is missing: a user who may not create databases can be given one.
-    async fn create_database(&self) -> Result<(), Error> {
-        let failed = |error| self.failed(format!("creating database {}", self.database), error);
-        let sql = format!("SELECT count() FROM system.databases WHERE name = '{}'", self.database);
+    async fn create_database(&self, name: &str) -> Result<(), Error> {
+        let failed = |error| self.failed(format!("creating database {name}"), error);
+        let sql = format!("SELECT count() FROM system.databases WHERE name = '{name}'");
         let count = self.client().query_raw(&sql).fetch_one::<u64>();
         if within(QUESTION_TIMEOUT, count).await.map_err(failed)? == 0 {
-            self.statement(&format!("CREATE DATABASE IF NOT EXISTS {}", self.database))
-                .await
-                .map_err(failed)?;
+            self.statement(&format!("CREATE DATABASE IF NOT EXISTS {name}")).await.map_err(failed)?;
         }
         Ok(())
     }
@@ -163,6 +165,16 @@ impl ClickHouse {
     #[must_use]
     pub(crate) fn tables() -> Vec<&'static str> {
         MIGRATIONS.iter().filter_map(Migration::makes).collect()
+    }
+
+    /// The parameterised views that the migrations make, and the database they are in.
+    #[must_use]
+    pub(crate) fn views(&self) -> (String, Vec<&'static str>) {
+        let names = MIGRATIONS.iter().filter_map(|migration| {
+            let name = migration.sql.split_once("VIEW {database}_ask.")?.1;
+            name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+        });
+        (format!("{}{ASK}", self.database), names.collect())
     }
 
     async fn record(&self, migration: Migration) -> Result<(), ClientError> {

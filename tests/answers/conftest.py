@@ -6,6 +6,7 @@ Environment: MILEPOST names the binary, else it is target/debug/milepost.
 """
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -76,10 +77,10 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-@pytest.fixture(scope="session")
-def engine(tmp_path_factory):
-    """The URL of an engine that lives as long as the tests."""
-    port, state = free_port(), tmp_path_factory.mktemp("engine")
+@contextlib.contextmanager
+def running_engine(state: Path):
+    """An engine with its data in this folder: its URL and its process."""
+    port = free_port()
     environment = {**os.environ, "CLICKHOUSE_PORT": str(port), "STATE_DIR": str(state), "CLICKHOUSE_PASSWORD": ""}
     log = open(state / "log", "wb")
     process = subprocess.Popen([REPOSITORY / "deploy/local/clickhouse"], env=environment, stdout=log, stderr=log)
@@ -91,10 +92,19 @@ def engine(tmp_path_factory):
         except OSError:
             assert process.poll() is None and time.monotonic() < deadline, (state / "log").read_text()
             time.sleep(0.05)
-    yield url
-    process.send_signal(signal.SIGTERM)
-    process.wait(timeout=60)
-    log.close()
+    try:
+        yield url, process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+        log.close()
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory):
+    """The URL of an engine that lives as long as the tests."""
+    with running_engine(tmp_path_factory.mktemp("engine")) as (url, _):
+        yield url
 
 
 NUMBERS = itertools.count(1)

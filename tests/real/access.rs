@@ -50,11 +50,13 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
     for kind in ["CREATE ROLE", "CREATE USER", "CREATE QUOTA", "CREATE SETTINGS PROFILE", "GRANT INSERT"] {
         ensure!(rules.iter().any(|rule| rule.starts_with(kind)), "no {kind}");
     }
-    // What `milepost check` wants of the writer is what the rules give.
+    // What `milepost check` wants of the writer, `migrate` needs, and readers ask is what the rules give.
     for wanted in [
         "GRANT INSERT ON fleet.positions TO",
         "GRANT INSERT ON fleet.rejects TO",
         "GRANT SELECT ON fleet.schema_migrations TO",
+        "GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost_migrator",
+        "GRANT SELECT ON fleet_ask.* TO milepost_reader",
     ] {
         ensure!(rules.iter().any(|rule| rule.starts_with(wanted)), "{wanted}");
     }

@@ -179,6 +179,9 @@ fn a_clickhouse_that_is_not_as_it_must_be_is_named_with_the_statement() -> Resul
     world.query("ALTER TABLE {db}.rejects MODIFY SETTING fsync_after_insert = 1")?;
     world.query("ALTER TABLE {db}.rejects DROP COLUMN detail")?;
     of("columns", "rejects.detail is missing; ALTER TABLE")?;
+    finds(&world.settings, &[], "views", "ok", "those of check_tables_ask are there")?;
+    world.query("DROP VIEW {db}_ask.near")?;
+    finds(&world.settings, &[], "views", "warning", "near missing in check_tables_ask")?;
     world.query("RENAME TABLE {db}.last_positions_mv TO {db}.elsewhere")?;
     of("tables", "last_positions_mv missing in check_tables")?;
     world.query("DROP DATABASE {db}")?;

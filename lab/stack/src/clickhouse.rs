@@ -69,6 +69,7 @@ impl ClickHouse {
     /// milepost's tables, where there is no milepost to make them.
     pub fn create_tables(&self, database: &str) -> Result<()> {
         self.query(&format!("CREATE DATABASE {database}"))?;
+        self.query(&format!("CREATE DATABASE {database}_ask"))?;
         let mut files: Vec<PathBuf> = std::fs::read_dir(repository().join("sql"))?
             .map(|entry| entry.map(|entry| entry.path()))
             .collect::<Result<_, _>>()?;

@@ -1,0 +1,142 @@
+"""Devices whose way is known: a small language for where a driver goes, and the fixes that come of it."""
+from __future__ import annotations
+
+import random
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from truth import ahead
+
+
+def epoch_ms(text: str, tz: str = "UTC") -> int:
+    return round(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(tz)).timestamp() * 1000)
+
+
+class Device:
+    """Sends a fix where it starts, and then one every so many seconds; `lag` seconds later it is received."""
+
+    def __init__(self, driver: str, start: str, lat: float, lng: float, every: float = 5, tz: str = "UTC", lag: float = 1):
+        self.driver, self.every, self.lag = driver, every, lag
+        self.ms, self.lat, self.lng, self.seq = epoch_ms(start, tz), lat, lng, 0
+        self.chance = random.Random(driver)
+        self.fixes: list[dict] = []
+        self._send(self.lat, self.lng, 0)
+
+    def drive(self, bearing: float, speed: float, seconds: float) -> "Device":
+        for _ in range(round(seconds / self.every)):
+            self.ms += round(self.every * 1000)
+            self.lat, self.lng = ahead(self.lat, self.lng, bearing, speed * self.every)
+            self._send(self.lat, self.lng, speed)
+        return self
+
+    def stand(self, seconds: float, noise_m: float = 4) -> "Device":
+        for _ in range(round(seconds / self.every)):
+            self.ms += round(self.every * 1000)
+            place = ahead(self.lat, self.lng, self.chance.uniform(0, 360), abs(self.chance.gauss(0, noise_m)))
+            self._send(*place, 0)
+        return self
+
+    def silent(self, seconds: float) -> "Device":
+        self.ms += round(seconds * 1000)
+        return self
+
+    def jump(self, lat: float, lng: float) -> "Device":
+        self.lat, self.lng = lat, lng
+        return self
+
+    def _send(self, lat, lng, speed):
+        self.seq += 1
+        self.fixes.append({"driver": self.driver, "ms": self.ms, "lat": lat, "lng": lng, "seq": self.seq, "speed": speed,
+                           "received": self.ms + round(self.lag * 1000)})
+
+
+def square() -> Device:
+    """Four sides of 3,600 m at 12 m/s."""
+    device = Device("square", "2026-06-01T08:00:00", 48.1, 11.5)
+    for bearing in (0, 90, 180, 270):
+        device.drive(bearing, 12, 300)
+    return device
+
+
+def lunch() -> Device:
+    """Half an hour there, three quarters of lunch, half an hour back."""
+    return Device("lunch", "2026-06-01T11:00:00", 52.5, 13.4).drive(45, 10, 1800).stand(2700).drive(225, 10, 1800)
+
+
+def night() -> Device:
+    """Over midnight in Berlin, with a fix a minute."""
+    return Device("night", "2026-06-01T23:30:30", 52.5, 13.4, every=60, tz="Europe/Berlin").drive(90, 20, 3600).stand(7200)
+
+
+def parked(driver: str, start: str, hours: int, tz: str) -> Device:
+    """Stands, and sends every ten minutes."""
+    return Device(driver, start, 40.0, -74.0, every=600, tz=tz).stand(hours * 3600)
+
+
+def dateline() -> Device:
+    """Fiji, east across 180 degrees, and a stop on the line."""
+    return Device("dateline", "2026-06-01T08:00:00", -17.0, 179.9).drive(90, 15, 700).stand(900).drive(90, 15, 1200)
+
+
+def pole() -> Device:
+    """Across the North Pole, a few metres beside it, and a stop there."""
+    device = Device("pole", "2026-06-01T08:00:00", 89.95, 30).drive(0, 10, 555).stand(1200, noise_m=3)
+    return device.drive(180, 10, 600)
+
+
+def silent() -> Device:
+    """Underground for two hours, and out elsewhere; then for half an hour, parked."""
+    device = Device("silent", "2026-06-01T06:00:00", 51.5, -0.1).drive(0, 10, 900).silent(7200).jump(51.7, 0.2)
+    return device.drive(90, 10, 900).silent(1800).drive(90, 10, 600)
+
+
+def wild(number: int) -> Device:
+    """Anything: rates from seconds to hours, jumps, equal times, lost and restarted counters, unknown speeds."""
+    device = Device(f"wild{number}", "2026-06-01T00:00:00", 10 * number - 80, 37 * number % 360 - 180)
+    chance = random.Random(number)
+    for _ in range(60):
+        device.every = chance.choice((1, 5, 7.5, 20, 90, 200, 400, 1500))
+        act = chance.randrange(6)
+        if act == 0:
+            device.stand(device.every * chance.randrange(1, 12), chance.choice((1, 10, 60)))
+        elif act == 1:
+            device.silent(chance.choice((10, 179, 181, 1000, 3599, 3601, 9000)))
+        elif act == 2:
+            device.ms -= round(device.every * 1000)  # the next fix is at the same time, elsewhere
+            device.drive(chance.uniform(0, 360), 0.001, device.every)
+        elif act == 3 and chance.random() < 0.3:
+            device.seq = 0
+        else:
+            device.drive(chance.uniform(0, 360), chance.choice((0.5, 1.05, 1.2, 3, 14)), device.every * chance.randrange(1, 15))
+    for fix in device.fixes:
+        if chance.random() < 0.2:
+            fix["speed"] = None
+    return device
+
+
+def fleet() -> list[Device]:
+    return [
+        square(), lunch(), night(), dateline(), pole(), silent(),
+        parked("autumn-berlin", "2026-10-24T18:00:00", 48, "Europe/Berlin"),
+        parked("spring-new-york", "2026-03-07T18:00:00", 48, "America/New_York"),
+        *(wild(number) for number in range(12)),
+    ]
+
+
+def working_day() -> list[Device]:
+    """What docs/analysts.md asks about: five drivers in Berlin, 1 June 2026."""
+    def device(driver, start, **more):
+        return Device(driver, start, 52.5200, 13.4050, tz="Europe/Berlin", **{"every": 15, **more})
+
+    anna = device("anna", "2026-06-01T08:00:00").drive(90, 12, 1500).stand(2100).drive(270, 12, 1500)
+    ben = device("ben", "2026-06-01T09:00:00")
+    for bearing in (0, 60, 120, 180, 240, 300):
+        ben.drive(bearing, 10, 360).stand(300)
+    chloe = device("chloe", "2026-06-01T10:00:00").drive(200, 16, 900).silent(4800).jump(52.4, 13.2).drive(20, 16, 600)
+    chloe.drive(20, 31, 240).drive(20, 16, 300)
+    dmitri = device("dmitri", "2026-06-01T22:30:00").drive(300, 20, 5400).stand(900)
+    eva = device("eva", "2026-06-01T12:00:00", lag=2).drive(45, 9, 1800).stand(1500)
+    for fix in eva.fixes[40:60]:
+        fix["received"] += 300_000
+    eva.fixes = [fix for fix in eva.fixes if fix["seq"] not in (70, 71, 72, 90)]
+    return [anna, ben, chloe, dmitri, eva]
