@@ -1,8 +1,4 @@
--- Where one driver was in the last hour, and how far that was.
-SELECT
-    ts, lat, lng, speed, heading,
-    round(geoDistance(lagInFrame(lng, 1, lng) OVER w, lagInFrame(lat, 1, lat) OVER w, lng, lat), 1) AS metres
-FROM fleet.fixes
-WHERE driver_id = {driver:String} AND ts > now64(3) - INTERVAL 1 HOUR
-WINDOW w AS (ORDER BY ts, seq ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+-- Where a driver was, fix by fix, and how far and how long that was from the fix before.
+SELECT ts, lat, lng, speed, heading, round(metres, 1) AS metres, seconds
+FROM fleet_ask.track(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = {tz:String})
 ORDER BY ts, seq

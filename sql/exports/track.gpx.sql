@@ -1,0 +1,12 @@
+-- One driver's track as GPX, for navigation devices and map programs.
+SELECT lat, lng, formatDateTime(toTimeZone(ts, 'UTC'), '%FT%TZ') AS time
+FROM fleet_ask.track(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = {tz:String})
+ORDER BY ts, seq
+SETTINGS
+    format_template_resultset_format = '<?xml version="1.0" encoding="UTF-8"?>
+<gpx version="1.1" creator="milepost" xmlns="http://www.topografix.com/GPX/1/1"><trk><trkseg>
+${data}
+</trkseg></trk></gpx>
+',
+    format_template_row_format = '<trkpt lat="${lat:Raw}" lon="${lng:Raw}"><time>${time:Raw}</time></trkpt>'
+FORMAT Template
