@@ -22,4 +22,5 @@ AS SELECT
     CAST(if(tupleElement(last, 'acc_dm') = 65535, NULL, tupleElement(last, 'acc_dm') / 10) AS Nullable(Float32)) AS acc,
     tupleElement(last, 'received_at') AS received_at
 FROM {database}.last_positions_state FINAL
+SETTINGS optimize_move_to_prewhere_if_final = 1
 COMMENT 'Where everybody is: one row a driver, its newest fix by ts, then by seq'
