@@ -6,7 +6,7 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := .local/tools/bin/cargo-deny
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test faults bench bench-full bench-micro fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test clean-state
+.PHONY: help demo test faults bench bench-full bench-micro bench-sql fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -40,6 +40,11 @@ bench: setup ## milepost beside Node, Bun and the floor; about nine minutes afte
 bench-full: setup ## the same with Telegraf and Bento, more rates, members, limits, ceilings, fleet sizes, memory's slope; an hour and a quarter
 	cargo build --release --locked --workspace
 	target/release/lab bench --full
+
+bench-sql: ## analysts' questions beside the obvious schema with FINAL; about five minutes
+	deploy/local/setup --dev
+	cargo build --locked --bin milepost
+	$${VENV_DIR:-.local/venv}/bin/python lab/bench-sql/bench_sql.py
 
 figures: ## draw README's pictures anew from docs/results.md
 	python3 docs/figures/draw.py
