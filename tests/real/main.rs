@@ -3,6 +3,7 @@
 
 mod access;
 mod add_a_field;
+mod answers;
 mod broker_metrics;
 mod check;
 mod commands;

@@ -1,0 +1,48 @@
+//! What analysts ask of a drive that came over MQTT. tests/answers has the views' own truth.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use lab_stack::unix_ms;
+
+use crate::world::{SOON, world};
+
+/// East along the equator, a thousandth of a degree (111.3195 m) every 10 s, sixty times, then ten minutes in one place.
+fn drive(began_ms: i64) -> String {
+    let mut points = String::new();
+    for number in 0..=120_u32 {
+        let lng = 100.0 + f64::from(number.min(60)) / 1000.0;
+        let ts = began_ms + i64::from(number) * 10_000;
+        let separator = if number == 0 { '[' } else { ',' };
+        let _ = write!(points, "{separator}{{\"lat\":0,\"lng\":{lng},\"ts\":{ts},\"seq\":{}}}", number + 1);
+    }
+    points + "]"
+}
+
+#[test]
+fn a_drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
+    let world = world("answers")?;
+    let _milepost = world.settings.run()?;
+    let began_ms = unix_ms() - 7_200_000;
+    let payload = drive(began_ms);
+    // A device that did not hear its acknowledgement sends everything again.
+    for _ in 0..2 {
+        world.publish(&[("drivers/d1/gps", payload.as_bytes())])?;
+    }
+    world.wait_for("SELECT count(), uniqExact(seq) FROM {db}.fixes", "121\t121", SOON)?;
+    let window = format!("from = '{began_ms}', to = '{}', tz = 'Asia/Jakarta'", began_ms + 3_600_000);
+    let episodes = world.query(&format!(
+        "SELECT kind, seconds, round(metres), fixes FROM {{db}}_ask.episodes(driver = 'd1', {window}) ORDER BY began"
+    ))?;
+    assert_eq!(episodes, "trip\t590\t6679\t59\nstop\t610\t0\t61");
+    // All of its days, because it may cross a midnight.
+    let days = world.query(&format!(
+        "SELECT round(sum(metres)), sum(moving_s), sum(standing_s), sum(fixes) FROM {{db}}_ask.days(driver = '', {window})"
+    ))?;
+    assert_eq!(days, "6679\t590\t610\t121");
+    let near = format!(
+        "SELECT driver_id, fixes FROM {{db}}_ask.near(lat = 0, lng = 100.06, metres = 50, driver = '', {window})"
+    );
+    assert_eq!(world.query(&near)?, "d1\t61");
+    Ok(())
+}
