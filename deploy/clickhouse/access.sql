@@ -32,13 +32,14 @@ CREATE SETTINGS PROFILE IF NOT EXISTS milepost_writer SETTINGS
     max_execution_time = 600,
     max_partitions_per_insert_block = 100;
 
--- An analyst's mistake must not stop the inserts.
+-- An analyst's mistake must not stop the inserts. readonly = 2 lets a user change settings: MAX keeps them from lifting a limit, and
+-- MIN from switching it off, because 0 is no limit.
 CREATE SETTINGS PROFILE IF NOT EXISTS milepost_reader SETTINGS
     readonly = 2,
-    max_memory_usage = 8000000000,
-    max_execution_time = 120,
-    max_rows_to_read = 20000000000,
-    priority = 10;
+    max_memory_usage = 8000000000 MIN 1 MAX 8000000000,
+    max_execution_time = 120 MIN 1 MAX 120,
+    max_rows_to_read = 20000000000 MIN 1 MAX 20000000000,
+    priority = 10 CONST;
 
 -- Analysts share what is left over; writers have no quota, because a refused insert is a backlog.
 CREATE QUOTA IF NOT EXISTS milepost_readers KEYED BY user_name

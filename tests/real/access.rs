@@ -6,13 +6,21 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::repository;
 
-use crate::world::shared_engine;
+use crate::world::{Engine, shared_engine};
 
 /// Statements between semicolons, without comments.
 fn statements(sql: &str) -> Vec<String> {
     let code: Vec<&str> = sql.lines().map(|line| line.split("--").next().unwrap_or_default()).collect();
     let statements = code.join("\n");
     statements.split(';').map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()).collect()
+}
+
+/// The tables, not the views, that have a driver's name.
+fn engine_tables(engine: &Engine) -> Result<Vec<String>> {
+    engine.server.create_tables("access")?;
+    let sql = "SELECT table FROM system.columns WHERE database = 'access' AND name = 'driver_id' AND table IN \
+               (SELECT name FROM system.tables WHERE database = 'access' AND engine LIKE '%MergeTree') ORDER BY table";
+    Ok(engine.server.query(sql)?.lines().map(str::to_owned).collect())
 }
 
 #[test]
@@ -34,6 +42,8 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
     let users = fs::read_to_string(deploy.join("users.xml"))?;
     let grants = users.split("<query>").skip(1).filter_map(|rest| rest.split("</query>").next());
     rules.extend(grants.map(|grant| format!("{grant} TO somebody")));
+    let customer = fs::read_to_string(deploy.join("customer.sql"))?;
+    rules.extend(statements(&customer));
     for statement in &rules {
         parse(statement)?;
     }
@@ -46,6 +56,13 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
         for begin in [format!("CREATE USER IF NOT EXISTS {user} {by}"), format!("ALTER USER {user} {by}")] {
             ensure!(rules.iter().any(|rule| rule.starts_with(&begin)), "{begin}");
         }
+    }
+    // Whatever has drivers in it has a policy; views are asked with the rights of who asks.
+    let tables = engine_tables(&engine)?;
+    assert!(tables.len() >= 3, "{tables:?}");
+    for table in &tables {
+        let policies = rules.iter().filter(|rule| rule.starts_with("CREATE ROW POLICY"));
+        ensure!(policies.filter(|policy| policy.contains(&format!("fleet.{table}"))).count() == 2, "{table}");
     }
     for kind in ["CREATE ROLE", "CREATE USER", "CREATE QUOTA", "CREATE SETTINGS PROFILE", "GRANT INSERT"] {
         ensure!(rules.iter().any(|rule| rule.starts_with(kind)), "no {kind}");
