@@ -14,6 +14,7 @@
 //! | [`session`] | what happened on one connection → which message is taken, and acknowledged when |
 //! | [`intake`] | messages of all sessions → batches; durable batches → complete messages |
 //! | [`tls`] | certificates and a TCP connection → a TLS connection, or in words why not |
+//! | [`peers`] | what members say of themselves → who goes on when this process goes |
 //! | [`spool`] | an insert's bytes → a file, and back |
 //! | [`delivery`] | batches → "durable": what each does next, and the executor that does it |
 //! | [`consumer`] | sessions, intake and delivery as one value: the flow |
@@ -24,8 +25,8 @@
 //! | [`check`] | a configuration → what the servers and the disk are ready for |
 //! | [`app`] | the commands: what `main` calls |
 //!
-//! A room uses only rooms above it in this list. `session`, `intake`, `consumer`, `pipeline` and `delivery::policy` are pure:
-//! they take `now`, and hold no clock, socket, task or file.
+//! A room uses only rooms above it in this list. `session`, `intake`, `consumer`, `pipeline`, `delivery::policy` and
+//! `peers::decision` are pure: they take `now`, and hold no clock, socket, task or file.
 
 pub mod app;
 pub mod check;
@@ -36,6 +37,7 @@ pub mod delivery;
 pub mod intake;
 pub mod mqtt;
 pub mod observe;
+pub mod peers;
 pub mod pipeline;
 pub mod session;
 pub mod spool;

@@ -4,6 +4,7 @@
 //! shutdown flushes within `shutdown.grace`, and says so when it could not.
 
 pub mod commands;
+mod leaving;
 pub mod run;
 mod schema;
 

@@ -7,10 +7,11 @@ use anyhow::{Context as _, Result, bail};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::schema::{self, Watcher};
-use super::{Outcome, Signals, now_ms};
+use super::{Outcome, Signals, leaving, now_ms};
 use crate::check::{self, Level, Report as CheckReport};
 use crate::clickhouse::ClickHouse;
 use crate::config::Config;
@@ -23,9 +24,13 @@ use crate::mqtt::driver::{self, Attention, ServerStatus, Wiring};
 use crate::observe::health::Health;
 use crate::observe::http;
 use crate::observe::metrics::Metrics;
+use crate::peers::standing::Member;
 use crate::pipeline::decode::Decoder;
 use crate::session::events::{self, Leave, Role};
 use crate::spool::{Left, Spool};
+
+/// Our name in `/readyz`.
+const PART: &str = "process";
 
 /// `milepost run`.
 ///
@@ -35,13 +40,16 @@ pub async fn run(config: Config) -> Result<Outcome> {
     let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::default()));
     // Not ready until it has said otherwise: a probe may ask before the driver's thread runs.
     health.set(driver::PART, vec!["consumer: starting".to_owned()]);
+    let member = Arc::new(Member::new(&config.mqtt.client_id, &config.mqtt.group, &config.mqtt.topics));
     let mut signals = Signals::new()?;
     let listener = TcpListener::bind(config.http.listen)
         .await
         .with_context(|| format!("http.listen: cannot listen on {}", config.http.listen))?;
-    info!(listen = %listener.local_addr()?, "serving /metrics, /livez and /readyz");
+    info!(listen = %listener.local_addr()?, "serving /metrics, /livez, /readyz and /member");
+    leaving::announce(&config);
     let mut tasks = JoinSet::new();
-    tasks.spawn(named("http server", http::serve(listener, Arc::clone(&metrics), Arc::clone(&health))));
+    let served = http::serve(listener, Arc::clone(&metrics), Arc::clone(&health), Arc::clone(&member));
+    tasks.spawn(named("http server", served));
 
     let (spool, left) = tokio::select! {
         opened = open_spool(&config) => opened?,
@@ -60,11 +68,13 @@ pub async fn run(config: Config) -> Result<Outcome> {
         ended = &mut driver => bail!("the driver ended: {:?}", ended.context("its thread died; its panic is on stderr")?),
         Some(ended) = watch.join_next() => bail!("nobody watches ClickHouse any more: {:#}", ended.context("a task died")?.unwrap_err()),
     }
+    let grace_ends = Instant::now() + config.shutdown.grace;
+    member.leaves(); // before anybody is asked
+    health.set(PART, vec!["leaving".to_owned()]);
     info!(grace = ?config.shutdown.grace, "leaving: flushing what was taken");
-    leave.send_replace(Some(if config.shutdown.leave { Leave::Unsubscribe } else { Leave::KeepSession }));
     let totals = tokio::select! {
-        ended = &mut driver => Ok(ended.context("the driver's thread died; its panic is on stderr")?),
-        () = tokio::time::sleep(config.shutdown.grace) => Err("shutdown.grace is over"),
+        ended = hand_over(&config, &member, &metrics, &leave, &mut driver) => Ok(ended?),
+        () = sleep_until(grace_ends) => Err("shutdown.grace is over"),
         () = signals.next() => Err("a second signal"),
     };
     let outcome = match totals {
@@ -73,6 +83,19 @@ pub async fn run(config: Config) -> Result<Outcome> {
     };
     log_ledger(&metrics.totals());
     Ok(if spool.is_some() && spool_keeps(&config, &metrics.totals()) { Outcome::DataLeft } else { outcome })
+}
+
+/// Tells the driver to go, once it is known how. Until then it works as ever.
+async fn hand_over(
+    config: &Config,
+    member: &Member,
+    metrics: &Metrics,
+    leave: &watch::Sender<Option<Leave>>,
+    driver: &mut oneshot::Receiver<Totals>,
+) -> Result<Totals> {
+    let ours = member.standing(metrics.is_subscribed());
+    leave.send_replace(Some(leaving::decide(&config.shutdown, ours).await));
+    driver.await.context("the driver's thread died; its panic is on stderr")
 }
 
 /// What runs from here on.

@@ -20,7 +20,7 @@ use config::Value;
 pub(crate) use self::secret::Secret;
 pub use self::settings::Error;
 use self::settings::Settings;
-pub use self::types::{ClickHouse, Http, Log, LogFormat, Mqtt, Shutdown, Spool};
+pub use self::types::{ClickHouse, Http, LeaveGroup, Log, LogFormat, Mqtt, Shutdown, Spool};
 use crate::pipeline::{batch, decode};
 
 /// Prefix of variables that are settings: `MILEPOST__SECTION__KEY`.
@@ -238,6 +238,30 @@ mod tests {
         assert_eq!(violations("[spool]\ndir = '/s'\nbytes_max = 8388607").len(), 1);
         assert!(with("[spool]\nbytes_max = 8388607").is_ok(), "it is off");
         assert!(with("[spool]\ndir = '/s'\nbytes_max = 8388608").unwrap().spool.is_some());
+    }
+
+    #[test]
+    fn a_shutdown_asks_its_peers_unless_it_is_told_what_to_do() {
+        let shutdown = |toml: &str| with(&format!("[shutdown]\n{toml}")).unwrap().shutdown;
+        assert_eq!(shutdown("").leave, LeaveGroup::Auto);
+        assert_eq!(shutdown("leave = true").leave, LeaveGroup::Always);
+        assert_eq!(shutdown("leave = 'false'").leave, LeaveGroup::Never, "the environment has texts only");
+        let peers = shutdown("peers = 'milepost:9464,,[::1]:1,10.0.0.7:65535'").peers;
+        let known: Vec<_> = peers.iter().map(|peer| (peer.host.as_str(), peer.port)).collect();
+        assert_eq!(known, [("milepost", 9464), ("::1", 1), ("10.0.0.7", 65535)]);
+        for bad in [
+            "milepost",
+            "milepost:0",
+            "milepost:65536",
+            ":1",
+            "http://milepost:9464",
+            "::1:1",
+            "[milepost]:1",
+            "a b:1",
+        ] {
+            assert_eq!(violations(&format!("[shutdown]\npeers = ['{bad}']")).len(), 1, "{bad}");
+        }
+        assert_eq!(violations("[shutdown]\nleave = 'perhaps'").len(), 1);
     }
 
     #[test]

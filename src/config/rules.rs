@@ -1,6 +1,9 @@
 //! What the values of single settings must be. Each error says what is right.
 
+use std::net::Ipv6Addr;
+
 use super::sources::filter;
+use crate::peers::ask::Peer;
 
 /// Host, port, and whether with TLS.
 pub(super) fn broker_address(text: String) -> Result<(String, u16, Option<bool>), String> {
@@ -95,6 +98,29 @@ pub(super) fn log_filter(text: String) -> Result<String, String> {
 
 pub(super) fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+/// `host:port`; an IPv6 address stands in brackets.
+pub(super) fn peers(texts: Vec<String>) -> Result<Vec<Peer>, String> {
+    let peer = |text: String| {
+        let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+        let in_brackets = |host: &str| host.strip_prefix('[')?.strip_suffix(']').map(str::to_owned);
+        let good = |host: &str| {
+            !host.is_empty() && !host.contains(|c: char| "[]/:@".contains(c) || c.is_whitespace())
+        };
+        match parts {
+            Some((host, port @ 1..)) if good(host) => Ok(Peer { host: host.to_owned(), port }),
+            Some((host, port @ 1..))
+                if in_brackets(host).is_some_and(|host| host.parse::<Ipv6Addr>().is_ok()) =>
+            {
+                Ok(Peer { host: in_brackets(host).unwrap_or_default(), port })
+            }
+            Some(_) | None => {
+                Err(format!("\"{text}\": host:port is wanted, the port of the members' http.listen"))
+            }
+        }
+    };
+    texts.into_iter().filter(|text| !text.is_empty()).map(peer).collect()
 }
 
 /// Former subscriptions, as the broker has them.

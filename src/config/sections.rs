@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::rules::{
-    broker_address, client_id, former_filters, group, host_name, http_url, identifier, log_filter, topics,
-    user_name,
+    broker_address, client_id, former_filters, group, host_name, http_url, identifier, log_filter, peers,
+    topics, user_name,
 };
 use super::settings::Settings;
 use super::sources;
-use super::types::{ClickHouse, Http, Log, LogFormat, Mqtt, Shutdown, Spool};
+use super::types::{ClickHouse, Http, LeaveGroup, Log, LogFormat, Mqtt, Shutdown, Spool};
 use crate::consumer::Connections;
 use crate::pipeline::{batch, decode};
 use crate::session::events::Qos;
@@ -131,7 +131,8 @@ impl Shutdown {
     pub(super) fn read(s: &mut Settings) -> Self {
         Self {
             grace: s.duration("shutdown.grace", "25s", "1s", "1h"),
-            leave: s.value("shutdown.leave", false),
+            leave: s.value("shutdown.leave", LeaveGroup::Auto),
+            peers: s.checked("shutdown.peers", Vec::new(), peers),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use config::{Value, ValueKind};
 
-use super::types::LogFormat;
+use super::types::{LeaveGroup, LogFormat};
 use crate::consumer::{CONNECTIONS_MAX, Connections};
 use crate::session::events::Qos;
 
@@ -111,6 +111,26 @@ impl Setting for LogFormat {
         match self {
             Self::Text => "\"text\"".to_owned(),
             Self::Json => "\"json\"".to_owned(),
+        }
+    }
+}
+
+impl Setting for LeaveGroup {
+    fn parse(value: Value) -> Result<Self, String> {
+        if matches!(&value.kind, ValueKind::String(text) if text == "auto") {
+            return Ok(Self::Auto);
+        }
+        match value.into_bool() {
+            Ok(true) => Ok(Self::Always),
+            Ok(false) => Ok(Self::Never),
+            Err(_) => Err("\"auto\", true or false is wanted".to_owned()),
+        }
+    }
+    fn show(&self) -> String {
+        match self {
+            Self::Auto => "\"auto\"".to_owned(),
+            Self::Always => "true".to_owned(),
+            Self::Never => "false".to_owned(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::secret::Secret;
 use crate::consumer::Connections;
+use crate::peers::ask::Peer;
 use crate::session::events::Qos;
 use crate::tls;
 
@@ -85,8 +86,19 @@ pub struct Http {
 pub struct Shutdown {
     /// How long flushing may take.
     pub grace: Duration,
-    /// UNSUBSCRIBE first: only where other members stay.
-    pub leave: bool,
+    /// Whether to unsubscribe first: only where other members stay.
+    pub leave: LeaveGroup,
+    /// The other members, and perhaps ourselves.
+    pub peers: Vec<Peer>,
+}
+
+/// Whether a member that is told to go leaves the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaveGroup {
+    /// As the peers' answers say; without peers it does not.
+    Auto,
+    Always,
+    Never,
 }
 
 /// Logs, on stderr.

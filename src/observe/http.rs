@@ -1,4 +1,4 @@
-//! `/metrics`, `/livez`, `/readyz`.
+//! `/metrics`, `/livez`, `/readyz`, and `/member` for the other members.
 //!
 //! Guarantee: answers as long as the process lives, and says why when the answer is no.
 
@@ -21,6 +21,8 @@ use tracing::debug;
 
 use super::health::Health;
 use super::metrics::Metrics;
+use crate::peers::ask::PATH;
+use crate::peers::standing::Member;
 
 /// Connections at once; more wait for the next free place.
 const CONNECTIONS_MAX: usize = 64;
@@ -30,7 +32,12 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Serves until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, metrics: Arc<Metrics>, health: Arc<Health>) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    member: Arc<Member>,
+) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -42,10 +49,10 @@ pub(crate) async fn serve(listener: TcpListener, metrics: Arc<Metrics>, health: 
                 continue;
             }
         };
-        let (metrics, health) = (Arc::clone(&metrics), Arc::clone(&health));
+        let (metrics, health, member) = (Arc::clone(&metrics), Arc::clone(&health), Arc::clone(&member));
         tokio::spawn(async move {
             let answer = service_fn(move |request: Request<Incoming>| {
-                let response = respond(request.uri().path(), &metrics, &health);
+                let response = respond(request.uri().path(), &metrics, &health, &member);
                 async { Ok::<_, Infallible>(response) }
             });
             let connection = http1::Builder::new()
@@ -60,7 +67,7 @@ pub(crate) async fn serve(listener: TcpListener, metrics: Arc<Metrics>, health: 
     }
 }
 
-fn respond(path: &str, metrics: &Metrics, health: &Health) -> Response<Full<Bytes>> {
+fn respond(path: &str, metrics: &Metrics, health: &Health, member: &Member) -> Response<Full<Bytes>> {
     let verdict = |good: &str, wrong: Vec<String>| {
         if wrong.is_empty() {
             (StatusCode::OK, format!("{good}\n"))
@@ -72,11 +79,13 @@ fn respond(path: &str, metrics: &Metrics, health: &Health) -> Response<Full<Byte
         "/metrics" => (StatusCode::OK, metrics.render()),
         "/livez" => verdict("alive", health.dead(Instant::now())),
         "/readyz" => verdict("ready", health.unready()),
-        _ => (StatusCode::NOT_FOUND, "there are /metrics, /livez and /readyz\n".to_owned()),
+        PATH => (StatusCode::OK, member.standing(metrics.is_subscribed()).to_json() + "\n"),
+        _ => (StatusCode::NOT_FOUND, format!("there are /metrics, /livez, /readyz and {PATH}\n")),
     };
     let mut response = Response::new(Full::from(text));
     *response.status_mut() = status;
-    let kind = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    let kind = if path == PATH { "application/json" } else { "text/plain; version=0.0.4; charset=utf-8" };
+    let kind = hyper::header::HeaderValue::from_static(kind);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }

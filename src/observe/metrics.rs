@@ -240,6 +240,12 @@ impl Metrics {
         lock(&self.totals).clone()
     }
 
+    /// At least one connection had a granted subscription then.
+    #[must_use]
+    pub(crate) fn is_subscribed(&self) -> bool {
+        lock(&self.totals).sessions.connected > 0
+    }
+
     /// What became of something that delivery wanted.
     pub(crate) fn reported(&self, report: &Report) {
         match &report.outcome {

@@ -16,6 +16,7 @@ mod formats;
 mod habits;
 mod model;
 mod modules;
+mod peers_model;
 mod rows;
 mod sources;
 mod spool_files;

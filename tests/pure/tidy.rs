@@ -12,11 +12,12 @@ use crate::modules::{self, Name};
 
 /// milepost's rooms, from the floor up: a room may use those before it. The last column: a pure room holds no async,
 /// clock, I/O or metrics.
-const ROOMS: [(&str, bool); 14] = [
+const ROOMS: [(&str, bool); 15] = [
     ("pipeline", true),
     ("session", true),
     ("intake", true),
     ("tls", false),
+    ("peers", false),
     ("spool", false),
     ("delivery", false),
     ("consumer", true),
@@ -30,7 +31,8 @@ const ROOMS: [(&str, bool); 14] = [
 ];
 
 /// Pure places of rooms that are not.
-const PURE: [&str; 3] = ["delivery/policy", "delivery/retry", "mqtt/codec"];
+const PURE: [&str; 5] =
+    ["delivery/policy", "delivery/retry", "mqtt/codec", "peers/decision", "peers/standing"];
 
 /// Libraries that belong to one place.
 const OWNERS: [(&str, &str); 9] = [

@@ -13,6 +13,7 @@ mod formats;
 mod impolite;
 mod main_job;
 mod outages;
+mod peers;
 mod scripted_broker;
 mod secure;
 mod spool;

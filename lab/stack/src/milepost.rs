@@ -75,7 +75,11 @@ impl Settings {
 
     /// `milepost run`, without waiting for anything.
     pub fn start(&self) -> Result<Milepost> {
-        let port = free_port()?;
+        self.start_at(free_port()?)
+    }
+
+    /// The same, with its HTTP port where others look for it.
+    pub fn start_at(&self, port: u16) -> Result<Milepost> {
         let mut command = self.command(&["run"]);
         command.env("MILEPOST__HTTP__LISTEN", format!("127.0.0.1:{port}"));
         let process = Process::start("milepost", &mut command, self.folder.join("milepost.log"))?;
@@ -85,8 +89,7 @@ impl Settings {
     /// `milepost run`, subscribed.
     pub fn run(&self) -> Result<Milepost> {
         let mut milepost = self.start()?;
-        let http = milepost.http.clone();
-        milepost.process.wait_until("is ready", || get(&format!("{http}/readyz")).is_ok())?;
+        milepost.wait_until_ready()?;
         Ok(milepost)
     }
 }
@@ -96,6 +99,12 @@ impl Milepost {
     #[must_use]
     pub fn address(&self) -> &str {
         self.http.trim_start_matches("http://")
+    }
+
+    /// Waits until it is subscribed, and its servers are well.
+    pub fn wait_until_ready(&mut self) -> Result<()> {
+        let http = self.http.clone();
+        self.process.wait_until("is ready", || get(&format!("{http}/readyz")).is_ok())
     }
 
     /// Its answer to GET `path`.

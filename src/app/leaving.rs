@@ -1,0 +1,54 @@
+//! Whether this process leaves its group when it is told to go, as `shutdown.leave` says.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use crate::config::{Config, LeaveGroup, Shutdown};
+use crate::peers::ask::{Peer, ask};
+use crate::peers::decision::Decision;
+use crate::peers::standing::Standing;
+use crate::session::events::Leave;
+
+/// Asking takes no longer than this, and no more than a quarter of the grace.
+const ASK_WITHIN: Duration = Duration::from_secs(3);
+
+/// What will happen, while there is time to change it.
+pub(super) fn announce(config: &Config) {
+    let Shutdown { leave, peers, .. } = &config.shutdown;
+    match leave {
+        LeaveGroup::Auto if peers.is_empty() => info!(
+            "shutdown.leave = \"auto\" without shutdown.peers: at a shutdown the session is kept, as with false"
+        ),
+        LeaveGroup::Auto if config.http.listen.ip().is_loopback() && peers.iter().any(is_elsewhere) => warn!(
+            listen = %config.http.listen,
+            "shutdown.peers are on other machines, and cannot ask us: let http.listen be an address that they reach"
+        ),
+        LeaveGroup::Auto | LeaveGroup::Always | LeaveGroup::Never => {}
+    }
+}
+
+fn is_elsewhere(peer: &Peer) -> bool {
+    match peer.host.parse::<IpAddr>() {
+        Ok(address) => !address.is_loopback(),
+        Err(_) => peer.host != "localhost",
+    }
+}
+
+/// For a process that is told to go, and has [said so](crate::peers::standing::Member::leaves).
+pub(super) async fn decide(shutdown: &Shutdown, ours: Standing) -> Leave {
+    match shutdown.leave {
+        LeaveGroup::Always => Leave::Unsubscribe,
+        LeaveGroup::Never => Leave::KeepSession,
+        LeaveGroup::Auto if shutdown.peers.is_empty() => Leave::KeepSession,
+        LeaveGroup::Auto => {
+            let decision = ask(&shutdown.peers, ours, ASK_WITHIN.min(shutdown.grace / 4)).await;
+            info!("shutdown.leave = \"auto\": {decision}");
+            match decision {
+                Decision::Leave { .. } => Leave::Unsubscribe,
+                Decision::Keep { .. } => Leave::KeepSession,
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What a member of a share group says of itself.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+/// What a member says of itself when it is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// `mqtt.client_id`.
+    pub name: String,
+    /// `mqtt.group`.
+    pub group: String,
+    /// Its filters.
+    pub topics: BTreeSet<String>,
+    /// At least one of its connections has a granted subscription.
+    pub subscribed: bool,
+    /// It has been told to go.
+    pub leaving: bool,
+}
+
+impl Standing {
+    /// One JSON object.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let Self { name, group, topics, subscribed, leaving } = self;
+        json!({"name": name, "group": group, "topics": topics, "subscribed": subscribed, "leaving": leaving})
+            .to_string()
+    }
+
+    /// From the same; other fields are ignored: a newer version may say more.
+    ///
+    /// # Errors
+    /// What is missing, for people.
+    pub fn from_json(text: &[u8]) -> Result<Self, String> {
+        let value: Value = serde_json::from_slice(text).map_err(|_| "its answer is not JSON".to_owned())?;
+        let missing = |field: &str| format!("its answer has no {field}");
+        let text = |field: &str| value[field].as_str().map(str::to_owned).ok_or_else(|| missing(field));
+        let flag = |field: &str| value[field].as_bool().ok_or_else(|| missing(field));
+        let topics = value["topics"].as_array().ok_or_else(|| missing("topics"))?;
+        let topics = topics.iter().map(|topic| topic.as_str().map(str::to_owned));
+        Ok(Self {
+            name: text("name")?,
+            group: text("group")?,
+            topics: topics.collect::<Option<_>>().ok_or_else(|| missing("topics"))?,
+            subscribed: flag("subscribed")?,
+            leaving: flag("leaving")?,
+        })
+    }
+}
+
+/// This process as a member: what its [`Standing`] is made of.
+#[derive(Debug)]
+pub struct Member {
+    name: String,
+    group: String,
+    topics: BTreeSet<String>,
+    leaving: AtomicBool,
+}
+
+impl Member {
+    /// One that has not been told to go.
+    #[must_use]
+    pub fn new(name: &str, group: &str, topics: &[String]) -> Self {
+        let topics = topics.iter().cloned().collect();
+        Self { name: name.to_owned(), group: group.to_owned(), topics, leaving: AtomicBool::new(false) }
+    }
+
+    /// It has been told to go. Say so before anybody is asked: of two that leave at once, one must know of the other.
+    pub fn leaves(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
+    }
+
+    /// Now.
+    #[must_use]
+    pub fn standing(&self, subscribed: bool) -> Standing {
+        Standing {
+            name: self.name.clone(),
+            group: self.group.clone(),
+            topics: self.topics.clone(),
+            subscribed,
+            leaving: self.leaving.load(Ordering::SeqCst),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_member_says_can_be_read_and_nothing_else_can() {
+        let member = Member::new("milepost-2", "fleet", &["b/+".to_owned(), "a/+".to_owned()]);
+        let standing = member.standing(true);
+        assert!(!standing.leaving);
+        assert_eq!(Standing::from_json(standing.to_json().as_bytes()), Ok(standing));
+        member.leaves();
+        assert!(member.standing(false).leaving);
+
+        let of_a_newer_version =
+            br#"{"name":"n","group":"g","topics":[],"subscribed":true,"leaving":false,"more":1}"#;
+        assert!(Standing::from_json(of_a_newer_version).is_ok());
+        for (text, why) in [
+            (&b"ready\n"[..], "its answer is not JSON"),
+            (b"[]", "its answer has no topics"),
+            (
+                br#"{"name":"n","group":"g","topics":[1],"subscribed":true,"leaving":false}"#,
+                "its answer has no topics",
+            ),
+            (
+                br#"{"name":"n","group":"g","topics":[],"subscribed":"yes","leaving":false}"#,
+                "its answer has no subscribed",
+            ),
+            (br#"{"name":"n","group":"g","topics":[],"subscribed":true}"#, "its answer has no leaving"),
+        ] {
+            assert_eq!(Standing::from_json(text), Err(why.to_owned()));
+        }
+    }
+}

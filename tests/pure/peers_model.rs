@@ -1,0 +1,223 @@
+//! Members of a group that are told to go, in every order and at once, and ask each other: some die, hang, answer rubbish, or
+//! say what is not so. At every step somebody is subscribed at the broker, if anybody ever was.
+
+use milepost::peers::decision::{Decision, Inquiry, order};
+use milepost::peers::standing::{Member, Standing};
+use proptest::prelude::*;
+
+/// Names as people give them; the order of this list is no order of theirs.
+const NAMES: [&str; 7] =
+    ["milepost-10", "milepost-2", "milepost-0", "milepost-1", "gps", "milepost-02", "a1-milepost-9"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Honest,
+    Hung,
+    Rubbish,
+    /// A load balancer before it leads back to whoever asks.
+    Echo,
+    OtherGroup,
+    OtherTopics,
+    /// It stays, and says that it goes.
+    Modest,
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Connect(usize),
+    Cut(usize),
+    Tell(usize),
+    Answer { asker: usize, asked: usize },
+    TimeIsUp(usize),
+    Kill(usize),
+    Start(usize),
+}
+
+#[derive(Debug)]
+struct Pod {
+    mood: Mood,
+    /// Its process, if there is one.
+    process: Option<Process>,
+    /// The broker has its session, subscribed.
+    subscribed: bool,
+}
+
+#[derive(Debug)]
+struct Process {
+    member: Member,
+    connected: bool,
+    inquiry: Option<Inquiry>,
+}
+
+impl Process {
+    fn new(name: &str) -> Self {
+        let member = Member::new(name, "milepost", &["drivers/+/gps".to_owned()]);
+        Self { member, connected: false, inquiry: None }
+    }
+}
+
+struct World {
+    pods: Vec<Pod>,
+    ever_subscribed: bool,
+}
+
+impl World {
+    fn new(moods: &[Mood]) -> Self {
+        let pods = NAMES.iter().zip(moods).map(|(name, mood)| Pod {
+            mood: *mood,
+            process: Some(Process::new(name)),
+            subscribed: false,
+        });
+        Self { pods: pods.collect(), ever_subscribed: false }
+    }
+
+    /// What a question to this pod brings now; none: nothing, for ever.
+    fn answer(&self, asked: usize, asker: &Standing) -> Option<Result<Standing, String>> {
+        let pod = &self.pods[asked];
+        let Some(process) = &pod.process else { return Some(Err("refused".to_owned())) };
+        let standing = process.member.standing(process.connected);
+        match pod.mood {
+            Mood::Honest => Some(Ok(standing)),
+            Mood::Hung => None,
+            Mood::Rubbish => Some(Standing::from_json(b"<html>")),
+            Mood::Echo => Some(Ok(asker.clone())),
+            Mood::OtherGroup => Some(Ok(Standing { group: "other".to_owned(), ..standing })),
+            Mood::OtherTopics => Some(Ok(Standing { topics: ["other/+".to_owned()].into(), ..standing })),
+            Mood::Modest => Some(Ok(Standing { leaving: true, ..standing })),
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Connect(n) => {
+                let pod = &mut self.pods[n];
+                if let Some(process) = pod.process.as_mut().filter(|process| process.inquiry.is_none()) {
+                    process.connected = true;
+                    pod.subscribed = true;
+                    self.ever_subscribed = true;
+                }
+            }
+            Step::Cut(n) => {
+                self.pods[n].process.iter_mut().for_each(|process| process.connected = false);
+            }
+            Step::Tell(n) => {
+                if let Some(process) =
+                    self.pods[n].process.as_mut().filter(|process| process.inquiry.is_none())
+                {
+                    process.member.leaves();
+                    process.inquiry = Some(Inquiry::new(process.member.standing(process.connected)));
+                }
+            }
+            Step::Answer { asker, asked } => self.ask(asker, asked),
+            Step::TimeIsUp(n) => self.decide(n),
+            Step::Kill(n) => self.pods[n].process = None,
+            Step::Start(n) => {
+                self.pods[n].process.get_or_insert_with(|| Process::new(NAMES[n]));
+            }
+        }
+    }
+
+    fn ask(&mut self, asker: usize, asked: usize) {
+        let Some(process) = &self.pods[asker].process else { return };
+        let Some(answer) = self.answer(asked, &process.member.standing(process.connected)) else { return };
+        let inquiry = self.pods[asker].process.as_mut().and_then(|process| process.inquiry.as_mut());
+        if inquiry.is_some_and(|inquiry| inquiry.heard(NAMES[asked], answer)) {
+            self.decide(asker);
+        }
+    }
+
+    /// As the shell does; then its process is gone.
+    fn decide(&mut self, n: usize) {
+        let pod = &mut self.pods[n];
+        let Some(inquiry) = pod.process.as_mut().and_then(|process| process.inquiry.take()) else { return };
+        if let Decision::Leave { .. } = inquiry.decision() {
+            pod.subscribed = false;
+        }
+        pod.process = None;
+    }
+
+    fn subscribed(&self) -> Vec<&str> {
+        NAMES.iter().zip(&self.pods).filter(|(_, pod)| pod.subscribed).map(|(name, _)| *name).collect()
+    }
+}
+
+fn mood() -> impl Strategy<Value = Mood> {
+    prop_oneof![
+        6 => Just(Mood::Honest),
+        1 => Just(Mood::Hung),
+        1 => Just(Mood::Rubbish),
+        1 => Just(Mood::Echo),
+        1 => Just(Mood::OtherGroup),
+        1 => Just(Mood::OtherTopics),
+        1 => Just(Mood::Modest),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let pod = || 0..NAMES.len();
+    prop_oneof![
+        6 => pod().prop_map(Step::Connect),
+        1 => pod().prop_map(Step::Cut),
+        4 => pod().prop_map(Step::Tell),
+        16 => (pod(), pod()).prop_map(|(asker, asked)| Step::Answer { asker, asked }),
+        1 => pod().prop_map(Step::TimeIsUp),
+        1 => pod().prop_map(Step::Kill),
+        3 => pod().prop_map(Step::Start),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn somebody_is_always_subscribed(
+        moods in prop::collection::vec(mood(), NAMES.len()),
+        steps in prop::collection::vec(step(), 1..200),
+    ) {
+        let mut world = World::new(&moods);
+        for step in &steps {
+            world.step(step);
+            prop_assert!(
+                !world.ever_subscribed || !world.subscribed().is_empty(),
+                "after {step:?} nobody is left: what comes is dropped"
+            );
+        }
+    }
+
+    /// A scale-in, whatever order its steps take: no share of the messages stays with who has gone.
+    #[test]
+    fn who_goes_while_a_lower_one_stays_leaves_nothing_behind(
+        stay in 1..NAMES.len(),
+        mut questions in Just((0..NAMES.len() * NAMES.len()).collect::<Vec<_>>()).prop_shuffle(),
+        told_first in any::<bool>(),
+    ) {
+        let mut names = NAMES;
+        names.sort_by(|a, b| order(a, b));
+        let (staying, going) = names.split_at(stay);
+        let goes = |n: usize| going.contains(&NAMES[n]);
+        let mut world = World::new(&[Mood::Honest; NAMES.len()]);
+        (0..NAMES.len()).for_each(|n| world.step(&Step::Connect(n)));
+        if told_first {
+            (0..NAMES.len()).filter(|n| goes(*n)).for_each(|n| world.step(&Step::Tell(n)));
+        }
+        for question in questions.drain(..) {
+            let (asker, asked) = (question / NAMES.len(), question % NAMES.len());
+            if goes(asker) {
+                world.step(&Step::Tell(asker));
+                world.step(&Step::Answer { asker, asked });
+            }
+        }
+        let mut left = world.subscribed();
+        left.sort_by(|a, b| order(a, b));
+        prop_assert_eq!(left, staying);
+    }
+
+    #[test]
+    fn names_have_one_order(a in "[m0-9-]{0,6}", b in "[m0-9-]{0,6}", c in "[m0-9-]{0,6}") {
+        prop_assert_eq!(order(&a, &b), order(&b, &a).reverse());
+        prop_assert_eq!(order(&a, &b).is_eq(), a == b);
+        if order(&a, &b).is_lt() && order(&b, &c).is_lt() {
+            prop_assert!(order(&a, &c).is_lt());
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Members that are told to go, and ask the others.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use lab_stack::{free_port, wait_until};
+
+use crate::world::{SOON, wait_for_metric, world};
+
+#[test]
+fn a_member_leaves_if_a_lower_one_stays_and_keeps_its_session_if_nobody_can_be_asked() -> Result<()> {
+    let world = world("peers")?;
+    let (first, second) = (free_port()?, free_port()?);
+    let nobody = free_port()?;
+    let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?; // it is connected to, and never answers
+    // ClickHouse answers there, and is no member.
+    let other = world.engine.server.port;
+    let peers =
+        [nobody, hangs.local_addr()?.port(), other, first, second].map(|port| format!("127.0.0.1:{port}"));
+    let settings = world.settings.clone().with("SHUTDOWN__PEERS", peers.join(","));
+    let settings = settings.with("SHUTDOWN__GRACE", "8s"); // they are asked for at most 2 s
+    let mut lower = settings.clone().with("MQTT__CLIENT_ID", "pod-9").start_at(first)?;
+    let mut higher = settings.clone().with("MQTT__CLIENT_ID", "pod-10").start_at(second)?;
+    lower.wait_until_ready()?;
+    higher.wait_until_ready()?;
+    assert_eq!(
+        lower.get("/member")?,
+        r#"{"group":"milepost","leaving":false,"name":"pod-9","subscribed":true,"topics":["drivers/+/gps"]}"#
+            .to_owned()
+            + "\n"
+    );
+
+    assert_eq!(higher.terminate(SOON)?, 0);
+    let log = higher.process.log()?;
+    assert!(log.contains("unsubscribing: pod-9 at 127.0.0.1:"), "{log}");
+
+    let began = Instant::now();
+    lower.process.signal("TERM")?;
+    wait_until("it says that it is leaving", SOON, || {
+        Ok(lower.get("/readyz").is_err_and(|why| why.to_string().contains("leaving")))
+    })?;
+    assert!(lower.get("/member")?.contains(r#""leaving":true"#), "so do the others hear");
+    assert_eq!(lower.process.wait(SOON)?.code(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(6), "a peer that hangs holds nothing up for longer");
+    let log = lower.process.log()?;
+    let kept = log.lines().find(|line| line.contains("keeping the session")).unwrap_or_default();
+    for why in ["cannot be reached", "no answer within 2s", "not a milepost of this version"] {
+        assert!(kept.contains(why), "{why}: {log}");
+    }
+
+    // It is queued for.
+    world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    let lower = settings.with("MQTT__CLIENT_ID", "pod-9").start_at(first)?;
+    wait_for_metric(&lower, "acks_total", 1.0)?;
+    assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "1");
+    Ok(())
+}
