@@ -8,6 +8,7 @@ mod broker_rows;
 mod harm_rows;
 mod mistakes;
 mod outage_rows;
+mod pod_rows;
 mod row;
 mod rows;
 mod scene;
@@ -114,6 +115,7 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
     let mut all = rows::all(&arguments.strict_broker);
     all.extend(outage_rows::all(&arguments.strict_broker));
     all.extend(broker_rows::all(&arguments.strict_broker));
+    all.extend(pod_rows::all(&arguments.strict_broker));
     all.extend(spool_rows::all(&arguments.strict_broker));
     all.extend(harm_rows::all());
     for name in &arguments.only {

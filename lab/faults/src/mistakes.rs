@@ -10,7 +10,7 @@ pub(crate) struct Mistake {
     pub(crate) patch: &'static str,
 }
 
-pub(crate) const ALL: [Mistake; 6] = [
+pub(crate) const ALL: [Mistake; 8] = [
     Mistake {
         what: "acknowledges before the insert",
         row: "kill-unsaved",
@@ -40,6 +40,16 @@ pub(crate) const ALL: [Mistake; 6] = [
         what: "takes a batch for more of a session than it holds",
         row: "kill-unsaved",
         patch: include_str!("mistakes/completes_too_much.diff"),
+    },
+    Mistake {
+        what: "unsubscribes also when nobody stays",
+        row: "pods",
+        patch: include_str!("mistakes/leave_always.diff"),
+    },
+    Mistake {
+        what: "keeps its session also when others stay",
+        row: "pods",
+        patch: include_str!("mistakes/leave_never.diff"),
     },
 ];
 

@@ -38,6 +38,7 @@ pub(crate) fn row(
         spool: false,
         clock: false,
         slow_disk: false,
+        pods: false,
         settings: Vec::new(),
     };
     Row { name, what, quick: false, whole: true, setup, act }
@@ -65,6 +66,12 @@ impl Row {
 
     pub(crate) fn clock(mut self) -> Self {
         self.setup.clock = true;
+        self
+    }
+
+    /// Members whose HTTP ports do not change, and who know each other's.
+    pub(crate) fn pods(mut self) -> Self {
+        self.setup.pods = true;
         self
     }
 

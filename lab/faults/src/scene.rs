@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use lab_harness::background::Background;
 use lab_harness::proxy::Proxy;
-use lab_stack::{Broker, BrokerKind, ClickHouse, Milepost, Settings, wait_until};
+use lab_stack::{Broker, BrokerKind, ClickHouse, Milepost, Settings, free_port, wait_until};
 use loadgen::manifest::Manifest;
 use loadgen::publish::Plan;
 
@@ -19,6 +19,8 @@ use crate::watch::Watch;
 
 /// Longer than anything a row waits for in good order.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// As many as a row of pods scales to.
+const PODS: usize = 4;
 /// What the engine of the password row is given.
 pub(crate) const PASSWORD: &str = "the right one";
 
@@ -40,6 +42,8 @@ pub(crate) struct Setup {
     pub(crate) clock: bool,
     /// So is the time that their disk takes.
     pub(crate) slow_disk: bool,
+    /// The members are [`PODS`] of which some are there, and know each other's ports.
+    pub(crate) pods: bool,
     /// Beyond the harness's own: `MILEPOST__` keys and values.
     pub(crate) settings: Vec<(&'static str, &'static str)>,
 }
@@ -75,6 +79,8 @@ pub(crate) struct Scene {
     /// Positions in spool files that the row damaged: these, and no others, may be missing.
     pub(crate) damaged: u64,
     spool: bool,
+    /// The HTTP ports of the members by number, if they have ports of their own.
+    ports: Vec<u16>,
     clock_file: PathBuf,
     disk_file: PathBuf,
     broker: Option<Broker>,
@@ -138,6 +144,12 @@ impl Scene {
         for (key, value) in &setup.settings {
             settings = settings.with(key, *value);
         }
+        let mut ports = Vec::new();
+        if setup.pods {
+            ports = (0..PODS).map(|_| free_port()).collect::<Result<_>>()?;
+            let peers: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+            settings = settings.with("SHUTDOWN__PEERS", peers.join(","));
+        }
         settings.migrate()?;
         let mut scene = Self {
             settings,
@@ -149,6 +161,7 @@ impl Scene {
             password_file,
             damaged: 0,
             spool: setup.spool,
+            ports,
             clock_file,
             disk_file: disk,
             plan: setup.plan(broker.port, run, seed),
@@ -189,10 +202,20 @@ impl Scene {
     }
 
     pub(crate) fn add_member(&mut self, client_id: &str) -> Result<()> {
-        let process = self.settings_of(client_id).run()?;
+        let mut process = self.start(client_id)?;
+        process.wait_until_ready()?;
         self.watch.add(&process);
         self.members.push(Member { client_id: client_id.to_owned(), process });
         Ok(())
+    }
+
+    fn start(&self, client_id: &str) -> Result<Milepost> {
+        let settings = self.settings_of(client_id);
+        let number = client_id.rsplit_once('-').and_then(|(_, number)| number.parse::<usize>().ok());
+        match number.and_then(|number| self.ports.get(number)) {
+            Some(port) => settings.start_at(*port),
+            None => settings.start(),
+        }
     }
 
     fn settings_of(&self, client_id: &str) -> Settings {
@@ -236,7 +259,7 @@ impl Scene {
 
     pub(crate) fn restart_member(&mut self, n: usize) -> Result<()> {
         let client_id = self.members[n].client_id.clone();
-        let process = self.settings_of(&client_id).start()?;
+        let process = self.start(&client_id)?;
         self.watch.add(&process);
         self.members[n].process = process;
         Ok(())

@@ -1,0 +1,82 @@
+//! Members that come and go as pods do: many at once, told by nobody which of them stays.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::row::{Row, SETTLE, row};
+use crate::scene::Scene;
+
+/// Shorter than a row, so that a share left behind by a member that is gone is lost within it.
+const EXPIRY: &str = "15s";
+/// By then such a session has expired at any of the brokers.
+const EXPIRED_AFTER: Duration = Duration::from_secs(20);
+/// How long nobody is there: less than the expiry.
+const NOBODY: Duration = Duration::from_secs(5);
+
+pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
+    let what = "pods: 2 → 4 → 1 → 0 → 2, a rolling restart, 2 → 0 → 2 at once";
+    let pods = |name, what| {
+        row(name, what, (2_000, 30), pods).members(2).pods().with("MQTT__SESSION_EXPIRY", EXPIRY)
+    };
+    vec![
+        pods("pods", what),
+        pods(
+            "pods-emqx",
+            "the same on a broker with EMQX's manners, that loses what comes while a session ends",
+        )
+        .on_broker(
+            strict_broker,
+            32_000,
+            1_000_000,
+            "--session-rate 25000 --max-mailbox 100000 --resume-rate 60000 --dying 3s",
+        ),
+    ]
+}
+
+fn pods(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.add_member("member-2")?;
+    scene.add_member("member-3")?;
+    sleep(Duration::from_secs(2));
+
+    scene.meet_unacked(3)?;
+    let gone = stop(scene, 1)?;
+    ensure!(gone == ["member-1", "member-2", "member-3"], "{gone:?} have gone");
+    sleep(EXPIRED_AFTER);
+    scene.wait_until_recovered(SETTLE)?;
+
+    to_nobody_and_back(scene, 0, &["member-0", "member-1"])?;
+
+    for n in (0..scene.members.len()).rev() {
+        scene.meet_unacked(n)?;
+        let code = scene.members[n].process.terminate(SETTLE)?;
+        ensure!(code == 0, "a restart ended with exit code {code}");
+        scene.restart_member(n)?;
+        scene.wait_until_recovered(SETTLE)?;
+    }
+
+    to_nobody_and_back(scene, 1, &["member-0", "member-1"])
+}
+
+/// All that are there go at once, and these come at once.
+fn to_nobody_and_back(scene: &mut Scene, meet: usize, back: &[&str]) -> Result<()> {
+    scene.meet_unacked(meet)?;
+    stop(scene, 0)?;
+    sleep(NOBODY);
+    back.iter().try_for_each(|client_id| scene.add_member(client_id))?;
+    scene.wait_until_recovered(SETTLE).map(drop)
+}
+
+/// Tells all but the first so many at once to go, and waits for their end.
+fn stop(scene: &mut Scene, stay: usize) -> Result<Vec<String>> {
+    let mut going = scene.members.split_off(stay);
+    going.iter().rev().try_for_each(|member| member.process.process.signal("TERM"))?;
+    for member in &mut going {
+        let code = member.process.process.wait(SETTLE)?.code();
+        ensure!(code == Some(0), "{} ended with exit code {code:?}", member.client_id);
+    }
+    Ok(going.into_iter().map(|member| member.client_id).collect())
+}
