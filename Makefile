@@ -4,9 +4,11 @@ SHELL := /bin/bash
 
 CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := .local/tools/bin/cargo-deny
+KUSTOMIZE_VERSION := v5.8.1
+HELM_VERSION := v3.22.0
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test faults bench bench-full bench-micro bench-sql fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test clean-state
+.PHONY: help demo test faults bench bench-full bench-micro bench-sql fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test manifests clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -52,7 +54,12 @@ figures: ## draw README's pictures anew from docs/results.md
 figures-check: ## they are what docs/results.md says
 	python3 docs/figures/draw.py --check
 
-check: fmt clippy deny figures-check test ## what CI runs
+check: fmt clippy deny figures-check manifests test ## what CI runs
+
+manifests: ## deploy/kubernetes and deploy/helm against Kubernetes' schemas and each other; builds kustomize and helm once, five minutes
+	deploy/local/setup --dev
+	deploy/kubernetes/tools $(KUSTOMIZE_VERSION) $(HELM_VERSION)
+	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -rs -p no:cacheprovider deploy/kubernetes
 
 up: ## broker and ClickHouse in the background, on MQTT_PORT (1883) and CLICKHOUSE_PORT (8123)
 	deploy/local/up

@@ -14,6 +14,7 @@ mod delivery_rules;
 mod deploy;
 mod formats;
 mod habits;
+mod kubernetes;
 mod model;
 mod modules;
 mod peers_model;

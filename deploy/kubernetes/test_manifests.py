@@ -1,0 +1,209 @@
+"""What `kubectl apply -k` and `helm install` would send, against Kubernetes' own schemas and against each other."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+CHART = HERE.parent / "helm" / "milepost"
+KUBERNETES = "1.37"
+COMPONENTS = sorted(path.name for path in (HERE / "components").iterdir())
+# Kinds of other people's operators: their schemas are not here, so that a wrong field in one is not found.
+FOREIGN = {"PodMonitor", "PrometheusRule", "ScaledObject"}
+
+
+def tool(name):
+    ours = REPOSITORY / ".local" / "tools" / "bin" / name
+    found = str(ours) if ours.exists() else shutil.which(name)
+    return found or pytest.skip(f"{name} is missing, and Go to build it: nothing is said about what it prints")
+
+
+def objects(text):
+    return [thing for thing in yaml.safe_load_all(text) if thing]
+
+
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return objects(done.stdout)
+
+
+def build(folder):
+    return run(tool("kustomize"), "build", folder)
+
+
+def template(*arguments):
+    return run(tool("helm"), "template", "milepost", CHART, "--kube-version", KUBERNETES + ".0", *arguments)
+
+
+def with_component(component, folder):
+    paths = {"resources": "overlays/minimal", "components": f"components/{component}"}
+    for kind, path in paths.items():
+        paths[kind] = [os.path.relpath(HERE / path, folder)]
+    (folder / "kustomization.yaml").write_text(json.dumps(paths))
+    return build(folder)
+
+
+def one(things, kind, name="milepost"):
+    found = [thing for thing in things if thing["kind"] == kind and thing["metadata"]["name"].startswith(name)]
+    assert len(found) == 1, f"{len(found)} of kind {kind}"
+    return found[0]
+
+
+def validate(things):
+    assert things
+    for thing in things:
+        if thing["kind"] not in FOREIGN:
+            kubernetes_validate.validate(thing, KUBERNETES, strict=True)
+
+
+def selects(selector, labels):
+    """An empty selector is everybody's in a PDB, a missing one nobody's; neither is ours."""
+    assert selector["matchLabels"] and set(selector) == {"matchLabels"}
+    return selector["matchLabels"].items() <= labels.items()
+
+
+def restricted(pod):
+    """The rules of the pod security standard `restricted` that concern us."""
+    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+    for container in pod["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    allowed = {"configMap", "secret", "emptyDir", "persistentVolumeClaim", "projected"}
+    for volume in pod["volumes"]:
+        assert set(volume) - {"name"} <= allowed
+    assert pod["automountServiceAccountToken"] is False
+
+
+def judge(things):
+    validate(things)
+    members, migrate = one(things, "StatefulSet"), one(things, "Job", "milepost-migrate")
+    template = members["spec"]["template"]
+    labels = template["metadata"]["labels"]
+    of_migrate = migrate["spec"]["template"]["metadata"]["labels"]
+    assert selects(members["spec"]["selector"], labels)
+    budget = one(things, "PodDisruptionBudget")["spec"]
+    assert selects(budget["selector"], labels) and not selects(budget["selector"], of_migrate)
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+    wall = one(things, "NetworkPolicy")["spec"]
+    assert selects(wall["podSelector"], labels) and selects(wall["podSelector"], of_migrate)
+
+    restricted(template["spec"])
+    restricted(migrate["spec"]["template"]["spec"])
+    container = template["spec"]["containers"][0]
+    port = {port["name"]: port["containerPort"] for port in container["ports"]}["http"]
+    for probe, path in {"livenessProbe": "/livez", "readinessProbe": "/readyz"}.items():
+        assert container[probe]["httpGet"] == {"path": path, "port": "http"}
+    environment = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert environment["MILEPOST__HTTP__LISTEN"] == f"0.0.0.0:{port}"
+
+    # The members find each other through the headless service, ready or not.
+    service = one(things, "Service")
+    assert members["spec"]["serviceName"] == service["metadata"]["name"]
+    assert environment["MILEPOST__SHUTDOWN__PEERS"] == f"{service['metadata']['name']}:{port}"
+    assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert not service["spec"]["selector"].items() <= of_migrate.items()
+    into = wall["ingress"][0]
+    assert into["ports"] == [{"protocol": "TCP", "port": port}]
+    assert any(selects(source["podSelector"], labels) for source in into["from"] if "podSelector" in source)
+    assert {"protocol": "TCP", "port": port} in wall["egress"][0]["ports"]
+
+    # Everything that is mounted is there, and each member's spool is its own.
+    for pod, claims in ((template["spec"], {"spool"}), (migrate["spec"]["template"]["spec"], set())):
+        mounted = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in pod["volumes"]} | claims
+    claim = members["spec"]["volumeClaimTemplates"][0]["spec"]
+    assert claim["accessModes"] == ["ReadWriteOncePod"]
+    assert set(members["spec"]["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
+    configuration = one(things, "ConfigMap")["metadata"]["name"]
+    for pod in (template["spec"], migrate["spec"]["template"]["spec"]):
+        assert configuration in [volume.get("configMap", {}).get("name") for volume in pod["volumes"]]
+
+
+@pytest.mark.parametrize("overlay", ["minimal", "production"])
+def test_an_overlay_is_what_kubernetes_takes(overlay):
+    things = build(HERE / "overlays" / overlay)
+    judge(things)
+    namespace = one(things, "Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    for thing in things:
+        assert thing["kind"] == "Namespace" or thing["metadata"]["namespace"] == namespace["metadata"]["name"]
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_a_component_fits_the_minimal_overlay(component, tmp_path):
+    things = with_component(component, tmp_path)
+    judge(things)
+    scaler = [thing for thing in things if thing["kind"] in ("ScaledObject", "HorizontalPodAutoscaler")]
+    for thing in scaler:
+        target = thing["spec"]["scaleTargetRef"]
+        assert (target["kind"], target["name"]) == ("StatefulSet", one(things, "StatefulSet")["metadata"]["name"])
+    # An apply must not set the autoscaler's number back.
+    assert ("replicas" in one(things, "StatefulSet")["spec"]) == (not scaler)
+    if component == "spool-replay":
+        job = one(things, "Job", "milepost-spool-replay")["spec"]["template"]
+        restricted(job["spec"])
+        selector = one(things, "PodDisruptionBudget")["spec"]["selector"]
+        assert not selects(selector, job["metadata"]["labels"])
+        spool = {mount["name"]: mount["mountPath"] for mount in job["spec"]["containers"][0]["volumeMounts"]}["spool"]
+        members = one(things, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]
+        assert {"name": "spool", "mountPath": spool} in members["volumeMounts"]
+    if component == "monitoring":
+        monitor = one(things, "PodMonitor")["spec"]
+        assert selects(monitor["selector"], one(things, "StatefulSet")["spec"]["template"]["metadata"]["labels"])
+
+
+def plain(thing):
+    """Without what differs on purpose: how a pod learns of a new configuration, and the Job's name."""
+    text = json.dumps(thing, sort_keys=True)
+    text = re.sub(r'"milepost-[a-z0-9]{10}"', '"milepost"', text)
+    text = re.sub(r'"milepost-migrate-[a-z0-9]{10}"', '"milepost-migrate"', text)
+    thing = json.loads(text)
+    if thing["kind"] == "StatefulSet":
+        thing["spec"]["template"]["metadata"].pop("annotations", None)
+    return thing
+
+
+def test_the_chart_is_the_base():
+    ours, theirs = (
+        sorted(map(plain, things), key=lambda thing: thing["kind"]) for things in (build(HERE / "base"), template())
+    )
+    # Comments of the file are part of the text here.
+    configurations = [one(things, "ConfigMap").pop("data")["milepost.toml"] for things in (ours, theirs)]
+    lines = [[line for line in text.splitlines() if line and not line.startswith("#")] for text in configurations]
+    assert lines[0] == lines[1]
+    assert ours == theirs
+
+
+def test_the_chart_is_what_kubernetes_takes():
+    judge(template())
+    settings = "caConfigMap=milepost-ca,spool.storageClass=fast,replicas=null,image.pullSecrets={key}"
+    things = template("--set", settings)
+    judge(things)
+    members = one(things, "StatefulSet")["spec"]
+    assert "replicas" not in members
+    assert members["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "fast"
+
+
+def test_a_new_configuration_rolls_the_pods_and_a_new_image_is_a_new_job():
+    def made(*arguments):
+        things = template(*arguments)
+        return one(things, "StatefulSet")["spec"]["template"], one(things, "Job", "milepost-migrate")["metadata"]["name"]
+
+    (pods, job), (others, other_job) = made(), made("--set", "image.tag=0.2.0")
+    assert pods != others and job != other_job
+    assert made("--set", "config=x")[0] != pods

@@ -1,0 +1,161 @@
+//! deploy/kubernetes and deploy/helm against the code: what `deploy/kubernetes/test_manifests.py`, which knows
+//! Kubernetes, cannot know.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use milepost::config::Config;
+use milepost::consumer::CONNECTIONS_MAX;
+use milepost::observe::metrics::Metrics;
+use milepost::peers::decision::order;
+use serde_json::Value;
+
+const MIB: usize = 1 << 20;
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(here(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn yaml(path: &str) -> Value {
+    serde_saphyr::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn pod() -> Value {
+    yaml("deploy/kubernetes/base/statefulset.yaml")["spec"]["template"]["spec"].clone()
+}
+
+fn variables(pod: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let environment = pod["containers"][0]["env"].as_array().unwrap().iter();
+    environment.map(|variable| (text(&variable["name"]), text(&variable["value"]))).collect()
+}
+
+/// What stands in a file, with files that are not here left out.
+fn configuration(toml: &str) -> Config {
+    let there: Vec<_> = toml.lines().filter(|line| !line.starts_with("ca_file")).collect();
+    Config::parse(&there.join("\n")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// As a process would read the file of the pods together with their environment.
+fn together(toml: &str) -> Config {
+    let mut toml = toml.to_owned();
+    for (name, value) in variables(&pod()) {
+        let Some((section, key)) = name.strip_prefix("MILEPOST__").and_then(|name| name.split_once("__"))
+        else {
+            continue;
+        };
+        let (section, key) = (section.to_lowercase(), key.to_lowercase());
+        // Passwords are files of the pod, and a client id is put together by Kubernetes.
+        if key.ends_with("password_file") || value.contains("$(") {
+            continue;
+        }
+        let head = format!("[{section}]\n");
+        if !toml.contains(&head) {
+            toml += &format!("\n{head}");
+        }
+        toml = toml.replace(&head, &format!("{head}{key} = '{value}'\n"));
+    }
+    configuration(&toml)
+}
+
+#[test]
+fn every_variable_is_a_setting_and_every_file_a_configuration() {
+    let defaults = Config::defaults().unwrap();
+    let job = yaml("deploy/kubernetes/base/migrate.yaml")["spec"]["template"]["spec"].clone();
+    let named = [variables(&pod()), variables(&job)].concat();
+    assert!(named.len() >= 10, "{named:?}");
+    for (name, _) in named.iter().filter(|(name, _)| name.starts_with("MILEPOST__")) {
+        let key = name.trim_start_matches("MILEPOST__").replace("__", ".").to_lowercase();
+        assert!(defaults.effective().iter().any(|(known, _)| *known == key), "{name} is no setting");
+    }
+    let values = yaml("deploy/helm/milepost/values.yaml");
+    for toml in [
+        read("deploy/kubernetes/base/milepost.toml"),
+        read("deploy/kubernetes/overlays/production/milepost.toml"),
+        values["config"].as_str().unwrap().to_owned(),
+    ] {
+        let config = together(&toml);
+        assert!(config.spool.is_some() && config.http.listen.ip().is_unspecified());
+        assert_eq!(config.shutdown.peers[0].port, config.http.listen.port());
+    }
+}
+
+#[test]
+fn a_pod_may_finish_and_has_the_memory_that_it_may_need() {
+    for toml in ["base", "overlays/production"] {
+        let config = together(&read(&format!("deploy/kubernetes/{toml}/milepost.toml")));
+        let grace = pod()["terminationGracePeriodSeconds"].as_u64().unwrap();
+        assert!(grace > config.shutdown.grace.as_secs() + 5, "{grace} s");
+        // The bound of docs/operations.md, with a spool whose disk hangs.
+        let batches = 2 * config.clickhouse.inserts_in_flight + 5;
+        let connection = config.mqtt.max_packet_bytes as usize + MIB / 16;
+        let bound =
+            config.mqtt.buffer_bytes_max + batches * config.batch.bytes_max + CONNECTIONS_MAX * connection;
+        let limit = pod()["containers"][0]["resources"]["limits"]["memory"].as_str().unwrap().to_owned();
+        let limit = limit.strip_suffix("Mi").unwrap().parse::<usize>().unwrap() * MIB;
+        assert!(bound + 8 * MIB <= limit, "{} MiB of {} MiB", bound / MIB, limit / MIB);
+        assert!(pod()["containers"][0]["resources"]["limits"].get("cpu").is_none());
+    }
+}
+
+#[test]
+fn a_spool_fits_into_its_volume() {
+    let gib = |text: &str| text.strip_suffix("Gi").unwrap().parse::<u64>().unwrap() << 30;
+    let base = yaml("deploy/kubernetes/base/statefulset.yaml");
+    let base = &base["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"];
+    let production = yaml("deploy/kubernetes/overlays/production/volume.yaml");
+    let chart = yaml("deploy/helm/milepost/values.yaml");
+    for (toml, size) in [
+        ("base", base.as_str().unwrap()),
+        ("base", chart["spool"]["size"].as_str().unwrap()),
+        ("overlays/production", production[0]["value"].as_str().unwrap()),
+    ] {
+        let config = together(&read(&format!("deploy/kubernetes/{toml}/milepost.toml")));
+        // Files of whole blocks, and what is being written.
+        assert!(config.spool.unwrap().bytes_max / 10 * 11 < gib(size), "{toml}: {size}");
+    }
+}
+
+/// A pod's name is before the suffix that all have.
+#[test]
+fn members_are_ordered_as_their_pods_are() {
+    let id = variables(&pod()).into_iter().find(|(name, _)| name == "MILEPOST__MQTT__CLIENT_ID").unwrap().1;
+    for suffix in ["a1b2", "77", "0f"] {
+        let name = |n: u32| {
+            id.replace("$(POD_NAME)", &format!("milepost-{n}")).replace("$(CLIENT_ID_SUFFIX)", suffix)
+        };
+        assert!((0..12).all(|n| order(&name(n), &name(n + 1)) == Ordering::Less), "{}", name(10));
+    }
+}
+
+#[test]
+fn the_operators_rules_are_prometheus_rules() {
+    let rules = yaml("deploy/kubernetes/components/monitoring/rules.yaml");
+    let groups = rules["spec"]["groups"].as_array().unwrap();
+    assert_eq!(groups[0], yaml("deploy/prometheus/alerts.yml")["groups"][0], "copy the group again");
+    let record = groups[1]["rules"][0]["record"].as_str().unwrap();
+    let metrics = Metrics::default().render();
+    let expression = groups[1]["rules"][0]["expr"].as_str().unwrap();
+    let words = expression.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+    let named: BTreeSet<_> = words.filter(|word| word.starts_with("milepost_")).collect();
+    assert!(!named.is_empty());
+    for name in named {
+        assert!(metrics.contains(&format!("# TYPE {name} ")), "there is no metric {name}");
+    }
+    // One member's share is the same wherever it stands.
+    let keda = yaml("deploy/kubernetes/components/keda/scaledobject.yaml");
+    let trigger = &keda["spec"]["triggers"][0]["metadata"];
+    assert!(trigger["query"].as_str().unwrap().starts_with(record));
+    assert!(expression.contains(&format!("{} * count", trigger["threshold"].as_str().unwrap())));
+    let hpa = yaml("deploy/kubernetes/components/hpa/autoscaler.yaml");
+    let target = &hpa["spec"]["metrics"][0]["external"]["target"]["averageValue"];
+    assert_eq!(target.as_str().unwrap().replace('k', "000"), trigger["threshold"].as_str().unwrap());
+    let behavior = "/spec/advanced/horizontalPodAutoscalerConfig/behavior";
+    assert_eq!(keda.pointer(behavior).unwrap(), &hpa["spec"]["behavior"]);
+}
