@@ -207,3 +207,49 @@ def test_a_new_configuration_rolls_the_pods_and_a_new_image_is_a_new_job():
     (pods, job), (others, other_job) = made(), made("--set", "image.tag=0.2.0")
     assert pods != others and job != other_job
     assert made("--set", "config=x")[0] != pods
+
+
+PROMETHEUS = HERE.parent / "prometheus"
+
+
+def promtool(*arguments):
+    done = subprocess.run([tool("promtool"), *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_fires_on_what_it_is_for():
+    promtool("test", "rules", PROMETHEUS / "rules_test.yml")
+    alerts = yaml.safe_load((PROMETHEUS / "alerts.yml").read_text())["groups"][0]["rules"]
+    expected = (PROMETHEUS / "rules_test.yml").read_text()
+    for alert in alerts:
+        assert f'{{alertname="{alert["alert"]}"' in expected, f"{alert['alert']} is never expected"
+
+
+def test_the_load_is_what_comes_and_holds_the_size_while_anything_is_spooled(tmp_path):
+    rules = yaml.safe_load((HERE / "components" / "monitoring" / "rules.yaml").read_text())["spec"]
+    (tmp_path / "rules.yml").write_text(json.dumps(rules))
+    received = "milepost_messages_received_total{namespace='n', pod='%s'}"
+    series = [{"series": received % pod, "values": "0+600000x80"} for pod in "ab"]  # 40,000 a second each
+    series += [{"series": "milepost_build_info{namespace='n', pod='%s'}" % pod, "values": "1x80"} for pod in "abcd"]
+    other = [{"series": received.replace("'n'", "'other'") % "a", "values": "0+15x80"}]
+
+    def load(spooled):
+        spool = [{"series": "milepost_spool_batches{namespace='n', pod='a'}", "values": f"{spooled}x80"}]
+        return {
+            "interval": "15s",
+            "input_series": series + spool + other,
+            "promql_expr_test": [
+                {
+                    "expr": "milepost:scale:load",
+                    "eval_time": "10m",
+                    "exp_samples": [
+                        {"labels": "milepost:scale:load{namespace='n'}", "value": 100000 if spooled else 80000},
+                        {"labels": "milepost:scale:load{namespace='other'}", "value": 1},
+                    ],
+                }
+            ],
+        }
+
+    tests = {"rule_files": ["rules.yml"], "evaluation_interval": "15s", "tests": [load(0), load(3)]}
+    (tmp_path / "test.yml").write_text(json.dumps(tests))
+    promtool("test", "rules", tmp_path / "test.yml")

@@ -38,6 +38,7 @@ const PART: &str = "process";
 /// What ended the process outside a shutdown.
 pub async fn run(config: Config) -> Result<Outcome> {
     let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::default()));
+    metrics.configured(config.spool.as_ref().map_or(0, |spool| spool.bytes_max));
     // Not ready until it has said otherwise: a probe may ask before the driver's thread runs.
     health.set(driver::PART, vec!["consumer: starting".to_owned()]);
     let member = Arc::new(Member::new(&config.mqtt.client_id, &config.mqtt.group, &config.mqtt.topics));

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
-use prometheus::{Encoder, Histogram, HistogramOpts, IntCounterVec, Opts, Registry, TextEncoder};
+use prometheus::{Encoder, Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
 use super::health::lock;
 use crate::consumer::Totals;
@@ -182,6 +182,7 @@ pub struct Metrics {
     insert_duration: Histogram,
     insert_errors: IntCounterVec,
     ingest: Histogram,
+    spool_bytes_max: IntGauge,
 }
 
 impl Default for Metrics {
@@ -205,15 +206,18 @@ impl Default for Metrics {
                 "Time from the arrival of a batch's first row until the batch is durable.",
                 &SECONDS,
             ),
+            spool_bytes_max: IntGauge::new("spool_bytes_max", "spool.bytes_max, or 0 without a spool.")
+                .expect("the name is well formed"),
             totals,
             registry,
         };
-        let collectors: [Box<dyn Collector>; 5] = [
+        let collectors: [Box<dyn Collector>; 6] = [
             Box::new(FromTotals(Arc::clone(&metrics.totals))),
             Box::new(metrics.batch_rows.clone()),
             Box::new(metrics.insert_duration.clone()),
             Box::new(metrics.insert_errors.clone()),
             Box::new(metrics.ingest.clone()),
+            Box::new(metrics.spool_bytes_max.clone()),
         ];
         for collector in collectors {
             metrics.registry.register(collector).expect("no name comes twice");
@@ -232,6 +236,11 @@ impl Metrics {
     /// The consumer's counts and levels now, all of one moment.
     pub(crate) fn publish(&self, totals: Totals) {
         *lock(&self.totals) = totals;
+    }
+
+    /// What is configured, for alerts that compare with it.
+    pub(crate) fn configured(&self, spool_bytes_max: u64) {
+        self.spool_bytes_max.set(i64::try_from(spool_bytes_max).unwrap_or(i64::MAX));
     }
 
     /// As they were last published.
