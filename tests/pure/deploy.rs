@@ -125,7 +125,12 @@ fn a_row_that_is_too_large_is_no_damaged_file() {
 
 #[test]
 fn what_prometheus_and_grafana_read_is_complete() {
+    let runbook = read("docs/runbook.md");
     for rule in yaml(ALERTS)["groups"][0]["rules"].as_array().unwrap() {
+        let name = rule["alert"].as_str().unwrap();
+        assert!(runbook.contains(&format!("\n## {name}\n\n**Means:**")), "docs/runbook.md has no {name}");
+        let url = format!("docs/runbook.md#{}", name.to_lowercase());
+        assert_eq!(rule["annotations"]["runbook_url"], url.as_str());
         for part in ["/alert", "/expr", "/labels/severity", "/annotations/summary"] {
             assert!(rule.pointer(part).is_some_and(Value::is_string), "{rule} has no {part}");
         }
