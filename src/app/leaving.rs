@@ -38,17 +38,21 @@ fn is_elsewhere(peer: &Peer) -> bool {
 
 /// For a process that is told to go, and has [said so](crate::peers::standing::Member::leaves).
 pub(super) async fn decide(shutdown: &Shutdown, ours: Standing) -> Leave {
-    match shutdown.leave {
-        LeaveGroup::Always => Leave::Unsubscribe,
-        LeaveGroup::Never => Leave::KeepSession,
-        LeaveGroup::Auto if shutdown.peers.is_empty() => Leave::KeepSession,
+    let (leave, why) = match shutdown.leave {
+        LeaveGroup::Always => (Leave::Unsubscribe, "true: unsubscribing".to_owned()),
+        LeaveGroup::Never => (Leave::KeepSession, "false: keeping the session".to_owned()),
+        LeaveGroup::Auto if shutdown.peers.is_empty() => {
+            (Leave::KeepSession, "\"auto\" without shutdown.peers: keeping the session".to_owned())
+        }
         LeaveGroup::Auto => {
             let decision = ask(&shutdown.peers, ours, ASK_WITHIN.min(shutdown.grace / 4)).await;
-            info!("shutdown.leave = \"auto\": {decision}");
-            match decision {
+            let leave = match decision {
                 Decision::Leave { .. } => Leave::Unsubscribe,
                 Decision::Keep { .. } => Leave::KeepSession,
-            }
+            };
+            (leave, format!("\"auto\": {decision}"))
         }
-    }
+    };
+    info!("shutdown.leave = {why}");
+    leave
 }

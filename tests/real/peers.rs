@@ -51,7 +51,8 @@ fn a_member_leaves_if_a_lower_one_stays_and_keeps_its_session_if_nobody_can_be_a
 
     // It is queued for.
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
-    let lower = settings.with("MQTT__CLIENT_ID", "pod-9").start_at(first)?;
+    let mut lower = settings.with("MQTT__CLIENT_ID", "pod-9").start_at(first)?;
+    lower.wait_until_ready()?;
     wait_for_metric(&lower, "acks_total", 1.0)?;
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "1");
     Ok(())
