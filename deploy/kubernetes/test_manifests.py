@@ -16,6 +16,7 @@ REPOSITORY = HERE.parents[1]
 CHART = HERE.parent / "helm" / "milepost"
 KUBERNETES = "1.37"
 COMPONENTS = sorted(path.name for path in (HERE / "components").iterdir())
+IMAGE = "registry.example/milepost"
 # Kinds of other people's operators: their schemas are not here, so that a wrong field in one is not found.
 FOREIGN = {"PodMonitor", "PrometheusRule", "ScaledObject"}
 
@@ -45,9 +46,10 @@ def template(*arguments):
 
 
 def with_component(component, folder):
-    paths = {"resources": "overlays/minimal", "components": f"components/{component}"}
+    paths = {"resources": "base", "components": f"components/{component}"}
     for kind, path in paths.items():
         paths[kind] = [os.path.relpath(HERE / path, folder)]
+    paths["images"] = [{"name": "milepost", "newName": IMAGE}]
     (folder / "kustomization.yaml").write_text(json.dumps(paths))
     return build(folder)
 
@@ -101,6 +103,10 @@ def judge(things):
     wall = one(things, "NetworkPolicy")["spec"]
     assert selects(wall["podSelector"], labels) and selects(wall["podSelector"], of_migrate)
 
+    for thing in things:
+        if thing["kind"] in ("StatefulSet", "Job"):
+            # An overlay's image reaches all.
+            assert thing["spec"]["template"]["spec"]["containers"][0]["image"].split(":")[0] == IMAGE
     restricted(template["spec"])
     restricted(migrate["spec"]["template"]["spec"])
     container = template["spec"]["containers"][0]
@@ -168,9 +174,10 @@ def test_a_component_fits_the_minimal_overlay(component, tmp_path):
 
 
 def plain(thing):
-    """Without what differs on purpose: how a pod learns of a new configuration, and the Job's name."""
+    """Without what differs on purpose: the image, how a pod learns of a new configuration, and the Job's name."""
     text = json.dumps(thing, sort_keys=True)
     text = re.sub(r'"milepost-[a-z0-9]{10}"', '"milepost"', text)
+    text = re.sub(rf'"image": "{IMAGE}:[0-9.]+"', '"image": "milepost"', text)
     text = re.sub(r'"milepost-migrate-[a-z0-9]{10}"', '"milepost-migrate"', text)
     thing = json.loads(text)
     if thing["kind"] == "StatefulSet":
