@@ -8,7 +8,7 @@ KUSTOMIZE_VERSION := v5.8.1
 HELM_VERSION := v3.22.0
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test faults bench bench-full bench-micro bench-sql fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test manifests clean-state
+.PHONY: help demo test faults bench bench-full bench-micro bench-sql fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test manifests kubernetes clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -27,6 +27,13 @@ faults: ## the whole fault harness, half an hour; then the mistakes it must find
 	cargo build --release --locked --workspace
 	target/release/lab faults
 	target/release/lab faults --prove
+
+kubernetes: ## the manifests on a real control plane, with pods as processes; three minutes, and the first time twenty to build it
+	deploy/local/setup --dev
+	deploy/kubernetes/tools $(KUSTOMIZE_VERSION) $(HELM_VERSION)
+	lab/kubernetes/build
+	cargo build --release --locked -p milepost -p loadgen
+	$${VENV_DIR:-.local/venv}/bin/python lab/kubernetes/run.py
 
 bench-micro: ## what a message, a batch and a spool file cost; instructions a message need valgrind
 	cargo bench --locked --bench micro
