@@ -17,6 +17,7 @@ mod spool_rows;
 mod watch;
 
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -32,6 +33,8 @@ use self::scene::Scene;
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
 const RSS_BYTES_MAX: u64 = 64 << 20;
 const VERIFY_WITHIN: Duration = Duration::from_secs(60);
+/// A view follows its table this soon.
+const VIEW_WITHIN: Duration = Duration::from_secs(5);
 const MIB: f64 = 1_048_576.0;
 
 /// What to run.
@@ -199,7 +202,7 @@ fn run_row(row: &Row, binary: &Path, seed: u64) -> Result<Finding> {
     // What was damaged does not come: no use in waiting for it.
     let within = if scene.damaged > 0 { RECOVERY_MAX } else { VERIFY_WITHIN };
     let verdict = verify(&scene.engine()?.store("fleet"), &manifest, within)?;
-    let last_wrong = last_wrong(scene.engine()?)?;
+    let last_wrong = last_wrong(scene.engine()?, VIEW_WITHIN)?;
     let mut undone = None;
     for member in &mut scene.members {
         let code = member.process.terminate(VERIFY_WITHIN)?;
@@ -222,8 +225,20 @@ fn run_row(row: &Row, binary: &Path, seed: u64) -> Result<Finding> {
     })
 }
 
-/// Drivers whose last position is not their newest fix, or who have none.
-fn last_wrong(engine: &ClickHouse) -> Result<u64> {
+/// Drivers whose last position is not their newest fix, or who have none. An insert's rows can be seen a moment before those
+/// of its view, so what is wrong must stay wrong for so long.
+fn last_wrong(engine: &ClickHouse, within: Duration) -> Result<u64> {
+    let until = Instant::now() + within;
+    loop {
+        let wrong = last_wrong_now(engine)?;
+        if wrong == 0 || Instant::now() >= until {
+            return Ok(wrong);
+        }
+        sleep(Duration::from_millis(200));
+    }
+}
+
+fn last_wrong_now(engine: &ClickHouse) -> Result<u64> {
     let sql = "SELECT count() FROM (SELECT driver_id, max(ts) AS newest FROM fleet.fixes GROUP BY driver_id) AS f \
                FULL JOIN (SELECT driver_id, ts AS newest FROM fleet.last_positions) AS l USING driver_id \
                WHERE f.newest != l.newest";

@@ -55,12 +55,17 @@ pub(crate) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
         .quick(),
         row("hung", "connection to the broker hangs both ways for 12 s", (2_500, 30), hung),
         row("half-open", "what we send to the broker vanishes for 12 s", (2_500, 30), half_open),
-        row("window-announced", "broker's window of 32, announced", (3_000, 8), small_window)
+        row("window-announced", "broker's window of 32, announced", (SMALL_WINDOW_RATE, 8), small_window)
             .with("MQTT__CONNECTIONS", "1")
             .on_strict_broker(strict_broker, true),
-        row("window-unannounced", "broker's window of 32, not announced", (3_000, 8), small_window)
-            .with("MQTT__CONNECTIONS", "1")
-            .on_strict_broker(strict_broker, false),
+        row(
+            "window-unannounced",
+            "broker's window of 32, not announced",
+            (SMALL_WINDOW_RATE, 8),
+            small_window,
+        )
+        .with("MQTT__CONNECTIONS", "1")
+        .on_strict_broker(strict_broker, false),
         row("table-renamed", "a table renamed away, then back", (3_000, 20), table_renamed).quick(),
         row("wrong-password", "a wrong ClickHouse password, then the right one", (3_000, 20), wrong_password)
             .with_password(),
@@ -244,6 +249,9 @@ fn half_open(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// Messages a second, more than a window of 32 carries on most machines.
+const SMALL_WINDOW_RATE: u32 = 3_000;
+
 /// With 32 messages in flight at most, the rate is 32 an insert; a consumer that waits for its clock would
 /// make 32 a second of it.
 fn small_window(scene: &mut Scene) -> Result<()> {
@@ -257,8 +265,12 @@ fn small_window(scene: &mut Scene) -> Result<()> {
     let rate = (read("acks_total")? - before.0) / seconds;
     let insert_s = (read("insert_duration_seconds_sum")? - before.1)
         / (read("insert_duration_seconds_count")? - before.2);
-    let possible = 32.0 / insert_s;
-    eprintln!("    {rate:.0} messages/s, {:.2} of 32 an insert of {:.1} ms", rate / possible, insert_s * 1e3);
+    let possible = (32.0 / insert_s).min(SMALL_WINDOW_RATE.into());
+    let share = rate * insert_s / 32.0;
+    eprintln!(
+        "    {rate:.0} messages/s of {SMALL_WINDOW_RATE}, {share:.2} of 32 an insert of {:.1} ms",
+        insert_s * 1e3
+    );
     ensure!(rate >= SHARE * possible, "{rate:.0} messages/s is less than {SHARE} × {possible:.0}");
     Ok(())
 }
