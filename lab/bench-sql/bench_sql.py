@@ -86,6 +86,9 @@ QUESTIONS = [
      f"SELECT * FROM {{db}}_ask.days(driver = '', {DAY})", None, None),
     ("way of each driver, all days, noise and all",
      f"SELECT driver_id, sum(metres) FROM {{db}}_ask.track(driver = '', {MONTH}) GROUP BY driver_id", WAY.format(when="1"), None),
+    ("distance of each driver, all days, from the roll-up",
+     "SELECT driver_id, sum(distance_m) FROM {db}.driver_quarters WHERE quarter >= '2026-06-01' AND quarter < '2026-07-01' GROUP BY driver_id",
+     WAY.format(when="1"), None),
     ("faster than 100 km/h, one day",
      f"SELECT * FROM {{db}}_ask.speeding(driver = '', speed = 27.78, {DAY})",
      f"SELECT driver_id, ts, speed FROM {{db}}.obvious FINAL WHERE speed > 27.78 AND {DAY_TS}", None),
@@ -173,6 +176,16 @@ def last_table(db, process, state: str) -> None:
         print(f"| {question} | {ratio(other, one)} {cells(one)}{cells(other)}|", flush=True)
 
 
+def roll_up(db, process, fixes: int) -> None:
+    """What the refreshable view does every hour, here for all fixes at once."""
+    cpu, began = cpu_ms(process), time.monotonic()
+    db.refresh()
+    seconds, cpu = time.monotonic() - began, cpu_ms(process) - cpu
+    counted, pending = (int(db.ask(sql)) for sql in ("SELECT sum(fixes) FROM {db}.driver_quarters", "SELECT pending FROM {db}.rollups"))
+    assert counted == fixes and pending == 0, (counted, pending)
+    print(f"driver_quarters filled in {seconds:.0f} s, {cpu / 1000:.1f} s of CPU, {bytes_a_fix(db, 'driver_quarters_state', fixes):.2f} bytes a fix")
+
+
 def bytes_a_fix(db, name: str, fixes: int) -> float:
     size = db.ask(f"SELECT sum(bytes_on_disk) FROM system.parts WHERE database = '{{db}}' AND table = '{name}' AND active")
     return int(size) / fixes
@@ -188,6 +201,7 @@ def main() -> None:
         stored = int(db.ask("SELECT count() FROM {db}.fixes"))
         assert stored == fixes == int(db.ask("SELECT count() FROM {db}.obvious FINAL")), (stored, fixes)
         print(f"{fixes:,} fixes of {DRIVERS:,} drivers in {DAYS} days, 5 % twice; filled in {time.monotonic() - began:.0f} s")
+        roll_up(db, process, fixes)
         table(db, process, "Live")
         for name in ("positions", "last_positions_state", "obvious"):
             db.ask(f"SYSTEM START MERGES {{db}}.{name}")

@@ -70,6 +70,12 @@ class Database:
             lines.append("\t".join(str(row[name]) for name in COLUMNS))
         self.ask(f"INSERT INTO {{db}}.positions ({', '.join(COLUMNS)}) FORMAT TabSeparated\n" + "\n".join(lines))
 
+    def refresh(self) -> None:
+        """What the schedule of the roll-ups does every hour."""
+        self.ask("SYSTEM WAIT VIEW {db}.driver_quarters_mv")  # the one that its creation began
+        self.ask("SYSTEM REFRESH VIEW {db}.driver_quarters_mv")
+        self.ask("SYSTEM WAIT VIEW {db}.driver_quarters_mv")
+
 
 def free_port() -> int:
     with socket.socket() as listener:

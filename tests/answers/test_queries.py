@@ -47,6 +47,7 @@ def day(engine):
     db = migrated(engine)
     for device in working_day():
         db.insert(device.fixes)
+    db.refresh()
     return db
 
 

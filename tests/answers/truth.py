@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 GAP_MS, STILL_MS, STILL_M = 3_600_000, 180_000, 200
 MARGIN_MS = 12 * 3_600_000
+QUARTER_MS, NEAR_MS = 900_000, 3 * 3_600_000
 A, F = 6378137.0, 1 / 298.257223563
 B = A * (1 - F)
 
@@ -98,8 +99,9 @@ def by_driver(fixes, since=-math.inf, until=math.inf) -> dict[str, list[dict]]:
     return {driver: [unique[key] for key in sorted(unique)] for driver, unique in drivers.items()}
 
 
-def legs(track: list[dict]) -> list[dict]:
-    """The ways between neighbours, each a gap, a part of a stop, or a part of a trip; with metres."""
+def legs(track: list[dict], reach_ms=math.inf) -> list[dict]:
+    """The ways between neighbours, each a gap, a part of a stop, or a part of a trip; with metres. A stop is where its fixes are that
+    are less than reach_ms from the trip."""
     ways = [{"a": a, "b": b, "kind": "gap" if b["ms"] - a["ms"] > GAP_MS else "trip"} for a, b in zip(track, track[1:])]
     for last in range(len(ways)):
         # The ways that end in the 180 s before this fix, and no gap: do they last so long, and stay so small?
@@ -126,9 +128,9 @@ def legs(track: list[dict]) -> list[dict]:
             for way in run:
                 way["metres"] = between(way["a"], way["b"])
             if first > 0 and ways[first - 1]["kind"] == "stop":
-                run[0]["metres"] += metres(*stop_middle(ways, first - 1, -1), run[0]["a"]["lat"], run[0]["a"]["lng"])
+                run[0]["metres"] += metres(*stop_middle(ways, first - 1, -1, reach_ms), run[0]["a"]["lat"], run[0]["a"]["lng"])
             if last + 1 < len(ways) and ways[last + 1]["kind"] == "stop":
-                run[-1]["metres"] += metres(run[-1]["b"]["lat"], run[-1]["b"]["lng"], *stop_middle(ways, last + 1, 1))
+                run[-1]["metres"] += metres(run[-1]["b"]["lat"], run[-1]["b"]["lng"], *stop_middle(ways, last + 1, 1, reach_ms))
     return ways
 
 
@@ -136,9 +138,9 @@ def between(a, b):
     return metres(a["lat"], a["lng"], b["lat"], b["lng"])
 
 
-def stop_middle(ways, start, step):
+def stop_middle(ways, start, step, reach_ms):
     points, place = [], start
-    while 0 <= place < len(ways) and ways[place]["kind"] == "stop":
+    while 0 <= place < len(ways) and ways[place]["kind"] == "stop" and abs(ways[place]["b"]["ms"] - ways[start]["b"]["ms"]) < reach_ms:
         points.append((ways[place]["b"]["lat"], ways[place]["b"]["lng"]))
         place += step
     return middle(points)
@@ -201,3 +203,38 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
                     day["moving_s" if way["kind"] == "trip" else "standing_s"] += (piece_ended - piece_began) / 1000
     return {key: day for key, day in found.items()
             if since_day.isoformat() <= key[1] < until_day.isoformat() and (day["fixes"] or day["moving_s"] or day["standing_s"])}
+
+
+def quarters(fixes) -> dict[tuple[str, int], dict]:
+    """What `driver_quarters` says; a quarter as its epoch seconds."""
+    names = ("fixes", "distance_m", "untracked_m", "moving_s", "tracked_s", "speed_sum", "speed_count", "missing")
+    found: dict[tuple[str, int], dict] = {}
+    for driver, track in by_driver(fixes).items():
+        def of(ms):
+            return found.setdefault((driver, ms // QUARTER_MS * 900), {**dict.fromkeys(names, 0), "speed_max": None})
+        for fix in track:
+            quarter = of(fix["ms"])
+            quarter["fixes"] += 1
+            if fix.get("speed") is not None:
+                quarter["speed_sum"] += fix["speed"]
+                quarter["speed_count"] += 1
+                quarter["speed_max"] = max(quarter["speed_max"] or 0, fix["speed"])
+        for way in legs(track, STILL_MS):
+            began, ended = way["a"]["ms"], way["b"]["ms"]
+            if ended - began <= NEAR_MS:
+                of(ended)["untracked_m"] += way["untracked"]
+                seqs = way["a"].get("seq", 0), way["b"].get("seq", 0)
+                of(ended)["missing"] += seqs[1] - seqs[0] - 1 if 0 < seqs[0] < seqs[1] else 0
+            if way["kind"] == "gap":
+                continue
+            at = began
+            while True:
+                until = min(ended, at // QUARTER_MS * QUARTER_MS + QUARTER_MS)
+                quarter = of(at)
+                quarter["distance_m"] += way["metres"] * ((until - at) / (ended - began) if ended > began else 1)
+                quarter["moving_s"] += (until - at) / 1000 if way["kind"] == "trip" else 0
+                quarter["tracked_s"] += (until - at) / 1000
+                at = until
+                if at >= ended:
+                    break
+    return found

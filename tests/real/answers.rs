@@ -40,6 +40,9 @@ fn a_drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
         "SELECT round(sum(metres)), sum(moving_s), sum(standing_s), sum(fixes) FROM {{db}}_ask.days(driver = '', {window})"
     ))?;
     assert_eq!(days, "6679\t590\t610\t121");
+    world.query("SYSTEM REFRESH VIEW {db}.driver_quarters_mv")?;
+    let quarters = "SELECT round(sum(distance_m)), sum(moving_s), round(sum(tracked_s)), sum(fixes) FROM {db}.driver_quarters";
+    world.wait_for(quarters, "6679\t590\t1200\t121", SOON)?;
     let near = format!(
         "SELECT driver_id, fixes FROM {{db}}_ask.near(lat = 0, lng = 100.06, metres = 50, driver = '', {window})"
     );
