@@ -9,14 +9,16 @@ import io
 import json
 import os
 import re
+import struct
 import time
 import xml.etree.ElementTree
+import zlib
 
 import pytest
 
 import truth
 from conftest import REPOSITORY, migrated
-from devices import working_day
+from devices import epoch_ms, working_day
 
 QUERIES = {path.name: path.read_text() for path in sorted((REPOSITORY / "sql/queries").glob("*.sql"))}
 EXPORTS = {path.name: path.read_text() for path in sorted((REPOSITORY / "sql/exports").glob("*.sql"))}
@@ -127,8 +129,51 @@ def test_parquet(day, name, count, columns, tmp_path):
         assert b'"primary_column":"geometry"' in file.read_bytes().replace(b" ", b""), "no GeoParquet"
 
 
+def pixels(png: bytes) -> list[list[tuple[int, int, int]]]:
+    """The rows of a picture of three bytes a point (PNG specification, sections 9 and 11)."""
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    at, data, width = 8, b"", 0
+    while at < len(png):
+        length, kind = struct.unpack_from(">I4s", png, at)
+        body, at = png[at + 8:at + 8 + length], at + 12 + length
+        if kind == b"IHDR":
+            width, _, depth, colours = struct.unpack_from(">IIBB", body)
+            assert (depth, colours) == (8, 2)
+        data += body if kind == b"IDAT" else b""
+    raw, size = zlib.decompress(data), 3 * width
+    rows, above = [], bytearray(size)
+    for start in range(0, len(raw), size + 1):
+        kind, line = raw[start], bytearray(raw[start + 1:start + 1 + size])
+        for place in range(size):
+            left, up, corner = (line[place - 3], above[place], above[place - 3]) if place > 2 else (0, above[place], 0)
+            guess = left + up - corner
+            paeth = min((left, up, corner), key=lambda one: abs(guess - one))
+            line[place] = (line[place] + (0, left, up, (left + up) // 2, paeth)[kind]) % 256
+        rows.append([tuple(line[place:place + 3]) for place in range(0, size, 3)])
+        above = line
+    return rows
+
+
+def test_png(day):
+    south, west, north, east = 52.4, 13.2, 52.7, 13.8
+    box = {"south": str(south), "west": str(west), "north": str(north), "east": str(east)}
+    rows = pixels(export(day, "heatmap.png.sql", **box))
+    assert [len(rows), len(rows[0])] == [1024, 1024]
+    counts: dict[tuple[int, int], int] = {}
+    for track in truth.by_driver([fix for device in working_day() for fix in device.fixes]).values():
+        for fix in track:
+            if south <= fix["lat"] <= north and west <= fix["lng"] <= east and fix["ms"] < epoch_ms("2026-06-02T00:00:00", "Europe/Berlin"):
+                place = int((north - fix["lat"]) / (north - south) * 1024), int((fix["lng"] - west) / (east - west) * 1024)
+                counts[place] = counts.get(place, 0) + 1
+    lit = {(y, x): point for y, row in enumerate(rows) for x, point in enumerate(row) if point != (0, 0, 0)}
+    # A fix on the border of two points may be in either: the last bit of a division.
+    assert len(counts) > 300 and len(set(lit) ^ set(counts)) <= len(counts) // 100
+    busiest = max(counts, key=counts.get)
+    assert lit[busiest] == (255, 255, 255) == max(lit.values()) and min(lit.values())[1:] == (0, 0)
+
+
 def test_every_export_is_asked():
-    assert set(EXPORTS) == {"track.gpx.sql", "tracks.geojson.sql", "positions.geojson.sql", "days.csv.sql", "fixes.parquet.sql",
+    assert set(EXPORTS) == {"heatmap.png.sql", "track.gpx.sql", "tracks.geojson.sql", "positions.geojson.sql", "days.csv.sql", "fixes.parquet.sql",
                             "positions.parquet.sql"}
 
 
