@@ -14,7 +14,7 @@ VIEWS = {
     "track": "driver, from, to, tz", "episodes": "driver, from, to, tz", "days": "driver, from, to, tz", "legs": "driver, from, to, tz",
     "near": "lat, lng, metres, driver, from, to, tz", "gaps": "driver, seconds, from, to, tz",
     "speeding": "driver, speed, from, to, tz", "heatmap": "south, west, north, east, letters, from, to, tz",
-    "in_box": "south, west, north, east", "heard_since": "since, tz", "health": "driver, from, to, tz",
+    "fence_visits": "fence, driver, from, to, tz", "in_box": "south, west, north, east", "heard_since": "since, tz", "health": "driver, from, to, tz",
 }
 WHOLE = {"from": "2026-05-31", "to": "2026-06-04", "tz": "UTC"}
 

@@ -1,0 +1,86 @@
+"""Geofences, against a test of each fix by the crossings of a ray."""
+from __future__ import annotations
+
+import math
+import random
+
+import truth
+from devices import Device, epoch_ms, fleet
+
+WHOLE = {"from": "2026-01-01", "to": "2027-01-01", "tz": "UTC"}
+
+
+def inside(lat: float, lng: float, polygons) -> bool:
+    def in_ring(ring):
+        crossings = 0
+        for (x1, y1), (x2, y2) in zip(ring, ring[1:] + ring[:1]):
+            if (y1 > lat) != (y2 > lat) and lng < (x2 - x1) * (lat - y1) / (y2 - y1) + x1:
+                crossings += 1
+        return crossings % 2 == 1
+    return any(in_ring(rings[0]) and not any(map(in_ring, rings[1:])) for rings in polygons)
+
+
+def put(db, name, polygons, since="1970-01-01 00:00:00", until="2200-01-01 00:00:00"):
+    text = str([[[tuple(point) for point in ring] for ring in rings] for rings in polygons])
+    db.ask(f"INSERT INTO {{db}}.fences (name, valid_from, valid_until, polygons) VALUES ('{name}', '{since}', '{until}', {text})")
+
+
+def visits_of(db, fence="", driver="", **window):
+    values = ", ".join(f"{name} = {value!r}" for name, value in {"fence": fence, "driver": driver, **(window or WHOLE)}.items())
+    rows = db.rows(f"SELECT *, toUnixTimestamp64Milli(entered) AS since, toUnixTimestamp64Milli(left_at) AS until FROM {{db}}_ask.fence_visits({values})")
+    return sorted((row["fence"], row["driver_id"], row["since"], row["until"], row["fixes"]) for row in rows)
+
+
+def expected_visits(fixes, fences):
+    found = []
+    for driver, track in truth.by_driver(fixes).items():
+        for name, polygons in fences.items():
+            run = []
+            for fix in track + [None]:
+                within = fix is not None and inside(fix["lat"], fix["lng"], polygons)
+                if run and (not within or fix["ms"] - run[-1]["ms"] > truth.GAP_MS):
+                    found.append((name, driver, run[0]["ms"], run[-1]["ms"], len(run)))
+                    run = []
+                if within:
+                    run.append(fix)
+    return sorted(found)
+
+
+def star(chance, lat, lng, size):
+    turns = sorted(chance.uniform(0, 2 * math.pi) for _ in range(chance.randrange(4, 12)))
+    return [[lng + size * chance.uniform(0.2, 1) * math.cos(turn), lat + size * chance.uniform(0.2, 1) * math.sin(turn)] for turn in turns]
+
+
+def test_visits_are_those_of_every_fix_tested_alone(db):
+    chance, fixes = random.Random(5), [fix for device in fleet() for fix in device.fixes]
+    db.insert(fixes)
+    db.insert(chance.sample(fixes, 500))
+    fences = {}
+    for number in range(40):
+        near = chance.choice(fixes)
+        size = chance.choice([0.003, 0.03, 0.3, 4])
+        outline = star(chance, near["lat"], near["lng"], size)
+        hole = [[near["lng"] + dx * size / 20, near["lat"] + dy * size / 20] for dx, dy in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+        fences[f"f{number:02}"] = [[outline, hole]] if number % 3 == 0 else [[outline], [star(chance, near["lat"] + size, near["lng"], size)]]
+    for name, polygons in fences.items():
+        put(db, name, polygons)
+    expected = expected_visits(fixes, fences)
+    assert len(expected) > 100 and len({visit[0] for visit in expected}) > 25
+    assert visits_of(db) == expected
+    one = expected[0]
+    assert visits_of(db, fence=one[0], driver=one[1]) == [visit for visit in expected if visit[:2] == one[:2]]
+
+
+def test_a_fence_counts_while_it_is_valid_and_the_newest_polygon_counts(db):
+    square = [[[10.99, 47.99], [11.01, 47.99], [11.01, 48.01], [10.99, 48.01]]]
+    db.insert(Device("d1", "2026-06-01T08:00:00", 48, 11, every=60).stand(7200).fixes)
+    put(db, "moved", [[[[0, 0], [1, 0], [1, 1]]]])
+    assert visits_of(db) == []
+    put(db, "moved", [square])
+    put(db, "an hour", [square], "2026-06-01 08:30:00", "2026-06-01 09:30:00")
+    start = epoch_ms("2026-06-01T08:00:00")
+    assert visits_of(db) == [("an hour", "d1", start + 1_800_000, start + 5_340_000, 60), ("moved", "d1", start, start + 7_200_000, 121)]
+    # Whole, also where the window cuts it; and not where it does not touch it.
+    window = {"from": "2026-06-01 09:00", "to": "2026-06-01 09:01", "tz": "UTC"}
+    assert visits_of(db, fence="moved", **window) == [("moved", "d1", start, start + 7_200_000, 121)]
+    assert visits_of(db, **{**window, "from": "2026-06-01 12:00", "to": "2026-06-01 13:00"}) == []
