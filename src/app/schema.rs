@@ -155,6 +155,7 @@ async fn tables(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
         Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
         Err(error) => return Ok(refusal(&error, before)),
     }
+    clickhouse.count_replicas().await;
     match clickhouse.misfits().await {
         Ok(misfits) if misfits.is_empty() => Ok(Schema::Ready),
         Ok(misfits) => Ok(Schema::Refused(format!(

@@ -16,7 +16,7 @@ use super::insert::Inserter;
 use super::login::Login;
 use crate::config;
 use crate::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
-use crate::pipeline::encode::Insert;
+use crate::pipeline::encode::{Insert, TABLES};
 use crate::tls::{self, Server, Tls};
 
 /// How long a statement that is not an insert may take, on the server, and until its answer is here.
@@ -184,6 +184,20 @@ impl ClickHouse {
         self.answered.store(true, Ordering::Relaxed);
         let text = String::from_utf8_lossy(&answer);
         Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+    }
+
+    /// Looks how many replicas there are, if that decides what an insert asks for. Who does not say it changes nothing.
+    pub(crate) async fn count_replicas(&self) {
+        if !self.inserter.quorum.wants_to_know() {
+            return;
+        }
+        let sql = format!(
+            "SELECT max(total_replicas) FROM system.replicas WHERE database = '{}' AND table = '{}'",
+            self.database, TABLES[0].name
+        );
+        let answer = self.ask("counting the replicas", &sql).await.unwrap_or_default();
+        let count = answer.first().and_then(|row| row.first()?.parse().ok());
+        self.inserter.quorum.learn(count.unwrap_or(0));
     }
 
     /// The server's clock, in milliseconds since 1970, asked on a connection of its own.

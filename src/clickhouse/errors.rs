@@ -14,26 +14,51 @@ use crate::delivery::sink::FailureKind;
 /// Not CANNOT_READ_ALL_DATA (33): our bytes are whole, so something on the way has cut them, and may not the next time.
 const PERMANENT: [u32; 17] = [16, 27, 53, 60, 62, 73, 81, 115, 117, 164, 192, 193, 194, 344, 452, 497, 516];
 /// The server itself does not know whether it committed: UNKNOWN_STATUS_OF_INSERT, KEEPER_EXCEPTION.
-const AMBIGUOUS: [u32; 2] = [319, 999];
+const AMBIGUOUS: [u32; 2] = [UNKNOWN_STATUS_OF_INSERT, 999];
 /// TIMEOUT_EXCEEDED: of an asynchronous insert, which the server may still flush.
 const TIMEOUT_EXCEEDED: u32 = 159;
 pub(super) const UNKNOWN_TABLE: u32 = 60;
 pub(super) const UNKNOWN_DATABASE: u32 = 81;
 pub(super) const AUTHENTICATION_FAILED: u32 = 516;
 const NO_GRANT: u32 = 497;
+/// A replica without its Keeper, or without its metadata there.
+const TABLE_IS_READ_ONLY: u32 = 242;
+/// Fewer than the quorum.
+const TOO_FEW_LIVE_REPLICAS: u32 = 285;
+/// The quorum did not have it in time.
+const UNKNOWN_STATUS_OF_INSERT: u32 = 319;
 /// SUPPORT_IS_DISABLED.
 const NOT_SUPPORTED: u32 = 344;
 
+/// Of an insert into replicated tables, what a server says before it writes: too many queries, a read-only replica, too many
+/// parts, too few live replicas, an earlier insert without its quorum, overload. Under a quorum the same token stays
+/// truthful after them, also on another replica and where a part of the insert was written before.
+const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_REPLICAS, 286, 745];
+
+/// How inserts are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// To one server, which answers when it has written.
+    Synchronous,
+    /// To one server, which writes inserts of many together.
+    Asynchronous,
+    /// To one of several replicas. The next attempt may meet another one.
+    Replicated,
+}
+
 /// What to do after ClickHouse answered with this code. A server that answers is alive and knows whether it committed,
-/// unless the code says otherwise.
-pub(super) fn kind_of_code(code: u32, async_insert: bool) -> FailureKind {
+/// unless the code says otherwise. On replicas it may be another one that is asked next: whatever is not known to come before the
+/// write may have been written on one replica alone, and its token would be refused by the others for as long as that is away.
+pub(super) fn kind_of_code(code: u32, way: Way) -> FailureKind {
     if PERMANENT.contains(&code) {
-        FailureKind::Permanent
-    } else if AMBIGUOUS.contains(&code) || async_insert && code == TIMEOUT_EXCEEDED {
-        FailureKind::Ambiguous
-    } else {
-        FailureKind::Transient
+        return FailureKind::Permanent;
     }
+    let is_open = match way {
+        Way::Synchronous => AMBIGUOUS.contains(&code),
+        Way::Asynchronous => AMBIGUOUS.contains(&code) || code == TIMEOUT_EXCEEDED,
+        Way::Replicated => !BEFORE_THE_WRITE.contains(&code),
+    };
+    if is_open { FailureKind::Ambiguous } else { FailureKind::Transient }
 }
 
 /// What to change.
@@ -44,6 +69,17 @@ pub(super) fn advice(code: u32) -> Option<String> {
         NOT_SUPPORTED => Some(
             "this server's version does not support what the insert asks for; to deduplicate asynchronous inserts into \
              views it must be 26.1 or later, or clickhouse.async_insert = false"
+                .to_owned(),
+        ),
+        TABLE_IS_READ_ONLY => Some(
+            "this replica is read-only: look whether it reaches its Keeper, and at system.replicas there".to_owned(),
+        ),
+        TOO_FEW_LIVE_REPLICAS => Some(
+            "fewer replicas live than clickhouse.insert_quorum wants: bring one back, or add a third one".to_owned(),
+        ),
+        UNKNOWN_STATUS_OF_INSERT => Some(
+            "not enough replicas had it in time: one is away or behind, see system.replicas and \
+             system.replication_queue"
                 .to_owned(),
         ),
         _ => None,
@@ -72,7 +108,7 @@ pub(super) fn code(error: &ClientError) -> Option<u32> {
 pub(super) fn kind(error: &ClientError) -> FailureKind {
     match error {
         ClientError::BadResponse(_) => {
-            code(error).map_or(FailureKind::Ambiguous, |code| kind_of_code(code, false))
+            code(error).map_or(FailureKind::Ambiguous, |code| kind_of_code(code, Way::Synchronous))
         }
         ClientError::TimedOut => FailureKind::TimedOut,
         ClientError::Network(source) if never_connected(source.as_ref()) => FailureKind::Transient,
@@ -118,6 +154,39 @@ mod tests {
     }
 
     #[test]
+    fn on_replicas_what_is_not_known_to_precede_the_write_is_open() {
+        for (code, expected) in [
+            (60, FailureKind::Permanent),
+            (164, FailureKind::Permanent),
+            (452, FailureKind::Permanent),
+            (516, FailureKind::Permanent),
+            (202, FailureKind::Transient),
+            (242, FailureKind::Transient),
+            (252, FailureKind::Transient),
+            (285, FailureKind::Transient),
+            (286, FailureKind::Transient),
+            (745, FailureKind::Transient),
+            (33, FailureKind::Ambiguous),
+            (159, FailureKind::Ambiguous),
+            (209, FailureKind::Ambiguous),
+            (210, FailureKind::Ambiguous),
+            (225, FailureKind::Ambiguous),
+            (236, FailureKind::Ambiguous),
+            (241, FailureKind::Ambiguous),
+            (254, FailureKind::Ambiguous),
+            (319, FailureKind::Ambiguous),
+            (394, FailureKind::Ambiguous),
+            (999, FailureKind::Ambiguous),
+            (12_345, FailureKind::Ambiguous),
+        ] {
+            assert_eq!(kind_of_code(code, Way::Replicated), expected, "{code}");
+        }
+        for (code, words) in [(242, "Keeper"), (285, "insert_quorum"), (319, "system.replicas")] {
+            assert!(advice(code).is_some_and(|advice| advice.contains(words)), "{code}");
+        }
+    }
+
+    #[test]
     fn a_code_means_what_it_means_for_the_way_of_inserting() {
         for (code, synchronous, asynchronous) in [
             (159, FailureKind::Transient, FailureKind::Ambiguous),
@@ -128,8 +197,8 @@ mod tests {
             (73, FailureKind::Permanent, FailureKind::Permanent),
             (115, FailureKind::Permanent, FailureKind::Permanent),
         ] {
-            assert_eq!(kind_of_code(code, false), synchronous, "{code}");
-            assert_eq!(kind_of_code(code, true), asynchronous, "{code}");
+            assert_eq!(kind_of_code(code, Way::Synchronous), synchronous, "{code}");
+            assert_eq!(kind_of_code(code, Way::Asynchronous), asynchronous, "{code}");
         }
         assert!(advice(344).is_some_and(|advice| advice.contains("async_insert = false")));
     }

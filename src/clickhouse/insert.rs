@@ -1,8 +1,8 @@
 //! One attempt to insert, over HTTP. Not with the client library: it takes any 200 for a success, and collects an error's
 //! body whole.
 //!
-//! Guarantee: `Ok` means that ClickHouse itself said that it committed (with fsync, as the tables ask for): a 200 with an
-//! empty body and a summary. Everything else is sorted by what to do about it. Where nobody can know whether it committed,
+//! Guarantee: `Ok` means that ClickHouse itself said that it committed (with fsync, as the tables ask for; where they are
+//! replicated, on as many as [`Quorum`] says): a 200 with an empty body and a summary. Everything else is sorted by what to do about it. Where nobody can know whether it committed,
 //! it is ambiguous. At most 8 KiB of any answer are read.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,9 @@ use url::Url;
 
 use super::compress::compress;
 use super::connector::{Connector, POOL_IDLE_TIMEOUT};
-use super::errors::{AUTHENTICATION_FAILED, advice, code_in, kind_of_code};
+use super::errors::{AUTHENTICATION_FAILED, Way, advice, code_in, kind_of_code};
 use super::login::Login;
+use super::quorum::Quorum;
 use crate::config;
 use crate::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use crate::pipeline::encode::Insert;
@@ -88,6 +89,7 @@ pub(super) struct Inserter {
     http: legacy::Client<Connector, Full<Bytes>>,
     url: Url,
     async_insert: bool,
+    pub(super) quorum: Quorum,
     plain: bool,
     /// The server has spoken HTTP to us.
     answered: AtomicBool,
@@ -111,6 +113,7 @@ impl Inserter {
             http: http.build(connector),
             url,
             async_insert: config.async_insert,
+            quorum: Quorum::new(config),
             plain: config.tls.is_none(),
             answered: AtomicBool::new(false),
             login,
@@ -120,6 +123,7 @@ impl Inserter {
     fn request(&self, insert: &Insert, attempt: &Attempt) -> Request<Full<Bytes>> {
         let mut url = self.url.clone();
         url.query_pairs_mut()
+            .extend_pairs(self.quorum.settings(attempt.timeout))
             .append_pair("insert_deduplication_token", &attempt.token)
             .append_pair("query", &insert.statement);
         let request = Request::builder().method(Method::POST).uri(url.as_str());
@@ -164,9 +168,17 @@ impl Inserter {
         if code == AUTHENTICATION_FAILED {
             self.login.read_again();
         }
-        let (kind, advice) = (kind_of_code(code, self.async_insert), advice(code));
+        let (kind, advice) = (kind_of_code(code, self.way()), advice(code));
         let text = if text.is_empty() { format!("code {code}") } else { text };
         InsertError::Refused { kind, advice, text }
+    }
+
+    fn way(&self) -> Way {
+        match (self.quorum.is_replicated(), self.async_insert) {
+            (true, _) => Way::Replicated,
+            (false, true) => Way::Asynchronous,
+            (false, false) => Way::Synchronous,
+        }
     }
 
     fn not_answered(&self, error: legacy::Error) -> InsertError {

@@ -8,6 +8,7 @@ mod errors;
 mod insert;
 mod login;
 mod migrations;
+mod quorum;
 mod rejects;
 
 pub(crate) use self::client::{ClickHouse, Error};

@@ -20,7 +20,9 @@ use config::Value;
 pub(crate) use self::secret::Secret;
 pub use self::settings::Error;
 use self::settings::Settings;
-pub use self::types::{ClickHouse, Http, LeaveGroup, Log, LogFormat, Mqtt, Shutdown, Spool};
+pub use self::types::{
+    ClickHouse, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Shutdown, Spool,
+};
 use crate::pipeline::{batch, decode};
 
 /// Prefix of variables that are settings: `MILEPOST__SECTION__KEY`.
@@ -262,6 +264,30 @@ mod tests {
             assert_eq!(violations(&format!("[shutdown]\npeers = ['{bad}']")).len(), 1, "{bad}");
         }
         assert_eq!(violations("[shutdown]\nleave = 'perhaps'").len(), 1);
+    }
+
+    #[test]
+    fn what_belongs_to_replicas_is_refused_where_there_are_none() {
+        for (toml, key) in [
+            ("cluster = 'c'", "clickhouse.cluster:"),
+            ("replication = 'managed'\ncluster = 'c'", "clickhouse.cluster:"),
+            ("replication = 'macros'\ncluster = \"it's\"", "clickhouse.cluster:"),
+            ("insert_quorum = 2", "clickhouse.insert_quorum:"),
+            ("replication = 'macros'\ninsert_quorum = 1", "clickhouse.insert_quorum:"),
+            ("replication = 'macros'\ninsert_quorum = 'all'", "clickhouse.insert_quorum:"),
+            ("replication = 'zookeeper'", "clickhouse.replication:"),
+        ] {
+            let told = violations(&format!("[clickhouse]\n{toml}"));
+            assert!(told.len() == 1 && told[0].starts_with(key), "{toml}: {told:#?}");
+        }
+        let read = |toml: &str| with(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse;
+        let none = read("insert_quorum = 0");
+        assert_eq!((none.replication, none.insert_quorum), (Replication::None, InsertQuorum::Replicas(0)));
+        let macros = read("replication = 'macros'\ncluster = '{cluster}'\ninsert_quorum = '3'");
+        assert_eq!(macros.replication, Replication::Macros);
+        assert_eq!(macros.cluster.as_deref(), Some("{cluster}"));
+        assert_eq!(macros.insert_quorum, InsertQuorum::Replicas(3));
+        assert_eq!(read("replication = 'managed'").insert_quorum, InsertQuorum::Auto);
     }
 
     #[test]

@@ -87,6 +87,12 @@ pub(super) fn identifier(text: String) -> Result<String, String> {
     Ok(text)
 }
 
+/// It stands in quotes, after ON CLUSTER; `{cluster}` is the server's macro.
+pub(super) fn cluster_name(text: &str) -> Result<(), String> {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.{}".contains(c));
+    if plain { Ok(()) } else { Err("a name of letters, digits and _ - . { } is wanted".to_owned()) }
+}
+
 pub(super) fn log_filter(text: String) -> Result<String, String> {
     match text.parse::<tracing_subscriber::filter::Targets>() {
         Ok(_) => Ok(text),

@@ -4,12 +4,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::rules::{
-    broker_address, client_id, former_filters, group, host_name, http_url, identifier, log_filter, peers,
-    topics, user_name,
+    broker_address, client_id, cluster_name, former_filters, group, host_name, http_url, identifier,
+    log_filter, peers, topics, user_name,
 };
 use super::settings::Settings;
 use super::sources;
-use super::types::{ClickHouse, Http, LeaveGroup, Log, LogFormat, Mqtt, Shutdown, Spool};
+use super::types::{
+    ClickHouse, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Shutdown, Spool,
+};
 use crate::consumer::Connections;
 use crate::pipeline::{batch, decode};
 use crate::session::events::Qos;
@@ -104,7 +106,34 @@ impl ClickHouse {
             inserts_in_flight: s.within("clickhouse.inserts_in_flight", 2, 1..=16),
             insert_timeout: s.duration("clickhouse.insert_timeout", "60s", "1s", "10m"),
             async_insert: s.value("clickhouse.async_insert", false),
+            replication: s.value("clickhouse.replication", Replication::None),
+            cluster: s.optional("clickhouse.cluster"),
+            insert_quorum: s.value("clickhouse.insert_quorum", InsertQuorum::Auto),
         }
+        .for_replicas(s)
+    }
+
+    /// What belongs to replicas makes sense where there are some.
+    fn for_replicas(self, s: &mut Settings) -> Self {
+        if let Some(cluster) = &self.cluster {
+            if let Err(wanted) = cluster_name(cluster) {
+                s.violations.push(format!("clickhouse.cluster: {wanted}"));
+            } else if self.replication != Replication::Macros {
+                s.violations.push(
+                    "clickhouse.cluster: only with clickhouse.replication = \"macros\"; a managed database reaches its \
+                     hosts itself"
+                        .to_owned(),
+                );
+            }
+        }
+        let asks = matches!(self.insert_quorum, InsertQuorum::Replicas(2..));
+        if asks && self.replication == Replication::None {
+            s.violations.push(
+                "clickhouse.insert_quorum: only where the tables are replicated; clickhouse.replication says how"
+                    .to_owned(),
+            );
+        }
+        self
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use config::{Value, ValueKind};
 
-use super::types::{LeaveGroup, LogFormat};
+use super::types::{InsertQuorum, LeaveGroup, LogFormat, Replication};
 use crate::consumer::{CONNECTIONS_MAX, Connections};
 use crate::session::events::Qos;
 
@@ -145,6 +145,43 @@ impl Setting for Qos {
     }
     fn show(&self) -> String {
         self.number().to_string()
+    }
+}
+
+impl Setting for Replication {
+    fn parse(value: Value) -> Result<Self, String> {
+        match value.into_string().unwrap_or_default().as_str() {
+            "none" => Ok(Self::None),
+            "macros" => Ok(Self::Macros),
+            "managed" => Ok(Self::Managed),
+            other => Err(format!("\"{other}\" is neither \"none\" nor \"macros\" nor \"managed\"")),
+        }
+    }
+    fn show(&self) -> String {
+        match self {
+            Self::None => "\"none\"".to_owned(),
+            Self::Macros => "\"macros\"".to_owned(),
+            Self::Managed => "\"managed\"".to_owned(),
+        }
+    }
+}
+
+impl Setting for InsertQuorum {
+    fn parse(value: Value) -> Result<Self, String> {
+        if matches!(&value.kind, ValueKind::String(text) if text == "auto") {
+            return Ok(Self::Auto);
+        }
+        let number = value.into_int().ok().and_then(|number| u8::try_from(number).ok());
+        let number = number.filter(|number| *number != 1);
+        number.map(Self::Replicas).ok_or_else(|| {
+            "\"auto\" or a number of at least 2 is wanted; 0: none (1 would be none, too)".to_owned()
+        })
+    }
+    fn show(&self) -> String {
+        match self {
+            Self::Auto => "\"auto\"".to_owned(),
+            Self::Replicas(number) => number.to_string(),
+        }
     }
 }
 

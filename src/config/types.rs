@@ -63,6 +63,32 @@ pub struct ClickHouse {
     pub insert_timeout: Duration,
     /// Let the server collect inserts of many processes.
     pub async_insert: bool,
+    /// How the tables are replicated, if they are.
+    pub replication: Replication,
+    /// Of `ON CLUSTER`; with [`Replication::Macros`] alone.
+    pub cluster: Option<String>,
+    /// How many replicas must have an insert before it counts as done.
+    pub insert_quorum: InsertQuorum,
+}
+
+/// Who says where the copies of a table are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replication {
+    /// There is one server.
+    None,
+    /// The tables name a path, with the server's macros `{shard}` and `{replica}`.
+    Macros,
+    /// The database does: a Replicated one, or ClickHouse Cloud's.
+    Managed,
+}
+
+/// What `insert_quorum` is sent with an insert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InsertQuorum {
+    /// None where the tables are not replicated; else a majority, and at least two.
+    Auto,
+    /// So many; 0: none.
+    Replicas(u8),
 }
 
 /// Where batches go while ClickHouse cannot take them.

@@ -22,6 +22,8 @@ struct Case {
     name: &'static str,
     fault: Fault,
     expect: Expect,
+    /// The same server is one of several: `clickhouse.replication` says so to the process that inserts.
+    on_replicas: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -69,7 +71,7 @@ impl Case {
 }
 
 const fn script(name: &'static str, behaviour: Behaviour, expect: Expect) -> Case {
-    Case { name, fault: Fault::Script(behaviour), expect }
+    Case { name, fault: Fault::Script(behaviour), expect, on_replicas: false }
 }
 
 /// It is open whether the rows are stored.
@@ -85,7 +87,7 @@ const fn error(
     says: &'static [&'static str],
 ) -> Case {
     let fault = Fault::Script(Behaviour::ClickHouseError { code, stored: false });
-    Case { name, fault, expect: Expect::Refused { kinds, says } }
+    Case { name, fault, expect: Expect::Refused { kinds, says }, on_replicas: false }
 }
 
 const EXCEPTION: Expect = ambiguous(&["Code: 241", "exception"]);
@@ -212,6 +214,7 @@ static COMMITS: [Case; 4] = [
             end: "ALTER TABLE {db}.last_positions_state DROP CONSTRAINT nobody",
         },
         expect: Expect::Refused { kinds: NO, says: &["Code: 469.", "VIOLATED_CONSTRAINT"] },
+        on_replicas: false,
     },
     Case {
         name: "view_without_target",
@@ -220,6 +223,7 @@ static COMMITS: [Case; 4] = [
             end: "RENAME TABLE {db}.elsewhere TO {db}.last_positions_state",
         },
         expect: Expect::Refused { kinds: BY_A_PERSON, says: &["Code: 60.", "UNKNOWN_TABLE"] },
+        on_replicas: false,
     },
     Case {
         name: "too_many_parts",
@@ -228,8 +232,33 @@ static COMMITS: [Case; 4] = [
             end: "ALTER TABLE {db}.positions RESET SETTING parts_to_delay_insert, parts_to_throw_insert",
         },
         expect: Expect::Refused { kinds: BY_ITSELF, says: &["Code: 252.", "TOO_MANY_PARTS"] },
+        on_replicas: false,
     },
 ];
+
+const fn on_replicas(case: Case) -> Case {
+    Case { on_replicas: true, ..case }
+}
+
+const fn replica_dies(name: &'static str, code: u32) -> Case {
+    on_replicas(script(name, Behaviour::ReplicaDies { code }, Expect::GetsThrough))
+}
+
+/// A load balancer asks one replica first and another one then.
+static REPLICAS: [Case; 7] = [
+    replica_dies("replica_dies_319", 319),
+    replica_dies("replica_dies_999", 999),
+    replica_dies("replica_dies_241", 241),
+    on_replicas(error("replicas_285", 285, BY_ITSELF, &["clickhouse.insert_quorum"])),
+    on_replicas(error("replicas_242", 242, BY_ITSELF, &["Code: 242.", "TABLE_IS_READ_ONLY"])),
+    on_replicas(error("replicas_164", 164, BY_A_PERSON, &["Code: 164.", "READONLY"])),
+    on_replicas(error("replicas_159", 159, &["ambiguous"], &["Code: 159.", "TIMEOUT_EXCEEDED"])),
+];
+
+#[test]
+fn a_balancer_that_turns_to_another_replica_loses_nothing() {
+    all_hold(&REPLICAS);
+}
 
 #[test]
 fn a_200_that_is_no_yes_acknowledges_nothing() {

@@ -73,7 +73,7 @@ impl ScriptedClickHouse {
     /// # Panics
     /// The code of an error is not among those that are known here.
     pub fn set(&self, behaviour: Behaviour) {
-        if let Behaviour::ClickHouseError { code, .. } = behaviour {
+        if let Behaviour::ClickHouseError { code, .. } | Behaviour::ReplicaDies { code } = behaviour {
             assert!(answers::is_known(code), "there is no text for ClickHouse's error {code}");
         }
         self.shared.script.send_modify(|script| {

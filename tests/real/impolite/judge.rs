@@ -149,7 +149,8 @@ impl Stage {
         for url in &urls {
             between(url).migrate()?;
         }
-        let milepost = between(&server.url()).run()?;
+        let replication = if case.on_replicas { "macros" } else { "none" };
+        let milepost = between(&server.url()).with("CLICKHOUSE__REPLICATION", replication).run()?;
         Ok(Self { case, database, server, first, second, milepost, broker, _folder: folder })
     }
 

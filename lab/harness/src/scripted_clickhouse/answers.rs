@@ -12,7 +12,7 @@ const OUT_OF_MEMORY: u32 = 241;
 const VIOLATED_CONSTRAINT: u32 = 469;
 
 /// Code, HTTP status, name and words of each error, as a server of today answers it.
-const ERRORS: [(u32, &str, &str, &str); 11] = [
+const ERRORS: [(u32, &str, &str, &str); 13] = [
     (UNKNOWN_TABLE, "404 Not Found", "UNKNOWN_TABLE", "Table fleet.positions does not exist"),
     (81, "404 Not Found", "UNKNOWN_DATABASE", "Database fleet does not exist"),
     (159, "408 Request Timeout", "TIMEOUT_EXCEEDED", "Timeout exceeded: elapsed 60.1 seconds, maximum: 60"),
@@ -30,6 +30,12 @@ const ERRORS: [(u32, &str, &str, &str); 11] = [
         "TOO_MANY_PARTS",
         "Too many parts (3001 with average size of 2.21 KiB) in table 'fleet.positions'. Merges are processing \
          significantly slower than inserts",
+    ),
+    (
+        285,
+        "500 Internal Server Error",
+        "TOO_FEW_LIVE_REPLICAS",
+        "Number of alive replicas (1) is less than requested quorum (2/2)",
     ),
     (
         319,
@@ -51,6 +57,7 @@ const ERRORS: [(u32, &str, &str, &str); 11] = [
         "Constraint `above` for table fleet.last_positions_state is violated at row 1. Expression: (n > 100): \
          while pushing to view fleet.last_positions_mv",
     ),
+    (999, "500 Internal Server Error", "KEEPER_EXCEPTION", "Coordination error: Connection loss"),
     (
         516,
         "403 Forbidden",
@@ -121,6 +128,11 @@ fn good_head() -> String {
 fn tagged_exception() -> String {
     let text = text(OUT_OF_MEMORY);
     format!("\r\n__exception__\r\n{TAG}\r\n{text}{} {TAG}\r\n__exception__\r\n", text.len())
+}
+
+/// 200 with the summary and nothing stored: how a replica answers a token that it has heard of.
+pub(super) fn known_already() -> Vec<u8> {
+    whole("200 OK", &format!("X-ClickHouse-Summary: {SUMMARY}\r\n"), "")
 }
 
 /// 200 with nothing in it: neither an exception nor a summary.

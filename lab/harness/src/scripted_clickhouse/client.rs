@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lab_stack::lock;
 use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
@@ -67,7 +68,11 @@ impl Client {
         let mut hasher = DefaultHasher::new();
         hasher.write(&body);
         let token = head.parameter("insert_deduplication_token").unwrap_or_default();
-        self.shared.seen().push(Seen { token, body_hash: hasher.finish() });
+        let seen = Seen { token, body_hash: hasher.finish() };
+        self.shared.seen().push(seen.clone());
+        if let Behaviour::ReplicaDies { code } = script.behaviour {
+            return self.other_replica(code, &head, &body, seen).await;
+        }
         self.answer(script, head, &body).await
     }
 
@@ -108,6 +113,7 @@ impl Client {
     async fn answer(&mut self, script: Script, head: Head, body: &[u8]) -> io::Result<Then> {
         match script.behaviour {
             Behaviour::Honest
+            | Behaviour::ReplicaDies { .. }
             | Behaviour::HonestWithoutSummary
             | Behaviour::InTurn
             | Behaviour::Slow(_)
@@ -151,6 +157,26 @@ impl Client {
                 }
                 self.say(&answers::error(code)).await
             }
+        }
+    }
+
+    /// The first replica takes it and dies, or the second one says what it knows.
+    async fn other_replica(&mut self, code: u32, head: &Head, body: &[u8], seen: Seen) -> io::Result<Then> {
+        let taken_as = {
+            let mut taken = lock(&self.shared.taken);
+            let before = taken.get(&seen.body_hash).cloned();
+            taken.entry(seen.body_hash).or_insert_with(|| seen.token.clone());
+            before
+        };
+        let quorum = head.parameter("insert_quorum").is_some_and(|quorum| !matches!(&*quorum, "0" | "1"));
+        match taken_as {
+            None => self.say(&answers::error(code)).await,
+            Some(token) if token != seen.token => {
+                let answer = self.shared.ask_engine(head, body).await?;
+                self.relay(answer).await
+            }
+            Some(_) if quorum => self.say(&answers::error(319)).await,
+            Some(_) => self.say(&answers::known_already()).await,
         }
     }
 

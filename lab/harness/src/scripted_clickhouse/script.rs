@@ -1,5 +1,6 @@
 //! What the server is told to do, and what it has seen: shared by its owner and its connections.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -63,9 +64,16 @@ pub enum Behaviour {
         /// 404, 502 or 503.
         status: u16,
     },
+    /// A load balancer before two replicas, of which the engine is the second. The first one takes each body once, names its
+    /// token in the Keeper, answers with this error and dies; what it took is gone. The second one knows the token: it says
+    /// 319 where the insert wants a quorum, else 200 without storing anything. A token that is new to it is stored.
+    ReplicaDies {
+        /// As below.
+        code: u32,
+    },
     /// ClickHouse's answer for one of its errors: text, status and X-ClickHouse-Exception-Code.
     ClickHouseError {
-        /// 60, 81, 159, 164, 241, 242, 252, 319, 344, 469 or 516.
+        /// 60, 81, 159, 164, 241, 242, 252, 285, 319, 344, 469, 516 or 999.
         code: u32,
         /// Whether the engine has stored it all the same.
         stored: bool,
@@ -114,6 +122,8 @@ pub(super) struct Shared {
     pub(super) turn: AtomicUsize,
     pub(super) script: watch::Sender<Script>,
     pub(super) seen: Mutex<Vec<Seen>>,
+    /// Bodies that the replica which dies has taken, and under which tokens.
+    pub(super) taken: Mutex<BTreeMap<u64, String>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -129,6 +139,7 @@ impl Shared {
             turn: AtomicUsize::new(0),
             script: watch::Sender::new(Script { behaviour: Behaviour::Honest, changes: 0 }),
             seen: Mutex::default(),
+            taken: Mutex::default(),
         }
     }
 

@@ -256,6 +256,22 @@ fn errors_that_come_after_the_engine_has_stored_it() {
 }
 
 #[test]
+fn a_replica_that_dies_leaves_its_token_behind_and_not_its_rows() {
+    let mut scene = scene(Behaviour::ReplicaDies { code: 999 });
+    let with_quorum = |token: &str, body: &[u8]| {
+        let text = String::from_utf8(insert(token, body)).unwrap();
+        text.replacen("/?", "/?insert_quorum=2&", 1).into_bytes()
+    };
+    assert!(ask(&mut scene, &insert("a", b"rows")).0.contains("Exception-Code: 999"));
+    let (head, body) = ask(&mut scene, &insert("a", b"rows"));
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body.is_empty(), "{head}");
+    assert!(ask(&mut scene, &with_quorum("a", b"rows")).0.contains("Exception-Code: 319"));
+    assert_eq!(scene.engine.bodies().len(), 0, "nothing is stored under a token that is known");
+    assert!(ask(&mut scene, &with_quorum("b", b"rows")).0.contains(SUMMARY_LINE));
+    assert_eq!(scene.engine.bodies(), [b"rows"]);
+}
+
+#[test]
 fn an_exception_within_a_200_is_split_or_cut() {
     let whole = {
         let mut scene = scene(Behaviour::ExceptionInChunks);
