@@ -7,6 +7,7 @@
 mod broker;
 mod disk;
 mod probe;
+mod replicas;
 mod report;
 mod server;
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::replicas::{self, setting};
 use super::report::Report;
 use crate::clickhouse::{ClickHouse, Error};
 use crate::config::Config;
@@ -205,8 +206,11 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
         Err(error) if error.code().is_some() => Vec::new(),
         Err(error) => return Err(error),
     };
-    durability(report, database, &there, &defaults);
-    Ok(())
+    let holds_rows =
+        |row: &&Vec<String>| row.len() == 3 && row[1].ends_with("MergeTree") && row[0] != "schema_migrations";
+    let with_rows: Vec<&Vec<String>> = there.iter().filter(holds_rows).collect();
+    durability(report, database, &with_rows, &defaults);
+    replicas::check(report, &config.clickhouse, clickhouse, &with_rows, &defaults).await
 }
 
 /// milepost does without them, analysts do not. Who only writes need not see them.
@@ -232,18 +236,10 @@ async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error
 }
 
 /// A replicated table has its own window, on by default, and other replicas instead of fsync.
-fn durability(report: &mut Report, database: &str, tables: &[Vec<String>], defaults: &[Vec<String>]) {
-    let value = |engine_full: &str, name: &str| {
-        // By its whole name: one setting's name ends like another's.
-        let own = engine_full.split([' ', ',']).skip_while(|word| *word != name).nth(2).map(str::to_owned);
-        let default = || defaults.iter().find(|row| row[0] == name).map(|row| row[1].clone());
-        let text = own.or_else(default).unwrap_or_default();
-        text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse::<u64>().unwrap_or(0)
-    };
+fn durability(report: &mut Report, database: &str, tables: &[&Vec<String>], defaults: &[Vec<String>]) {
+    let value = |engine_full: &str, name: &str| setting(engine_full, name, defaults);
     let (mut windows, mut syncs) = (Vec::new(), Vec::new());
-    let engines =
-        |row: &&Vec<String>| row.len() == 3 && row[1].ends_with("MergeTree") && row[0] != "schema_migrations";
-    for row in tables.iter().filter(engines) {
+    for row in tables {
         let (name, engine, full) = (&row[0], &row[1], &row[2]);
         let replicated = engine.starts_with("Replicated") || engine.starts_with("Shared");
         let window = if replicated {

@@ -227,6 +227,39 @@ fn a_clickhouse_that_is_old_late_or_locked_is_named_with_the_setting() -> Result
     finds(&nobody, &[], "clickhouse", "error", "clickhouse.url wants its HTTP port")
 }
 
+/// The engine with the tables and replicas that a server of a cluster would name.
+fn clustered(world: &World, replicas: &'static str) -> Result<Settings> {
+    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+        if statement.contains("FROM system.tables") {
+            let replicated = "if(engine LIKE '%MergeTree', concat('Replicated', engine), engine)";
+            Scripted::Instead(statement.replace("engine, engine_full", &format!("{replicated}, engine_full")))
+        } else if statement.contains("system.replicas") {
+            Scripted::Instead(format!("SELECT 'positions', {replicas}, ''"))
+        } else {
+            Scripted::Pass
+        }
+    })?;
+    Ok(world.settings.clone().with("CLICKHOUSE__URL", url))
+}
+
+#[test]
+fn replicas_that_would_lose_or_stop_inserts_are_named_with_the_setting() -> Result<()> {
+    let world = world("check_replicas")?;
+    let macros = |settings: Settings| settings.with("CLICKHOUSE__REPLICATION", "macros");
+    finds(&macros(world.settings.clone()), &[], "replication", "error", "a quorum has no effect")?;
+    let three = clustered(&world, "0, 0, 0, 0, 3, 3")?;
+    finds(&three, &[], "insert quorum", "error", "clickhouse.replication = \"macros\"")?;
+    finds(&macros(three.clone()), &[], "insert quorum", "ok", "on more than one replica")?;
+    finds(&macros(three.clone()), &[], "replicas", "ok", "3 of 3 live")?;
+    finds(&macros(three.clone()), &[], "token window", "warning", "ALTER TABLE check_replicas.rejects")?;
+    let off = macros(three).with("CLICKHOUSE__INSERT_QUORUM", "0");
+    finds(&off, &[], "insert quorum", "error", "clickhouse.insert_quorum = \"auto\"")?;
+    let two = macros(clustered(&world, "0, 0, 0, 0, 2, 2")?);
+    finds(&two, &[], "replicas", "warning", "losing one stops inserts")?;
+    let readonly = macros(clustered(&world, "1, 1, 0, 0, 2, 2")?);
+    finds(&readonly, &[], "Keeper", "error", "no session with Keeper")
+}
+
 #[test]
 fn a_spool_that_would_not_hold_is_named() -> Result<()> {
     let folder = TempDir::new()?;
