@@ -25,7 +25,11 @@ pub(crate) enum Command {
     /// Consume until SIGTERM; never migrates
     Run,
     /// Create or update the tables; safe to repeat, and from two places at once
-    Migrate,
+    Migrate {
+        /// Print every statement from nothing on, and where it would run, instead; asks no server
+        #[arg(long)]
+        plan: bool,
+    },
     /// Ask broker, ClickHouse and disk what they are ready for, and name the setting to change; exit 1 on errors
     Check {
         /// One JSON object instead of lines

@@ -72,7 +72,8 @@ fn main() -> ExitCode {
                 FAILED.into()
             }
         },
-        Command::Migrate => with_logs_and_runtime(config, async |config| {
+        Command::Migrate { plan: true } => print_result(Ok(migrate::plan(&config))),
+        Command::Migrate { plan: false } => with_logs_and_runtime(config, async |config| {
             migrate::migrate(&config).await.map(|()| Outcome::Clean)
         }),
         Command::Run => with_logs_and_runtime(config, run::run),

@@ -14,6 +14,7 @@ use super::connector::{Connector, POOL_IDLE_TIMEOUT};
 use super::errors::{AUTHENTICATION_FAILED, advice, code, kind, speaks_no_http};
 use super::insert::Inserter;
 use super::login::Login;
+use super::render::Layout;
 use crate::config;
 use crate::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use crate::pipeline::encode::{Insert, TABLES};
@@ -56,6 +57,18 @@ pub(crate) enum Error {
         /// Its checksum in this binary.
         now: String,
     },
+    /// The database does not replicate what is made in it.
+    #[error(
+        "the database {database} is {engine}, so nothing in it would be replicated: with clickhouse.replication = \"managed\" \
+         drop it if it is empty, and create it on every host: CREATE DATABASE {database} ENGINE = \
+         Replicated('/clickhouse/databases/{database}', '{{shard}}', '{{replica}}')"
+    )]
+    NotManaged {
+        /// Its name.
+        database: String,
+        /// Its engine.
+        engine: String,
+    },
     /// The password file.
     #[error("clickhouse.password_file cannot be read")]
     Password(#[source] std::io::Error),
@@ -67,7 +80,7 @@ impl Error {
     pub(crate) fn code(&self) -> Option<u32> {
         match self {
             Self::Server { code, .. } => *code,
-            Self::Edited { .. } | Self::Password(_) => None,
+            Self::Edited { .. } | Self::NotManaged { .. } | Self::Password(_) => None,
         }
     }
 
@@ -104,6 +117,7 @@ pub(crate) struct ClickHouse {
     inserter: Inserter,
     login: Login,
     pub(super) database: String,
+    pub(super) layout: Layout,
     plain: bool,
     /// The server has spoken ClickHouse to us.
     answered: AtomicBool,
@@ -137,6 +151,7 @@ impl ClickHouse {
             inserter: Inserter::new(config, connector, login.clone()),
             login,
             database: config.database.clone(),
+            layout: Layout::new(config),
             plain: config.tls.is_none(),
             answered: AtomicBool::new(false),
         })

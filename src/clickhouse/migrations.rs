@@ -3,15 +3,18 @@
 //! Guarantee: migrations are numbered one-statement files, each idempotent, recorded with a checksum; applying them twice,
 //! or from two places at once, changes nothing.
 
+use std::fmt::Write as _;
+use std::time::Duration;
+
 use clickhouse::error::Error as ClientError;
 use tracing::info;
-use twox_hash::XxHash3_128;
 
 use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within};
 use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, code};
+use super::files::{MIGRATIONS, Migration};
+use super::render::{LEDGER, Layout};
+use crate::config::{self, Replication};
 use crate::pipeline::encode::TABLES;
-
-include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
 /// What the database of the parameterised views has after the other's name. They are apart because tools that ask every table for
 /// its columns fail on them.
@@ -23,28 +26,10 @@ const FILL_LAST_POSITIONS: &str = "INSERT INTO {database}.last_positions_state S
     max((ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at)) AS last \
     FROM {database}.positions GROUP BY driver_id SETTINGS max_execution_time = 0, max_bytes_before_external_group_by = 1000000000";
 
-/// One numbered file of `sql/`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Migration {
-    /// The number.
-    pub version: u32,
-    /// File name without `.sql`.
-    pub name: &'static str,
-    /// One statement, with `{database}` where the database's name goes.
-    pub sql: &'static str,
-}
-
-impl Migration {
-    fn checksum(&self) -> String {
-        format!("{:032x}", XxHash3_128::oneshot(self.sql.as_bytes()))
-    }
-
-    /// The table or view that it makes, if it makes one.
-    fn makes(&self) -> Option<&'static str> {
-        let name = self.sql.split_once("IF NOT EXISTS {database}.")?.1;
-        name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
-    }
-}
+/// How long all hosts of a cluster may take for a statement, each of its limits above the one before: what it waits for in its own
+/// words, what it may take, and until its answer is here. Then it is asked again.
+const HOSTS_SECONDS_MAX: [&str; 2] = ["180", "200"];
+const HOSTS_TIMEOUT: Duration = Duration::from_secs(210);
 
 impl ClickHouse {
     /// Applies what is missing, in order; returns the names of what was applied.
@@ -52,19 +37,23 @@ impl ClickHouse {
     /// # Errors
     /// See [`Error`]. What was applied before stays applied.
     pub(crate) async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
-        self.create_database(&self.database).await?;
-        self.create_database(&format!("{}{ASK}", self.database)).await?;
+        for database in databases(&self.database) {
+            self.create_database(&database).await?;
+        }
+        let pending = self.pending().await?;
+        let is_pending = |of: &Migration| pending.iter().any(|migration| migration.version == of.version);
+        let all_again = self.hosts_lack_tables().await?;
         let mut applied = Vec::new();
-        for migration in self.pending().await? {
+        for migration in MIGRATIONS.iter().filter(|migration| all_again || is_pending(migration)) {
             let failed = |error| self.failed(format!("migration {}", migration.name), error);
-            self.statement(&self.render(migration.sql)).await.map_err(failed)?;
-            if migration.makes() == Some(LAST_POSITIONS_VIEW) {
+            self.statement(&self.layout.migration(migration, MIGRATIONS)).await.map_err(failed)?;
+            if migration.makes() == Some(LAST_POSITIONS_VIEW) && is_pending(migration) {
                 self.fill_last_positions().await?;
             }
             // Both are idempotent: a stop in between is mended by the next run, and another pod that does the
             // same at the same time does no harm.
             self.record(migration).await.map_err(failed)?;
-            info!(migration = migration.name, "applied");
+            info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
         }
         Ok(applied)
@@ -74,11 +63,23 @@ impl ClickHouse {
     async fn fill_last_positions(&self) -> Result<(), Error> {
         let failed = |error| self.failed("filling last_positions", error);
         info!("filling last_positions from positions");
-        self.client().query_raw(&self.render(FILL_LAST_POSITIONS)).execute().await.map_err(failed)
+        let sql = FILL_LAST_POSITIONS.replace("{database}", &self.database);
+        self.client().query_raw(&sql).execute().await.map_err(failed)
     }
 
-    fn render(&self, sql: &str) -> String {
-        sql.replace("{database}", &self.database)
+    /// A host that came to the cluster when the others had recorded everything has nothing yet.
+    async fn hosts_lack_tables(&self) -> Result<bool, Error> {
+        let Some(cluster) = self.layout.cluster() else { return Ok(false) };
+        let names = Self::tables();
+        let sql = format!(
+            "SELECT {} * (SELECT count() FROM clusterAllReplicas('{cluster}', system.one)) > (SELECT count() FROM \
+             clusterAllReplicas('{cluster}', system.tables) WHERE database = '{}' AND name IN ('{}'))",
+            names.len(),
+            self.database,
+            names.join("', '"),
+        );
+        let answer = self.ask("asking every host for its tables", &sql).await?;
+        Ok(answer.first().and_then(|row| row.first()).is_some_and(|flag| flag == "1"))
     }
 
     /// The migrations this binary was built with that are not recorded in the database, in order.
@@ -138,21 +139,33 @@ impl ClickHouse {
 
     /// Only where it is missing: a user who may not create databases can be given one.
     async fn create_database(&self, name: &str) -> Result<(), Error> {
-        let failed = |error| self.failed(format!("creating database {name}"), error);
-        let sql = format!("SELECT count() FROM system.databases WHERE name = '{name}'");
-        let count = self.client().query_raw(&sql).fetch_one::<u64>();
-        if within(QUESTION_TIMEOUT, count).await.map_err(failed)? == 0 {
-            self.statement(&format!("CREATE DATABASE IF NOT EXISTS {name}")).await.map_err(failed)?;
+        let doing = format!("creating database {name}");
+        let everywhere = match self.layout.cluster() {
+            None => format!("SELECT count() > 0 FROM system.databases WHERE name = '{name}'"),
+            Some(cluster) => format!(
+                "SELECT (SELECT count() FROM clusterAllReplicas('{cluster}', system.databases) WHERE name = '{name}') \
+                 = (SELECT count() FROM clusterAllReplicas('{cluster}', system.one))"
+            ),
+        };
+        let answer = self.ask(&doing, &everywhere).await?;
+        if answer.first().and_then(|row| row.first()).is_none_or(|flag| flag != "1") {
+            let sql = self.layout.statement(&create_database(name));
+            self.statement(&sql).await.map_err(|error| self.failed(&doing, error))?;
+        }
+        if self.layout.replication() == Replication::Managed {
+            let sql = format!("SELECT engine FROM system.databases WHERE name = '{name}'");
+            let answer = self.ask(&doing, &sql).await?;
+            let engine = answer.into_iter().flatten().next().unwrap_or_default();
+            if !matches!(&*engine, "Replicated" | "Shared") {
+                return Err(Error::NotManaged { database: name.to_owned(), engine });
+            }
         }
         Ok(())
     }
 
     /// Version and checksum of each.
     async fn recorded(&self) -> Result<Vec<(u32, String)>, Error> {
-        let sql = format!(
-            "SELECT version, checksum FROM {}.schema_migrations FINAL ORDER BY version",
-            self.database
-        );
+        let sql = format!("SELECT version, checksum FROM {}.{LEDGER} FINAL ORDER BY version", self.database);
         let recorded = self.client().query_raw(&sql).fetch_all::<(u32, String)>();
         match within(QUESTION_TIMEOUT, recorded).await {
             Ok(recorded) => Ok(recorded),
@@ -177,21 +190,71 @@ impl ClickHouse {
         (format!("{}{ASK}", self.database), names.collect())
     }
 
-    async fn record(&self, migration: Migration) -> Result<(), ClientError> {
-        self.statement(&format!(
-            "INSERT INTO {}.schema_migrations (version, name, checksum) VALUES ({}, '{}', '{}')",
-            self.database,
-            migration.version,
-            migration.name,
-            migration.checksum(),
-        ))
-        .await
+    async fn record(&self, migration: &Migration) -> Result<(), ClientError> {
+        self.statement(&record(&self.database, migration)).await
     }
 
     async fn statement(&self, sql: &str) -> Result<(), ClientError> {
-        let query = self.client().query_raw(sql).with_setting("max_execution_time", STATEMENT_SECONDS_MAX);
-        within(STATEMENT_TIMEOUT, query.execute()).await
+        let query = self.client().query_raw(sql);
+        if self.layout.cluster().is_none() && self.layout.replication() != Replication::Managed {
+            let query = query.with_setting("max_execution_time", STATEMENT_SECONDS_MAX);
+            return within(STATEMENT_TIMEOUT, query.execute()).await;
+        }
+        // It is done when every host is; the answer comes then, and says which is not.
+        let [hosts, own] = HOSTS_SECONDS_MAX;
+        let query = query
+            .with_setting("distributed_ddl_task_timeout", hosts)
+            .with_setting("distributed_ddl_output_mode", "throw")
+            .with_setting("wait_end_of_query", "1")
+            .with_setting("max_execution_time", own);
+        within(HOSTS_TIMEOUT, query.execute()).await
     }
+}
+
+fn create_database(name: &str) -> String {
+    format!("CREATE DATABASE IF NOT EXISTS {name}")
+}
+
+fn record(database: &str, migration: &Migration) -> String {
+    let (version, name, checksum) = (migration.version, migration.name, migration.checksum());
+    format!(
+        "INSERT INTO {database}.{LEDGER} (version, name, checksum) VALUES ({version}, '{name}', '{checksum}')"
+    )
+}
+
+/// Those that the migrations name: the database, and such as have its name and something behind it.
+fn databases(database: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for after in MIGRATIONS.iter().flat_map(|migration| migration.sql.split("{database}").skip(1)) {
+        let end = after.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(after.len());
+        let name = format!("{database}{}", &after[..end]);
+        if after[end..].starts_with('.') && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Every statement of `migrate` on an empty server, in order, each with where it runs. Nobody is asked.
+pub(crate) fn plan(config: &config::ClickHouse) -> String {
+    let layout = Layout::new(config);
+    let mut plan = String::new();
+    let mut tell = |what: &str, place: &str, sql: &str| {
+        let _ = writeln!(plan, "-- {what}: {place}\n{};\n", sql.trim_end());
+    };
+    for database in databases(&config.database) {
+        tell("database", &layout.place(), &layout.statement(&create_database(&database)));
+    }
+    for migration in MIGRATIONS {
+        tell(migration.name, &layout.place(), &layout.migration(migration, MIGRATIONS));
+        if migration.makes() == Some(LAST_POSITIONS_VIEW) {
+            let sql = FILL_LAST_POSITIONS.replace("{database}", &config.database);
+            tell("what was inserted before", "on the host that is asked", &sql);
+        }
+        let sql = record(&config.database, migration);
+        tell("recorded", "on the host that is asked, when the statement before is done", &sql);
+    }
+    plan
 }
 
 #[cfg(test)]

@@ -5,11 +5,14 @@ mod client;
 mod compress;
 mod connector;
 mod errors;
+mod files;
 mod insert;
 mod login;
 mod migrations;
 mod quorum;
 mod rejects;
+mod render;
 
 pub(crate) use self::client::{ClickHouse, Error};
+pub(crate) use self::migrations::plan;
 pub(crate) use self::rejects::StoredReject;

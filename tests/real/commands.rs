@@ -46,6 +46,41 @@ fn an_edited_past_migration_is_refused() -> Result<()> {
 }
 
 #[test]
+fn a_plan_is_what_migrate_does_and_the_engine_reads_it_for_replicas_too() -> Result<()> {
+    let world = unmigrated("plan")?;
+    let plan = |settings: lab_stack::Settings| -> Result<Vec<String>> {
+        let (code, printed) =
+            settings.with("CLICKHOUSE__URL", "http://127.0.0.1:1").call(&["migrate", "--plan"])?;
+        assert_eq!(code, 0, "{printed}");
+        Ok(printed.split(";\n\n").filter(|sql| !sql.trim().is_empty()).map(str::to_owned).collect())
+    };
+    let on = |replication: &str| world.settings.clone().with("CLICKHOUSE__REPLICATION", replication);
+    for settings in [on("macros"), on("managed"), on("macros").with("CLICKHOUSE__CLUSTER", "{cluster}")] {
+        let statements = plan(settings)?;
+        assert!(statements.iter().any(|sql| sql.contains("ReplicatedReplacingMergeTree")), "{statements:#?}");
+        for sql in statements {
+            world.query(&format!("EXPLAIN AST {sql}"))?;
+        }
+    }
+    assert!(world.query("EXPLAIN AST CREATE TABLE t CLUSTER ON c (n UInt8)").is_err());
+    // For one server the engine can do it: nothing is left for `migrate`.
+    let statements = plan(world.settings.clone())?;
+    for sql in &statements {
+        world.query(sql)?;
+    }
+    let count = world.query("SELECT count() FROM {db}.schema_migrations FINAL")?;
+    world.settings.migrate()?;
+    assert_eq!(
+        world.query("SELECT count() FROM {db}.schema_migrations")?,
+        count,
+        "nothing is recorded again"
+    );
+    let (code, printed) = world.settings.call(&["check"])?;
+    assert!(code == 0 && printed.contains("all that this version knows are applied"), "{printed}");
+    Ok(())
+}
+
+#[test]
 fn decode_says_what_a_file_becomes_and_whether_all_of_it_is_good() -> Result<()> {
     let folder = TempDir::new()?;
     let file = folder.path().join("message.json");

@@ -5,9 +5,15 @@ use tokio::time::sleep;
 use tracing::info;
 
 use crate::app::schema::{ASK_EVERY, Waits};
-use crate::clickhouse::ClickHouse;
+use crate::clickhouse::{self, ClickHouse};
 use crate::config::Config;
 use crate::delivery::sink::error_chain;
+
+/// Every statement of a migration from nothing, and where it would run. Asks no server.
+#[must_use]
+pub fn plan(config: &Config) -> String {
+    clickhouse::plan(&config.clickhouse)
+}
 
 /// Creates or updates the tables; waits for a server that is not there.
 ///

@@ -1,0 +1,34 @@
+//! The numbered files of `sql/`.
+
+use twox_hash::XxHash3_128;
+
+include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
+
+/// One numbered file of `sql/`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Migration {
+    /// The number.
+    pub version: u32,
+    /// File name without `.sql`.
+    pub name: &'static str,
+    /// One statement, with `{database}` where the database's name goes.
+    pub sql: &'static str,
+}
+
+impl Migration {
+    /// Of its text, so that an edit is noticed.
+    pub(super) fn checksum(&self) -> String {
+        format!("{:032x}", XxHash3_128::oneshot(self.sql.as_bytes()))
+    }
+
+    /// The table that it makes, if it makes one.
+    pub(super) fn table(&self) -> Option<&'static str> {
+        self.makes().filter(|_| self.sql.contains("CREATE TABLE IF NOT EXISTS "))
+    }
+
+    /// The table or view that it makes, if it makes one.
+    pub(super) fn makes(&self) -> Option<&'static str> {
+        let name = self.sql.split_once("IF NOT EXISTS {database}.")?.1;
+        name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+    }
+}

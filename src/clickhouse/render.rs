@@ -1,0 +1,293 @@
+//! The files of `sql/` as a server, or several, are to have them.
+//!
+//! For one server a file is its text with the database's name in it. For replicas three things change: a table's engine
+//! becomes its replicated form, the settings of its memory for tokens get their other names, and where a cluster is named
+//! every statement says ON CLUSTER. Refuses: a statement whose place for ON CLUSTER it does not know.
+//!
+//! A replica that comes later must make its table as it is by then, or its Keeper refuses it. So what later files
+//! do to columns and time-to-live is in the CREATE of a replicated table from the beginning; the files change nothing then.
+
+use super::files::Migration;
+use crate::config::{self, Replication};
+
+/// The table that records migrations.
+pub(super) const LEDGER: &str = "schema_migrations";
+const WINDOW: &str = "non_replicated_deduplication_window = 10000";
+/// Tokens end by age, too: a week instead of an hour, which is longer than a batch is tried under one token.
+const REPLICATED_WINDOW: &str =
+    "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800";
+/// What stands before the name of what is made or changed; ON CLUSTER stands behind it.
+const BEFORE_A_NAME: [&str; 13] = [
+    "CREATE DATABASE IF NOT EXISTS ",
+    "CREATE TABLE IF NOT EXISTS ",
+    "CREATE OR REPLACE TABLE ",
+    "CREATE VIEW IF NOT EXISTS ",
+    "CREATE OR REPLACE VIEW ",
+    "CREATE MATERIALIZED VIEW IF NOT EXISTS ",
+    "CREATE DICTIONARY IF NOT EXISTS ",
+    "CREATE OR REPLACE DICTIONARY ",
+    "ALTER TABLE ",
+    "DROP TABLE IF EXISTS ",
+    "DROP VIEW IF EXISTS ",
+    "SYSTEM REFRESH VIEW ",
+    "OPTIMIZE TABLE ",
+];
+/// ON CLUSTER stands at their end.
+const WITH_TWO_NAMES: [&str; 2] = ["EXCHANGE TABLES ", "RENAME TABLE "];
+/// These run on the host that is asked.
+const ON_ONE_HOST: [&str; 2] = ["INSERT INTO ", "SELECT "];
+
+/// Where tables are to be.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    database: String,
+    replication: Replication,
+    cluster: Option<String>,
+}
+
+impl Layout {
+    pub(super) fn new(config: &config::ClickHouse) -> Self {
+        let config::ClickHouse { database, replication, cluster, .. } = config;
+        Self { database: database.clone(), replication: *replication, cluster: cluster.clone() }
+    }
+
+    pub(super) fn replication(&self) -> Replication {
+        self.replication
+    }
+
+    /// All hosts of it are reached by one statement.
+    pub(super) fn cluster(&self) -> Option<&str> {
+        self.cluster.as_deref()
+    }
+
+    /// Where a statement runs, in words.
+    pub(super) fn place(&self) -> String {
+        match (&self.cluster, self.replication) {
+            (Some(cluster), _) => format!("on all hosts of the cluster {cluster}"),
+            (None, Replication::None) => "on this server".to_owned(),
+            (None, Replication::Macros) => "on this host alone; run it on each".to_owned(),
+            (None, Replication::Managed) => "on all replicas, by the database itself".to_owned(),
+        }
+    }
+
+    /// A migration's statement. `all`: every migration, in order.
+    ///
+    /// # Panics
+    /// Nobody has said where ON CLUSTER stands in it; a test renders every file.
+    pub(super) fn migration(&self, migration: &Migration, all: &[Migration]) -> String {
+        if self.replication == Replication::None {
+            return self.named(migration.sql);
+        }
+        let sql = match migration.table() {
+            Some(table) => self.replicated(&as_it_is_by_now(migration, table, all), table),
+            None => migration.sql.to_owned(),
+        };
+        self.statement(&sql)
+    }
+
+    /// One of ours, with `{database}` in it.
+    ///
+    /// # Panics
+    /// As [`Layout::migration`].
+    pub(super) fn statement(&self, sql: &str) -> String {
+        let sql = self.named(sql);
+        match &self.cluster {
+            Some(cluster) => on_cluster(&sql, cluster),
+            None => sql,
+        }
+    }
+
+    fn named(&self, sql: &str) -> String {
+        sql.replace("{database}", &self.database)
+    }
+
+    /// With the engine's replicated form.
+    fn replicated(&self, sql: &str, table: &str) -> String {
+        let own_ledger = self.replication == Replication::Macros && self.cluster.is_none();
+        if table == LEDGER && own_ledger {
+            return sql.to_owned(); // each host records what was done on it
+        }
+        let Some((before, engine, after)) = engine(sql) else { return sql.to_owned() };
+        let (name, arguments) = engine.split_once('(').unwrap_or((engine, ")"));
+        let arguments = arguments.trim_end_matches(')');
+        // Written out, not `{table}`: a table that is renamed keeps its path. There is one ledger for all shards.
+        let path = match table {
+            LEDGER => "'/clickhouse/tables/{database}/schema_migrations', '{shard}-{replica}'".to_owned(),
+            _ => format!("'/clickhouse/tables/{{database}}/{table}/{{shard}}', '{{replica}}'"),
+        };
+        let path = if self.replication == Replication::Macros { path } else { String::new() };
+        let all: Vec<&str> = [&*path, arguments].into_iter().filter(|part| !part.is_empty()).collect();
+        let all = if all.is_empty() { String::new() } else { format!("({})", all.join(", ")) };
+        format!("{before}Replicated{name}{all}{}", after.replace(WINDOW, REPLICATED_WINDOW))
+    }
+}
+
+/// What stands before a table's engine, the engine with its arguments, and what follows.
+fn engine(sql: &str) -> Option<(&str, &str, &str)> {
+    let begin = sql.find("\nENGINE = ")? + "\nENGINE = ".len();
+    let name = sql[begin..].find(|c: char| !c.is_alphanumeric())?;
+    let is_ours = sql[begin..begin + name].ends_with("MergeTree");
+    let arguments = &sql[begin + name..];
+    let end = if arguments.starts_with('(') { arguments.find(')')? + 1 } else { 0 };
+    let end = begin + name + end;
+    is_ours.then(|| (&sql[..begin], &sql[begin..end], &sql[end..]))
+}
+
+/// The CREATE of a table with what later files add to its columns and change in its time-to-live.
+fn as_it_is_by_now(create: &Migration, table: &str, all: &[Migration]) -> String {
+    let mut sql = create.sql.to_owned();
+    let alter = format!("ALTER TABLE {{database}}.{table}\n");
+    for later in all.iter().filter(|later| later.version > create.version) {
+        let Some((_, change)) = later.sql.split_once(&alter) else { continue };
+        let change = change.trim();
+        if let Some(column) = change.strip_prefix("ADD COLUMN IF NOT EXISTS ") {
+            let (columns, engine) =
+                sql.split_once("\n)\nENGINE").expect("a list of columns, then the engine");
+            sql = format!("{columns},\n    {column}\n)\nENGINE{engine}");
+        } else if let Some(ttl) = change.strip_prefix("MODIFY TTL ") {
+            let ttl = ttl.split('\n').next().unwrap_or_default();
+            let lines = sql.lines().map(|line| match line.starts_with("TTL ") {
+                true => format!("TTL {ttl}"),
+                false => line.to_owned(),
+            });
+            sql = lines.collect::<Vec<_>>().join("\n");
+        }
+    }
+    sql
+}
+
+/// After its leading comment.
+fn text(sql: &str) -> &str {
+    let mut text = sql;
+    while let Some(rest) = text.strip_prefix("--") {
+        text = rest.split_once('\n').map_or("", |(_, text)| text);
+    }
+    text.trim_end()
+}
+
+fn on_cluster(sql: &str, cluster: &str) -> String {
+    let text = text(sql);
+    let on = format!("ON CLUSTER '{cluster}'");
+    if ON_ONE_HOST.iter().any(|begin| text.starts_with(begin)) {
+        return text.to_owned();
+    }
+    if WITH_TWO_NAMES.iter().any(|begin| text.starts_with(begin)) {
+        return format!("{text} {on}");
+    }
+    let begin = BEFORE_A_NAME.iter().find_map(|begin| text.strip_prefix(begin).map(|_| begin.len()));
+    let begin = begin.unwrap_or_else(|| panic!("where does ON CLUSTER stand in {text}?"));
+    let name = text[begin..].find(|c: char| c.is_whitespace()).unwrap_or(text.len() - begin);
+    format!("{} {on}{}", &text[..begin + name], &text[begin + name..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::MIGRATIONS;
+    use super::*;
+    use crate::config::Config;
+
+    fn layout(toml: &str) -> Layout {
+        Layout::new(&Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse)
+    }
+
+    fn rendered(toml: &str, name: &str) -> String {
+        let migration = MIGRATIONS.iter().find(|migration| migration.name == name).unwrap();
+        layout(toml).migration(migration, MIGRATIONS)
+    }
+
+    const CLUSTER: &str = "replication = 'macros'\ncluster = '{cluster}'";
+
+    #[test]
+    fn for_one_server_a_file_is_its_text() {
+        for migration in MIGRATIONS {
+            let sql = layout("").migration(migration, MIGRATIONS);
+            assert_eq!(sql, migration.sql.replace("{database}", "fleet"));
+        }
+    }
+
+    #[test]
+    fn a_table_gets_its_engine_its_path_and_the_replicated_window() {
+        for (toml, engine) in [
+            (
+                "replication = 'macros'",
+                "ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/fleet/positions/{shard}', '{replica}')\n",
+            ),
+            ("replication = 'managed'", "ENGINE = ReplicatedReplacingMergeTree\n"),
+        ] {
+            let sql = rendered(toml, "002_positions");
+            assert!(sql.contains(&format!("{engine}PARTITION BY toYYYYMM(ts)\nPRIMARY KEY")), "{sql}");
+            let settings = "SETTINGS replicated_deduplication_window = 10000, \
+                            replicated_deduplication_window_seconds = 604800, fsync_after_insert = 1";
+            assert!(sql.contains(settings) && !sql.contains("non_replicated"), "{sql}");
+        }
+        let create = Migration {
+            version: 1,
+            name: "001_t",
+            sql: "CREATE TABLE IF NOT EXISTS {database}.t\n(\n    n UInt8\n)\nENGINE = ReplacingMergeTree(n)\nORDER BY n",
+        };
+        let sql = |toml| layout(toml).migration(&create, &[]);
+        let path = "('/clickhouse/tables/fleet/t/{shard}', '{replica}', n)\nORDER BY n";
+        assert!(sql("replication = 'macros'").contains(path), "{}", sql("replication = 'macros'"));
+        assert!(
+            sql("replication = 'managed'").contains("Tree(n)\nORDER"),
+            "{}",
+            sql("replication = 'managed'")
+        );
+    }
+
+    #[test]
+    fn the_ledger_is_one_for_all_hosts_that_are_reached_at_once() {
+        let ledger = |toml| rendered(toml, "001_schema_migrations");
+        assert!(ledger("replication = 'macros'").contains("\nENGINE = ReplacingMergeTree\n"));
+        let path =
+            "ReplicatedReplacingMergeTree('/clickhouse/tables/fleet/schema_migrations', '{shard}-{replica}')";
+        assert!(ledger(CLUSTER).contains(path), "{}", ledger(CLUSTER));
+        assert!(ledger("replication = 'managed'").contains("\nENGINE = ReplicatedReplacingMergeTree\n"));
+    }
+
+    #[test]
+    fn a_table_is_made_as_later_files_leave_it() {
+        let sql = rendered("replication = 'macros'", "007_rejects");
+        assert!(sql.contains("\nTTL toDateTime(inserted_at) + INTERVAL 30 DAY\n"), "{sql}");
+        assert!(!sql.contains("received_at) + INTERVAL"), "{sql}");
+        let last =
+            "How many refusals this row stands for',\n    inserted_at DateTime64(3, 'UTC') DEFAULT now64(3)";
+        assert!(sql.contains(last), "{sql}");
+        let sql = rendered("replication = 'managed'", "002_positions");
+        assert!(sql.contains("COMMENT 'Metres',\n    attributes Map("), "{sql}");
+        // What changes a table is known above, or leaves what Keeper compares alone.
+        for migration in MIGRATIONS.iter().filter(|migration| text(migration.sql).starts_with("ALTER TABLE "))
+        {
+            let change = text(migration.sql).split_once('\n').unwrap().1.trim();
+            let known = ["ADD COLUMN IF NOT EXISTS ", "MODIFY TTL ", "MODIFY COMMENT ", "COMMENT COLUMN "];
+            assert!(known.iter().any(|known| change.starts_with(known)), "{}: {change}", migration.name);
+        }
+    }
+
+    #[test]
+    fn on_cluster_stands_where_it_must_in_every_file() {
+        for migration in MIGRATIONS {
+            let sql = layout(CLUSTER).migration(migration, MIGRATIONS);
+            assert_eq!(sql.matches(" ON CLUSTER '{cluster}'").count(), 1, "{sql}");
+            let first = sql.lines().next().unwrap();
+            assert!(first.contains(" ON CLUSTER "), "{}: {first}", migration.name);
+        }
+        for (sql, expected) in [
+            (
+                "CREATE DATABASE IF NOT EXISTS {database}",
+                "CREATE DATABASE IF NOT EXISTS fleet ON CLUSTER '{cluster}'",
+            ),
+            (
+                "-- What it is for.\nEXCHANGE TABLES {database}.a AND {database}.b\n",
+                "EXCHANGE TABLES fleet.a AND fleet.b ON CLUSTER '{cluster}'",
+            ),
+            (
+                "CREATE MATERIALIZED VIEW IF NOT EXISTS {database}.v\nREFRESH EVERY 1 HOUR TO {database}.t AS SELECT 1",
+                "CREATE MATERIALIZED VIEW IF NOT EXISTS fleet.v ON CLUSTER '{cluster}'\nREFRESH EVERY 1 HOUR TO fleet.t AS SELECT 1",
+            ),
+            ("INSERT INTO {database}.t SELECT 1", "INSERT INTO fleet.t SELECT 1"),
+        ] {
+            assert_eq!(layout(CLUSTER).statement(sql), expected);
+        }
+    }
+}
