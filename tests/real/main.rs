@@ -6,6 +6,7 @@ mod add_a_field;
 mod answers;
 mod broker_metrics;
 mod check;
+mod cluster;
 mod commands;
 mod documented;
 mod durability;
