@@ -338,7 +338,7 @@ fn every_command_is_one_of_the_binary() {
         read("src/cli.rs").split_once("enum Command {").unwrap().1.split_once("\n}").unwrap().0.to_owned();
     let commands: Vec<String> = enum_of_main
         .lines()
-        .filter_map(|line| line.trim().strip_suffix(','))
+        .filter_map(|line| line.trim().strip_suffix(',').or(line.trim().strip_suffix(" {")))
         .filter(|name| name.chars().all(char::is_alphanumeric))
         .map(str::to_lowercase)
         .collect();
