@@ -1,5 +1,7 @@
-//! `lab faults` judges the promises, `lab bench` the cost; `firehose`, `sink` and `floor` are the bench's stand-ins,
+//! `lab faults` judges the promises, `lab replicas` those that need several servers, `lab bench` the cost; `firehose`, `sink` and `floor` are the bench's stand-ins,
 //! each by itself.
+
+mod replicas;
 
 use std::process::ExitCode;
 
@@ -23,6 +25,8 @@ struct Arguments {
 enum Command {
     /// The real parts with faults between them; a table of what was lost, doubled, and how long it took
     Faults(lab_faults::Arguments),
+    /// Milepost on your own replicas, which your own commands kill, cut off and bring back
+    Replicas(replicas::Arguments),
     /// Milepost beside Node, Bun and the floor under the same load; a report under bench-results/
     Bench(lab_bench::Arguments),
     /// Play the broker, and send as fast as the consumer takes it
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
     };
     let outcome = match arguments.command {
         Command::Faults(arguments) => lab_faults::run(&arguments),
+        Command::Replicas(arguments) => replicas::run(&arguments),
         Command::Bench(arguments) => lab_bench::run(&arguments),
         Command::Firehose(arguments) => firehose::run(&arguments),
         Command::Sink(arguments) => sink::run(&arguments),
