@@ -1,4 +1,4 @@
--- Counts quarters of an hour again, every hour; no insert waits for it. What was inserted since the last time (ten minutes of overlap: a
+-- Counts quarters of an hour again, every hour. No insert waits for it. What was inserted since the last time (ten minutes of overlap: a
 -- commit follows its inserted_at), at most 20 million fixes at once, says which drivers and blocks of three hours were touched. The
 -- touched blocks and their two neighbours are written, from these and one more on each side: what happens to a leg (015) depends on
 -- no fix farther away than three hours. That is why a gap longer than that has no straight line here, and why the middle of a

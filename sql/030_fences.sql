@@ -1,4 +1,4 @@
--- Geofences: areas with names, for fleet_ask.fence_visits. Polygons as in GeoJSON (RFC 7946): each a list of rings, the outline first, then holes;
+-- Geofences: areas with names, for fleet_ask.fence_visits. Polygons as in GeoJSON (RFC 7946): each a list of rings, the outline first, then holes,
 -- an area across the antimeridian is two polygons. A row with the same name and valid_from takes the place of the one before.
 CREATE TABLE IF NOT EXISTS {database}.fences
 (
