@@ -28,12 +28,12 @@ faults: ## the whole fault harness, half an hour; then the mistakes it must find
 	target/release/lab faults
 	target/release/lab faults --prove
 
-kubernetes: ## the manifests on a real control plane, with pods as processes; three minutes, and the first time twenty to build it
+kubernetes: ## the manifests on a real control plane, with pods as processes; six minutes, and the first time twenty to build it
 	deploy/local/setup --dev
 	deploy/kubernetes/tools $(KUSTOMIZE_VERSION) $(HELM_VERSION)
 	lab/kubernetes/build
-	cargo build --release --locked -p milepost -p loadgen
-	$${VENV_DIR:-.local/venv}/bin/python lab/kubernetes/run.py
+	cargo build --release --locked -p milepost -p loadgen -p strict-broker
+	$${VENV_DIR:-.local/venv}/bin/python lab/kubernetes/run.py $(ARGS)
 
 bench-micro: ## what a message, a batch and a spool file cost; instructions a message need valgrind
 	cargo bench --locked --bench micro

@@ -10,73 +10,20 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
-import yaml
+from cluster import Cluster, Refused, wait_until
+from kubelet import NODES, Kubelet
+from servers import EXPIRY_S, NAMESPACE, PASSWORD, REPOSITORY, USER, Servers, overlay
 
-from cluster import Cluster, Kubelet, Refused, free_port, wait_until
-
-REPOSITORY = Path(__file__).parents[2]
 TOOLS = REPOSITORY / ".local" / "tools" / "bin"
-NAMESPACE = "milepost"
-EXPIRY_S = 20
+BROKERS = {"mosquitto": "Mosquitto", "strict-broker": "strict-broker with EMQX's manners"}
+LOGIN = {"CLICKHOUSE_USER": USER, "CLICKHOUSE_PASSWORD": PASSWORD}
 NOBODY_S = 5
-
-
-class Servers:
-    """Mosquitto and the ClickHouse engine of deploy/local."""
-
-    def __init__(self, folder):
-        self.folder, self.processes = folder, []
-        self.mqtt, self.clickhouse = free_port(), free_port()
-
-    def __enter__(self):
-        environment = os.environ | {"STATE_DIR": str(self.folder)}
-        environment |= {"MQTT_PORT": str(self.mqtt), "CLICKHOUSE_PORT": str(self.clickhouse)}
-        for program in ("broker", "clickhouse"):
-            log = open(self.folder / f"{program}.log", "wb")
-            command = REPOSITORY / "deploy" / "local" / program
-            self.processes.append(subprocess.Popen([command], env=environment, stdout=log, stderr=log))
-        try:
-            wait_until("ClickHouse answers", self.answers)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def answers(self):
-        assert all(process.poll() is None for process in self.processes), f"see the logs in {self.folder}"
-        try:
-            return urllib.request.urlopen(f"http://127.0.0.1:{self.clickhouse}/ping", timeout=5).read() == b"Ok.\n"
-        except OSError:
-            return False
-
-    def __exit__(self, *_):
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            process.wait(90)
-
-
-def overlay(folder, servers, leave):
-    """The minimal overlay, with our servers in milepost.toml as a user has his; and the Job that empties a spool."""
-    (folder / "milepost.toml").write_text(
-        f'[mqtt]\nurl = "mqtt://127.0.0.1:{servers.mqtt}"\nusername = "milepost"\nsession_expiry = "{EXPIRY_S}s"\n'
-        f'[clickhouse]\nurl = "http://127.0.0.1:{servers.clickhouse}"\nuser = "milepost"\n[shutdown]\nleave = {leave}\n'
-    )
-    minimal = os.path.relpath(REPOSITORY / "deploy" / "kubernetes" / "overlays" / "minimal", folder)
-    component = os.path.relpath(REPOSITORY / "deploy" / "kubernetes" / "components" / "spool-replay", folder)
-    generator = {"name": "milepost", "behavior": "replace", "files": ["milepost.toml"]}
-    kustomization = {"resources": [minimal], "configMapGenerator": [generator], "namespace": NAMESPACE}
-    kustomization["components"] = [component]
-    kustomization["images"] = [{"name": "milepost", "newName": "registry.example/milepost", "newTag": "0.1.0"}]
-    (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
-    built = subprocess.run([TOOLS / "kustomize", "build", folder], check=True, capture_output=True, text=True).stdout
-    things = list(yaml.safe_load_all(built))
-    replay = [thing for thing in things if thing["metadata"]["name"] == "milepost-spool-replay"]
-    return [thing for thing in things if thing not in replay], replay[0]
 
 
 class Scene:
@@ -177,6 +124,79 @@ class Scene:
         wait_until(f"{pod} is back", lambda: self.ready() == ["milepost-0", "milepost-1"])
         wait_until("the budget has counted", lambda: self.allowed() == 1)
 
+    def drain(self):
+        """As `kubectl drain` does it: no new pod on the node, then each of its pods is evicted, and again while that answers 429."""
+        on = lambda: {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in self.members()}
+        there = [pod for pod, node in on().items() if node == NODES[0]]
+        assert len(there) > 1, f"{on()}: nothing would have to wait"
+        wait_until("the budget has counted", lambda: self.allowed() == 1)
+        self.cluster.patch("Node", None, NODES[0], {"spec": {"unschedulable": True}})
+        refused = set()
+        for pod in there:
+            wait_until(f"{pod} may go", lambda: self.may_evict(pod, refused), 60)
+        wait_until("the node is empty", lambda: len(self.ready()) == 4 and set(on().values()) == {NODES[1]})
+        self.cluster.patch("Node", None, NODES[0], {"spec": {"unschedulable": None}})
+        assert refused, "two members went at once"
+        return f"{len(there)} members moved, {len(refused)} after a refusal (429)"
+
+    def may_evict(self, pod, refused):
+        try:
+            self.cluster.evict(NAMESPACE, pod)
+        except Refused as why:
+            assert why.code == 429, why
+            refused.add(pod)
+            return False
+        return True
+
+    def never_ready(self):
+        """A rollout with a mistake, and back as docs/kubernetes.md says."""
+        template = self.cluster.get("StatefulSet", NAMESPACE, "milepost")["spec"]["template"]["spec"]["containers"]
+        wrong = json.loads(json.dumps(template))
+        wrong[0]["env"].append({"name": "MILEPOST__CLICKHOUSE__URL", "value": "http://127.0.0.1:9"})
+        roll = lambda to: {"spec": {"template": {"spec": {"containers": to}}}}
+        old = self.uid("milepost-1")
+        self.cluster.patch("StatefulSet", NAMESPACE, "milepost", roll(wrong))
+        wait_until("the second is new", lambda: self.uid("milepost-1") not in (old, None))
+        said = wait_until("it says why it is not ready", lambda: self.says_why("milepost-1", "clickhouse"))
+        other = self.uid("milepost-0")
+        time.sleep(5)
+        assert self.ready() == ["milepost-0"] and self.uid("milepost-0") == other, "the rollout went on"
+        self.cluster.patch("StatefulSet", NAMESPACE, "milepost", roll(template))
+        self.cluster.delete("Pod", NAMESPACE, "milepost-1")
+        wait_until("both are ready", lambda: self.ready() == ["milepost-0", "milepost-1"])
+        assert self.uid("milepost-0") == other
+        return f"the rollout stopped, the other member stayed; `{said}`"
+
+    def wrong_secret(self):
+        """A password that ClickHouse refuses; the right one gets in without a restart."""
+        self.set_password("of another server")
+        old = self.uid("milepost-1")
+        self.cluster.delete("Pod", NAMESPACE, "milepost-1")
+        wait_until("it is new", lambda: self.uid("milepost-1") not in (old, None))
+        said = wait_until("it says why it is not ready", lambda: self.says_why("milepost-1", "516"))
+        new = self.uid("milepost-1")
+        self.set_password(PASSWORD)
+        wait_until("both are ready", lambda: self.ready() == ["milepost-0", "milepost-1"])
+        assert self.uid("milepost-1") == new, "it was replaced"
+        return f"`{said}`; ready again without a restart"
+
+    def set_password(self, password):
+        self.cluster.patch("Secret", NAMESPACE, "milepost", {"stringData": {"clickhouse-password": password}})
+
+    def uid(self, name):
+        uids = [pod["metadata"]["uid"] for pod in self.members() if pod["metadata"]["name"] == name]
+        return uids[0] if uids else None
+
+    def says_why(self, pod, word):
+        """The line of its /readyz with this word in it."""
+        try:
+            urllib.request.urlopen(f"http://{self.kubelet.address(pod)}:9464/readyz", timeout=5).close()
+        except urllib.error.HTTPError as answer:
+            lines = [line for line in answer.read().decode().splitlines() if word in line]
+            return textwrap.shorten(lines[0], 105, placeholder=" …") if lines else None
+        except OSError:
+            pass
+
     def outage(self, servers):
         """While nobody is ready: one more starts all the same, and no budget stands in the way of a drain."""
         engine = servers.processes[1]
@@ -223,10 +243,13 @@ class Scene:
         fleet = self.fleet(servers, manifest)
         time.sleep(3)
         self.step("2 → 4", lambda: self.scale(4))
+        self.step("a node is drained", self.drain)
         self.step(f"4 → 1, and {EXPIRY_S + 5} s, longer than the sessions' expiry", self.scale_in)
         self.step("1 → 2", lambda: self.scale(2))
         self.step("rolling restart", self.restart)
         self.step("evictions", self.evictions)
+        self.step("a rollout with a pod that never gets ready, and undo", self.never_ready)
+        self.step("a Secret with a wrong password", self.wrong_secret)
         self.step("ClickHouse hangs, nobody is ready", lambda: self.outage(servers))
         self.step("components/spool-replay for the third's volume", self.replay)
         self.step(f"2 → 0, {NOBODY_S} s nobody, 0 → 2", self.nobody)
@@ -252,8 +275,12 @@ class Scene:
     def verify(self, servers, manifest):
         command = [self.arguments.binaries / "loadgen", "verify", "--manifest", manifest]
         command += ["--clickhouse", f"http://127.0.0.1:{servers.clickhouse}", "--wait", "60s"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        print(done.stdout + done.stderr)
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | LOGIN)
+        print(done.stdout + done.stderr, file=sys.stderr)
+        for line in done.stdout.splitlines():
+            what, _, said = line.partition("  ")
+            if what in ("sent", "stored", "lost", "duplicates in fixes"):
+                self.rows.append((what, said.split()[0], None))
         return done.returncode == 0
 
 
@@ -261,23 +288,17 @@ def secret(name, **values):
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": values}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tools", default=TOOLS, type=Path, help="where etcd and Kubernetes' binaries are")
-    parser.add_argument("--binaries", default=REPOSITORY / "target" / "release", type=Path, help="milepost and loadgen")
-    parser.add_argument("--rate", default=2000, type=int, help="messages a second")
-    parser.add_argument("--duration", default=150, type=int, help="how long the fleet sends, in seconds")
-    parser.add_argument("--leave", default='"auto"', help="shutdown.leave; with false the judge must find losses")
-    arguments = parser.parse_args()
-    arguments.tools, arguments.binaries = arguments.tools.resolve(), arguments.binaries.resolve()
+def play(broker, leave, arguments):
+    """All of it, on one broker: the rows, and whether each fix was there once."""
     with tempfile.TemporaryDirectory(prefix="milepost-kubernetes-") as name:
         folder = Path(name)
         for part in ("control", "servers", "overlay", "pods"):
             (folder / part).mkdir()
-        with Servers(folder / "servers") as servers, Cluster(arguments.tools, folder / "control") as cluster:
-            things, replay = overlay(folder / "overlay", servers, arguments.leave)
-            things.append(secret("milepost-migrate", **{"clickhouse-password": "none"}))
-            ours = {"mqtt-password": "none", "clickhouse-password": "none", "client-id-suffix": "a1b2"}
+        servers = Servers(folder / "servers", broker, arguments.binaries)
+        with servers, Cluster(arguments.tools, folder / "control") as cluster:
+            things, replay = overlay(folder / "overlay", servers, leave, arguments.tools)
+            things.append(secret("milepost-migrate", **{"clickhouse-password": PASSWORD}))
+            ours = {"mqtt-password": "none", "clickhouse-password": PASSWORD, "client-id-suffix": "a1b2"}
             things.append(secret("milepost", **ours))
             images = {thing["spec"]["template"]["spec"]["containers"][0]["image"] for thing in things if "template" in thing.get("spec", {})}
             kubelet = Kubelet(cluster, NAMESPACE, folder / "pods", dict.fromkeys(images, arguments.binaries / "milepost"))
@@ -285,7 +306,7 @@ def main():
             scene = Scene(cluster, kubelet, folder, arguments)
             scene.replay_job = replay
             try:
-                exact = scene.play(things, servers)
+                return scene.play(things, servers), scene.rows
             except BaseException:
                 print("the stand-in for the kubelet last met:", kubelet.wrong, file=sys.stderr)
                 for log in sorted(folder.glob("pods/*.log")):
@@ -294,10 +315,37 @@ def main():
             finally:
                 kubelet.stop()
                 scene.tell_decisions()
-    print("| on a control plane | what was seen | took |\n|---|---|--:|")
-    for what, said, seconds in scene.rows:
-        print(f"| {what} | {said} | {seconds:.1f} s |")
-    sys.exit(0 if exact else 1)
+
+
+def table(played):
+    """One column a broker."""
+    print(f"| on a control plane | {' | '.join(BROKERS[broker] for broker in played)} |")
+    print("|---|" + "---|" * len(played))
+    for rows in zip(*played.values()):
+        cells = [f"{said}{', ' if said else ''}{seconds:.1f} s" if seconds is not None else said for _, said, seconds in rows]
+        print(f"| {rows[0][0]} | {' | '.join(cells)} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tools", default=TOOLS, type=Path, help="where etcd and Kubernetes' binaries are")
+    parser.add_argument("--binaries", default=REPOSITORY / "target" / "release", type=Path, help="milepost, loadgen, strict-broker")
+    parser.add_argument("--broker", choices=BROKERS, action="append", help="only on this one")
+    parser.add_argument("--rate", default=2000, type=int, help="messages a second")
+    parser.add_argument("--duration", default=135, type=int, help="how long the fleet sends, in seconds")
+    parser.add_argument("--prove", action="store_true", help="with shutdown.leave = true and false instead: each must lose something")
+    arguments = parser.parse_args()
+    arguments.tools, arguments.binaries = arguments.tools.resolve(), arguments.binaries.resolve()
+    brokers = arguments.broker or list(BROKERS)
+    if arguments.prove:
+        found = {leave: play(brokers[0], leave, arguments) for leave in ("true", "false")}
+        for leave, (exact, rows) in found.items():
+            told = ", ".join(f"{what} {said}" for what, said, seconds in rows if seconds is None)
+            print(f"shutdown.leave = {leave}: {'NOT FOUND' if exact else 'found'}: {told}")
+        sys.exit(any(exact for exact, _ in found.values()))
+    played = {broker: play(broker, '"auto"', arguments) for broker in brokers}
+    table({broker: rows for broker, (_, rows) in played.items()})
+    sys.exit(not all(exact for exact, _ in played.values()))
 
 
 if __name__ == "__main__":

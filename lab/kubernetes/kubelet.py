@@ -1,0 +1,243 @@
+"""A stand-in for the kubelet that runs pods as processes: environment, configuration, secrets and volumes as folders, probes,
+SIGTERM and the grace, status.
+
+What it is not: there is no container, no network of its own, and no user of its own, and a node is only a name. Every pod has an
+address of 127.0.0.0/8. There is no DNS: where a variable names a headless service, the pod gets the addresses that the service would
+lead to.
+"""
+
+import base64
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+from cluster import Refused
+
+PODS_MAX = 8
+NODES = ["node-a", "node-b"]
+
+
+class Kubelet(threading.Thread):
+    """Runs every pod of a namespace. `programs`: what stands for an image."""
+
+    def __init__(self, cluster, namespace, folder, programs):
+        super().__init__(daemon=True)
+        self.cluster, self.namespace, self.folder, self.programs = cluster, namespace, Path(folder), programs
+        self.pods = {}
+        self.stopped = threading.Event()
+        self.wrong = None
+        self.numbers = {}
+        self.network = f"127.{100 + secrets.randbelow(100)}.{secrets.randbelow(256)}"  # two runs at once do not meet
+        for node in NODES:
+            cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}, None)
+
+    def stop(self):
+        self.stopped.set()
+        self.join(10)
+        for pod in self.pods.values():
+            pod.kill()
+
+    def run(self):
+        while not self.stopped.is_set():
+            try:
+                self.look()
+            except (Refused, OSError) as error:
+                if not self.stopped.is_set():
+                    self.wrong = error  # a conflict is seen again at the next look
+            time.sleep(0.2)
+
+    def look(self):
+        there = {pod["metadata"]["uid"]: pod for pod in self.cluster.items("Pod", self.namespace)}
+        for uid, thing in there.items():
+            if uid not in self.pods:
+                if thing["metadata"].get("deletionTimestamp"):
+                    self.gone(thing)
+                    continue
+                self.pods[uid] = Pod(self, thing)
+            self.pods[uid].look(thing)
+        for uid in set(self.pods) - set(there):
+            self.pods.pop(uid).kill()
+
+    def gone(self, thing):
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": thing["metadata"]["uid"]}}
+        self.cluster.delete("Pod", self.namespace, thing["metadata"]["name"], options)
+
+    def address(self, name):
+        number = self.numbers.setdefault(name, len(self.numbers) + 1)
+        assert number <= PODS_MAX, "more pods than there are addresses"
+        return f"{self.network}.{number}"
+
+    def node(self):
+        """Of the nodes that are not cordoned the one with the fewest pods: all that there is of a scheduler."""
+        open_ = [node["metadata"]["name"] for node in self.cluster.items("Node", None) if not node["spec"].get("unschedulable")]
+        return min(open_, key=lambda name: sum(pod.node == name for pod in self.pods.values()))
+
+    def addresses(self):
+        return [f"{self.network}.{number}" for number in range(1, PODS_MAX + 1)]
+
+
+class Pod:
+    """One process, as the API server's object says."""
+
+    def __init__(self, kubelet, thing):
+        self.kubelet, self.thing = kubelet, thing
+        self.name = thing["metadata"]["name"]
+        self.folder = kubelet.folder / self.name
+        self.address = kubelet.address(self.name)
+        self.container = thing["spec"]["containers"][0]
+        self.told_at = None
+        self.told = None
+        self.secrets = []
+        self.looked_at = 0.0
+        self.node = kubelet.node()
+        target = {"kind": "Node", "name": self.node}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": self.name}, "target": target}
+        kubelet.cluster.request("POST", kubelet.cluster.path("Pod", kubelet.namespace, self.name) + "/binding", binding)
+        self.process = self.start()
+
+    def start(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        places = {}
+        self.secrets = []
+        volumes = {volume["name"]: volume for volume in self.thing["spec"]["volumes"]}
+        for mount in self.container["volumeMounts"]:
+            places[mount["mountPath"]] = self.lay_out(volumes[mount["name"]], self.folder / mount["name"])
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder)}
+        for variable in self.container["env"]:
+            value = self.value(variable)
+            for name, known in environment.items():
+                value = value.replace(f"$({name})", known)
+            for path, place in places.items():
+                if value.startswith(path):
+                    value = str(place) + value.removeprefix(path)
+            environment[variable["name"]] = self.on_the_loopback(value)
+        log = open(self.kubelet.folder / f"{self.name}.log", "ab")
+        program = self.kubelet.programs[self.container["image"]]
+        return subprocess.Popen([program, *self.container["args"]], env=environment, stdout=log, stderr=log, cwd=self.folder)
+
+    def on_the_loopback(self, value):
+        if value.startswith("0.0.0.0:"):
+            return value.replace("0.0.0.0", self.address)
+        service, _, port = value.partition(":")
+        if port.isdigit() and service == self.thing["spec"].get("subdomain"):
+            return ",".join(f"{address}:{port}" for address in self.kubelet.addresses())
+        return value
+
+    def object_of(self, kind, name):
+        return self.kubelet.cluster.get(kind, self.kubelet.namespace, name)
+
+    def value(self, variable):
+        source = variable.get("valueFrom")
+        if not source:
+            return variable["value"]
+        if "secretKeyRef" in source:
+            secret = self.object_of("Secret", source["secretKeyRef"]["name"])
+            return base64.b64decode(secret["data"][source["secretKeyRef"]["key"]]).decode()
+        assert source["fieldRef"]["fieldPath"] == "metadata.name"
+        return self.name
+
+    def lay_out(self, volume, folder):
+        if "persistentVolumeClaim" in volume:
+            claim = volume["persistentVolumeClaim"]["claimName"]
+            self.object_of("PersistentVolumeClaim", claim)
+            folder = self.kubelet.folder / "volumes" / claim
+            folder.mkdir(parents=True, exist_ok=True)
+            return folder
+        folder.mkdir()
+        if "configMap" in volume:
+            files = self.object_of("ConfigMap", volume["configMap"]["name"])["data"]
+            files = {name: text.encode() for name, text in files.items()}
+        elif "secret" in volume:
+            self.secrets.append((volume["secret"], folder))
+            files = self.files_of(volume["secret"])
+        else:
+            assert "projected" in volume or "emptyDir" in volume, volume
+            files = {}
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        return folder
+
+    def files_of(self, volume):
+        data = self.object_of("Secret", volume["secretName"])["data"]
+        items = volume.get("items") or [{"key": key, "path": key} for key in data]
+        return {item["path"]: base64.b64decode(data[item["key"]]) for item in items}
+
+    def renew_secrets(self):
+        """A changed Secret reaches a pod that runs: after a minute or so in Kubernetes, after a second here."""
+        if time.monotonic() - self.looked_at < 1:
+            return
+        self.looked_at = time.monotonic()
+        for volume, folder in self.secrets:
+            for name, content in self.files_of(volume).items():
+                if (folder / name).read_bytes() != content:
+                    (folder / f".{name}").write_bytes(content)
+                    (folder / f".{name}").replace(folder / name)
+
+    def look(self, thing):
+        self.renew_secrets()
+        ended = self.process.poll()
+        if thing["metadata"].get("deletionTimestamp"):
+            if ended is not None:
+                self.kubelet.gone(thing)
+            elif self.told_at is None:
+                self.told_at = time.monotonic()
+                self.process.send_signal(signal.SIGTERM)
+            elif time.monotonic() - self.told_at > thing["metadata"]["deletionGracePeriodSeconds"]:
+                self.process.kill()
+                return
+        if ended is not None and ended != 0 and self.told_at is None:
+            self.process = self.start()  # both restart policies of ours
+            ended = None
+        self.tell(ended)
+
+    def is_ready(self):
+        probe = self.container.get("readinessProbe")
+        if not probe:
+            return True
+        port = {port["name"]: port["containerPort"] for port in self.container["ports"]}[probe["httpGet"]["port"]]
+        try:
+            urllib.request.urlopen(f"http://{self.address}:{port}{probe['httpGet']['path']}", timeout=2).close()
+            return True
+        except OSError:
+            return False
+
+    def tell(self, ended):
+        ready = ended is None and self.is_ready()
+        phase = "Running" if ended is None else "Succeeded" if ended == 0 else "Failed"
+        if (phase, ready) == self.told:
+            return
+        self.told = (phase, ready)
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        state = {"running": {"startedAt": now}} if ended is None else {"terminated": {"exitCode": ended, "finishedAt": now}}
+        word = "True" if ready else "False"
+        conditions = [{"type": kind, "status": word, "lastTransitionTime": now} for kind in ("Ready", "ContainersReady")]
+        status = {
+            "phase": phase,
+            "podIP": self.address,
+            "podIPs": [{"ip": self.address}],
+            "startTime": now,
+            "conditions": [{"type": "Initialized", "status": "True"}, *conditions],
+            "containerStatuses": [
+                {
+                    "name": self.container["name"],
+                    "image": self.container["image"],
+                    "imageID": "",
+                    "ready": ready,
+                    "restartCount": 0,
+                    "state": state,
+                }
+            ],
+        }
+        self.kubelet.cluster.patch("Pod", self.kubelet.namespace, self.name, {"status": status}, "status")
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()

@@ -1,0 +1,84 @@
+"""What milepost stands between, and the manifests that say where it is."""
+
+import json
+import os
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import yaml
+
+from cluster import free_port, wait_until
+
+REPOSITORY = Path(__file__).parents[2]
+NAMESPACE = "milepost"
+EXPIRY_S = 20
+USER, PASSWORD = "milepost", "one of the trial"
+# The manners of EMQX, as in lab/faults: a session is one process, and what it is given while it ends is lost.
+EMQX = "--max-inflight 32000 --session-rate 25000 --max-mailbox 100000 --resume-rate 60000 --dying 3s".split()
+
+
+class Servers:
+    """A broker, and the ClickHouse engine of deploy/local."""
+
+    def __init__(self, folder, broker, binaries):
+        self.folder, self.broker, self.binaries, self.processes = folder, broker, binaries, []
+        self.mqtt, self.clickhouse = free_port(), free_port()
+
+    def __enter__(self):
+        environment = os.environ | {"STATE_DIR": str(self.folder)}
+        environment |= {"MQTT_PORT": str(self.mqtt), "CLICKHOUSE_PORT": str(self.clickhouse)}
+        environment |= {"CLICKHOUSE_USER": USER, "CLICKHOUSE_PASSWORD": PASSWORD}
+        local = REPOSITORY / "deploy" / "local"
+        broker = [local / "broker"]
+        if self.broker == "strict-broker":
+            broker = [self.binaries / "strict-broker", "--port", str(self.mqtt), *EMQX]
+        for name, command in (("broker", broker), ("clickhouse", [local / "clickhouse"])):
+            log = open(self.folder / f"{name}.log", "wb")
+            self.processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+        try:
+            wait_until("ClickHouse answers", self.answers)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def answers(self):
+        assert all(process.poll() is None for process in self.processes), f"see the logs in {self.folder}"
+        try:
+            return urllib.request.urlopen(f"http://127.0.0.1:{self.clickhouse}/ping", timeout=5).read() == b"Ok.\n"
+        except OSError:
+            return False
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait(90)
+
+
+def overlay(folder, servers, leave, tools):
+    """The minimal overlay, with our servers in milepost.toml as a user has his; and the Job that empties a spool."""
+    (folder / "milepost.toml").write_text(
+        f'[mqtt]\nurl = "mqtt://127.0.0.1:{servers.mqtt}"\nusername = "milepost"\nsession_expiry = "{EXPIRY_S}s"\n'
+        f'[clickhouse]\nurl = "http://127.0.0.1:{servers.clickhouse}"\nuser = "{USER}"\n[shutdown]\nleave = {leave}\n'
+    )
+    minimal = os.path.relpath(REPOSITORY / "deploy" / "kubernetes" / "overlays" / "minimal", folder)
+    component = os.path.relpath(REPOSITORY / "deploy" / "kubernetes" / "components" / "spool-replay", folder)
+    generator = {"name": "milepost", "behavior": "replace", "files": ["milepost.toml"]}
+    kustomization = {"resources": [minimal], "configMapGenerator": [generator], "namespace": NAMESPACE}
+    kustomization["components"] = [component]
+    kustomization["images"] = [{"name": "milepost", "newName": "registry.example/milepost", "newTag": "0.1.0"}]
+    # The engine knows one user.
+    variable = "/spec/template/spec/containers/0/env/1"
+    one_user = [
+        {"op": "test", "path": f"{variable}/name", "value": "MILEPOST__CLICKHOUSE__USER"},
+        {"op": "replace", "path": f"{variable}/value", "value": USER},
+    ]
+    target = {"kind": "Job", "name": "milepost-migrate"}
+    kustomization["patches"] = [{"target": target, "patch": json.dumps(one_user)}]
+    (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
+    built = subprocess.run([tools / "kustomize", "build", folder], check=True, capture_output=True, text=True).stdout
+    things = list(yaml.safe_load_all(built))
+    replay = [thing for thing in things if thing["metadata"]["name"] == "milepost-spool-replay"]
+    return [thing for thing in things if thing not in replay], replay[0]
