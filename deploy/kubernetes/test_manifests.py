@@ -216,6 +216,11 @@ def test_a_new_configuration_rolls_the_pods_and_a_new_image_is_a_new_job():
     assert made("--set", "config=x")[0] != pods
 
 
+def test_the_workflows_are_what_github_takes():
+    done = subprocess.run([tool("actionlint"), "-no-color"], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 PROMETHEUS = HERE.parent / "prometheus"
 
 
