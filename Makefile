@@ -35,6 +35,7 @@ kubernetes: ## the manifests on a real control plane, with pods as processes; si
 	lab/kubernetes/build
 	cargo build --release --locked -p milepost -p loadgen -p strict-broker
 	$${VENV_DIR:-.local/venv}/bin/python lab/kubernetes/run.py $(ARGS)
+	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -p no:cacheprovider lab/kubernetes
 
 bench-micro: ## what a message, a batch and a spool file cost; instructions a message need valgrind
 	cargo bench --locked --bench micro

@@ -11,6 +11,7 @@ import yaml
 from cluster import free_port, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
+LOCAL = REPOSITORY / "deploy" / "local"
 NAMESPACE = "milepost"
 EXPIRY_S = 20
 USER, PASSWORD = "milepost", "one of the trial"
@@ -21,27 +22,36 @@ EMQX = "--max-inflight 32000 --session-rate 25000 --max-mailbox 100000 --resume-
 class Servers:
     """A broker, and the ClickHouse engine of deploy/local."""
 
-    def __init__(self, folder, broker, binaries):
-        self.folder, self.broker, self.binaries, self.processes = folder, broker, binaries, []
+    def __init__(self, folder, broker, binaries, options=EMQX):
+        self.folder, self.processes = folder, []
+        self.command = [LOCAL / "broker"]
+        if broker == "strict-broker":
+            self.command = [binaries / "strict-broker", *options]
         self.mqtt, self.clickhouse = free_port(), free_port()
 
     def __enter__(self):
-        environment = os.environ | {"STATE_DIR": str(self.folder)}
-        environment |= {"MQTT_PORT": str(self.mqtt), "CLICKHOUSE_PORT": str(self.clickhouse)}
-        environment |= {"CLICKHOUSE_USER": USER, "CLICKHOUSE_PASSWORD": PASSWORD}
-        local = REPOSITORY / "deploy" / "local"
-        broker = [local / "broker"]
-        if self.broker == "strict-broker":
-            broker = [self.binaries / "strict-broker", "--port", str(self.mqtt), *EMQX]
-        for name, command in (("broker", broker), ("clickhouse", [local / "clickhouse"])):
-            log = open(self.folder / f"{name}.log", "wb")
-            self.processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+        command = self.command
+        if len(command) > 1:
+            command = [*command, "--port", str(self.mqtt)]
+        self.processes = [self.start("broker", command), self.start("clickhouse", [LOCAL / "clickhouse"])]
         try:
             wait_until("ClickHouse answers", self.answers)
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def start(self, name, command, password=PASSWORD):
+        environment = os.environ | {"STATE_DIR": str(self.folder), "CLICKHOUSE_USER": USER, "CLICKHOUSE_PASSWORD": password}
+        environment |= {"MQTT_PORT": str(self.mqtt), "CLICKHOUSE_PORT": str(self.clickhouse)}
+        log = open(self.folder / f"{name}.log", "ab")
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def restart_clickhouse(self, password):
+        self.processes[1].terminate()
+        self.processes[1].wait(90)
+        self.processes[1] = self.start("clickhouse", [LOCAL / "clickhouse"], password)
+        wait_until("ClickHouse answers", self.answers)
 
     def answers(self):
         assert all(process.poll() is None for process in self.processes), f"see the logs in {self.folder}"
