@@ -30,6 +30,18 @@ fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
     Ok(())
 }
 
+/// The bench's sink knows what is asked, and nothing else.
+#[test]
+fn what_plays_clickhouse_in_the_bench_can_be_migrated() -> Result<()> {
+    let sink = lab_stand_ins::sink::Sink::start(0, 1)?;
+    let folder = TempDir::new()?;
+    let settings = settings(folder.path(), free_port()?, &sink.url());
+    let (ended, end) = std::sync::mpsc::sync_channel(1);
+    thread::spawn(move || ended.send(settings.migrate())); // it waits for a server that does not understand it
+    end.recv_timeout(SOON)??;
+    Ok(())
+}
+
 #[test]
 fn an_edited_past_migration_is_refused() -> Result<()> {
     let world = world("edited")?;
