@@ -45,9 +45,9 @@ pub(crate) enum Load<'a> {
 impl<'a> Load<'a> {
     pub(crate) fn start(case: &Case, servers: &'a Servers) -> Result<Self> {
         if let Some(firehose) = &servers.firehose {
-            // Bento says that it is ready while its SUBSCRIBE is still on its way.
+            // Bento says that it is ready while its SUBSCRIBE is still on its way. A member may have several connections.
             wait_until("every member has subscribed", SUBSCRIBED_WITHIN, || {
-                Ok(firehose.subscribers() == case.members as usize)
+                Ok(firehose.subscribers() >= case.members as usize)
             })?;
             firehose.open();
             return Ok(Self::Firehose(firehose));
