@@ -28,7 +28,16 @@ impl Migration {
 
     /// The table or view that it makes, if it makes one.
     pub(super) fn makes(&self) -> Option<&'static str> {
-        let name = self.sql.split_once("IF NOT EXISTS {database}.")?.1;
+        self.name_behind("IF NOT EXISTS {database}.")
+    }
+
+    /// The parameterised view that it makes, if it makes one.
+    pub(super) fn makes_ask_view(&self) -> Option<&'static str> {
+        self.name_behind("VIEW {database}_ask.")
+    }
+
+    fn name_behind(&self, words: &str) -> Option<&'static str> {
+        let name = self.sql.split_once(words)?.1;
         name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
     }
 }

@@ -183,10 +183,7 @@ impl ClickHouse {
     /// The parameterised views that the migrations make, and the database they are in.
     #[must_use]
     pub(crate) fn views(&self) -> (String, Vec<&'static str>) {
-        let names = MIGRATIONS.iter().filter_map(|migration| {
-            let name = migration.sql.split_once("VIEW {database}_ask.")?.1;
-            name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
-        });
+        let names = MIGRATIONS.iter().filter_map(Migration::makes_ask_view);
         (format!("{}{ASK}", self.database), names.collect())
     }
 

@@ -150,9 +150,7 @@ impl ConnectionState {
     pub(crate) fn live_since(self) -> Option<Instant> {
         if let Self::Live { since } = self { Some(since) } else { None }
     }
-}
 
-impl ConnectionState {
     /// When not to wait longer, for what is waited for.
     #[must_use]
     pub(crate) fn deadline(self) -> Option<Instant> {
