@@ -2,7 +2,7 @@
 //!
 //! A row holds when every fix the broker took is on each replica once in the end, and, where a replica stays away, on the
 //! others or in the spool before it is back. Needs Mosquitto here; tables are made on each replica with
-//! `clickhouse.replication = "macros"`, in a database that is dropped afterwards.
+//! `clickhouse.replication = "macros"`, in databases that are dropped afterwards.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -111,7 +111,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
 fn judge(arguments: &Arguments, row: &Row, folder: &Path) -> Result<(Vec<String>, bool)> {
     let database = format!("lab_{}_{}", row.name, unix_ms());
     let judged = in_database(arguments, row, folder, &database);
-    for url in &arguments.replica {
+    let both = [format!("{database}_ask"), database]; // the views, then what they read
+    for (url, database) in arguments.replica.iter().flat_map(|url| both.iter().map(move |name| (url, name))) {
         let _ = query(url, None, &format!("DROP DATABASE IF EXISTS {database} SYNC"));
     }
     judged
