@@ -9,8 +9,8 @@ use crate::config::Config;
 use crate::delivery::sink::error_chain;
 use crate::pipeline::encode::TABLES;
 
-/// Older ones lack what the tables or inserts use, or nobody has tried.
-const VERSION_MIN: (u32, u32) = (24, 8);
+/// Older ones lack what the tables or inserts use: refreshable views without a setting that allows them (027).
+const VERSION_MIN: (u32, u32) = (24, 10);
 /// The tests run on 26.9, the stack of containers on this.
 const VERSION_TRIED: (u32, u32) = (26, 8);
 /// Clocks may differ so much without a word.
@@ -312,7 +312,23 @@ async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Er
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::Level;
     use crate::delivery::sink::FailureKind;
+
+    #[test]
+    fn a_server_that_cannot_be_migrated_is_an_error() {
+        for (text, level) in [
+            ("24.9.3.128", Level::Error),
+            ("24.10.1.2812", Level::Warning),
+            ("26.8.20.9", Level::Ok),
+            ("27.1", Level::Ok),
+            ("unknown", Level::Warning),
+        ] {
+            let mut report = Report::default();
+            version(&mut report, text);
+            assert_eq!(report.findings()[0].level, level, "{text}");
+        }
+    }
 
     #[test]
     fn a_host_that_is_called_clickhouse_is_advised_like_any_other() {
