@@ -86,6 +86,7 @@ impl Live {
                 seed,
             },
             window_wanted: 0,
+            qos: config.mqtt.qos,
             buffer_bytes_max: config.mqtt.buffer_bytes_max,
             clock_jump_max: Duration::from_secs(300),
         };

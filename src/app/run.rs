@@ -175,6 +175,7 @@ fn consumer(config: &Config, left: Left) -> Consumer {
             seed,
         },
         window_wanted: (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max,
+        qos: config.mqtt.qos,
         buffer_bytes_max: config.mqtt.buffer_bytes_max,
         clock_jump_max: clocks_may_differ(config),
     };

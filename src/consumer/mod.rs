@@ -13,6 +13,7 @@
 //!
 //! Its shell is `mqtt/driver.rs`, which owns the connections; `delivery/executor.rs` does what delivery says.
 
+mod back_pressure;
 pub(crate) mod broker_drops;
 mod clock;
 mod connections;
@@ -22,6 +23,7 @@ mod totals;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use self::back_pressure::{BackPressure, READ_ROOM_BYTES};
 use self::broker_drops::BrokerDrops;
 use self::clock::Clock;
 pub use self::clock::Now;
@@ -35,7 +37,7 @@ use crate::intake::{CloseWhen, Intake, SessionIndex};
 use crate::pipeline::decode::{Ignored, Message};
 use crate::session::Session;
 use crate::session::acks::Ack;
-use crate::session::events::{self, Admission, ConnectionState, Event, Leave, NoRoom, Role};
+use crate::session::events::{self, Admission, ConnectionState, Event, Leave, NoRoom, Qos, Role};
 
 /// What goes to the spool before it is due waits this long for more: a file costs two fsyncs and an insert.
 const FILE_AGE: Duration = Duration::from_millis(100);
@@ -53,6 +55,8 @@ pub struct Settings {
     pub session: events::Settings,
     /// Unacknowledged messages that keep every insert busy: (inserts in flight + 1) × rows of a batch.
     pub window_wanted: usize,
+    /// `mqtt.qos`.
+    pub qos: Qos,
     /// `mqtt.buffer_bytes_max`.
     pub buffer_bytes_max: usize,
     /// A larger jump of the wall clock stops the taking until ClickHouse has said what time it is.
@@ -85,6 +89,7 @@ pub struct Consumer {
     clock: Clock,
     broker_drops: BrokerDrops,
     leaving: Option<Leave>,
+    back_pressure: BackPressure,
     shedding: bool,
     window_told: bool,
     foreign_told: Option<(u64, Instant)>,
@@ -108,6 +113,7 @@ impl Consumer {
             delivery,
             broker_drops: BrokerDrops::default(),
             leaving: None,
+            back_pressure: BackPressure::default(),
             shedding: false,
             window_told: false,
             foreign_told: None,
@@ -222,6 +228,7 @@ impl Consumer {
         self.complete(now);
         let room = self.has_room_to_renew();
         self.sessions.iter_mut().for_each(|session| session.turn(room, now));
+        self.back_pressure.turn(self.is_full_for_a_read(), now);
         self.shedding &= self.room().is_err();
         self.watch_progress(now);
         self.tell(now);
@@ -254,7 +261,14 @@ impl Consumer {
             Want::ToStore => self.intake.open().opened_at.map(|opened_at| opened_at + FILE_AGE),
             Want::Nothing => None,
         };
-        sessions.chain(batch).chain(self.suspicion_at()).chain(self.delivery.deadline(now)).min()
+        let held = self.back_pressure.until().filter(|until| now < *until);
+        sessions.chain(batch).chain(held).chain(self.suspicion_at()).chain(self.delivery.deadline(now)).min()
+    }
+
+    /// Whether nothing should be read now, so that the broker waits. Never where acknowledgements hold it back.
+    #[must_use]
+    pub fn holds_back(&self, now: Instant) -> bool {
+        self.is_full_for_a_read() && self.back_pressure.until().is_none_or(|until| now < until)
     }
 
     /// Nothing is left to do: every session has ended, and nothing is under way that somebody waits for.
@@ -315,6 +329,7 @@ impl Consumer {
             intake: self.intake.totals(),
             delivery: self.delivery.totals(),
             broker_dropped: self.broker_drops.dropped(),
+            held_back: self.back_pressure.times(),
             still_subscribed: self.sessions.iter().any(Session::is_still_subscribed),
         }
     }
@@ -329,6 +344,14 @@ impl Consumer {
             return Err(NoRoom::ClockOff);
         }
         if self.intake.room_bytes() == 0 { Err(NoRoom::BufferFull) } else { Ok(()) }
+    }
+
+    /// Without acknowledgements: whether what one more read brings might find no room. The open batch is not in the backlog yet.
+    fn is_full_for_a_read(&self) -> bool {
+        let has_room = self.intake.room_bytes() >= self.intake.open().bytes + READ_ROOM_BYTES;
+        self.settings.qos == Qos::AtMostOnce
+            && self.leaving.is_none()
+            && !(has_room && self.clock.off().is_none())
     }
 
     /// Whether a session that has let messages go can take them now: half its share of the room is free.

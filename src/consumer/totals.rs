@@ -14,6 +14,8 @@ pub struct Totals {
     pub delivery: delivery::events::Totals,
     /// Messages that the broker says it dropped, by reason.
     pub(crate) broker_dropped: Dropped,
+    /// Times that reading stopped at QoS 0 for want of room.
+    pub(crate) held_back: u64,
     /// A session wanted to unsubscribe, and has not been able to.
     pub still_subscribed: bool,
 }

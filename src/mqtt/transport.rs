@@ -80,7 +80,8 @@ impl Transport {
                 if connack_by.is_some_and(|by| now.instant >= by) {
                     Err(unanswered(shared))
                 } else {
-                    poll_open(connection, cx, now.instant)
+                    let reads = connack_by.is_some() || !consumer.holds_back(now.instant);
+                    poll_open(connection, reads, cx, now.instant)
                 }
             }
         };
@@ -243,10 +244,11 @@ enum Polled {
 
 fn poll_open(
     connection: &mut Connection,
+    reads: bool,
     cx: &mut Context<'_>,
     now: Instant,
 ) -> Result<Polled, ConnectionError> {
-    if let Poll::Ready(read) = connection.poll_read(cx) {
+    if reads && let Poll::Ready(read) = connection.poll_read(cx) {
         return read.map(|()| Polled::Read);
     }
     if connection.has_unsent()

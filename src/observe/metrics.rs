@@ -153,8 +153,8 @@ static COUNTED: &[Counted] = &[
     gauge("mqtt_unacked", "Messages taken and not yet acknowledged.", |t| t.sessions.unacked),
     counter(
         "mqtt_stalls_total",
-        "Times a full buffer, or a clock that is off, made a session leave messages with the broker.",
-        |t| t.sessions.stalls,
+        "Times a full buffer, or a clock that is off, made us leave messages with the broker.",
+        |t| t.sessions.stalls + t.held_back,
     ),
     counter(
         "mqtt_foreign_total",

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use milepost::consumer::{Now, Publish};
 use milepost::pipeline::position::Timestamp;
 use milepost::session::acks::Ack;
-use milepost::session::events::{ConnectionState, Leave};
+use milepost::session::events::{ConnectionState, Leave, Qos};
 use proptest::prelude::*;
 
 use crate::model::real::Real;
@@ -235,6 +235,39 @@ fn a_full_window_does_not_close_batches_that_hold_none_of_its_rows() {
     }
     arrives(&mut world, 1, 8);
     assert_eq!(world.server.attempts(), 2);
+}
+
+#[test]
+fn at_qos_0_a_full_buffer_holds_the_broker_back_before_anything_is_dropped() {
+    let mut setup = plain();
+    setup.consumer.qos = Qos::AtMostOnce;
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    world.server.mood(Mood::Taking(60));
+    let read_while = |world: &mut World<Server>, held_back: bool| {
+        let mut read = 0;
+        while world.consumer.holds_back(world.instant()) == held_back && read < 100_000 {
+            (0..500).for_each(|_| world.publish(1, false, false)); // a read of 30 KiB
+            world.turn();
+            read += 500;
+        }
+        read
+    };
+    let read = read_while(&mut world, false);
+    assert!((1_000..100_000).contains(&read), "{read} until it was full");
+    assert_eq!(world.consumer.totals().intake.shed, 0, "what was read before it was full is taken");
+    world.wait(Duration::from_millis(1_900));
+    assert!(world.consumer.holds_back(world.instant()));
+    world.wait(Duration::from_millis(200));
+    assert!(
+        !world.consumer.holds_back(world.instant()),
+        "a broker that cannot write gives up the connection"
+    );
+    (0..10_000).for_each(|_| world.publish(1, false, false));
+    world.turn();
+    assert!(world.consumer.totals().intake.shed > 0);
+    world.wait(Duration::from_secs(120));
+    assert!(read_while(&mut world, false) > 1_000, "there is room again");
+    assert!(world.consumer.holds_back(world.instant()), "and the next stall is held back, too");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use milepost::pipeline::batch;
 use milepost::pipeline::decode::{self, Decoded, Decoder, Message};
 use milepost::pipeline::position::{Position, Timestamp};
 use milepost::pipeline::reject::{Reason, Reject};
-use milepost::session::events::{self, Role};
+use milepost::session::events::{self, Qos, Role};
 
 /// A wall clock to begin with: 2026-01-01.
 pub const WALL_MS: i64 = 1_767_225_600_000;
@@ -94,6 +94,7 @@ pub fn consumer_settings(sessions: usize) -> consumer::Settings {
         connections: Connections::Fixed(sessions),
         session: session_settings(),
         window_wanted: 0,
+        qos: Qos::AtLeastOnce,
         buffer_bytes_max: 1 << 20,
         clock_jump_max: Duration::from_secs(300),
     }
