@@ -26,6 +26,8 @@ ENGINE_OPTIONS = {
     "max_threads": min(4, os.cpu_count() or 1),
     "implicit_select": 0,
 }
+if os.environ.get("CLICKHOUSE_CONFIG"):
+    ENGINE_OPTIONS["config-file"] = os.environ["CLICKHOUSE_CONFIG"]
 
 # --- Statements ---
 

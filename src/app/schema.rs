@@ -155,7 +155,8 @@ async fn tables(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
         Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
         Err(error) => return Ok(refusal(&error, before)),
     }
-    clickhouse.count_replicas().await;
+    // Who is late leaves the last answer in force: nothing else waits for it.
+    let _ = timeout(ANSWER_WITHIN, clickhouse.count_replicas()).await;
     match clickhouse.misfits().await {
         Ok(misfits) if misfits.is_empty() => Ok(Schema::Ready),
         Ok(misfits) => Ok(Schema::Refused(format!(

@@ -10,6 +10,7 @@ mod probe;
 mod replicas;
 mod report;
 mod server;
+mod shards;
 
 pub(crate) use self::report::{Level, Report};
 use crate::config::Config;

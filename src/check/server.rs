@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::replicas::{self, setting};
 use super::report::Report;
+use super::shards;
 use crate::clickhouse::{ClickHouse, Error};
 use crate::config::Config;
 use crate::delivery::sink::error_chain;
@@ -180,8 +181,7 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
     let there = clickhouse.ask("reading system.tables", &sql).await?;
     let is_ours = |name: &str| TABLES.iter().any(|table| table.name == name);
     let is_there = |name: &str| there.iter().any(|row| row[0] == name);
-    let missing: Vec<&str> = ClickHouse::tables()
-        .into_iter()
+    let missing: Vec<String> = (clickhouse.tables().into_iter())
         .filter(|name| !is_there(name) && (all_seen || is_ours(name)))
         .collect();
     let misfits = clickhouse.misfits().await?;
@@ -210,6 +210,7 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
         |row: &&Vec<String>| row.len() == 3 && row[1].ends_with("MergeTree") && row[0] != "schema_migrations";
     let with_rows: Vec<&Vec<String>> = there.iter().filter(holds_rows).collect();
     durability(report, database, &with_rows, &defaults);
+    shards::check(report, &config.clickhouse, clickhouse, &there).await?;
     replicas::check(report, &config.clickhouse, clickhouse, &with_rows, &defaults).await
 }
 

@@ -69,6 +69,15 @@ pub(crate) enum Error {
         /// Its engine.
         engine: String,
     },
+    /// There are tables, and they were made for one shard.
+    #[error(
+        "the tables of {database} were made without clickhouse.shards, so a driver's rows may be on any shard: have others made in \
+         another database (clickhouse.database), and copy the history through positions_all, see docs/clickhouse.md"
+    )]
+    NotForShards {
+        /// Their database.
+        database: String,
+    },
     /// The password file.
     #[error("clickhouse.password_file cannot be read")]
     Password(#[source] std::io::Error),
@@ -80,7 +89,9 @@ impl Error {
     pub(crate) fn code(&self) -> Option<u32> {
         match self {
             Self::Server { code, .. } => *code,
-            Self::Edited { .. } | Self::NotManaged { .. } | Self::Password(_) => None,
+            Self::Edited { .. } | Self::NotManaged { .. } | Self::NotForShards { .. } | Self::Password(_) => {
+                None
+            }
         }
     }
 

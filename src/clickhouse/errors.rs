@@ -44,6 +44,8 @@ pub(super) enum Way {
     Asynchronous,
     /// To one of several replicas. The next attempt may meet another one.
     Replicated,
+    /// Through one of several hosts, which hands each row on to its shard. What one shard refuses another may have written.
+    Sharded,
 }
 
 /// What to do after ClickHouse answered with this code. A server that answers is alive and knows whether it committed,
@@ -57,6 +59,7 @@ pub(super) fn kind_of_code(code: u32, way: Way) -> FailureKind {
         Way::Synchronous => AMBIGUOUS.contains(&code),
         Way::Asynchronous => AMBIGUOUS.contains(&code) || code == TIMEOUT_EXCEEDED,
         Way::Replicated => !BEFORE_THE_WRITE.contains(&code),
+        Way::Sharded => true,
     };
     if is_open { FailureKind::Ambiguous } else { FailureKind::Transient }
 }
@@ -180,6 +183,10 @@ mod tests {
             (12_345, FailureKind::Ambiguous),
         ] {
             assert_eq!(kind_of_code(code, Way::Replicated), expected, "{code}");
+            // Of one shard nobody knows what the others have.
+            let permanent = expected == FailureKind::Permanent;
+            let of_shards = if permanent { expected } else { FailureKind::Ambiguous };
+            assert_eq!(kind_of_code(code, Way::Sharded), of_shards, "{code}");
         }
         for (code, words) in [(242, "Keeper"), (285, "insert_quorum"), (319, "system.replicas")] {
             assert!(advice(code).is_some_and(|advice| advice.contains(words)), "{code}");

@@ -5,6 +5,7 @@
 //! replicated, on as many as [`Quorum`] says): a 200 with an empty body and a summary. Everything else is sorted by what to do about it. Where nobody can know whether it committed,
 //! it is ambiguous. At most 8 KiB of any answer are read.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use super::connector::{Connector, POOL_IDLE_TIMEOUT};
 use super::errors::{AUTHENTICATION_FAILED, Way, advice, code_in, kind_of_code};
 use super::login::Login;
 use super::quorum::Quorum;
+use super::shards;
 use crate::config;
 use crate::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use crate::pipeline::encode::Insert;
@@ -90,6 +92,8 @@ pub(super) struct Inserter {
     url: Url,
     async_insert: bool,
     pub(super) quorum: Quorum,
+    /// Inserts go to the tables over all shards.
+    shards: bool,
     plain: bool,
     /// The server has spoken HTTP to us.
     answered: AtomicBool,
@@ -107,6 +111,10 @@ impl Inserter {
             .append_pair("async_insert", if config.async_insert { "1" } else { "0" })
             .append_pair("wait_for_async_insert", "1")
             .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1");
+        if config.shards {
+            // Without it the server answers when it has the rows in a file of its own, for later.
+            url.query_pairs_mut().append_pair("distributed_foreground_insert", "1");
+        }
         let mut http = legacy::Client::builder(TokioExecutor::new());
         http.pool_idle_timeout(POOL_IDLE_TIMEOUT);
         Self {
@@ -114,6 +122,7 @@ impl Inserter {
             url,
             async_insert: config.async_insert,
             quorum: Quorum::new(config),
+            shards: config.shards,
             plain: config.tls.is_none(),
             answered: AtomicBool::new(false),
             login,
@@ -122,10 +131,15 @@ impl Inserter {
 
     fn request(&self, insert: &Insert, attempt: &Attempt) -> Request<Full<Bytes>> {
         let mut url = self.url.clone();
+        let statement = if self.shards {
+            Cow::from(shards::insert(&insert.statement))
+        } else {
+            Cow::from(&insert.statement)
+        };
         url.query_pairs_mut()
             .extend_pairs(self.quorum.settings(attempt.timeout))
             .append_pair("insert_deduplication_token", &attempt.token)
-            .append_pair("query", &insert.statement);
+            .append_pair("query", &statement);
         let request = Request::builder().method(Method::POST).uri(url.as_str());
         let request = self
             .login
@@ -175,6 +189,7 @@ impl Inserter {
 
     fn way(&self) -> Way {
         match (self.quorum.is_replicated(), self.async_insert) {
+            _ if self.shards => Way::Sharded,
             (true, _) => Way::Replicated,
             (false, true) => Way::Asynchronous,
             (false, false) => Way::Synchronous,

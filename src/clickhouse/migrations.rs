@@ -13,6 +13,7 @@ use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, 
 use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, code};
 use super::files::{MIGRATIONS, Migration};
 use super::render::{LEDGER, Layout};
+use super::shards;
 use crate::config::{self, Replication};
 use crate::pipeline::encode::TABLES;
 
@@ -41,12 +42,15 @@ impl ClickHouse {
             self.create_database(&database).await?;
         }
         let pending = self.pending().await?;
+        self.ensure_made_for_shards(&pending).await?;
         let is_pending = |of: &Migration| pending.iter().any(|migration| migration.version == of.version);
         let all_again = self.hosts_lack_tables().await?;
         let mut applied = Vec::new();
         for migration in MIGRATIONS.iter().filter(|migration| all_again || is_pending(migration)) {
             let failed = |error| self.failed(format!("migration {}", migration.name), error);
-            self.statement(&self.layout.migration(migration, MIGRATIONS)).await.map_err(failed)?;
+            for sql in self.layout.migration(migration, MIGRATIONS) {
+                self.statement(&sql).await.map_err(failed)?;
+            }
             if migration.makes() == Some(LAST_POSITIONS_VIEW) && is_pending(migration) {
                 self.fill_last_positions().await?;
             }
@@ -63,14 +67,14 @@ impl ClickHouse {
     async fn fill_last_positions(&self) -> Result<(), Error> {
         let failed = |error| self.failed("filling last_positions", error);
         info!("filling last_positions from positions");
-        let sql = FILL_LAST_POSITIONS.replace("{database}", &self.database);
+        let sql = self.layout.copying(FILL_LAST_POSITIONS);
         self.client().query_raw(&sql).execute().await.map_err(failed)
     }
 
     /// A host that came to the cluster when the others had recorded everything has nothing yet.
     async fn hosts_lack_tables(&self) -> Result<bool, Error> {
         let Some(cluster) = self.layout.cluster() else { return Ok(false) };
-        let names = Self::tables();
+        let names = self.tables();
         let sql = format!(
             "SELECT {} * (SELECT count() FROM clusterAllReplicas('{cluster}', system.one)) > (SELECT count() FROM \
              clusterAllReplicas('{cluster}', system.tables) WHERE database = '{}' AND name IN ('{}'))",
@@ -80,6 +84,22 @@ impl ClickHouse {
         );
         let answer = self.ask("asking every host for its tables", &sql).await?;
         Ok(answer.first().and_then(|row| row.first()).is_some_and(|flag| flag == "1"))
+    }
+
+    /// Views that read one shard's tables are recorded as made, and would stay.
+    async fn ensure_made_for_shards(&self, pending: &[Migration]) -> Result<(), Error> {
+        let Some(cluster) = self.layout.shards() else { return Ok(()) };
+        let first = MIGRATIONS.iter().find(|migration| migration.table() == Some(TABLES[0].name));
+        if first.is_none_or(|first| pending.iter().any(|migration| migration.version == first.version)) {
+            return Ok(());
+        }
+        let sql = format!(
+            "SELECT count() > 0 FROM clusterAllReplicas('{cluster}', system.tables) WHERE database = '{}' AND name = '{}_all'",
+            self.database, TABLES[0].name
+        );
+        let answer = self.ask("asking every host for its tables", &sql).await?;
+        let is_made = answer.first().and_then(|row| row.first()).is_some_and(|flag| flag == "1");
+        if is_made { Ok(()) } else { Err(Error::NotForShards { database: self.database.clone() }) }
     }
 
     /// The migrations this binary was built with that are not recorded in the database, in order.
@@ -115,20 +135,28 @@ impl ClickHouse {
             format!("SELECT table, name, type FROM system.columns WHERE database = '{}'", self.database);
         let rows = self.ask("reading system.columns", &sql).await?;
         let mut misfits = Vec::new();
-        for table in TABLES {
+        let is_spread = rows.iter().any(|row| row.first().is_some_and(|name| *name == over(TABLES[0].name)));
+        if is_spread && self.layout.shards().is_none() {
+            let all = over(TABLES[0].name);
+            misfits.push(format!("{all} is there: these tables are for clickhouse.shards = true"));
+        }
+        let tables = TABLES.into_iter().flat_map(|table| {
+            let over = self.layout.shards().map(|_| over(table.name));
+            std::iter::once(table.name.to_owned()).chain(over).map(move |name| (name, table.columns))
+        });
+        for (name, expected) in tables {
             let columns: Vec<&Vec<String>> =
-                rows.iter().filter(|row| row.first().is_some_and(|name| name == table.name)).collect();
+                rows.iter().filter(|row| row.first().is_some_and(|table| *table == name)).collect();
             if columns.is_empty() {
-                misfits.push(format!("{} is missing", table.name));
+                misfits.push(format!("{name} is missing"));
                 continue;
             }
-            for (name, kind) in table.columns {
-                let there = columns.iter().find(|row| row.get(1).is_some_and(|column| column == name));
+            for (column, kind) in expected {
+                let there = columns.iter().find(|row| row.get(1).is_some_and(|there| there == column));
                 match there.and_then(|row| row.get(2)) {
-                    None => misfits.push(format!("{}.{name} is missing", table.name)),
+                    None => misfits.push(format!("{name}.{column} is missing")),
                     Some(other) if !kind.fits(other) => {
-                        misfits
-                            .push(format!("{}.{name} is {other}, which is not what is inserted", table.name));
+                        misfits.push(format!("{name}.{column} is {other}, which is not what is inserted"));
                     }
                     Some(_) => {}
                 }
@@ -174,10 +202,11 @@ impl ClickHouse {
         }
     }
 
-    /// The tables and views that the migrations make.
+    /// The tables and views that the migrations make here.
     #[must_use]
-    pub(crate) fn tables() -> Vec<&'static str> {
-        MIGRATIONS.iter().filter_map(Migration::makes).collect()
+    pub(crate) fn tables(&self) -> Vec<String> {
+        let beside = self.layout.shards().map(|_| shards::names()).unwrap_or_default();
+        MIGRATIONS.iter().filter_map(Migration::makes).map(str::to_owned).chain(beside).collect()
     }
 
     /// The parameterised views that the migrations make, and the database they are in.
@@ -206,6 +235,11 @@ impl ClickHouse {
             .with_setting("max_execution_time", own);
         within(HOSTS_TIMEOUT, query.execute()).await
     }
+}
+
+/// The table that reads all shards' tables of this name.
+fn over(table: &str) -> String {
+    format!("{table}_all")
 }
 
 fn create_database(name: &str) -> String {
@@ -243,9 +277,11 @@ pub(crate) fn plan(config: &config::ClickHouse) -> String {
         tell("database", &layout.place(), &layout.statement(&create_database(&database)));
     }
     for migration in MIGRATIONS {
-        tell(migration.name, &layout.place(), &layout.migration(migration, MIGRATIONS));
+        for sql in layout.migration(migration, MIGRATIONS) {
+            tell(migration.name, &layout.place(), &sql);
+        }
         if migration.makes() == Some(LAST_POSITIONS_VIEW) {
-            let sql = FILL_LAST_POSITIONS.replace("{database}", &config.database);
+            let sql = layout.copying(FILL_LAST_POSITIONS);
             tell("what was inserted before", "on the host that is asked", &sql);
         }
         let sql = record(&config.database, migration);

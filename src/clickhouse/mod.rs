@@ -12,6 +12,7 @@ mod migrations;
 mod quorum;
 mod rejects;
 mod render;
+mod shards;
 
 pub(crate) use self::client::{ClickHouse, Error};
 pub(crate) use self::migrations::plan;

@@ -2,12 +2,14 @@
 //!
 //! For one server a file is its text with the database's name in it. For replicas three things change: a table's engine
 //! becomes its replicated form, the settings of its memory for tokens get their other names, and where a cluster is named
-//! every statement says ON CLUSTER. Refuses: a statement whose place for ON CLUSTER it does not know.
+//! every statement says ON CLUSTER. What shards need on top is in [`shards`]. Refuses: a statement whose place for ON
+//! CLUSTER it does not know.
 //!
 //! A replica that comes later must make its table as it is by then, or its Keeper refuses it. So what later files
 //! do to columns and time-to-live is in the CREATE of a replicated table from the beginning; the files change nothing then.
 
 use super::files::Migration;
+use super::shards;
 use crate::config::{self, Replication};
 
 /// The table that records migrations.
@@ -43,12 +45,18 @@ pub(super) struct Layout {
     database: String,
     replication: Replication,
     cluster: Option<String>,
+    shards: bool,
 }
 
 impl Layout {
     pub(super) fn new(config: &config::ClickHouse) -> Self {
-        let config::ClickHouse { database, replication, cluster, .. } = config;
-        Self { database: database.clone(), replication: *replication, cluster: cluster.clone() }
+        let config::ClickHouse { database, replication, cluster, shards, .. } = config;
+        Self {
+            database: database.clone(),
+            replication: *replication,
+            cluster: cluster.clone(),
+            shards: *shards,
+        }
     }
 
     pub(super) fn replication(&self) -> Replication {
@@ -58,6 +66,11 @@ impl Layout {
     /// All hosts of it are reached by one statement.
     pub(super) fn cluster(&self) -> Option<&str> {
         self.cluster.as_deref()
+    }
+
+    /// The cluster, if its shards have different rows.
+    pub(super) fn shards(&self) -> Option<&str> {
+        self.cluster().filter(|_| self.shards)
     }
 
     /// Where a statement runs, in words.
@@ -70,19 +83,35 @@ impl Layout {
         }
     }
 
-    /// A migration's statement. `all`: every migration, in order.
+    /// A migration's statements: one, and for shards what they need beside it. `all`: every migration, in order.
     ///
     /// # Panics
     /// Nobody has said where ON CLUSTER stands in it; a test renders every file.
-    pub(super) fn migration(&self, migration: &Migration, all: &[Migration]) -> String {
+    pub(super) fn migration(&self, migration: &Migration, all: &[Migration]) -> Vec<String> {
         if self.replication == Replication::None {
-            return self.named(migration.sql);
+            return vec![self.named(migration.sql)];
         }
         let sql = match migration.table() {
             Some(table) => self.replicated(&as_it_is_by_now(migration, table, all), table),
             None => migration.sql.to_owned(),
         };
-        self.statement(&sql)
+        let statements = match self.shards() {
+            Some(cluster) => shards::statements(migration, sql, cluster),
+            None => vec![sql],
+        };
+        statements.iter().map(|sql| self.statement(sql)).collect()
+    }
+
+    /// One of ours that reads rows and inserts them, with `{database}` in it.
+    pub(super) fn copying(&self, sql: &str) -> String {
+        match self.shards() {
+            Some(_) => self.named(&shards::of_all(sql).replacen(
+                "SETTINGS ",
+                "SETTINGS distributed_foreground_insert = 1, ",
+                1,
+            )),
+            None => self.named(sql),
+        }
     }
 
     /// One of ours, with `{database}` in it.
@@ -111,9 +140,10 @@ impl Layout {
         let (name, arguments) = engine.split_once('(').unwrap_or((engine, ")"));
         let arguments = arguments.trim_end_matches(')');
         // Written out, not `{table}`: a table that is renamed keeps its path. There is one ledger for all shards.
-        let path = match table {
-            LEDGER => "'/clickhouse/tables/{database}/schema_migrations', '{shard}-{replica}'".to_owned(),
-            _ => format!("'/clickhouse/tables/{{database}}/{table}/{{shard}}', '{{replica}}'"),
+        let is_everywhere = table == LEDGER || self.shards && shards::is_on_every_host(table);
+        let path = match is_everywhere {
+            true => format!("'/clickhouse/tables/{{database}}/{table}', '{{shard}}-{{replica}}'"),
+            false => format!("'/clickhouse/tables/{{database}}/{table}/{{shard}}', '{{replica}}'"),
         };
         let path = if self.replication == Replication::Macros { path } else { String::new() };
         let all: Vec<&str> = [&*path, arguments].into_iter().filter(|part| !part.is_empty()).collect();
@@ -192,7 +222,7 @@ mod tests {
 
     fn rendered(toml: &str, name: &str) -> String {
         let migration = MIGRATIONS.iter().find(|migration| migration.name == name).unwrap();
-        layout(toml).migration(migration, MIGRATIONS)
+        layout(toml).migration(migration, MIGRATIONS).remove(0)
     }
 
     const CLUSTER: &str = "replication = 'macros'\ncluster = '{cluster}'";
@@ -201,7 +231,7 @@ mod tests {
     fn for_one_server_a_file_is_its_text() {
         for migration in MIGRATIONS {
             let sql = layout("").migration(migration, MIGRATIONS);
-            assert_eq!(sql, migration.sql.replace("{database}", "fleet"));
+            assert_eq!(sql, [migration.sql.replace("{database}", "fleet")]);
         }
     }
 
@@ -225,7 +255,7 @@ mod tests {
             name: "001_t",
             sql: "CREATE TABLE IF NOT EXISTS {database}.t\n(\n    n UInt8\n)\nENGINE = ReplacingMergeTree(n)\nORDER BY n",
         };
-        let sql = |toml| layout(toml).migration(&create, &[]);
+        let sql = |toml| layout(toml).migration(&create, &[]).remove(0);
         let path = "('/clickhouse/tables/fleet/t/{shard}', '{replica}', n)\nORDER BY n";
         assert!(sql("replication = 'macros'").contains(path), "{}", sql("replication = 'macros'"));
         assert!(
@@ -242,6 +272,10 @@ mod tests {
         let path =
             "ReplicatedReplacingMergeTree('/clickhouse/tables/fleet/schema_migrations', '{shard}-{replica}')";
         assert!(ledger(CLUSTER).contains(path), "{}", ledger(CLUSTER));
+        let fences = rendered(&format!("{CLUSTER}\nshards = true"), "030_fences");
+        let path = "MergeTree('/clickhouse/tables/fleet/fences', '{shard}-{replica}', written_at)";
+        assert!(fences.contains(path), "every shard joins its fixes with all of them: {fences}");
+        assert!(rendered(CLUSTER, "030_fences").contains("/fences/{shard}', '{replica}', written_at)"));
         assert!(ledger("replication = 'managed'").contains("\nENGINE = ReplicatedReplacingMergeTree\n"));
     }
 
@@ -266,11 +300,13 @@ mod tests {
 
     #[test]
     fn on_cluster_stands_where_it_must_in_every_file() {
-        for migration in MIGRATIONS {
-            let sql = layout(CLUSTER).migration(migration, MIGRATIONS);
-            assert_eq!(sql.matches(" ON CLUSTER '{cluster}'").count(), 1, "{sql}");
-            let first = sql.lines().next().unwrap();
-            assert!(first.contains(" ON CLUSTER "), "{}: {first}", migration.name);
+        for toml in [CLUSTER.to_owned(), format!("{CLUSTER}\nshards = true")] {
+            for sql in MIGRATIONS.iter().flat_map(|migration| layout(&toml).migration(migration, MIGRATIONS))
+            {
+                assert_eq!(sql.matches(" ON CLUSTER '{cluster}'").count(), 1, "{sql}");
+                let first = sql.lines().next().unwrap();
+                assert!(first.contains(" ON CLUSTER "), "{first}");
+            }
         }
         for (sql, expected) in [
             (

@@ -272,6 +272,12 @@ mod tests {
             ("cluster = 'c'", "clickhouse.cluster:"),
             ("replication = 'managed'\ncluster = 'c'", "clickhouse.cluster:"),
             ("replication = 'macros'\ncluster = \"it's\"", "clickhouse.cluster:"),
+            ("shards = true", "clickhouse.shards:"),
+            ("replication = 'macros'\nshards = true", "clickhouse.shards:"),
+            (
+                "replication = 'macros'\ncluster = 'c'\nshards = true\nasync_insert = true",
+                "clickhouse.shards:",
+            ),
             ("insert_quorum = 2", "clickhouse.insert_quorum:"),
             ("replication = 'macros'\ninsert_quorum = 1", "clickhouse.insert_quorum:"),
             ("replication = 'macros'\ninsert_quorum = 'all'", "clickhouse.insert_quorum:"),

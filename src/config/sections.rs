@@ -108,6 +108,7 @@ impl ClickHouse {
             async_insert: s.value("clickhouse.async_insert", false),
             replication: s.value("clickhouse.replication", Replication::None),
             cluster: s.optional("clickhouse.cluster"),
+            shards: s.value("clickhouse.shards", false),
             insert_quorum: s.value("clickhouse.insert_quorum", InsertQuorum::Auto),
         }
         .for_replicas(s)
@@ -125,6 +126,18 @@ impl ClickHouse {
                         .to_owned(),
                 );
             }
+        }
+        if self.shards && self.cluster.is_none() {
+            s.violations.push(
+                "clickhouse.shards: only with clickhouse.replication = \"macros\" and clickhouse.cluster, the name of the \
+                 cluster with the shards"
+                    .to_owned(),
+            );
+        }
+        if self.shards && self.async_insert {
+            s.violations.push(
+                "clickhouse.shards: not with clickhouse.async_insert, whose answer says nothing of the shards".to_owned(),
+            );
         }
         let asks = matches!(self.insert_quorum, InsertQuorum::Replicas(2..));
         if asks && self.replication == Replication::None {

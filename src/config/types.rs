@@ -67,6 +67,8 @@ pub struct ClickHouse {
     pub replication: Replication,
     /// Of `ON CLUSTER`; with [`Replication::Macros`] alone.
     pub cluster: Option<String>,
+    /// The cluster's shards have different drivers.
+    pub shards: bool,
     /// How many replicas must have an insert before it counts as done.
     pub insert_quorum: InsertQuorum,
 }

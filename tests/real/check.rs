@@ -227,37 +227,137 @@ fn a_clickhouse_that_is_old_late_or_locked_is_named_with_the_setting() -> Result
     finds(&nobody, &[], "clickhouse", "error", "clickhouse.url wants its HTTP port")
 }
 
-/// The engine with the tables and replicas that a server of a cluster would name.
-fn clustered(world: &World, replicas: &'static str) -> Result<Settings> {
+/// A misconfiguration of a cluster, and the line that tells of it.
+struct Planted {
+    level: &'static str,
+    what: &'static str,
+    words: &'static str,
+    settings: &'static [(&'static str, &'static str)],
+    /// Tables whose engine is told with "Replicated" before it, as a condition.
+    replicated: &'static str,
+    /// Read-only, without session, seconds behind, entries that wait, replicas, live ones.
+    replica: &'static str,
+}
+
+const MACROS: &[(&str, &str)] = &[("REPLICATION", "macros")];
+/// Nothing is wrong with it.
+const GOOD: Planted = Planted {
+    level: "ok",
+    what: "replicas",
+    words: "3 of 3 live",
+    settings: MACROS,
+    replicated: "1",
+    replica: "0, 0, 0, 0, 3, 3",
+};
+
+const PLANTED: [Planted; 16] = [
+    GOOD,
+    Planted { what: "insert quorum", words: "on more than one replica", ..GOOD },
+    Planted {
+        level: "error",
+        what: "insert quorum",
+        words: "clickhouse.replication = \"macros\"",
+        settings: &[],
+        ..GOOD
+    },
+    Planted {
+        level: "error",
+        what: "insert quorum",
+        words: "clickhouse.insert_quorum = \"auto\"",
+        settings: &[("REPLICATION", "macros"), ("INSERT_QUORUM", "0")],
+        ..GOOD
+    },
+    Planted { level: "error", what: "replication", words: "a quorum has no effect", replicated: "0", ..GOOD },
+    Planted {
+        level: "error",
+        what: "replication",
+        words: "rejects: on one server alone",
+        replicated: "name != 'rejects'",
+        ..GOOD
+    },
+    Planted { level: "error", words: "fewer than the 2", replica: "0, 0, 0, 0, 2, 1", ..GOOD },
+    Planted { level: "error", words: "another server", replica: "0, 0, 0, 0, 1, 1", ..GOOD },
+    Planted { level: "warning", words: "losing one stops inserts", replica: "0, 0, 0, 0, 2, 2", ..GOOD },
+    Planted {
+        level: "warning",
+        words: "start the servers that are away",
+        replica: "0, 0, 0, 0, 3, 2",
+        ..GOOD
+    },
+    Planted {
+        level: "error",
+        what: "read-only replica",
+        words: "SYSTEM RESTART REPLICA",
+        replica: "1, 0, 0, 0, 3, 3",
+        ..GOOD
+    },
+    Planted { level: "error", what: "Keeper", words: "<zookeeper>", replica: "1, 1, 0, 0, 3, 3", ..GOOD },
+    Planted {
+        level: "warning",
+        what: "replica lag",
+        words: "system.replication_queue",
+        replica: "0, 0, 61, 9, 3, 3",
+        ..GOOD
+    },
+    Planted { level: "warning", what: "token window", words: "ALTER TABLE check_replicas.rejects", ..GOOD },
+    Planted {
+        level: "error",
+        what: "shards",
+        words: "made without clickhouse.shards",
+        settings: &[("REPLICATION", "macros"), ("CLUSTER", "c"), ("SHARDS", "true")],
+        ..GOOD
+    },
+    Planted {
+        level: "error",
+        what: "shards",
+        words: "the cluster has 2: fixes shows what one of them holds",
+        settings: &[("REPLICATION", "macros"), ("CLUSTER", "c")],
+        ..GOOD
+    },
+];
+
+/// The engine with the tables, replicas and clusters that such a server would name.
+fn clustered(world: &World, planted: &'static Planted) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-        if statement.contains("FROM system.tables") {
-            let replicated = "if(engine LIKE '%MergeTree', concat('Replicated', engine), engine)";
-            Scripted::Instead(statement.replace("engine, engine_full", &format!("{replicated}, engine_full")))
-        } else if statement.contains("system.replicas") {
-            Scripted::Instead(format!("SELECT 'positions', {replicas}, ''"))
+        if statement.contains("engine_full FROM system.tables") {
+            let is_told = format!("engine LIKE '%MergeTree' AND {}", planted.replicated);
+            let told = format!("if({is_told}, concat('Replicated', engine), engine), engine_full");
+            Scripted::Instead(statement.replace("engine, engine_full", &told))
+        } else if statement.contains("FROM system.replicas") {
+            Scripted::Instead(format!("SELECT 'positions', {}, ''", planted.replica))
+        } else if statement.contains("FROM system.clusters") {
+            Scripted::Instead("SELECT number + 1, 1 FROM numbers(2)".to_owned())
         } else {
             Scripted::Pass
         }
     })?;
-    Ok(world.settings.clone().with("CLICKHOUSE__URL", url))
+    let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
+    let with = |settings: Settings, (key, value): &(&str, &str)| {
+        settings.with(&format!("CLICKHOUSE__{key}"), *value)
+    };
+    Ok(planted.settings.iter().fold(settings, with))
 }
 
 #[test]
-fn replicas_that_would_lose_or_stop_inserts_are_named_with_the_setting() -> Result<()> {
+fn every_misconfiguration_of_a_cluster_is_named_with_the_setting() -> Result<()> {
     let world = world("check_replicas")?;
-    let macros = |settings: Settings| settings.with("CLICKHOUSE__REPLICATION", "macros");
-    finds(&macros(world.settings.clone()), &[], "replication", "error", "a quorum has no effect")?;
-    let three = clustered(&world, "0, 0, 0, 0, 3, 3")?;
-    finds(&three, &[], "insert quorum", "error", "clickhouse.replication = \"macros\"")?;
-    finds(&macros(three.clone()), &[], "insert quorum", "ok", "on more than one replica")?;
-    finds(&macros(three.clone()), &[], "replicas", "ok", "3 of 3 live")?;
-    finds(&macros(three.clone()), &[], "token window", "warning", "ALTER TABLE check_replicas.rejects")?;
-    let off = macros(three).with("CLICKHOUSE__INSERT_QUORUM", "0");
-    finds(&off, &[], "insert quorum", "error", "clickhouse.insert_quorum = \"auto\"")?;
-    let two = macros(clustered(&world, "0, 0, 0, 0, 2, 2")?);
-    finds(&two, &[], "replicas", "warning", "losing one stops inserts")?;
-    let readonly = macros(clustered(&world, "1, 1, 0, 0, 2, 2")?);
-    finds(&readonly, &[], "Keeper", "error", "no session with Keeper")
+    for planted in &PLANTED {
+        finds(&clustered(&world, planted)?, &[], planted.what, planted.level, planted.words)?;
+    }
+    // The table in docs/clickhouse.md has the same lines.
+    let docs = std::fs::read_to_string(lab_stack::repository().join("docs/clickhouse.md"))?;
+    let mut listed = std::collections::BTreeSet::new();
+    for line in docs.lines() {
+        for level in ["error", "warning"] {
+            let Some(cell) = line.strip_prefix(&format!("| {level} `")) else { continue };
+            let names = cell.split(" |").next().unwrap_or_default().split('`').step_by(2);
+            listed.extend(names.map(|name| (level, name.to_owned())));
+        }
+    }
+    let planted: std::collections::BTreeSet<_> =
+        PLANTED.iter().filter(|one| one.level != "ok").map(|one| (one.level, one.what.to_owned())).collect();
+    assert_eq!(listed, planted);
+    Ok(())
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! `migrate` on a cluster. The engine here runs no ON CLUSTER: something in front of it takes the cluster out of each
 //! statement, and says of the other hosts what the test wants.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
 use lab_stack::{Settings, repository};
+use tempfile::TempDir;
 
 use crate::secure::{Scripted, scripted_clickhouse};
-use crate::world::{World, unmigrated};
+use crate::world::{Engine, SOON, World, unmigrated, unmigrated_on, wait_for_metric, world};
 
 /// What the hosts do.
 #[derive(Debug, Default)]
@@ -91,5 +92,205 @@ fn a_migration_is_recorded_when_every_host_has_done_it() -> Result<()> {
     let again = hosts.done.load(Ordering::SeqCst);
     ensure!(again >= files, "a new host gets everything: {again} statements of {files} files");
     ensure!(recorded()? == files.to_string(), "{files} migrations are recorded, not {}", recorded()?);
+    Ok(())
+}
+
+/// What is sent with an insert, as the first lines of the requests have it.
+type Inserts = Arc<Mutex<Vec<String>>>;
+
+fn told(inserts: &Inserts) -> Vec<String> {
+    inserts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// A cluster of one shard and one of two, each of them the engine itself: it reads and writes them without a network. Of two
+/// shards that are the same tables, each row is seen twice.
+const SHARDS: &str = "<clickhouse><tcp_port>9000</tcp_port><macros><shard>01</shard></macros><remote_servers>
+<c><shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard></c>
+<two><shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard>
+<shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard></two>
+</remote_servers></clickhouse>";
+
+/// In front of that engine, for `migrate` and `run` on the cluster c.
+fn sharded(world: &World, inserts: &Inserts) -> Result<Settings> {
+    let inserts = Arc::clone(inserts);
+    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+        if statement.contains("query=INSERT") {
+            inserts.lock().unwrap_or_else(PoisonError::into_inner).push(statement.to_owned());
+            return Scripted::Pass;
+        }
+        Scripted::Instead(alone(statement, 0))
+    })?;
+    let settings = world.settings.clone().with("CLICKHOUSE__URL", url).with("CLICKHOUSE__CLUSTER", "c");
+    Ok(settings.with("CLICKHOUSE__REPLICATION", "macros").with("CLICKHOUSE__SHARDS", "true"))
+}
+
+/// Every parameterised view, with arguments.
+const ASKED: [&str; 12] = [
+    "legs(driver='', from={f}, to={t}, tz='UTC')",
+    "episodes(driver='', from={f}, to={t}, tz='UTC')",
+    "days(driver='', from={f}, to={t}, tz='UTC')",
+    "track(driver='', from={f}, to={t}, tz='UTC')",
+    "near(lat=0, lng=0, metres=20000000, driver='', from={f}, to={t}, tz='UTC')",
+    "gaps(driver='', seconds=0, from={f}, to={t}, tz='UTC')",
+    "speeding(driver='', speed=0, from={f}, to={t}, tz='UTC')",
+    "heatmap(south=-90, west=-180, north=90, east=180, letters=5, from={f}, to={t}, tz='UTC')",
+    "in_box(south=-90, west=-180, north=90, east=180)",
+    "heard_since(since={f}, tz='UTC')",
+    "health(driver='', from={f}, to={t}, tz='UTC')",
+    "fence_visits(fence='', driver='', from={f}, to={t}, tz='UTC')",
+];
+
+#[test]
+fn shards_are_written_and_read_through_the_tables_over_them() -> Result<()> {
+    let engine = Arc::new(Engine::start_with_config(TempDir::new()?, SHARDS)?);
+    let world = unmigrated_on(engine, "sharded")?;
+    let inserts = Inserts::default();
+    let settings = sharded(&world, &inserts)?;
+    settings.migrate()?;
+    settings.migrate()?;
+
+    let milepost = settings.run()?;
+    let mut messages = Vec::new();
+    let now = world.query("SELECT toUnixTimestamp64Milli(now64(3))")?.parse::<u64>()?;
+    for n in 0..200_u64 {
+        let (topic, lat) = (format!("drivers/d{}/gps", n % 10), 10.0 + (n as f64) / 1e3);
+        let ts = now - 600_000 + n * 1_000;
+        messages.push((topic, format!(r#"{{"lat":{lat},"lng":20.5,"ts":{ts},"speed":9}}"#)));
+    }
+    messages.push(("drivers/d0/gps".to_owned(), "no position".to_owned()));
+    let messages: Vec<(&str, &[u8])> =
+        messages.iter().map(|(topic, payload)| (topic.as_str(), payload.as_bytes())).collect();
+    world.publish(&messages)?;
+    world.wait_for("SELECT count() FROM {db}.fixes", "200", SOON)?;
+    wait_for_metric(&milepost, "acks_total", 201.0)?;
+    drop(milepost);
+    for table in ["positions", "rejects"] {
+        let rows = |name: &str| world.query(&format!("SELECT count() FROM {{db}}.{name}"));
+        ensure!(rows(table)? == rows(&format!("{table}_all"))?, "{table}");
+        let sent = told(&inserts);
+        let through = |line: &String| {
+            line.contains(&format!(".{table}_all+")) && line.contains("distributed_foreground_insert=1")
+        };
+        ensure!(sent.iter().any(through), "{table}: {sent:#?}");
+        ensure!(sent.iter().all(|line| line.contains("insert_quorum=2")), "with the quorum: {sent:#?}");
+    }
+    ensure!(world.query("SELECT sum(count) FROM {db}.rejects")? == "1");
+    let (_, printed) = settings.call(&["check"])?;
+    ensure!(printed.contains("1, and inserts reach all of them"), "{printed}");
+
+    // What each view says of one shard, it says of the engine's own tables.
+    let asked: Vec<String> = (ASKED.iter())
+        .map(|view| view.replace("{f}", "'2020-01-01'").replace("{t}", "'2100-01-01'"))
+        .collect();
+    world.query("SYSTEM REFRESH VIEW {db}.driver_quarters_mv")?;
+    world.query("SYSTEM WAIT VIEW {db}.driver_quarters_mv")?;
+    let all = || -> Result<Vec<String>> {
+        let mut said = Vec::new();
+        for view in &asked {
+            said.push(world.query(&format!("SELECT count() FROM {{db}}_ask.{view}"))?);
+        }
+        for view in ["fixes", "last_positions", "driver_quarters", "rollups"] {
+            said.push(world.query(&format!("SELECT count() FROM {{db}}.{view}"))?);
+        }
+        Ok(said)
+    };
+    let one = all()?;
+    world.query("SELECT throwIf(sum(fixes) != 200) FROM {db}.driver_quarters")?;
+    world.query("SELECT throwIf(inserted_until < now() - 3600 OR pending != 0) FROM {db}.rollups")?;
+
+    // Two shards: each is asked, nothing is refused (a subquery on a table over shards would be), and what is told by driver is
+    // still told by driver.
+    for table in world
+        .query("SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'Distributed'")?
+        .lines()
+    {
+        let create = world.query(&format!("SELECT create_table_query FROM system.tables WHERE database = '{{db}}' AND name = '{table}' FORMAT TSVRaw"))?;
+        world.query(&format!("DROP TABLE {{db}}.{table} SYNC"))?;
+        world.query(&create.replace("Distributed('c'", "Distributed('two'"))?;
+    }
+    let two = all()?;
+    for ((view, one), two) in asked
+        .iter()
+        .map(String::as_str)
+        .chain(["fixes", "last_positions", "driver_quarters", "rollups"])
+        .zip(one)
+        .zip(two)
+    {
+        // Those that show every row; the others tell by driver, or of what is between two moments.
+        let by_row = ["legs", "track", "fixes", "last_positions", "driver_quarters"];
+        let name = view.split('(').next().unwrap_or_default();
+        let (one, two) = (one.parse::<u64>()?, two.parse::<u64>()?);
+        ensure!(one > 0 || name == "fence_visits", "{view} says nothing");
+        let expected = if by_row.contains(&name) { 2 * one } else { one };
+        ensure!(two == expected, "{view}: {one} rows of one shard, then {two}");
+    }
+    Ok(())
+}
+
+#[test]
+fn tables_made_for_one_shard_are_not_taken_for_more_and_the_other_way_round() -> Result<()> {
+    let engine = Arc::new(Engine::start_with_config(TempDir::new()?, SHARDS)?);
+    let world = unmigrated_on(engine, "half")?;
+    let inserts = Inserts::default();
+    let settings = sharded(&world, &inserts)?;
+    let without = settings.clone().with("CLICKHOUSE__SHARDS", "false");
+    without.migrate()?;
+    let (code, printed) = settings.call(&["migrate"])?;
+    ensure!(code != 0 && printed.contains("another database"), "{printed}");
+    let (code, printed) = settings.call(&["check"])?;
+    ensure!(
+        code == 1 && printed.contains("positions_all is missing: these tables were made without"),
+        "{printed}"
+    );
+    world.query("DROP DATABASE {db} SYNC")?;
+    settings.migrate()?;
+    let (code, printed) = without.call(&["check"])?;
+    ensure!(code == 1 && printed.contains("inserts go past it to one shard's own table"), "{printed}");
+    let mut milepost = without.start()?;
+    world.publish(&[("drivers/d/gps", br#"{"lat":1,"lng":2}"#)])?;
+    lab_stack::wait_until("/readyz says what is wrong", SOON, || {
+        let said = milepost.get("/readyz").map_or_else(|error| error.to_string(), |_| String::new());
+        Ok(said.contains("these tables are for clickhouse.shards = true"))
+    })?;
+    milepost.process.kill()?;
+    ensure!(told(&inserts).is_empty(), "one shard has the rows of all: {:?}", told(&inserts));
+    Ok(())
+}
+
+#[test]
+fn nothing_waits_for_a_server_that_never_says_how_many_replicas_there_are() -> Result<()> {
+    let world = world("uncounted")?;
+    let inserts = Inserts::default();
+    let (seen, counted, looked) = (Arc::clone(&inserts), AtomicUsize::new(0), AtomicUsize::new(0));
+    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+        let is_first = |count: &AtomicUsize| count.fetch_add(1, Ordering::SeqCst) == 0;
+        if statement.contains("query=INSERT") {
+            seen.lock().unwrap_or_else(PoisonError::into_inner).push(statement.to_owned());
+        } else if statement.contains("max(total_replicas)") {
+            return if is_first(&counted) {
+                Scripted::Instead("SELECT 5".to_owned())
+            } else {
+                Scripted::Never
+            };
+        } else if statement.contains("FROM system.columns") && is_first(&looked) {
+            // So that it asks again, now without an answer, before it inserts anything.
+            return Scripted::Answer(
+                500,
+                "Code: 202. DB::Exception: Too many simultaneous queries.".to_owned(),
+            );
+        }
+        Scripted::Pass
+    })?;
+    let settings =
+        world.settings.clone().with("CLICKHOUSE__URL", url).with("CLICKHOUSE__REPLICATION", "macros");
+    let milepost = settings.run()?;
+    world.publish(&[("drivers/d/gps", br#"{"lat":1,"lng":2}"#)])?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+    world.wait_for("SELECT count() FROM {db}.fixes", "1", SOON)?;
+    let sent = told(&inserts);
+    ensure!(
+        sent.iter().all(|line| line.contains("insert_quorum=auto")),
+        "the last known number, of five: {sent:#?}"
+    );
     Ok(())
 }

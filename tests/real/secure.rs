@@ -195,9 +195,11 @@ pub enum Scripted {
     Instead(String),
     /// The engine's answer.
     Pass,
+    /// None, for as long as the client waits.
+    Never,
 }
 
-/// Before the engine; for statements only, not for inserts.
+/// Before the engine. The script is given statements; of an insert, which passes, the first line of its request.
 pub fn scripted_clickhouse(
     engine: u16,
     script: impl Fn(&str) -> Scripted + Send + Sync + 'static,
@@ -221,8 +223,8 @@ fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str) -> Scripted)
         let read = stream.read(&mut chunk)?;
         ensure!(read > 0, "hung up");
         request.extend_from_slice(&chunk[..read]);
-        let text = String::from_utf8_lossy(&request).into_owned();
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let Some(end) = request.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { continue };
+        let (head, body) = (String::from_utf8_lossy(&request[..end]).into_owned(), &request[end + 4..]);
         let is_length = |line: &&str| line.to_lowercase().starts_with("content-length:");
         let length = head.lines().find(is_length).map_or("0", |line| line.split_at(15).1.trim());
         if body.len() >= length.parse()? {
@@ -230,7 +232,10 @@ fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str) -> Scripted)
             break (kept.join("\r\n"), body.to_owned());
         }
     };
-    let statement = match script(&body) {
+    let first_line = head.lines().next().unwrap_or_default();
+    let is_insert = first_line.contains("query=INSERT");
+    let statement = if is_insert { first_line.into() } else { String::from_utf8_lossy(&body) };
+    let body = match script(&statement) {
         Scripted::Answer(status, text) => {
             let length = text.len();
             write!(
@@ -239,12 +244,17 @@ fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str) -> Scripted)
             )?;
             return Ok(());
         }
-        Scripted::Instead(statement) => statement,
+        Scripted::Never => {
+            let _ = stream.read(&mut [0]);
+            return Ok(());
+        }
+        Scripted::Instead(statement) => statement.into_bytes(),
         Scripted::Pass => body,
     };
     let mut inside = TcpStream::connect((Ipv4Addr::LOCALHOST, engine))?;
-    let length = statement.len();
-    write!(inside, "{head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{statement}")?;
+    let length = body.len();
+    write!(inside, "{head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n")?;
+    inside.write_all(&body)?;
     std::io::copy(&mut inside, &mut stream)?;
     Ok(())
 }

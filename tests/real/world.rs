@@ -28,6 +28,13 @@ impl Engine {
     pub fn start(folder: TempDir) -> Result<Self> {
         Ok(Self { server: ClickHouse::start(folder.path())?, _folder: folder })
     }
+
+    /// The same with this file of a server's configuration.
+    pub fn start_with_config(folder: TempDir, config: &str) -> Result<Self> {
+        let file = folder.path().join("config.xml");
+        std::fs::write(&file, config)?;
+        Ok(Self { server: ClickHouse::start_with_config(folder.path(), &file)?, _folder: folder })
+    }
 }
 
 /// Lives as long as a test that uses it.
@@ -61,7 +68,11 @@ pub fn world(name: &str) -> Result<World> {
 
 /// The same without tables.
 pub fn unmigrated(name: &str) -> Result<World> {
-    let engine = shared_engine()?;
+    unmigrated_on(shared_engine()?, name)
+}
+
+/// The same on an engine of the test's own.
+pub fn unmigrated_on(engine: Arc<Engine>, name: &str) -> Result<World> {
     let folder = TempDir::new()?;
     let broker = Broker::start(folder.path())?;
     let settings =

@@ -13,25 +13,33 @@ pub struct ClickHouse {
     /// Where it listens.
     pub port: u16,
     password: Option<String>,
+    /// Of the engine: clusters, macros.
+    config: Option<PathBuf>,
 }
 
 impl ClickHouse {
     /// Starts it with its data in `folder`, and waits until it answers.
     pub fn start(folder: &Path) -> Result<Self> {
-        Self::launch(folder, free_port()?, None)
+        Self::launch(folder, free_port()?, None, None)
     }
 
     /// The same, for a user "default" with a password.
     pub fn start_with_password(folder: &Path, password: &str) -> Result<Self> {
-        Self::launch(folder, free_port()?, Some(password.to_owned()))
+        Self::launch(folder, free_port()?, Some(password.to_owned()), None)
     }
 
-    fn launch(folder: &Path, port: u16, password: Option<String>) -> Result<Self> {
+    /// The same with a file of the server's configuration, such as clusters.
+    pub fn start_with_config(folder: &Path, config: &Path) -> Result<Self> {
+        Self::launch(folder, free_port()?, None, Some(config.into()))
+    }
+
+    fn launch(folder: &Path, port: u16, password: Option<String>, config: Option<PathBuf>) -> Result<Self> {
         let mut command = local_program("clickhouse", folder);
         command.env("CLICKHOUSE_PORT", port.to_string()).env("CLICKHOUSE_USER", "default");
         command.env("CLICKHOUSE_PASSWORD", password.clone().unwrap_or_default());
+        command.envs(config.as_ref().map(|file| ("CLICKHOUSE_CONFIG", file)));
         let process = Process::start("clickhouse", &mut command, folder.join("clickhouse.log"))?;
-        let mut this = Self { process, folder: folder.into(), port, password };
+        let mut this = Self { process, folder: folder.into(), port, password, config };
         let url = format!("{}/ping", this.url());
         this.process.wait_until("answers", || get(&url).is_ok())?;
         Ok(this)
@@ -56,9 +64,9 @@ impl ClickHouse {
 
     /// Starts it again on the same port with the same data.
     pub fn restart(self) -> Result<Self> {
-        let Self { process, folder, port, password } = self;
+        let Self { process, folder, port, password, config } = self;
         drop(process);
-        Self::launch(&folder, port, password)
+        Self::launch(&folder, port, password, config)
     }
 
     /// Runs a statement; rows come tab-separated unless it names a format.

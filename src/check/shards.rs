@@ -1,0 +1,260 @@
+//! Shards: whether tables, views, hosts and `clickhouse.shards` mean the same by them. Half of it shows a reader a part of the
+//! drivers, or puts one driver's fixes on two shards, and no error says so.
+
+use super::report::Report;
+use crate::clickhouse::{ClickHouse, Error};
+use crate::config::{self, Replication};
+
+const WHAT: &str = "shards";
+const ELSEWHERE: &str = "have tables made in another database (clickhouse.database), and copy the history there, see docs/clickhouse.md";
+/// Through it inserts go, and fixes are read.
+const OVER_POSITIONS: &str = "positions_all";
+/// Views that would show one shard if they read its tables.
+const VIEWS: [&str; 3] = ["fixes", "last_positions", "driver_quarters"];
+
+/// A replica of the cluster, as the server that answered has it in its configuration.
+#[derive(Debug)]
+struct Host {
+    shard: String,
+    written_by_itself: bool,
+}
+
+/// `tables`: name, engine and engine_full of all there are.
+pub(super) async fn check(
+    report: &mut Report,
+    config: &config::ClickHouse,
+    clickhouse: &ClickHouse,
+    tables: &[Vec<String>],
+) -> Result<(), Error> {
+    // A Replicated database is a cluster by its own name.
+    let cluster = match (&config.cluster, config.replication) {
+        (Some(cluster), _) => cluster,
+        (None, Replication::Managed) => &config.database,
+        (None, Replication::None | Replication::Macros) => {
+            made(report, config, tables, &[]);
+            return Ok(());
+        }
+    };
+    let sql = format!(
+        "SELECT shard_num, internal_replication FROM system.clusters WHERE cluster = {} ORDER BY shard_num, replica_num",
+        named(cluster)
+    );
+    // A server may keep this table to those with a grant, or be too old to say how its shards are written.
+    let Some(rows) = asked(clickhouse, &sql).await? else { return Ok(()) };
+    let hosts: Vec<Host> = (rows.iter())
+        .map(|row| Host {
+            shard: row[0].clone(),
+            written_by_itself: row.get(1).is_some_and(|flag| flag == "0"),
+        })
+        .collect();
+    let one_is_meant = made(report, config, tables, &hosts);
+    if one_is_meant {
+        return Ok(());
+    }
+    let database = &config.database;
+    let sql = format!(
+        "SELECT name FROM system.tables WHERE database = '{database}' AND name IN ('{}') AND position(as_select, '_all') = 0",
+        VIEWS.join("', '")
+    );
+    views(report, &clickhouse.ask("reading what views select", &sql).await?);
+    // Each replica is a shard of its own there, by its number in the cluster's order.
+    let sql = format!(
+        "SELECT shardNum(), hostName(), getMacro('shard') FROM clusterAllReplicas('{cluster}', system.one) ORDER BY 1, 2"
+    );
+    match clickhouse.ask("asking every host for its macros", &sql).await {
+        Ok(rows) => macros(report, &hosts, &rows),
+        Err(error) => report.warning(
+            WHAT,
+            format!("not every host could be asked for its macros: {error}"),
+            "start those that are away; the user needs the grant REMOTE for this",
+        ),
+    }
+    Ok(())
+}
+
+/// As it stands in SQL; `{cluster}` is a macro of the server's.
+fn named(cluster: &str) -> String {
+    match cluster.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+        Some(name) => format!("getMacro('{name}')"),
+        None => format!("'{cluster}'"),
+    }
+}
+
+/// `None`: the server refuses to say.
+async fn asked(clickhouse: &ClickHouse, sql: &str) -> Result<Option<Vec<Vec<String>>>, Error> {
+    match clickhouse.ask("reading system.clusters", sql).await {
+        Ok(rows) => Ok(Some(rows)),
+        Err(error) if error.code().is_some() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the tables are made for, beside the configuration and the cluster. Whether there are no shards to look at.
+fn made(report: &mut Report, config: &config::ClickHouse, tables: &[Vec<String>], hosts: &[Host]) -> bool {
+    let over = tables.iter().find(|row| row[0] == OVER_POSITIONS);
+    let shards = hosts.iter().map(|host| &host.shard).collect::<std::collections::BTreeSet<_>>().len();
+    let Some(over) = over.filter(|_| config.shards) else {
+        if config.shards {
+            let found =
+                format!("{OVER_POSITIONS} is missing: these tables were made without clickhouse.shards");
+            report.error(WHAT, found, ELSEWHERE);
+        } else if over.is_some() {
+            let found = format!("{OVER_POSITIONS} is there, and inserts go past it to one shard's own table");
+            report.error(WHAT, found, "clickhouse.shards = true");
+        } else if shards > 1 {
+            let found = format!("the cluster has {shards}: fixes shows what one of them holds");
+            report.error(WHAT, found, format!("clickhouse.shards = true; {ELSEWHERE}"));
+        }
+        return true;
+    };
+    let cluster = config.cluster.as_deref().unwrap_or_default();
+    let expected = format!("'{}', 'positions', cityHash64(driver_id))", config.database);
+    if !over[2].contains(&expected) {
+        let found = format!("{OVER_POSITIONS} is {}, which is not what migrate makes", over[2]);
+        report.error(
+            WHAT,
+            found,
+            format!("drop it where nothing was inserted yet, and run milepost migrate; else {ELSEWHERE}"),
+        );
+    } else if hosts.is_empty() {
+        let found = format!("the server knows no cluster {cluster}");
+        report.error(
+            WHAT,
+            found,
+            "put it into <remote_servers> on every host, or correct clickhouse.cluster",
+        );
+    } else if hosts.len() > shards && hosts.iter().any(|host| host.written_by_itself) {
+        let found = format!(
+            "the cluster {cluster} has replicas without internal_replication: each insert is written to all of them by one host"
+        );
+        report.error(WHAT, found, "<internal_replication>true</internal_replication> in each <shard> of <remote_servers>, on every host");
+    } else {
+        report.ok(WHAT, format!("{shards}, and inserts reach all of them"));
+    }
+    false
+}
+
+/// `rows`: those that read one shard's table.
+fn views(report: &mut Report, rows: &[Vec<String>]) {
+    if rows.is_empty() {
+        return;
+    }
+    let names: Vec<&str> = rows.iter().filter_map(|row| row.first()).map(String::as_str).collect();
+    report.error(
+        WHAT,
+        format!("{}: reads one shard's table, and shows its drivers alone", names.join(", ")),
+        "run the statement of `milepost migrate --plan` that makes it",
+    );
+}
+
+/// `rows`: number of the replica, its name, and its macro `{shard}`.
+fn macros(report: &mut Report, hosts: &[Host], rows: &[Vec<String>]) {
+    let shard = |row: &[String]| Some(&hosts.get(row[0].parse::<usize>().ok()?.checked_sub(1)?)?.shard);
+    for a in rows {
+        for b in rows {
+            let found = match (shard(a) == shard(b), a[2] == b[2]) {
+                (true, false) => {
+                    "are one shard, and replicate nothing from each other: their macros {shard} differ"
+                }
+                (false, true) => {
+                    "are two shards, and replicate from each other: their macro {shard} is the same"
+                }
+                (true, true) | (false, false) => continue,
+            };
+            let found = format!("{} ({}) and {} ({}) {found}", a[1], a[2], b[1], b[2]);
+            return report.error(WHAT, found, "<macros> of each host: {shard} as <remote_servers> has it");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Level;
+    use crate::config::Config;
+
+    const SHARDS: &str = "replication = 'macros'\ncluster = 'c'\nshards = true";
+    const OVER: &str = "Distributed('c', 'fleet', 'positions', cityHash64(driver_id))";
+
+    fn rows(of: &[&[&str]]) -> Vec<Vec<String>> {
+        of.iter().map(|row| row.iter().map(|text| (*text).to_owned()).collect()).collect()
+    }
+
+    fn of_tables(toml: &str, over: Option<&str>, hosts: &[(&str, bool)]) -> Report {
+        let config = Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse;
+        let tables = over.map(|full| rows(&[&[OVER_POSITIONS, "Distributed", full]])).unwrap_or_default();
+        let mut report = Report::default();
+        made(&mut report, &config, &tables, &of_hosts(hosts));
+        report
+    }
+
+    fn of_hosts(hosts: &[(&str, bool)]) -> Vec<Host> {
+        let host = |(shard, by_itself): &(&str, bool)| Host {
+            shard: (*shard).to_owned(),
+            written_by_itself: *by_itself,
+        };
+        hosts.iter().map(host).collect()
+    }
+
+    fn finds(report: &Report, level: Level, words: &str) -> bool {
+        let text = |found: &str, advice: &Option<String>| {
+            format!("{found} {}", advice.as_deref().unwrap_or_default())
+        };
+        report.findings().iter().any(|finding| {
+            finding.level == level
+                && finding.what == WHAT
+                && text(&finding.found, &finding.advice).contains(words)
+        })
+    }
+
+    #[test]
+    fn half_of_a_configuration_is_an_error() {
+        let two = [("1", false), ("2", false)];
+        for (toml, over, hosts, words) in [
+            (SHARDS, None, &two[..], "another database"),
+            ("", Some(OVER), &[], "clickhouse.shards = true"),
+            ("replication = 'macros'\ncluster = 'c'", Some(OVER), &two, "past it"),
+            ("replication = 'macros'\ncluster = 'c'", None, &two, "shows what one of them holds"),
+            ("replication = 'managed'", None, &two, "shows what one of them holds"),
+            (SHARDS, Some("Distributed('c', 'fleet', 'positions', rand())"), &two, "not what migrate makes"),
+            (
+                SHARDS,
+                Some("Distributed('c', 'other', 'positions', cityHash64(driver_id))"),
+                &two,
+                "not what migrate makes",
+            ),
+            (SHARDS, Some(OVER), &[], "no cluster c"),
+            (SHARDS, Some(OVER), &[("1", true), ("1", true), ("2", true)], "internal_replication"),
+        ] {
+            let report = of_tables(toml, over, hosts);
+            assert!(finds(&report, Level::Error, words), "{toml} {over:?} {hosts:?}: {report}");
+        }
+        let good = of_tables(SHARDS, Some(OVER), &[("1", false), ("1", false), ("2", false)]);
+        assert!(finds(&good, Level::Ok, "2, and inserts reach all"), "{good}");
+        let alone = of_tables(SHARDS, Some(OVER), &[("1", true), ("2", true)]);
+        assert!(finds(&alone, Level::Ok, "2, and"), "one replica each, whoever writes: {alone}");
+        for one in
+            [of_tables("", None, &[]), of_tables("replication = 'macros'\ncluster = 'c'", None, &two[..1])]
+        {
+            assert!(one.findings().is_empty(), "{one}");
+        }
+    }
+
+    #[test]
+    fn hosts_whose_macros_contradict_the_cluster_are_named() {
+        for (shards, of, words) in [
+            (["1", "2"], [["1", "a", "01"], ["2", "b", "01"]], "a (01) and b (01) are two shards"),
+            (["1", "1"], [["1", "a", "01"], ["2", "b", "02"]], "a (01) and b (02) are one shard"),
+        ] {
+            let mut report = Report::default();
+            macros(&mut report, &of_hosts(&shards.map(|shard| (shard, false))), &rows(&[&of[0], &of[1]]));
+            assert!(finds(&report, Level::Error, words), "{report}");
+        }
+        let mut good = Report::default();
+        let hosts = of_hosts(&[("1", false), ("1", false), ("2", false)]);
+        macros(&mut good, &hosts, &rows(&[&["1", "a", "01"], &["2", "b", "01"], &["3", "c", "02"]]));
+        assert!(good.findings().is_empty(), "{good}");
+        views(&mut good, &rows(&[&["fixes"]]));
+        assert!(finds(&good, Level::Error, "fixes: reads one shard's table"), "{good}");
+    }
+}
