@@ -9,7 +9,7 @@ HELM_VERSION := v3.22.0
 ACTIONLINT_VERSION := v1.7.12
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test faults bench bench-full bench-micro bench-sql fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test manifests kubernetes clean-state
+.PHONY: help demo test faults bench bench-full bench-micro bench-sql fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test manifests kubernetes replicas clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,6 +36,10 @@ kubernetes: ## the manifests on a real control plane, with pods as processes; si
 	cargo build --release --locked -p milepost -p loadgen -p strict-broker
 	$${VENV_DIR:-.local/venv}/bin/python lab/kubernetes/run.py $(ARGS)
 	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -p no:cacheprovider lab/kubernetes
+
+replicas: setup ## milepost on replicas that are killed, cut off and turned from: in containers, or with ARGS='--replica URL …' on your own (lab replicas --help)
+	cargo build --release --locked -p milepost -p loadgen -p lab
+	$(if $(ARGS),target/release/lab replicas $(ARGS),lab/replicas/run)
 
 bench-micro: ## what a message, a batch and a spool file cost; instructions a message need valgrind
 	cargo bench --locked --bench micro

@@ -578,18 +578,23 @@ fn each_member_has_a_spool_of_its_own() {
 }
 
 #[test]
-fn the_workflow_can_do_little() {
-    let workflow = yaml(WORKFLOW);
-    assert_eq!(workflow["permissions"], serde_json::json!({"contents": "read"}));
-    for (name, job) in workflow["jobs"].as_object().unwrap() {
-        assert!(job.get("permissions").is_none() && job["timeout-minutes"].is_u64(), "{name}");
-        for action in job["steps"].as_array().unwrap().iter().filter_map(|step| step["uses"].as_str()) {
-            let version = action.split_once("@v").map_or("", |(_, version)| version);
-            assert!(version.parse::<u32>().is_ok(), "{action} is not pinned by its major version");
+fn the_workflows_can_do_little() {
+    let folder = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".github/workflows")).unwrap();
+    let files = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    for file in files {
+        let path = format!(".github/workflows/{file}");
+        let workflow = yaml(&path);
+        assert_eq!(workflow["permissions"], serde_json::json!({"contents": "read"}), "{path}");
+        for (name, job) in workflow["jobs"].as_object().unwrap() {
+            assert!(job.get("permissions").is_none() && job["timeout-minutes"].is_u64(), "{path}: {name}");
+            for action in job["steps"].as_array().unwrap().iter().filter_map(|step| step["uses"].as_str()) {
+                let version = action.split_once("@v").map_or("", |(_, version)| version);
+                assert!(version.parse::<u32>().is_ok(), "{action} is not pinned by its major version");
+            }
         }
-    }
-    let text = read(WORKFLOW);
-    for target in text.split("run: make ").skip(1).map(|rest| rest.lines().next().unwrap()) {
-        assert!(read("Makefile").contains(&format!("\n{target}:")), "make {target}");
+        let text = read(&path);
+        for target in text.split("run: make ").skip(1).map(|rest| rest.lines().next().unwrap()) {
+            assert!(read("Makefile").contains(&format!("\n{target}:")), "make {target}");
+        }
     }
 }

@@ -16,7 +16,7 @@ mod pump;
 mod tests;
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -53,10 +53,15 @@ impl Proxy {
     /// Listens on a free port of the loopback, for a server that listens on `upstream_port` of it, now or later.
     /// A client whose connection the server refuses is cut.
     pub fn start(upstream_port: u16) -> Result<Self> {
+        Self::before((Ipv4Addr::LOCALHOST, upstream_port).into())
+    }
+
+    /// The same for a server anywhere.
+    pub fn before(upstream: SocketAddr) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
         let port = listener.local_addr()?.port();
-        let shared = Arc::new(Shared::new(upstream_port));
+        let shared = Arc::new(Shared::new(upstream));
         let (stop, stopped) = oneshot::channel();
         let accepting = accept(Arc::clone(&shared), listener);
         let thread = std::thread::Builder::new()
@@ -147,7 +152,7 @@ async fn cut_since(shared: &Shared, cuts: u64) {
 
 async fn connect(shared: &Shared) -> io::Result<TcpStream> {
     let _ = shared.state.subscribe().wait_for(|state| state.fault != Fault::HangBoth).await;
-    TcpStream::connect((Ipv4Addr::LOCALHOST, shared.upstream_port)).await
+    TcpStream::connect(shared.upstream).await
 }
 
 /// A connection from beginning to end.

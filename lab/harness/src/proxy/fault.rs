@@ -1,5 +1,6 @@
 //! What a proxy does wrong now, and what it has counted.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -69,7 +70,7 @@ impl Fault {
 /// What the caller's thread and the connections share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) upstream_port: u16,
+    pub(crate) upstream: SocketAddr,
     pub(crate) state: watch::Sender<State>,
     pub(crate) inserts_hit: AtomicU64,
     pub(crate) inserts_took: Mutex<Vec<Duration>>,
@@ -83,9 +84,9 @@ pub(crate) struct State {
 }
 
 impl Shared {
-    pub(crate) fn new(upstream_port: u16) -> Self {
+    pub(crate) fn new(upstream: SocketAddr) -> Self {
         Self {
-            upstream_port,
+            upstream,
             state: watch::Sender::new(State { fault: Fault::None, cuts: 0 }),
             inserts_hit: AtomicU64::new(0),
             inserts_took: Mutex::default(),

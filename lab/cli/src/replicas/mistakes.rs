@@ -1,0 +1,52 @@
+//! Mistakes that a consumer is made with where tables are replicated; the judge must find each on its row.
+
+/// How it is made.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Made {
+    /// Against `src/`.
+    ByPatch(&'static str),
+    /// This `clickhouse.insert_quorum`.
+    ByQuorum(&'static str),
+}
+
+/// A mistake.
+pub(super) struct Mistake {
+    /// "a milepost that …"
+    pub(super) what: &'static str,
+    /// Where it must show.
+    pub(super) row: &'static str,
+    pub(super) made: Made,
+}
+
+pub(super) const ALL: [Mistake; 3] = [
+    Mistake { what: "asks for no quorum", row: "cut_then_killed", made: Made::ByQuorum("0") },
+    Mistake {
+        what: "takes 319 for success",
+        row: "cut_then_killed",
+        made: Made::ByPatch(include_str!("mistakes/unknown_is_success.diff")),
+    },
+    Mistake {
+        what: "keeps its token after an ambiguous end",
+        row: "disk_lost",
+        made: Made::ByPatch(include_str!("mistakes/token_kept.diff")),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lab_stack::repository;
+
+    #[test]
+    fn every_mistake_can_still_be_made() {
+        for mistake in &ALL {
+            let Made::ByPatch(patch) = mistake.made else { continue };
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), patch).unwrap();
+            let mut git = std::process::Command::new("git");
+            let status =
+                git.args(["apply", "--check"]).arg(file.path()).current_dir(repository()).status().unwrap();
+            assert!(status.success(), "the patch of a milepost that {} is out of date", mistake.what);
+        }
+    }
+}
