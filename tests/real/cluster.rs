@@ -59,16 +59,20 @@ fn cluster(world: &World, hosts: &Arc<Hosts>) -> Result<Settings> {
     Ok(settings.with("CLICKHOUSE__REPLICATION", "macros").with("CLICKHOUSE__CLUSTER", "c"))
 }
 
+/// How many migrations there are.
+fn files() -> Result<usize> {
+    let files = std::fs::read_dir(repository().join("sql"))?;
+    let is_sql =
+        |entry: &std::fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "sql");
+    Ok(files.filter(|entry| entry.as_ref().is_ok_and(is_sql)).count())
+}
+
 #[test]
 fn a_migration_is_recorded_when_every_host_has_done_it() -> Result<()> {
     let world = unmigrated("cluster")?;
     let hosts = Arc::new(Hosts::default());
     let settings = cluster(&world, &hosts)?;
-    let files = std::fs::read_dir(repository().join("sql"))?
-        .filter(|entry| {
-            entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "sql"))
-        })
-        .count();
+    let files = files()?;
     let recorded = || world.query("SELECT count() FROM {db}.schema_migrations FINAL");
 
     hosts.away.store(2, Ordering::SeqCst);
@@ -92,6 +96,22 @@ fn a_migration_is_recorded_when_every_host_has_done_it() -> Result<()> {
     let again = hosts.done.load(Ordering::SeqCst);
     ensure!(again >= files, "a new host gets everything: {again} statements of {files} files");
     ensure!(recorded()? == files.to_string(), "{files} migrations are recorded, not {}", recorded()?);
+    Ok(())
+}
+
+#[test]
+fn two_that_migrate_a_cluster_at_once_do_it_once() -> Result<()> {
+    let world = unmigrated("cluster_twice")?;
+    let settings = cluster(&world, &Arc::new(Hosts::default()))?;
+    let both = std::thread::scope(|scope| {
+        let handles = [scope.spawn(|| settings.migrate()), scope.spawn(|| settings.migrate())];
+        handles.map(|handle| handle.join().expect("it does not panic"))
+    });
+    both.into_iter().collect::<Result<()>>()?;
+    let (code, printed) = settings.call(&["migrate"])?;
+    ensure!(code == 0 && printed.contains("applied=0"), "nothing is left to do: {printed}");
+    let recorded = world.query("SELECT count() FROM {db}.schema_migrations FINAL")?;
+    ensure!(recorded == files()?.to_string(), "{recorded}");
     Ok(())
 }
 

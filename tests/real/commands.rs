@@ -67,7 +67,9 @@ fn a_plan_is_what_migrate_does_and_the_engine_reads_it_for_replicas_too() -> Res
         Ok(printed.split(";\n\n").filter(|sql| !sql.trim().is_empty()).map(str::to_owned).collect())
     };
     let on = |replication: &str| world.settings.clone().with("CLICKHOUSE__REPLICATION", replication);
-    for settings in [on("macros"), on("managed"), on("macros").with("CLICKHOUSE__CLUSTER", "{cluster}")] {
+    let cluster = on("macros").with("CLICKHOUSE__CLUSTER", "{cluster}");
+    let shards = cluster.clone().with("CLICKHOUSE__SHARDS", "true");
+    for settings in [on("macros"), on("managed"), cluster, shards] {
         let statements = plan(settings)?;
         assert!(statements.iter().any(|sql| sql.contains("ReplicatedReplacingMergeTree")), "{statements:#?}");
         for sql in statements {
