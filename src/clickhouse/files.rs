@@ -4,6 +4,9 @@ use twox_hash::XxHash3_128;
 
 include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
+/// The table that records migrations.
+pub(super) const LEDGER: &str = "schema_migrations";
+
 /// One numbered file of `sql/`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Migration {

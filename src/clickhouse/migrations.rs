@@ -11,8 +11,8 @@ use tracing::info;
 
 use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within};
 use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, code};
-use super::files::{MIGRATIONS, Migration};
-use super::render::{LEDGER, Layout};
+use super::files::{LEDGER, MIGRATIONS, Migration};
+use super::render::Layout;
 use super::shards;
 use crate::config::{self, Replication};
 use crate::pipeline::encode::TABLES;

@@ -8,12 +8,10 @@
 //! A replica that comes later must make its table as it is by then, or its Keeper refuses it. So what later files
 //! do to columns and time-to-live is in the CREATE of a replicated table from the beginning; the files change nothing then.
 
-use super::files::Migration;
+use super::files::{LEDGER, Migration};
 use super::shards;
 use crate::config::{self, Replication};
 
-/// The table that records migrations.
-pub(super) const LEDGER: &str = "schema_migrations";
 const WINDOW: &str = "non_replicated_deduplication_window = 10000";
 /// Tokens end by age, too: a week instead of an hour, which is longer than a batch is tried under one token.
 const REPLICATED_WINDOW: &str =

@@ -123,11 +123,13 @@ fn told(inserts: &Inserts) -> Vec<String> {
 }
 
 /// A cluster of one shard and one of two, each of them the engine itself: it reads and writes them without a network. Of two
-/// shards that are the same tables, each row is seen twice.
+/// shards that are the same tables, each row is seen twice. Of the third one a shard is away.
 const SHARDS: &str = "<clickhouse><tcp_port>9000</tcp_port><macros><shard>01</shard></macros><remote_servers>
 <c><shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard></c>
 <two><shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard>
 <shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard></two>
+<half><shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard>
+<shard><replica><host>127.0.0.1</host><port>1</port></replica></shard></half>
 </remote_servers></clickhouse>";
 
 /// In front of that engine, for `migrate` and `run` on the cluster c.
@@ -142,6 +144,15 @@ fn sharded(world: &World, inserts: &Inserts) -> Result<Settings> {
     })?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url).with("CLICKHOUSE__CLUSTER", "c");
     Ok(settings.with("CLICKHOUSE__REPLICATION", "macros").with("CLICKHOUSE__SHARDS", "true"))
+}
+
+/// The table over shards is over those of another cluster now.
+fn turn(world: &World, table: &str, from: &str, to: &str) -> Result<()> {
+    let create = format!(
+        "SELECT create_table_query FROM system.tables WHERE database = '{{db}}' AND name = '{table}' FORMAT TSVRaw"
+    );
+    let create = world.query(&create)?.replacen("CREATE TABLE", "CREATE OR REPLACE TABLE", 1);
+    world.query(&create.replace(&format!("Distributed('{from}'"), &format!("Distributed('{to}'"))).map(drop)
 }
 
 /// Every parameterised view, with arguments.
@@ -220,13 +231,9 @@ fn shards_are_written_and_read_through_the_tables_over_them() -> Result<()> {
 
     // Two shards: each is asked, nothing is refused (a subquery on a table over shards would be), and what is told by driver is
     // still told by driver.
-    for table in world
-        .query("SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'Distributed'")?
-        .lines()
-    {
-        let create = world.query(&format!("SELECT create_table_query FROM system.tables WHERE database = '{{db}}' AND name = '{table}' FORMAT TSVRaw"))?;
-        world.query(&format!("DROP TABLE {{db}}.{table} SYNC"))?;
-        world.query(&create.replace("Distributed('c'", "Distributed('two'"))?;
+    let over = "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'Distributed'";
+    for table in world.query(over)?.lines() {
+        turn(&world, table, "c", "two")?;
     }
     let two = all()?;
     for ((view, one), two) in asked
@@ -244,6 +251,41 @@ fn shards_are_written_and_read_through_the_tables_over_them() -> Result<()> {
         let expected = if by_row.contains(&name) { 2 * one } else { one };
         ensure!(two == expected, "{view}: {one} rows of one shard, then {two}");
     }
+    Ok(())
+}
+
+#[test]
+fn what_one_shard_has_and_another_has_not_is_sent_again_under_a_fresh_token() -> Result<()> {
+    let engine = Arc::new(Engine::start_with_config(TempDir::new()?, SHARDS)?);
+    let world = unmigrated_on(engine, "half_written")?;
+    let inserts = Inserts::default();
+    let settings = sharded(&world, &inserts)?;
+    settings.migrate()?;
+    turn(&world, "positions_all", "c", "half")?;
+    let milepost = settings.run()?;
+    let now = world.query("SELECT toUnixTimestamp64Milli(now64(3))")?;
+    let payload = format!(r#"{{"lat":1,"lng":2,"ts":{now}}}"#);
+    let topics: Vec<String> = (0..20).map(|n| format!("drivers/d{n}/gps")).collect();
+    let messages: Vec<(&str, &[u8])> =
+        topics.iter().map(|topic| (topic.as_str(), payload.as_bytes())).collect();
+    world.publish(&messages)?;
+    wait_for_metric(&milepost, "insert_errors_total", 2.0)?;
+    let text = milepost.get("/metrics")?;
+    let errors = text
+        .lines()
+        .filter(|line| line.starts_with("milepost_insert_errors_total{") && !line.ends_with(" 0"));
+    let errors: Vec<&str> = errors.collect();
+    ensure!(errors.iter().all(|line| line.contains("ambiguous")), "{errors:?}");
+    ensure!(milepost.metric("acks_total")? < 1.0, "a part of it is on one shard, the rest nowhere");
+    turn(&world, "positions_all", "half", "c")?;
+    world.wait_for("SELECT count() FROM {db}.fixes", "20", SOON)?;
+    wait_for_metric(&milepost, "acks_total", 20.0)?;
+    let token = |line: &String| {
+        line.split('&').find(|pair| pair.starts_with("insert_deduplication_token=")).map(str::to_owned)
+    };
+    let tokens: Vec<String> = told(&inserts).iter().filter_map(token).collect();
+    let different: std::collections::BTreeSet<&String> = tokens.iter().collect();
+    ensure!(tokens.len() > 2 && different.len() == tokens.len(), "{tokens:?}");
     Ok(())
 }
 

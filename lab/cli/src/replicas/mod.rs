@@ -5,68 +5,18 @@
 //! it is back. Needs Mosquitto here; tables are made on each replica with `clickhouse.replication = "macros"`, in databases
 //! that are dropped afterwards.
 
+mod arguments;
 mod judge;
 mod mistakes;
 mod rows;
 mod scene;
 
-use std::path::PathBuf;
-
 use anyhow::{Result, ensure};
 use lab_harness::{patched, table::Table};
 use lab_stack::say;
 
+pub(crate) use self::arguments::Arguments;
 use self::rows::Row;
-
-/// Where the replicas are, and how they are harmed. A command is one for the shell; rows without theirs are left out.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Arguments {
-    /// A replica's `http://host:port`; at least two, and the first one is harmed
-    #[arg(long, required = true)]
-    replica: Vec<String>,
-    /// What balances them, `http://host:port`; it is to ask the first one first
-    #[arg(long)]
-    balancer: String,
-    /// Kills the first replica
-    #[arg(long)]
-    kill: Option<String>,
-    /// Kills it, and takes its disk
-    #[arg(long)]
-    wipe: Option<String>,
-    /// Starts it again, with what it has on its disk
-    #[arg(long)]
-    start: Option<String>,
-    /// Lets no replica fetch from it, nor it from them
-    #[arg(long)]
-    cut: Option<String>,
-    /// Ends that
-    #[arg(long)]
-    heal: Option<String>,
-    /// Has the balancer ask the second replica first
-    #[arg(long)]
-    turn: Option<String>,
-    /// And the first one again
-    #[arg(long)]
-    turn_back: Option<String>,
-    /// Takes the Keeper away
-    #[arg(long)]
-    keeper_stop: Option<String>,
-    /// Brings it back
-    #[arg(long)]
-    keeper_start: Option<String>,
-    /// Only this row; may be given several times
-    #[arg(long)]
-    only: Vec<String>,
-    /// As clickhouse.insert_quorum; 0 breaks the rule on purpose
-    #[arg(long, default_value = "auto")]
-    insert_quorum: String,
-    /// Builds mileposts with planted mistakes instead; each must fail its row
-    #[arg(long)]
-    prove: bool,
-    /// The binary
-    #[arg(long, default_value = "target/release/milepost")]
-    milepost: PathBuf,
-}
 
 /// Whether every row holds; of planted mistakes, whether each is found.
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {

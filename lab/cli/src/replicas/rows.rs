@@ -1,6 +1,6 @@
 //! What is done to the replicas, and when.
 
-use super::Arguments;
+use super::arguments::Arguments;
 
 /// One thing that is done.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use lab_stack::{Broker, Milepost, Settings, Store, in_scratch_folder, query, uni
 use loadgen::publish::Plan;
 use loadgen::verify::progress;
 
-use super::Arguments;
+use super::arguments::Arguments;
 use super::judge::Verdict;
 use super::rows::{Row, Step};
 
