@@ -12,10 +12,11 @@ GRANT SELECT ON fleet.schema_migrations TO milepost_writer;
 GRANT SELECT ON system.merge_tree_settings TO milepost_writer;
 
 CREATE ROLE IF NOT EXISTS milepost_migrator;
--- Makes and changes the tables; drops nothing but two views, to put newer ones in their place.
+-- Makes and changes the tables; drops nothing but three views, to put newer ones in their place.
 GRANT CREATE DATABASE, CREATE TABLE, CREATE VIEW, ALTER, SELECT, INSERT ON fleet.* TO milepost_migrator;
 GRANT DROP VIEW ON fleet.fixes TO milepost_migrator;
 GRANT DROP VIEW ON fleet.last_positions TO milepost_migrator;
+GRANT DROP VIEW ON fleet.rollups TO milepost_migrator;
 -- The roll-ups run with its rights, and ask which months changed.
 GRANT SELECT ON system.parts TO milepost_migrator;
 -- The database of the parameterised views has nothing but views: each of them may be replaced.

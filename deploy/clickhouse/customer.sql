@@ -1,7 +1,7 @@
 -- An example: a customer who sees only their own drivers, those whose names begin with acme-. Run after access.sql, by an administrator.
 -- The tests parse this file. They cannot run it: their engine has no users.
--- Views run with the rights of who asks, so what holds for the four tables holds for fixes, last_positions,
--- driver_quarters and all of fleet_ask.
+-- Views run with the rights of who asks, so what holds for the tables holds for fixes, last_positions, driver_quarters,
+-- trips, stops, cell_quarters and all of fleet_ask.
 CREATE ROLE IF NOT EXISTS customer_acme;
 GRANT SELECT ON fleet.positions TO customer_acme;
 GRANT SELECT ON fleet.fixes TO customer_acme;
@@ -9,13 +9,20 @@ GRANT SELECT ON fleet.last_positions_state TO customer_acme;
 GRANT SELECT ON fleet.last_positions TO customer_acme;
 GRANT SELECT ON fleet.driver_quarters_state TO customer_acme;
 GRANT SELECT ON fleet.driver_quarters TO customer_acme;
+GRANT SELECT ON fleet.episodes_state TO customer_acme;
+GRANT SELECT ON fleet.trips TO customer_acme;
+GRANT SELECT ON fleet.stops TO customer_acme;
+GRANT SELECT ON fleet.cell_quarters_state TO customer_acme;
+GRANT SELECT ON fleet.cell_quarters TO customer_acme;
 GRANT SELECT ON fleet.rejects TO customer_acme;
 GRANT SELECT ON fleet_ask.* TO customer_acme;
 
-CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.positions, fleet.last_positions_state, fleet.driver_quarters_state, fleet.rejects
+CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.positions, fleet.last_positions_state, fleet.driver_quarters_state,
+    fleet.driver_blocks_state, fleet.episodes_state, fleet.cell_quarters_state, fleet.rejects
     FOR SELECT USING startsWith(driver_id, 'acme-') TO customer_acme;
 -- A table with a policy may show nothing to those who have none (users_without_row_policies_can_read_rows): all others see all.
-CREATE ROW POLICY IF NOT EXISTS everybody_else ON fleet.positions, fleet.last_positions_state, fleet.driver_quarters_state, fleet.rejects
+CREATE ROW POLICY IF NOT EXISTS everybody_else ON fleet.positions, fleet.last_positions_state, fleet.driver_quarters_state,
+    fleet.driver_blocks_state, fleet.episodes_state, fleet.cell_quarters_state, fleet.rejects
     FOR SELECT USING 1 TO ALL EXCEPT customer_acme;
 
 -- The limits and the quota are those of other readers.

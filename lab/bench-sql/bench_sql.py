@@ -80,6 +80,13 @@ QUESTIONS = [
      f"SELECT * FROM {{db}}_ask.near(lat = {POINT[0]}, lng = {POINT[1]}, metres = 200, driver = '', {HOUR})",
      f"SELECT driver_id, count() FROM {{db}}.obvious FINAL WHERE {HOUR_TS} AND {NEAR.format(lat=POINT[0], lng=POINT[1])} GROUP BY driver_id",
      f"SELECT driver_id, count() FROM {{db}}.fixes_before WHERE {HOUR_TS} AND {NEAR.format(lat=POINT[0], lng=POINT[1])} GROUP BY driver_id"),
+    ("who was within 200 m, one hour, by cells",
+     f"SELECT * FROM {{db}}_ask.was_near(lat = {POINT[0]}, lng = {POINT[1]}, metres = 200, driver = '', {HOUR})",
+     f"SELECT driver_id, count() FROM {{db}}.obvious FINAL WHERE {HOUR_TS} AND {NEAR.format(lat=POINT[0], lng=POINT[1])} GROUP BY driver_id", None),
+    ("stops of more than ten minutes, one day, by the view", f"SELECT * FROM {{db}}_ask.episodes(driver = '', {DAY}) WHERE kind = 'stop' AND seconds > 600",
+     None, None),
+    ("stops of more than ten minutes, one day, from the table",
+     "SELECT * FROM {db}.stops WHERE began >= '2026-06-10' AND began < '2026-06-11' AND seconds > 600", None, None),
     ("way of each driver, one day, noise and all",
      f"SELECT driver_id, sum(metres) FROM {{db}}_ask.track(driver = '', {DAY}) GROUP BY driver_id", WAY.format(when=DAY_TS), None),
     ("way, time, trips, stops of each driver, one day",
@@ -176,14 +183,27 @@ def last_table(db, process, state: str) -> None:
         print(f"| {question} | {ratio(other, one)} {cells(one)}{cells(other)}|", flush=True)
 
 
+# Name, the views that fill it, the tables that they fill.
+ROLL_UPS = [
+    ("driver_quarters", ["driver_quarters"], ["driver_quarters_state"]),
+    ("trips and stops", ["driver_blocks", "episodes"], ["driver_blocks_state", "episodes_state"]),
+    ("cell_quarters", ["cell_quarters"], ["cell_quarters_state"]),
+]
+
+
 def roll_up(db, process, fixes: int) -> None:
-    """What the refreshable view does every hour, here for all fixes at once."""
-    cpu, began = cpu_ms(process), time.monotonic()
-    db.refresh()
-    seconds, cpu = time.monotonic() - began, cpu_ms(process) - cpu
-    counted, pending = (int(db.ask(sql)) for sql in ("SELECT sum(fixes) FROM {db}.driver_quarters", "SELECT pending FROM {db}.rollups"))
-    assert counted == fixes and pending == 0, (counted, pending)
-    print(f"driver_quarters filled in {seconds:.0f} s, {cpu / 1000:.1f} s of CPU, {bytes_a_fix(db, 'driver_quarters_state', fixes):.2f} bytes a fix")
+    """What the refreshable views do every hour, here for all fixes at once."""
+    for name, views, tables in ROLL_UPS:
+        for view in views:
+            db.ask(f"SYSTEM WAIT VIEW {{db}}.{view}_mv")
+        cpu, began = cpu_ms(process), time.monotonic()
+        db.refresh(*(f"{view}_mv" for view in views))
+        seconds, cpu = time.monotonic() - began, cpu_ms(process) - cpu
+        assert db.ask(f"SELECT pending FROM {{db}}.rollups WHERE name = '{name}'") == "0\n", name
+        size = sum(bytes_a_fix(db, table, fixes) for table in tables)
+        print(f"{name} filled in {seconds:.0f} s, {cpu / 1000:.1f} s of CPU, {size:.2f} bytes a fix", flush=True)
+    for table in ("driver_quarters", "cell_quarters"):
+        assert int(db.ask(f"SELECT sum(fixes) FROM {{db}}.{table}")) == fixes, table
 
 
 def bytes_a_fix(db, name: str, fixes: int) -> float:

@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from devices import working_day
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 60
 # Not through a proxy: this is the machine itself.
@@ -70,11 +72,12 @@ class Database:
             lines.append("\t".join(str(row[name]) for name in COLUMNS))
         self.ask(f"INSERT INTO {{db}}.positions ({', '.join(COLUMNS)}) FORMAT TabSeparated\n" + "\n".join(lines))
 
-    def refresh(self) -> None:
+    def refresh(self, *views: str) -> None:
         """What the schedule of the roll-ups does every hour."""
-        self.ask("SYSTEM WAIT VIEW {db}.driver_quarters_mv")  # the one that its creation began
-        self.ask("SYSTEM REFRESH VIEW {db}.driver_quarters_mv")
-        self.ask("SYSTEM WAIT VIEW {db}.driver_quarters_mv")
+        for view in views or ("driver_quarters_mv", "driver_blocks_mv", "episodes_mv", "cell_quarters_mv"):
+            self.ask(f"SYSTEM WAIT VIEW {{db}}.{view}")  # the one that its creation began
+            self.ask(f"SYSTEM REFRESH VIEW {{db}}.{view}")
+            self.ask(f"SYSTEM WAIT VIEW {{db}}.{view}")
 
 
 def free_port() -> int:
@@ -135,3 +138,13 @@ def db(engine) -> Database:
 def shared_db(engine) -> Database:
     """One for all tests of a file."""
     return migrated(engine)
+
+
+@pytest.fixture(scope="session")
+def day(engine) -> Database:
+    """The day that docs/analysts.md asks about, and nothing else; counted."""
+    db = migrated(engine)
+    for device in working_day():
+        db.insert(device.fixes)
+    db.refresh()
+    return db

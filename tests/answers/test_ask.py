@@ -12,7 +12,7 @@ from devices import Device, epoch_ms, fleet, lunch, square
 
 VIEWS = {
     "track": "driver, from, to, tz", "episodes": "driver, from, to, tz", "days": "driver, from, to, tz", "legs": "driver, from, to, tz",
-    "near": "lat, lng, metres, driver, from, to, tz", "gaps": "driver, seconds, from, to, tz",
+    "near": "lat, lng, metres, driver, from, to, tz", "was_near": "lat, lng, metres, driver, from, to, tz", "gaps": "driver, seconds, from, to, tz",
     "speeding": "driver, speed, from, to, tz", "heatmap": "south, west, north, east, letters, from, to, tz",
     "fence_visits": "fence, driver, from, to, tz", "in_box": "south, west, north, east", "heard_since": "since, tz", "health": "driver, from, to, tz",
 }

@@ -27,40 +27,35 @@ DAY = {"driver": "", "from": "2026-06-01", "to": "2026-06-02", "tz": "Europe/Ber
 BOX = {"south": "52.4", "west": "13.3", "north": "52.6", "east": "13.6"}
 # What to ask each file, and who must be in the answer.
 ASKED = {
+    "busiest_places.sql": (DAY, None),
     "how_far_did_each_drive.sql": (DAY, {"anna", "ben", "chloe", "dmitri", "eva"}),
     "track_of_a_driver.sql": ({**DAY, "driver": "anna"}, None),
     "trips.sql": (DAY, {"anna", "ben", "chloe", "dmitri", "eva"}),
+    "trips_of_months.sql": ({**DAY, "to": "2026-06-03"}, {"anna", "ben", "chloe", "dmitri", "eva"}),
     "what_was_refused.sql": ({}, None),
     "where_do_they_drive.sql": ({**DAY, **BOX, "letters": "6"}, None),
+    "where_do_they_stop.sql": ({**DAY, "to": "2026-06-03", "minutes": "10"}, None),
     "where_is_everybody.sql": ({}, {"lately"}),
     "where_was_nobody_listening.sql": (DAY, {"chloe"}),
     "which_devices_are_ill.sql": (DAY, {"eva"}),
     "who_is_in_the_box.sql": (BOX, {"anna", "ben", "chloe", "lately"}),
     "who_is_silent.sql": ({}, {"hours-ago"}),
     "who_stood_still.sql": ({**DAY, "to": "2026-06-03"}, {"anna", "dmitri", "eva"}),
+    "who_was_about.sql": ({**DAY, "lat": "52.52", "lng": "13.405", "metres": "200"}, {"anna", "ben", "chloe", "dmitri", "eva"}),
     "who_was_near.sql": ({**DAY, "lat": "52.52", "lng": "13.405", "metres": "200"}, {"anna", "ben", "chloe", "dmitri", "eva"}),
     "who_was_too_fast.sql": ({**DAY, "kmh": "100"}, {"chloe"}),
 }
 
 
 @pytest.fixture(scope="module")
-def day(engine):
-    """The day that the document asks about, and nothing else."""
-    db = migrated(engine)
-    for device in working_day():
-        db.insert(device.fixes)
-    db.refresh()
-    return db
-
-
-@pytest.fixture(scope="module")
 def lively(engine):
-    """The same, with somebody who sends now, somebody who was silent for hours, and a refusal."""
+    """The day that the document asks about, with somebody who sends now, somebody who was silent for hours, and a refusal."""
     db, now = migrated(engine), round(time.time() * 1000)
     for device in working_day():
         db.insert(device.fixes)
     db.insert([{"driver": "lately", "ms": now - 5000, "lat": 52.5, "lng": 13.4},
                {"driver": "hours-ago", "ms": now - 3 * 3_600_000, "lat": 0, "lng": 1}])
+    db.refresh()
     db.ask("INSERT INTO {db}.rejects (received_at, driver_id, reason, detail, count) VALUES (now64(3), 'd9', 'lat_range', 'lat is 91', 3)")
     return db
 

@@ -12,8 +12,8 @@ COUNTED = ("fixes", "speed_count", "missing")
 MEASURED = ("distance_m", "untracked_m", "moving_s", "tracked_s", "speed_sum")
 
 
-def pending(db) -> int:
-    return int(db.ask("SELECT pending FROM {db}.rollups"))
+def pending(db, name: str = "driver_quarters") -> int:
+    return int(db.ask(f"SELECT pending FROM {{db}}.rollups WHERE name = '{name}'"))
 
 
 def quarters_of(db) -> dict:
@@ -34,13 +34,13 @@ def same_quarters(found: dict, expected: dict) -> None:
         assert abs((row["speed_max"] or 0) - (quarter["speed_max"] or 0)) < 0.006, (key, row, quarter)
 
 
-def statement_of(db, **instead: tuple[str, str]) -> str:
+def statement_of(db, view: str = "driver_quarters", **instead: tuple[str, str]) -> str:
     """The view's own SELECT, with other constants."""
-    sql = db.ask("SELECT as_select FROM system.tables WHERE database = '{db}' AND name = 'driver_quarters_mv' FORMAT TSVRaw")
+    sql = db.ask(f"SELECT as_select FROM system.tables WHERE database = '{{db}}' AND name = '{view}_mv' FORMAT TSVRaw")
     for old, new in instead.values():
         assert old in sql, (old, sql)
         sql = sql.replace(old, new)
-    return "INSERT INTO {db}.driver_quarters_state " + sql
+    return f"INSERT INTO {{db}}.{view}_state " + sql
 
 
 @pytest.fixture(scope="module")

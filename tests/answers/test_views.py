@@ -74,7 +74,7 @@ def test_an_older_row_of_the_same_fix_does_not_come_back(db):
     assert db.ask("SELECT count() FROM {db}.fixes WHERE lat = 1") == "1\n"
 
 
-@pytest.mark.parametrize("view", ["fixes", "last_positions", "driver_quarters", "rollups"])
+@pytest.mark.parametrize("view", ["fixes", "last_positions", "driver_quarters", "trips", "stops", "cell_quarters", "rollups"])
 def test_a_view_and_its_columns_say_what_they_are(shared_db, view):
     assert shared_db.ask(f"SELECT comment != '' FROM system.tables WHERE database = '{{db}}' AND name = '{view}'") == "1\n"
     silent = f"SELECT name FROM system.columns WHERE database = '{{db}}' AND table = '{view}' AND comment = ''"

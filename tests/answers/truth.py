@@ -169,6 +169,24 @@ def episodes(fixes, since, until) -> list[dict]:
     return found
 
 
+def whole_episodes(fixes) -> dict[tuple, dict]:
+    """What `trips` and `stops` say, by driver, kind and first fix (epoch milliseconds)."""
+    found = {}
+    for driver, track in by_driver(fixes).items():
+        for run in runs(legs(track, STILL_MS)):
+            kind, first, last = run[0]["kind"], run[0]["a"], run[-1]["b"]
+            if kind == "gap":
+                continue
+            place, to_place = (first["lat"], first["lng"]), (last["lat"], last["lng"])
+            if kind == "stop":
+                place = to_place = middle([(way["b"]["lat"], way["b"]["lng"]) for way in run])
+            assert (driver, kind, first["ms"]) not in found
+            found[driver, kind, first["ms"]] = {
+                "ended": last["ms"], "fixes": len(run), "metres": sum(way["metres"] for way in run), "place": place, "to_place": to_place,
+                "speed_max": max((way["b"]["speed"] for way in run if way["b"].get("speed") is not None), default=None)}
+    return found
+
+
 def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
     """What `days` says of the local days from one up to, not including, another."""
     zone, found = ZoneInfo(tz), {}

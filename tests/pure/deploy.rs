@@ -326,10 +326,10 @@ fn the_networks_join_those_who_talk() {
         assert_eq!(of(name).is_empty(), service["network_mode"] == "none", "{name} is in the network of all");
     }
     assert_eq!(with("door"), "emqx");
-    assert_eq!(with("clickhouse"), "loadgen migrate milepost-a milepost-b");
+    assert_eq!(with("clickhouse"), "grafana loadgen migrate milepost-a milepost-b");
     // Only milepost and loadgen have business at 1884; a network cannot tell it from the ports that the others ask.
     assert_eq!(with("emqx"), "door loadgen milepost-a milepost-b prometheus");
-    assert_eq!(with("grafana"), "prometheus");
+    assert_eq!(with("grafana"), "clickhouse prometheus");
 }
 
 #[test]

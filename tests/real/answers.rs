@@ -43,6 +43,17 @@ fn a_drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     world.query("SYSTEM REFRESH VIEW {db}.driver_quarters_mv")?;
     let quarters = "SELECT round(sum(distance_m)), sum(moving_s), round(sum(tracked_s)), sum(fixes) FROM {db}.driver_quarters";
     world.wait_for(quarters, "6679\t590\t1200\t121", SOON)?;
+    for view in ["driver_blocks_mv", "episodes_mv", "cell_quarters_mv"] {
+        world.query(&format!("SYSTEM REFRESH VIEW {{db}}.{view}"))?;
+        world.query(&format!("SYSTEM WAIT VIEW {{db}}.{view}"))?;
+    }
+    let trips = "SELECT driver_id, seconds, round(metres), fixes FROM {db}.trips";
+    assert_eq!(world.query(trips)?, "d1\t590\t6679\t59");
+    assert_eq!(world.query("SELECT driver_id, seconds, fixes FROM {db}.stops")?, "d1\t610\t61");
+    assert_eq!(world.query("SELECT sum(fixes) FROM {db}.cell_quarters")?, "121");
+    assert_eq!(world.query("SELECT name FROM {db}.rollups WHERE pending > 0")?, "");
+    let was_near = format!("SELECT driver_id, fixes FROM {{db}}_ask.was_near(lat = 0, lng = 100.06, metres = 50, driver = '', {window})");
+    assert_eq!(world.query(&was_near)?, "d1\t61");
     let near = format!(
         "SELECT driver_id, fixes FROM {{db}}_ask.near(lat = 0, lng = 100.06, metres = 50, driver = '', {window})"
     );

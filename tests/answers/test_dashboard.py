@@ -1,0 +1,77 @@
+"""The dashboard of drivers: each panel's query runs, as Grafana would fill it in, and says what its columns are."""
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import pytest
+import yaml
+
+from conftest import REPOSITORY
+from devices import epoch_ms
+
+GRAFANA = REPOSITORY / "deploy/grafana"
+DASHBOARD = json.loads((GRAFANA / "dashboards/drivers.json").read_text())
+PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"]}
+SINCE, UNTIL = epoch_ms("2026-06-01T00:00:00", "Europe/Berlin"), epoch_ms("2026-06-03T00:00:00", "Europe/Berlin")
+# Columns that are no number with a unit: names, times, counts.
+PLAIN = {"driver_id", "ts", "time", "day", "began", "ended", "name", "drivers", "fixes", "moving", "sending", "missing"}
+
+
+def filled(sql: str, driver: str = "", tz: str = "Europe/Berlin") -> str:
+    """As Grafana puts variables in: `__from` and `__to` in milliseconds, and texts with the format sqlstring in quotes."""
+    quoted = {"driver": driver, "tz": tz}
+    sql = sql.replace("${__from}", str(SINCE)).replace("${__to}", str(UNTIL))
+    sql = re.sub(r"\$\{(\w+):sqlstring\}", lambda found: "'" + quoted[found[1]].replace("'", "''") + "'", sql)
+    assert "$" not in sql, sql
+    return re.sub(r"\bfleet(_ask)?\.", r"{db}\1.", sql)
+
+
+def answer(db, panel: dict, **more) -> list[dict]:
+    (target,) = panel["targets"]
+    return db.rows(filled(target["rawSql"], **more))
+
+
+@pytest.mark.parametrize("title", PANELS)
+def test_a_panel_answers_and_its_columns_have_units(day, title):
+    panel = PANELS[title]
+    rows = answer(day, panel, driver="anna,eva")
+    assert rows and panel["description"]
+    columns = set(rows[0])
+    if "driver_id" in columns:
+        assert {row["driver_id"] for row in rows} == {"anna", "eva"}
+    with_unit = {rule["matcher"]["options"] for rule in panel["fieldConfig"]["overrides"]}
+    assert with_unit <= columns, "a unit for what is not there"
+    unit = panel["fieldConfig"]["defaults"]["unit"]
+    assert unit != "short" or columns <= with_unit | PLAIN, columns - with_unit - PLAIN
+    if panel["type"] == "geomap":
+        for layer in panel["options"]["layers"]:
+            assert {layer["location"]["latitude"], layer["location"]["longitude"]} <= columns
+    # All drivers; a name that is meant to end the text, and nobody.
+    everybody = answer(day, panel)
+    assert (everybody == []) == (title == "Track") and (title == "Track" or len(everybody) >= len(rows))
+    assert answer(day, panel, driver="x') OR 1 --") == answer(day, panel, driver="nobody")
+
+
+def test_the_figures_are_those_of_the_document(day):
+    (driven,), (drivers,) = (answer(day, PANELS[title]) for title in ("Driven", "Drivers"))
+    assert drivers["drivers"] == 5 and abs(driven["metres"] - 217_700) < 200
+    days = {row["day"]: row["metres"] for row in answer(day, PANELS["By day"])}
+    assert set(days) == {"2026-06-01", "2026-06-02"} and days["2026-06-01"] > 217_000
+    assert len(answer(day, PANELS["Stops of more than ten minutes"])) == 3
+    assert len(answer(day, PANELS["Where everyone is"])) == 5
+
+
+def test_it_is_complete():
+    sources = yaml.safe_load((GRAFANA / "provisioning/datasources/clickhouse.yml").read_text())["datasources"]
+    source = {"type": sources[0]["type"], "uid": sources[0]["uid"]}
+    assert len(PANELS) == len(DASHBOARD["panels"]) == len({panel["id"] for panel in PANELS.values()})
+    used = "".join(target["rawSql"] for panel in PANELS.values() for target in panel["targets"])
+    for variable in DASHBOARD["templating"]["list"]:
+        assert f"${{{variable['name']}:sqlstring}}" in used and variable["description"]
+    for panel in PANELS.values():
+        assert panel["datasource"] == source and all(target["datasource"] == source for target in panel["targets"])
+    for one, other in itertools.combinations((panel["gridPos"] for panel in PANELS.values()), 2):
+        assert (one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+                or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]), (one, other)
