@@ -96,7 +96,7 @@ def counting(db, **more):
     return count
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_pieces_in_any_order_become_the_same(db, seed):
     """Late, twice, days late, and counted in between: what is there by then is what truth says of it. A late piece rejoins a trip that was
     split, splits a stop, moves the beginning of something that lasts for days; what vanished is gone."""

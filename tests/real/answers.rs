@@ -41,7 +41,7 @@ fn a_drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     ))?;
     assert_eq!(days, "6679\t590\t610\t121");
     world.query("SYSTEM REFRESH VIEW {db}.driver_quarters_mv")?;
-    let quarters = "SELECT round(sum(distance_m)), sum(moving_s), round(sum(tracked_s)), sum(fixes) FROM {db}.driver_quarters";
+    let quarters = "SELECT round(sum(distance_m)), round(sum(moving_s)), round(sum(tracked_s)), sum(fixes) FROM {db}.driver_quarters";
     world.wait_for(quarters, "6679\t590\t1200\t121", SOON)?;
     for view in ["driver_blocks_mv", "episodes_mv", "cell_quarters_mv"] {
         world.query(&format!("SYSTEM REFRESH VIEW {{db}}.{view}"))?;
@@ -52,7 +52,9 @@ fn a_drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     assert_eq!(world.query("SELECT driver_id, seconds, fixes FROM {db}.stops")?, "d1\t610\t61");
     assert_eq!(world.query("SELECT sum(fixes) FROM {db}.cell_quarters")?, "121");
     assert_eq!(world.query("SELECT name FROM {db}.rollups WHERE pending > 0")?, "");
-    let was_near = format!("SELECT driver_id, fixes FROM {{db}}_ask.was_near(lat = 0, lng = 100.06, metres = 50, driver = '', {window})");
+    let was_near = format!(
+        "SELECT driver_id, fixes FROM {{db}}_ask.was_near(lat = 0, lng = 100.06, metres = 50, driver = '', {window})"
+    );
     assert_eq!(world.query(&was_near)?, "d1\t61");
     let near = format!(
         "SELECT driver_id, fixes FROM {{db}}_ask.near(lat = 0, lng = 100.06, metres = 50, driver = '', {window})"
