@@ -1,5 +1,6 @@
 -- `near` by way of cell_quarters: its cells around the point say who was about and when, and only these fixes are looked at. So many rings of
--- cells hold the circle: where a cell's edge is shortest, 390 m, a ring less is left behind after 390 m at the earliest.
+-- cells hold the circle: where a cell's edge is shortest, 390 m, a ring less is left behind after 390 m at the earliest. GLOBAL
+-- because all shards' cells are wanted where there are shards. Elsewhere it means nothing.
 CREATE OR REPLACE VIEW {database}_ask.was_near AS
 WITH
     6378137 AS equator_m,
@@ -27,10 +28,10 @@ SELECT
     toTimeZone(min(ts), {tz:String}) AS first, toTimeZone(max(ts), {tz:String}) AS last, count() AS fixes,
     min(away) AS nearest_m, toTimeZone(argMin(ts, away), {tz:String}) AS nearest
 FROM {database}.fixes
-WHERE driver_id IN (SELECT driver_id FROM about)
+WHERE driver_id GLOBAL IN (SELECT driver_id FROM about)
     AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
     AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
-    AND (driver_id, toStartOfFifteenMinutes(toDateTime(ts, 'UTC'))) IN (SELECT driver_id, quarter FROM about)
+    AND (driver_id, toStartOfFifteenMinutes(toDateTime(ts, 'UTC'))) GLOBAL IN (SELECT driver_id, quarter FROM about)
     AND away <= {metres:Float64}
 GROUP BY driver_id
 COMMENT 'was_near(lat, lng, metres, driver, from, to, tz)'

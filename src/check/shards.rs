@@ -10,7 +10,7 @@ const ELSEWHERE: &str = "have tables made in another database (clickhouse.databa
 /// Through it inserts go, and fixes are read.
 const OVER_POSITIONS: &str = "positions_all";
 /// Views that would show one shard if they read its tables.
-const VIEWS: [&str; 3] = ["fixes", "last_positions", "driver_quarters"];
+const VIEWS: [&str; 6] = ["fixes", "last_positions", "driver_quarters", "trips", "stops", "cell_quarters"];
 
 /// A replica of the cluster, as the server that answered has it in its configuration.
 #[derive(Debug)]

@@ -9,11 +9,14 @@ use crate::pipeline::encode::TABLES;
 
 /// What is spread, and what decides where a row goes. Without it nobody may insert through the table over it.
 /// It is made of the row alone: the same insert sent again goes to the same shards.
-const SPREAD: [(&str, Option<&str>); 5] = [
+const SPREAD: [(&str, Option<&str>); 8] = [
     ("positions", Some("cityHash64(driver_id)")),
     ("last_positions_state", Some("cityHash64(driver_id)")),
     ("rejects", Some("cityHash64(topic)")),
     ("driver_quarters_state", None),
+    ("driver_blocks_state", None),
+    ("episodes_state", None),
+    ("cell_quarters_state", None),
     (HERE, None),
 ];
 /// Small, and every shard joins its fixes with all of it: a copy on every host.
@@ -56,6 +59,9 @@ pub(super) fn statements(migration: &Migration, sql: String, cluster: &str) -> V
     if migration.makes() == Some(ROLLUPS) {
         let here = sql.replacen("{database}.rollups\n", "{database}.rollups_here\n", 1);
         return vec![here, over(HERE, None, cluster), ROLLUPS_OF_ALL.to_owned()];
+    }
+    if sql.contains("CREATE OR REPLACE VIEW {database}.rollups\n") {
+        return vec![sql.replacen("{database}.rollups\n", "{database}.rollups_here\n", 1)];
     }
     let is_spread = |name: &str| SPREAD.iter().find(|(table, _)| *table == name);
     if let Some((table, key)) = migration.table().and_then(is_spread) {
@@ -156,6 +162,7 @@ mod tests {
                 // The drivers in a box are looked for where they are.
                 let expected =
                     usize::from(migration.name == "023_ask_in_box" && table == "last_positions_state");
+                let here = here || last.contains("VIEW {database}.rollups_here\n");
                 assert!(here || own == expected, "{} reads {table} of one shard: {last}", migration.name);
             }
         }
@@ -201,5 +208,14 @@ mod tests {
         );
         assert!(rollups[0].contains("FROM {database}.positions\n"), "of this shard: {rollups:?}");
         assert_eq!(rollups.len(), 3);
+        let replaced = of("049_rollups");
+        assert!(
+            replaced.len() == 1 && replaced[0].contains("OR REPLACE VIEW {database}.rollups_here\n"),
+            "{replaced:?}"
+        );
+        let trips = of("044_trips").remove(0);
+        assert!(trips.contains("FROM {database}.episodes_state_all FINAL"), "{trips}");
+        let episodes = of("043_episodes_mv").remove(0);
+        assert!(!episodes.contains("_all"), "{episodes}");
     }
 }

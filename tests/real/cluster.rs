@@ -156,12 +156,13 @@ fn turn(world: &World, table: &str, from: &str, to: &str) -> Result<()> {
 }
 
 /// Every parameterised view, with arguments.
-const ASKED: [&str; 12] = [
+const ASKED: [&str; 13] = [
     "legs(driver='', from={f}, to={t}, tz='UTC')",
     "episodes(driver='', from={f}, to={t}, tz='UTC')",
     "days(driver='', from={f}, to={t}, tz='UTC')",
     "track(driver='', from={f}, to={t}, tz='UTC')",
     "near(lat=0, lng=0, metres=20000000, driver='', from={f}, to={t}, tz='UTC')",
+    "was_near(lat=10.1, lng=20.5, metres=40000, driver='', from={f}, to={t}, tz='UTC')",
     "gaps(driver='', seconds=0, from={f}, to={t}, tz='UTC')",
     "speeding(driver='', speed=0, from={f}, to={t}, tz='UTC')",
     "heatmap(south=-90, west=-180, north=90, east=180, letters=5, from={f}, to={t}, tz='UTC')",
@@ -213,14 +214,17 @@ fn shards_are_written_and_read_through_the_tables_over_them() -> Result<()> {
     let asked: Vec<String> = (ASKED.iter())
         .map(|view| view.replace("{f}", "'2020-01-01'").replace("{t}", "'2100-01-01'"))
         .collect();
-    world.query("SYSTEM REFRESH VIEW {db}.driver_quarters_mv")?;
-    world.query("SYSTEM WAIT VIEW {db}.driver_quarters_mv")?;
+    for view in ["driver_quarters", "driver_blocks", "episodes", "cell_quarters"] {
+        world.query(&format!("SYSTEM REFRESH VIEW {{db}}.{view}_mv"))?;
+        world.query(&format!("SYSTEM WAIT VIEW {{db}}.{view}_mv"))?;
+    }
+    let views = ["fixes", "last_positions", "driver_quarters", "trips", "cell_quarters", "rollups"];
     let all = || -> Result<Vec<String>> {
         let mut said = Vec::new();
         for view in &asked {
             said.push(world.query(&format!("SELECT count() FROM {{db}}_ask.{view}"))?);
         }
-        for view in ["fixes", "last_positions", "driver_quarters", "rollups"] {
+        for view in views {
             said.push(world.query(&format!("SELECT count() FROM {{db}}.{view}"))?);
         }
         Ok(said)
@@ -236,15 +240,10 @@ fn shards_are_written_and_read_through_the_tables_over_them() -> Result<()> {
         turn(&world, table, "c", "two")?;
     }
     let two = all()?;
-    for ((view, one), two) in asked
-        .iter()
-        .map(String::as_str)
-        .chain(["fixes", "last_positions", "driver_quarters", "rollups"])
-        .zip(one)
-        .zip(two)
-    {
+    for ((view, one), two) in asked.iter().map(String::as_str).chain(views).zip(one).zip(two) {
         // Those that show every row; the others tell by driver, or of what is between two moments.
-        let by_row = ["legs", "track", "fixes", "last_positions", "driver_quarters"];
+        let by_row =
+            ["legs", "track", "fixes", "last_positions", "driver_quarters", "trips", "cell_quarters"];
         let name = view.split('(').next().unwrap_or_default();
         let (one, two) = (one.parse::<u64>()?, two.parse::<u64>()?);
         ensure!(one > 0 || name == "fence_visits", "{view} says nothing");
