@@ -4,9 +4,6 @@ SHELL := /bin/bash
 
 CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := .local/tools/bin/cargo-deny
-KUSTOMIZE_VERSION := v5.8.1
-HELM_VERSION := v3.22.0
-ACTIONLINT_VERSION := v1.7.12
 export RUST_BACKTRACE ?= 0
 
 .PHONY: help demo test faults bench bench-full bench-micro bench-sql fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test manifests kubernetes replicas clean-state
@@ -29,9 +26,10 @@ faults: ## the whole fault harness, half an hour; then the mistakes it must find
 	target/release/lab faults
 	target/release/lab faults --prove
 
-kubernetes: ## the manifests on a real control plane, with pods as processes; six minutes, and the first time twenty to build it
+kubernetes: ## the manifests on a real control plane, with pods as processes; twelve minutes, and the first time twenty more to build it
 	deploy/local/setup --dev
-	deploy/kubernetes/tools $(KUSTOMIZE_VERSION) $(HELM_VERSION) $(ACTIONLINT_VERSION)
+	deploy/kubernetes/tools
+	deploy/kubernetes/crds
 	lab/kubernetes/build
 	cargo build --release --locked -p milepost -p loadgen -p strict-broker
 	$${VENV_DIR:-.local/venv}/bin/python lab/kubernetes/run.py $(ARGS)
@@ -69,9 +67,10 @@ figures-check: ## they are what docs/results.md says
 
 check: fmt clippy deny figures-check manifests test ## what CI runs
 
-manifests: ## deploy/kubernetes and deploy/helm against Kubernetes' schemas and each other; builds kustomize and helm once, five minutes
+manifests: ## deploy/kubernetes, deploy/helm, alerts, compose, workflows, each against its schema or judge; builds tools once, five minutes
 	deploy/local/setup --dev
-	deploy/kubernetes/tools $(KUSTOMIZE_VERSION) $(HELM_VERSION) $(ACTIONLINT_VERSION)
+	deploy/kubernetes/tools
+	deploy/kubernetes/crds
 	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -rs -p no:cacheprovider deploy/kubernetes
 
 up: ## broker and ClickHouse in the background, on MQTT_PORT (1883) and CLICKHOUSE_PORT (8123)

@@ -1,5 +1,6 @@
 """What `kubectl apply -k` and `helm install` would send, against Kubernetes' own schemas and against each other."""
 
+import functools
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import jsonschema  # comes with kubernetes_validate
 import kubernetes_validate
 import pytest
 import yaml
@@ -17,8 +19,8 @@ CHART = HERE.parent / "helm" / "milepost"
 KUBERNETES = "1.37"
 COMPONENTS = sorted(path.name for path in (HERE / "components").iterdir())
 IMAGE = "registry.example/milepost"
-# Kinds of other people's operators: their schemas are not here, so that a wrong field in one is not found.
-FOREIGN = {"PodMonitor", "PrometheusRule", "ScaledObject"}
+# Other people's kinds, as their authors define them: ./crds brings these files.
+DEFINITIONS = REPOSITORY / ".local" / "tools" / "crds"
 
 
 def tool(name):
@@ -45,10 +47,9 @@ def template(*arguments):
     return run(tool("helm"), "template", "milepost", CHART, "--kube-version", KUBERNETES + ".0", *arguments)
 
 
-def with_component(component, folder):
-    paths = {"resources": "base", "components": f"components/{component}"}
-    for kind, path in paths.items():
-        paths[kind] = [os.path.relpath(HERE / path, folder)]
+def with_components(resource, components, folder):
+    path = lambda of: os.path.relpath(HERE / of, folder)
+    paths = {"resources": [path(resource)], "components": [path(f"components/{name}") for name in components]}
     paths["images"] = [{"name": "milepost", "newName": IMAGE}]
     (folder / "kustomization.yaml").write_text(json.dumps(paths))
     return build(folder)
@@ -60,11 +61,55 @@ def one(things, kind, name="milepost"):
     return found[0]
 
 
+def strict(schema):
+    """A definition's schema as JSON schema, in which a field that is not known is wrong, as for the API server."""
+    schema = {key: value for key, value in schema.items() if key not in ("default", "description")}
+    if "(?i)" in schema.get("pattern", ""):
+        schema.pop("pattern")  # Go's kind of expression, not Python's
+    if schema.pop("x-kubernetes-int-or-string", False):
+        schema["type"] = ["integer", "string"]
+    if schema.pop("nullable", False):
+        schema["type"] = [schema["type"], "null"]
+    if "properties" in schema:
+        schema["properties"] = {name: strict(of) for name, of in schema["properties"].items()}
+        if not schema.pop("x-kubernetes-preserve-unknown-fields", False):
+            schema["additionalProperties"] = False
+    for of in ("items", "additionalProperties"):
+        if isinstance(schema.get(of), dict):
+            schema[of] = strict(schema[of])
+    return schema
+
+
+@functools.cache
+def foreign():
+    """Schemas by apiVersion and kind."""
+    found = {}
+    for path in DEFINITIONS.glob("*.yaml"):
+        spec = yaml.safe_load(path.read_text())["spec"]
+        for version in (version for version in spec["versions"] if version["served"]):
+            key = f"{spec['group']}/{version['name']}", spec["names"]["kind"]
+            found[key] = strict(version["schema"]["openAPIV3Schema"])
+    return found
+
+
 def validate(things):
     assert things
     for thing in things:
-        if thing["kind"] not in FOREIGN:
+        group = thing["apiVersion"].rpartition("/")[0]
+        if "." not in group or group.endswith(".k8s.io"):
             kubernetes_validate.validate(thing, KUBERNETES, strict=True)
+        elif foreign():  # else the test below says so
+            jsonschema.validate(thing, foreign()[thing["apiVersion"], thing["kind"]])
+
+
+def test_other_peoples_kinds_are_known_and_a_wrong_field_is_found():
+    if not foreign():
+        pytest.skip("the definitions are missing, and Go to fetch them: wrong fields in other people's kinds are not found")
+    scaled = yaml.safe_load((HERE / "components" / "keda" / "scaledobject.yaml").read_text())
+    validate([scaled])
+    scaled["spec"]["fallback"]["behaviour"] = scaled["spec"]["fallback"].pop("behavior")
+    with pytest.raises(jsonschema.ValidationError, match="behaviour"):
+        validate([scaled])
 
 
 def selects(selector, labels):
@@ -150,9 +195,15 @@ def test_an_overlay_is_what_kubernetes_takes(overlay):
         assert thing["kind"] == "Namespace" or thing["metadata"]["namespace"] == namespace["metadata"]["name"]
 
 
+@pytest.mark.parametrize("scaler", ["keda", "hpa"])
+def test_all_components_fit_the_production_overlay(scaler, tmp_path):
+    others = set(COMPONENTS) - {"keda", "hpa", "monitoring"}  # it has monitoring
+    judge(with_components("overlays/production", [*sorted(others), scaler], tmp_path))
+
+
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_a_component_fits_the_minimal_overlay(component, tmp_path):
-    things = with_component(component, tmp_path)
+def test_a_component_fits_the_base(component, tmp_path):
+    things = with_components("base", [component], tmp_path)
     judge(things)
     scaler = [thing for thing in things if thing["kind"] in ("ScaledObject", "HorizontalPodAutoscaler")]
     for thing in scaler:
@@ -168,9 +219,29 @@ def test_a_component_fits_the_minimal_overlay(component, tmp_path):
         spool = {mount["name"]: mount["mountPath"] for mount in job["spec"]["containers"][0]["volumeMounts"]}["spool"]
         members = one(things, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]
         assert {"name": "spool", "mountPath": spool} in members["volumeMounts"]
+    pods = [one(things, kind, name)["spec"]["template"]["spec"] for kind, name in PODS]
+    if component == "cert-manager":
+        made = one(things, "Certificate")["spec"]["secretName"]
+        assert made in [volume["secret"]["secretName"] for volume in pods[0]["volumes"] if "secret" in volume]
+    if component == "external-secrets":
+        made = {(thing["spec"]["target"]["name"], data["secretKey"]) for thing in things if thing["kind"] == "ExternalSecret" for data in thing["spec"]["data"]}
+        assert made == {key for pod in pods for key in keys_of_secrets(pod)}
     if component == "monitoring":
         monitor = one(things, "PodMonitor")["spec"]
         assert selects(monitor["selector"], one(things, "StatefulSet")["spec"]["template"]["metadata"]["labels"])
+
+
+PODS = [("StatefulSet", "milepost"), ("Job", "milepost-migrate")]
+
+
+def keys_of_secrets(pod):
+    """Each Secret that a pod reads, with each key. The Job mounts its own whole, and reads one file of it."""
+    for volume in (volume["secret"] for volume in pod["volumes"] if "secret" in volume):
+        for item in volume.get("items", [{"key": "clickhouse-password"}]):
+            yield volume["secretName"], item["key"]
+    for variable in pod["containers"][0]["env"]:
+        if reference := variable.get("valueFrom", {}).get("secretKeyRef"):
+            yield reference["name"], reference["key"]
 
 
 def plain(thing):
@@ -219,6 +290,46 @@ def test_a_new_configuration_rolls_the_pods_and_a_new_image_is_a_new_job():
 def test_the_workflows_are_what_github_takes():
     done = subprocess.run([tool("actionlint"), "-no-color"], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+COMPOSE = REPOSITORY / "docker-compose.yml"
+
+
+def compose(file, environment):
+    command = [tool("compose-config"), file]
+    return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, env={"PATH": os.environ["PATH"]} | environment)
+
+
+def passwords():
+    lines = (REPOSITORY / ".env.example").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def test_the_compose_file_is_what_compose_takes():
+    done = compose(COMPOSE, passwords())
+    assert done.returncode == 0, done.stderr
+    services = json.loads(done.stdout)["services"]
+    assert {"milepost-a", "milepost-b", "migrate", "emqx", "clickhouse", "loadgen"} <= set(services)
+    members = [service for name, service in services.items() if name.startswith("milepost-")]
+    assert all(member["read_only"] and member["cap_drop"] == ["ALL"] for member in members)  # the merges are made
+    assert "cp .env.example .env" in compose(COMPOSE, {}).stderr, "without passwords it says what to do"
+
+
+@pytest.mark.parametrize(
+    "right, wrong, said",
+    [
+        ("stop_grace_period: 35s", "stop_grace_periods: 35s", "stop_grace_periods"),
+        ("networks: [broker, store, observe]", "networks: [brokers]", "brokers"),
+        ("spool-a:/home/nonroot", "spool-c:/home/nonroot", "spool-c"),
+        ("depends_on:\n      milepost-a:", "depends_on:\n      milepost-c:", "milepost-c"),
+    ],
+)
+def test_a_mistake_in_the_compose_file_is_found(right, wrong, said, tmp_path):
+    text = COMPOSE.read_text()
+    assert right in text
+    (tmp_path / "compose.yml").write_text(text.replace(right, wrong))
+    done = compose(tmp_path / "compose.yml", passwords())
+    assert done.returncode != 0 and said in done.stderr, done.stderr
 
 
 PROMETHEUS = HERE.parent / "prometheus"

@@ -1,4 +1,4 @@
-"""A real control plane on the loopback: etcd, kube-apiserver, kube-controller-manager."""
+"""A real control plane on the loopback: etcd, kube-apiserver, kube-controller-manager, kube-scheduler."""
 
 import json
 import secrets
@@ -16,6 +16,8 @@ CONTROLLERS = [
     "disruption-controller",
     "endpointslice-controller",
     "serviceaccount-controller",
+    "persistentvolume-binder-controller",
+    "horizontal-pod-autoscaler-controller",
 ]
 # Where objects of a kind live, and whether in a namespace.
 PATHS = {
@@ -28,10 +30,20 @@ PATHS = {
     "Pod": ("api/v1", "pods", True),
     "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims", True),
     "StatefulSet": ("apis/apps/v1", "statefulsets", True),
+    "Deployment": ("apis/apps/v1", "deployments", True),
     "Job": ("apis/batch/v1", "jobs", True),
     "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets", True),
     "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies", True),
     "HorizontalPodAutoscaler": ("apis/autoscaling/v2", "horizontalpodautoscalers", True),
+    "PersistentVolume": ("api/v1", "persistentvolumes", False),
+    "StorageClass": ("apis/storage.k8s.io/v1", "storageclasses", False),
+    "APIService": ("apis/apiregistration.k8s.io/v1", "apiservices", False),
+    "CustomResourceDefinition": ("apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
+    "PodMonitor": ("apis/monitoring.coreos.com/v1", "podmonitors", True),
+    "PrometheusRule": ("apis/monitoring.coreos.com/v1", "prometheusrules", True),
+    "ScaledObject": ("apis/keda.sh/v1alpha1", "scaledobjects", True),
+    "Certificate": ("apis/cert-manager.io/v1", "certificates", True),
+    "ExternalSecret": ("apis/external-secrets.io/v1", "externalsecrets", True),
 }
 
 
@@ -41,7 +53,7 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def wait_until(what, condition, within=60.0):
+def wait_until(what, condition, within=180.0):
     end = time.monotonic() + within
     while not (found := condition()):
         assert time.monotonic() < end, f"waited {within:.0f} s, but never: {what}"
@@ -62,6 +74,7 @@ class Cluster:
     def __init__(self, tools, folder):
         self.tools, self.folder = Path(tools), Path(folder)
         self.processes = []
+        self.warnings = []  # of the API server, in its answers
         self.token = secrets.token_hex(16)
         self.port = free_port()
         self.context = ssl.create_default_context()
@@ -125,7 +138,9 @@ class Cluster:
         self.run(
             "kube-controller-manager", f"--kubeconfig={self.folder}/kubeconfig", "--leader-elect=false",
             "--secure-port=0", f"--service-account-private-key-file={key}", f"--controllers={','.join(CONTROLLERS)}",
+            "--horizontal-pod-autoscaler-sync-period=1s",
         )
+        self.run("kube-scheduler", f"--kubeconfig={self.folder}/kubeconfig", "--leader-elect=false", "--secure-port=0")
 
     def is_ready(self):
         try:
@@ -141,6 +156,7 @@ class Cluster:
         try:
             with urllib.request.urlopen(request, data, timeout=30, context=self.context) as answer:
                 text = answer.read().decode()
+                self.warnings += answer.headers.get_all("Warning", [])
         except urllib.error.HTTPError as error:
             text = error.read().decode()
             try:
@@ -155,15 +171,15 @@ class Cluster:
         where = f"{group}/namespaces/{namespace}/{plural}" if in_namespace else f"{group}/{plural}"
         return f"{where}/{name}".rstrip("/")
 
-    def apply(self, thing, namespace):
+    def apply(self, thing, namespace, dry_run=False):
         """Server-side apply, with strict validation of every field."""
         path = self.path(thing["kind"], namespace, thing["metadata"]["name"])
-        query = "fieldManager=test&force=true&fieldValidation=Strict"
+        query = "fieldManager=test&force=true&fieldValidation=Strict" + dry_run * "&dryRun=All"
         return self.request("PATCH", f"{path}?{query}", thing, "application/apply-patch+yaml")
 
-    def create(self, thing, namespace):
+    def create(self, thing, namespace, dry_run=False):
         path = self.path(thing["kind"], namespace)
-        return self.request("POST", f"{path}?fieldValidation=Strict", thing)
+        return self.request("POST", f"{path}?fieldValidation=Strict" + dry_run * "&dryRun=All", thing)
 
     def get(self, kind, namespace, name):
         return self.request("GET", self.path(kind, namespace, name))

@@ -3,7 +3,7 @@ SIGTERM and the grace, status.
 
 What it is not: there is no container, no network of its own, and no user of its own, and a node is only a name. Every pod has an
 address of 127.0.0.0/8. There is no DNS: where a variable names a headless service, the pod gets the addresses that the service would
-lead to.
+lead to. It also stands for whoever makes volumes.
 """
 
 import base64
@@ -21,6 +21,8 @@ from cluster import Refused
 
 PODS_MAX = 8
 NODES = ["node-a", "node-b"]
+CLASS = "folders"
+ROOM = {"cpu": "4", "memory": "4Gi", "pods": "20"}
 
 
 class Kubelet(threading.Thread):
@@ -33,9 +35,17 @@ class Kubelet(threading.Thread):
         self.stopped = threading.Event()
         self.wrong = None
         self.numbers = {}
+        self.volumes = set()
         self.network = f"127.{100 + secrets.randbelow(100)}.{secrets.randbelow(256)}"  # two runs at once do not meet
+        self.most_memory = self.cpu_s = 0
         for node in NODES:
-            cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}, None)
+            labels = {"kubernetes.io/hostname": node, "topology.kubernetes.io/zone": node.replace("node", "zone")}
+            cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": labels}}, None)
+            cluster.patch("Node", None, node, {"status": {"capacity": ROOM, "allocatable": ROOM}}, "status")
+            cluster.patch("Node", None, node, {"spec": {"taints": None}})  # it is born with one: not ready
+        default = {"name": CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+        made_by = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "milepost.example/folders"}
+        cluster.create(made_by | {"metadata": default}, None)
 
     def stop(self):
         self.stopped.set()
@@ -53,7 +63,9 @@ class Kubelet(threading.Thread):
             time.sleep(0.2)
 
     def look(self):
-        there = {pod["metadata"]["uid"]: pod for pod in self.cluster.items("Pod", self.namespace)}
+        self.make_volumes()
+        pods = [pod for pod in self.cluster.items("Pod", self.namespace) if pod["spec"].get("nodeName")]
+        there = {pod["metadata"]["uid"]: pod for pod in pods}
         for uid, thing in there.items():
             if uid not in self.pods:
                 if thing["metadata"].get("deletionTimestamp"):
@@ -64,6 +76,18 @@ class Kubelet(threading.Thread):
         for uid in set(self.pods) - set(there):
             self.pods.pop(uid).kill()
 
+    def make_volumes(self):
+        """For each claim without one; the volume controller binds them, and the scheduler waits for that."""
+        for claim in self.cluster.items("PersistentVolumeClaim", self.namespace):
+            if claim["spec"].get("volumeName") or claim["metadata"]["name"] in self.volumes:
+                continue
+            self.volumes.add(claim["metadata"]["name"])
+            spec = {"storageClassName": CLASS, "accessModes": claim["spec"]["accessModes"]}
+            spec |= {"capacity": claim["spec"]["resources"]["requests"], "hostPath": {"path": "/nowhere"}}
+            spec["claimRef"] = {"namespace": self.namespace} | {key: claim["metadata"][key] for key in ("name", "uid")}
+            volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": claim["metadata"]["name"]}}
+            self.cluster.create(volume | {"spec": spec}, None)
+
     def gone(self, thing):
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": thing["metadata"]["uid"]}}
         self.cluster.delete("Pod", self.namespace, thing["metadata"]["name"], options)
@@ -72,11 +96,6 @@ class Kubelet(threading.Thread):
         number = self.numbers.setdefault(name, len(self.numbers) + 1)
         assert number <= PODS_MAX, "more pods than there are addresses"
         return f"{self.network}.{number}"
-
-    def node(self):
-        """Of the nodes that are not cordoned the one with the fewest pods: all that there is of a scheduler."""
-        open_ = [node["metadata"]["name"] for node in self.cluster.items("Node", None) if not node["spec"].get("unschedulable")]
-        return min(open_, key=lambda name: sum(pod.node == name for pod in self.pods.values()))
 
     def addresses(self):
         return [f"{self.network}.{number}" for number in range(1, PODS_MAX + 1)]
@@ -95,10 +114,7 @@ class Pod:
         self.told = None
         self.secrets = []
         self.looked_at = 0.0
-        self.node = kubelet.node()
-        target = {"kind": "Node", "name": self.node}
-        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": self.name}, "target": target}
-        kubelet.cluster.request("POST", kubelet.cluster.path("Pod", kubelet.namespace, self.name) + "/binding", binding)
+        self.cpu_s = 0.0
         self.process = self.start()
 
     def start(self):
@@ -180,8 +196,25 @@ class Pod:
                     (folder / f".{name}").write_bytes(content)
                     (folder / f".{name}").replace(folder / name)
 
+    def measure(self):
+        """A member's memory at its peak, and the CPU time of all."""
+        if self.container["args"] != ["run"]:
+            return
+        try:
+            status = Path(f"/proc/{self.process.pid}/status").read_text()
+            times = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        except OSError:
+            return
+        if "VmHWM:" in status:  # not of one that has ended
+            peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
+            self.kubelet.most_memory = max(self.kubelet.most_memory, peak)
+            used = sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+            self.kubelet.cpu_s += max(0.0, used - self.cpu_s)
+            self.cpu_s = used
+
     def look(self, thing):
         self.renew_secrets()
+        self.measure()
         ended = self.process.poll()
         if thing["metadata"].get("deletionTimestamp"):
             if ended is not None:

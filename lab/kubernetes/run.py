@@ -11,19 +11,47 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+import objects
+import upgrade
+from autoscaling import BURST_S, Autoscaling
 from cluster import Cluster, Refused, wait_until
 from kubelet import NODES, Kubelet
-from servers import EXPIRY_S, NAMESPACE, PASSWORD, REPOSITORY, USER, Servers, overlay
+from servers import EXPIRY_S, IMAGE, NAMESPACE, PASSWORD, REPOSITORY, USER, Servers, overlay
 
 TOOLS = REPOSITORY / ".local" / "tools" / "bin"
 BROKERS = {"mosquitto": "Mosquitto", "strict-broker": "strict-broker with EMQX's manners"}
 LOGIN = {"CLICKHOUSE_USER": USER, "CLICKHOUSE_PASSWORD": PASSWORD}
 NOBODY_S = 5
+NEXT = "0.2.0"
+
+
+class Fleet(threading.Thread):
+    """Sends until it is told to stop: one fleet of half a minute after the other, each with a list of its own of what it sent."""
+
+    def __init__(self, start, folder):
+        super().__init__(daemon=True)
+        self.start_one, self.folder, self.manifests = start, folder, []
+        self.told, self.wrong = threading.Event(), None
+
+    def run(self):
+        while not self.told.is_set():
+            manifest = self.folder / f"fleet-{len(self.manifests)}.json"
+            if self.start_one(manifest).wait() != 0:
+                self.wrong = manifest.with_suffix(".log").read_text()
+                return
+            self.manifests.append(manifest)
+
+    def stop(self):
+        self.told.set()
+        self.join(120)
+        assert not self.is_alive() and not self.wrong, self.wrong
+        return self.manifests
 
 
 class Scene:
@@ -32,8 +60,7 @@ class Scene:
         self.rows = []
 
     def members(self):
-        pods = self.cluster.items("Pod", NAMESPACE)
-        return [pod for pod in pods if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "consumer"]
+        return self.pods_of("consumer")
 
     def names(self):
         return sorted(pod["metadata"]["name"] for pod in self.members())
@@ -47,7 +74,7 @@ class Scene:
     def scale(self, number):
         self.cluster.patch("StatefulSet", NAMESPACE, "milepost", {"spec": {"replicas": number}}, "scale")
         wanted = [f"milepost-{n}" for n in range(number)]
-        wait_until(f"there are {number}, and ready", lambda: self.names() == self.ready() == wanted, 90)
+        wait_until(f"there are {number}, and ready", lambda: self.names() == self.ready() == wanted)
 
     def step(self, what, act):
         began = time.monotonic()
@@ -66,8 +93,7 @@ class Scene:
         return f"{len(things)} objects taken, every field known"
 
     def migrate(self):
-        done = lambda: self.cluster.get("Job", NAMESPACE, "milepost-migrate")["status"].get("succeeded") == 1
-        wait_until("the tables are there", done)
+        wait_until("the tables are there", lambda: self.has_succeeded("milepost-migrate"))
         wait_until("both members are ready", lambda: self.ready() == ["milepost-0", "milepost-1"])
 
     def wrong_pod(self):
@@ -82,6 +108,12 @@ class Scene:
             return "refused (403)"
         raise AssertionError("a pod that may become root was taken: pod security does not work here")
 
+    def scale_out(self):
+        self.scale(4)
+        nodes = [pod["spec"]["nodeName"] for pod in self.members()]
+        assert all(nodes.count(node) == 2 for node in NODES), f"{nodes}: not spread over the nodes"
+        return "two on each node"
+
     def scale_in(self):
         self.scale(1)
         time.sleep(EXPIRY_S + 5)  # what a member left behind is lost by then
@@ -91,17 +123,45 @@ class Scene:
     def restart(self):
         stamp = {"spec": {"template": {"metadata": {"annotations": {"restarted": str(time.time())}}}}}
         self.cluster.patch("StatefulSet", NAMESPACE, "milepost", stamp)
+        wait_until("every pod is new", self.is_rolled_out)
 
-        def is_through():
-            members = self.cluster.get("StatefulSet", NAMESPACE, "milepost")
-            status = members["status"]
-            return (
-                status["observedGeneration"] == members["metadata"]["generation"]
-                and status.get("updatedReplicas") == status.get("readyReplicas") == members["spec"]["replicas"]
-                and status["currentRevision"] == status["updateRevision"]
-            )
+    def is_rolled_out(self):
+        members = self.cluster.get("StatefulSet", NAMESPACE, "milepost")
+        status = members["status"]
+        return (
+            status["observedGeneration"] == members["metadata"]["generation"]
+            and status.get("updatedReplicas") == status.get("readyReplicas") == members["spec"]["replicas"]
+            and status["currentRevision"] == status["updateRevision"]
+        )
 
-        wait_until("every pod is new", is_through, 120)
+    def upgrade(self, things, servers):
+        """Another image, whose version has one migration more. The members come first here, to see that they wait for the Job."""
+        image = f"{IMAGE}:{NEXT}"
+        self.kubelet.programs[image] = self.arguments.next
+        things = {thing["kind"]: thing for thing in things if thing["kind"] in ("StatefulSet", "Job")}
+        for thing in things.values():
+            thing["spec"]["template"]["spec"]["containers"][0]["image"] = image
+        servers.query(f"SELECT {upgrade.FIELD} FROM fleet.fixes LIMIT 0", refused=True)
+        old = self.uid("milepost-0")
+        self.cluster.apply(things["StatefulSet"], NAMESPACE)
+        said = wait_until("the first new member waits for the tables", lambda: self.says_why("milepost-1", "not migrated"), 90)
+        assert self.ready() == ["milepost-0"] and self.uid("milepost-0") == old, "the rollout did not wait"
+        self.cluster.delete("Job", NAMESPACE, "milepost-migrate", {"propagationPolicy": "Background"})
+        wait_until("the old Job's pod is gone", lambda: not self.pods_of("migrate"))
+        self.cluster.apply(things["Job"], NAMESPACE)
+        wait_until("the new tables are there", lambda: self.has_succeeded("milepost-migrate"))
+        wait_until("every pod is new", self.is_rolled_out)
+        images = {pod["spec"]["containers"][0]["image"] for pod in self.members()}
+        assert images == {image} and self.uid("milepost-0") != old, images
+        servers.query(f"SELECT {upgrade.FIELD} FROM fleet.fixes LIMIT 0")
+        return f"`{said}` until the Job was through, the old member worked on"
+
+    def pods_of(self, component):
+        pods = self.cluster.items("Pod", NAMESPACE)
+        return [pod for pod in pods if pod["metadata"]["labels"].get("app.kubernetes.io/component") == component]
+
+    def has_succeeded(self, job):
+        return self.cluster.get("Job", NAMESPACE, job).get("status", {}).get("succeeded") == 1
 
     def evictions(self):
         wait_until("the budget has counted", lambda: self.allowed() == 1)
@@ -133,7 +193,7 @@ class Scene:
         self.cluster.patch("Node", None, NODES[0], {"spec": {"unschedulable": True}})
         refused = set()
         for pod in there:
-            wait_until(f"{pod} may go", lambda: self.may_evict(pod, refused), 60)
+            wait_until(f"{pod} may go", lambda: self.may_evict(pod, refused))
         wait_until("the node is empty", lambda: len(self.ready()) == 4 and set(on().values()) == {NODES[1]})
         self.cluster.patch("Node", None, NODES[0], {"spec": {"unschedulable": None}})
         assert refused, "two members went at once"
@@ -214,7 +274,7 @@ class Scene:
             wait_until("both are replaced", lambda: is_new(uids()))
         finally:
             engine.send_signal(signal.SIGCONT)
-        wait_until("all are ready again", lambda: len(self.ready()) == 3, 90)
+        wait_until("all are ready again", lambda: len(self.ready()) == 3)
         self.scale(2)
         return "a third pod started, two evicted at once"
 
@@ -226,8 +286,7 @@ class Scene:
         files = list((self.kubelet.folder / "volumes" / "spool-milepost-2" / "spool").glob("*.batch"))
         self.cluster.apply(self.replay_job, NAMESPACE)
         name = self.replay_job["metadata"]["name"]
-        done = lambda: self.cluster.get("Job", NAMESPACE, name).get("status", {}).get("succeeded") == 1
-        wait_until("the spool is replayed", done)
+        wait_until("the spool is replayed", lambda: self.has_succeeded(name))
         return f"{len(files)} batches were there"
 
     def nobody(self):
@@ -237,12 +296,14 @@ class Scene:
 
     def play(self, things, servers):
         self.step("install", lambda: self.install(things))
+        self.step("the base, every component, overlay, and the chart", lambda: objects.show_all(self.cluster, self.folder / "shown"))
         self.step("migration, and members ready", self.migrate)
         self.step("a pod that pod security forbids", self.wrong_pod)
-        manifest = self.folder / "manifest.json"
-        fleet = self.fleet(servers, manifest)
+        fleet = Fleet(lambda manifest: self.fleet(servers, manifest, self.arguments.rate, 30), self.folder)
+        fleet.start()
+        began = time.monotonic()
         time.sleep(3)
-        self.step("2 → 4", lambda: self.scale(4))
+        self.step("2 → 4", self.scale_out)
         self.step("a node is drained", self.drain)
         self.step(f"4 → 1, and {EXPIRY_S + 5} s, longer than the sessions' expiry", self.scale_in)
         self.step("1 → 2", lambda: self.scale(2))
@@ -253,9 +314,23 @@ class Scene:
         self.step("ClickHouse hangs, nobody is ready", lambda: self.outage(servers))
         self.step("components/spool-replay for the third's volume", self.replay)
         self.step(f"2 → 0, {NOBODY_S} s nobody, 0 → 2", self.nobody)
-        assert fleet.poll() is None, "the fleet had sent everything before the end: take a longer --duration"
-        assert fleet.wait(300) == 0, (self.folder / "fleet.log").read_text()
-        return self.verify(servers, manifest)
+        bursts = []
+        if not self.arguments.prove:
+            bursts.append(self.autoscaling(servers))
+            memory, cpu = self.kubelet.most_memory / 2**20, self.kubelet.cpu_s / (time.monotonic() - began)
+            self.rows.append(("a member's memory until here, at most", f"{memory:.1f} MiB", None))
+            self.rows.append(("CPU of all members until here, on average", f"{1000 * cpu:.0f} millicores", None))
+            self.step("rolling upgrade with a migration", lambda: self.upgrade(things, servers))
+        return self.verify(servers, fleet.stop() + bursts)
+
+    def autoscaling(self, servers):
+        with Autoscaling(self, servers) as scaling:
+            self.step("components/hpa, and what two members carry", scaling.install)
+            self.step(f"a second fleet, for {BURST_S} s", scaling.up)
+            self.step("ClickHouse is killed, and the second fleet ends", scaling.held)
+            self.step("ClickHouse is back, the spools become empty", scaling.down)
+            self.step("dashboard, alerts, recording rule", scaling.panels)
+            return scaling.burst
 
     def tell_decisions(self):
         for log in sorted(self.kubelet.folder.glob("*.log")):
@@ -264,27 +339,31 @@ class Scene:
                     line = json.loads(line)
                     print(f"    {log.stem}, {line['timestamp']}: {line['message']}", file=sys.stderr)
 
-    def fleet(self, servers, manifest):
-        arguments = self.arguments
-        command = [arguments.binaries / "loadgen", "fleet", "--broker", f"127.0.0.1:{servers.mqtt}"]
-        command += ["--rate", str(arguments.rate), "--duration", f"{arguments.duration}s", "--manifest", manifest]
+    def fleet(self, servers, manifest, rate, duration):
+        command = [self.arguments.binaries / "loadgen", "fleet", "--broker", f"127.0.0.1:{servers.mqtt}"]
+        command += ["--rate", str(rate), "--duration", f"{duration}s", "--manifest", manifest]
         command += ["--late", "0.005", "--duplicates", "0.005"]
-        log = open(self.folder / "fleet.log", "wb")
+        log = open(manifest.with_suffix(".log"), "wb")
         return subprocess.Popen(command, stdout=log, stderr=log)
 
-    def verify(self, servers, manifest):
-        command = [self.arguments.binaries / "loadgen", "verify", "--manifest", manifest]
-        command += ["--clickhouse", f"http://127.0.0.1:{servers.clickhouse}", "--wait", "60s"]
-        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | LOGIN)
-        print(done.stdout + done.stderr, file=sys.stderr)
-        for line in done.stdout.splitlines():
-            what, _, said = line.partition("  ")
-            if what in ("sent", "stored", "lost", "duplicates in fixes"):
-                self.rows.append((what, said.split()[0], None))
-        # The fleet sends such a message again, as a device with a memory does. Another one's is gone.
-        unheard = json.loads(manifest.read_text())["no_subscriber"]
-        self.rows.append(("sent while nobody was subscribed", str(unheard), None))
-        return done.returncode == 0 and unheard == 0
+    def verify(self, servers, manifests):
+        sums = dict.fromkeys(("sent", "stored", "lost", "duplicates in fixes", "sent while nobody was subscribed"), 0)
+        exact = True
+        for manifest in manifests:
+            command = [self.arguments.binaries / "loadgen", "verify", "--manifest", manifest]
+            command += ["--clickhouse", f"http://127.0.0.1:{servers.clickhouse}", "--wait", "60s"]
+            done = subprocess.run(command, capture_output=True, text=True, env=os.environ | LOGIN)
+            if done.returncode != 0:
+                print(done.stdout + done.stderr, file=sys.stderr)
+                exact = False
+            for line in done.stdout.splitlines():
+                what, _, said = line.partition("  ")
+                if what in sums:
+                    sums[what] += int(said.split()[0])
+            # The fleet sends such a message again, as a device with a memory does. Another one's is gone.
+            sums["sent while nobody was subscribed"] += json.loads(manifest.read_text())["no_subscriber"]
+        self.rows += [(what, str(number), None) for what, number in sums.items()]
+        return exact and sums["sent"] > 0 and sums["sent while nobody was subscribed"] == 0
 
 
 def secret(name, **values):
@@ -305,6 +384,7 @@ def play(broker, leave, arguments):
             things.append(secret("milepost", **ours))
             images = {thing["spec"]["template"]["spec"]["containers"][0]["image"] for thing in things if "template" in thing.get("spec", {})}
             kubelet = Kubelet(cluster, NAMESPACE, folder / "pods", dict.fromkeys(images, arguments.binaries / "milepost"))
+            objects.define(cluster)
             kubelet.start()
             scene = Scene(cluster, kubelet, folder, arguments)
             scene.replay_job = replay
@@ -335,10 +415,12 @@ def main():
     parser.add_argument("--binaries", default=REPOSITORY / "target" / "release", type=Path, help="milepost, loadgen, strict-broker")
     parser.add_argument("--broker", choices=BROKERS, action="append", help="only on this one")
     parser.add_argument("--rate", default=2000, type=int, help="messages a second")
-    parser.add_argument("--duration", default=135, type=int, help="how long the fleet sends, in seconds")
+    parser.add_argument("--next", type=Path, help="the next version of milepost; built if it is not given")
     parser.add_argument("--prove", action="store_true", help="with shutdown.leave = true and false instead: each must be found")
     arguments = parser.parse_args()
     arguments.tools, arguments.binaries = arguments.tools.resolve(), arguments.binaries.resolve()
+    if not (arguments.prove or arguments.next):
+        arguments.next = upgrade.next_version()
     brokers = arguments.broker or list(BROKERS)
     if arguments.prove:
         found = {leave: play(brokers[0], leave, arguments) for leave in ("true", "false")}

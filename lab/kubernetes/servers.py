@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from cluster import free_port, wait_until
 REPOSITORY = Path(__file__).parents[2]
 LOCAL = REPOSITORY / "deploy" / "local"
 NAMESPACE = "milepost"
+IMAGE = "registry.example/milepost"
 EXPIRY_S = 20
 USER, PASSWORD = "milepost", "one of the trial"
 # The manners of EMQX, as in lab/faults: a session is one process, and what it is given while it ends is lost.
@@ -60,6 +62,17 @@ class Servers:
         except OSError:
             return False
 
+    def query(self, sql, refused=False):
+        login = {"X-ClickHouse-User": USER, "X-ClickHouse-Key": PASSWORD}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.clickhouse}", sql.encode(), login)
+        try:
+            urllib.request.urlopen(request, timeout=10).close()
+        except urllib.error.HTTPError as error:
+            if not refused:
+                raise AssertionError(error.read().decode()) from None
+            return
+        assert not refused, f"{sql}: not refused"
+
     def __exit__(self, *_):
         for process in self.processes:
             process.terminate()
@@ -78,7 +91,7 @@ def overlay(folder, servers, leave, tools):
     generator = {"name": "milepost", "behavior": "replace", "files": ["milepost.toml"]}
     kustomization = {"resources": [minimal], "configMapGenerator": [generator], "namespace": NAMESPACE}
     kustomization["components"] = [component]
-    kustomization["images"] = [{"name": "milepost", "newName": "registry.example/milepost", "newTag": "0.1.0"}]
+    kustomization["images"] = [{"name": "milepost", "newName": IMAGE, "newTag": "0.1.0"}]
     # The engine knows one user.
     variable = "/spec/template/spec/containers/0/env/1"
     one_user = [

@@ -1,0 +1,109 @@
+"""components/hpa on the real autoscaler: more members while more comes, none taken away while anything is spooled, and back.
+
+A member's share and the autoscaler's patience are lowered; nothing else is.
+"""
+
+import time
+
+from cluster import wait_until
+from metrics import METRIC, RECORD, ExternalMetrics, Prometheus
+from objects import built
+from servers import NAMESPACE, PASSWORD
+
+MEMBERS_MAX = 4
+PATIENCE_S = 5
+BURST_S = 35
+RECEIVED = f'sum(rate(milepost_messages_received_total{{namespace="{NAMESPACE}"}}[10s]))'
+SPOOLED = f'sum(milepost_spool_batches{{namespace="{NAMESPACE}"}})'
+
+
+class Autoscaling:
+    def __init__(self, scene, servers):
+        self.scene, self.servers, self.cluster = scene, servers, scene.cluster
+        # Two members carry the fleet, and the burst wants more than there may be.
+        self.share = scene.arguments.rate * 6 // 10
+        self.burst, self.sending = scene.folder / "burst.json", None
+        self.prometheus = self.adapter = None
+
+    def __enter__(self):
+        folder = self.scene.folder / "metrics"
+        folder.mkdir()
+        monitoring = built(self.cluster.tools, folder / "monitoring", "base", "monitoring")
+        self.prometheus = Prometheus(self.cluster, folder, monitoring, self.share)
+        try:
+            self.adapter = ExternalMetrics(self.cluster, self.prometheus, folder)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        if self.adapter:
+            self.adapter.stop()
+        self.prometheus.stop()
+
+    def status(self):
+        return self.cluster.get("HorizontalPodAutoscaler", NAMESPACE, "milepost").get("status", {})
+
+    def install(self):
+        folder = self.scene.folder / "metrics" / "hpa"
+        things = built(self.cluster.tools, folder, "overlays/minimal", "hpa")
+        assert all("replicas" not in thing["spec"] for thing in things if thing["kind"] == "StatefulSet")
+        (scaler,) = [thing for thing in things if thing["kind"] == "HorizontalPodAutoscaler"]
+        spec = scaler["spec"]
+        assert spec["metrics"][0]["external"]["metric"]["name"] == METRIC
+        spec["metrics"][0]["external"]["target"]["averageValue"] = str(self.share)
+        spec["maxReplicas"] = MEMBERS_MAX
+        for direction in ("scaleUp", "scaleDown"):
+            spec["behavior"][direction] |= {"stabilizationWindowSeconds": PATIENCE_S * (direction == "scaleDown")}
+            spec["behavior"][direction]["policies"][0]["periodSeconds"] = PATIENCE_S
+        self.cluster.apply(scaler, NAMESPACE)
+        wait_until("the autoscaler has the metric", self.has_load)
+        assert self.scene.names() == ["milepost-0", "milepost-1"], self.scene.names()
+        return f"it asks for 2 members at {self.received()} messages a second, {self.share} a member"
+
+    def has_load(self):
+        conditions = {condition["type"]: condition["status"] for condition in self.status().get("conditions", [])}
+        return conditions.get("ScalingActive") == "True" and self.received() > self.share and self.status().get("desiredReplicas") == 2
+
+    def received(self):
+        return round(self.prometheus.value(RECEIVED))
+
+    def up(self):
+        self.sending = self.scene.fleet(self.servers, self.burst, 2 * self.scene.arguments.rate, BURST_S)
+        wanted = [f"milepost-{n}" for n in range(MEMBERS_MAX)]
+        wait_until(f"there are {MEMBERS_MAX}, and ready", lambda: self.scene.ready() == wanted)
+        return f"2 → {MEMBERS_MAX} at {self.received()} messages a second"
+
+    def held(self):
+        """What comes after the second fleet wants two members; what is spooled keeps them all."""
+        self.servers.processes[1].kill()
+        wait_until("something is spooled", lambda: self.prometheus.value(SPOOLED) > 0)
+        assert self.sending.poll() is None, "the second fleet had ended before: nothing would be held"
+        assert self.sending.wait(120) == 0, self.burst.with_suffix(".log").read_text()
+        wait_until("what comes wants two", lambda: self.received() < 2 * self.share)
+        began = time.monotonic()
+        while time.monotonic() - began < 4 * PATIENCE_S:
+            assert self.prometheus.value(SPOOLED) > 0 and len(self.scene.names()) == MEMBERS_MAX, self.status()
+            time.sleep(0.5)
+        assert self.prometheus.value(RECORD) >= MEMBERS_MAX * self.share
+        return f"{MEMBERS_MAX} stayed at {self.received()} messages a second, with {round(self.prometheus.value(SPOOLED))} batches spooled"
+
+    def down(self):
+        self.servers.restart_clickhouse(PASSWORD)
+        wait_until("the spools are empty", lambda: self.prometheus.value(SPOOLED) == 0)
+        wait_until("there are two, and ready", lambda: self.scene.names() == self.scene.ready() == ["milepost-0", "milepost-1"])
+        return f"{MEMBERS_MAX} → 2"
+
+    def panels(self):
+        """Every panel of the dashboard and every rule, on what Prometheus has scraped of these members."""
+        empty, number = set(), 0
+        for title, expression, samples in self.prometheus.panels():
+            number += 1
+            if not samples:
+                empty.add(f"{title}: {expression}")
+        assert not empty, "\n".join(empty)
+        rules = self.prometheus.rules()
+        broken = [rule["name"] for rule in rules if rule["health"] != "ok"]
+        assert not broken and len(rules) > 10, broken
+        return f"{number} queries of the dashboard have a result; {len(rules)} rules are evaluated"

@@ -1,0 +1,100 @@
+"""Everything of deploy/kubernetes and the chart, shown to the real API server without keeping it: every field must be known, every
+pod must be one that pod security `restricted` takes, and there must be nothing to warn of.
+"""
+
+import json
+import os
+import subprocess
+
+import yaml
+
+from cluster import Refused, wait_until
+from servers import REPOSITORY
+
+KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
+CHART = REPOSITORY / "deploy" / "helm" / "milepost"
+DEFINITIONS = REPOSITORY / ".local" / "tools" / "crds"
+NAMESPACE = "shown"
+
+
+def define(cluster):
+    """Other people's kinds, as their authors define them."""
+    names = []
+    for path in sorted(DEFINITIONS.glob("*.yaml")):
+        thing = yaml.safe_load(path.read_text())
+        names.append(thing["metadata"]["name"])
+        cluster.create(thing, None)
+    assert len(names) == 5, f"{names}: run deploy/kubernetes/crds"
+
+    def is_served(name):
+        conditions = cluster.get("CustomResourceDefinition", None, name).get("status", {}).get("conditions", [])
+        return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
+
+    for name in names:
+        wait_until(f"{name} is served", lambda name=name: is_served(name))
+
+
+def built(tools, folder, resource, *components):
+    folder.mkdir(exist_ok=True)
+    path = lambda of: os.path.relpath(KUBERNETES / of, folder)
+    kustomization = {"resources": [path(resource)], "components": [path(f"components/{name}") for name in components]}
+    (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
+    return objects(tools / "kustomize", "build", folder)
+
+
+def objects(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def show_all(cluster, folder):
+    components = sorted(path.name for path in (KUBERNETES / "components").iterdir())
+    version = (cluster.tools / "kube-apiserver.version").read_text().strip()
+    chart = [cluster.tools / "helm", "template", "milepost", CHART, "--kube-version", version]
+    sets = [built(cluster.tools, folder, "base"), objects(*chart)]
+    settings = "caConfigMap=milepost-ca,spool.storageClass=fast,replicas=null,image.pullSecrets={key}"
+    sets.append(objects(*chart, "--set", settings))
+    sets += [built(cluster.tools, folder, overlay) for overlay in ("overlays/minimal", "overlays/production")]
+    sets += [built(cluster.tools, folder, "base", component) for component in components]
+    sets += [
+        built(cluster.tools, folder, "overlays/production", *(name for name in components if name not in ("monitoring", without)))
+        for without in ("hpa", "keda")
+    ]
+    sets.append(built(cluster.tools, folder, "../../lab/kubernetes/kind"))
+    labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}, None)
+    account = next(thing for thing in sets[0] if thing["kind"] == "ServiceAccount")
+    cluster.apply(account, NAMESPACE)  # pods want theirs to be there
+    wait_until("everybody's account is there", lambda: len(cluster.items("ServiceAccount", NAMESPACE)) == 2)
+    del cluster.warnings[:]
+    shown = pods = 0
+    for thing in (thing for things in sets for thing in things):
+        if thing["kind"] != "Namespace":
+            thing["metadata"]["namespace"] = NAMESPACE
+        cluster.apply(thing, NAMESPACE, dry_run=True)
+        shown += 1
+        if "template" in thing.get("spec", {}):
+            cluster.create(pod_of(thing["spec"]), NAMESPACE, dry_run=True)
+            pods += 1
+    assert not cluster.warnings, cluster.warnings
+    refuses_a_wrong_field(cluster, next(thing for things in sets for thing in things if thing["kind"] == "ScaledObject"))
+    return f"{shown} objects and {pods} of their pods taken, no warning"
+
+
+def pod_of(spec):
+    template = spec["template"]
+    volumes = [{"name": claim["metadata"]["name"], "emptyDir": {}} for claim in spec.get("volumeClaimTemplates", [])]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | {"name": "shown"}}
+    return pod | {"spec": template["spec"] | {"volumes": template["spec"]["volumes"] + volumes}}
+
+
+def refuses_a_wrong_field(cluster, thing):
+    """Or all of the above says nothing."""
+    thing["spec"]["wrong"] = 1
+    try:
+        cluster.apply(thing, NAMESPACE, dry_run=True)
+    except Refused as refused:
+        assert "wrong" in refused.message, refused
+        return
+    raise AssertionError("a field that nobody knows was taken")

@@ -1,0 +1,35 @@
+"""The next version of milepost, for an upgrade: docs/add-a-field.md's recipe, which adds a field with a migration of its own.
+
+Built as lab/harness builds what it patches, and where: unoptimised, and once for each state of the sources.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+
+from servers import REPOSITORY
+
+PATCHED = REPOSITORY / "target" / "patched"
+FIELD = "hdop"
+
+
+def git(*arguments, **settings):
+    return subprocess.run(["git", *arguments], check=True, text=True, capture_output=True, **settings).stdout
+
+
+def next_version():
+    recipe = (REPOSITORY / "docs" / "add-a-field.md").read_text()
+    patch = "".join(re.findall(r"```diff\n(.*?)```", recipe, re.DOTALL))
+    assert f"_{FIELD}.sql" in patch, "the recipe has no migration"
+    sources = PATCHED / "sources"
+    shutil.rmtree(sources, ignore_errors=True)
+    for name in git("ls-files", "-z", "-co", "--exclude-standard", cwd=REPOSITORY).split("\0")[:-1]:
+        if (REPOSITORY / name).is_file():
+            (sources / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(REPOSITORY / name, sources / name)
+    git("init", "-q", cwd=sources)
+    git("apply", "-", cwd=sources, input=patch)
+    target = {"CARGO_TARGET_DIR": str(PATCHED / "build")}
+    subprocess.run(["cargo", "build", "--quiet", "--locked", "--bin", "milepost"], check=True, cwd=sources, env=os.environ | target)
+    return PATCHED / "build" / "debug" / "milepost"
