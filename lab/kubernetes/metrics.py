@@ -1,5 +1,6 @@
-"""What an autoscaler asks: a real Prometheus that finds the pods as the operator would have it find them and evaluates the rules of
-components/monitoring, and a stand-in for the adapter that serves one of its recordings as an external metric.
+"""What an autoscaler asks: a real Prometheus that scrapes what our PodMonitor says and evaluates the rules of components/monitoring,
+and a stand-in for the adapter that serves one of its recordings as an external metric. Debian's Prometheus is built without the
+discovery of pods: a thread writes down for it what that would find.
 
 What is lowered: scrapes and rates are shorter, and a member's share is what this machine carries; both wherever the rules name them.
 """
@@ -15,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import yaml
 
-from cluster import free_port, wait_until
+from cluster import Refused, free_port, wait_until
 from servers import NAMESPACE, REPOSITORY
 
 SCRAPES_S = 1
@@ -29,7 +30,7 @@ class Prometheus:
     """The real one, on what `monitoring` holds: a PodMonitor and a PrometheusRule."""
 
     def __init__(self, cluster, folder, monitoring, share):
-        self.port, self.url = free_port(), None
+        self.port, self.cluster, self.targets = free_port(), cluster, folder / "targets.json"
         self.url = f"http://127.0.0.1:{self.port}"
         kinds = {thing["kind"]: thing for thing in monitoring}
         rules = kinds["PrometheusRule"]["spec"]
@@ -37,32 +38,46 @@ class Prometheus:
             rule["expr"] = rule["expr"].replace("[2m]", f"[{RATES}]").replace("25000", str(share))
         (folder / "rules.yml").write_text(json.dumps(rules))
         of_all = {"scrape_interval": f"{SCRAPES_S}s", "evaluation_interval": f"{SCRAPES_S}s"}
-        jobs = [self.job(cluster, kinds["PodMonitor"])]
+        jobs = [self.job(kinds["PodMonitor"])]
+        self.stopped = threading.Event()
+        self.discovery = threading.Thread(target=self.discover, daemon=True)
+        self.discovery.start()
         (folder / "prometheus.yml").write_text(json.dumps({"global": of_all, "rule_files": ["rules.yml"], "scrape_configs": jobs}))
         command = [cluster.tools / "prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/prometheus"]
         log = open(folder / "prometheus.log", "wb")
         self.process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{self.port}"], stdout=log, stderr=log)
-        wait_until("Prometheus is ready", self.is_ready, 60)
+        try:
+            wait_until("Prometheus is ready", self.is_ready)
+        except BaseException:
+            self.stop()
+            raise
 
-    @staticmethod
-    def job(cluster, monitor):
+    def discover(self):
+        while not self.stopped.wait(0.5):
+            try:
+                pods = self.cluster.items("Pod", NAMESPACE)
+            except (Refused, OSError):
+                continue  # at the next look
+            found = [target for pod in pods if pod["status"].get("podIP") for target in targets(pod)]
+            new = self.targets.with_suffix(".new")
+            new.write_text(json.dumps(found))
+            new.rename(self.targets)
+
+    def job(self, monitor):
         """The scrape job that the operator makes of our PodMonitor."""
-        label = lambda name: "__meta_kubernetes_pod_label_" + name.replace(".", "_").replace("/", "_").replace("-", "_")
         spec = monitor["spec"]
         (endpoint,) = spec["podMetricsEndpoints"]
         keep = [
-            {"action": "keep", "source_labels": [label(name)], "regex": value}
+            {"action": "keep", "source_labels": [meta_label(name)], "regex": value}
             for name, value in spec["selector"]["matchLabels"].items()
         ]
         keep.append({"action": "keep", "source_labels": ["__meta_kubernetes_pod_container_port_name"], "regex": endpoint["port"]})
         names = {"namespace": "__meta_kubernetes_namespace", "pod": "__meta_kubernetes_pod_name"}
-        names |= {"container": "__meta_kubernetes_pod_container_name", "job": label(spec["jobLabel"])}
-        server = {"api_server": f"https://127.0.0.1:{cluster.port}", "authorization": {"credentials": cluster.token}}
-        server |= {"tls_config": {"insecure_skip_verify": True}, "namespaces": {"names": [NAMESPACE]}}
+        names |= {"container": "__meta_kubernetes_pod_container_name", "job": meta_label(spec["jobLabel"])}
         return {
             "job_name": "podMonitor/milepost",
             "metrics_path": endpoint["path"],
-            "kubernetes_sd_configs": [{"role": "pod"} | server],
+            "file_sd_configs": [{"files": [str(self.targets)], "refresh_interval": "1s"}],
             "relabel_configs": keep + [{"source_labels": [source], "target_label": name} for name, source in names.items()],
         }
 
@@ -99,8 +114,24 @@ class Prometheus:
                 yield panel["title"], expression, self.query(expression)
 
     def stop(self):
+        self.stopped.set()
+        self.discovery.join(40)
         self.process.terminate()
         self.process.wait(30)
+
+
+def meta_label(name):
+    return "__meta_kubernetes_pod_label_" + name.replace(".", "_").replace("/", "_").replace("-", "_")
+
+
+def targets(pod):
+    """As Prometheus' discovery finds them: one for each port of each container, with what the job of a PodMonitor looks at."""
+    labels = {meta_label(name): value for name, value in pod["metadata"]["labels"].items()}
+    labels |= {"__meta_kubernetes_namespace": pod["metadata"]["namespace"], "__meta_kubernetes_pod_name": pod["metadata"]["name"]}
+    for container in pod["spec"]["containers"]:
+        for port in container.get("ports", []):
+            of = {"__meta_kubernetes_pod_container_name": container["name"], "__meta_kubernetes_pod_container_port_name": port["name"]}
+            yield {"targets": [f"{pod['status']['podIP']}:{port['containerPort']}"], "labels": labels | of}
 
 
 class ExternalMetrics:

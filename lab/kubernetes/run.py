@@ -5,13 +5,10 @@ It prints one table. The fleet sends all the time; at the end every fix must be 
 
 import argparse
 import json
-import os
 import signal
-import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -19,39 +16,16 @@ from pathlib import Path
 
 import objects
 import upgrade
-from autoscaling import BURST_S, Autoscaling
+from autoscaling import Autoscaling
 from cluster import Cluster, Refused, wait_until
+from fleet import Fleet, verify
 from kubelet import NODES, Kubelet
-from servers import EXPIRY_S, IMAGE, NAMESPACE, PASSWORD, REPOSITORY, USER, Servers, overlay
+from servers import EXPIRY_S, IMAGE, NAMESPACE, PASSWORD, REPOSITORY, Servers, overlay
 
 TOOLS = REPOSITORY / ".local" / "tools" / "bin"
 BROKERS = {"mosquitto": "Mosquitto", "strict-broker": "strict-broker with EMQX's manners"}
-LOGIN = {"CLICKHOUSE_USER": USER, "CLICKHOUSE_PASSWORD": PASSWORD}
 NOBODY_S = 5
 NEXT = "0.2.0"
-
-
-class Fleet(threading.Thread):
-    """Sends until it is told to stop: one fleet of half a minute after the other, each with a list of its own of what it sent."""
-
-    def __init__(self, start, folder):
-        super().__init__(daemon=True)
-        self.start_one, self.folder, self.manifests = start, folder, []
-        self.told, self.wrong = threading.Event(), None
-
-    def run(self):
-        while not self.told.is_set():
-            manifest = self.folder / f"fleet-{len(self.manifests)}.json"
-            if self.start_one(manifest).wait() != 0:
-                self.wrong = manifest.with_suffix(".log").read_text()
-                return
-            self.manifests.append(manifest)
-
-    def stop(self):
-        self.told.set()
-        self.join(120)
-        assert not self.is_alive() and not self.wrong, self.wrong
-        return self.manifests
 
 
 class Scene:
@@ -299,8 +273,7 @@ class Scene:
         self.step("the base, every component, overlay, and the chart", lambda: objects.show_all(self.cluster, self.folder / "shown"))
         self.step("migration, and members ready", self.migrate)
         self.step("a pod that pod security forbids", self.wrong_pod)
-        fleet = Fleet(lambda manifest: self.fleet(servers, manifest, self.arguments.rate, 30), self.folder)
-        fleet.start()
+        fleet = Fleet(self.arguments, servers, self.folder / "fleet", self.arguments.rate, 30)
         began = time.monotonic()
         time.sleep(3)
         self.step("2 → 4", self.scale_out)
@@ -316,21 +289,23 @@ class Scene:
         self.step(f"2 → 0, {NOBODY_S} s nobody, 0 → 2", self.nobody)
         bursts = []
         if not self.arguments.prove:
-            bursts.append(self.autoscaling(servers))
+            bursts = self.autoscaling(servers)
             memory, cpu = self.kubelet.most_memory / 2**20, self.kubelet.cpu_s / (time.monotonic() - began)
             self.rows.append(("a member's memory until here, at most", f"{memory:.1f} MiB", None))
             self.rows.append(("CPU of all members until here, on average", f"{1000 * cpu:.0f} millicores", None))
             self.step("rolling upgrade with a migration", lambda: self.upgrade(things, servers))
-        return self.verify(servers, fleet.stop() + bursts)
+        sums, exact = verify(self.arguments, servers, fleet.stop() + bursts)
+        self.rows += [(what, str(number), None) for what, number in sums.items()]
+        return exact
 
     def autoscaling(self, servers):
         with Autoscaling(self, servers) as scaling:
             self.step("components/hpa, and what two members carry", scaling.install)
-            self.step(f"a second fleet, for {BURST_S} s", scaling.up)
+            self.step("a second fleet", scaling.up)
             self.step("ClickHouse is killed, and the second fleet ends", scaling.held)
             self.step("ClickHouse is back, the spools become empty", scaling.down)
             self.step("dashboard, alerts, recording rule", scaling.panels)
-            return scaling.burst
+            return scaling.sent
 
     def tell_decisions(self):
         for log in sorted(self.kubelet.folder.glob("*.log")):
@@ -338,32 +313,6 @@ class Scene:
                 if '"message":"shutdown.leave = ' in line:
                     line = json.loads(line)
                     print(f"    {log.stem}, {line['timestamp']}: {line['message']}", file=sys.stderr)
-
-    def fleet(self, servers, manifest, rate, duration):
-        command = [self.arguments.binaries / "loadgen", "fleet", "--broker", f"127.0.0.1:{servers.mqtt}"]
-        command += ["--rate", str(rate), "--duration", f"{duration}s", "--manifest", manifest]
-        command += ["--late", "0.005", "--duplicates", "0.005"]
-        log = open(manifest.with_suffix(".log"), "wb")
-        return subprocess.Popen(command, stdout=log, stderr=log)
-
-    def verify(self, servers, manifests):
-        sums = dict.fromkeys(("sent", "stored", "lost", "duplicates in fixes", "sent while nobody was subscribed"), 0)
-        exact = True
-        for manifest in manifests:
-            command = [self.arguments.binaries / "loadgen", "verify", "--manifest", manifest]
-            command += ["--clickhouse", f"http://127.0.0.1:{servers.clickhouse}", "--wait", "60s"]
-            done = subprocess.run(command, capture_output=True, text=True, env=os.environ | LOGIN)
-            if done.returncode != 0:
-                print(done.stdout + done.stderr, file=sys.stderr)
-                exact = False
-            for line in done.stdout.splitlines():
-                what, _, said = line.partition("  ")
-                if what in sums:
-                    sums[what] += int(said.split()[0])
-            # The fleet sends such a message again, as a device with a memory does. Another one's is gone.
-            sums["sent while nobody was subscribed"] += json.loads(manifest.read_text())["no_subscriber"]
-        self.rows += [(what, str(number), None) for what, number in sums.items()]
-        return exact and sums["sent"] > 0 and sums["sent while nobody was subscribed"] == 0
 
 
 def secret(name, **values):

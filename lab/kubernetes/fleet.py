@@ -1,0 +1,61 @@
+"""A fleet that sends until it is told to stop: one `loadgen fleet` after the other, each with a list of its own of what it sent."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+from servers import PASSWORD, USER
+
+LOGIN = {"CLICKHOUSE_USER": USER, "CLICKHOUSE_PASSWORD": PASSWORD}
+
+
+class Fleet(threading.Thread):
+    def __init__(self, arguments, servers, folder, rate, piece_s):
+        super().__init__(daemon=True)
+        self.folder, self.manifests = folder, []
+        self.told, self.wrong = threading.Event(), None
+        self.command = [arguments.binaries / "loadgen", "fleet", "--broker", f"127.0.0.1:{servers.mqtt}", "--rate", str(rate)]
+        self.command += ["--duration", f"{piece_s}s", "--late", "0.005", "--duplicates", "0.005"]
+        folder.mkdir()
+        self.start()
+
+    def run(self):
+        while not self.told.is_set():
+            manifest = self.folder / f"{len(self.manifests)}.json"
+            log = manifest.with_suffix(".log")
+            with open(log, "wb") as file:
+                done = subprocess.run([*self.command, "--manifest", manifest], stdout=file, stderr=file)
+            if done.returncode != 0:
+                self.wrong = log.read_text()
+                return
+            self.manifests.append(manifest)
+
+    def stop(self):
+        """The lists."""
+        self.told.set()
+        self.join(180)
+        assert not self.is_alive() and not self.wrong, self.wrong
+        return self.manifests
+
+
+def verify(arguments, servers, manifests):
+    """Sums by what they are, and whether each fix is there once, and was sent while somebody was subscribed."""
+    unheard = "sent while nobody was subscribed"
+    sums = dict.fromkeys(("sent", "stored", "lost", "duplicates in fixes", unheard), 0)
+    exact = True
+    for manifest in manifests:
+        command = [arguments.binaries / "loadgen", "verify", "--manifest", manifest]
+        command += ["--clickhouse", f"http://127.0.0.1:{servers.clickhouse}", "--wait", "60s"]
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | LOGIN)
+        if done.returncode != 0:
+            print(done.stdout + done.stderr, file=sys.stderr)
+            exact = False
+        for line in done.stdout.splitlines():
+            what, _, said = line.partition("  ")
+            if what in sums:
+                sums[what] += int(said.split()[0])
+        # The fleet sends such a message again, as a device with a memory does. Another one's is gone.
+        sums[unheard] += json.loads(manifest.read_text())["no_subscriber"]
+    return sums, exact and sums["sent"] > 0 and sums[unheard] == 0
