@@ -168,7 +168,10 @@ def handler(prometheus):
             parts = urllib.parse.urlparse(self.path).path.strip("/").split("/")
             if parts[3:] == ["namespaces", NAMESPACE, METRIC]:
                 now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-                found = prometheus.query(f'{RECORD}{{namespace="{NAMESPACE}"}}')
+                try:
+                    found = prometheus.query(f'{RECORD}{{namespace="{NAMESPACE}"}}')
+                except OSError:
+                    return self.send_error(503)  # the autoscaler keeps the size
                 items = [{"metricName": METRIC, "metricLabels": {}, "timestamp": now, "value": str(round(value))} for _, value in found]
                 body = {"kind": "ExternalMetricValueList", "apiVersion": GROUP, "metadata": {}, "items": items}
             else:

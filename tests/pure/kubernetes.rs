@@ -69,7 +69,8 @@ fn every_variable_is_a_setting_and_every_file_a_configuration() {
     let defaults = Config::defaults().unwrap();
     let job = yaml("deploy/kubernetes/base/migrate.yaml")["spec"]["template"]["spec"].clone();
     let patch = yaml("deploy/kubernetes/components/cert-manager/members.yaml");
-    let added = patch.as_array().unwrap().iter().filter(|change| change["path"].as_str().unwrap().contains("/env/"));
+    let added =
+        patch.as_array().unwrap().iter().filter(|change| change["path"].as_str().unwrap().contains("/env/"));
     let added = added.map(|change| (change["value"]["name"].as_str().unwrap().to_owned(), String::new()));
     let named = [variables(&pod()), variables(&job), added.collect()].concat();
     assert!(named.len() >= 12, "{named:?}");
