@@ -368,8 +368,8 @@ def main():
     parser.add_argument("--prove", action="store_true", help="with shutdown.leave = true and false instead: each must be found")
     arguments = parser.parse_args()
     arguments.tools, arguments.binaries = arguments.tools.resolve(), arguments.binaries.resolve()
-    if not (arguments.prove or arguments.next):
-        arguments.next = upgrade.next_version()
+    if not arguments.prove:
+        arguments.next = arguments.next.resolve() if arguments.next else upgrade.next_version()
     brokers = arguments.broker or list(BROKERS)
     if arguments.prove:
         found = {leave: play(brokers[0], leave, arguments) for leave in ("true", "false")}
