@@ -53,8 +53,9 @@ pub(super) fn all(arguments: &Arguments) -> Vec<Row> {
     let Arguments { kill, wipe, start, cut, heal, .. } = arguments;
     let rows = [
         row("killed", vec![shell(8, kill), shell(18, start)], &[]),
-        row("cut_then_killed", vec![shell(8, cut), shell(14, kill)], &[start, heal]),
-        row("disk_lost", vec![shell(8, cut), shell(14, wipe), renew(18)], &[]),
+        // Long enough for several inserts to hear that their quorum is open.
+        row("cut_then_killed", vec![shell(8, cut), shell(24, kill)], &[start, heal]),
+        row("disk_lost", vec![shell(8, cut), shell(24, wipe), renew(28)], &[]),
         row("partition", vec![shell(8, cut), shell(18, heal)], &[]),
         row("failover", vec![turn(8, &arguments.turn), turn(18, &arguments.turn_back)], &[]),
         row("scale_out", vec![Some((12, Step::ScaleOut))], &[]),
