@@ -123,7 +123,9 @@ fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
 async fn grants(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -> Result<(), Error> {
     let (database, user) = (&config.clickhouse.database, &config.clickhouse.user);
     let mut missing = Vec::new();
-    for (what, table) in [("INSERT", "positions"), ("INSERT", "rejects"), ("SELECT", "schema_migrations")] {
+    let inserted =
+        if config.clickhouse.shards { ["positions_all", "rejects_all"] } else { ["positions", "rejects"] };
+    for (what, table) in [("INSERT", inserted[0]), ("INSERT", inserted[1]), ("SELECT", "schema_migrations")] {
         match has_grant(clickhouse, what, &format!("{database}.{table}")).await? {
             Some(true) => {}
             Some(false) => missing.push(format!("GRANT {what} ON {database}.{table} TO {user}")),

@@ -94,8 +94,9 @@ impl ClickHouse {
             return Ok(());
         }
         let sql = format!(
-            "SELECT count() > 0 FROM clusterAllReplicas('{cluster}', system.tables) WHERE database = '{}' AND name = '{}_all'",
-            self.database, TABLES[0].name
+            "SELECT count() > 0 FROM clusterAllReplicas('{cluster}', system.tables) WHERE database = '{}' AND name = '{}'",
+            self.database,
+            shards::over(TABLES[0].name)
         );
         let answer = self.ask("asking every host for its tables", &sql).await?;
         let is_made = answer.first().and_then(|row| row.first()).is_some_and(|flag| flag == "1");
@@ -135,23 +136,25 @@ impl ClickHouse {
             format!("SELECT table, name, type FROM system.columns WHERE database = '{}'", self.database);
         let rows = self.ask("reading system.columns", &sql).await?;
         let mut misfits = Vec::new();
-        let is_spread = rows.iter().any(|row| row.first().is_some_and(|name| *name == over(TABLES[0].name)));
-        if is_spread && self.layout.shards().is_none() {
-            let all = over(TABLES[0].name);
-            misfits.push(format!("{all} is there: these tables are for clickhouse.shards = true"));
-        }
-        let tables = TABLES.into_iter().flat_map(|table| {
-            let over = self.layout.shards().map(|_| over(table.name));
-            std::iter::once(table.name.to_owned()).chain(over).map(move |name| (name, table.columns))
-        });
-        for (name, expected) in tables {
-            let columns: Vec<&Vec<String>> =
-                rows.iter().filter(|row| row.first().is_some_and(|table| *table == name)).collect();
+        for table in TABLES {
+            let of = |name: &str| -> Vec<&Vec<String>> {
+                rows.iter().filter(|row| row.first().is_some_and(|table| table == name)).collect()
+            };
+            let over = shards::over(table.name);
+            let name = match self.layout.shards() {
+                Some(_) => over,
+                None if !of(&over).is_empty() => {
+                    misfits.push(format!("{over} is there: these tables are for clickhouse.shards = true"));
+                    continue;
+                }
+                None => table.name.to_owned(),
+            };
+            let columns = of(&name);
             if columns.is_empty() {
                 misfits.push(format!("{name} is missing"));
                 continue;
             }
-            for (column, kind) in expected {
+            for (column, kind) in table.columns {
                 let there = columns.iter().find(|row| row.get(1).is_some_and(|there| there == column));
                 match there.and_then(|row| row.get(2)) {
                     None => misfits.push(format!("{name}.{column} is missing")),
@@ -235,11 +238,6 @@ impl ClickHouse {
             .with_setting("max_execution_time", own);
         within(HOSTS_TIMEOUT, query.execute()).await
     }
-}
-
-/// The table that reads all shards' tables of this name.
-fn over(table: &str) -> String {
-    format!("{table}_all")
 }
 
 fn create_database(name: &str) -> String {

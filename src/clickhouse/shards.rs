@@ -49,23 +49,28 @@ pub(super) fn is_on_every_host(table: &str) -> bool {
     ON_EVERY_HOST.contains(&table)
 }
 
+/// The table that reads all shards' tables of this name.
+pub(super) fn over(table: &str) -> String {
+    format!("{table}_all")
+}
+
 /// What is made beside the files' tables and views.
 pub(super) fn names() -> Vec<String> {
-    SPREAD.iter().map(|(table, _)| format!("{table}_all")).chain([HERE.to_owned()]).collect()
+    SPREAD.iter().map(|(table, _)| over(table)).chain([HERE.to_owned()]).collect()
 }
 
 /// A file's statements, from its own.
 pub(super) fn statements(migration: &Migration, sql: String, cluster: &str) -> Vec<String> {
     if migration.makes() == Some(ROLLUPS) {
         let here = sql.replacen("{database}.rollups\n", "{database}.rollups_here\n", 1);
-        return vec![here, over(HERE, None, cluster), ROLLUPS_OF_ALL.to_owned()];
+        return vec![here, create_over(HERE, None, cluster), ROLLUPS_OF_ALL.to_owned()];
     }
     if sql.contains("CREATE OR REPLACE VIEW {database}.rollups\n") {
         return vec![sql.replacen("{database}.rollups\n", "{database}.rollups_here\n", 1)];
     }
     let is_spread = |name: &str| SPREAD.iter().find(|(table, _)| *table == name);
     if let Some((table, key)) = migration.table().and_then(is_spread) {
-        return vec![sql, over(table, *key, cluster)];
+        return vec![sql, create_over(table, *key, cluster)];
     }
     let alters =
         |(table, _): &&(&str, Option<&str>)| sql.contains(&format!("ALTER TABLE {{database}}.{table}\n"));
@@ -117,8 +122,7 @@ fn is_behind_in(text: &str) -> bool {
     false
 }
 
-/// The table over all shards' tables of this name.
-fn over(table: &str, key: Option<&str>, cluster: &str) -> String {
+fn create_over(table: &str, key: Option<&str>, cluster: &str) -> String {
     let key = key.map_or(String::new(), |key| format!(", {key}"));
     format!(
         "CREATE TABLE IF NOT EXISTS {{database}}.{table}_all\nAS {{database}}.{table}\n\
