@@ -30,7 +30,7 @@
 
 pub mod app;
 pub mod check;
-pub(crate) mod clickhouse;
+pub mod clickhouse;
 pub mod config;
 pub mod consumer;
 pub mod delivery;
@@ -41,4 +41,4 @@ pub mod peers;
 pub mod pipeline;
 pub mod session;
 pub mod spool;
-pub(crate) mod tls;
+pub mod tls;

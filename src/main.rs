@@ -9,14 +9,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use milepost::app::commands::{check, decode, migrate, rejects, spool};
 use milepost::app::{Outcome, run};
-use milepost::config::{Config, LogFormat};
-use milepost::observe::http;
+use milepost::config::Config;
+use milepost::observe::{http, logging};
 use milepost::pipeline::position::Timestamp;
 use tracing::error;
-use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 
 use self::cli::{Arguments, Command, RejectsCommand, SpoolCommand};
 
@@ -139,7 +135,7 @@ fn with_logs_and_runtime(
     config: Config,
     command: impl AsyncFnOnce(Config) -> anyhow::Result<Outcome>,
 ) -> ExitCode {
-    start_logging(&config);
+    logging::start(&config.log);
     tracing::info!(configuration = %config.to_string().replace('\n', " "), version = env!("CARGO_PKG_VERSION"), "milepost");
     // One thread beside the driver's: encoding, inserting and serving metrics take a small part of one core.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -156,14 +152,4 @@ fn with_logs_and_runtime(
             FAILED.into()
         }
     }
-}
-
-fn start_logging(config: &Config) {
-    let filter: Targets = config.log.filter.parse().expect("the configuration has checked it");
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
-    let lines = match config.log.format {
-        LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).boxed(),
-    };
-    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }

@@ -148,7 +148,7 @@ impl ClickHouse {
     /// The password file cannot be read.
     pub(crate) fn new(config: &config::ClickHouse) -> Result<Self, Error> {
         let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
-        let login = Login::new(config).map_err(Error::Password)?;
+        let login = Login::new(&config.user, config.password.as_ref()).map_err(Error::Password)?;
         let client = |connector| {
             let http = legacy::Client::builder(TokioExecutor::new())
                 .pool_idle_timeout(POOL_IDLE_TIMEOUT)
@@ -170,19 +170,11 @@ impl ClickHouse {
 
     /// With the login as it was last read. Clones are cheap: the connections are shared.
     pub(super) fn client(&self) -> Client {
-        self.logged_in(&self.client)
+        self.login.log_in(self.client.clone())
     }
 
     pub(super) fn unbounded(&self) -> Client {
-        self.logged_in(&self.unbounded)
-    }
-
-    fn logged_in(&self, client: &Client) -> Client {
-        let client = client.clone().with_user(self.login.user());
-        match self.login.password() {
-            Some(password) => client.with_password(password),
-            None => client,
-        }
+        self.login.log_in(self.unbounded.clone())
     }
 
     pub(super) fn failed(&self, what: impl Into<String>, error: ClientError) -> Error {

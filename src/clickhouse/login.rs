@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
-use crate::config::{self, Secret};
+use crate::config::Secret;
 
 /// Shared by everybody who asks the server something.
 #[derive(Clone)]
@@ -28,22 +28,27 @@ impl fmt::Debug for Login {
 
 impl Login {
     /// Blocks for as long as the disk takes: at the start.
-    pub(super) fn new(config: &config::ClickHouse) -> std::io::Result<Self> {
-        let password = config.password.as_ref().map(Secret::read).transpose()?;
+    pub(super) fn new(user: &str, secret: Option<&Secret>) -> std::io::Result<Self> {
+        let password = secret.map(Secret::read).transpose()?;
         Ok(Self {
-            user: config.user.clone(),
-            secret: config.password.clone(),
+            user: user.to_owned(),
+            secret: secret.cloned(),
             password: Arc::new(RwLock::new(password)),
             reading: Arc::default(),
         })
     }
 
-    pub(super) fn user(&self) -> &str {
-        &self.user
-    }
-
     pub(super) fn password(&self) -> Option<String> {
         self.password.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same client with the login as it was last read.
+    pub(super) fn log_in(&self, client: clickhouse::Client) -> clickhouse::Client {
+        let client = client.with_user(&self.user);
+        match self.password() {
+            Some(password) => client.with_password(password),
+            None => client,
+        }
     }
 
     /// As the HTTP interface wants them.
@@ -85,8 +90,7 @@ mod tests {
     async fn a_file_that_is_no_password_any_more_leaves_the_last_one() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "old\n").unwrap();
-        let toml = format!("[clickhouse]\npassword_file = '{}'", file.path().display());
-        let login = Login::new(&config::Config::parse(&toml).unwrap().clickhouse).unwrap();
+        let login = Login::new("reader", Some(&Secret::File(file.path().into()))).unwrap();
         for (text, expected) in [("new\nold\n", "old"), ("new\n", "new")] {
             std::fs::write(file.path(), text).unwrap();
             login.read_again();

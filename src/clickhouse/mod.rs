@@ -10,10 +10,12 @@ mod insert;
 mod login;
 mod migrations;
 mod quorum;
+mod reader;
 mod rejects;
 mod render;
 mod shards;
 
 pub(crate) use self::client::{ClickHouse, Error};
 pub(crate) use self::migrations::plan;
+pub use self::reader::Reader;
 pub(crate) use self::rejects::StoredReject;

@@ -15,13 +15,11 @@ mod types;
 use std::fmt;
 use std::path::Path;
 
-use config::Value;
-
-pub(crate) use self::secret::Secret;
-pub use self::settings::Error;
-use self::settings::Settings;
+pub use self::secret::Secret;
+pub use self::setting::Setting;
+pub use self::settings::{Error, Settings};
 pub use self::types::{
-    ClickHouse, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Shutdown, Spool,
+    ClickHouse, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Server, Shutdown, Spool,
 };
 use crate::pipeline::{batch, decode};
 
@@ -60,18 +58,7 @@ impl Config {
     /// # Errors
     /// [`Error::Source`] for a file that is missing or not TOML, [`Error::Violations`] for what it says.
     pub fn load(path: Option<&Path>) -> Result<Self, Error> {
-        // Read here, because the library takes bytes that are not UTF-8 for others: a password would be wrong.
-        let text = match (path, std::fs::read_to_string(path.unwrap_or(Path::new(DEFAULT_FILE)))) {
-            (_, Ok(text)) => text,
-            (None, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            (path, Err(error)) => {
-                let path = path.unwrap_or(Path::new(DEFAULT_FILE)).display();
-                return Err(Error::Source(format!("{path}: {error}")));
-            }
-        };
-        let environment =
-            config::Environment::with_prefix(ENVIRONMENT_PREFIX).prefix_separator("__").separator("__");
-        Self::merged(&text, Some(environment))
+        Self::from_settings(&mut settings(path, DEFAULT_FILE, ENVIRONMENT_PREFIX)?)
     }
 
     /// A file's text alone.
@@ -79,23 +66,7 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(toml: &str) -> Result<Self, Error> {
-        Self::merged(toml, None)
-    }
-
-    fn merged(toml: &str, environment: Option<config::Environment>) -> Result<Self, Error> {
-        let file = config::File::from_str(toml, config::FileFormat::Toml);
-        no_places(&file)?;
-        let sources = config::Config::builder().add_source(file);
-        let merged = match environment {
-            Some(environment) => {
-                no_places(&environment)?;
-                sources.add_source(environment).build()
-            }
-            None => sources.build(),
-        };
-        let values =
-            merged.and_then(|merged| merged.cache.into_table()).map_err(|error| Error::source(&error))?;
-        Self::from_values(values)
+        Self::from_settings(&mut merged(toml, None)?)
     }
 
     /// The defaults alone.
@@ -103,11 +74,10 @@ impl Config {
     /// # Errors
     /// As [`Config::load`]; the only default that can be unusable is the host's name.
     pub fn defaults() -> Result<Self, Error> {
-        Self::from_values(config::Map::new())
+        Self::from_settings(&mut Settings::default())
     }
 
-    fn from_values(values: config::Map<String, Value>) -> Result<Self, Error> {
-        let s = &mut Settings::new(values);
+    fn from_settings(s: &mut Settings) -> Result<Self, Error> {
         let mut mqtt = Mqtt::read(s);
         let sources = sources::read(s, &mqtt.topics);
         mqtt.topics = sources.iter().map(|source| source.topic().to_owned()).collect();
@@ -127,6 +97,48 @@ impl Config {
     }
 }
 
+/// What a program of ours is told: the file (`path`, or `default_file` if there is one), then the environment over it,
+/// whose variables begin with `prefix` and two underscores.
+///
+/// # Errors
+/// [`Error::Source`] for a file that is missing or not TOML.
+pub fn settings(path: Option<&Path>, default_file: &str, prefix: &str) -> Result<Settings, Error> {
+    // Read here, because the library takes bytes that are not UTF-8 for others: a password would be wrong.
+    let text = match (path, std::fs::read_to_string(path.unwrap_or(Path::new(default_file)))) {
+        (_, Ok(text)) => text,
+        (None, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        (path, Err(error)) => {
+            let path = path.unwrap_or(Path::new(default_file)).display();
+            return Err(Error::Source(format!("{path}: {error}")));
+        }
+    };
+    let environment = config::Environment::with_prefix(prefix).prefix_separator("__").separator("__");
+    merged(&text, Some(environment))
+}
+
+/// A file's text alone.
+///
+/// # Errors
+/// As [`settings`].
+pub fn settings_of(toml: &str) -> Result<Settings, Error> {
+    merged(toml, None)
+}
+
+fn merged(toml: &str, environment: Option<config::Environment>) -> Result<Settings, Error> {
+    let file = config::File::from_str(toml, config::FileFormat::Toml);
+    no_places(&file)?;
+    let sources = config::Config::builder().add_source(file);
+    let merged = match environment {
+        Some(environment) => {
+            no_places(&environment)?;
+            sources.add_source(environment).build()
+        }
+        None => sources.build(),
+    };
+    let values = merged.and_then(|merged| merged.cache.into_table());
+    values.map(Settings::new).map_err(|error| Error::source(&error))
+}
+
 /// No key such as `"sources[9000000000].topic"`: the library takes it for a place in a list, and makes the list that long.
 fn no_places(source: &impl config::Source) -> Result<(), Error> {
     let values = source.collect().map_err(|error| Error::source(&error))?;
@@ -139,21 +151,29 @@ fn no_places(source: &impl config::Source) -> Result<(), Error> {
 impl fmt::Display for Config {
     /// The effective configuration as a TOML file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut open_section = "";
-        for (key, value) in &self.effective {
-            let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
-            if section != open_section {
-                let gap = if open_section.is_empty() { "" } else { "\n" };
-                match section.split_once('[') {
-                    Some((list, _)) => writeln!(f, "{gap}[[{list}]]")?,
-                    None => writeln!(f, "{gap}[{section}]")?,
-                }
-                open_section = section;
-            }
-            writeln!(f, "{name} = {value}")?;
-        }
-        Ok(())
+        show(&self.effective, f)
     }
+}
+
+/// Keys and their values as a TOML file.
+///
+/// # Errors
+/// The formatter's.
+pub fn show(effective: &[(String, String)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut open_section = "";
+    for (key, value) in effective {
+        let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
+        if section != open_section {
+            let gap = if open_section.is_empty() { "" } else { "\n" };
+            match section.split_once('[') {
+                Some((list, _)) => writeln!(f, "{gap}[[{list}]]")?,
+                None => writeln!(f, "{gap}[{section}]")?,
+            }
+            open_section = section;
+        }
+        writeln!(f, "{name} = {value}")?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ impl Secret {
     ///
     /// # Errors
     /// The file cannot be read, or it is not a text of one line: no header of HTTP could carry that.
-    pub(crate) fn read(&self) -> io::Result<String> {
+    pub fn read(&self) -> io::Result<String> {
         let secret = match self {
             Self::Inline(secret) => secret.clone(),
             Self::File(path) => std::fs::read_to_string(path)?.trim_end_matches(['\r', '\n']).to_owned(),

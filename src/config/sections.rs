@@ -10,7 +10,7 @@ use super::rules::{
 use super::settings::Settings;
 use super::sources;
 use super::types::{
-    ClickHouse, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Shutdown, Spool,
+    ClickHouse, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Server, Shutdown, Spool,
 };
 use crate::consumer::Connections;
 use crate::pipeline::{batch, decode};
@@ -92,8 +92,9 @@ impl batch::Limits {
     }
 }
 
-impl ClickHouse {
-    pub(super) fn read(s: &mut Settings) -> Self {
+impl Server {
+    /// For milepost and for who reads what it stored: the same keys, the same rules.
+    pub fn read(s: &mut Settings) -> Self {
         let (url, with_tls) = s.checked("clickhouse.url", "http://localhost:8123".to_owned(), http_url);
         let ca = s.path("clickhouse.ca_file");
         let tls = s.tls(tls::Files { server: tls::Server::ClickHouse, ca, cert: None, key: None }, with_tls);
@@ -103,6 +104,19 @@ impl ClickHouse {
             database: s.checked("clickhouse.database", "fleet".to_owned(), identifier),
             user: s.checked("clickhouse.user", "default".to_owned(), user_name),
             password: s.secret("clickhouse.password"),
+        }
+    }
+}
+
+impl ClickHouse {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        let Server { url, tls, database, user, password } = Server::read(s);
+        Self {
+            url,
+            tls,
+            database,
+            user,
+            password,
             inserts_in_flight: s.within("clickhouse.inserts_in_flight", 2, 1..=16),
             insert_timeout: s.duration("clickhouse.insert_timeout", "60s", "1s", "10m"),
             async_insert: s.value("clickhouse.async_insert", false),
@@ -180,7 +194,8 @@ impl Shutdown {
 }
 
 impl Log {
-    pub(super) fn read(s: &mut Settings) -> Self {
+    /// For all programs.
+    pub fn read(s: &mut Settings) -> Self {
         Self {
             format: s.value("log.format", LogFormat::Text),
             filter: s.checked("log.filter", "info".to_owned(), log_filter),

@@ -10,7 +10,7 @@ use crate::consumer::{CONNECTIONS_MAX, Connections};
 use crate::session::events::Qos;
 
 /// A type that a setting can have.
-pub(super) trait Setting: Sized {
+pub trait Setting: Sized {
     /// From a file's or the environment's value; the error says what is wanted.
     fn parse(value: Value) -> Result<Self, String>;
     /// As TOML.

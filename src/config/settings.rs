@@ -32,7 +32,8 @@ impl Error {
 }
 
 /// Hands out settings by key, and remembers what was wrong and what is left.
-pub(super) struct Settings {
+#[derive(Default)]
+pub struct Settings {
     given: BTreeMap<String, Value>,
     known: Vec<String>,
     /// Keys that were given, whether or not they have been read.
@@ -40,11 +41,13 @@ pub(super) struct Settings {
     /// Those among them that are an empty text, which is none.
     empty_keys: BTreeSet<String>,
     effective: Vec<(String, String)>,
-    pub(super) violations: Vec<String>,
+    /// What was wrong, a line each.
+    pub violations: Vec<String>,
 }
 
 impl Settings {
-    pub(super) fn new(values: config::Map<String, Value>) -> Self {
+    /// Of what a file and the environment gave.
+    pub fn new(values: config::Map<String, Value>) -> Self {
         let mut given = BTreeMap::new();
         flatten("", values, &mut given);
         let is_empty = |value: &Value| matches!(&value.kind, ValueKind::String(text) if text.is_empty());
@@ -56,7 +59,7 @@ impl Settings {
     }
 
     /// The value of `key`, or `default`.
-    pub(super) fn value<T: Setting>(&mut self, key: &str, default: T) -> T {
+    pub fn value<T: Setting>(&mut self, key: &str, default: T) -> T {
         let value = self.given(key).unwrap_or(default);
         self.effective.push((key.to_owned(), value.show()));
         value
@@ -68,7 +71,7 @@ impl Settings {
     }
 
     /// An empty text is none.
-    pub(super) fn was_given(&self, key: &str) -> bool {
+    pub fn was_given(&self, key: &str) -> bool {
         self.given_keys.contains(key) && !self.empty_keys.contains(key)
     }
 
@@ -95,7 +98,8 @@ impl Settings {
         self.effective.push((key, value.show()));
     }
 
-    pub(super) fn given<T: Setting>(&mut self, key: &str) -> Option<T> {
+    /// The value of `key` if it was given; it is not shown.
+    pub fn given<T: Setting>(&mut self, key: &str) -> Option<T> {
         self.known.push(key.to_owned());
         let value = self.given.remove(key)?;
         let parsed = T::parse(value);
@@ -107,14 +111,15 @@ impl Settings {
         self.given(key).filter(|text: &String| !text.is_empty())
     }
 
-    pub(super) fn optional(&mut self, key: &str) -> Option<String> {
+    /// A text, or none; shown.
+    pub fn optional(&mut self, key: &str) -> Option<String> {
         let value = self.given_text(key);
         self.effective.push((key.to_owned(), value.clone().unwrap_or_default().show()));
         value
     }
 
     /// `key`, or the file that `{key}_file` names.
-    pub(super) fn secret(&mut self, key: &str) -> Option<Secret> {
+    pub fn secret(&mut self, key: &str) -> Option<Secret> {
         let inline = self.given_text(key);
         let file = self.given_text(&format!("{key}_file"));
         let shown = if inline.is_some() { "***" } else { "" };
@@ -141,12 +146,13 @@ impl Settings {
         }
     }
 
-    pub(super) fn path(&mut self, key: &str) -> Option<PathBuf> {
+    /// The path of a file, or none.
+    pub fn path(&mut self, key: &str) -> Option<PathBuf> {
         self.optional(key).map(PathBuf::from)
     }
 
     /// The files of a section, if its URL says that they are used.
-    pub(super) fn tls(&mut self, files: tls::Files, with_tls: Option<bool>) -> Option<tls::Files> {
+    pub fn tls(&mut self, files: tls::Files, with_tls: Option<bool>) -> Option<tls::Files> {
         let section = files.server.section();
         match with_tls {
             None => None, // that its URL is wrong has been told
@@ -169,7 +175,7 @@ impl Settings {
     }
 
     /// A value that `check` turns into what the program uses.
-    pub(super) fn checked<T: Setting + Clone, U: Default>(
+    pub fn checked<T: Setting + Clone, U: Default>(
         &mut self,
         key: &str,
         default: T,
@@ -179,7 +185,8 @@ impl Settings {
         check(value).map_err(|wanted| self.violations.push(format!("{key}: {wanted}"))).unwrap_or_default()
     }
 
-    pub(super) fn within<T>(&mut self, key: &str, default: T, range: std::ops::RangeInclusive<T>) -> T
+    /// A number within `range`.
+    pub fn within<T>(&mut self, key: &str, default: T, range: std::ops::RangeInclusive<T>) -> T
     where
         T: Setting + PartialOrd + fmt::Display + Copy,
     {
@@ -190,7 +197,8 @@ impl Settings {
         value
     }
 
-    pub(super) fn duration(&mut self, key: &str, default: &str, min: &str, max: &str) -> Duration {
+    /// A duration from `min` to `max`.
+    pub fn duration(&mut self, key: &str, default: &str, min: &str, max: &str) -> Duration {
         let parse =
             |text| humantime::parse_duration(text).expect("the durations in this file are well formed");
         let value = self.value(key, parse(default));
@@ -202,7 +210,7 @@ impl Settings {
     }
 
     /// The effective values by key, or everything that was wrong.
-    pub(super) fn finish(&mut self) -> Result<Vec<(String, String)>, Error> {
+    pub fn finish(&mut self) -> Result<Vec<(String, String)>, Error> {
         for key in std::mem::take(&mut self.given).into_keys() {
             let nearest = self.known.iter().min_by_key(|known| distance(known, &key));
             self.violations

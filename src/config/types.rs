@@ -46,6 +46,19 @@ pub struct Mqtt {
     pub buffer_bytes_max: usize,
 }
 
+/// Where ClickHouse is, and who we are there.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// `http://host:port` or `https://host:port`
+    pub url: String,
+    /// `None`: plain text.
+    pub tls: Option<tls::Files>,
+    /// Database of all tables.
+    pub database: String,
+    pub user: String,
+    pub password: Option<Secret>,
+}
+
 /// The server, and how to insert.
 #[derive(Debug, Clone)]
 pub struct ClickHouse {

@@ -2,4 +2,5 @@
 
 pub(crate) mod health;
 pub mod http;
+pub mod logging;
 pub mod metrics;

@@ -1,0 +1,215 @@
+//! Defaults < file < environment → a validated [`Config`]: milepost's library, milepost's rules.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use milepost::config::{Error, Log, Secret, Server, Settings, settings, settings_of, show};
+
+use crate::fleet::DRIVERS_MAX;
+
+/// Prefix of variables that are settings: `MILEPOST_MAP__SECTION__KEY`.
+const ENVIRONMENT_PREFIX: &str = "MILEPOST_MAP";
+/// Read when neither `--config` nor `MILEPOST_MAP_CONFIG` names a file, if it is there.
+const DEFAULT_FILE: &str = "milepost-map.toml";
+
+/// Everything the map can be told.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// `[clickhouse]`
+    pub clickhouse: ClickHouse,
+    /// `[http]`
+    pub http: Http,
+    /// `[map]`
+    pub map: Map,
+    /// `[log]`
+    pub log: Log,
+    effective: Vec<(String, String)>,
+}
+
+/// Where ClickHouse is, and what a question may cost there.
+#[derive(Debug, Clone)]
+pub struct ClickHouse {
+    pub server: Server,
+    /// How long a question about the past may take.
+    pub query_timeout: Duration,
+    /// Of one question, on the server.
+    pub query_memory_bytes_max: u64,
+    /// Rows that one question may read.
+    pub query_rows_max: u64,
+    /// Questions about the past at once.
+    pub queries_max: usize,
+}
+
+/// Who may look, and from where.
+#[derive(Debug, Clone)]
+pub struct Http {
+    pub listen: SocketAddr,
+    /// PEM: our certificate and its key; `None`: plain text.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Somebody before us authenticates and encrypts.
+    pub behind_proxy: bool,
+    /// People: name and password.
+    pub login: Option<(String, Secret)>,
+    /// Programs.
+    pub token: Option<Secret>,
+    /// Pages open at once.
+    pub viewers_max: usize,
+    /// Connections at once.
+    pub connections_max: usize,
+}
+
+/// What is shown.
+#[derive(Debug, Clone)]
+pub struct Map {
+    /// A MapLibre style, if the page is not to draw its own background.
+    pub style_url: Option<String>,
+    /// Other servers that the style names: tiles, glyphs, sprites.
+    pub style_origins: Vec<String>,
+    /// Drivers that are held in memory.
+    pub drivers_max: usize,
+    /// Points on a screen; above, they are taken together.
+    pub points_max: usize,
+    /// How often everything is read anew: who was erased is gone then.
+    pub reread: Duration,
+}
+
+impl Config {
+    /// Reads the file (`path`, or `./milepost-map.toml` if there is one), then the environment over it.
+    ///
+    /// # Errors
+    /// [`Error::Source`] for a file that is missing or not TOML, [`Error::Violations`] for what it says.
+    pub fn load(path: Option<&Path>, behind_proxy: bool) -> Result<Self, Error> {
+        Self::from_settings(&mut settings(path, DEFAULT_FILE, ENVIRONMENT_PREFIX)?, behind_proxy)
+    }
+
+    /// A file's text alone.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(toml: &str) -> Result<Self, Error> {
+        Self::from_settings(&mut settings_of(toml)?, false)
+    }
+
+    fn from_settings(s: &mut Settings, behind_proxy: bool) -> Result<Self, Error> {
+        let (clickhouse, http) = (ClickHouse::read(s), Http::read(s, behind_proxy));
+        let (map, log) = (Map::read(s), Log::read(s));
+        let effective = s.finish()?;
+        Ok(Self { clickhouse, http, map, log, effective })
+    }
+
+    /// Every key with its effective value as TOML would have it, in order; secrets redacted.
+    #[must_use]
+    pub fn effective(&self) -> &[(String, String)] {
+        &self.effective
+    }
+}
+
+impl fmt::Display for Config {
+    /// The effective configuration as a TOML file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(&self.effective, f)
+    }
+}
+
+impl ClickHouse {
+    fn read(s: &mut Settings) -> Self {
+        Self {
+            server: Server::read(s),
+            query_timeout: s.duration("clickhouse.query_timeout", "10s", "1s", "2m"),
+            // Below what deploy/clickhouse/access.sql allows a reader.
+            query_memory_bytes_max: s.within(
+                "clickhouse.query_memory_bytes_max",
+                2_000_000_000,
+                1 << 20..=u64::MAX / 2,
+            ),
+            query_rows_max: s.within("clickhouse.query_rows_max", 1_000_000_000, 1..=u64::MAX / 2),
+            queries_max: s.within("clickhouse.queries_max", 4, 1..=64),
+        }
+    }
+}
+
+impl Http {
+    fn read(s: &mut Settings, behind_proxy: bool) -> Self {
+        let listen = s.value("http.listen", SocketAddr::from(([127, 0, 0, 1], 9480)));
+        let (cert, key) = (s.path("http.cert_file"), s.path("http.key_file"));
+        let behind_proxy = s.value("http.behind_proxy", false) || behind_proxy;
+        let (username, password) = (s.optional("http.username"), s.secret("http.password"));
+        let token = s.secret("http.token");
+        if cert.is_some() != key.is_some() {
+            s.violations.push("http.cert_file: give it and http.key_file, or neither".to_owned());
+        }
+        let tls = cert.zip(key);
+        if let Some((cert, key)) = &tls {
+            s.violations.extend(crate::tls::read(cert, key).err());
+        }
+        if username.is_some() != password.is_some() {
+            s.violations.push("http.username: give it and http.password_file, or neither".to_owned());
+        }
+        if username.as_ref().is_some_and(|name| name.contains(':') || name.chars().any(char::is_control)) {
+            s.violations.push("http.username: a name without : and control characters is wanted".to_owned());
+        }
+        let login = username.zip(password);
+        let is_guarded = tls.is_some() && (login.is_some() || token.is_some());
+        if !listen.ip().is_loopback() && !behind_proxy && !is_guarded {
+            s.violations.push(format!(
+                "http.listen: {listen} can be reached from other machines, and positions are personal data: set \
+                 http.cert_file and http.key_file, and http.username and http.password_file (people) or http.token_file \
+                 (programs); or, if a proxy before it authenticates and encrypts, http.behind_proxy = true (--behind-proxy)"
+            ));
+        }
+        Self {
+            listen,
+            tls,
+            behind_proxy,
+            login,
+            token,
+            viewers_max: s.within("http.viewers_max", 200, 1..=10_000),
+            connections_max: s.within("http.connections_max", 2_000, 8..=100_000),
+        }
+    }
+
+    /// Whoever comes must say who they are.
+    #[must_use]
+    pub fn wants_login(&self) -> bool {
+        self.login.is_some() || self.token.is_some()
+    }
+}
+
+impl Map {
+    fn read(s: &mut Settings) -> Self {
+        let style_url = s.optional("map.style_url");
+        let style_origins = s.checked("map.style_origins", Vec::new(), origins);
+        if let Some(Err(wanted)) = style_url.as_deref().map(origin) {
+            s.violations.push(format!("map.style_url: {wanted}"));
+        }
+        Self {
+            style_url,
+            style_origins,
+            drivers_max: s.within("map.drivers_max", 2_000_000, 1..=DRIVERS_MAX),
+            points_max: s.within("map.points_max", 20_000, 16..=1_000_000),
+            reread: s.duration("map.reread", "5m", "5s", "1d"),
+        }
+    }
+
+    /// Servers that the page may ask beside us.
+    #[must_use]
+    pub fn origins(&self) -> Vec<String> {
+        let of_style = self.style_url.as_deref().and_then(|url| origin(url).ok());
+        of_style.into_iter().chain(self.style_origins.iter().cloned()).collect()
+    }
+}
+
+fn origins(texts: Vec<String>) -> Result<Vec<String>, String> {
+    texts.iter().filter(|text| !text.is_empty()).map(|text| origin(text)).collect()
+}
+
+/// `scheme://host:port` of a URL, as a policy of the browser names it.
+fn origin(text: &str) -> Result<String, String> {
+    let wanted = || format!("\"{text}\": https://host/… is wanted");
+    let url = url::Url::parse(text).map_err(|_| wanted())?;
+    let is_good =
+        matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none();
+    if is_good { Ok(url.origin().ascii_serialization()) } else { Err(wanted()) }
+}

@@ -1,0 +1,134 @@
+//! The drivers' names, back to back, and an index that does not hold them twice.
+
+use std::hash::BuildHasher as _;
+use std::ops::Range;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+/// A name has one to 64 bytes; `pipeline` refuses others.
+pub const ID_BYTES_MAX: usize = 64;
+
+/// A number for each name.
+#[derive(Default)]
+pub struct Ids {
+    bytes: Vec<u8>,
+    /// By number: where it begins, and its length; 0: nobody has this number.
+    places: Vec<(u32, u8)>,
+    free: Vec<u32>,
+    /// Bytes of names that are gone.
+    wasted: usize,
+    index: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+}
+
+impl Ids {
+    /// How many names there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// The numbers given so far are below this.
+    #[must_use]
+    pub fn numbers(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The name with this number; empty: nobody has it.
+    #[must_use]
+    pub fn name(&self, number: u32) -> &[u8] {
+        &self.bytes[place(self.places[number as usize])]
+    }
+
+    /// The number of a name.
+    #[must_use]
+    pub fn find(&self, name: &[u8]) -> Option<u32> {
+        self.index.find(self.hasher.hash_one(name), |number| self.name(*number) == name).copied()
+    }
+
+    /// Gives a number to a name that has none.
+    pub fn add(&mut self, name: &[u8]) -> u32 {
+        let at = u32::try_from(self.bytes.len()).expect("16 million names of 64 bytes");
+        let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
+        self.bytes.extend_from_slice(&name[..usize::from(length)]);
+        let number = if let Some(number) = self.free.pop() {
+            self.places[number as usize] = (at, length);
+            number
+        } else {
+            self.places.push((at, length));
+            u32::try_from(self.places.len() - 1).expect("drivers_max is below")
+        };
+        let Self { bytes, places, index, hasher, .. } = self;
+        let hash = |number: &u32| hasher.hash_one(&bytes[place(places[*number as usize])]);
+        index.insert_unique(hasher.hash_one(name), number, hash);
+        number
+    }
+
+    /// Its name is gone, and another may have the number.
+    pub fn remove(&mut self, number: u32) {
+        let name = place(self.places[number as usize]);
+        let hash = self.hasher.hash_one(&self.bytes[name.clone()]);
+        if let Ok(entry) = self.index.find_entry(hash, |known| *known == number) {
+            entry.remove();
+        }
+        self.wasted += name.len();
+        self.places[number as usize] = (0, 0);
+        self.free.push(number);
+        if self.wasted > self.bytes.len() / 2 {
+            self.compact();
+        }
+    }
+
+    fn compact(&mut self) {
+        let mut bytes = Vec::with_capacity(self.bytes.len() - self.wasted);
+        for kept in &mut self.places {
+            let name = place(*kept);
+            kept.0 = u32::try_from(bytes.len()).expect("there are less than before");
+            bytes.extend_from_slice(&self.bytes[name]);
+        }
+        (self.bytes, self.wasted) = (bytes, 0);
+    }
+
+    /// Of memory that is taken.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+            + self.places.capacity() * 8
+            + self.free.capacity() * 4
+            + self.index.capacity() * 8
+    }
+}
+
+fn place((at, length): (u32, u8)) -> Range<usize> {
+    at as usize..at as usize + usize::from(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_name_keeps_its_number_until_it_is_removed(steps in proptest::collection::vec((0_u8..30, any::<bool>()), 0..300)) {
+            let (mut ids, mut model) = (Ids::default(), BTreeMap::new());
+            for (n, is_there) in steps {
+                let name = format!("driver-{n}").into_bytes();
+                match (ids.find(&name), is_there) {
+                    (None, true) => { model.insert(name.clone(), ids.add(&name)); }
+                    (Some(number), false) => { ids.remove(number); model.remove(&name); }
+                    (Some(_), true) | (None, false) => {}
+                }
+                prop_assert_eq!(ids.len(), model.len());
+                for (name, number) in &model {
+                    prop_assert_eq!(ids.find(name), Some(*number));
+                    prop_assert_eq!(ids.name(*number), &name[..]);
+                }
+            }
+            prop_assert!(ids.numbers() <= 30);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Everybody's last position in memory, in the order of the map. A cache: it is read anew at every start.
+//!
+//! Guarantee: a driver's fix is the greatest that was taken, as `last_positions` has it, whatever the order; at most
+//! `drivers_max` drivers are held, each in [`DRIVER_BYTES`] and its name, and others are counted.
+
+pub mod ids;
+pub mod parts;
+
+use std::ops::Range;
+
+use self::ids::Ids;
+use crate::geo::{KEY_BITS, Tile, key};
+
+/// Of memory a driver, without its name; vectors that grow may hold twice as much for a while.
+pub const DRIVER_BYTES: usize = 150;
+/// More have no place in a row's key.
+pub const DRIVERS_MAX: usize = 1 << (u64::BITS - KEY_BITS);
+/// A speed or heading that nobody knows.
+pub const UNKNOWN: u16 = u16::MAX;
+
+/// A driver's fix, as `last_positions_state` has it. The order of the fields is that of its tuple: the greater one is the newer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fix {
+    pub ts_ms: i64,
+    pub seq: u32,
+    pub lat_e7: i32,
+    pub lng_e7: i32,
+    /// 65535: unknown.
+    pub speed_cms: u16,
+    /// 65535: unknown.
+    pub heading_cdeg: u16,
+    /// 2147483647: unknown.
+    pub alt_dm: i32,
+    /// 65535: unknown.
+    pub acc_dm: u16,
+    pub received_ms: i64,
+}
+
+/// What a tile needs of a driver, in the order of the map.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// Place on the curve, then the driver's number.
+    key: u64,
+    pub lat_e7: i32,
+    pub lng_e7: i32,
+    pub ts_s: u32,
+    pub speed_cms: u16,
+    pub heading_cdeg: u16,
+}
+
+impl Row {
+    fn new(number: u32, fix: &Fix) -> Self {
+        let ts_s = (fix.ts_ms / 1_000).clamp(0, i64::from(u32::MAX));
+        Self {
+            key: key(fix.lat_e7, fix.lng_e7) << (u64::BITS - KEY_BITS) | u64::from(number),
+            lat_e7: fix.lat_e7,
+            lng_e7: fix.lng_e7,
+            ts_s: u32::try_from(ts_s).unwrap_or_default(),
+            speed_cms: fix.speed_cms,
+            heading_cdeg: fix.heading_cdeg,
+        }
+    }
+
+    /// The driver's number.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "24 bits")]
+    pub fn number(&self) -> u32 {
+        (self.key % DRIVERS_MAX as u64) as u32
+    }
+
+    /// Place on the curve.
+    #[must_use]
+    pub fn place(&self) -> u64 {
+        self.key / DRIVERS_MAX as u64
+    }
+}
+
+/// See the module.
+pub struct Fleet {
+    ids: Ids,
+    /// By number.
+    fixes: Vec<Fix>,
+    /// By number: in which pass over all rows it was met last.
+    passes: Vec<u8>,
+    pass: u8,
+    rows: Vec<Row>,
+    /// Where the next order is made.
+    spare: Vec<Row>,
+    /// Numbers whose row is not as their fix.
+    changed: Vec<u32>,
+    /// The same, a bit a number.
+    is_changed: Vec<u64>,
+    drivers_max: usize,
+    left_out: u64,
+    newest_ms: Option<i64>,
+}
+
+impl Fleet {
+    /// Nobody yet.
+    #[must_use]
+    pub fn new(drivers_max: usize) -> Self {
+        Self {
+            ids: Ids::default(),
+            fixes: Vec::new(),
+            passes: Vec::new(),
+            pass: 0,
+            rows: Vec::new(),
+            spare: Vec::new(),
+            changed: Vec::new(),
+            is_changed: Vec::new(),
+            drivers_max: drivers_max.min(DRIVERS_MAX),
+            left_out: 0,
+            newest_ms: None,
+        }
+    }
+
+    /// How many drivers are held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Nobody is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many rows of drivers without a place came since [`Fleet::begin_pass`].
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// When milepost took the newest message, in milliseconds since 1970.
+    #[must_use]
+    pub fn newest_ms(&self) -> Option<i64> {
+        self.newest_ms
+    }
+
+    /// How many drivers were heard of since then.
+    #[must_use]
+    pub fn heard_since(&self, ms: i64) -> usize {
+        self.fixes.iter().filter(|fix| fix.received_ms >= ms).count()
+    }
+
+    /// All rows will be taken now: who is not among them is gone.
+    pub fn begin_pass(&mut self) {
+        self.pass = self.pass.wrapping_add(1);
+        self.left_out = 0;
+    }
+
+    /// A row. Does not show before [`Fleet::commit`].
+    pub fn take(&mut self, id: &[u8], fix: Fix) {
+        let number = match self.ids.find(id) {
+            Some(number) => {
+                self.passes[number as usize] = self.pass;
+                if fix <= self.fixes[number as usize] {
+                    return;
+                }
+                self.fixes[number as usize] = fix;
+                number
+            }
+            None if self.ids.len() >= self.drivers_max || id.is_empty() || id.len() > ids::ID_BYTES_MAX => {
+                self.left_out += 1;
+                return;
+            }
+            None => self.add(id, fix),
+        };
+        self.newest_ms = self.newest_ms.max(Some(fix.received_ms));
+        self.change(number);
+    }
+
+    fn add(&mut self, id: &[u8], fix: Fix) -> u32 {
+        let number = self.ids.add(id);
+        let at = number as usize;
+        if at == self.fixes.len() {
+            self.fixes.push(fix);
+            self.passes.push(self.pass);
+            self.is_changed.resize(self.fixes.len().div_ceil(64), 0);
+        } else {
+            (self.fixes[at], self.passes[at]) = (fix, self.pass);
+        }
+        number
+    }
+
+    fn change(&mut self, number: u32) {
+        let (word, bit) = (number as usize / 64, 1 << (number % 64));
+        if self.is_changed[word] & bit == 0 {
+            self.is_changed[word] |= bit;
+            self.changed.push(number);
+        }
+    }
+
+    /// Ends a pass: who was not met in it is gone. Shows at the next [`Fleet::commit`].
+    pub fn end_pass(&mut self) {
+        for number in 0..u32::try_from(self.passes.len()).unwrap_or(u32::MAX) {
+            if self.passes[number as usize] != self.pass && !self.ids.name(number).is_empty() {
+                self.ids.remove(number);
+                self.fixes[number as usize].received_ms = i64::MIN; // nobody hears of them
+                self.change(number);
+            }
+        }
+    }
+
+    /// Puts what has changed into the order of the map; how many drivers that were.
+    pub fn commit(&mut self) -> usize {
+        let changed = self.changed.len();
+        if changed == 0 {
+            return 0;
+        }
+        let there = self.changed.iter().filter(|number| !self.ids.name(**number).is_empty());
+        let mut new: Vec<Row> =
+            there.map(|number| Row::new(*number, &self.fixes[*number as usize])).collect();
+        new.sort_unstable_by_key(|row| row.key);
+        let is_old = |row: &&Row| {
+            let number = row.number() as usize;
+            self.is_changed[number / 64] & 1 << (number % 64) == 0
+        };
+        self.spare.clear();
+        self.spare.reserve_exact(self.ids.len());
+        let mut new = new.into_iter().peekable();
+        for row in self.rows.iter().filter(is_old) {
+            while let Some(before) = new.next_if(|new| new.key < row.key) {
+                self.spare.push(before);
+            }
+            self.spare.push(*row);
+        }
+        self.spare.extend(new);
+        std::mem::swap(&mut self.rows, &mut self.spare);
+        for number in self.changed.drain(..) {
+            self.is_changed[number as usize / 64] = 0;
+        }
+        changed
+    }
+
+    /// The drivers in a tile, in the order of the map.
+    #[must_use]
+    pub fn in_tile(&self, tile: Tile) -> &[Row] {
+        let (from, to) = tile.keys();
+        let at = |key: u64| self.rows.partition_point(|row| row.place() < key);
+        &self.rows[Range { start: at(from), end: at(to) }]
+    }
+
+    /// All drivers, in the order of the map.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// A driver's name.
+    #[must_use]
+    pub fn name(&self, number: u32) -> &[u8] {
+        self.ids.name(number)
+    }
+
+    /// A driver's fix, by number.
+    #[must_use]
+    pub fn fix(&self, number: u32) -> &Fix {
+        &self.fixes[number as usize]
+    }
+
+    /// A driver's fix, by name.
+    #[must_use]
+    pub fn find(&self, id: &str) -> Option<&Fix> {
+        self.ids.find(id.as_bytes()).map(|number| self.fix(number))
+    }
+
+    /// The first names in alphabetical order that begin so.
+    #[must_use]
+    pub fn search(&self, prefix: &str, limit: usize) -> Vec<String> {
+        let mut found: Vec<&[u8]> = Vec::new();
+        for number in 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX) {
+            let name = self.ids.name(number);
+            if name.is_empty() || !name.starts_with(prefix.as_bytes()) {
+                continue;
+            }
+            let at = found.partition_point(|known| *known < name);
+            if at < limit {
+                found.insert(at, name);
+                found.truncate(limit);
+            }
+        }
+        found.into_iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+    }
+
+    /// Of memory that is taken.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.ids.memory_bytes()
+            + self.fixes.capacity() * size_of::<Fix>()
+            + self.passes.capacity()
+            + (self.rows.capacity() + self.spare.capacity()) * size_of::<Row>()
+            + self.changed.capacity() * size_of::<u32>()
+            + self.is_changed.capacity() * size_of::<u64>()
+    }
+}

@@ -1,0 +1,74 @@
+//! Web mercator: where a place is in the square of the map, and which tile of a zoom holds it.
+
+use std::f64::consts::PI;
+
+/// Finest division of the square's side that is kept: cells of 38 m at the equator.
+const BITS: u32 = 20;
+/// Bits of a [`key`].
+pub const KEY_BITS: u32 = 2 * BITS;
+
+/// A square of the map at a zoom: x from the antimeridian eastwards, y from 85.05° north southwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tile {
+    /// 0: the whole world.
+    pub z: u8,
+    /// Below 2^z.
+    pub x: u32,
+    /// Below 2^z.
+    pub y: u32,
+}
+
+impl Tile {
+    /// The finest zoom of tiles.
+    pub const Z_MAX: u8 = 14;
+
+    /// `None`: there is no such tile.
+    #[must_use]
+    pub fn new(z: u8, x: u32, y: u32) -> Option<Self> {
+        (z <= Self::Z_MAX && x < 1 << z && y < 1 << z).then_some(Self { z, x, y })
+    }
+
+    /// The keys of the places in it: from, and the first behind.
+    #[must_use]
+    pub fn keys(self) -> (u64, u64) {
+        let shift = KEY_BITS - 2 * u32::from(self.z);
+        let prefix = interleave(self.x, self.y);
+        (prefix << shift, (prefix + 1) << shift)
+    }
+}
+
+/// Where a place is on the curve that passes through every tile of every zoom in one piece (Z-order). Places beyond 85.05° are in
+/// the outermost tiles.
+#[must_use]
+pub fn key(lat_e7: i32, lng_e7: i32) -> u64 {
+    let (x, y) = square(f64::from(lat_e7) / 1e7, f64::from(lng_e7) / 1e7);
+    interleave(scaled(x), scaled(y))
+}
+
+/// Degrees → 0..=1 from the antimeridian eastwards, and from 85.05° north southwards, clamped.
+#[must_use]
+pub fn square(lat: f64, lng: f64) -> (f64, f64) {
+    let x = (lng + 180.0) / 360.0;
+    let y = 0.5 - lat.to_radians().tan().asinh() / (2.0 * PI);
+    (x.clamp(0.0, 1.0), y.clamp(0.0, 1.0))
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0..=1 times 2^20")]
+fn scaled(share: f64) -> u32 {
+    ((share * f64::from(1_u32 << BITS)) as u32).min((1 << BITS) - 1)
+}
+
+/// Bits of x and y by turns, y's first.
+fn interleave(x: u32, y: u32) -> u64 {
+    spread(x) | spread(y) << 1
+}
+
+/// A zero before each bit.
+fn spread(value: u32) -> u64 {
+    let mut bits = u64::from(value);
+    bits = (bits | bits << 16) & 0x0000_ffff_0000_ffff;
+    bits = (bits | bits << 8) & 0x00ff_00ff_00ff_00ff;
+    bits = (bits | bits << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    bits = (bits | bits << 2) & 0x3333_3333_3333_3333;
+    (bits | bits << 1) & 0x5555_5555_5555_5555
+}

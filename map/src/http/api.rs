@@ -1,0 +1,282 @@
+//! `/api`, `/livez`, `/readyz`, `/metrics`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, State as From};
+use axum::http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY,
+};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use bytes::Bytes;
+use futures_util::stream;
+use milepost::app::now;
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::watch;
+
+use super::{State, end};
+use crate::fleet::{Fix, UNKNOWN};
+use crate::live::Tick;
+use crate::params::{self, Params};
+
+const JSON: &str = "application/json";
+/// Positions in one answer.
+const POSITIONS_MAX: usize = 10_000;
+/// Drivers in one answer, if nobody says how many.
+const DRIVERS: usize = 20;
+/// A loop that has not turned for this long hangs: a question of it takes at most a minute.
+const SILENT_MAX: Duration = Duration::from_secs(120);
+/// A stream without news sends a comment after this, so that what is between keeps it open.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// An answer that says what is wrong.
+pub(super) struct Refusal(pub StatusCode, pub String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, [(CONTENT_TYPE, JSON)], json!({ "error": self.1 }).to_string()).into_response()
+    }
+}
+
+/// What is wrong with a parameter.
+fn bad(what: String) -> Refusal {
+    Refusal(StatusCode::BAD_REQUEST, what)
+}
+
+fn away(why: String) -> Refusal {
+    Refusal(StatusCode::SERVICE_UNAVAILABLE, why)
+}
+
+type Answer = Result<Response, Refusal>;
+
+pub(super) fn routes() -> Router<Arc<State>> {
+    Router::new()
+        .route("/api/config", get(config))
+        .route("/api/tiles/{z}/{x}/{y}", get(tile))
+        .route("/api/stream", get(stream))
+        .route("/api/positions", get(positions))
+        .route("/api/drivers", get(drivers))
+        .route("/api/drivers/{id}", get(driver))
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+}
+
+async fn config(From(state): From<Arc<State>>, RawQuery(query): RawQuery) -> Answer {
+    Params::new(query.as_deref(), &[]).map_err(bad)?;
+    let map = &state.config.map;
+    Ok(answer(&json!({
+        "style_url": map.style_url,
+        "points_max": map.points_max,
+        "version": env!("CARGO_PKG_VERSION"),
+    })))
+}
+
+async fn tile(
+    From(state): From<Arc<State>>,
+    Path((z, x, y)): Path<(String, String, String)>,
+    headers: HeaderMap,
+) -> Answer {
+    let tile = params::tile(&z, &x, &y).map_err(bad)?;
+    state.live.look().await.map_err(away)?;
+    let cut = state.live.tile(tile);
+    let is_known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == cut.etag.as_bytes());
+    let etag = HeaderValue::from_str(&cut.etag).map_err(|_| away("no ETag".to_owned()))?;
+    // no-cache: keep it, and ask whether it has changed.
+    let mut answer =
+        (StatusCode::NOT_MODIFIED, [(ETAG, etag), (CACHE_CONTROL, value("no-cache"))]).into_response();
+    if !is_known {
+        *answer.status_mut() = StatusCode::OK;
+        answer.headers_mut().insert(CONTENT_TYPE, value("application/octet-stream"));
+        answer.headers_mut().insert(VARY, value("Accept-Encoding"));
+        *answer.body_mut() = match cut.gzip.filter(|_| takes_gzip(&headers)) {
+            Some(gzip) => {
+                answer.headers_mut().insert(CONTENT_ENCODING, value("gzip"));
+                gzip.into()
+            }
+            None => cut.body.into(),
+        };
+    }
+    Ok(answer)
+}
+
+/// Server-sent events: a tick a second, from now until the viewer leaves.
+async fn stream(From(state): From<Arc<State>>, RawQuery(query): RawQuery) -> Answer {
+    Params::new(query.as_deref(), &[]).map_err(bad)?;
+    let place = Arc::clone(&state.viewers).try_acquire_owned().map_err(|_| {
+        let most = state.config.http.viewers_max;
+        Refusal(
+            StatusCode::TOO_MANY_REQUESTS,
+            format!("{most} pages are open already (http.viewers_max): try again later"),
+        )
+    })?;
+    state.live.metrics.viewers.inc();
+    let viewer = Viewer {
+        ticks: state.live.ticks(),
+        ending: state.ending.clone(),
+        state,
+        is_new: true,
+        _place: place,
+    };
+    let events = stream::unfold(viewer, async |mut viewer| {
+        let event = viewer.next().await?;
+        Some((Ok::<_, Infallible>(event), viewer))
+    });
+    let mut answer = Body::from_stream(events).into_response();
+    answer.headers_mut().insert(CONTENT_TYPE, value("text/event-stream"));
+    answer.headers_mut().insert(CACHE_CONTROL, value("no-store"));
+    answer.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), value("no")); // nginx would keep it back
+    Ok(answer)
+}
+
+/// A stream; its place is free again when it is dropped.
+struct Viewer {
+    ticks: watch::Receiver<Tick>,
+    ending: watch::Receiver<bool>,
+    state: Arc<State>,
+    is_new: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Viewer {
+    /// The newest tick: who reads slowly misses those between. `None`: the process ends.
+    async fn next(&mut self) -> Option<Bytes> {
+        if std::mem::take(&mut self.is_new) {
+            let _ = self.state.live.look().await; // if it cannot, the tick says so
+            return Some(event(&self.ticks.borrow_and_update()));
+        }
+        tokio::select! {
+            changed = self.ticks.changed() => {
+                changed.ok()?;
+                Some(event(&self.ticks.borrow_and_update()))
+            }
+            () = tokio::time::sleep(KEEP_ALIVE) => Some(Bytes::from_static(b": still here\n\n")),
+            () = end(&mut self.ending) => None,
+        }
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        self.state.live.metrics.viewers.dec();
+    }
+}
+
+fn event(tick: &Tick) -> Bytes {
+    let json = serde_json::to_string(tick).unwrap_or_default();
+    Bytes::from(format!("event: tick\ndata: {json}\n\n"))
+}
+
+/// A fix in plain units.
+#[derive(Serialize)]
+struct Position {
+    driver_id: String,
+    ts: i64,
+    lat: f64,
+    lng: f64,
+    speed: Option<f64>,
+    heading: Option<f64>,
+    alt: Option<f64>,
+    acc: Option<f64>,
+    received_at: i64,
+}
+
+impl Position {
+    fn new(driver_id: &str, fix: &Fix) -> Self {
+        let scaled = |value: u16, by: f64| (value != UNKNOWN).then(|| f64::from(value) / by);
+        Self {
+            driver_id: driver_id.to_owned(),
+            ts: fix.ts_ms,
+            lat: f64::from(fix.lat_e7) / 1e7,
+            lng: f64::from(fix.lng_e7) / 1e7,
+            speed: scaled(fix.speed_cms, 100.0),
+            heading: scaled(fix.heading_cdeg, 100.0),
+            alt: (fix.alt_dm != i32::MAX).then(|| f64::from(fix.alt_dm) / 10.0),
+            acc: scaled(fix.acc_dm, 10.0),
+            received_at: fix.received_ms,
+        }
+    }
+}
+
+async fn positions(From(state): From<Arc<State>>, RawQuery(query): RawQuery) -> Answer {
+    let params = Params::new(query.as_deref(), &["bbox", "since"]).map_err(bad)?;
+    let (bbox, since) = (params.bbox().map_err(bad)?, params.time_ms("since", 0).map_err(bad)?);
+    state.live.look().await.map_err(away)?;
+    let mut points = Vec::new();
+    {
+        let fleet = state.live.fleet();
+        let inside = fleet.rows().iter().filter(|row| bbox.holds(row.lat_e7, row.lng_e7));
+        let inside = inside.map(|row| (fleet.name(row.number()), fleet.fix(row.number())));
+        let newer = inside.filter(|(_, fix)| fix.received_ms >= since);
+        points.extend(
+            newer.take(POSITIONS_MAX + 1).map(|(id, fix)| Position::new(&String::from_utf8_lossy(id), fix)),
+        );
+    }
+    let truncated = points.len() > POSITIONS_MAX;
+    points.truncate(POSITIONS_MAX);
+    Ok(answer(&json!({ "now": now().unix_ms(), "points": points, "truncated": truncated })))
+}
+
+async fn drivers(From(state): From<Arc<State>>, RawQuery(query): RawQuery) -> Answer {
+    let params = Params::new(query.as_deref(), &["prefix", "limit"]).map_err(bad)?;
+    let (prefix, limit) = (params.prefix().map_err(bad)?, params.limit(DRIVERS).map_err(bad)?);
+    state.live.look().await.map_err(away)?;
+    let found = state.live.fleet().search(prefix, limit);
+    Ok(answer(&json!({ "drivers": found })))
+}
+
+async fn driver(From(state): From<Arc<State>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Answer {
+    Params::new(query.as_deref(), &[]).map_err(bad)?;
+    let id = params::driver(&id).map_err(bad)?;
+    state.live.look().await.map_err(away)?;
+    let fix = state.live.fleet().find(id).copied();
+    let fix =
+        fix.ok_or_else(|| Refusal(StatusCode::NOT_FOUND, format!("nobody has heard of a driver {id}")))?;
+    Ok(answer(&Position::new(id, &fix)))
+}
+
+async fn livez(From(state): From<Arc<State>>) -> Response {
+    let silent = state.live.silent_for();
+    let wrong = (silent > SILENT_MAX).then(|| format!("live: has not turned for {} s", silent.as_secs()));
+    verdict("alive", &wrong.into_iter().collect::<Vec<_>>())
+}
+
+async fn readyz(From(state): From<Arc<State>>) -> Response {
+    verdict("ready", &state.live.troubles())
+}
+
+fn verdict(good: &str, wrong: &[String]) -> Response {
+    let status = if wrong.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let text = if wrong.is_empty() { good.to_owned() } else { wrong.join("\n") };
+    (status, text + "\n").into_response()
+}
+
+async fn metrics(From(state): From<Arc<State>>) -> Response {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], state.live.metrics.render()).into_response()
+}
+
+/// JSON that nobody keeps.
+pub(super) fn answer(value: &impl Serialize) -> Response {
+    let json = serde_json::to_vec(value).unwrap_or_default();
+    ([(CONTENT_TYPE, JSON), (CACHE_CONTROL, "no-store")], json).into_response()
+}
+
+pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
+    headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()).any(|value| {
+        let mut codings = value.split(',').map(|coding| coding.trim().split(';'));
+        codings.any(|mut coding| {
+            coding.next() == Some("gzip") && coding.next().is_none_or(|q| q.trim() != "q=0")
+        })
+    })
+}
+
+fn value(text: &'static str) -> HeaderValue {
+    HeaderValue::from_static(text)
+}

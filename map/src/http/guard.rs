@@ -1,0 +1,161 @@
+//! Before and after every answer: who asks, what a browser may do with it, and what is counted.
+//!
+//! Guarantee: where a login is configured, nothing but `/livez` and `/readyz` is answered without it. Without one only this machine
+//! is listened to, and a page of somebody else's, whose name was made to point here, gets nothing: its name is in `Host`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{MatchedPath, Request, State as From};
+use axum::http::header::{AUTHORIZATION, HOST, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use subtle::ConstantTimeEq as _;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use super::State;
+use super::api::Refusal;
+use crate::config::{Http, Map};
+
+/// Who guesses gets an answer a second.
+const WRONG_LOGIN_DELAY: Duration = Duration::from_secs(1);
+
+pub(super) fn around(router: Router, state: Arc<State>) -> Router {
+    let headers = Arc::new(headers(&state.config.map));
+    router
+        .layer(CatchPanicLayer::new())
+        .layer(from_fn_with_state(Arc::clone(&state), let_in))
+        .layer(from_fn_with_state(headers, add_headers))
+        .layer(from_fn_with_state(state, count))
+}
+
+async fn count(From(state): From<Arc<State>>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
+    let answer = next.run(request).await;
+    state.live.metrics.requests.with_label_values(&[&route, answer.status().as_str()]).inc();
+    answer
+}
+
+/// What a browser may do with our answers.
+fn headers(map: &Map) -> Vec<(HeaderName, HeaderValue)> {
+    let elsewhere: String = map.origins().iter().map(|origin| format!(" {origin}")).collect();
+    // MapLibre and deck.gl start workers from blobs; nothing is inline.
+    let policy = format!(
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:{elsewhere}; \
+         connect-src 'self'{elsewhere}; font-src 'self'; worker-src 'self' blob:; manifest-src 'self'; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'"
+    );
+    let pairs = [
+        ("content-security-policy", policy.as_str()),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("permissions-policy", "geolocation=(), camera=(), microphone=()"),
+        ("x-frame-options", "DENY"),
+    ];
+    let pair = |(name, value)| Some((HeaderName::from_static(name), HeaderValue::from_str(value).ok()?));
+    pairs.into_iter().filter_map(pair).collect()
+}
+
+async fn add_headers(
+    From(headers): From<Arc<Vec<(HeaderName, HeaderValue)>>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut answer = next.run(request).await;
+    answer.headers_mut().extend(headers.iter().cloned());
+    answer
+}
+
+async fn let_in(From(state): From<Arc<State>>, request: Request, next: Next) -> Response {
+    let http = &state.config.http;
+    let is_probe = matches!(request.uri().path(), "/livez" | "/readyz");
+    if is_probe || http.behind_proxy && !http.wants_login() {
+        return next.run(request).await;
+    }
+    if !http.wants_login() {
+        return if is_this_machine(request.headers()) {
+            next.run(request).await
+        } else {
+            let why = "without a login this machine alone is served, by the name localhost or its address";
+            Refusal(StatusCode::FORBIDDEN, why.to_owned()).into_response()
+        };
+    }
+    match login(request.headers(), http).await {
+        Login::Right => return next.run(request).await,
+        Login::Wrong => {
+            state.live.metrics.logins_refused.inc();
+            tokio::time::sleep(WRONG_LOGIN_DELAY).await;
+        }
+        Login::None => {}
+    }
+    let what = match (&http.login, &http.token) {
+        (Some(_), Some(_)) => "a name and password (Basic), or a token (Bearer), is wanted",
+        (Some(_), None) => "a name and password (Basic) is wanted",
+        (None, _) => "a token (Bearer) is wanted",
+    };
+    let scheme =
+        if http.login.is_some() { "Basic realm=\"milepost-map\", charset=\"UTF-8\"" } else { "Bearer" };
+    let mut answer = Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
+    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
+    answer
+}
+
+enum Login {
+    Right,
+    Wrong,
+    None,
+}
+
+/// The secrets are read each time, so that they can change without a restart; the files are small, and in memory.
+async fn login(headers: &HeaderMap, http: &Http) -> Login {
+    let Some(given) = headers.get(AUTHORIZATION).cloned() else { return Login::None };
+    let (login, token) = (http.login.clone(), http.token.clone());
+    let is_right = tokio::task::spawn_blocking(move || {
+        let given = given.as_bytes();
+        let rest = |scheme: &str| {
+            let (before, rest) = given.split_at_checked(scheme.len())?;
+            before.eq_ignore_ascii_case(scheme.as_bytes()).then_some(rest)
+        };
+        let wanted_basic =
+            || login.as_ref().and_then(|(name, password)| Some(basic(name, &password.read().ok()?)));
+        let wanted_token =
+            || token.as_ref().and_then(|token| token.read().ok()).filter(|token| !token.is_empty());
+        if let Some(given) = rest("Basic ") {
+            return wanted_basic().is_some_and(|wanted| bool::from(given.ct_eq(wanted.as_bytes())));
+        }
+        rest("Bearer ").is_some_and(|given| {
+            wanted_token().is_some_and(|wanted| bool::from(given.ct_eq(wanted.as_bytes())))
+        })
+    });
+    if is_right.await.unwrap_or(false) { Login::Right } else { Login::Wrong }
+}
+
+/// As the header has it: `name:password` in base 64.
+fn basic(name: &str, password: &str) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in format!("{name}:{password}").as_bytes().chunks(3) {
+        let bits =
+            three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        for n in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * n) & 63) as usize];
+            text.push(if n <= three.len() { char::from(letter) } else { '=' });
+        }
+    }
+    text
+}
+
+/// `Host` is a name that can only mean this machine.
+fn is_this_machine(headers: &HeaderMap) -> bool {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}

@@ -1,0 +1,141 @@
+//! Requests and their answers. Every connection and every stream has a place, or is refused; a request that is not finished in
+//! time is sent away; at the end those under way are finished.
+
+mod api;
+mod guard;
+mod page;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tracing::{debug, warn};
+
+use crate::config;
+use crate::live::Live;
+use crate::store::Store;
+
+/// A client that does not finish its handshake, and then its request's head, in this time is sent away.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Certificates are looked at again after this.
+const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
+/// How long requests under way may take at the end.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What answers need.
+pub struct State {
+    pub live: Live,
+    pub store: Store,
+    pub config: config::Config,
+    /// Questions to ClickHouse at once.
+    pub questions: Semaphore,
+    /// Pages at once.
+    pub viewers: Arc<Semaphore>,
+    /// Turns true when the process ends: streams end then.
+    pub ending: watch::Receiver<bool>,
+}
+
+/// All routes, with what is done before and after each.
+pub fn router(state: Arc<State>) -> Router {
+    guard::around(api::routes().merge(page::routes()).with_state(Arc::clone(&state)), state)
+}
+
+/// Serves until `ending` turns true, and then until requests under way are finished, within a bound.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    config: &config::Http,
+    mut ending: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(config.connections_max));
+    let certificates =
+        config.tls.clone().and_then(|files| Some((crate::tls::read(&files.0, &files.1).ok()?, files)));
+    let acceptor = certificates.map(|(first, files)| {
+        let (sender, receiver) = watch::channel(first);
+        tokio::spawn(renew(sender, files));
+        receiver
+    });
+    let graceful = GracefulShutdown::new();
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    debug!(%error, "accept failed");
+                    tokio::time::sleep(Duration::from_millis(100)).await; // out of file descriptors: do not spin
+                    continue;
+                }
+            },
+            () = end(&mut ending) => break,
+        };
+        let _ = stream.set_nodelay(true);
+        let (router, watcher) = (router.clone(), graceful.watcher());
+        let tls = acceptor.as_ref().map(|tls| TlsAcceptor::from(Arc::clone(&tls.borrow())));
+        tokio::spawn(async move {
+            match tls {
+                None => connection(stream, router, watcher).await,
+                Some(tls) => match handshake(tls, stream).await {
+                    Some(stream) => connection(stream, router, watcher).await,
+                    None => debug!("no TLS handshake"),
+                },
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+}
+
+/// Waits until the process ends.
+async fn end(ending: &mut watch::Receiver<bool>) {
+    let _ = ending.wait_for(|ending| *ending).await;
+}
+
+async fn handshake(
+    tls: TlsAcceptor,
+    stream: TcpStream,
+) -> Option<impl AsyncRead + AsyncWrite + Unpin + Send + 'static> {
+    tokio::time::timeout(HEADER_TIMEOUT, tls.accept(stream)).await.ok()?.ok()
+}
+
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    if let Err(error) = watcher.watch(connection).await {
+        debug!(%error, "connection ended early");
+    }
+}
+
+/// Puts new certificates in the place of old ones.
+async fn renew(
+    current: watch::Sender<Arc<ServerConfig>>,
+    (cert, key): (std::path::PathBuf, std::path::PathBuf),
+) {
+    loop {
+        tokio::time::sleep(CERTIFICATE_PERIOD).await;
+        let (cert, key) = (cert.clone(), key.clone());
+        match tokio::task::spawn_blocking(move || crate::tls::read(&cert, &key)).await {
+            Ok(Ok(new)) => drop(current.send_replace(new)),
+            Ok(Err(error)) => warn!(error, "keeping the certificate that was read before"),
+            Err(_) => {}
+        }
+        if current.is_closed() {
+            return;
+        }
+    }
+}

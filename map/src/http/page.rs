@@ -1,0 +1,72 @@
+//! The page, which was built before and is in the binary. Compressed once, at the first request for it.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use flate2::Compression;
+
+use super::State;
+use super::api::{Refusal, takes_gzip};
+use crate::live::gzip;
+
+/// A file of the page: its path, and what is in it.
+type File = (&'static str, &'static [u8]);
+
+include!(concat!(env!("OUT_DIR"), "/page.rs"));
+
+static COMPRESSED: [OnceLock<Option<Bytes>>; FILES.len()] = [const { OnceLock::new() }; FILES.len()];
+
+pub(super) fn routes() -> Router<Arc<State>> {
+    Router::new().fallback(file)
+}
+
+async fn file(uri: Uri, headers: HeaderMap) -> Response {
+    let path = if uri.path() == "/" { "index.html" } else { uri.path().trim_start_matches('/') };
+    let Some(number) = FILES.iter().position(|(name, _)| *name == path) else {
+        if FILES.is_empty() && path == "index.html" {
+            let what = "this milepost-map was built without its page: run `make page`, and build it again";
+            return Refusal(StatusCode::SERVICE_UNAVAILABLE, what.to_owned()).into_response();
+        }
+        return Refusal(StatusCode::NOT_FOUND, "there is nothing here; docs/map.md has the API".to_owned())
+            .into_response();
+    };
+    let (name, bytes) = FILES[number];
+    let mut answer = Bytes::from_static(bytes).into_response();
+    let headers_out = answer.headers_mut();
+    headers_out.insert(CONTENT_TYPE, HeaderValue::from_static(kind(name)));
+    // What vite puts into assets/ has its content's hash in its name.
+    let age = if name.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
+    headers_out.insert(CACHE_CONTROL, HeaderValue::from_static(age));
+    headers_out.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    let compressed = COMPRESSED[number].get_or_init(|| {
+        let gzip = Bytes::from(gzip(bytes, Compression::best()));
+        (gzip.len() < bytes.len() / 10 * 9).then_some(gzip)
+    });
+    if let Some(gzip) = compressed.clone().filter(|_| takes_gzip(&headers)) {
+        answer.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        *answer.body_mut() = gzip.into();
+    }
+    answer
+}
+
+fn kind(name: &str) -> &'static str {
+    match name.rsplit('.').next().unwrap_or_default() {
+        "html" => "text/html; charset=utf-8",
+        "js" | "mjs" => "text/javascript; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "json" | "map" | "geojson" => "application/json",
+        "webmanifest" => "application/manifest+json",
+        "svg" => "image/svg+xml",
+        "png" => "image/png",
+        "ico" => "image/x-icon",
+        "webp" => "image/webp",
+        "woff2" => "font/woff2",
+        "wasm" => "application/wasm",
+        "txt" => "text/plain; charset=utf-8",
+        _ => "application/octet-stream",
+    }
+}

@@ -1,0 +1,435 @@
+//! The present: one question a second to ClickHouse while somebody looks, whatever the number of viewers; the fleet in memory;
+//! tiles cut from it, each once a second.
+//!
+//! Guarantee: what ClickHouse has taken shows after the next question, however late its fix is; what is not there any more is
+//! gone after `map.reread`. While ClickHouse is away the last positions stay, and every tick says since when.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::Write as _;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use milepost::app::now;
+use serde::Serialize;
+use tokio::sync::{Notify, watch};
+use tracing::{info, warn};
+use twox_hash::XxHash3_128;
+
+use crate::config;
+use crate::fleet::Fleet;
+use crate::fleet::parts::Parts;
+use crate::geo::Tile;
+use crate::metrics::Metrics;
+use crate::store::{Changed, Error, Store};
+use crate::tiles::{self, HEADER_BYTES};
+
+/// Between two questions.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Nobody has looked for so long: ClickHouse is not asked any more.
+const IDLE_AFTER: Duration = Duration::from_secs(10);
+/// Nothing new for so long, though there was: somebody should look why.
+const STALE_AFTER: Duration = Duration::from_secs(15);
+/// Who looks first waits so long for a fresh picture; then the last one is better than none.
+const FRESH_WITHIN: Duration = Duration::from_millis(1_500);
+/// Rows are put into the fleet so many at a time, between which others may look.
+const ROWS_AT_ONCE: usize = 4_096;
+/// Of the tiles of one second.
+const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Compressing less costs more than it saves.
+const GZIP_BYTES_MIN: usize = 512;
+/// The rate is a mean over so many questions.
+const RATE_TICKS: usize = 10;
+
+/// How the present is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    Ok,
+    /// ClickHouse answers, but nothing new comes, though there was.
+    Stale,
+    /// ClickHouse does not answer.
+    Away,
+}
+
+/// What viewers are told every second.
+#[derive(Debug, Clone, Serialize)]
+pub struct Tick {
+    /// The server's clock, in milliseconds since 1970.
+    pub now: i64,
+    /// Drivers held.
+    pub drivers: usize,
+    /// Heard of in the last minute.
+    pub seen_1m: usize,
+    /// Drivers that moved on, a second; a mean of ten seconds.
+    pub rate: f64,
+    /// When milepost took the newest message.
+    pub newest: Option<i64>,
+    pub state: State,
+    /// Since when it is so.
+    pub since: i64,
+    /// Another number: tiles may have changed. 0: nothing has been read yet.
+    pub generation: u64,
+}
+
+/// A tile as it goes over the wire.
+#[derive(Debug, Clone)]
+pub struct Cut {
+    pub body: Bytes,
+    /// If that is worth it.
+    pub gzip: Option<Bytes>,
+    pub etag: String,
+}
+
+/// Tiles of one generation; several may want one at once, and it is cut once.
+#[derive(Default)]
+struct Tiles {
+    generation: u64,
+    cut: HashMap<Tile, Arc<OnceLock<Cut>>>,
+    bytes: usize,
+}
+
+/// See the module.
+pub struct Live {
+    fleet: RwLock<Fleet>,
+    tiles: Mutex<Tiles>,
+    tick: watch::Sender<Tick>,
+    /// When somebody looked last, in milliseconds since 1970.
+    looked: AtomicI64,
+    somebody: Notify,
+    /// Why there is nothing new, in words.
+    trouble: Mutex<Option<String>>,
+    beat: Mutex<Instant>,
+    points_max: usize,
+    drivers_max: usize,
+    reread: Duration,
+    pub metrics: Arc<Metrics>,
+}
+
+impl Live {
+    /// Knows nothing yet; see [`Live::run`].
+    #[must_use]
+    pub fn new(config: &config::Map, metrics: Arc<Metrics>) -> Self {
+        let now = now().unix_ms();
+        let tick = Tick {
+            now,
+            drivers: 0,
+            seen_1m: 0,
+            rate: 0.0,
+            newest: None,
+            state: State::Away,
+            since: now,
+            generation: 0,
+        };
+        Self {
+            fleet: RwLock::new(Fleet::new(config.drivers_max)),
+            tiles: Mutex::default(),
+            tick: watch::Sender::new(tick),
+            looked: AtomicI64::new(now),
+            somebody: Notify::new(),
+            trouble: Mutex::new(Some("clickhouse: everybody's last position is being read".to_owned())),
+            beat: Mutex::new(Instant::now()),
+            points_max: config.points_max,
+            drivers_max: config.drivers_max,
+            reread: config.reread,
+            metrics,
+        }
+    }
+
+    /// Everybody's last position.
+    pub fn fleet(&self) -> RwLockReadGuard<'_, Fleet> {
+        self.fleet.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was told last.
+    #[must_use]
+    pub fn last_tick(&self) -> Tick {
+        self.tick.borrow().clone()
+    }
+
+    /// Ticks as they come.
+    #[must_use]
+    pub fn ticks(&self) -> watch::Receiver<Tick> {
+        self.tick.subscribe()
+    }
+
+    /// Why there is nothing new, a line each; empty: all is well.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<String> {
+        lock(&self.trouble).iter().cloned().collect()
+    }
+
+    /// The loop has not turned for this long.
+    #[must_use]
+    pub fn silent_for(&self) -> Duration {
+        lock(&self.beat).elapsed()
+    }
+
+    /// Somebody looks: there will be ticks. Waits, within a bound, until the present is fresh.
+    ///
+    /// # Errors
+    /// In words, if nothing has been read yet.
+    pub async fn look(&self) -> Result<(), String> {
+        let now_ms = now().unix_ms();
+        let before = self.looked.fetch_max(now_ms, Ordering::Relaxed);
+        let was_idle = now_ms - before > ms(IDLE_AFTER);
+        let mut ticks = self.ticks();
+        if was_idle || ticks.borrow_and_update().generation == 0 {
+            self.somebody.notify_one();
+            let fresh = async {
+                while ticks.changed().await.is_ok() {
+                    let tick = ticks.borrow_and_update();
+                    if tick.now >= now_ms && tick.generation > 0 {
+                        return;
+                    }
+                }
+            };
+            let _ = tokio::time::timeout(FRESH_WITHIN, fresh).await;
+        }
+        if self.tick.borrow().generation > 0 {
+            return Ok(());
+        }
+        let why = lock(&self.trouble).clone();
+        Err(format!("nothing has been read yet: {}", why.unwrap_or_default()))
+    }
+
+    /// A tile as it is now.
+    pub fn tile(&self, tile: Tile) -> Cut {
+        let generation = self.tick.borrow().generation;
+        let place = {
+            let mut tiles = lock(&self.tiles);
+            if tiles.generation != generation {
+                *tiles = Tiles { generation, ..Tiles::default() };
+            }
+            if tiles.bytes < TILES_BYTES_MAX {
+                Arc::clone(tiles.cut.entry(tile).or_default())
+            } else {
+                tiles.cut.get(&tile).map(Arc::clone).unwrap_or_default()
+            }
+        };
+        let mut was_cut = false;
+        let cut = place.get_or_init(|| {
+            was_cut = true;
+            let now_ms = self.tick.borrow().now;
+            pack(tiles::cut(&self.fleet(), tile, self.points_max, now_ms))
+        });
+        if was_cut {
+            self.metrics.tiles_cut.inc();
+            let mut tiles = lock(&self.tiles);
+            if tiles.generation == generation {
+                tiles.bytes += cut.body.len() + cut.gzip.as_ref().map_or(0, Bytes::len);
+            }
+        }
+        cut.clone()
+    }
+
+    /// Asks once a second while somebody looks, for ever.
+    pub async fn run(&self, store: &Store) {
+        let mut reading = Reading::default();
+        let mut next = tokio::time::interval(PERIOD);
+        next.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            *lock(&self.beat) = Instant::now();
+            tokio::select! {
+                _ = next.tick() => {}
+                () = self.somebody.notified() => next.reset(),
+            }
+            let looked = self.looked.load(Ordering::Relaxed);
+            if self.tick.receiver_count() > 0 {
+                self.looked.fetch_max(now().unix_ms(), Ordering::Relaxed);
+            } else if now().unix_ms() - looked > ms(IDLE_AFTER) && reading.is_well() {
+                reading.rest();
+                continue;
+            }
+            let began = Instant::now();
+            let outcome = self.read(store, &mut reading).await;
+            self.metrics.reads.observe(began.elapsed().as_secs_f64());
+            self.tell(store, &mut reading, outcome);
+        }
+    }
+
+    /// What is new since the last time, or everything; how many drivers moved on.
+    async fn read(&self, store: &Store, reading: &mut Reading) -> Result<usize, clickhouse::error::Error> {
+        let is_pass = reading.all_read.is_none_or(|at| at.elapsed() >= self.reread);
+        let mut parts = if is_pass { Parts::default() } else { reading.parts.clone() };
+        if is_pass {
+            self.write(Fleet::begin_pass);
+        }
+        let mut rows = store.changes(&parts).fetch::<Changed<'_>>()?;
+        let (mut names, mut fixes) = (Vec::new(), Vec::with_capacity(ROWS_AT_ONCE));
+        let (mut last_part, mut count) = (None, 0_u64);
+        loop {
+            let row = rows.next().await?;
+            if let Some(row) = &row {
+                if last_part != Some((row.first, row.last)) {
+                    last_part = Some((row.first, row.last));
+                    parts.add(row.first, row.last);
+                }
+                names.extend_from_slice(row.driver_id.as_bytes());
+                fixes.push((row.driver_id.len(), row.fix()));
+                count += 1;
+            }
+            if fixes.len() == ROWS_AT_ONCE || row.is_none() {
+                self.write(|fleet| {
+                    let mut at = 0;
+                    for (length, fix) in fixes.drain(..) {
+                        fleet.take(&names[at..at + length], fix);
+                        at += length;
+                    }
+                });
+                names.clear();
+            }
+            if row.is_none() {
+                break;
+            }
+        }
+        self.metrics.rows_read.inc_by(count);
+        if is_pass {
+            self.write(Fleet::end_pass);
+            reading.all_read = Some(Instant::now());
+        }
+        reading.parts = parts;
+        Ok(self.write(Fleet::commit))
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut Fleet) -> T) -> T {
+        change(&mut self.fleet.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn tell(&self, store: &Store, reading: &mut Reading, outcome: Result<usize, clickhouse::error::Error>) {
+        let (now_ms, now) = (now().unix_ms(), Instant::now());
+        let mut tick = self.last_tick();
+        let state = match outcome {
+            Ok(moved) => {
+                reading.answered(moved, now);
+                if moved > 0 || tick.generation == 0 {
+                    tick.generation += 1;
+                }
+                *lock(&self.trouble) = self.left_out();
+                let is_old = reading.moved.is_some_and(|at| now.duration_since(at) >= STALE_AFTER);
+                if is_old { State::Stale } else { State::Ok }
+            }
+            Err(error) => {
+                self.metrics.read_errors.inc();
+                let words = match store.error(&error) {
+                    Error::TooMuch(words) | Error::Away(words) => words,
+                };
+                if reading.failed() {
+                    warn!(%error, "{words}; trying again every second");
+                }
+                *lock(&self.trouble) = Some(format!("clickhouse: {words}"));
+                State::Away
+            }
+        };
+        if state != tick.state {
+            if tick.state == State::Away {
+                info!("ClickHouse answers");
+            }
+            (tick.state, tick.since) = (state, now_ms);
+        }
+        let fleet = self.fleet();
+        self.metrics.drivers.set(i64::try_from(fleet.len()).unwrap_or(i64::MAX));
+        self.metrics.memory_bytes.set(i64::try_from(fleet.memory_bytes()).unwrap_or(i64::MAX));
+        self.tick.send_replace(Tick {
+            now: now_ms,
+            drivers: fleet.len(),
+            seen_1m: fleet.heard_since(now_ms - 60_000),
+            rate: reading.rate(),
+            newest: fleet.newest_ms(),
+            ..tick
+        });
+    }
+
+    fn left_out(&self) -> Option<String> {
+        let left_out = self.fleet().left_out();
+        (left_out > 0).then(|| {
+            format!(
+                "map.drivers_max: there are more drivers than {}, and some are not shown",
+                self.drivers_max
+            )
+        })
+    }
+}
+
+/// What the loop remembers from one question to the next.
+#[derive(Default)]
+struct Reading {
+    parts: Parts,
+    /// When everything was read last; `None`: it must be.
+    all_read: Option<Instant>,
+    /// When something new came last, while somebody looked.
+    moved: Option<Instant>,
+    is_failing: bool,
+    /// How many moved on, and when, newest last.
+    counts: VecDeque<(Instant, usize)>,
+}
+
+impl Reading {
+    fn answered(&mut self, moved: usize, now: Instant) {
+        self.is_failing = false;
+        if moved > 0 {
+            self.moved = Some(now);
+        }
+        // The first time everybody is new.
+        let counted = if self.counts.is_empty() { 0 } else { moved };
+        self.counts.push_back((now, counted));
+        if self.counts.len() > RATE_TICKS + 1 {
+            self.counts.pop_front();
+        }
+    }
+
+    /// A second: the mean between the first and the last.
+    fn rate(&self) -> f64 {
+        let (Some((first, _)), Some((last, _))) = (self.counts.front(), self.counts.back()) else {
+            return 0.0;
+        };
+        let seconds = last.duration_since(*first).as_secs_f64();
+        let moved: usize = self.counts.iter().skip(1).map(|(_, moved)| moved).sum();
+        if seconds > 0.0 { (moved as f64 / seconds * 10.0).round() / 10.0 } else { 0.0 }
+    }
+
+    /// Whether it is the first failure after an answer. A server that was away may have lost what it had not written.
+    fn failed(&mut self) -> bool {
+        self.all_read = None;
+        !std::mem::replace(&mut self.is_failing, true)
+    }
+
+    fn is_well(&self) -> bool {
+        self.all_read.is_some() && !self.is_failing
+    }
+
+    /// Nobody looks: what comes then is not late, and tells no rate.
+    fn rest(&mut self) {
+        self.moved = None;
+        self.counts.clear();
+    }
+}
+
+fn pack(body: Vec<u8>) -> Cut {
+    // Not the header: the time in it changes when nothing else does.
+    let hash = XxHash3_128::oneshot(&body[HEADER_BYTES..]) ^ u128::from(body[1]);
+    let etag = format!("\"{hash:032x}\"");
+    let gzip = (body.len() >= GZIP_BYTES_MIN).then(|| gzip(&body, Compression::fast()));
+    let pays = |gzip: &Vec<u8>| gzip.len() < body.len() / 10 * 9;
+    let gzip = gzip.filter(pays).map(Bytes::from);
+    Cut { body: body.into(), gzip, etag }
+}
+
+/// These bytes as gzip.
+#[must_use]
+pub fn gzip(bytes: &[u8], level: Compression) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 2), level);
+    encoder.write_all(bytes).expect("memory takes everything");
+    encoder.finish().expect("memory takes everything")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn ms(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,132 @@
+//! Arguments → configuration → logging → serve → exit code.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use milepost::observe::{http::ask_ready, logging};
+use milepost_map::config::Config;
+use milepost_map::http::{self, State};
+use milepost_map::live::Live;
+use milepost_map::store::Store;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, watch};
+use tracing::{error, info};
+
+const FAILED: u8 = 1;
+/// Bad usage or configuration (sysexits' EX_USAGE).
+const BAD_USAGE: u8 = 64;
+/// Answers of ClickHouse are at most so long: everybody's last position, a hundred bytes each, and more.
+const ANSWER_BYTES_MAX: u64 = 4 << 30;
+
+/// A live map of the drivers whose positions milepost stores. Reads ClickHouse, and writes nothing.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// TOML file; else $MILEPOST_MAP_CONFIG, else ./milepost-map.toml if there is one
+    #[arg(long, global = true)]
+    config: Option<PathBuf>,
+    /// A proxy before it authenticates and encrypts: other addresses than this machine's are allowed without both
+    #[arg(long, global = true)]
+    behind_proxy: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve until SIGTERM
+    Run,
+    /// Print the effective configuration, secrets redacted
+    Config,
+    /// Ask a running milepost-map whether it is ready; for container health checks
+    Health,
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { BAD_USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let variable = std::env::var_os("MILEPOST_MAP_CONFIG").filter(|path| !path.is_empty());
+    let path = arguments.config.or_else(|| variable.map(PathBuf::from));
+    let config = match Config::load(path.as_deref(), arguments.behind_proxy) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("milepost-map: {error}");
+            return BAD_USAGE.into();
+        }
+    };
+    let outcome = match arguments.command {
+        Command::Config => {
+            print_result(&config);
+            return ExitCode::SUCCESS;
+        }
+        Command::Health => ask_ready(config.http.listen).map_err(anyhow::Error::msg),
+        Command::Run => {
+            logging::start(&config.log);
+            info!(configuration = %config.to_string().replace('\n', " "), version = env!("CARGO_PKG_VERSION"), "milepost-map");
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+            runtime.map_err(anyhow::Error::from).and_then(|runtime| {
+                let outcome = runtime.block_on(run(config));
+                runtime.shutdown_background(); // a disk that hangs must not hold an exit
+                outcome.inspect_err(|failure| error!("{failure:#}"))
+            })
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("milepost-map: {failure:#}");
+            FAILED.into()
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the command's result")]
+fn print_result(config: &Config) {
+    print!("{config}");
+}
+
+/// Until SIGTERM or SIGINT; a task that ends before ends the process.
+async fn run(config: Config) -> Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let listen = config.http.listen;
+    let listener =
+        TcpListener::bind(listen).await.with_context(|| format!("http.listen: cannot listen at {listen}"))?;
+    let (end, ending) = watch::channel(false);
+    let state = Arc::new(State {
+        live: Live::new(&config.map, Arc::default()),
+        store: Store::new(&config.clickhouse, ANSWER_BYTES_MAX)
+            .context("clickhouse.password_file cannot be read")?,
+        questions: Semaphore::new(config.clickhouse.queries_max),
+        viewers: Arc::new(Semaphore::new(config.http.viewers_max)),
+        ending: ending.clone(),
+        config,
+    });
+    let asking = Arc::clone(&state);
+    let mut live = tokio::spawn(async move { asking.live.run(&asking.store).await });
+    let router = http::router(Arc::clone(&state));
+    let serving = Arc::clone(&state);
+    let mut server =
+        tokio::spawn(async move { http::serve(listener, router, &serving.config.http, ending).await });
+    let scheme = if state.config.http.tls.is_some() { "https" } else { "http" };
+    info!("{scheme}://{listen}");
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        ended = &mut live => anyhow::bail!("the loop that asks ClickHouse ended: {ended:?}"),
+        ended = &mut server => anyhow::bail!("the server ended: {ended:?}"),
+    }
+    info!("leaving: requests under way are finished");
+    let _ = end.send(true);
+    server.await.context("the server died")?;
+    live.abort();
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! What a request asks for, checked. Each error says what is right.
+
+use std::collections::BTreeMap;
+use std::time::UNIX_EPOCH;
+
+use crate::fleet::ids::ID_BYTES_MAX;
+use crate::geo::Tile;
+
+/// Longest time that a track or cells may span.
+const SPAN_MS_MAX: i64 = 31 * 86_400_000;
+/// Times after this are a mistake: the year 2100.
+const MS_MAX: i64 = 4_102_444_800_000;
+/// What a track shows if nobody says when.
+const SPAN_MS: i64 = 3_600_000;
+const LIMIT_MAX: usize = 100;
+const SIMPLIFY_M_MAX: f64 = 10_000.0;
+const ZOOM_MAX: u8 = 20;
+
+/// Degrees. West above east: across the antimeridian.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bbox {
+    pub west: f64,
+    pub south: f64,
+    pub east: f64,
+    pub north: f64,
+}
+
+impl Bbox {
+    /// Degrees times 1e7.
+    #[must_use]
+    pub fn holds(&self, lat_e7: i32, lng_e7: i32) -> bool {
+        let (lat, lng) = (f64::from(lat_e7) / 1e7, f64::from(lng_e7) / 1e7);
+        let is_between = if self.west <= self.east {
+            (self.west..=self.east).contains(&lng)
+        } else {
+            lng >= self.west || lng <= self.east
+        };
+        is_between && (self.south..=self.north).contains(&lat)
+    }
+}
+
+/// Milliseconds since 1970; the end is not in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    pub from_ms: i64,
+    pub to_ms: i64,
+}
+
+/// The part of a URL behind `?`.
+#[derive(Debug)]
+pub struct Params {
+    given: BTreeMap<String, String>,
+}
+
+impl Params {
+    /// # Errors
+    /// A parameter that there is not, or that comes twice.
+    pub fn new(query: Option<&str>, known: &[&str]) -> Result<Self, String> {
+        let mut given = BTreeMap::new();
+        for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+            if !known.contains(&&*name) {
+                let there_are = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                return Err(format!("{}: there is no such parameter; there are: {there_are}", shown(&name)));
+            }
+            if given.insert(name.clone().into_owned(), value.into_owned()).is_some() {
+                return Err(format!("{name}: give it once"));
+            }
+        }
+        Ok(Self { given })
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.given.get(name).map(String::as_str).filter(|text| !text.is_empty())
+    }
+
+    /// # Errors
+    /// It is missing, or no box.
+    pub fn bbox(&self) -> Result<Bbox, String> {
+        let text = self.text("bbox");
+        let wanted = || {
+            let given =
+                text.map_or_else(|| "is wanted".to_owned(), |text| format!("{} is no box", shown(text)));
+            format!(
+                "bbox: {given}; west,south,east,north in degrees is right, such as -80.3,25.6,-80.1,25.9 (west above east: across the antimeridian)"
+            )
+        };
+        let numbers: Option<Vec<f64>> =
+            text.unwrap_or_default().split(',').map(|number| number.trim().parse().ok()).collect();
+        let Some(&[west, south, east, north]) = numbers.as_deref() else {
+            return Err(wanted());
+        };
+        let (lng, lat) = (-180.0..=180.0, -90.0..=90.0);
+        let is_good =
+            lng.contains(&west) && lng.contains(&east) && lat.contains(&south) && lat.contains(&north);
+        if is_good && south <= north { Ok(Bbox { west, south, east, north }) } else { Err(wanted()) }
+    }
+
+    /// A time, or `default`.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn time_ms(&self, name: &str, default: i64) -> Result<i64, String> {
+        let Some(text) = self.text(name) else { return Ok(default) };
+        let ms = match text.parse::<i64>() {
+            Ok(ms) => Some(ms),
+            Err(_) => humantime::parse_rfc3339_weak(text)
+                .ok()
+                .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
+                .and_then(|since| i64::try_from(since.as_millis()).ok()),
+        };
+        ms.filter(|ms| (0..=MS_MAX).contains(ms)).ok_or_else(|| {
+            format!(
+                "{name}: {} is no time; milliseconds since 1970, or a text such as 2026-11-21T08:00:00Z is right",
+                shown(text)
+            )
+        })
+    }
+
+    /// `from` and `to`; by default the last hour.
+    ///
+    /// # Errors
+    /// One is no time, or they are in the wrong order, or too far apart.
+    pub fn span(&self, now_ms: i64) -> Result<Span, String> {
+        let to_ms = self.time_ms("to", now_ms)?;
+        let from_ms = self.time_ms("from", to_ms - SPAN_MS)?;
+        if from_ms >= to_ms {
+            return Err("from: a time before to is right".to_owned());
+        }
+        if to_ms - from_ms > SPAN_MS_MAX {
+            return Err("to: at most 31 days after from is right".to_owned());
+        }
+        Ok(Span { from_ms, to_ms })
+    }
+
+    /// # Errors
+    /// It is no whole number from 1 to 100.
+    pub fn limit(&self, default: usize) -> Result<usize, String> {
+        let Some(text) = self.text("limit") else { return Ok(default) };
+        let limit = text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
+        limit.ok_or_else(|| {
+            format!("limit: {} is not; a whole number from 1 to {LIMIT_MAX} is right", shown(text))
+        })
+    }
+
+    /// Beginning of a driver's id; none is the beginning of all.
+    ///
+    /// # Errors
+    /// No id begins so.
+    pub fn prefix(&self) -> Result<&str, String> {
+        let prefix = self.text("prefix").unwrap_or_default();
+        if prefix.is_empty() { Ok(prefix) } else { driver(prefix).map_err(|what| format!("prefix: {what}")) }
+    }
+
+    /// Metres; 0: as it is.
+    ///
+    /// # Errors
+    /// It is no number from 0 to 10,000.
+    pub fn simplify(&self) -> Result<f64, String> {
+        let Some(text) = self.text("simplify") else { return Ok(0.0) };
+        let metres = text.parse().ok().filter(|metres| (0.0..=SIMPLIFY_M_MAX).contains(metres));
+        metres.ok_or_else(|| format!("simplify: {} is not; metres from 0 to 10000 are right", shown(text)))
+    }
+
+    /// Of the map.
+    ///
+    /// # Errors
+    /// It is missing, or no whole number from 0 to 20.
+    pub fn zoom(&self) -> Result<u8, String> {
+        let text = self.text("zoom").unwrap_or_default();
+        let zoom = text.parse().ok().filter(|zoom| *zoom <= ZOOM_MAX);
+        zoom.ok_or_else(|| {
+            format!("zoom: {} is not; a whole number from 0 to {ZOOM_MAX} is right", shown(text))
+        })
+    }
+}
+
+/// An id as milepost takes them.
+///
+/// # Errors
+/// It is none.
+pub fn driver(id: &str) -> Result<&str, String> {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
+    if !id.is_empty() && id.len() <= ID_BYTES_MAX && id.bytes().all(is_known) {
+        return Ok(id);
+    }
+    Err(format!("{} is no driver's id; 1 to {ID_BYTES_MAX} letters, digits and . _ : - are right", shown(id)))
+}
+
+/// A tile from its place in a path.
+///
+/// # Errors
+/// There is no such tile.
+pub fn tile(z: &str, x: &str, y: &str) -> Result<Tile, String> {
+    let tile = z.parse().ok().zip(x.parse().ok()).zip(y.parse().ok());
+    let tile = tile.and_then(|((z, x), y)| Tile::new(z, x, y));
+    tile.ok_or_else(|| {
+        let given = shown(&format!("{z}/{x}/{y}"));
+        format!(
+            "{given} is no tile; z/x/y with z from 0 to {}, x and y from 0 to 2^z - 1 is right",
+            Tile::Z_MAX
+        )
+    })
+}
+
+/// What was given, in quotes, without what a terminal would obey, and not long.
+fn shown(text: &str) -> String {
+    let begin: String = text.chars().take(40).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let rest = if text.chars().count() > 40 { "…" } else { "" };
+    format!("\"{begin}{rest}\"")
+}

@@ -1,0 +1,135 @@
+//! What is asked of ClickHouse: every question has limits of time, memory and rows, which the server keeps, and ends there when we
+//! hang up.
+
+use std::time::Duration;
+
+use clickhouse::Row;
+use clickhouse::error::Error as ClientError;
+use clickhouse::query::Query;
+use milepost::clickhouse::Reader;
+use serde::{Deserialize, Serialize};
+
+use crate::config;
+use crate::fleet::Fix;
+use crate::fleet::parts::Parts;
+
+/// How long reading what has changed may take, and reading everything.
+const CHANGES_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Why there is no answer, in words for whoever asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The question costs more than it may.
+    #[error("{0}")]
+    TooMuch(String),
+    /// ClickHouse does not answer, or not as it should.
+    #[error("{0}")]
+    Away(String),
+}
+
+/// A row of `last_positions_state`, and the inserts that are in its part.
+#[derive(Debug, Row, Serialize, Deserialize)]
+pub struct Changed<'a> {
+    pub first: u64,
+    pub last: u64,
+    pub driver_id: &'a str,
+    ts_ms: i64,
+    seq: u32,
+    lat_e7: i32,
+    lng_e7: i32,
+    speed_cms: u16,
+    heading_cdeg: u16,
+    alt_dm: i32,
+    acc_dm: u16,
+    received_ms: i64,
+}
+
+impl Changed<'_> {
+    /// The driver's.
+    #[must_use]
+    pub fn fix(&self) -> Fix {
+        Fix {
+            ts_ms: self.ts_ms,
+            seq: self.seq,
+            lat_e7: self.lat_e7,
+            lng_e7: self.lng_e7,
+            speed_cms: self.speed_cms,
+            heading_cdeg: self.heading_cdeg,
+            alt_dm: self.alt_dm,
+            acc_dm: self.acc_dm,
+            received_ms: self.received_ms,
+        }
+    }
+}
+
+/// The database, with a reader's login.
+pub struct Store {
+    reader: Reader,
+    config: config::ClickHouse,
+}
+
+impl Store {
+    /// Connects with the first question. Reads the password's file.
+    ///
+    /// # Errors
+    /// The password file cannot be read.
+    pub fn new(config: &config::ClickHouse, answer_bytes_max: u64) -> std::io::Result<Self> {
+        Ok(Self { reader: Reader::new(&config.server, answer_bytes_max)?, config: config.clone() })
+    }
+
+    /// The database of all tables.
+    #[must_use]
+    pub fn database(&self) -> &str {
+        &self.config.server.database
+    }
+
+    /// A question; `{db}` in it is the database.
+    pub fn ask(&self, sql: &str) -> Query {
+        self.limited(sql, self.config.query_timeout)
+            .with_setting("max_rows_to_read", self.config.query_rows_max.to_string())
+    }
+
+    /// The rows of all parts that have something new in them: ClickHouse opens no others.
+    pub fn changes(&self, read: &Parts) -> Query {
+        const SQL: &str = "WITH splitByChar('_', _part) AS name, toUInt64OrZero(name[2]) AS first, toUInt64OrZero(name[3]) AS last_one
+            SELECT first, last_one AS last, driver_id, toUnixTimestamp64Milli(tupleElement(fix, 'ts')) AS ts_ms,
+                tupleElement(fix, 'seq') AS seq, tupleElement(fix, 'lat_e7') AS lat_e7, tupleElement(fix, 'lng_e7') AS lng_e7,
+                tupleElement(fix, 'speed_cms') AS speed_cms, tupleElement(fix, 'heading_cdeg') AS heading_cdeg,
+                tupleElement(fix, 'alt_dm') AS alt_dm, tupleElement(fix, 'acc_dm') AS acc_dm,
+                toUnixTimestamp64Milli(tupleElement(fix, 'received_at')) AS received_ms
+            FROM (SELECT _part, driver_id, last AS fix FROM {db}.last_positions_state)
+            WHERE NOT arrayExists((a, b) -> a <= first AND last_one <= b, {firsts:Array(UInt64)}, {lasts:Array(UInt64)})";
+        let (firsts, lasts) = read.runs();
+        self.limited(SQL, CHANGES_TIMEOUT).param("firsts", firsts).param("lasts", lasts)
+    }
+
+    fn limited(&self, sql: &str, timeout: Duration) -> Query {
+        let sql = sql.replace("{db}", self.database());
+        self.reader
+            .client()
+            .query_raw(&sql)
+            // The first, because the server lets only readonly queries end when who asked is gone.
+            .with_setting("readonly", "2")
+            .with_setting("cancel_http_readonly_queries_on_client_close", "1")
+            .with_setting("max_execution_time", timeout.as_secs().to_string())
+            .with_setting("max_memory_usage", self.config.query_memory_bytes_max.to_string())
+    }
+
+    /// In words.
+    pub fn error(&self, error: &ClientError) -> Error {
+        let (code, advice) = self.reader.failed(error);
+        match code {
+            // TOO_MANY_ROWS, TIMEOUT_EXCEEDED, TOO_SLOW, MEMORY_LIMIT_EXCEEDED, TOO_MANY_ROWS_OR_BYTES
+            Some(158 | 159 | 160 | 241 | 396) => Error::TooMuch(
+                "this reads more than is allowed at once (clickhouse.query_timeout, query_rows_max, query_memory_bytes_max): \
+                 choose a shorter time, or a smaller area"
+                    .to_owned(),
+            ),
+            Some(code) => {
+                let words = advice.unwrap_or_else(|| format!("see the log of milepost-map for code {code}"));
+                Error::Away(format!("ClickHouse refuses the question: {words}"))
+            }
+            None => Error::Away("ClickHouse does not answer".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a tile holds, as bytes: points, or cells where there are too many. Documented in docs/map.md.
+
+use crate::fleet::{Fleet, Row, UNKNOWN};
+use crate::geo::{KEY_BITS, Tile};
+
+/// A tile of cells has this many of them on each side, as a power of two.
+const CELL_BITS: u32 = 5;
+const VERSION: u8 = 1;
+/// Before the columns.
+pub const HEADER_BYTES: usize = 16;
+
+/// What a tile's columns are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Points = 0,
+    Cells = 1,
+}
+
+/// Some drivers, taken together.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Cell {
+    /// Mean place.
+    pub lat_e7: i32,
+    pub lng_e7: i32,
+    /// The newest.
+    pub ts_s: u32,
+    pub count: u32,
+    /// Mean, 65535 unknown.
+    pub speed_cms: u16,
+}
+
+/// A tile at `now_ms`. Points, if at most a sixteenth of `points_max` are in it (a screen shows about as many tiles), or at the
+/// finest zoom at most `points_max`.
+#[must_use]
+pub fn cut(fleet: &Fleet, tile: Tile, points_max: usize, now_ms: i64) -> Vec<u8> {
+    let rows = fleet.in_tile(tile);
+    let most = if tile.z == Tile::Z_MAX { points_max } else { points_max / 16 };
+    if rows.len() <= most { points(fleet, rows, now_ms) } else { cells(&gather(rows, tile), now_ms) }
+}
+
+fn points(fleet: &Fleet, rows: &[Row], now_ms: i64) -> Vec<u8> {
+    let mut out = begin(Kind::Points, rows.len(), rows.len() * 32, now_ms);
+    let names = || rows.iter().map(|row| fleet.name(row.number()));
+    column(&mut out, rows.iter().map(|row| row.lat_e7.to_le_bytes()));
+    column(&mut out, rows.iter().map(|row| row.lng_e7.to_le_bytes()));
+    column(&mut out, rows.iter().map(|row| row.ts_s.to_le_bytes()));
+    column(&mut out, rows.iter().map(|row| row.speed_cms.to_le_bytes()));
+    column(&mut out, rows.iter().map(|row| row.heading_cdeg.to_le_bytes()));
+    column(&mut out, names().map(|name| [u8::try_from(name.len()).unwrap_or(u8::MAX)]));
+    names().for_each(|name| out.extend_from_slice(name));
+    out
+}
+
+/// These cells, as bytes.
+#[must_use]
+pub fn cells(cells: &[Cell], now_ms: i64) -> Vec<u8> {
+    let mut out = begin(Kind::Cells, cells.len(), cells.len() * 20, now_ms);
+    column(&mut out, cells.iter().map(|cell| cell.lat_e7.to_le_bytes()));
+    column(&mut out, cells.iter().map(|cell| cell.lng_e7.to_le_bytes()));
+    column(&mut out, cells.iter().map(|cell| cell.ts_s.to_le_bytes()));
+    column(&mut out, cells.iter().map(|cell| cell.count.to_le_bytes()));
+    column(&mut out, cells.iter().map(|cell| cell.speed_cms.to_le_bytes()));
+    out
+}
+
+fn begin(kind: Kind, n: usize, bytes: usize, now_ms: i64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER_BYTES + bytes);
+    out.extend([VERSION, kind as u8, 0, 0]);
+    out.extend(u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend((now_ms as f64).to_le_bytes());
+    out
+}
+
+/// The values, then zeros to a multiple of four bytes.
+fn column<const N: usize>(out: &mut Vec<u8>, values: impl Iterator<Item = [u8; N]>) {
+    values.for_each(|value| out.extend(value));
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
+/// The cells of a tile. Its rows are in the order of the curve, so those of a cell follow each other.
+fn gather(rows: &[Row], tile: Tile) -> Vec<Cell> {
+    let shift = KEY_BITS - 2 * (u32::from(tile.z) + CELL_BITS);
+    rows.chunk_by(|a, b| a.place() >> shift == b.place() >> shift).map(cell).collect()
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean is between its values")]
+fn cell(rows: &[Row]) -> Cell {
+    let (mut lat, mut lng, mut ts_s, mut speed, mut speeds) = (0_i64, 0_i64, 0, 0_u64, 0_u64);
+    for row in rows {
+        lat += i64::from(row.lat_e7);
+        lng += i64::from(row.lng_e7);
+        ts_s = row.ts_s.max(ts_s);
+        if row.speed_cms != UNKNOWN {
+            speed += u64::from(row.speed_cms);
+            speeds += 1;
+        }
+    }
+    let count = rows.len() as i64;
+    Cell {
+        lat_e7: (lat / count) as i32,
+        lng_e7: (lng / count) as i32,
+        ts_s,
+        count: u32::try_from(count).unwrap_or(u32::MAX),
+        speed_cms: speed.checked_div(speeds).map_or(UNKNOWN, |mean| mean as u16),
+    }
+}
