@@ -6,7 +6,7 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := .local/tools/bin/cargo-deny
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo test faults bench bench-full bench-micro bench-sql fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test manifests kubernetes replicas clean-state
+.PHONY: help demo map page bench-map test faults bench bench-full bench-micro bench-sql fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test manifests kubernetes replicas clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -14,6 +14,13 @@ help: ## this list
 demo: setup ## broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; leaves nothing running
 	cargo build --release --locked --workspace
 	target/release/loadgen demo --milepost target/release/milepost
+
+map: setup page ## the same parts, a fleet with an hour behind it, and the live map of it; prints the address; until Ctrl-C
+	cargo build --release --locked -p milepost -p milepost-map -p loadgen
+	target/release/loadgen map
+
+page: ## the live map's page, which the next build of milepost-map puts into its binary; needs Node and npm
+	@if [ -f map/page/package.json ]; then cd map/page && npm ci --no-audit --no-fund && npx vite build; fi
 
 test: setup front-test answers-test ## every test but the long faults
 	cargo test --locked --workspace
@@ -42,6 +49,11 @@ replicas: setup ## milepost on replicas that are killed, cut off and turned from
 bench-micro: ## what a message, a batch and a spool file cost; instructions a message need valgrind
 	cargo bench --locked --bench micro
 	cargo bench --locked --bench instructions
+
+bench-map: ## the live map with a million drivers: first picture, a second's update, memory, beside JSON rows; about four minutes
+	deploy/local/setup --dev
+	cargo build --release --locked -p milepost -p milepost-map
+	$${VENV_DIR:-.local/venv}/bin/python lab/bench-map/bench_map.py
 
 fuzz: ## a million inputs for each parser of foreign bytes and each format's decoder; ten minutes
 	fuzz/run

@@ -4,16 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
-use lab_stack::{Broker, ClickHouse, Milepost, Settings, procfs, say, unix_ms};
+use anyhow::{Result, ensure};
+use lab_stack::{Milepost, procfs, say, unix_ms};
 
 use crate::manifest::Manifest;
+use crate::parts::{Parts, step};
 use crate::picture;
 use crate::publish::{self, Plan};
 use crate::verify::{Verdict, verify};
 
-/// The engine wants more for its parts than the rows take.
-const FREE_BYTES_MIN: u64 = 1 << 30;
 const VERIFY_WITHIN: Duration = Duration::from_secs(30);
 const LAST_POSITIONS: &str = "SELECT driver_id, formatDateTime(ts, '%T') AS utc, round(lat, 5) AS lat, \
     round(lng, 5) AS lng, round(speed, 1) AS speed, round(heading) AS heading FROM fleet.last_positions \
@@ -44,21 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 
 fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
     let &Arguments { ref milepost, drivers, rate, seconds } = arguments;
-    let binary =
-        std::fs::canonicalize(milepost).with_context(|| format!("no binary at {}", milepost.display()))?;
-
-    let free = nix::sys::statvfs::statvfs(folder)?;
-    let free = free.blocks_available() * free.fragment_size();
-    ensure!(free >= FREE_BYTES_MIN, "{} MiB free: the demo wants {}", free >> 20, FREE_BYTES_MIN >> 20);
-
-    let (broker, clickhouse) = step("starting Mosquitto and the ClickHouse engine", || {
-        Ok((Broker::start(folder)?, ClickHouse::start(folder)?))
-    })?;
-    let settings = Settings::new(&binary, folder, broker.port, &clickhouse.url());
-    let mut milepost = step("milepost migrate, milepost run", || {
-        settings.migrate()?;
-        settings.run()
-    })?;
+    let Parts { broker, clickhouse, mut milepost } = Parts::start(milepost, folder, |settings| settings)?;
 
     eprintln!("{drivers} drivers, {rate} messages a second at QoS 1, {seconds} s:");
     let plan = Plan {
@@ -93,6 +78,7 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
     } else {
         "NOT exact: see above."
     });
+    say("Such a fleet on a live map: make map");
     Ok(verdict.is_exact())
 }
 
@@ -125,13 +111,4 @@ fn print_figures(
     say("");
     lines.iter().for_each(|(name, value, note)| say(&format!("  {name:<18} {value:>22}   {note}")));
     Ok(())
-}
-
-/// Says what takes so long, and how long it took.
-fn step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    eprint!("{what} … ");
-    let began = Instant::now();
-    let done = work()?;
-    eprintln!("{:.1} s", began.elapsed().as_secs_f64());
-    Ok(done)
 }

@@ -9,12 +9,16 @@
 //! | [`publish`] | sends a fleet's fixes over MQTT at a rate, and counts what the broker took |
 //! | [`verify`] | what was sent against what is stored, as sets |
 //! | `picture` | the stored tracks as an SVG |
+//! | `parts` | broker, ClickHouse and milepost, for the two below |
 //! | [`demo`] | all of it, once, with a table and a picture at the end |
+//! | [`map`] | all of it on a live map, until Ctrl-C |
 
 pub mod demo;
 pub mod fleet;
 pub mod format;
 pub mod manifest;
+pub mod map;
+mod parts;
 mod picture;
 mod plan;
 pub mod publish;

@@ -1,4 +1,4 @@
-//! `loadgen fleet` sends, `loadgen verify` judges, `loadgen demo` does all of it once.
+//! `loadgen fleet` sends, `loadgen verify` judges, `loadgen demo` does all of it once, `loadgen map` shows it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use lab_stack::{Store, unix_ms};
 use loadgen::format::Format;
 use loadgen::manifest::Manifest;
 use loadgen::publish::{self, Plan};
-use loadgen::{demo, verify};
+use loadgen::{demo, map, verify};
 
 /// Something is lost, double, or was refused.
 const NOT_EXACT: u8 = 1;
@@ -33,6 +33,8 @@ enum Command {
     Verify(VerifyArguments),
     /// Broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; nothing left running
     Demo(demo::Arguments),
+    /// The same parts, a fleet and a live map of it, until Ctrl-C
+    Map(map::Arguments),
 }
 
 #[derive(Args)]
@@ -156,6 +158,7 @@ fn main() -> ExitCode {
         Command::Fleet(arguments) => fleet(&arguments),
         Command::Verify(arguments) => judge(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
+        Command::Map(arguments) => map::run(&arguments),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -40,7 +40,7 @@ const ROWS_AT_ONCE: usize = 4_096;
 /// Of the tiles of one second.
 const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Compressing less costs more than it saves.
-const GZIP_BYTES_MIN: usize = 512;
+pub const GZIP_BYTES_MIN: usize = 512;
 /// The rate is a mean over so many questions.
 const RATE_TICKS: usize = 10;
 

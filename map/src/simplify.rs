@@ -1,1 +1,99 @@
-//! Fewer points.
+//! A track with fewer points: who moves straight and evenly needs two.
+
+/// Points are looked at so many at a time, whose ends stay: the worst case of the method is their square.
+const AT_ONCE: usize = 2_048;
+/// A degree of latitude.
+const METRES: f64 = 111_195.0;
+
+/// Where and when somebody was: milliseconds, and degrees.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    pub ms: i64,
+    pub lat: f64,
+    pub lng: f64,
+}
+
+/// Which points stay, so that whoever moves evenly from one to the next is never further than `metres` from where they were at
+/// that moment (Meratnia and de By's TD-TR: Douglas and Peucker's method with time). So stops and speeds stay, too.
+#[must_use]
+pub fn simplify(points: &[Point], metres: f64) -> Vec<usize> {
+    if metres <= 0.0 || points.len() < 3 {
+        return (0..points.len()).collect();
+    }
+    let last = points.len() - 1;
+    let mut stays = vec![false; points.len()];
+    let ends = (0..last).step_by(AT_ONCE).chain([last]);
+    for end in ends {
+        stays[end] = true;
+    }
+    let begins = (0..last).step_by(AT_ONCE);
+    let mut open: Vec<(usize, usize)> = begins.map(|begin| (begin, (begin + AT_ONCE).min(last))).collect();
+    while let Some((from, to)) = open.pop() {
+        let errors = (from + 1..to).map(|at| (at, error_m(points[from], points[to], points[at])));
+        let Some((worst, error)) = errors.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+        if error > metres {
+            stays[worst] = true;
+            open.extend([(from, worst), (worst, to)]);
+        }
+    }
+    (0..points.len()).filter(|at| stays[*at]).collect()
+}
+
+/// How far a point is from where who moves evenly between the others is at that moment.
+fn error_m(from: Point, to: Point, at: Point) -> f64 {
+    let share = if to.ms > from.ms { (at.ms - from.ms) as f64 / (to.ms - from.ms) as f64 } else { 0.0 };
+    let east = |lng: f64| (lng - from.lng + 540.0).rem_euclid(360.0) - 180.0; // the shorter way round
+    let lat_m = (at.lat - from.lat - share * (to.lat - from.lat)) * METRES;
+    let lng_m = (east(at.lng) - share * east(to.lng)) * METRES * from.lat.to_radians().cos();
+    lat_m.hypot(lng_m)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn point(ms: i64, lat: f64, lng: f64) -> Point {
+        Point { ms, lat, lng }
+    }
+
+    #[test]
+    fn who_moves_evenly_needs_two_points_and_a_stop_stays() {
+        let even: Vec<Point> = (0..100).map(|n| point(n * 1_000, 50.0 + n as f64 * 1e-4, 8.0)).collect();
+        assert_eq!(simplify(&even, 1.0), [0, 99]);
+        let stop: Vec<Point> =
+            (0..100).map(|n| point(n * 1_000, 50.0 + n.clamp(30, 60) as f64 * 1e-4, 8.0)).collect();
+        assert_eq!(simplify(&stop, 1.0), [0, 30, 60, 99]);
+        assert_eq!(simplify(&even, 0.0).len(), 100);
+    }
+
+    #[test]
+    fn the_antimeridian_is_no_way_round_the_world() {
+        let over: Vec<Point> = (0..50)
+            .map(|n| point(n * 1_000, 0.0, (n as f64 * 0.01 + 359.8).rem_euclid(360.0) - 180.0))
+            .collect();
+        assert_eq!(simplify(&over, 1.0), [0, 49]);
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_is_further_away_than_was_said(
+            steps in proptest::collection::vec((1_i64..5_000, -0.001_f64..0.001, -0.001_f64..0.001), 1..300),
+            metres in 1.0_f64..100.0,
+        ) {
+            let (mut ms, mut lat, mut lng) = (0, 50.0, 8.0);
+            let points: Vec<Point> = steps.into_iter().map(|(step, north, east)| {
+                (ms, lat, lng) = (ms + step, lat + north, lng + east);
+                point(ms, lat, lng)
+            }).collect();
+            let kept = simplify(&points, metres);
+            prop_assert_eq!((kept[0], kept[kept.len() - 1]), (0, points.len() - 1));
+            for pair in kept.windows(2) {
+                for at in pair[0]..pair[1] {
+                    prop_assert!(error_m(points[pair[0]], points[pair[1]], points[at]) <= metres);
+                }
+            }
+        }
+    }
+}

@@ -245,9 +245,10 @@ fn images_are_pinned() {
         pinned(service["image"].as_str().unwrap_or_else(|| panic!("{name} has no image")));
     }
     let dockerfile = read(DOCKERFILE);
-    dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")).for_each(|from| {
-        pinned(from.split(' ').next().unwrap());
-    });
+    let stages: Vec<&str> =
+        dockerfile.lines().filter_map(|line| line.split_once(" AS ")).map(|(_, stage)| stage).collect();
+    let images = dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")?.split(' ').next());
+    images.filter(|image| !stages.contains(image)).for_each(pinned);
     let manifest = read("Cargo.toml");
     let rust =
         manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
@@ -326,7 +327,7 @@ fn the_networks_join_those_who_talk() {
         assert_eq!(of(name).is_empty(), service["network_mode"] == "none", "{name} is in the network of all");
     }
     assert_eq!(with("door"), "emqx");
-    assert_eq!(with("clickhouse"), "grafana loadgen migrate milepost-a milepost-b");
+    assert_eq!(with("clickhouse"), "grafana loadgen map migrate milepost-a milepost-b");
     // Only milepost and loadgen have business at 1884; a network cannot tell it from the ports that the others ask.
     assert_eq!(with("emqx"), "door loadgen milepost-a milepost-b prometheus");
     assert_eq!(with("grafana"), "clickhouse prometheus");

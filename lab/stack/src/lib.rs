@@ -1,8 +1,10 @@
-//! Starts, asks and kills the real parts on free ports of the loopback: Mosquitto, the ClickHouse engine, milepost.
+//! Starts, asks and kills the real parts on free ports of the loopback: Mosquitto, the ClickHouse engine, milepost,
+//! milepost-map.
 //! For the demo, the tests and the laboratory. Whatever was started dies with its handle.
 
 mod broker;
 mod clickhouse;
+mod map;
 mod milepost;
 mod process;
 pub mod procfs;
@@ -12,6 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use self::broker::{Broker, BrokerKind};
 pub use self::clickhouse::{ClickHouse, Store, get, query};
+pub use self::map::{Map, MapSettings};
 pub use self::milepost::{Milepost, Settings};
 pub use self::process::{
     Process, free_port, in_scratch_folder, lock, repository, unless_interrupted, wait_until,

@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bytes::Bytes;
+use flate2::Compression;
 use futures_util::stream;
 use milepost::app::now;
 use serde::Serialize;
@@ -23,16 +24,22 @@ use tokio::sync::watch;
 
 use super::{State, end};
 use crate::fleet::{Fix, UNKNOWN};
-use crate::live::Tick;
+use crate::history;
+use crate::live::{GZIP_BYTES_MIN, Tick, gzip};
 use crate::params::{self, Params};
+use crate::store::Error;
+use crate::tiles;
 
 const JSON: &str = "application/json";
+const BINARY: &str = "application/octet-stream";
 /// Positions in one answer.
 const POSITIONS_MAX: usize = 10_000;
 /// Drivers in one answer, if nobody says how many.
 const DRIVERS: usize = 20;
 /// A loop that has not turned for this long hangs: a question of it takes at most a minute.
 const SILENT_MAX: Duration = Duration::from_secs(120);
+/// A question about the past waits so long for a place.
+const PLACE_WITHIN: Duration = Duration::from_secs(2);
 /// A stream without news sends a comment after this, so that what is between keeps it open.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -64,6 +71,8 @@ pub(super) fn routes() -> Router<Arc<State>> {
         .route("/api/positions", get(positions))
         .route("/api/drivers", get(drivers))
         .route("/api/drivers/{id}", get(driver))
+        .route("/api/drivers/{id}/track", get(track))
+        .route("/api/cells", get(cells))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
@@ -94,7 +103,7 @@ async fn tile(
         (StatusCode::NOT_MODIFIED, [(ETAG, etag), (CACHE_CONTROL, value("no-cache"))]).into_response();
     if !is_known {
         *answer.status_mut() = StatusCode::OK;
-        answer.headers_mut().insert(CONTENT_TYPE, value("application/octet-stream"));
+        answer.headers_mut().insert(CONTENT_TYPE, value(BINARY));
         answer.headers_mut().insert(VARY, value("Accept-Encoding"));
         *answer.body_mut() = match cut.gzip.filter(|_| takes_gzip(&headers)) {
             Some(gzip) => {
@@ -205,7 +214,7 @@ impl Position {
     }
 }
 
-async fn positions(From(state): From<Arc<State>>, RawQuery(query): RawQuery) -> Answer {
+async fn positions(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
     let params = Params::new(query.as_deref(), &["bbox", "since"]).map_err(bad)?;
     let (bbox, since) = (params.bbox().map_err(bad)?, params.time_ms("since", 0).map_err(bad)?);
     state.live.look().await.map_err(away)?;
@@ -221,7 +230,8 @@ async fn positions(From(state): From<Arc<State>>, RawQuery(query): RawQuery) -> 
     }
     let truncated = points.len() > POSITIONS_MAX;
     points.truncate(POSITIONS_MAX);
-    Ok(answer(&json!({ "now": now().unix_ms(), "points": points, "truncated": truncated })))
+    let json = json!({ "now": now().unix_ms(), "points": points, "truncated": truncated });
+    Ok(packed(&headers, JSON, json.to_string().into_bytes()))
 }
 
 async fn drivers(From(state): From<Arc<State>>, RawQuery(query): RawQuery) -> Answer {
@@ -240,6 +250,51 @@ async fn driver(From(state): From<Arc<State>>, Path(id): Path<String>, RawQuery(
     let fix =
         fix.ok_or_else(|| Refusal(StatusCode::NOT_FOUND, format!("nobody has heard of a driver {id}")))?;
     Ok(answer(&Position::new(id, &fix)))
+}
+
+async fn track(
+    From(state): From<Arc<State>>,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let params = Params::new(query.as_deref(), &["from", "to", "simplify"]).map_err(bad)?;
+    let id = params::driver(&id).map_err(bad)?;
+    let (span, metres) = (params.span(now().unix_ms()).map_err(bad)?, params.simplify().map_err(bad)?);
+    let track = asked(&state, history::track(&state.store, id, span, metres)).await?;
+    Ok(packed(&headers, JSON, serde_json::to_vec(&track).unwrap_or_default()))
+}
+
+async fn cells(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
+    let params = Params::new(query.as_deref(), &["bbox", "zoom", "from", "to"]).map_err(bad)?;
+    let (bbox, zoom) = (params.bbox().map_err(bad)?, params.zoom().map_err(bad)?);
+    let span = params.span(now().unix_ms()).map_err(bad)?;
+    let (cells, truncated) = asked(&state, history::cells(&state.store, bbox, zoom, span)).await?;
+    let mut answer = packed(&headers, BINARY, tiles::cells(&cells, now().unix_ms()));
+    if truncated {
+        answer.headers_mut().insert(HeaderName::from_static("x-truncated"), value("true"));
+    }
+    Ok(answer)
+}
+
+/// The answer to a question about the past, when there is a place for it. Dropped with the request: ClickHouse ends it then.
+async fn asked<T>(state: &State, question: impl Future<Output = Result<T, Error>>) -> Result<T, Refusal> {
+    let place = tokio::time::timeout(PLACE_WITHIN, state.questions.acquire()).await;
+    let Ok(Ok(_place)) = place else {
+        let what =
+            "too many questions about the past at once (clickhouse.queries_max): try again in some seconds";
+        return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, what.to_owned()));
+    };
+    let _timer = state.live.metrics.questions.start_timer();
+    // The server's own limit comes first; this one is for a network that answers nothing.
+    let within = state.config.clickhouse.query_timeout + PLACE_WITHIN;
+    match tokio::time::timeout(within, question).await {
+        Ok(answer) => answer.map_err(|error| match error {
+            Error::TooMuch(words) => bad(words),
+            Error::Away(words) => away(words),
+        }),
+        Err(_) => Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned())),
+    }
 }
 
 async fn livez(From(state): From<Arc<State>>) -> Response {
@@ -263,9 +318,21 @@ async fn metrics(From(state): From<Arc<State>>) -> Response {
 }
 
 /// JSON that nobody keeps.
-pub(super) fn answer(value: &impl Serialize) -> Response {
+fn answer(value: &impl Serialize) -> Response {
     let json = serde_json::to_vec(value).unwrap_or_default();
     ([(CONTENT_TYPE, JSON), (CACHE_CONTROL, "no-store")], json).into_response()
+}
+
+/// The same of what may be long.
+fn packed(headers: &HeaderMap, kind: &'static str, bytes: Vec<u8>) -> Response {
+    let is_packed = bytes.len() >= GZIP_BYTES_MIN && takes_gzip(headers);
+    let bytes = if is_packed { gzip(&bytes, Compression::fast()) } else { bytes };
+    let headers = [(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
+    let mut answer = (headers, bytes).into_response();
+    if is_packed {
+        answer.headers_mut().insert(CONTENT_ENCODING, value("gzip"));
+    }
+    answer
 }
 
 pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {

@@ -1,0 +1,224 @@
+"""What the live map costs with a great many drivers, beside the plain way: each page asks ClickHouse itself for JSON rows.
+
+    make bench-map          (BENCH_DRIVERS=1000000 BENCH_RATE=20000 BENCH_SECONDS=20 BENCH_VIEWERS=1,100)
+
+Last positions are made in the engine: half of the drivers in twenty towns, half all over the world. Then BENCH_RATE drivers move each
+second, in an insert a second, as milepost makes them. A viewer is a page on a screen of 1920 × 1080 that shows the world at zoom 3 or a town at zoom 12,
+by turns: it listens to the stream, and after each tick it asks for its tiles again, with their ETags. CPU is the
+map server's process, user and system; the viewers' own is not in it. Prints Markdown; PAGE_URL is printed first, for whoever measures frames
+there (HOLD=1 keeps everything running until Enter).
+"""
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import aiohttp
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "tests/answers"))
+from conftest import Database, free_port, migrated, running_engine  # noqa: E402
+
+DRIVERS, RATE, SECONDS = (int(os.environ.get(f"BENCH_{name}", default)) for name, default in
+                          (("DRIVERS", 1_000_000), ("RATE", 20_000), ("SECONDS", 20)))
+VIEWERS = [int(number) for number in os.environ.get("BENCH_VIEWERS", "1,100").split(",")]
+BULK = {"max_insert_block_size": "2000000", "min_insert_block_size_rows": "2000000", "max_memory_usage": "0"}
+TOWNS = [(25.76, -80.26), (52.52, 13.40), (48.85, 2.35), (40.71, -74.0), (35.68, 139.69), (-23.55, -46.63), (19.43, -99.13),
+         (51.51, -0.13), (28.61, 77.21), (-33.87, 151.21), (1.35, 103.82), (30.04, 31.24), (6.52, 3.38), (55.75, 37.62),
+         (41.01, 28.98), (-26.2, 28.05), (34.05, -118.24), (-34.6, -58.38), (39.9, 116.4), (59.33, 18.07)]
+
+# Where driver `number` is at second {at}; odd ones in a town, the others anywhere from 60° south to 70° north.
+ROWS = """INSERT INTO {{db}}.last_positions_state
+    WITH number AS who, who % 20 + 1 AS town, cityHash64(who) AS a, cityHash64(who, 1) AS b, {at} * 1e-4 AS moved,
+        who % 2 = 1 AS in_town,
+        if(in_town, {lats}[town] + (a % 2000) / 1e4 - 0.1, a % 1300000 / 1e4 - 60) + moved AS lat,
+        if(in_town, {lngs}[town] + (b % 2000) / 1e4 - 0.1, b % 3590000 / 1e4 - 179.5) + moved AS lng
+    SELECT concat('driver-', leftPad(toString(who), 7, '0')), CAST((
+        now64(3), {at}, toInt32(lat * 1e7), toInt32(lng * 1e7), a % 3000, b % 36000, 100, 50, now64(3))
+        AS Tuple(ts DateTime64(3, 'UTC'), seq UInt32, lat_e7 Int32, lng_e7 Int32, speed_cms UInt16,
+        heading_cdeg UInt16, alt_dm Int32, acc_dm UInt16, received_at DateTime64(3, 'UTC')))
+    FROM numbers({first}, {count})"""
+# What a page that asks ClickHouse itself would ask, once a second.
+PLAIN = "SELECT driver_id, ts, lat, lng, speed, heading FROM {db}.last_positions FORMAT JSONCompactEachRow"
+
+
+def insert(db: Database, first: int, count: int, at: int) -> None:
+    lats, lngs = ([town[n] for town in TOWNS] for n in (0, 1))
+    db.ask(ROWS.format(at=at, first=first, count=count, lats=lats, lngs=lngs), **BULK)
+
+
+def tiles_on_screen(lat: float, lng: float, zoom: int, width=1920, height=1080) -> list[str]:
+    n = 2**zoom
+    x, y = (lng + 180) / 360 * n, (0.5 - math.asinh(math.tan(math.radians(lat))) / 2 / math.pi) * n
+    xs = range(math.floor(x - width / 1024), math.floor(x + width / 1024) + 1)  # tiles of 512 pixels, as MapLibre has them
+    ys = range(max(0, math.floor(y - height / 1024)), min(n - 1, math.floor(y + height / 1024)) + 1)
+    return [f"/api/tiles/{zoom}/{x % n}/{y}" for x in xs for y in ys]
+
+
+def cpu_s(pid: int) -> float:
+    """Of all its threads, to the nanosecond: /proc has ticks of 10 ms."""
+    return sum(int(Path(thread, "schedstat").read_text().split()[0]) for thread in Path(f"/proc/{pid}/task").iterdir()) / 1e9
+
+
+def resident_mib(pid: int) -> float:
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+class Page:
+    """One viewer."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, tiles: list[str]):
+        self.session, self.url, self.tiles = session, url, tiles
+        self.etags, self.bytes, self.answers, self.unchanged = {}, 0, 0, 0
+
+    async def tile(self, path: str) -> None:
+        headers = {"If-None-Match": self.etags[path]} if path in self.etags else {}
+        async with self.session.get(self.url + path, headers=headers) as answer:
+            body = await answer.content.read()  # as it came: auto_decompress is off
+            assert answer.status in (200, 304), (answer.status, body[:200])
+            self.etags[path] = answer.headers["ETag"]
+            self.bytes += len(body) + 300  # and its head, about
+            self.answers += 1
+            self.unchanged += answer.status == 304
+
+    async def picture(self) -> None:
+        await asyncio.gather(*(self.tile(path) for path in self.tiles))
+
+    async def watch(self) -> None:
+        generation = None
+        async with self.session.get(self.url + "/api/stream") as stream:
+            async for line in stream.content:
+                if line.startswith(b"data: "):
+                    tick = json.loads(line[6:])
+                    if tick["generation"] != generation:
+                        generation = tick["generation"]
+                        await self.picture()
+
+
+async def first_picture(url: str, tiles: list[str]) -> tuple[float, int]:
+    async with session() as client:
+        page, began = Page(client, url, tiles), time.monotonic()
+        async with client.get(url + "/api/config") as answer:
+            await answer.read()
+        await page.picture()
+        return time.monotonic() - began, page.bytes
+
+
+def session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(auto_decompress=False, headers={"Accept-Encoding": "gzip"},
+                                 connector=aiohttp.TCPConnector(limit=0, limit_per_host=0), timeout=aiohttp.ClientTimeout(total=None))
+
+
+async def watched(url: str, pid: int, viewers: int, db: Database) -> dict:
+    """CPU a second, bytes a viewer and second, and memory, while so many look and drivers move."""
+    async with session() as client:
+        views = [tiles_on_screen(20, 0, 3)] + [tiles_on_screen(*town, 12) for town in TOWNS]
+        pages = [Page(client, url, views[0] if n % 2 == 0 else views[1 + n // 2 % len(TOWNS)]) for n in range(viewers)]
+        tasks = [asyncio.create_task(page.watch()) for page in pages]
+        stop = asyncio.Event()
+        mover = asyncio.create_task(asyncio.to_thread(move, db, stop))
+        await asyncio.sleep(5)
+        before = [(page.bytes, page.answers, page.unchanged) for page in pages]
+        cpu, memory, began = cpu_s(pid), [], time.monotonic()
+        while time.monotonic() - began < SECONDS:
+            await asyncio.sleep(1)
+            memory.append(resident_mib(pid))
+        seconds = time.monotonic() - began
+        cpu = cpu_s(pid) - cpu
+        stop.set()
+        moved = await mover
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        sums = [sum(getattr(page, name) - was[n] for page, was in zip(pages, before)) for n, name in
+                enumerate(("bytes", "answers", "unchanged"))]
+        return {"cpu_ms": cpu / seconds * 1000, "bytes": sums[0] / seconds / viewers, "answers": sums[1] / seconds,
+                "unchanged": sums[2] / max(sums[1], 1), "memory": memory, "moved": moved}
+
+
+SECOND = 1
+
+
+def move(db: Database, stop: asyncio.Event) -> float:
+    """Somebody else moves each second; how many a second."""
+    global SECOND
+    began, moved = time.monotonic(), 0
+    while not stop.is_set():
+        insert(db, SECOND * RATE % max(DRIVERS - RATE, 1), RATE, SECOND)
+        SECOND, moved = SECOND + 1, moved + RATE
+        time.sleep(max(0.0, began + moved / RATE - time.monotonic()))
+    return moved / (time.monotonic() - began)
+
+
+def plain(db: Database, engine) -> tuple[float, int, float]:
+    """Seconds, bytes on the wire as gzip, and CPU of the engine, of one page's question."""
+    cpu, began = cpu_s(engine.pid), time.monotonic()
+    request = urllib.request.Request(f"{db.url}/", PLAIN.replace("{db}", db.name).encode(), {"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        size = len(answer.read())
+    return time.monotonic() - began, size, cpu_s(engine.pid) - cpu
+
+
+def start(url: str, database: str, state: Path):
+    binary = os.environ.get("MILEPOST_MAP") or REPOSITORY / "target/release/milepost-map"
+    port = free_port()
+    environment = {**os.environ, "MILEPOST_MAP__CLICKHOUSE__URL": url, "MILEPOST_MAP__CLICKHOUSE__DATABASE": database,
+                   "MILEPOST_MAP__HTTP__LISTEN": f"127.0.0.1:{port}"}
+    began = time.monotonic()
+    process = subprocess.Popen([binary, "run"], env=environment, stderr=open(state / "map.log", "wb"))
+    while True:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5).read()
+            return f"http://127.0.0.1:{port}", process, time.monotonic() - began
+        except OSError:
+            assert process.poll() is None and time.monotonic() - began < 300, (state / "map.log").read_text()
+            time.sleep(0.05)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="bench-map-") as folder, running_engine(Path(folder)) as (url, engine):
+        db = migrated(url)
+        insert(db, 0, DRIVERS, 0)
+        page_url, process, started = start(url, db.name, Path(folder))
+        try:
+            print(f"PAGE_URL={page_url}", flush=True)
+            if os.environ.get("HOLD"):
+                input()
+            world = asyncio.run(first_picture(page_url, tiles_on_screen(20, 0, 3)))
+            town = asyncio.run(first_picture(page_url, tiles_on_screen(*TOWNS[0], 12)))
+            lines = [("everybody read, from the start of the server", f"{started:.1f} s", ""),
+                     ("first picture, the world", f"{world[0] * 1000:.0f} ms, {world[1] / 1e6:.2f} MB", ""),
+                     ("first picture, a town", f"{town[0] * 1000:.0f} ms, {town[1] / 1e6:.2f} MB", "")]
+            for viewers in VIEWERS:
+                seen = asyncio.run(watched(page_url, process.pid, viewers, db))
+                memory = seen["memory"]
+                lines.append((f"{viewers} viewer{'s' if viewers > 1 else ''}, {seen['moved']:,.0f} drivers moving a second: CPU of the map a second",
+                              f"{seen['cpu_ms']:.0f} ms", ""))
+                lines.append(("… bytes a viewer and second; tiles a second, of them unchanged",
+                              f"{seen['bytes'] / 1000:.0f} kB; {seen['answers']:.0f}, {seen['unchanged'] * 100:.0f} %", ""))
+                lines.append(("… memory of the map: first, last, most", " ".join(f"{m:.0f}" for m in (memory[0], memory[-1], max(memory))) + " MiB", ""))
+            seconds, size, cpu = plain(db, engine)
+            lines[1] = (*lines[1][:2], f"{seconds * 1000:.0f} ms, {size / 1e6:.1f} MB")
+            lines[2] = (*lines[2][:2], "the same")
+            for n, viewers in enumerate(VIEWERS):
+                lines[3 + 3 * n] = (*lines[3 + 3 * n][:2], f"{viewers} × {cpu * 1000:.0f} ms of ClickHouse")
+                lines[4 + 3 * n] = (*lines[4 + 3 * n][:2], f"{size / 1000:.0f} kB")
+            print(f"\n{DRIVERS:,} drivers.\n\n| | the map | each page asks ClickHouse for JSON rows |\n|---|--:|--:|")
+            for line in lines:
+                print("| " + " | ".join(line) + " |")
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+if __name__ == "__main__":
+    main()

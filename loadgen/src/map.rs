@@ -1,0 +1,119 @@
+//! `make map`: the real parts, a fleet with an hour behind it, and the live map of it, until Ctrl-C.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use lab_stack::{ClickHouse, MapSettings, Settings, say, unix_ms};
+
+use crate::fleet::{Fleet, LIVE_ACC_M};
+use crate::parts::{Parts, step};
+use crate::publish::{self, Plan, Progress};
+
+/// What the fleet has behind it when it starts.
+const PAST_MS: i64 = 3_600_000;
+/// Between two fixes of the past.
+const PAST_STEP_MS: i64 = 15_000;
+/// Drivers whose past is inserted at once.
+const DRIVERS_AT_ONCE: u32 = 250;
+/// Longer than anybody looks.
+const SECONDS: u64 = 30 * 86_400;
+
+/// A fleet to look at.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// The binary
+    #[arg(long, default_value = "target/release/milepost")]
+    milepost: PathBuf,
+    /// The map's
+    #[arg(long, default_value = "target/release/milepost-map")]
+    map: PathBuf,
+    /// How many drivers
+    #[arg(long, default_value_t = 2_000)]
+    drivers: u32,
+    /// Messages a second, at QoS 1
+    #[arg(long, default_value_t = 2_000)]
+    rate: u32,
+}
+
+/// Shows the map until it is interrupted.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let arguments = arguments.clone();
+    lab_stack::in_scratch_folder("map-", move |folder| show(&arguments, folder))
+}
+
+fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
+    let map = std::fs::canonicalize(&arguments.map)
+        .with_context(|| format!("no binary at {}", arguments.map.display()))?;
+    // A spool: whoever kills the engine to look what happens loses nothing.
+    let with_spool = |settings: Settings| settings.with("SPOOL__DIR", "spool");
+    let Parts { broker, clickhouse, milepost: _milepost } =
+        Parts::start(&arguments.milepost, folder, with_spool)?;
+    let plan = Plan {
+        broker: format!("127.0.0.1:{}", broker.port),
+        run: "map".to_owned(),
+        drivers: arguments.drivers,
+        rate: f64::from(arguments.rate),
+        messages: u64::from(arguments.rate) * SECONDS,
+        ..Plan::default()
+    };
+    step("an hour of history", || past(&clickhouse, &plan))?;
+    let url = clickhouse.url();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(publish::run(&plan, Arc::new(Progress::default()))).map(drop)
+    });
+    let map = step("milepost-map", || MapSettings::new(&map, folder, &url).run())?;
+    say(&format!("\n  The map:     http://localhost:{}", map.port));
+    say(&format!("  ClickHouse:  {url}"));
+    say("  Enter kills ClickHouse, and brings it back. Ctrl-C ends everything.\n");
+    keys(clickhouse)
+}
+
+/// Enter by Enter, until somebody interrupts.
+fn keys(clickhouse: ClickHouse) -> Result<bool> {
+    let mut clickhouse = clickhouse;
+    let mut is_up = true;
+    loop {
+        if std::io::stdin().read_line(&mut String::new())? == 0 {
+            std::thread::sleep(Duration::from_secs(SECONDS)); // nobody sits there
+        } else if std::mem::replace(&mut is_up, !is_up) {
+            clickhouse.kill()?;
+            say("ClickHouse is killed: milepost writes to its spool, the map says so. Enter brings it back.");
+        } else {
+            clickhouse = step("starting ClickHouse again", || clickhouse.restart())?;
+        }
+    }
+}
+
+/// An hour of fixes before now, straight into ClickHouse. The fleet of this plan starts where they end: each is what the driver will
+/// do, backwards.
+fn past(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
+    let mut fleet = Fleet::new(&plan.run, 0..plan.drivers, plan.seed);
+    let now_ms = unix_ms() - PAST_STEP_MS;
+    for first in (0..plan.drivers).step_by(DRIVERS_AT_ONCE as usize) {
+        let mut sql = "INSERT INTO fleet.positions (driver_id, ts, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, \
+                       received_at) SETTINGS max_partitions_per_insert_block = 0 FORMAT TabSeparated\n"
+            .to_owned();
+        for n in first..(first + DRIVERS_AT_ONCE).min(plan.drivers) {
+            for ahead_ms in (0..PAST_MS).step_by(PAST_STEP_MS as usize) {
+                let fix = fleet.fix(n, now_ms + ahead_ms, LIVE_ACC_M);
+                let (ms, back_deg) = (now_ms - ahead_ms, (fix.heading_deg + 180.0).rem_euclid(360.0));
+                let seconds = ms as f64 / 1_000.0;
+                writeln!(
+                    sql,
+                    "{}\t{seconds:.3}\t{:.0}\t{:.0}\t{:.0}\t{:.0}\t2147483647\t50\t{seconds:.3}",
+                    fleet.driver_id(n),
+                    fix.lat * 1e7,
+                    fix.lng * 1e7,
+                    fix.speed_mps * 100.0,
+                    back_deg * 100.0
+                )?;
+            }
+        }
+        clickhouse.query(&sql)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! The real parts that a demo needs, on free ports.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use lab_stack::{Broker, ClickHouse, Milepost, Settings};
+
+/// The engine wants more for its parts than the rows take.
+const FREE_BYTES_MIN: u64 = 1 << 30;
+
+/// A broker, the ClickHouse engine and a milepost between them.
+pub(crate) struct Parts {
+    pub(crate) broker: Broker,
+    pub(crate) clickhouse: ClickHouse,
+    pub(crate) milepost: Milepost,
+}
+
+impl Parts {
+    /// Starts them with their data in `folder`; `settings` may change what milepost is told.
+    pub(crate) fn start(milepost: &Path, folder: &Path, settings: fn(Settings) -> Settings) -> Result<Self> {
+        let binary = std::fs::canonicalize(milepost)
+            .with_context(|| format!("no binary at {}", milepost.display()))?;
+        let free = nix::sys::statvfs::statvfs(folder)?;
+        let free = free.blocks_available() * free.fragment_size();
+        ensure!(free >= FREE_BYTES_MIN, "{} MiB free: the demo wants {}", free >> 20, FREE_BYTES_MIN >> 20);
+
+        let (broker, clickhouse) = step("starting Mosquitto and the ClickHouse engine", || {
+            Ok((Broker::start(folder)?, ClickHouse::start(folder)?))
+        })?;
+        let settings = settings(Settings::new(&binary, folder, broker.port, &clickhouse.url()));
+        let milepost = step("milepost migrate, milepost run", || {
+            settings.migrate()?;
+            settings.run()
+        })?;
+        Ok(Self { broker, clickhouse, milepost })
+    }
+}
+
+/// Says what takes so long, and how long it took.
+pub(crate) fn step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    eprint!("{what} … ");
+    let began = Instant::now();
+    let done = work()?;
+    eprintln!("{:.1} s", began.elapsed().as_secs_f64());
+    Ok(done)
+}

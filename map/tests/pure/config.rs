@@ -1,0 +1,80 @@
+//! Who may reach the map is said before it starts; secrets are never shown.
+
+use milepost_map::config::Config;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+fn violations(toml: &str) -> Vec<String> {
+    match Config::parse(toml) {
+        Err(milepost::config::Error::Violations(told)) => told,
+        other => panic!("expected violations, got {other:?}"),
+    }
+}
+
+#[test]
+fn the_defaults_are_usable_listen_to_this_machine_alone_and_are_shown_as_the_file_that_gives_them() {
+    let defaults = Config::parse("").unwrap();
+    assert!(defaults.http.listen.ip().is_loopback() && !defaults.http.wants_login());
+    assert_eq!(Config::parse(&defaults.to_string()).unwrap().effective(), defaults.effective());
+}
+
+#[test]
+fn another_address_wants_a_login_and_a_certificate_or_a_proxy() {
+    let folder = tempfile::tempdir().unwrap();
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (cert_file, key_file) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    std::fs::write(&cert_file, cert.pem()).unwrap();
+    std::fs::write(&key_file, signing_key.serialize_pem()).unwrap();
+    let tls = format!("cert_file = '{}'\nkey_file = '{}'", cert_file.display(), key_file.display());
+    let (login, token) = ("username = 'u'\npassword = 'p'", "token = 't'");
+    let everywhere = |more: &[&str]| format!("[http]\nlisten = '0.0.0.0:1'\n{}", more.join("\n"));
+    for bad in [vec![], vec![login], vec![token], vec![&*tls]] {
+        let told = violations(&everywhere(&bad));
+        assert!(
+            told.len() == 1 && told[0].contains("personal data") && told[0].contains("http.behind_proxy"),
+            "{told:#?}"
+        );
+    }
+    for good in [vec!["behind_proxy = true"], vec![&tls, login], vec![&*tls, token], vec![&tls, login, token]]
+    {
+        assert!(Config::parse(&everywhere(&good)).is_ok(), "{good:?}");
+    }
+    let told = violations(&format!("[http]\ncert_file = '{}'\nkey_file = '/none'", cert_file.display()));
+    assert!(told.len() == 1 && told[0].starts_with("http.key_file: /none: "), "{told:#?}");
+}
+
+#[test]
+fn all_violations_are_told_at_once_and_no_secret_with_them() {
+    let told = violations(
+        "[http]\nlisten = 'x'\npassword = 'hunter2'\ntoken = 'hunter3'\ntoken_file = '/x'\nviewers_max = 0\n[map]\ndrivers_max = 0\n\
+         style_url = 'ftp://x'\nstyle_origins = ['y']\npoints = 1\n[clickhouse]\nurl = 'http://u:hunter2@h'\nquery_timeout = '1h'\n[mqtt]\nqos = 1\n[log]\nformat = 'xml'",
+    );
+    for key in [
+        "http.listen:",
+        "http.username:",
+        "http.token:",
+        "http.viewers_max:",
+        "map.drivers_max:",
+        "map.style_url:",
+        "map.style_origins:",
+        "map.points:",
+        "clickhouse.url:",
+        "clickhouse.query_timeout:",
+        "mqtt.qos:",
+        "log.format:",
+    ] {
+        assert_eq!(told.iter().filter(|told| told.starts_with(key)).count(), 1, "{key} in {told:#?}");
+    }
+    assert!(!told.join("\n").contains("hunter"), "{told:#?}");
+    let config = Config::parse(
+        "[http]\nusername = 'u'\npassword = 'hunter2'\ntoken = 'hunter3'\n[clickhouse]\npassword = 'hunter4'",
+    )
+    .unwrap();
+    assert!(!format!("{config} {config:?}").contains("hunter"), "{config:?}");
+}
+
+#[test]
+fn a_style_says_whom_the_page_may_ask() {
+    let map = Config::parse("[map]\nstyle_url = 'https://tiles.example/style.json?key=1'\nstyle_origins = ['https://fonts.example/x', '']").unwrap().map;
+    assert_eq!(map.origins(), ["https://tiles.example", "https://fonts.example"]);
+}

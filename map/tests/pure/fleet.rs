@@ -1,0 +1,122 @@
+//! Everybody's last position: right under any order, bounded, and no bigger than was said.
+
+use std::collections::BTreeMap;
+
+use milepost_map::fleet::{DRIVER_BYTES, Fix, Fleet};
+use milepost_map::geo::Tile;
+use proptest::prelude::*;
+
+use crate::tiles::fix;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Take(u8, i64, f64),
+    Commit,
+    /// Everything is read anew, and only those below are there.
+    Pass(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0_u8..20, 0_i64..50, -89.0_f64..89.0).prop_map(|(who, ts, lat)| Step::Take(who, ts, lat)),
+        2 => Just(Step::Commit),
+        1 => (0_u8..25).prop_map(Step::Pass),
+    ]
+}
+
+/// Enough that vectors have grown many times.
+const N: usize = 10_000;
+
+fn moved(ts: i64, lat: f64) -> Fix {
+    Fix { ts_ms: ts, received_ms: ts, ..fix(lat, lat * 2.0) }
+}
+
+proptest! {
+    #[test]
+    fn it_is_the_greatest_fix_of_each_whatever_the_order(steps in proptest::collection::vec(step(), 0..200)) {
+        let (mut fleet, mut model) = (Fleet::new(1_000), BTreeMap::<String, Fix>::new());
+        for step in steps {
+            match step {
+                Step::Take(who, ts, lat) => {
+                    let (name, fix) = (format!("d{who}"), moved(ts, lat));
+                    fleet.take(name.as_bytes(), fix);
+                    let known = model.entry(name).or_insert(fix);
+                    *known = fix.max(*known);
+                }
+                Step::Commit => { fleet.commit(); }
+                Step::Pass(below) => {
+                    model.retain(|name, _| name[1..].parse::<u8>().unwrap() < below);
+                    fleet.begin_pass();
+                    model.iter().for_each(|(name, fix)| fleet.take(name.as_bytes(), *fix));
+                    fleet.end_pass();
+                }
+            }
+        }
+        fleet.commit();
+        prop_assert_eq!(fleet.len(), model.len());
+        let everybody = fleet.in_tile(Tile::new(0, 0, 0).unwrap());
+        prop_assert_eq!(everybody.len(), model.len());
+        prop_assert!(everybody.is_sorted_by_key(|row| row.place()));
+        for row in everybody {
+            let name = String::from_utf8(fleet.name(row.number()).to_vec()).unwrap();
+            prop_assert_eq!((row.lat_e7, row.lng_e7), (model[&name].lat_e7, model[&name].lng_e7));
+        }
+        for (name, fix) in &model {
+            prop_assert_eq!(fleet.find(name), Some(fix));
+        }
+        let heard = model.values().filter(|fix| fix.received_ms >= 25).count();
+        prop_assert_eq!(fleet.heard_since(25), heard);
+        let expected: Vec<&str> = model.keys().filter(|name| name.starts_with("d1")).map(String::as_str).take(4).collect();
+        prop_assert_eq!(fleet.search("d1", 4), expected);
+    }
+}
+
+#[test]
+fn there_are_no_more_than_was_said_and_the_rest_is_counted() {
+    let mut fleet = Fleet::new(100);
+    for n in 0..150 {
+        fleet.take(format!("d{n}").as_bytes(), moved(1, 1.0));
+    }
+    fleet.take(b"", moved(1, 1.0));
+    fleet.take(&[b'x'; 65], moved(1, 1.0));
+    fleet.commit();
+    assert_eq!((fleet.len(), fleet.left_out()), (100, 52));
+    // Who is known goes on.
+    fleet.take(b"d7", moved(9, 2.0));
+    assert_eq!(fleet.find("d7").unwrap().ts_ms, 9);
+    fleet.begin_pass();
+    assert_eq!(fleet.left_out(), 0);
+}
+
+#[test]
+fn the_memory_is_what_the_formula_says_and_does_not_grow_with_time() {
+    let mut fleet = Fleet::new(1_000_000);
+    let everybody = |fleet: &mut Fleet, ts: i64| {
+        for n in 0..N {
+            let place = i32::try_from((n * 7 + usize::try_from(ts).unwrap() * 13) % 17_000).unwrap();
+            fleet.take(format!("driver-{n:07}").as_bytes(), moved(ts, f64::from(place) / 100.0 - 85.0));
+        }
+        fleet.commit();
+    };
+    everybody(&mut fleet, 0);
+    let first = fleet.memory_bytes();
+    // Vectors that grow take up to twice as much.
+    assert!(first <= 2 * N * (DRIVER_BYTES + 14), "{first}");
+    for ts in 1..20 {
+        everybody(&mut fleet, ts);
+    }
+    let later = fleet.memory_bytes();
+    assert!(later <= 2 * N * (DRIVER_BYTES + 14), "{later}");
+    // Others come and go: their names leave no holes for ever.
+    for round in 1..20 {
+        fleet.begin_pass();
+        for n in 0..N {
+            fleet.take(format!("r{round:02}-{n:08}").as_bytes(), moved(1, 1.0));
+        }
+        fleet.end_pass();
+        fleet.commit();
+        assert_eq!(fleet.len(), N);
+    }
+    let much_later = fleet.memory_bytes();
+    assert!(much_later <= 4 * N * (DRIVER_BYTES + 14), "{much_later}: both passes' drivers at once");
+}

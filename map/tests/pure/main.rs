@@ -1,0 +1,13 @@
+//! What needs no server: tiles, parameters, the fleet's memory, the configuration, the words of the docs.
+#![expect(
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "a test's rooms have no outside, and its helpers may fail it"
+)]
+
+mod config;
+mod documented;
+mod fleet;
+mod params;
+mod tile_format;
+mod tiles;

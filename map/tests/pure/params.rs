@@ -1,0 +1,132 @@
+//! What is wrong with a request is told with what is right.
+
+use milepost_map::params::{Bbox, Params, Span, driver, tile};
+
+const NOW_MS: i64 = 1_760_000_000_000;
+
+fn params(query: &str) -> Result<Params, String> {
+    Params::new(Some(query), &["bbox", "since", "from", "to", "prefix", "limit", "simplify", "zoom"])
+}
+
+#[test]
+fn every_mistake_is_told_with_what_is_right() {
+    type Ask = fn(&Params) -> Result<(), String>;
+    let bbox: Ask = |params| params.bbox().map(drop);
+    let span: Ask = |params| params.span(NOW_MS).map(drop);
+    let since: Ask = |params| params.time_ms("since", 0).map(drop);
+    let limit: Ask = |params| params.limit(20).map(drop);
+    let prefix: Ask = |params| params.prefix().map(drop);
+    let simplify: Ask = |params| params.simplify().map(drop);
+    let zoom: Ask = |params| params.zoom().map(drop);
+    for (ask, query, words) in [
+        (bbox, "", "bbox: is wanted; west,south,east,north in degrees is right"),
+        (bbox, "bbox=1,2,3", "\"1,2,3\" is no box"),
+        (bbox, "bbox=1,2,3,4,5", "is no box"),
+        (bbox, "bbox=a,b,c,d", "is no box"),
+        (bbox, "bbox=1,NaN,3,4", "is no box"),
+        (bbox, "bbox=1,inf,3,4", "is no box"),
+        (bbox, "bbox=-181,0,0,1", "is no box"),
+        (bbox, "bbox=0,-91,0,1", "is no box"),
+        (bbox, "bbox=0,2,1,1", "is no box"),
+        (bbox, "bbox=0,0,1,1);DROP TABLE fleet.positions", "is no box"),
+        (
+            span,
+            "from=yesterday",
+            "from: \"yesterday\" is no time; milliseconds since 1970, or a text such as 2026-11-21T08:00:00Z",
+        ),
+        (span, "from=-1", "is no time"),
+        (span, "from=1e12", "is no time"),
+        (span, "from=9999999999999999", "is no time"),
+        (span, "from=2026-13-01T00:00:00Z", "is no time"),
+        (span, "to=2026-01-01' OR 1=1 --", "is no time"),
+        (span, "from=1000&to=1000", "from: a time before to is right"),
+        (span, "from=0&to=2678400001", "to: at most 31 days after from is right"),
+        (since, "since=now()", "since: \"now()\" is no time"),
+        (limit, "limit=0", "limit: \"0\" is not; a whole number from 1 to 100 is right"),
+        (limit, "limit=101", "a whole number from 1 to 100 is right"),
+        (limit, "limit=-5", "a whole number"),
+        (limit, "limit=5;", "a whole number"),
+        (
+            prefix,
+            "prefix=%25",
+            "prefix: \"%\" is no driver's id; 1 to 64 letters, digits and . _ : - are right",
+        ),
+        (prefix, "prefix=d'", "is no driver's id"),
+        (prefix, "prefix=d%00", "is no driver's id"),
+        (simplify, "simplify=-1", "simplify: \"-1\" is not; metres from 0 to 10000 are right"),
+        (simplify, "simplify=NaN", "metres from 0"),
+        (simplify, "simplify=10001", "metres from 0"),
+        (zoom, "", "zoom: \"\" is not; a whole number from 0 to 20 is right"),
+        (zoom, "zoom=21", "a whole number from 0 to 20 is right"),
+        (zoom, "zoom=3.5", "a whole number"),
+    ] {
+        let told = params(query).and_then(|params| ask(&params)).unwrap_err();
+        assert!(told.contains(words), "{query}: {words} is not in {told}");
+    }
+    for (query, words) in [
+        ("box=1", "\"box\": there is no such parameter; there are: bbox, since"),
+        ("zoom=1&zoom=2", "zoom: give it once"),
+        ("%1b[31m=1", "\"\u{fffd}[31m\": there is no such parameter"),
+    ] {
+        let told = params(query).unwrap_err();
+        assert!(told.contains(words), "{query}: {words} is not in {told}");
+    }
+    assert!(Params::new(Some("a=1"), &[]).unwrap_err().ends_with("there are: none"));
+    let long = params(&format!("bbox={}", "9".repeat(10_000))).unwrap().bbox().unwrap_err();
+    assert!(long.len() < 250, "{long}");
+}
+
+#[test]
+fn an_id_is_what_milepost_takes_and_a_tile_one_that_there_is() {
+    for good in ["d7", "a", "A.b_c:d-9", &"x".repeat(64)] {
+        assert_eq!(driver(good), Ok(good));
+    }
+    for bad in ["", "a b", "a,b", "a'b", "a/b", "é", "a\\", "a\n", "{x:String}", &"x".repeat(65)] {
+        assert!(driver(bad).unwrap_err().contains("is no driver's id"), "{bad}");
+    }
+    for good in [("0", "0", "0"), ("14", "16383", "16383"), ("3", "7", "0")] {
+        assert!(tile(good.0, good.1, good.2).is_ok(), "{good:?}");
+    }
+    for bad in [
+        ("15", "0", "0"),
+        ("1", "2", "0"),
+        ("0", "0", "1"),
+        ("-1", "0", "0"),
+        ("a", "0", "0"),
+        ("1", "0", "0.mvt"),
+        ("1", "4294967296", "0"),
+        ("300", "0", "0"),
+    ] {
+        assert!(
+            tile(bad.0, bad.1, bad.2).unwrap_err().contains("is no tile; z/x/y with z from 0 to 14"),
+            "{bad:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_right_is_taken() {
+    let ask = |query: &str| params(query).unwrap();
+    assert_eq!(
+        ask("bbox=-80.3, 25.6,-80.1,25.9").bbox(),
+        Ok(Bbox { west: -80.3, south: 25.6, east: -80.1, north: 25.9 })
+    );
+    let over = ask("bbox=170,-10,-170,10").bbox().unwrap();
+    assert!(
+        over.holds(0, 1_750_000_000)
+            && over.holds(0, -1_750_000_000)
+            && !over.holds(0, 0)
+            && !over.holds(200_000_000, 1_750_000_000)
+    );
+    let hour = Span { from_ms: NOW_MS - 3_600_000, to_ms: NOW_MS };
+    assert_eq!(ask("").span(NOW_MS), Ok(hour), "the last hour");
+    let same = ask(&format!("from={}&to=2025-10-09T08:53:20Z", hour.from_ms)).span(0);
+    assert_eq!(same, Ok(hour));
+    assert_eq!(ask("to=2025-10-09T08:53:20").span(0), Ok(hour));
+    assert_eq!(ask("prefix=").prefix(), Ok(""));
+    assert_eq!((ask("").limit(20), ask("limit=7").limit(20)), (Ok(20), Ok(7)));
+    assert_eq!(
+        (ask("").simplify(), ask("simplify=2.5").simplify(), ask("zoom=20").zoom()),
+        (Ok(0.0), Ok(2.5), Ok(20))
+    );
+}

@@ -1,0 +1,54 @@
+//! A tile's bytes, read as docs/map.md describes them, by a reader of its own.
+
+/// A tile, column by column.
+#[derive(Debug, Default, PartialEq)]
+pub struct Read {
+    pub is_cells: bool,
+    pub now_ms: f64,
+    pub lat_e7: Vec<i32>,
+    pub lng_e7: Vec<i32>,
+    pub ts_s: Vec<u32>,
+    /// Of cells.
+    pub counts: Vec<u32>,
+    pub speed_cms: Vec<u16>,
+    /// Of points.
+    pub heading_cdeg: Vec<u16>,
+    /// Of points.
+    pub ids: Vec<String>,
+}
+
+pub fn read(bytes: &[u8]) -> Read {
+    assert_eq!((bytes[0], &bytes[2..4]), (1, &[0, 0][..]), "version 1");
+    let n = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
+    let mut at = 16;
+    let mut column = |size: usize| {
+        let values: Vec<&[u8]> = bytes[at..at + n * size].chunks(size).collect();
+        at = (at + n * size).next_multiple_of(4);
+        values
+    };
+    let int = |value: &[u8]| i32::from_le_bytes(value.try_into().unwrap());
+    let short = |value: &[u8]| u16::from_le_bytes(value.try_into().unwrap());
+    let mut tile = Read {
+        is_cells: bytes[1] == 1,
+        now_ms: f64::from_le_bytes(bytes[8..16].try_into().unwrap()),
+        lat_e7: column(4).into_iter().map(int).collect(),
+        lng_e7: column(4).into_iter().map(int).collect(),
+        ts_s: column(4).into_iter().map(|value| int(value).cast_unsigned()).collect(),
+        ..Read::default()
+    };
+    if tile.is_cells {
+        tile.counts = column(4).into_iter().map(|value| int(value).cast_unsigned()).collect();
+        tile.speed_cms = column(2).into_iter().map(short).collect();
+        assert_eq!(at, bytes.len());
+        return tile;
+    }
+    tile.speed_cms = column(2).into_iter().map(short).collect();
+    tile.heading_cdeg = column(2).into_iter().map(short).collect();
+    let lengths: Vec<usize> = column(1).into_iter().map(|length| usize::from(length[0])).collect();
+    for length in lengths {
+        tile.ids.push(String::from_utf8(bytes[at..at + length].to_vec()).unwrap());
+        at += length;
+    }
+    assert_eq!(at, bytes.len());
+    tile
+}

@@ -1,0 +1,159 @@
+//! Everybody is in exactly one tile of each zoom, and comes out of it as they went in.
+
+use std::collections::BTreeMap;
+
+use milepost_map::fleet::{Fix, Fleet, UNKNOWN};
+use milepost_map::geo::{Tile, square};
+use milepost_map::tiles::cut;
+use proptest::prelude::*;
+
+use crate::tile_format::{Read, read};
+
+const NOW_MS: i64 = 1_760_000_000_123;
+
+pub fn fix(lat: f64, lng: f64) -> Fix {
+    #[expect(clippy::cast_possible_truncation, reason = "degrees times 1e7")]
+    let e7 = |degrees: f64| (degrees * 1e7).round() as i32;
+    Fix {
+        ts_ms: 1_759_999_990_000,
+        seq: 0,
+        lat_e7: e7(lat),
+        lng_e7: e7(lng),
+        speed_cms: 1_240,
+        heading_cdeg: 27_100,
+        alt_dm: i32::MAX,
+        acc_dm: UNKNOWN,
+        received_ms: 1_759_999_991_000,
+    }
+}
+
+fn fleet(places: &[(f64, f64)]) -> Fleet {
+    let mut fleet = Fleet::new(1_000_000);
+    for (n, (lat, lng)) in places.iter().enumerate() {
+        fleet.take(format!("d{n}").as_bytes(), fix(*lat, *lng));
+    }
+    fleet.commit();
+    fleet
+}
+
+/// Computed apart: the tile in which a place is.
+fn tile_of(z: u8, lat: f64, lng: f64) -> Tile {
+    let (x, y) = square(lat, lng);
+    let n = f64::from(1_u32 << z);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below n")]
+    let at = |share: f64| (share * n).floor().min(n - 1.0) as u32;
+    Tile::new(z, at(x), at(y)).unwrap()
+}
+
+fn tile(fleet: &Fleet, z: u8, x: u32, y: u32) -> Read {
+    read(&cut(fleet, Tile::new(z, x, y).unwrap(), 20_000, NOW_MS))
+}
+
+#[test]
+fn known_places_are_in_their_known_tiles() {
+    // As any map of the web numbers them.
+    for (lat, lng, z, x, y) in [
+        (0.0, 0.0, 1, 1, 1),
+        (51.4934, 0.0098, 12, 2048, 1362),
+        (25.7617, -80.1918, 10, 283, 436),
+        (-33.8568, 151.2153, 14, 15073, 9831),
+    ] {
+        let fleet = fleet(&[(lat, lng)]);
+        assert_eq!(tile(&fleet, z, x, y).ids, ["d0"], "{lat} {lng}");
+        assert_eq!(tile_of(z, lat, lng), Tile::new(z, x, y).unwrap());
+    }
+}
+
+#[test]
+fn the_edges_of_the_map_are_in_the_outermost_tiles() {
+    for (lat, lng, x, y) in [
+        (0.000_1, -180.0, 0, 1),
+        (0.000_1, 180.0, 3, 1),
+        (90.0, 0.1, 2, 0),
+        (-90.0, 0.1, 2, 3),
+        (85.06, -179.9, 0, 0),
+        (-85.06, 179.9, 3, 3),
+        (0.0, 0.0, 2, 2),
+    ] {
+        let fleet = fleet(&[(lat, lng)]);
+        let found = tile(&fleet, 2, x, y);
+        assert_eq!(found.ids, ["d0"], "{lat} {lng}");
+        assert_eq!(
+            (found.lat_e7[0], found.lng_e7[0]),
+            (fix(lat, lng).lat_e7, fix(lat, lng).lng_e7),
+            "its true place"
+        );
+    }
+}
+
+#[test]
+fn what_goes_in_comes_out() {
+    let mut fleet = Fleet::new(10);
+    let unknown = Fix { speed_cms: UNKNOWN, heading_cdeg: UNKNOWN, ..fix(48.1, 11.5) };
+    fleet.take("é-driver".as_bytes(), fix(48.2, 11.5));
+    fleet.take(b"b", unknown);
+    fleet.commit();
+    let found = tile(&fleet, 0, 0, 0);
+    assert_eq!(found.now_ms, NOW_MS as f64);
+    assert_eq!(found.ids, ["é-driver", "b"], "in the order of the curve: from the north");
+    assert_eq!(found.lat_e7, [482_000_000, 481_000_000]);
+    assert_eq!(found.ts_s, [1_759_999_990; 2]);
+    assert_eq!(found.speed_cms, [1_240, UNKNOWN]);
+    assert_eq!(found.heading_cdeg, [27_100, UNKNOWN]);
+    assert_eq!(tile(&fleet, 14, 0, 0), Read { now_ms: NOW_MS as f64, ..Read::default() }, "nobody");
+}
+
+#[test]
+fn where_there_are_many_they_are_taken_together() {
+    let town: Vec<(f64, f64)> =
+        (0..2_000).map(|n| (48.0 + f64::from(n % 50) * 1e-3, 11.0 + f64::from(n / 50) * 1e-3)).collect();
+    let fleet = fleet(&town);
+    let far = tile(&fleet, 0, 0, 0);
+    assert!(far.is_cells && far.counts.iter().sum::<u32>() == 2_000, "{far:?}");
+    let mean = town.iter().map(|(lat, _)| lat).sum::<f64>() / 2_000.0;
+    assert!((f64::from(far.lat_e7[0]) / 1e7 - mean).abs() < 1e-6, "the mean of their places");
+    assert_eq!((far.speed_cms[0], far.ts_s[0]), (1_240, 1_759_999_990));
+    // At the finest zoom they are points, as long as points_max allows it.
+    let finest = tile_of(14, 48.01, 11.01);
+    let near = |points_max| read(&cut(&fleet, finest, points_max, NOW_MS));
+    let (points, cells) = (near(20_000), near(16));
+    assert!(!points.is_cells && cells.is_cells);
+    assert_eq!(cells.counts.iter().sum::<u32>() as usize, points.ids.len());
+}
+
+proptest! {
+    #[test]
+    fn everybody_is_in_exactly_one_tile_of_each_zoom(
+        places in proptest::collection::vec((-90.0_f64..=90.0, -180.0_f64..=180.0), 1..40),
+        z in 0_u8..=14,
+    ) {
+        let fleet = fleet(&places);
+        let mut by_tile = BTreeMap::<(u32, u32), Vec<String>>::new();
+        for (n, (lat, lng)) in places.iter().enumerate() {
+            // As it is stored, in units of 1e-7 degrees.
+            let stored = fix(*lat, *lng);
+            let tile = tile_of(z, f64::from(stored.lat_e7) / 1e7, f64::from(stored.lng_e7) / 1e7);
+            by_tile.entry((tile.x, tile.y)).or_default().push(format!("d{n}"));
+        }
+        for ((x, y), mut expected) in by_tile {
+            let mut found = tile(&fleet, z, x, y).ids;
+            (found.sort(), expected.sort());
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    /// Cells of a tile add up to who is in it, at any zoom.
+    #[test]
+    fn nobody_is_lost_in_cells(
+        places in proptest::collection::vec((47.0_f64..49.0, 10.0_f64..12.0), 30..200), z in 0_u8..=14,
+    ) {
+        let fleet = fleet(&places);
+        let first = tile_of(z, places[0].0, places[0].1);
+        let expected = fleet.in_tile(first).len();
+        let found = read(&cut(&fleet, first, 16, NOW_MS));
+        let count = if found.is_cells { found.counts.iter().sum::<u32>() as usize } else { found.ids.len() };
+        prop_assert_eq!(count, expected);
+        let most = if z == 14 { 16 } else { 1 };
+        prop_assert_eq!(found.is_cells, expected > most);
+    }
+}

@@ -1,0 +1,149 @@
+//! Who may ask, and what a browser may do with the answers.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use lab_stack::Map;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::world::{ask, world};
+
+/// `map:secret`, and others, in base 64.
+const RIGHT: &str = "Basic bWFwOnNlY3JldA==";
+const WRONG: &str = "Basic bWFwOndyb25n";
+
+#[test]
+fn where_a_login_is_set_nothing_is_answered_without_it() -> Result<()> {
+    let world = world("map_login")?;
+    let (password, token) = (world.folder.path().join("password"), world.folder.path().join("token"));
+    std::fs::write(&password, "secret\n")?;
+    std::fs::write(&token, "t0ken\n")?;
+    let settings = world.settings.clone().with("HTTP__USERNAME", "map");
+    let settings = settings.with("HTTP__PASSWORD_FILE", password.display().to_string());
+    let map = settings.with("HTTP__TOKEN_FILE", token.display().to_string()).run()?;
+    let all = [
+        "/",
+        "/api/config",
+        "/api/tiles/0/0/0",
+        "/api/stream",
+        "/api/positions?bbox=0,0,1,1",
+        "/api/drivers",
+        "/api/drivers/d1",
+        "/api/drivers/d1/track",
+        "/api/cells?bbox=0,0,1,1&zoom=1",
+        "/metrics",
+        "/nothing",
+    ];
+    for path in all {
+        let refused = ask(&map, path, &[])?;
+        ensure!(
+            refused.status == 401 && refused.header("www-authenticate").starts_with("Basic realm="),
+            "{path}: {}",
+            refused.status
+        );
+    }
+    for path in ["/livez", "/readyz"] {
+        ensure!(ask(&map, path, &[])?.status == 200, "{path}");
+    }
+    let status =
+        |login: &str| Ok::<_, anyhow::Error>(ask(&map, "/api/config", &[("Authorization", login)])?.status);
+    for login in [WRONG, "Basic", "Basic ", "Bearer wrong", "Bearer ", "Bearer", "Digest x", "\u{ff}"] {
+        ensure!(status(login)? == 401, "{login}");
+    }
+    for login in [RIGHT, "basic bWFwOnNlY3JldA==", "Bearer t0ken"] {
+        ensure!(status(login)? == 200, "{login}");
+    }
+    // A new secret needs no restart.
+    std::fs::write(&password, "wrong\n")?;
+    ensure!((status(RIGHT)?, status(WRONG)?) == (401, 200));
+    let log = map.process.log()?;
+    ensure!(!log.contains("secret") && !log.contains("t0ken"), "{log}");
+    Ok(())
+}
+
+#[test]
+fn a_page_of_somebody_else_gets_nothing() -> Result<()> {
+    let world = world("map_host")?;
+    let map = world.settings.run()?;
+    for (host, status) in [
+        ("evil.example", 403),
+        ("localhost.evil.example", 403),
+        ("10.0.0.1", 403),
+        ("localhost:1", 200),
+        ("[::1]:9480", 200),
+    ] {
+        ensure!(ask(&map, "/api/config", &[("Host", host)])?.status == status, "{host}");
+    }
+    for path in ["/", "/api/config", "/api/tiles/9/9/9", "/nothing"] {
+        let answer = ask(&map, path, &[("Origin", "https://evil.example")])?;
+        let policy = answer.header("content-security-policy");
+        ensure!(
+            policy.starts_with("default-src 'none'; script-src 'self';") && !policy.contains("unsafe"),
+            "{path}: {policy}"
+        );
+        ensure!(
+            answer.header("x-content-type-options") == "nosniff"
+                && answer.header("referrer-policy") == "no-referrer",
+            "{path}"
+        );
+        ensure!(answer.header("access-control-allow-origin").is_empty(), "{path}");
+    }
+    ensure!(ask(&map, "/nothing", &[])?.status == 404);
+    Ok(())
+}
+
+#[test]
+fn another_address_is_refused_without_a_login_or_a_proxy() -> Result<()> {
+    let world = world("map_listen")?;
+    let settings = world.settings.clone().with("HTTP__LISTEN", "0.0.0.0:0");
+    let (code, words) = settings.call(&["run"])?;
+    ensure!(
+        code == 64
+            && words.contains("http.listen: 0.0.0.0:0 can be reached from other machines")
+            && words.contains("--behind-proxy"),
+        "{words}"
+    );
+    let (code, shown) = settings.call(&["config", "--behind-proxy"])?;
+    ensure!(code == 0 && shown.contains("listen = \"0.0.0.0:0\""), "{shown}");
+    Ok(())
+}
+
+#[test]
+fn people_come_over_tls() -> Result<()> {
+    let world = world("map_tls")?;
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(vec!["localhost".to_owned()])?;
+    let (cert_file, key_file) = (world.folder.path().join("cert.pem"), world.folder.path().join("key.pem"));
+    std::fs::write(&cert_file, cert.pem())?;
+    std::fs::write(&key_file, signing_key.serialize_pem())?;
+    let settings = world.settings.clone().with("HTTP__CERT_FILE", cert_file.display().to_string());
+    let settings = settings.with("HTTP__KEY_FILE", key_file.display().to_string());
+    let map = settings.with("HTTP__USERNAME", "map").with("HTTP__PASSWORD", "secret").start()?;
+    let mut roots = RootCertStore::empty();
+    roots.add(cert.der().clone())?;
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answer = runtime.block_on(over_tls(&map, TlsConnector::from(Arc::new(config))))?;
+    ensure!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("points_max"), "{answer}");
+    ensure!(ask(&map, "/api/config", &[]).is_err(), "plain text is not answered");
+    Ok(())
+}
+
+async fn over_tls(map: &Map, tls: TlsConnector) -> Result<String> {
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", map.port)).await?;
+    let mut stream = tls.connect(ServerName::try_from("localhost")?, stream).await.context("no handshake")?;
+    let request = format!(
+        "GET /api/config HTTP/1.1\r\nHost: localhost\r\nAuthorization: {RIGHT}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await; // who closes without saying so is no error here
+    Ok(answer)
+}

@@ -1,0 +1,148 @@
+//! The past: a track is what the views say, and nothing that is asked becomes SQL.
+
+use anyhow::{Result, ensure};
+use lab_stack::unix_ms;
+
+use crate::tile_format::read;
+use crate::world::{ask, world};
+
+#[test]
+fn a_track_is_what_its_sql_gives_with_stops_and_cells() -> Result<()> {
+    let world = world("map_track")?;
+    // Ten minutes north, ten minutes of standing, ten minutes north; a fix every two seconds, the last one just now.
+    let began = unix_ms() / 1_000 * 1_000 - 1_800_000;
+    world.query(&format!(
+        "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
+         WITH least(number, 300) + greatest(number, 600) - 600 AS steps SELECT 'd1', fromUnixTimestamp64Milli({began}) + \
+         toIntervalSecond(number * 2), number, 480000000 + steps * 2000, 110000000, if(number % 2, 65535, 1111), 0, 0, 0, now64(3) \
+         FROM numbers(900)"
+    ))?;
+    let map = world.settings.run()?;
+    let ask_track =
+        |more: &str| ask(&map, &format!("/api/drivers/d1/track?from={}{more}", began - 1), &[])?.json();
+    let track = ask_track("")?;
+    let points = &track["points"];
+    let count = |column: &str| points[column].as_array().map_or(0, Vec::len);
+    ensure!(["ts", "lat", "lng", "speed"].map(count) == [900; 4], "{track}");
+    ensure!(
+        points["speed"][0] == 11.11 && points["speed"][1].is_null() && points["ts"][0] == began,
+        "{points}"
+    );
+    let kinds: Vec<&str> =
+        track["episodes"].as_array().into_iter().flatten().filter_map(|one| one["kind"].as_str()).collect();
+    ensure!(kinds == ["trip", "stop", "trip"], "{track}");
+    let way = &track["episodes"][0]["distance_m"];
+    ensure!(way.as_f64().is_some_and(|way| (6_000.0..7_500.0).contains(&way)), "{way}");
+    // The SQL beside it gives the same.
+    let sql = track["sql"].as_str().unwrap_or_default();
+    ensure!(
+        world.query(&format!("SELECT count(), round(sum(lat), 6) FROM ({sql})"))?.starts_with("900\t"),
+        "{sql}"
+    );
+    ensure!(track["truncated"] == false);
+    let fewer = ask_track("&simplify=5")?;
+    let kept = fewer["points"]["ts"].as_array().map_or(0, Vec::len);
+    ensure!((4..20).contains(&kept), "{kept}");
+    // Nobody, or nothing then, is an empty track.
+    let nobody = ask(&map, "/api/drivers/nobody/track", &[])?.json()?;
+    ensure!(
+        nobody["points"]["ts"] == serde_json::json!([]) && nobody["episodes"] == serde_json::json!([]),
+        "{nobody}"
+    );
+
+    let cells = ask(&map, &format!("/api/cells?bbox=10,47,12,49&zoom=10&from={began}"), &[])?;
+    ensure!(cells.status == 200, "{}", String::from_utf8_lossy(&cells.body));
+    let tile = read(&cells.body);
+    ensure!(tile.is_cells && tile.counts.iter().sum::<u32>() == 900 && tile.counts.len() > 3, "{tile:?}");
+    ensure!(
+        tile.counts.is_sorted_by(|a, b| a >= b) && tile.speed_cms.iter().all(|speed| *speed == 1_111),
+        "{tile:?}"
+    );
+    ensure!(cells.header("x-truncated").is_empty());
+    for (bbox, fixes) in
+        [("-180,-90,180,90", 900), ("170,-90,-170,90", 0), ("12,-90,11,90", 900), ("10,48.2,12,49", 0)]
+    {
+        let tile = read(&ask(&map, &format!("/api/cells?bbox={bbox}&zoom=0&from={began}"), &[])?.body);
+        ensure!(tile.counts.iter().sum::<u32>() == fixes, "{bbox}: {tile:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_question_that_costs_too_much_is_refused_in_words() -> Result<()> {
+    let world = world("map_limits")?;
+    for n in 0..20 {
+        world.insert(&format!("d{n}"), unix_ms() - n, 1.0, 1.0)?;
+    }
+    let map = world.settings.clone().with("CLICKHOUSE__QUERY_ROWS_MAX", "3").run()?;
+    let refused = ask(&map, "/api/cells?bbox=0,0,2,2&zoom=3", &[])?;
+    ensure!(refused.status == 400, "{}", refused.status);
+    ensure!(
+        refused.json()?["error"].as_str().is_some_and(|error| error.contains("choose a shorter time")),
+        "{:?}",
+        refused.json()
+    );
+    Ok(())
+}
+
+#[test]
+fn nothing_that_is_asked_becomes_sql() -> Result<()> {
+    let world = world("map_sql")?;
+    world.insert("d1", unix_ms(), 1.0, 1.0)?;
+    let map = world.settings.run()?;
+    let attacks = [
+        "'",
+        "d1' OR '1'='1",
+        "d1'; DROP TABLE positions; --",
+        "d1') UNION ALL SELECT 1, 2, 3, 4 --",
+        "\\' OR 1=1 --",
+        "{driver:String}",
+        "d1,d2",
+        "*",
+        "1e400",
+        "0; SELECT 1",
+        "d1\u{0}",
+        "(SELECT 1)",
+    ];
+    for attack in attacks {
+        let attack: String = url::form_urlencoded::byte_serialize(attack.as_bytes()).collect();
+        let in_path = attack.replace('+', "%20");
+        for path in [
+            format!("/api/drivers/{in_path}"),
+            format!("/api/drivers/{in_path}/track"),
+            format!("/api/drivers/d1/track?from={attack}"),
+            format!("/api/drivers/d1/track?to={attack}"),
+            format!("/api/drivers/d1/track?simplify={attack}"),
+            format!("/api/drivers?prefix={attack}"),
+            format!("/api/drivers?limit={attack}"),
+            format!("/api/positions?bbox={attack}"),
+            format!("/api/positions?bbox=0,0,1,1&since={attack}"),
+            format!("/api/cells?bbox={attack}&zoom=1"),
+            format!("/api/cells?bbox=0,0,1,{attack}&zoom=1"),
+            format!("/api/cells?bbox=0,0,1,1&zoom={attack}"),
+            format!("/api/cells?bbox=0,0,1,1&zoom=1&from={attack}"),
+            format!("/api/cells?bbox=0,0,1,1&zoom=1&to={attack}"),
+            format!("/api/cells?bbox=0,0,1,1&zoom=1&database={attack}"),
+            format!("/api/tiles/{in_path}/0/0"),
+            format!("/api/tiles/0/{in_path}/0"),
+            format!("/api/tiles/0/0/{in_path}"),
+        ] {
+            let answer = ask(&map, &path, &[])?;
+            ensure!(
+                answer.status == 400,
+                "{path}: {} {}",
+                answer.status,
+                String::from_utf8_lossy(&answer.body)
+            );
+            ensure!(
+                answer.json()?["error"]
+                    .as_str()
+                    .is_some_and(|error| error.len() > 10 && !error.contains("DB::")),
+                "{path}"
+            );
+        }
+    }
+    ensure!(map.metric("question_seconds_count")? == 0.0, "none of them reached ClickHouse");
+    ensure!(world.query("SELECT count() FROM {db}.positions")? == "1");
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! The present: what was inserted shows; viewers share what it costs.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use lab_stack::{Map, unix_ms, wait_until};
+use serde_json::Value;
+
+use crate::world::{SOON, ask, wait_for, whole_world, world};
+
+/// An open page, as far as the server knows.
+pub struct Viewer(BufReader<TcpStream>);
+
+impl Viewer {
+    pub fn open(map: &Map) -> Result<Self> {
+        let mut stream = TcpStream::connect(("127.0.0.1", map.port))?;
+        stream.set_read_timeout(Some(SOON))?;
+        write!(stream, "GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+        let mut viewer = Self(BufReader::new(stream));
+        let status = viewer.line()?;
+        ensure!(status.contains(" 200 "), "{status}");
+        Ok(viewer)
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        ensure!(self.0.read_line(&mut line)? > 0, "the stream ended");
+        Ok(line.trim_end().to_owned())
+    }
+
+    pub fn tick(&mut self) -> Result<Value> {
+        loop {
+            if let Some(data) = self.line()?.strip_prefix("data: ") {
+                return serde_json::from_str(data).with_context(|| data.to_owned());
+            }
+        }
+    }
+
+    /// The first tick of which this holds.
+    pub fn tick_that(&mut self, holds: impl Fn(&Value) -> bool) -> Result<Value> {
+        let began = Instant::now();
+        loop {
+            let tick = self.tick()?;
+            if holds(&tick) {
+                return Ok(tick);
+            }
+            ensure!(began.elapsed() < SOON, "never; the last was {tick}");
+        }
+    }
+}
+
+#[test]
+fn a_fix_shows_in_its_tile_and_the_newest_stays() -> Result<()> {
+    let world = world("map_fix")?;
+    let map = world.settings.run()?;
+    ensure!(whole_world(&map)?.ids.is_empty());
+    let now = unix_ms();
+    world.insert("d1", now - 5_000, 25.7617, -80.1918)?;
+    wait_for("d1 is there", &map, |tile| tile.ids == ["d1"] && tile.lat_e7 == [257_617_000])?;
+    // A fix that comes late is not the last one, in whatever part it is; one that comes next is.
+    world.insert("d1", now - 60_000, 10.0, 10.0)?;
+    world.insert("d2", now - 60_000, 48.0, 11.0)?;
+    world.query("OPTIMIZE TABLE {db}.last_positions_state FINAL")?;
+    wait_for("d2 is there, and d1 where it was", &map, |tile| {
+        tile.ids.len() == 2 && tile.lat_e7.contains(&257_617_000)
+    })?;
+    world.insert("d1", now, 25.8, -80.1918)?;
+    wait_for("d1 has moved", &map, |tile| tile.lat_e7.contains(&258_000_000))?;
+    ensure!(whole_world(&map)?.speed_cms == [1_240; 2]);
+
+    let fix = ask(&map, "/api/drivers/d1", &[])?.json()?;
+    ensure!(fix["ts"] == now && fix["speed"] == 12.4 && fix["alt"].is_null() && fix["acc"] == 3.5, "{fix}");
+    ensure!(ask(&map, "/api/drivers/d3", &[])?.status == 404);
+    ensure!(ask(&map, "/api/drivers?prefix=d", &[])?.json()?["drivers"] == serde_json::json!(["d1", "d2"]));
+    let in_box = ask(&map, "/api/positions?bbox=-81,25,-80,26", &[])?.json()?;
+    ensure!(in_box["points"].as_array().is_some_and(|points| points.len() == 1), "{in_box}");
+    let since = ask(&map, &format!("/api/positions?bbox=-180,-90,180,90&since={}", unix_ms() + 1_000), &[])?
+        .json()?;
+    ensure!(since["points"] == serde_json::json!([]), "{since}");
+
+    // What has not changed is not sent again.
+    let first = ask(&map, "/api/tiles/3/2/3", &[])?;
+    let again = ask(&map, "/api/tiles/3/2/3", &[("If-None-Match", first.header("etag"))])?;
+    ensure!(first.status == 200 && again.status == 304 && again.body.is_empty(), "{}", again.status);
+    // Who is deleted is gone when everything is read anew.
+    Ok(())
+}
+
+#[test]
+fn who_is_erased_is_gone_when_everything_is_read_anew() -> Result<()> {
+    let world = world("map_erased")?;
+    world.insert("d1", unix_ms(), 1.0, 1.0)?;
+    world.insert("d2", unix_ms(), 2.0, 2.0)?;
+    let map = world.settings.clone().with("MAP__REREAD", "5s").run()?;
+    wait_for("both are there", &map, |tile| tile.ids.len() == 2)?;
+    world.query(
+        "ALTER TABLE {db}.last_positions_state DELETE WHERE driver_id = 'd1' SETTINGS mutations_sync = 2",
+    )?;
+    wait_for("one is gone", &map, |tile| tile.ids == ["d2"])
+}
+
+#[test]
+fn twenty_viewers_cost_one_question_a_second() -> Result<()> {
+    let world = world("map_viewers")?;
+    world.insert("d1", unix_ms(), 1.0, 1.0)?;
+    let map = world.settings.clone().with("HTTP__VIEWERS_MAX", "20").run()?;
+    let mut viewers: Vec<Viewer> = (0..20).map(|_| Viewer::open(&map)).collect::<Result<_>>()?;
+    let first = viewers[0].tick_that(|tick| tick["generation"].as_u64() > Some(0))?;
+    ensure!(first["drivers"] == 1 && first["state"] == "ok", "{first}");
+    let questions = || map.metric("read_seconds_count");
+    let (before, began) = (questions()?, Instant::now());
+    for viewer in &mut viewers {
+        for _ in 0..5 {
+            viewer.tick()?;
+        }
+    }
+    let (asked, seconds) = (questions()? - before, began.elapsed().as_secs_f64());
+    ensure!(asked <= seconds + 2.0, "{asked} questions in {seconds} s");
+    ensure!(map.metric("viewers")? == 20.0);
+    // There is no place for one more, and there is when one has left.
+    let refused = ask(&map, "/api/stream", &[])?;
+    ensure!(
+        refused.status == 429
+            && refused.json()?["error"].as_str().is_some_and(|error| error.contains("viewers_max"))
+    );
+    viewers.pop();
+    wait_until("a place is free", SOON, || Ok(Viewer::open(&map).is_ok()))?;
+    // Tiles are cut once for all of them.
+    let cut = map.metric("tiles_cut_total")?;
+    let tick = viewers[0].tick()?;
+    for _ in 0..50 {
+        ask(&map, "/api/tiles/5/16/15", &[])?;
+    }
+    ensure!(viewers[0].tick()?["generation"] == tick["generation"], "nothing was inserted");
+    ensure!(map.metric("tiles_cut_total")? - cut <= 1.0);
+    Ok(())
+}
+
+#[test]
+fn it_ends_at_sigterm_with_pages_open() -> Result<()> {
+    let world = world("map_end")?;
+    let mut map = world.settings.run()?;
+    let mut viewer = Viewer::open(&map)?;
+    viewer.tick()?;
+    ensure!(map.terminate(Duration::from_secs(20))? == 0, "{}", map.process.log()?);
+    ensure!(viewer.tick_that(|_| false).is_err(), "its stream has ended");
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! The real binary beside the real ClickHouse engine.
+#![expect(
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "a test's rooms have no outside, and its helpers may fail it"
+)]
+
+#[path = "../pure/tile_format.rs"]
+mod tile_format;
+
+mod access;
+mod history;
+mod live;
+mod outages;
+mod world;

@@ -1,0 +1,101 @@
+//! ClickHouse goes, hangs and comes back.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+
+use anyhow::{Result, ensure};
+use lab_stack::{unix_ms, wait_until};
+use tempfile::TempDir;
+
+use crate::live::Viewer;
+use crate::world::{SOON, ask, insert, settings, start_engine, wait_for, whole_world};
+
+#[test]
+fn it_starts_without_clickhouse_says_so_and_recovers() -> Result<()> {
+    let mut engine = start_engine()?.server_and_folder();
+    engine.0.create_tables("fleet")?;
+    let put = |engine: &lab_stack::ClickHouse, driver: &str| {
+        engine.query(&insert(driver, unix_ms(), 1.0, 1.0).replace("{db}", "fleet"))
+    };
+    put(&engine.0, "d1")?;
+    engine.0.kill()?;
+
+    let folder = TempDir::new()?;
+    let map = settings(folder.path(), &engine.0.url()).start()?;
+    let mut viewer = Viewer::open(&map)?;
+    let away = viewer.tick_that(|tick| tick["state"] == "away")?;
+    ensure!(away["generation"] == 0, "{away}");
+    let ready = ask(&map, "/readyz", &[])?;
+    let words = String::from_utf8_lossy(&ready.body).into_owned();
+    ensure!(ready.status == 503 && words.contains("clickhouse: "), "{words}");
+    ensure!(ask(&map, "/livez", &[])?.status == 200, "no restart helps");
+    let tile = ask(&map, "/api/tiles/0/0/0", &[])?;
+    ensure!(
+        tile.status == 503
+            && tile.json()?["error"].as_str().is_some_and(|error| error.contains("ClickHouse"))
+    );
+
+    engine.0 = engine.0.restart()?;
+    viewer.tick_that(|tick| tick["state"] == "ok" && tick["drivers"] == 1)?;
+    wait_for("d1 is there", &map, |tile| tile.ids == ["d1"])?;
+
+    engine.0.kill()?;
+    let away = viewer.tick_that(|tick| tick["state"] == "away")?;
+    ensure!(away["drivers"] == 1 && away["since"].as_i64() > Some(unix_ms() - 60_000), "{away}");
+    ensure!(whole_world(&map)?.ids == ["d1"], "the last positions stay");
+    let track = ask(&map, "/api/drivers/d1/track", &[])?;
+    ensure!(track.status == 503 && track.json()?["error"] == "ClickHouse does not answer");
+
+    engine.0 = engine.0.restart()?;
+    put(&engine.0, "d2")?;
+    wait_for("d2 is there", &map, |tile| tile.ids.len() == 2)?;
+    ensure!(ask(&map, "/readyz", &[])?.status == 200);
+    let log = map.process.log()?;
+    ensure!(log.matches("trying again every second").count() == 2, "an outage is a line: {log}");
+    Ok(())
+}
+
+/// Answers nothing, ever.
+#[test]
+fn a_question_ends_when_who_asked_leaves() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let folder = TempDir::new()?;
+    let map = settings(folder.path(), &format!("http://{}", listener.local_addr()?)).start()?;
+    let mut asker = TcpStream::connect(("127.0.0.1", map.port))?;
+    write!(asker, "GET /api/drivers/d1/track HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    // Two questions: points and episodes. The other connections are the loop's.
+    let mut of_track = Vec::new();
+    while of_track.len() < 2 {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_read_timeout(Some(SOON))?;
+        let mut request = Vec::new();
+        let mut buffer = [0; 4096];
+        while !request.ends_with(b"--\r\n") {
+            let n = stream.read(&mut buffer)?;
+            ensure!(n > 0, "cut");
+            request.extend_from_slice(&buffer[..n]);
+        }
+        let text = String::from_utf8_lossy(&request).into_owned();
+        for setting in [
+            "readonly=2",
+            "cancel_http_readonly_queries_on_client_close=1",
+            "max_execution_time=",
+            "max_memory_usage=",
+        ] {
+            ensure!(text.contains(setting), "{setting}: {text}");
+        }
+        if text.contains("_ask.") {
+            ensure!(text.contains("max_rows_to_read=") && text.contains("max_execution_time=10"), "{text}");
+            of_track.push(stream);
+        }
+    }
+    drop(asker);
+    for mut stream in of_track {
+        let mut rest = Vec::new();
+        let ended = stream.read_to_end(&mut rest);
+        ensure!(ended.is_ok() && rest.is_empty(), "it hung up: {ended:?}");
+    }
+    wait_until("its place is free", SOON, || Ok(map.metric("question_seconds_count")? == 1.0))?;
+    ensure!(map.process.log()?.len() < 100_000, "{}", map.process.log()?);
+    Ok(())
+}

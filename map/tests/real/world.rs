@@ -1,0 +1,129 @@
+//! A database of one's own for each test; the engine is shared by those that do not harm it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use lab_stack::{ClickHouse, Map, MapSettings, unix_ms, wait_until};
+use tempfile::TempDir;
+
+use crate::tile_format::{Read, read};
+
+/// Enough for anything that should happen soon, also on a busy machine.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// An engine with the folder it lives in.
+pub struct Engine {
+    pub server: ClickHouse,
+    folder: TempDir,
+}
+
+impl Engine {
+    /// For who kills it and starts it again.
+    pub fn server_and_folder(self) -> (ClickHouse, TempDir) {
+        (self.server, self.folder)
+    }
+}
+
+/// Lives as long as a test that uses it.
+static SHARED: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
+
+pub fn start_engine() -> Result<Engine> {
+    let folder = TempDir::new()?;
+    Ok(Engine { server: ClickHouse::start(folder.path())?, folder: folder })
+}
+
+fn shared_engine() -> Result<Arc<Engine>> {
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(engine) = shared.upgrade() {
+        return Ok(engine);
+    }
+    let engine = Arc::new(start_engine()?);
+    *shared = Arc::downgrade(&engine);
+    Ok(engine)
+}
+
+/// What a test works with.
+pub struct World {
+    pub engine: Arc<Engine>,
+    pub database: String,
+    pub settings: MapSettings,
+    pub folder: TempDir,
+}
+
+/// Tables, and settings for a map of them.
+pub fn world(name: &str) -> Result<World> {
+    let engine = shared_engine()?;
+    engine.server.create_tables(name)?;
+    let folder = TempDir::new()?;
+    let settings = settings(folder.path(), &engine.server.url()).with("CLICKHOUSE__DATABASE", name);
+    Ok(World { engine, database: name.to_owned(), settings, folder })
+}
+
+/// The binary that is being tested.
+pub fn settings(folder: &Path, clickhouse_url: &str) -> MapSettings {
+    MapSettings::new(Path::new(env!("CARGO_BIN_EXE_milepost-map")), folder, clickhouse_url)
+}
+
+impl World {
+    /// Runs a statement on the engine; `{db}` is this test's database.
+    pub fn query(&self, sql: &str) -> Result<String> {
+        self.engine.server.query(&sql.replace("{db}", &self.database)).map(|text| text.trim_end().to_owned())
+    }
+
+    /// A fix, as milepost inserts it.
+    pub fn insert(&self, driver: &str, ts_ms: i64, lat: f64, lng: f64) -> Result<()> {
+        self.query(&insert(driver, ts_ms, lat, lng)).map(drop)
+    }
+}
+
+pub fn insert(driver: &str, ts_ms: i64, lat: f64, lng: f64) -> String {
+    format!(
+        "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
+         SELECT '{driver}', fromUnixTimestamp64Milli({ts_ms}), 0, {lat} * 1e7, {lng} * 1e7, 1240, 27100, 2147483647, 35, \
+         fromUnixTimestamp64Milli({})",
+        unix_ms()
+    )
+}
+
+/// An answer.
+pub struct Answer {
+    pub status: u16,
+    pub headers: ureq::http::HeaderMap,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    pub fn json(&self) -> Result<serde_json::Value> {
+        serde_json::from_slice(&self.body).with_context(|| String::from_utf8_lossy(&self.body).into_owned())
+    }
+}
+
+/// GET, whatever the status.
+pub fn ask(map: &Map, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
+    let mut request = config.build().new_agent().get(format!("{}{path}", map.url()));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let mut response = request.call()?;
+    let body = response.body_mut().with_config().limit(1 << 30).read_to_vec()?;
+    Ok(Answer { status: response.status().as_u16(), headers: response.headers().clone(), body })
+}
+
+/// The tile of a whole zoom-0 world.
+pub fn whole_world(map: &Map) -> Result<Read> {
+    let answer = ask(map, "/api/tiles/0/0/0", &[])?;
+    anyhow::ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
+    Ok(read(&answer.body))
+}
+
+/// Waits until the map shows so.
+pub fn wait_for(what: &str, map: &Map, mut holds: impl FnMut(&Read) -> bool) -> Result<()> {
+    wait_until(what, SOON, || Ok(whole_world(map).is_ok_and(|tile| holds(&tile))))
+}
