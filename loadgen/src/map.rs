@@ -79,11 +79,13 @@ fn keys(clickhouse: ClickHouse) -> Result<bool> {
     loop {
         if std::io::stdin().read_line(&mut String::new())? == 0 {
             std::thread::sleep(Duration::from_secs(SECONDS)); // nobody sits there
-        } else if std::mem::replace(&mut is_up, !is_up) {
+        } else if is_up {
             clickhouse.kill()?;
+            is_up = false;
             say("ClickHouse is killed: milepost writes to its spool, the map says so. Enter brings it back.");
         } else {
             clickhouse = step("starting ClickHouse again", || clickhouse.restart())?;
+            is_up = true;
         }
     }
 }
@@ -98,7 +100,7 @@ fn past(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
                        received_at) SETTINGS max_partitions_per_insert_block = 0 FORMAT TabSeparated\n"
             .to_owned();
         for n in first..(first + DRIVERS_AT_ONCE).min(plan.drivers) {
-            for ahead_ms in (0..PAST_MS).step_by(PAST_STEP_MS as usize) {
+            for ahead_ms in (0..PAST_MS / PAST_STEP_MS).map(|step| step * PAST_STEP_MS) {
                 let fix = fleet.fix(n, now_ms + ahead_ms, LIVE_ACC_M);
                 let (ms, back_deg) = (now_ms - ahead_ms, (fix.heading_deg + 180.0).rem_euclid(360.0));
                 let seconds = ms as f64 / 1_000.0;

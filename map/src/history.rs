@@ -135,7 +135,7 @@ pub async fn cells(store: &Store, bbox: Bbox, zoom: u8, span: Span) -> Result<(V
     let sql = format!(
         "SELECT toInt32(round(avg(lat) * 1e7)) AS lat_e7, toInt32(round(avg(lng) * 1e7)) AS lng_e7,
             toUInt32(toUnixTimestamp(max(ts))) AS ts_s, toUInt32(least(count(), 4294967295)) AS fixes,
-            toUInt16(least(ifNull(avg(speed) * 100, 65535), 65535)) AS speed_cms
+            toUInt16(least(round(ifNull(avg(speed) * 100, 65535)), 65535)) AS speed_cms
         FROM {{db}}.fixes
         WHERE ts >= parseDateTime64BestEffort({{from:String}}, 3, 'UTC') AND ts < parseDateTime64BestEffort({{to:String}}, 3, 'UTC')
             AND lat BETWEEN {{south:Float64}} AND {{north:Float64}}

@@ -83,7 +83,7 @@ fn gather(rows: &[Row], tile: Tile) -> Vec<Cell> {
     rows.chunk_by(|a, b| a.place() >> shift == b.place() >> shift).map(cell).collect()
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean is between its values")]
+#[expect(clippy::cast_possible_truncation, reason = "a mean is between its values")]
 fn cell(rows: &[Row]) -> Cell {
     let (mut lat, mut lng, mut ts_s, mut speed, mut speeds) = (0_i64, 0_i64, 0, 0_u64, 0_u64);
     for row in rows {

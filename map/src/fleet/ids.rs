@@ -24,7 +24,7 @@ pub struct Ids {
 impl Ids {
     /// How many names there are.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.index.len()
     }
 
@@ -122,7 +122,7 @@ mod tests {
                     (Some(number), false) => { ids.remove(number); model.remove(&name); }
                     (Some(_), true) | (None, false) => {}
                 }
-                prop_assert_eq!(ids.len(), model.len());
+                prop_assert_eq!(ids.count(), model.len());
                 for (name, number) in &model {
                     prop_assert_eq!(ids.find(name), Some(*number));
                     prop_assert_eq!(ids.name(*number), &name[..]);

@@ -117,7 +117,7 @@ impl Fleet {
     /// How many drivers are held.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ids.len()
+        self.ids.count()
     }
 
     /// Nobody is held.
@@ -161,7 +161,7 @@ impl Fleet {
                 self.fixes[number as usize] = fix;
                 number
             }
-            None if self.ids.len() >= self.drivers_max || id.is_empty() || id.len() > ids::ID_BYTES_MAX => {
+            None if self.ids.count() >= self.drivers_max || id.is_empty() || id.len() > ids::ID_BYTES_MAX => {
                 self.left_out += 1;
                 return;
             }
@@ -218,7 +218,7 @@ impl Fleet {
             self.is_changed[number / 64] & 1 << (number % 64) == 0
         };
         self.spare.clear();
-        self.spare.reserve_exact(self.ids.len());
+        self.spare.reserve_exact(self.ids.count());
         let mut new = new.into_iter().peekable();
         for row in self.rows.iter().filter(is_old) {
             while let Some(before) = new.next_if(|new| new.key < row.key) {

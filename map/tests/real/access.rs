@@ -52,7 +52,7 @@ fn where_a_login_is_set_nothing_is_answered_without_it() -> Result<()> {
     }
     let status =
         |login: &str| Ok::<_, anyhow::Error>(ask(&map, "/api/config", &[("Authorization", login)])?.status);
-    for login in [WRONG, "Basic", "Basic ", "Bearer wrong", "Bearer ", "Bearer", "Digest x", "\u{ff}"] {
+    for login in [WRONG, "Basic", "Basic ", "Bearer wrong", "Bearer ", "Bearer", "Digest x"] {
         ensure!(status(login)? == 401, "{login}");
     }
     for login in [RIGHT, "basic bWFwOnNlY3JldA==", "Bearer t0ken"] {

@@ -99,7 +99,7 @@ fn nothing_that_is_asked_becomes_sql() -> Result<()> {
         "{driver:String}",
         "d1,d2",
         "*",
-        "1e400",
+        "-1e400'",
         "0; SELECT 1",
         "d1\u{0}",
         "(SELECT 1)",
