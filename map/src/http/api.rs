@@ -22,7 +22,7 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::watch;
 
-use super::{State, end};
+use super::state::{State, end};
 use crate::fleet::{Fix, UNKNOWN};
 use crate::history;
 use crate::live::{GZIP_BYTES_MIN, Tick, gzip};

@@ -15,8 +15,8 @@ use axum::response::{IntoResponse as _, Response};
 use subtle::ConstantTimeEq as _;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::State;
 use super::api::Refusal;
+use super::state::State;
 use crate::config::{Http, Map};
 
 /// Who guesses gets an answer a second.

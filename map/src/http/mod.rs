@@ -4,6 +4,7 @@
 mod api;
 mod guard;
 mod page;
+mod state;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +20,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tracing::{debug, warn};
 
+pub use self::state::State;
+use self::state::end;
 use crate::config;
-use crate::live::Live;
-use crate::store::Store;
 
 /// A client that does not finish its handshake, and then its request's head, in this time is sent away.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,19 +30,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
 /// How long requests under way may take at the end.
 const GRACE: Duration = Duration::from_secs(5);
-
-/// What answers need.
-pub struct State {
-    pub live: Live,
-    pub store: Store,
-    pub config: config::Config,
-    /// Questions to ClickHouse at once.
-    pub questions: Semaphore,
-    /// Pages at once.
-    pub viewers: Arc<Semaphore>,
-    /// Turns true when the process ends: streams end then.
-    pub ending: watch::Receiver<bool>,
-}
 
 /// All routes, with what is done before and after each.
 pub fn router(state: Arc<State>) -> Router {
@@ -93,11 +81,6 @@ pub async fn serve(
     }
     drop(listener);
     let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
-}
-
-/// Waits until the process ends.
-async fn end(ending: &mut watch::Receiver<bool>) {
-    let _ = ending.wait_for(|ending| *ending).await;
 }
 
 async fn handshake(

@@ -9,8 +9,8 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use flate2::Compression;
 
-use super::State;
 use super::api::{Refusal, takes_gzip};
+use super::state::State;
 use crate::live::gzip;
 
 /// A file of the page: its path, and what is in it.

@@ -1,0 +1,27 @@
+//! What all answers share.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, watch};
+
+use crate::config;
+use crate::live::Live;
+use crate::store::Store;
+
+/// What answers need.
+pub struct State {
+    pub live: Live,
+    pub store: Store,
+    pub config: config::Config,
+    /// Questions to ClickHouse at once.
+    pub questions: Semaphore,
+    /// Pages at once.
+    pub viewers: Arc<Semaphore>,
+    /// Turns true when the process ends: streams end then.
+    pub ending: watch::Receiver<bool>,
+}
+
+/// Waits until the process ends.
+pub(super) async fn end(ending: &mut watch::Receiver<bool>) {
+    let _ = ending.wait_for(|ending| *ending).await;
+}
