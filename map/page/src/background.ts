@@ -1,0 +1,116 @@
+// The map under the drivers when no tile server is configured: land, borders and a graticule, from Natural Earth (public domain).
+// Nothing of it comes from another host, and it has no names.
+import type { Feature, MultiLineString } from 'geojson';
+import type { GeoJSONSource, Map as MapLibre, StyleSpecification } from 'maplibre-gl';
+import { feature, mesh } from 'topojson-client';
+import type { GeometryCollection, Topology } from 'topojson-specification';
+import coarse from 'world-atlas/countries-110m.json?url';
+import middle from 'world-atlas/countries-50m.json?url';
+import fine from 'world-atlas/countries-10m.json?url';
+import type { Theme } from './colours';
+
+const LEVELS = [
+  { zoom: 0, url: coarse },
+  { zoom: 2.5, url: middle },
+  { zoom: 5.5, url: fine },
+];
+
+const COLOURS = {
+  dark: { sea: '#0c131f', land: '#172131', coast: '#35465f', border: '#2a3850', graticule: '#1b2738' },
+  light: { sea: '#dfe7ee', land: '#f8f8f5', coast: '#a9b8c6', border: '#d5d9dc', graticule: '#cfd9e2' },
+} as const;
+
+export function style(theme: Theme): StyleSpecification {
+  const colour = COLOURS[theme];
+  const nothing = { type: 'FeatureCollection' as const, features: [] };
+  return {
+    version: 8,
+    sources: {
+      land: { type: 'geojson', data: nothing, tolerance: 0.2 },
+      borders: { type: 'geojson', data: nothing, tolerance: 0.2 },
+      graticule: { type: 'geojson', data: nothing },
+    },
+    layers: [
+      { id: 'sea', type: 'background', paint: { 'background-color': colour.sea } },
+      { id: 'land', type: 'fill', source: 'land', paint: { 'fill-color': colour.land, 'fill-antialias': false } },
+      { id: 'graticule', type: 'line', source: 'graticule', paint: { 'line-color': colour.graticule, 'line-width': 1 } },
+      { id: 'border', type: 'line', source: 'borders', paint: { 'line-color': colour.border, 'line-width': 1 } },
+      { id: 'coast', type: 'line', source: 'land', paint: { 'line-color': colour.coast, 'line-width': 1 } },
+    ],
+  };
+}
+
+/** The same style in other colours, without loading anything again. */
+export function repaint(map: MapLibre, theme: Theme): void {
+  for (const layer of style(theme).layers) {
+    for (const [name, value] of Object.entries(layer.paint ?? {})) map.setPaintProperty(layer.id, name as 'fill-color', value as string);
+  }
+}
+
+/** Loads the land in the detail this zoom shows. */
+export function keepLand(map: MapLibre): void {
+  let level = -1;
+  let loading = false;
+  async function look(): Promise<void> {
+    const wanted = LEVELS.findLastIndex(({ zoom }) => map.getZoom() >= zoom);
+    if (loading || wanted <= level) return;
+    loading = true;
+    // One after the other: each is there long before the next, finer one.
+    const next = level + 1;
+    try {
+      const response = await fetch(LEVELS[next].url);
+      const atlas = (await response.json()) as Topology<{ land: GeometryCollection; countries: GeometryCollection }>;
+      source(map, 'land')?.setData(feature(atlas, atlas.objects.land));
+      const borders: Feature<MultiLineString> = { type: 'Feature', properties: {}, geometry: mesh(atlas, atlas.objects.countries, (a, b) => a !== b) };
+      source(map, 'borders')?.setData(borders);
+      level = next;
+    } catch {
+      // The server is away: at the next zoom.
+      return;
+    } finally {
+      loading = false;
+    }
+    await look();
+  }
+  map.on('zoomend', () => void look());
+  void look();
+}
+
+/** Lines at degrees that are round for the zoom. */
+export function keepGraticule(map: MapLibre): void {
+  let drawn = '';
+  function look(): void {
+    const step = graticuleStep(map.getZoom());
+    const bounds = map.getBounds();
+    // Half a screen more than is seen, in whole steps: a small move draws nothing.
+    const block = step * 8;
+    const west = Math.max(-180, Math.floor((bounds.getWest() - block / 2) / block) * block);
+    const east = Math.min(180, Math.ceil((bounds.getEast() + block / 2) / block) * block);
+    const south = Math.max(-80, Math.floor((bounds.getSouth() - block / 2) / block) * block);
+    const north = Math.min(80, Math.ceil((bounds.getNorth() + block / 2) / block) * block);
+    const name = [step, west, east, south, north].join();
+    if (name === drawn) return;
+    drawn = name;
+    source(map, 'graticule')?.setData({ type: 'Feature', properties: {}, geometry: { type: 'MultiLineString', coordinates: graticule(step, west, south, east, north) } });
+  }
+  map.on('moveend', look);
+  look();
+}
+
+export function graticuleStep(zoom: number): number {
+  // About 100 to 250 pixels apart.
+  const degrees = (180 * 180) / (512 * 2 ** zoom);
+  return [30, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002].findLast((step) => step >= degrees) ?? 30;
+}
+
+function graticule(step: number, west: number, south: number, east: number, north: number): number[][][] {
+  const lines: number[][][] = [];
+  // Counted in steps, not added up: 0.1 + 0.2 would drift.
+  for (let i = Math.ceil(west / step); i * step <= east; i++) lines.push([[i * step, Math.max(-85, south)], [i * step, Math.min(85, north)]]);
+  for (let i = Math.ceil(south / step); i * step <= north; i++) lines.push([[west, i * step], [east, i * step]]);
+  return lines;
+}
+
+function source(map: MapLibre, id: string): GeoJSONSource | undefined {
+  return map.getSource(id);
+}

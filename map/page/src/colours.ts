@@ -1,0 +1,55 @@
+// A driver's colour, by speed or by the age of the fix. The order of both ramps survives colour blindness: it is also one of lightness.
+
+export type Theme = 'dark' | 'light';
+export type ColourBy = 'speed' | 'age';
+export type Rgb = readonly [number, number, number];
+
+interface Stop {
+  /** km/h, or seconds. */
+  at: number;
+  label: string;
+  dark: Rgb;
+  light: Rgb;
+}
+
+const SPEED: Stop[] = [
+  { at: 0, label: '0', dark: [113, 128, 158], light: [134, 146, 168] },
+  { at: 20, label: '20', dark: [56, 152, 224], light: [38, 120, 200] },
+  { at: 50, label: '50', dark: [45, 212, 180], light: [6, 140, 118] },
+  { at: 90, label: '90', dark: [250, 204, 80], light: [206, 128, 0] },
+  { at: 130, label: '130+', dark: [255, 128, 82], light: [204, 52, 28] },
+];
+
+const AGE: Stop[] = [
+  { at: 0, label: 'now', dark: [94, 234, 196], light: [0, 138, 112] },
+  { at: 30, label: '30 s', dark: [72, 176, 232], light: [30, 116, 190] },
+  { at: 300, label: '5 min', dark: [138, 132, 226], light: [104, 88, 190] },
+  { at: 3600, label: '1 h', dark: [150, 106, 160], light: [150, 96, 150] },
+  { at: 86400, label: '1 day', dark: [92, 100, 120], light: [168, 174, 186] },
+];
+
+export const stops = (by: ColourBy): readonly Stop[] => (by === 'speed' ? SPEED : AGE);
+
+/** Writes one colour to `out` at `at`. Speed in m/s, NaN if unknown; age in seconds. */
+export function paint(out: Uint8ClampedArray, at: number, by: ColourBy, theme: Theme, speed: number, age: number): void {
+  const ramp = by === 'speed' ? SPEED : AGE;
+  const value = by === 'speed' ? (Number.isNaN(speed) ? 0 : speed * 3.6) : age;
+  let i = 1;
+  while (i < ramp.length - 1 && value > ramp[i].at) i++;
+  const below = ramp[i - 1];
+  const above = ramp[i];
+  // Ages span five powers of ten: between two stops a logarithm makes even steps.
+  const scale = by === 'speed' ? (x: number) => x : Math.log1p;
+  const part = (scale(Math.max(0, value)) - scale(below.at)) / (scale(above.at) - scale(below.at));
+  const t = Math.min(1, Math.max(0, part));
+  for (let c = 0; c < 3; c++) out[at + c] = below[theme][c] + (above[theme][c] - below[theme][c]) * t;
+  out[at + 3] = 255;
+}
+
+export function colour(by: ColourBy, theme: Theme, speed: number, age: number): [number, number, number, number] {
+  const out = new Uint8ClampedArray(4);
+  paint(out, 0, by, theme, speed, age);
+  return [out[0], out[1], out[2], out[3]];
+}
+
+export const css = (rgb: Rgb): string => `rgb(${rgb[0]} ${rgb[1]} ${rgb[2]})`;

@@ -1,0 +1,125 @@
+// The drivers on screen: where each was drawn, where it is going, and when it gets there. Takes `now` (seconds), never asks.
+import type { Points } from './decode';
+
+/** A fix is reached in as long as the driver took from the one before, within these bounds (seconds). */
+const MOVE_MIN = 0.8;
+const MOVE_MAX = 2;
+/** Above this it did not drive there: a jump, or another device with the same name. m/s. */
+const DRIVEN_MPS = 100;
+
+const METRES_PER_DEGREE = 111_320;
+
+export class Fleet {
+  n = 0;
+  ids: string[] = [];
+  lat = new Float64Array(0);
+  lng = new Float64Array(0);
+  /** From where it is drawn on its way: degrees from (lat, lng). */
+  dLat = new Float32Array(0);
+  dLng = new Float32Array(0);
+  start = new Float32Array(0);
+  duration = new Float32Array(0);
+  ts = new Float64Array(0);
+  speed = new Float32Array(0);
+  heading = new Float32Array(0);
+  /** When the last of them arrives. */
+  arrivesAt = 0;
+  private index = new Map<string, number>();
+
+  /** What the tiles hold now, instead of what they held before. A driver in two tiles is where its newest fix is. */
+  replace(tiles: readonly Points[], now: number): void {
+    const before = this.snapshot();
+    const room = tiles.reduce((sum, tile) => sum + tile.n, 0);
+    this.allocate(room);
+    for (const tile of tiles) {
+      for (let i = 0; i < tile.n; i++) {
+        const id = tile.ids[i];
+        let slot = this.index.get(id);
+        if (slot === undefined) {
+          slot = this.n++;
+          this.index.set(id, slot);
+          this.ids.push(id);
+        } else if (tile.ts[i] <= this.ts[slot]) {
+          continue;
+        }
+        this.lat[slot] = tile.lat[i];
+        this.lng[slot] = tile.lng[i];
+        this.ts[slot] = tile.ts[i];
+        this.speed[slot] = tile.speed[i];
+        this.heading[slot] = tile.heading[i];
+      }
+    }
+    this.arrivesAt = 0;
+    for (let slot = 0; slot < this.n; slot++) {
+      const old = before.index.get(this.ids[slot]);
+      if (old !== undefined) this.move(slot, before, old, now);
+    }
+  }
+
+  slot(id: string): number | undefined {
+    return this.index.get(id);
+  }
+
+  /** Where a driver is drawn. */
+  at(slot: number, now: number): [lng: number, lat: number] {
+    const left = remaining(this.start[slot], this.duration[slot], now);
+    return [this.lng[slot] + this.dLng[slot] * left, this.lat[slot] + this.dLat[slot] * left];
+  }
+
+  /** The driver drawn nearest to a point, within an ellipse of degrees (a circle of pixels). */
+  nearest(lng: number, lat: number, reachLng: number, reachLat: number, now: number): number | undefined {
+    let best: number | undefined;
+    let least = 1;
+    for (let slot = 0; slot < this.n; slot++) {
+      const [x, y] = this.at(slot, now);
+      const far = ((x - lng) / reachLng) ** 2 + ((y - lat) / reachLat) ** 2;
+      if (far <= least) [best, least] = [slot, far];
+    }
+    return best;
+  }
+
+  private snapshot(): Fleet {
+    return Object.assign(Object.create(Fleet.prototype) as Fleet, this);
+  }
+
+  private allocate(room: number): void {
+    this.n = 0;
+    this.ids = [];
+    this.index = new Map();
+    this.lat = new Float64Array(room);
+    this.lng = new Float64Array(room);
+    this.dLat = new Float32Array(room);
+    this.dLng = new Float32Array(room);
+    this.start = new Float32Array(room);
+    this.duration = new Float32Array(room);
+    this.ts = new Float64Array(room);
+    this.speed = new Float32Array(room);
+    this.heading = new Float32Array(room);
+  }
+
+  private move(slot: number, before: Fleet, old: number, now: number): void {
+    if (this.lat[slot] === before.lat[old] && this.lng[slot] === before.lng[old]) {
+      // Nothing new: it goes on with the way it is on.
+      this.dLat[slot] = before.dLat[old];
+      this.dLng[slot] = before.dLng[old];
+      this.start[slot] = before.start[old];
+      this.duration[slot] = before.duration[old];
+    } else {
+      const [lng, lat] = before.at(old, now);
+      const seconds = Math.max(1, this.ts[slot] - before.ts[old]);
+      const east = (lng - this.lng[slot]) * Math.cos((this.lat[slot] * Math.PI) / 180);
+      const metres = Math.hypot(lat - this.lat[slot], east) * METRES_PER_DEGREE;
+      if (metres > DRIVEN_MPS * (seconds + MOVE_MAX)) return;
+      this.dLat[slot] = lat - this.lat[slot];
+      this.dLng[slot] = lng - this.lng[slot];
+      this.start[slot] = now;
+      this.duration[slot] = Math.min(MOVE_MAX, Math.max(MOVE_MIN, seconds));
+    }
+    this.arrivesAt = Math.max(this.arrivesAt, this.start[slot] + this.duration[slot]);
+  }
+}
+
+/** The part of the way that is left, 1..0. The shader of driver-layer.ts has the same line. */
+export function remaining(start: number, duration: number, now: number): number {
+  return duration > 0 ? Math.min(1, Math.max(0, 1 - (now - start) / duration)) : 0;
+}

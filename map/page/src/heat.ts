@@ -1,0 +1,135 @@
+// The heatmap: where the fixes of a span of time are, in the area in view. The server counts, MapLibre draws.
+import type { FeatureCollection, Point } from 'geojson';
+import type { GeoJSONSource, HeatmapLayerSpecification, Map as MapLibre } from 'maplibre-gl';
+import { ApiError, history } from './api';
+import { serverNow } from './clock';
+import type { Cells } from './decode';
+import { byId, press, say } from './dom';
+import { whole } from './words';
+import { bounds } from './view';
+
+const HOUR_MS = 3_600_000;
+const PAUSE_MS = 250;
+
+const PAINT: NonNullable<HeatmapLayerSpecification['paint']> = {
+  'heatmap-weight': ['get', 'weight'],
+  'heatmap-intensity': 0.5,
+  // A cell is 8 to 16 pixels wide (see ask): its disc reaches over its neighbours and theirs.
+  'heatmap-radius': 26,
+  'heatmap-color': [
+    'interpolate', ['linear'], ['heatmap-density'],
+    0, 'rgba(43,63,140,0)', 0.08, 'rgba(43,63,140,0.55)', 0.3, '#6a3fa0', 0.55, '#c2417c', 0.8, '#f5804f', 1, '#fde58a',
+  ],
+  'heatmap-opacity': 0.85,
+};
+
+export class Heat {
+  on = false;
+  private hours: number | null = 1;
+  private readonly box = byId('heat-box', HTMLElement);
+  private readonly button = byId('heat', HTMLButtonElement);
+  private readonly said = byId('heat-said', HTMLElement);
+  private readonly from = byId('heat-from', HTMLInputElement);
+  private readonly to = byId('heat-to', HTMLInputElement);
+  private readonly spans = this.box.querySelectorAll<HTMLButtonElement>('[data-hours]');
+  private asked: AbortController | null = null;
+  private timer = 0;
+
+  constructor(
+    private readonly map: MapLibre,
+    private readonly changed: (on: boolean) => void,
+  ) {
+    this.button.addEventListener('click', () => this.toggle());
+    byId('heat-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
+    for (const span of this.spans) span.addEventListener('click', () => this.choose(Number(span.dataset.hours)));
+    for (const field of [this.from, this.to]) field.addEventListener('change', () => this.choose(null));
+    map.on('moveend', () => this.askSoon());
+  }
+
+  toggle(): void {
+    this.on = !this.on;
+    press(this.button, this.on);
+    this.box.hidden = !this.on;
+    this.changed(this.on);
+    if (this.on) {
+      this.choose(this.hours);
+    } else {
+      this.asked?.abort();
+      if (this.map.getLayer('heat')) this.map.setLayoutProperty('heat', 'visibility', 'none');
+      if (this.box.contains(document.activeElement)) this.button.focus();
+    }
+  }
+
+  private choose(hours: number | null): void {
+    this.hours = hours;
+    for (const span of this.spans) press(span, Number(span.dataset.hours) === hours);
+    void this.ask();
+  }
+
+  private askSoon(): void {
+    clearTimeout(this.timer);
+    if (this.on) this.timer = window.setTimeout(() => void this.ask(), PAUSE_MS);
+  }
+
+  /** Unix ms; null if the fields are no span. */
+  private span(): [from: number, to: number] | null {
+    if (this.hours !== null) {
+      const to = Math.floor(serverNow());
+      this.from.value = local(to - this.hours * HOUR_MS);
+      this.to.value = local(to);
+      return [to - this.hours * HOUR_MS, to];
+    }
+    const from = new Date(this.from.value).getTime();
+    const to = new Date(this.to.value).getTime();
+    return from < to ? [from, to] : null;
+  }
+
+  private async ask(): Promise<void> {
+    this.asked?.abort();
+    const span = this.span();
+    if (!span) return say(this.said, 'The span must begin before it ends.');
+    const controller = (this.asked = new AbortController());
+    say(this.said, 'Counting …');
+    try {
+      const zoom = Math.max(0, Math.floor(this.map.getZoom())) + 1;
+      const { cells, truncated } = await history(bounds(this.map), zoom, ...span, controller.signal);
+      if (controller.signal.aborted) return;
+      this.draw(cells);
+      const fixes = cells.count.reduce((sum, count) => sum + count, 0);
+      say(this.said, `${whole(fixes)} fixes in view.${truncated ? ' More than the server counts at once: zoom in, or choose a shorter span.' : ''}`);
+    } catch (error) {
+      if (controller.signal.aborted) return;
+      say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
+    }
+  }
+
+  private draw(cells: Cells): void {
+    const data = features(cells);
+    const source: GeoJSONSource | undefined = this.map.getSource('heat');
+    if (source) source.setData(data);
+    else {
+      this.map.addSource('heat', { type: 'geojson', data, tolerance: 0, maxzoom: 18 });
+      this.map.addLayer({ id: 'heat', type: 'heatmap', source: 'heat', paint: PAINT });
+    }
+    this.map.setLayoutProperty('heat', 'visibility', 'visible');
+  }
+}
+
+/** Weights by logarithm: a depot where all stand at night does not outshine the roads. */
+export function features(cells: Cells): FeatureCollection<Point> {
+  const most = Math.log1p(cells.count.reduce((max, count) => Math.max(max, count), 1));
+  return {
+    type: 'FeatureCollection',
+    features: Array.from(cells.count, (count, i) => ({
+      type: 'Feature' as const,
+      properties: { weight: Math.log1p(count) / most },
+      geometry: { type: 'Point' as const, coordinates: [cells.lng[i], cells.lat[i]] },
+    })),
+  };
+}
+
+/** As `<input type="datetime-local">` writes it. */
+function local(ms: number): string {
+  const minutes = new Date(ms).getTimezoneOffset();
+  return new Date(ms - minutes * 60_000).toISOString().slice(0, 16);
+}

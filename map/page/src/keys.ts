@@ -1,0 +1,16 @@
+// Single keys, as the help lists them. They are for the page, not for a field that is being typed in.
+
+export function keys(actions: Record<string, () => void>): void {
+  document.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const target = event.target as Element;
+    const typing = target.matches('input:not([type=range]), textarea, select, [contenteditable]');
+    if (event.key !== 'Escape' && (typing || document.querySelector('dialog[open]'))) return;
+    // A button takes its own space.
+    if (event.key === ' ' && target.matches('button, summary')) return;
+    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+}

@@ -1,0 +1,93 @@
+// The page: makes its parts, and tells each what the others did.
+import { config } from './api';
+import { banner } from './banner';
+import { heard } from './clock';
+import { byId, say } from './dom';
+import { parse } from './hash';
+import { legend } from './legend';
+import { keys } from './keys';
+import { search } from './search';
+import { status } from './status';
+import { listen } from './stream';
+import { current, themes } from './theme';
+import type { Tick } from './api';
+import type { Stage } from './stage';
+
+// The map's libraries are large: numbers, search and banner are there before them.
+const coming = import('./stage');
+
+const numbers = status();
+const warning = banner();
+const shared = parse(location.hash);
+let stage: Stage | null = null;
+let newest: Tick | null = null;
+
+const colours = legend((by) => stage?.colour(by));
+colours.setTheme(current());
+const look = themes((theme) => {
+  colours.setTheme(theme);
+  stage?.setTheme(theme);
+});
+const find = search((id) => void opened.then((there) => there.find(id)));
+
+const help = byId('help', HTMLDialogElement);
+byId('help-open', HTMLButtonElement).addEventListener('click', () => help.showModal());
+byId('help-close', HTMLButtonElement).addEventListener('click', () => help.close());
+help.addEventListener('click', (event) => {
+  if (event.target === help) help.close();
+});
+
+keys({
+  '/': () => find.focus(),
+  '?': () => help.showModal(),
+  c: () => colours.toggle(),
+  d: () => look.toggle(),
+  a: () => void stage?.fit(),
+  h: () => stage?.heat.toggle(),
+  t: () => stage?.panel.lastHour(),
+  ' ': () => stage?.player.toggle(),
+  '+': () => stage?.map.zoomIn(),
+  '=': () => stage?.map.zoomIn(),
+  '-': () => stage?.map.zoomOut(),
+  ArrowLeft: () => stage?.pan(-1, 0),
+  ArrowRight: () => stage?.pan(1, 0),
+  ArrowUp: () => stage?.pan(0, -1),
+  ArrowDown: () => stage?.pan(0, 1),
+  Escape: () => (help.open ? help.close() : stage?.escape()),
+});
+
+listen({
+  tick(tick) {
+    heard(tick.now);
+    numbers.tick(tick);
+    warning.tick(tick);
+    newest = tick;
+    stage?.tick(tick);
+  },
+  lost() {
+    numbers.lost();
+    warning.lost();
+  },
+});
+
+const opened = open();
+
+async function open(): Promise<Stage> {
+  const [{ makeStage }, settings] = await Promise.all([coming, configured()]);
+  say(byId('version', HTMLElement), settings.version ? `milepost ${settings.version}` : '');
+  const made = await makeStage(settings.style_url, current(), shared);
+  stage = made;
+  if (newest) stage.tick(newest);
+  return made;
+}
+
+/** Asks until the server is there: the page may have come from a cache, or the server be starting. */
+async function configured() {
+  for (;;) {
+    try {
+      return await config();
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, 2000));
+    }
+  }
+}

@@ -1,0 +1,204 @@
+// One driver: its last fix in words, its track with stops and gaps, and the SQL that gives the same.
+import { ApiError, lastFix, track as askTrack, type Episode, type Fix, type Track } from './api';
+import { serverNow } from './clock';
+import { byId, copies, make, press, say } from './dom';
+import type { Player } from './player';
+import { episodeAt, summary } from './track';
+import { ago, clockShort, daySpan, distance, duration, isoDay, kmh, moment, motion, wind } from './words';
+
+const HOUR_MS = 3_600_000;
+
+interface Options {
+  player: Player;
+  /** Its newest fix, or that none is chosen any more. */
+  chosen(fix: Fix | null): void;
+  /** Its track is here; null: it is closed. */
+  tracked(track: Track | null): void;
+  /** Driver or day changed: for the address. */
+  shared(): void;
+}
+
+export class Panel {
+  id: string | null = null;
+  day: string | null = null;
+  fix: Fix | null = null;
+  private readonly box = byId('panel', HTMLElement);
+  private readonly said = byId('track-said', HTMLElement);
+  private readonly list = byId('episodes', HTMLOListElement);
+  private readonly hour = byId('hour', HTMLButtonElement);
+  private readonly dayField = byId('day', HTMLInputElement);
+  private asked: AbortController | null = null;
+  private asking = false;
+  private track: Track | null = null;
+  /** What had the focus before. */
+  private before: Element | null = null;
+
+  constructor(private readonly options: Options) {
+    byId('panel-close', HTMLButtonElement).addEventListener('click', () => this.close());
+    this.hour.addEventListener('click', () => this.lastHour());
+    this.dayField.addEventListener('change', () => this.showDay(this.dayField.value));
+    copies(byId('share', HTMLButtonElement), () => location.href);
+    copies(byId('sql-copy', HTMLButtonElement), () => this.track?.sql ?? '');
+  }
+
+  /** True if there is such a driver. */
+  async open(id: string, day: string | null = null): Promise<boolean> {
+    if (this.id !== id) {
+      if (!this.id) this.before = document.activeElement;
+      this.closeTrack();
+      this.id = id;
+      this.fix = null;
+      this.facts();
+      say(byId('driver-name', HTMLElement), id);
+      say(byId('driver-moves', HTMLElement), '');
+      this.dayField.max = isoDay(serverNow());
+      this.dayField.value = '';
+    }
+    this.box.hidden = false;
+    this.options.shared();
+    await this.refresh();
+    if (this.id !== id) return false;
+    byId('driver-name', HTMLElement).focus({ preventScroll: true });
+    if (day) this.showDay(day);
+    return this.fix !== null;
+  }
+
+  close(): void {
+    if (!this.id) return;
+    this.closeTrack();
+    this.id = null;
+    this.fix = null;
+    this.box.hidden = true;
+    this.options.chosen(null);
+    this.options.shared();
+    if (this.before instanceof HTMLElement) this.before.focus({ preventScroll: true });
+  }
+
+  closeTrack(): void {
+    this.asked?.abort();
+    this.day = null;
+    this.track = null;
+    say(this.said, '');
+    this.list.replaceChildren();
+    byId('sql-box', HTMLDetailsElement).hidden = true;
+    press(this.hour, false);
+    this.options.player.close();
+    this.options.tracked(null);
+    this.options.shared();
+  }
+
+  /** Once a second while it is open. */
+  async refresh(): Promise<void> {
+    const { id } = this;
+    if (!id || this.asking) return;
+    this.asking = true;
+    try {
+      const fix = await lastFix(id);
+      if (this.id !== id) return;
+      this.fix = fix;
+      this.options.chosen(fix);
+    } catch (error) {
+      if (this.id !== id) return;
+      if (error instanceof ApiError && error.status === 404) say(byId('driver-moves', HTMLElement), 'There is no driver of this name.');
+      else if (!(error instanceof ApiError || error instanceof TypeError)) throw error;
+    } finally {
+      this.asking = false;
+      // Another one was chosen meanwhile.
+      if (this.id && this.id !== id) await this.refresh();
+      else this.facts();
+    }
+  }
+
+  lastHour(): void {
+    const to = Math.floor(serverNow());
+    void this.load(to - HOUR_MS, to, 2, null);
+  }
+
+  private showDay(day: string): void {
+    const span = daySpan(day);
+    if (!span) return;
+    this.dayField.value = day;
+    void this.load(span.from, Math.min(span.to, Math.floor(serverNow())), 10, day);
+  }
+
+  private async load(from: number, to: number, metres: number, day: string | null): Promise<void> {
+    if (!this.id) return;
+    this.asked?.abort();
+    const controller = (this.asked = new AbortController());
+    press(this.hour, day === null);
+    if (day === null) this.dayField.value = '';
+    this.day = day;
+    this.options.shared();
+    say(this.said, 'Loading its track …');
+    try {
+      const track = await askTrack(this.id, from, to, metres, controller.signal);
+      if (!controller.signal.aborted) this.show(track);
+    } catch (error) {
+      if (controller.signal.aborted) return;
+      say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
+    }
+  }
+
+  private show(track: Track): void {
+    this.track = track;
+    const { metres, movingMs, stops, gaps } = summary(track.episodes);
+    const count = (n: number, word: string) => `${n} ${word}${n === 1 ? '' : 's'}`;
+    if (track.points.ts.length === 0) say(this.said, 'No fixes in this span.');
+    else {
+      const cut = track.truncated ? ' The track is longer than the server sends: this is its beginning.' : '';
+      say(this.said, `${distance(metres)} in ${duration(movingMs / 1000)}, ${count(stops, 'stop')}, ${count(gaps, 'gap')}.${cut}`);
+    }
+    this.list.replaceChildren(...track.episodes.map((episode) => this.row(episode)));
+    say(byId('sql', HTMLElement), track.sql);
+    byId('sql-box', HTMLDetailsElement).hidden = false;
+    if (track.points.ts.length > 0) {
+      this.options.tracked(track);
+      this.options.player.open(track);
+    } else {
+      this.options.player.close();
+      this.options.tracked(null);
+    }
+  }
+
+  private row(episode: Episode): HTMLLIElement {
+    const { kind, from, to, distance_m } = episode;
+    const what = { trip: `Trip, ${distance(distance_m)}`, stop: 'Stop', gap: 'No fixes' }[kind];
+    const item = make('li');
+    const button = make('button');
+    button.type = 'button';
+    button.dataset.kind = kind;
+    button.append(make('i'), make('span', `${what} · ${duration((to - from) / 1000)}`), make('span', `${clockShort(from)}–${clockShort(to)}`));
+    button.addEventListener('click', () => this.options.player.seek(from));
+    item.append(button);
+    return item;
+  }
+
+  /** The episode that is played is marked in the list. */
+  played(ms: number): void {
+    if (!this.track) return;
+    const now = episodeAt(this.track.episodes, ms);
+    this.track.episodes.forEach((episode, i) => {
+      const button = this.list.children[i]?.firstElementChild;
+      if (episode === now) button?.setAttribute('aria-current', 'true');
+      else button?.removeAttribute('aria-current');
+    });
+  }
+
+  private facts(): void {
+    const { fix } = this;
+    const set = (name: string, text: string) => say(byId(`fix-${name}`, HTMLElement), text);
+    if (!fix) {
+      for (const name of ['when', 'speed', 'heading', 'acc', 'place']) set(name, '–');
+      return;
+    }
+    const now = serverNow();
+    const age = (now - fix.ts) / 1000;
+    // After five minutes the present tense would be a guess.
+    say(byId('driver-moves', HTMLElement), age < 300 ? `${motion(fix.speed, fix.heading)}.` : `Not heard of for a while; it was last seen ${ago(age)}.`);
+    set('when', `${ago(age)}, at ${moment(fix.ts, now)}`);
+    set('speed', fix.speed === null ? 'unknown' : kmh(fix.speed));
+    set('heading', fix.heading === null ? 'unknown' : `${wind(fix.heading)}, ${Math.round(fix.heading)}°`);
+    set('acc', fix.acc === null ? 'unknown' : `within ${distance(fix.acc)}`);
+    set('place', `${fix.lat.toFixed(5)}, ${fix.lng.toFixed(5)}`);
+  }
+}

@@ -1,0 +1,145 @@
+// The time slider: plays a track, shows its speed, stops and gaps, and says the moment in words.
+import type { Track } from './api';
+import { byId, say, svg } from './dom';
+import { speedCurve, spotAt } from './track';
+import { clock, kmh } from './words';
+
+const PACES = [10, 60, 300, 1000];
+/** A track plays in about this long, whatever its span. */
+const PLAY_S = 60;
+const WIDTH = 1000;
+const HEIGHT = 40;
+const PLACES = 250;
+
+export interface Player {
+  open(track: Track): void;
+  close(): void;
+  seek(ms: number): void;
+  /** Does nothing without a track. */
+  toggle(): void;
+  readonly isOpen: boolean;
+}
+
+export function player(moved: (track: Track, ms: number) => void, closed: () => void): Player {
+  const box = byId('player', HTMLElement);
+  const play = byId('play', HTMLButtonElement);
+  const pace = byId('pace', HTMLButtonElement);
+  const slider = byId('slider', HTMLInputElement);
+  const curve = byId('curve', SVGElement);
+  const moment = byId('moment', HTMLOutputElement);
+  let track: Track | null = null;
+  let ms = 0;
+  let times = 60;
+  let playing = false;
+  let last = 0;
+
+  slider.addEventListener('input', () => {
+    pause();
+    seek(Number(slider.value));
+  });
+  play.addEventListener('click', toggle);
+  pace.addEventListener('click', () => setPace(PACES[(PACES.indexOf(times) + 1) % PACES.length]));
+  byId('player-close', HTMLButtonElement).addEventListener('click', () => closed());
+
+  function setPace(next: number): void {
+    times = next;
+    say(pace, `${times}×`);
+    pace.setAttribute('aria-label', `Pace: ${times} times as fast`);
+  }
+
+  function seek(next: number): void {
+    if (!track) return;
+    ms = Math.min(track.to, Math.max(track.from, next));
+    slider.value = String(Math.round(ms));
+    const text = words(track, ms);
+    slider.setAttribute('aria-valuetext', text.replace('\n', ', '));
+    say(moment, text);
+    moved(track, ms);
+  }
+
+  function toggle(): void {
+    if (!track) return;
+    if (playing) return pause();
+    if (ms >= track.to) seek(track.from);
+    playing = true;
+    play.dataset.playing = '';
+    play.setAttribute('aria-label', 'Pause');
+    last = performance.now();
+    requestAnimationFrame(step);
+  }
+
+  function pause(): void {
+    playing = false;
+    delete play.dataset.playing;
+    play.setAttribute('aria-label', 'Play');
+  }
+
+  function step(now: number): void {
+    if (!playing || !track) return;
+    seek(ms + (now - last) * times);
+    last = now;
+    if (ms >= track.to) pause();
+    else requestAnimationFrame(step);
+  }
+
+  return {
+    get isOpen() {
+      return track !== null;
+    },
+    open(next) {
+      pause();
+      track = next;
+      slider.min = String(next.from);
+      slider.max = String(next.to);
+      // An arrow key moves by a 200th, a page by a tenth.
+      slider.step = String(Math.max(1000, Math.round((next.to - next.from) / 200_000) * 1000));
+      const wanted = (next.to - next.from) / 1000 / PLAY_S;
+      setPace(PACES.findLast((other) => other <= wanted * 1.01) ?? PACES[0]);
+      draw(curve, next);
+      box.hidden = false;
+      seek(next.to);
+    },
+    close() {
+      pause();
+      track = null;
+      box.hidden = true;
+    },
+    seek(next) {
+      pause();
+      seek(next);
+    },
+    toggle,
+  };
+}
+
+/** "14:03:22", and under it what it did. */
+export function words(track: Track, ms: number): string {
+  const spot = spotAt(track, ms);
+  if (!spot) return `${clock(ms)}\n–`;
+  if (spot.kind === 'gap') return `${clock(ms)}\nno fixes`;
+  if (spot.kind === 'stop') return `${clock(ms)}\nstop`;
+  return `${clock(ms)}\n${spot.speed === null ? 'speed unknown' : kmh(spot.speed)}`;
+}
+
+function draw(curve: SVGElement, track: Track): void {
+  const place = (ms: number) => Math.min(WIDTH, Math.max(0, ((ms - track.from) / (track.to - track.from)) * WIDTH));
+  const hatch = svg('pattern', { id: 'hatch', width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' });
+  hatch.append(svg('line', { x1: 0, y1: 0, x2: 0, y2: 6, class: 'hatch' }));
+  const bands = track.episodes.map(({ kind, from, to }) =>
+    svg('rect', { class: kind, x: place(from), width: Math.max(1, place(to) - place(from)), y: 0, height: HEIGHT }),
+  );
+  curve.replaceChildren(hatch, ...bands, svg('path', { class: 'speed', d: area(track) }));
+}
+
+function area(track: Track): string {
+  const speeds = speedCurve(track, track.from, track.to, PLACES);
+  const top = Math.max(10, ...speeds.filter((speed) => !Number.isNaN(speed)));
+  const step = WIDTH / PLACES;
+  let path = '';
+  speeds.forEach((speed, i) => {
+    if (Number.isNaN(speed)) return;
+    const high = (speed / top) * (HEIGHT - 4);
+    path += `M${i * step} ${HEIGHT}v${-high}h${step}v${high}Z`;
+  });
+  return path;
+}

@@ -1,0 +1,207 @@
+// What is drawn above the map: drivers, cells, the chosen driver, its track. Draws a frame only when something changed or moves.
+import type { Layer } from '@deck.gl/core';
+import { ScatterplotLayer, TextLayer } from '@deck.gl/layers';
+import type { MapboxOverlay } from '@deck.gl/mapbox';
+import { join, radius, type Disc } from './cells';
+import { seconds, serverNow } from './clock';
+import { colour, paint, type ColourBy, type Theme } from './colours';
+import { DriverLayer, type DriverData } from './driver-layer';
+import { Fleet } from './fleet';
+import type { Shown } from './live';
+import { trackLayers, type TrackView } from './track-layers';
+import { short } from './words';
+
+export interface Chosen {
+  id: string;
+  /** Where its last fix is, for when it is inside a cell. */
+  lng: number;
+  lat: number;
+}
+
+const TEXT = { dark: [235, 241, 250], light: [24, 34, 48] } as const;
+const ACCENT = { dark: [125, 205, 255, 255], light: [0, 92, 190, 255] } as const;
+
+/** Many small dots, or few large ones; from far away they are small as well. Pixels. */
+export function dotRadius(drivers: number, zoom: number): number {
+  const room = Math.min(7, Math.max(2.5, 2.5 + (zoom - 7) * 0.6));
+  if (drivers <= 1_000) return room;
+  if (drivers <= 4_000) return Math.min(5.5, room);
+  if (drivers <= 10_000) return Math.min(4, room);
+  return drivers <= 20_000 ? 3 : 2.2;
+}
+
+export class Scene {
+  readonly fleet = new Fleet();
+  discs: Disc[] = [];
+  private zoom = 0;
+  theme: Theme;
+  colourBy: ColourBy = 'speed';
+  private data: DriverData = { length: 0, attributes: {} };
+  private cellLayers: Layer[] = [];
+  /** The heatmap is looked at: the fleet goes. */
+  quiet = false;
+  private chosen: Chosen | null = null;
+  private track: TrackView | null = null;
+  private frame = 0;
+  /** Frames drawn, for the bench. */
+  frames = 0;
+
+  constructor(
+    private readonly overlay: MapboxOverlay,
+    theme: Theme,
+    /** Larger symbols on a large screen. */
+    private readonly scale: () => number,
+  ) {
+    this.theme = theme;
+  }
+
+  show({ points, cells }: Shown, zoom: number): void {
+    this.fleet.replace(points, seconds());
+    // Joined 4×4, 64 to 128 pixels: a disc and its count need some 40.
+    this.zoom = zoom;
+    this.discs = join(cells, 8 * 2 ** Math.floor(zoom));
+    this.restyle();
+  }
+
+  restyle(): void {
+    this.data = this.attributes();
+    this.cellLayers = this.discLayers();
+    this.invalidate();
+  }
+
+  choose(chosen: Chosen | null): void {
+    this.chosen = chosen;
+    this.invalidate();
+  }
+
+  showTrack(track: TrackView | null): void {
+    this.track = track;
+    this.invalidate();
+  }
+
+  setQuiet(quiet: boolean): void {
+    this.quiet = quiet;
+    this.invalidate();
+  }
+
+  invalidate(): void {
+    this.frame ||= requestAnimationFrame(() => this.draw());
+  }
+
+  /** Pixels. */
+  dotSize(): number {
+    return dotRadius(this.fleet.n, this.zoom) * this.scale();
+  }
+
+  private draw(): void {
+    this.frame = 0;
+    this.frames++;
+    const now = seconds();
+    const size = this.dotSize();
+    const drivers = new DriverLayer({
+      id: 'drivers',
+      data: this.data,
+      now,
+      radius: size,
+      noses: size >= 4,
+      rim: this.theme === 'dark' ? [6, 10, 18, 0.75] : [255, 255, 255, 0.95],
+      // The live fleet steps back while a track is looked at.
+      opacity: this.track ? 0.25 : 1,
+    });
+    const track = this.track ? trackLayers(this.track, this.theme, this.scale()) : [];
+    if (this.quiet) this.overlay.setProps({ layers: [...track, ...this.ring(now, size)] });
+    else this.overlay.setProps({ layers: [...(this.track ? [] : this.cellLayers), drivers, ...track, ...this.ring(now, size)] });
+    if (now < this.fleet.arrivesAt) this.invalidate();
+  }
+
+  private attributes(): DriverData {
+    const { n, lat, lng, dLat, dLng, start, duration, speed, heading, ts } = this.fleet;
+    const places = new Float64Array(n * 2);
+    const ways = new Float32Array(n * 2);
+    const times = new Float32Array(n * 2);
+    const headings = new Float32Array(n);
+    const colours = new Uint8ClampedArray(n * 4);
+    const now = serverNow() / 1000;
+    for (let i = 0; i < n; i++) {
+      places[2 * i] = lng[i];
+      places[2 * i + 1] = lat[i];
+      ways[2 * i] = dLng[i];
+      ways[2 * i + 1] = dLat[i];
+      times[2 * i] = start[i];
+      times[2 * i + 1] = duration[i];
+      // A driver that stands is heading nowhere.
+      headings[i] = Number.isNaN(heading[i]) || speed[i] < 0.5 ? -1 : heading[i];
+      paint(colours, 4 * i, this.colourBy, this.theme, speed[i], now - ts[i]);
+    }
+    return {
+      length: n,
+      attributes: {
+        instancePlaces: { value: places, size: 2 },
+        instanceWays: { value: ways, size: 2 },
+        instanceTimes: { value: times, size: 2 },
+        instanceHeadings: { value: headings, size: 1 },
+        instanceColours: { value: colours, size: 4 },
+      },
+    };
+  }
+
+  private discLayers(): Layer[] {
+    const now = serverNow() / 1000;
+    const { theme, colourBy } = this;
+    const tint = (disc: Disc, alpha: number) => {
+      const [red, green, blue] = colour(colourBy, theme, disc.speed, now - disc.ts);
+      return [red, green, blue, alpha] as [number, number, number, number];
+    };
+    const scale = this.scale();
+    const [red, green, blue] = TEXT[theme];
+    return [
+      new ScatterplotLayer<Disc>({
+        id: 'cells',
+        data: this.discs,
+        getPosition: ({ lng, lat }) => [lng, lat],
+        radiusUnits: 'pixels',
+        getRadius: ({ count }) => radius(count) * scale,
+        getFillColor: (disc) => tint(disc, theme === 'dark' ? 64 : 52),
+        stroked: true,
+        lineWidthUnits: 'pixels',
+        getLineWidth: 1.5,
+        getLineColor: (disc) => tint(disc, 235),
+      }),
+      new TextLayer<Disc>({
+        id: 'counts',
+        data: this.discs.filter(({ count }) => count > 1),
+        characterSet: '0123456789.kM',
+        getPosition: ({ lng, lat }) => [lng, lat],
+        getText: ({ count }) => short(count),
+        getSize: 11.5 * scale,
+        getColor: [red, green, blue, 255],
+        fontFamily: '"Inter Variable", system-ui, sans-serif',
+        fontWeight: 600,
+        fontSettings: { fontSize: 46, buffer: 4 },
+      }),
+    ];
+  }
+
+  private ring(now: number, size: number): Layer[] {
+    if (!this.chosen || this.track) return [];
+    const slot = this.fleet.slot(this.chosen.id);
+    const at = slot === undefined ? ([this.chosen.lng, this.chosen.lat] as [number, number]) : this.fleet.at(slot, now);
+    const accent = ACCENT[this.theme];
+    return [
+      new ScatterplotLayer({
+        id: 'chosen',
+        data: [at],
+        getPosition: (place: [number, number]) => place,
+        radiusUnits: 'pixels',
+        lineWidthUnits: 'pixels',
+        getRadius: size * 1.9 + 6,
+        // Inside a cell nothing else marks the place.
+        getFillColor: slot === undefined ? [accent[0], accent[1], accent[2], 120] : [accent[0], accent[1], accent[2], 36],
+        stroked: true,
+        getLineWidth: 2.5,
+        getLineColor: [...accent],
+        updateTriggers: { getRadius: size, getFillColor: [slot === undefined, this.theme], getLineColor: this.theme },
+      }),
+    ];
+  }
+}

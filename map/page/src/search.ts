@@ -1,0 +1,127 @@
+// Find a driver by the beginning of its name: a combobox as ARIA describes it, with the focus always in the field.
+import { drivers } from './api';
+import { byId, make } from './dom';
+
+const PAUSE_MS = 120;
+
+export function search(choose: (id: string) => void): { focus(): void } {
+  const input = byId('search', HTMLInputElement);
+  const list = byId('found', HTMLUListElement);
+  let active = -1;
+  let timer = 0;
+  let asked: AbortController | null = null;
+
+  input.addEventListener('input', () => {
+    clearTimeout(timer);
+    timer = window.setTimeout(() => void ask(), PAUSE_MS);
+  });
+  input.addEventListener('keydown', (event) => {
+    if (event.key === 'ArrowDown') move(1);
+    else if (event.key === 'ArrowUp') move(-1);
+    else if (event.key === 'Enter') void take();
+    else if (event.key === 'Escape') leave();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  input.addEventListener('focus', () => {
+    if (input.value) void ask();
+  });
+  input.addEventListener('blur', close);
+  // Before the field loses the focus, and with it the list goes.
+  list.addEventListener('pointerdown', (event) => event.preventDefault());
+  list.addEventListener('click', (event) => {
+    const option = (event.target as Element).closest('[role=option]');
+    if (option?.textContent) pick(option.textContent);
+  });
+
+  async function ask(): Promise<void> {
+    asked?.abort();
+    const prefix = input.value.trim();
+    if (!prefix) return close();
+    const controller = (asked = new AbortController());
+    try {
+      show(await drivers(prefix, controller.signal));
+    } catch (error) {
+      if (controller.signal.aborted) return;
+      note(error instanceof TypeError ? 'The server does not answer.' : String((error as Error).message));
+    }
+  }
+
+  function show(ids: string[]): void {
+    if (document.activeElement !== input) return;
+    if (ids.length === 0) return note('No driver begins like this.');
+    list.replaceChildren(
+      ...ids.map((id, i) => {
+        const option = make('li', id);
+        option.id = `found-${i}`;
+        option.role = 'option';
+        return option;
+      }),
+    );
+    open();
+    mark(0);
+  }
+
+  function note(text: string): void {
+    list.replaceChildren(make('li', text, 'note'));
+    open();
+    active = -1;
+    input.removeAttribute('aria-activedescendant');
+  }
+
+  function open(): void {
+    list.hidden = false;
+    input.ariaExpanded = 'true';
+  }
+
+  function close(): void {
+    asked?.abort();
+    list.hidden = true;
+    active = -1;
+    input.ariaExpanded = 'false';
+    input.removeAttribute('aria-activedescendant');
+  }
+
+  function move(by: number): void {
+    const count = list.querySelectorAll('[role=option]').length;
+    if (list.hidden || count === 0) return void ask();
+    mark((active + by + count) % count);
+  }
+
+  function mark(i: number): void {
+    active = i;
+    list.querySelectorAll('[role=option]').forEach((option, at) => {
+      option.ariaSelected = String(at === i);
+      if (at === i) option.scrollIntoView({ block: 'nearest' });
+    });
+    input.setAttribute('aria-activedescendant', `found-${i}`);
+  }
+
+  async function take(): Promise<void> {
+    // Typed and confirmed before the list came.
+    clearTimeout(timer);
+    if (list.hidden || active < 0) await ask();
+    const id = list.querySelector(`#found-${Math.max(0, active)}`)?.textContent;
+    if (id) pick(id);
+  }
+
+  function pick(id: string): void {
+    input.value = id;
+    close();
+    choose(id);
+  }
+
+  function leave(): void {
+    if (!list.hidden) return close();
+    input.value = '';
+    input.blur();
+  }
+
+  return {
+    focus() {
+      input.focus();
+      input.select();
+    },
+  };
+}

@@ -1,0 +1,172 @@
+// The map with all that is on it. Loaded after the page itself: it brings the large libraries.
+import type { Map as MapLibre } from 'maplibre-gl';
+import type { Fix, Tick } from './api';
+import { repaint } from './background';
+import { byId } from './dom';
+import { format, parse, type Shared } from './hash';
+import { Heat } from './heat';
+import { LiveTiles } from './live';
+import { Panel } from './panel';
+import { player, type Player } from './player';
+import { Scene } from './scene';
+import type { ColourBy, Theme } from './colours';
+import { tip, under } from './tip';
+import { bounds, view } from './view';
+import { whereabouts } from './whereabouts';
+
+/** Close enough that every driver is a dot of its own. */
+const CLOSE_ZOOM = 14.5;
+const PAN_PX = 120;
+/** A finger is no pointer. */
+const TOUCH_PX = 14;
+
+export interface Stage {
+  readonly map: MapLibre;
+  readonly scene: Scene;
+  readonly heat: Heat;
+  readonly panel: Panel;
+  readonly player: Player;
+  tick(tick: Tick): void;
+  find(id: string): Promise<void>;
+  fit(): Promise<void>;
+  colour(by: ColourBy): void;
+  setTheme(theme: Theme): void;
+  pan(x: number, y: number): void;
+  /** Closes the topmost of what is open. */
+  escape(): void;
+}
+
+export async function makeStage(styleUrl: string | null, theme: Theme, shared: Shared): Promise<Stage> {
+  // Counts are drawn from this font: it must be there first.
+  const font = document.fonts.load('600 16px "Inter Variable"').catch(() => []);
+  const { map, overlay } = await view(byId('map', HTMLElement), styleUrl, theme, shared.place);
+  await font;
+
+  const scene = new Scene(overlay, theme, rem);
+  const tiles = new LiveTiles((shown) => scene.show(shown, map.getZoom()));
+  const look = () => tiles.look(bounds(map), map.getZoom());
+  const heat = new Heat(map, (on) => scene.setQuiet(on));
+  const slider = player(
+    (track, ms) => {
+      scene.showTrack({ track, ms });
+      panel.played(ms);
+    },
+    () => panel.closeTrack(),
+  );
+  const panel = new Panel({
+    player: slider,
+    chosen: (fix: Fix | null) => scene.choose(fix && { id: fix.driver_id, lng: fix.lng, lat: fix.lat }),
+    tracked(track) {
+      if (!track) return scene.showTrack(null);
+      const { lat, lng } = track.points;
+      fitTo({ west: least(lng), south: least(lat), east: most(lng), north: most(lat) });
+    },
+    shared: remember,
+  });
+  let generation = -1;
+
+  function fitTo(box: { west: number; south: number; east: number; north: number }): void {
+    map.fitBounds([box.west, box.south, box.east, box.north], { padding: padding(), maxZoom: 16.5, duration: 600, essential: false });
+  }
+
+  async function fit(): Promise<void> {
+    const box = await whereabouts(AbortSignal.timeout(10_000)).catch(() => null);
+    if (box) fitTo(box);
+  }
+
+  async function find(id: string): Promise<void> {
+    await panel.open(id);
+    const { fix } = panel;
+    if (!fix || panel.id !== id) return;
+    map.easeTo({ center: [fix.lng, fix.lat], zoom: Math.max(map.getZoom(), CLOSE_ZOOM), padding: padding(), duration: 700 });
+  }
+
+  function remember(): void {
+    const { lng, lat } = map.getCenter();
+    const hash = format({ place: { zoom: map.getZoom(), lat, lng }, driver: panel.id, day: panel.day });
+    // Not a step of the history: a map would fill it.
+    if (hash !== location.hash) history.replaceState(null, '', hash);
+  }
+
+  map.on('click', (event) => {
+    if (scene.quiet) return;
+    const found = under(map, scene, event, TOUCH_PX);
+    if (!found) return;
+    if ('driver' in found) void panel.open(scene.fleet.ids[found.driver]);
+    else map.easeTo({ center: [found.disc.lng, found.disc.lat], zoom: map.getZoom() + 2, duration: 500 });
+  });
+  map.on('moveend', () => {
+    look();
+    remember();
+  });
+  addEventListener('hashchange', () => {
+    const { place, driver, day } = parse(location.hash);
+    if (place) map.jumpTo({ center: [place.lng, place.lat], zoom: place.zoom });
+    if (driver) void panel.open(driver, day);
+    else panel.close();
+  });
+  byId('fit', HTMLButtonElement).addEventListener('click', () => void fit());
+  tip(map, scene);
+
+  if (!shared.place) {
+    const box = await whereabouts(AbortSignal.timeout(10_000)).catch(() => null);
+    if (box) map.fitBounds([box.west, box.south, box.east, box.north], { padding: padding(), maxZoom: 15, duration: 0 });
+  }
+  look();
+  if (shared.driver) {
+    const { driver, day } = shared;
+    // A link without a place: where the driver is.
+    void (shared.place ? panel.open(driver, day) : find(driver).then(() => panel.open(driver, day)));
+  }
+
+  return {
+    map,
+    scene,
+    heat,
+    panel,
+    player: slider,
+    find,
+    fit,
+    tick(tick) {
+      if (tick.generation !== generation) tiles.refresh();
+      else if (scene.colourBy === 'age') scene.restyle();
+      generation = tick.generation;
+      void panel.refresh();
+    },
+    colour(by) {
+      scene.colourBy = by;
+      scene.restyle();
+    },
+    setTheme(next) {
+      scene.theme = next;
+      if (!styleUrl) repaint(map, next);
+      scene.restyle();
+    },
+    pan: (x, y) => map.panBy([x * PAN_PX, y * PAN_PX], { duration: 200 }),
+    escape() {
+      if (heat.on) heat.toggle();
+      else if (slider.isOpen) panel.closeTrack();
+      else panel.close();
+    },
+  };
+}
+
+/** How much larger than on a laptop everything is. */
+const rem = (): number => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+
+/** What the cards cover. */
+function padding(): { top: number; bottom: number; left: number; right: number } {
+  const unit = 16 * rem();
+  const panelBox = byId('panel', HTMLElement);
+  const narrow = innerWidth <= 640;
+  const open = !panelBox.hidden;
+  return {
+    top: (narrow ? 8 : 5.5) * unit,
+    bottom: narrow && open ? innerHeight * 0.5 : 6 * unit,
+    left: (narrow ? 1.5 : 4) * unit,
+    right: !narrow && open ? 25 * unit : (narrow ? 1.5 : 4) * unit,
+  };
+}
+
+const least = (values: number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);
+const most = (values: number[]): number => values.reduce((a, b) => Math.max(a, b), -Infinity);

@@ -1,0 +1,61 @@
+// The server's tick, once a second, over server-sent events; comes back by itself when the connection does not.
+import type { Tick } from './api';
+
+/** The server ticks every second: after this long without one the connection is dead, whatever the socket says. */
+const SILENCE_MS = 6_000;
+const RETRY_MIN_MS = 1_000;
+const RETRY_MAX_MS = 8_000;
+/** A page nobody looks at stops asking after this. */
+const HIDDEN_MS = 30_000;
+
+export interface Listener {
+  tick(tick: Tick): void;
+  /** The server is not reached; `retryMs` until the next attempt. */
+  lost(retryMs: number): void;
+}
+
+export function listen({ tick, lost }: Listener): void {
+  let source: EventSource | null = null;
+  let retryMs = RETRY_MIN_MS;
+  let silence = 0;
+  let retry = 0;
+  let hidden = 0;
+
+  function open(): void {
+    close();
+    source = new EventSource('api/stream');
+    source.addEventListener('tick', (event) => {
+      retryMs = RETRY_MIN_MS;
+      expectMore();
+      tick(JSON.parse((event as MessageEvent<string>).data) as Tick);
+    });
+    source.addEventListener('error', failed);
+    expectMore();
+  }
+
+  function expectMore(): void {
+    clearTimeout(silence);
+    silence = window.setTimeout(failed, SILENCE_MS);
+  }
+
+  function failed(): void {
+    close();
+    lost(retryMs);
+    retry = window.setTimeout(open, retryMs);
+    retryMs = Math.min(RETRY_MAX_MS, retryMs * 2);
+  }
+
+  function close(): void {
+    source?.close();
+    source = null;
+    clearTimeout(silence);
+    clearTimeout(retry);
+  }
+
+  document.addEventListener('visibilitychange', () => {
+    clearTimeout(hidden);
+    if (document.hidden) hidden = window.setTimeout(close, HIDDEN_MS);
+    else if (!source) open();
+  });
+  open();
+}

@@ -1,0 +1,26 @@
+// Dark or light: the system's, until the viewer chooses. public/theme.js sets what was chosen before the first paint.
+import type { Theme } from './colours';
+import { byId } from './dom';
+
+export function themes(changed: (theme: Theme) => void): { toggle(): void } {
+  const system = matchMedia('(prefers-color-scheme: dark)');
+  function toggle(): void {
+    const theme = current() === 'dark' ? 'light' : 'dark';
+    document.documentElement.dataset.theme = theme;
+    try {
+      localStorage.setItem('theme', theme);
+    } catch {
+      // No storage: for this visit only.
+    }
+    changed(theme);
+  }
+  system.addEventListener('change', () => changed(current()));
+  byId('theme', HTMLButtonElement).addEventListener('click', toggle);
+  return { toggle };
+}
+
+export function current(): Theme {
+  const chosen = document.documentElement.dataset.theme;
+  if (chosen === 'dark' || chosen === 'light') return chosen;
+  return matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
+}

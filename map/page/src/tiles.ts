@@ -1,0 +1,60 @@
+// Which tiles a view needs, and which of those at hand stand in for what has not come yet.
+
+export const ZOOM_MAX = 14;
+
+export interface Tile {
+  z: number;
+  x: number;
+  y: number;
+}
+
+export interface Bounds {
+  west: number;
+  south: number;
+  east: number;
+  north: number;
+}
+
+export const key = ({ z, x, y }: Tile): string => `${z}/${x}/${y}`;
+
+/** Web mercator, 0..1 from the north-west corner of the world. */
+export function mercator(lat: number, lng: number): [x: number, y: number] {
+  const sine = Math.min(0.9999, Math.max(-0.9999, Math.sin((lat * Math.PI) / 180)));
+  return [lng / 360 + 0.5, 0.5 - (0.25 * Math.log((1 + sine) / (1 - sine))) / Math.PI];
+}
+
+export function unmercator(x: number, y: number): { lat: number; lng: number } {
+  return { lat: (Math.atan(Math.sinh(Math.PI * (1 - 2 * y))) * 180) / Math.PI, lng: (x - 0.5) * 360 };
+}
+
+/** Tiles of 512 pixels on a map of this zoom. */
+export function inView(bounds: Bounds, zoom: number): Tile[] {
+  const z = Math.min(ZOOM_MAX, Math.max(0, Math.floor(zoom)));
+  const side = 2 ** z;
+  const [left, top] = mercator(bounds.north, bounds.west);
+  const [right, bottom] = mercator(bounds.south, bounds.east);
+  const clamp = (value: number) => Math.min(side - 1, Math.max(0, Math.floor(value * side)));
+  const tiles: Tile[] = [];
+  for (let y = clamp(top); y <= clamp(bottom); y++) {
+    for (let x = clamp(left); x <= clamp(right); x++) tiles.push({ z, x, y });
+  }
+  return tiles;
+}
+
+/** Whether one of the two lies within the other. */
+export function overlap(a: Tile, b: Tile): boolean {
+  const [low, high] = a.z <= b.z ? [a, b] : [b, a];
+  const up = high.z - low.z;
+  return high.x >> up === low.x && high.y >> up === low.y;
+}
+
+/** What to show: the wanted tiles that are here, and for each that is not, what of before covers it. */
+export function covering<T extends Tile>(wanted: Tile[], here: ReadonlyMap<string, T>, before: readonly T[]): T[] {
+  const shown = new Set<T>();
+  for (const tile of wanted) {
+    const found = here.get(key(tile));
+    if (found) shown.add(found);
+    else for (const old of before) if (overlap(old, tile)) shown.add(old);
+  }
+  return [...shown];
+}

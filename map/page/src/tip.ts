@@ -1,0 +1,46 @@
+// What is under the pointer: a name beside it. For the eyes only; everything it says is in the panel, too.
+import type { Map as MapLibre, MapMouseEvent } from 'maplibre-gl';
+import type { Disc } from './cells';
+import { radius } from './cells';
+import { seconds } from './clock';
+import { byId, say } from './dom';
+import type { Scene } from './scene';
+import { kmh, whole } from './words';
+
+export type Under = { driver: number } | { disc: Disc } | null;
+
+export function under(map: MapLibre, scene: Scene, event: MapMouseEvent, reach: number): Under {
+  const { lng, lat } = event.lngLat;
+  const corner = map.unproject([event.point.x + reach, event.point.y + reach]);
+  const driver = scene.fleet.nearest(lng, lat, Math.abs(corner.lng - lng) || 1e-9, Math.abs(corner.lat - lat) || 1e-9, seconds());
+  if (driver !== undefined) return { driver };
+  const disc = scene.discs.find((other) => {
+    const place = map.project([other.lng, other.lat]);
+    return Math.hypot(place.x - event.point.x, place.y - event.point.y) <= radius(other.count);
+  });
+  return disc ? { disc } : null;
+}
+
+export function tip(map: MapLibre, scene: Scene): void {
+  const box = byId('tip', HTMLElement);
+  const hide = () => {
+    box.hidden = true;
+    map.getCanvas().style.cursor = '';
+  };
+  map.on('mousemove', (event) => {
+    const found = scene.quiet ? null : under(map, scene, event, scene.dotSize() + 4);
+    if (!found) return hide();
+    say(box, 'driver' in found ? describe(scene, found.driver) : `${whole(found.disc.count)} drivers: click to zoom in`);
+    box.hidden = false;
+    map.getCanvas().style.cursor = 'pointer';
+    const left = Math.min(event.point.x + 14, innerWidth - box.offsetWidth - 8);
+    box.style.translate = `${left}px ${event.point.y + 14}px`;
+  });
+  map.on('mouseout', hide);
+  map.on('movestart', hide);
+}
+
+function describe(scene: Scene, slot: number): string {
+  const speed = scene.fleet.speed[slot];
+  return `${scene.fleet.ids[slot]}${Number.isNaN(speed) ? '' : `, ${kmh(speed)}`}`;
+}

@@ -1,0 +1,140 @@
+// A track as deck.gl layers: the way coloured by speed, its stops, its gaps, and the driver at the moment that is played.
+import type { Layer } from '@deck.gl/core';
+import { LineLayer, PathLayer, ScatterplotLayer } from '@deck.gl/layers';
+import type { Episode, Track } from './api';
+import { colour, type Theme } from './colours';
+import { DriverLayer } from './driver-layer';
+import { indexAt, pieces, spotAt } from './track';
+
+export interface TrackView {
+  track: Track;
+  /** The moment that is played. */
+  ms: number;
+}
+
+interface Piece {
+  path: [number, number][];
+  colours: [number, number, number, number][];
+}
+
+type Rgba = [number, number, number, number];
+
+const STOP: Record<Theme, Rgba> = { dark: [244, 190, 92, 255], light: [186, 110, 0, 255] };
+const GAP: Record<Theme, Rgba> = { dark: [170, 180, 200, 110], light: [90, 100, 120, 120] };
+const CASING: Record<Theme, Rgba> = { dark: [6, 10, 18, 210], light: [255, 255, 255, 235] };
+/** What lies ahead of the moment that is played. */
+const AHEAD_ALPHA = 90;
+
+export function trackLayers({ track, ms }: TrackView, theme: Theme, scale: number): Layer[] {
+  const whole = parts(track, theme);
+  const past = behind(track, whole, ms);
+  const spot = spotAt(track, ms);
+  const line = { widthUnits: 'pixels', capRounded: true, jointRounded: true, getPath: ({ path }: Piece) => path } as const;
+  const layers: Layer[] = [
+    new PathLayer<Piece>({ id: 'track-casing', data: whole, ...line, getWidth: 7 * scale, getColor: CASING[theme], updateTriggers: { getColor: theme } }),
+    new PathLayer<Piece>({
+      id: 'track-ahead',
+      data: whole,
+      ...line,
+      getWidth: 3.5 * scale,
+      getColor: ({ colours }) => colours.map(([r, g, b]) => [r, g, b, AHEAD_ALPHA] as Rgba),
+    }),
+    new PathLayer<Piece>({ id: 'track-past', data: past, ...line, getWidth: 3.5 * scale, getColor: ({ colours }) => colours }),
+    new LineLayer<[number, number][]>({
+      id: 'track-gaps',
+      data: gapLines(track),
+      getSourcePosition: (ends) => ends[0],
+      getTargetPosition: (ends) => ends[1],
+      getWidth: 2 * scale,
+      getColor: GAP[theme],
+      updateTriggers: { getColor: theme },
+    }),
+    new ScatterplotLayer<Episode>({
+      id: 'track-stops',
+      data: track.episodes.filter(({ kind }) => kind === 'stop'),
+      getPosition: ({ lng, lat }) => [lng, lat],
+      radiusUnits: 'pixels',
+      // A stop of an hour is as wide as four of four minutes.
+      getRadius: ({ from, to }) => Math.min(14, 5 + Math.sqrt((to - from) / 60_000)) * scale,
+      getFillColor: STOP[theme],
+      stroked: true,
+      lineWidthUnits: 'pixels',
+      getLineWidth: 2,
+      getLineColor: CASING[theme],
+      updateTriggers: { getFillColor: theme, getLineColor: theme },
+    }),
+  ];
+  if (spot) {
+    layers.push(
+      new DriverLayer({
+        id: 'track-driver',
+        data: {
+          length: 1,
+          attributes: {
+            instancePlaces: { value: new Float64Array([spot.lng, spot.lat]), size: 2 },
+            instanceWays: { value: new Float32Array(2), size: 2 },
+            instanceTimes: { value: new Float32Array(2), size: 2 },
+            instanceHeadings: { value: new Float32Array([spot.heading ?? -1]), size: 1 },
+            instanceColours: { value: new Uint8ClampedArray(theme === 'dark' ? [255, 255, 255, 255] : [16, 28, 48, 255]), size: 4 },
+          },
+        },
+        radius: 8 * scale,
+        noses: true,
+        rim: theme === 'dark' ? [6, 10, 18, 0.9] : [255, 255, 255, 1],
+      }),
+    );
+  }
+  return layers;
+}
+
+const cache = new WeakMap<Track, { theme: Theme; whole: Piece[]; gaps: [number, number][][] }>();
+
+function parts(track: Track, theme: Theme): Piece[] {
+  return cached(track, theme).whole;
+}
+
+function gapLines(track: Track): [number, number][][] {
+  return cache.get(track)?.gaps ?? [];
+}
+
+/** The same arrays for the same track: deck.gl uploads what is a new array. */
+function cached(track: Track, theme: Theme): { whole: Piece[]; gaps: [number, number][][] } {
+  const known = cache.get(track);
+  if (known?.theme === theme) return known;
+  const { lat, lng, speed } = track.points;
+  const ranges = pieces(track);
+  const whole = ranges.map(([first, last]) => {
+    const path: [number, number][] = [];
+    const colours: Rgba[] = [];
+    for (let i = first; i <= last; i++) {
+      path.push([lng[i], lat[i]]);
+      colours.push(colour('speed', theme, speed[i] ?? NaN, 0));
+    }
+    return { path, colours };
+  });
+  const gaps = ranges.slice(1).map(([first], i) => {
+    const last = ranges[i][1];
+    return [[lng[last], lat[last]], [lng[first], lat[first]]] as [number, number][];
+  });
+  const made = { theme, whole, gaps };
+  cache.set(track, made);
+  return made;
+}
+
+function behind(track: Track, whole: Piece[], ms: number): Piece[] {
+  const now = indexAt(track.points.ts, ms);
+  if (now >= track.points.ts.length - 1) return whole;
+  const spot = spotAt(track, ms);
+  const past: Piece[] = [];
+  pieces(track).forEach(([first, last], i) => {
+    if (first > now || !spot) return;
+    if (last <= now) {
+      past.push(whole[i]);
+      return;
+    }
+    const count = now - first + 1;
+    const path = [...whole[i].path.slice(0, count), [spot.lng, spot.lat] as [number, number]];
+    past.push({ path, colours: whole[i].colours.slice(0, path.length) });
+  });
+  return past;
+}

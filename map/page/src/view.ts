@@ -1,0 +1,52 @@
+// MapLibre, set up: flat, north up, one world, keyboard on, and deck.gl's canvas above it.
+import { MapboxOverlay } from '@deck.gl/mapbox';
+import { Map as MapLibre, NavigationControl, ScaleControl, setWorkerUrl } from 'maplibre-gl';
+// A file of its own instead of a blob: the CSP has only 'self'.
+import workerUrl from 'maplibre-gl/dist/maplibre-gl-worker.mjs?worker&url';
+import { keepGraticule, keepLand, style } from './background';
+import type { Theme } from './colours';
+import type { Place } from './hash';
+import type { Bounds } from './tiles';
+
+export async function view(container: HTMLElement, styleUrl: string | null, theme: Theme, place: Place | null): Promise<{ map: MapLibre; overlay: MapboxOverlay }> {
+  setWorkerUrl(workerUrl);
+  const map = new MapLibre({
+    container,
+    style: styleUrl ?? style(theme),
+    // Somebody else's tiles come with their terms.
+    attributionControl: styleUrl ? { compact: true } : false,
+    center: place ? [place.lng, place.lat] : [0, 25],
+    zoom: place?.zoom ?? 1.2,
+    minZoom: 0,
+    maxZoom: 19,
+    maxPitch: 0,
+    dragRotate: false,
+    pitchWithRotate: false,
+    touchPitch: false,
+    renderWorldCopies: false,
+    fadeDuration: 0,
+    locale: { 'Map.Title': 'Map of the drivers' },
+  });
+  map.touchZoomRotate.disableRotation();
+  map.keyboard.disableRotation();
+  map.addControl(new NavigationControl({ showCompass: false }), 'bottom-right');
+  map.addControl(new ScaleControl({ maxWidth: 90 }), 'bottom-right');
+  const overlay = new MapboxOverlay({ interleaved: false, layers: [] });
+  map.addControl(overlay);
+  await new Promise<void>((resolve) => map.once('load', () => resolve()));
+  if (!styleUrl) {
+    keepLand(map);
+    keepGraticule(map);
+  }
+  return { map, overlay };
+}
+
+export function bounds(map: MapLibre): Bounds {
+  const box = map.getBounds();
+  return {
+    west: Math.max(-180, box.getWest()),
+    south: Math.max(-85.05, box.getSouth()),
+    east: Math.min(180, box.getEast()),
+    north: Math.min(85.05, box.getNorth()),
+  };
+}

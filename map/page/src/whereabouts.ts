@@ -1,0 +1,56 @@
+// Where the fleet is: what the map shows first, and when asked for all drivers.
+import { liveTile } from './api';
+import type { Cells, Points } from './decode';
+import { inView, ZOOM_MAX, type Bounds } from './tiles';
+
+/** Of the drivers, this part may lie outside on each side: one device at 0°, 0° must not zoom the map out. */
+const OUTSIDE = 0.005;
+const ROUNDS = 4;
+
+/** Null if there are no drivers. A cell says only its middle: so it looks closer until the cells are small beside the whole. */
+export async function whereabouts(signal: AbortSignal): Promise<Bounds | null> {
+  let found: Bounds | null = null;
+  let zoom = 0;
+  for (let round = 0; round < ROUNDS; round++) {
+    const area: Bounds = found ?? { west: -180, south: -85, east: 180, north: 85 };
+    const answers = await Promise.all(inView(area, zoom).map((tile) => liveTile(tile, null, signal)));
+    const tiles = answers.flatMap((answer) => (answer ? [answer.data] : []));
+    const inside = extent(tiles);
+    if (!inside) return found;
+    const cell = tiles.some((tile) => tile.kind === 'cells') ? 360 / 2 ** zoom / 32 : 0;
+    found = pad(inside, cell / 2);
+    const size = Math.max(found.east - found.west, found.north - found.south, 0.001);
+    const closer = Math.min(ZOOM_MAX, Math.floor(Math.log2(360 / size)));
+    if (cell === 0 || closer <= zoom) return found;
+    zoom = closer;
+  }
+  return found;
+}
+
+export function extent(tiles: readonly (Points | Cells)[]): Bounds | null {
+  const places = tiles.flatMap((tile) => Array.from(tile.lat, (lat, i) => ({ lat, lng: tile.lng[i], count: tile.kind === 'cells' ? tile.count[i] : 1 })));
+  if (places.length === 0) return null;
+  const [south, north] = middle(places.map(({ lat, count }) => [lat, count]));
+  const [west, east] = middle(places.map(({ lng, count }) => [lng, count]));
+  return { west, south, east, north };
+}
+
+/** Least and greatest value, without the outermost. */
+function middle(weighted: [value: number, count: number][]): [number, number] {
+  weighted.sort(([a], [b]) => a - b);
+  const skipped = weighted.reduce((sum, [, count]) => sum + count, 0) * OUTSIDE;
+  const first = (order: [number, number][]) => {
+    let passed = 0;
+    return order.find(([, count]) => (passed += count) > skipped)![0];
+  };
+  return [first(weighted), first(weighted.toReversed())];
+}
+
+function pad({ west, south, east, north }: Bounds, by: number): Bounds {
+  return {
+    west: Math.max(-180, west - by),
+    south: Math.max(-85, south - by),
+    east: Math.min(180, east + by),
+    north: Math.min(85, north + by),
+  };
+}

@@ -1,0 +1,148 @@
+import { describe, expect, test } from 'vitest';
+import type { Track } from '../src/api';
+import { trouble } from '../src/banner';
+import { join, radius } from '../src/cells';
+import { colour, stops } from '../src/colours';
+import { decode, type Cells } from '../src/decode';
+import { format, parse } from '../src/hash';
+import { covering, inView, key, mercator, overlap, unmercator, type Tile } from '../src/tiles';
+import { indexAt, pieces, speedCurve, spotAt, summary } from '../src/track';
+import { extent } from '../src/whereabouts';
+import { ago, daySpan, duration, isoDay, kmh, motion, short, wind } from '../src/words';
+import { encode } from './tile';
+
+describe('words', () => {
+  test('ages', () => expect([0, 12.9, 60, 3599, 7200, 90_000].map(ago)).toEqual(['just now', '12 s ago', '1 minute ago', '59 minutes ago', '2 hours ago', '1 day ago']));
+  test('durations', () => expect([42, 90, 3600, 4800].map(duration)).toEqual(['42 s', '2 min', '1 h', '1 h 20 min']));
+  test('winds', () => expect([0, 22, 23, 227, 337, 338, 360, -90].map(wind)).toEqual(['north', 'north', 'north-east', 'south-west', 'north-west', 'north', 'north', 'west']));
+  test('motion', () => {
+    expect(motion(12, 227)).toBe('Moving at 43 km/h, heading south-west');
+    expect(motion(0.2, 227)).toBe('Standing');
+    expect(motion(null, null)).toBe('Speed unknown');
+    expect(kmh(0)).toBe('0 km/h');
+  });
+  test('counts', () => expect([7, 999, 1000, 1250, 12_345, 999_600, 1_234_567].map(short)).toEqual(['7', '999', '1k', '1.3k', '12k', '1M', '1.2M']));
+  test('a day begins at midnight and ends at the next, and 30 February is none', () => {
+    const span = daySpan('2026-11-22')!;
+    expect(isoDay(span.from)).toBe('2026-11-22');
+    expect(isoDay(span.to - 1)).toBe('2026-11-22');
+    expect(isoDay(span.to)).toBe('2026-11-23');
+    expect([daySpan('2026-02-30'), daySpan('today'), daySpan('2026-13-01')]).toEqual([null, null, null]);
+  });
+});
+
+describe('the address', () => {
+  test('comes back', () => {
+    const shared = { place: { zoom: 12.3, lat: 25.7617, lng: -80.1918 }, driver: 'a/b&c d', day: '2026-11-22' };
+    expect(parse(format(shared))).toEqual(shared);
+  });
+  test('nonsense is nothing', () => {
+    for (const hash of ['', '#', '#at=1/2', '#at=x/y/z', '#at=99/0/0', '#at=3/89/0', '#at=//', '#day=yesterday']) {
+      expect(parse(hash), hash).toEqual({ place: null, driver: null, day: null });
+    }
+  });
+});
+
+describe('tiles', () => {
+  test('a view has the tiles that cover it', () => {
+    expect(inView({ west: -180, south: -85, east: 180, north: 85 }, 1).map(key)).toEqual(['1/0/0', '1/1/0', '1/0/1', '1/1/1']);
+    expect(inView({ west: -80.2, south: 25.7, east: -80.1, north: 25.8 }, 10.9).map(key)).toEqual(['10/283/435', '10/284/435', '10/283/436', '10/284/436']);
+    expect(inView({ west: 0, south: 0, east: 0.0001, north: 0.0001 }, 19)[0].z).toBe(14);
+  });
+  test('mercator and back', () => {
+    const [x, y] = mercator(25.7617, -80.1918);
+    const { lat, lng } = unmercator(x, y);
+    expect(lat).toBeCloseTo(25.7617, 9);
+    expect(lng).toBeCloseTo(-80.1918, 9);
+  });
+  test('until a tile is here, what was shown before stands in for it', () => {
+    const parent = { z: 3, x: 1, y: 2 };
+    const children: Tile[] = [{ z: 4, x: 2, y: 4 }, { z: 4, x: 3, y: 4 }];
+    expect(overlap(parent, children[0])).toBe(true);
+    expect(overlap(parent, { z: 4, x: 4, y: 4 })).toBe(false);
+    expect(covering(children, new Map([[key(children[0]), children[0]]]), [parent])).toEqual([children[0], parent]);
+    expect(covering(children, new Map(children.map((tile) => [key(tile), tile])), [parent])).toEqual(children);
+    expect(covering([parent], new Map(), children)).toEqual(children);
+  });
+});
+
+describe('cells', () => {
+  const tile = (...rows: Parameters<typeof encode>[1]) => decode(encode('cells', rows)) as Cells;
+  test('joined cells keep every driver, and weigh their means', () => {
+    const [disc, ...more] = join([tile({ lat: 1, lng: 1, ts: 5, count: 3, speed: 10 }, { lat: 2, lng: 2, ts: 9, count: 1, speed: 2 }, { lat: 1, lng: 2, ts: 1, count: 4 })], 1);
+    expect(more).toEqual([]);
+    expect(disc).toMatchObject({ count: 8, ts: 9 });
+    expect(disc.speed).toBeCloseTo(8);
+    const far = join([tile({ lat: 1, lng: 1, ts: 5, count: 3 }, { lat: -40, lng: 90, ts: 9, count: 1 })], 4);
+    expect(far.map(({ count, speed }) => [count, speed])).toEqual([[3, NaN], [1, NaN]]);
+  });
+  test('neighbours do not cover each other', () => {
+    // Two places beside the same border of squares of 64 pixels.
+    const discs = join([tile({ lat: 1e-4, lng: -1e-4, ts: 1, count: 900 }, { lat: 1e-4, lng: 1e-4, ts: 1, count: 900 })], 8);
+    const [a, b] = discs.map(({ lng }) => (lng / 360 + 0.5) * 8 * 64);
+    expect(Math.abs(a - b)).toBeGreaterThanOrEqual(31.9);
+    expect(radius(1_000_000)).toBeLessThanOrEqual(32);
+  });
+});
+
+test('colours are the stops at the stops', () => {
+  for (const by of ['speed', 'age'] as const) {
+    for (const { at, dark } of stops(by)) expect(colour(by, 'dark', at / 3.6, at).slice(0, 3), `${by} ${at}`).toEqual([...dark]);
+  }
+  expect(colour('speed', 'light', NaN, 0)).toEqual(colour('speed', 'light', 0, 0));
+});
+
+test('one device far away does not zoom the map out', () => {
+  const city = Array.from({ length: 999 }, (_, i) => ({ lat: 25 + i / 10_000, lng: -80 - i / 10_000, ts: 1, id: `${i}` }));
+  const box = extent([decode(encode('points', [...city, { lat: 0, lng: 0, ts: 1, id: 'lost' }]))])!;
+  expect(box.east).toBeLessThan(-79.9);
+  expect(box.south).toBeGreaterThan(24.9);
+  expect(extent([])).toBeNull();
+});
+
+describe('a track', () => {
+  // Along the equator, a fix each 10 s; nothing between 30 and 60.
+  const ts = [0, 10_000, 20_000, 30_000, 60_000, 70_000];
+  const track: Track = {
+    driver_id: 'a',
+    from: 0,
+    to: 80_000,
+    sql: '',
+    truncated: false,
+    points: { ts, lat: ts.map(() => 0), lng: [0, 0.001, 0.002, 0.002, 0.005, 0.006], speed: [10, 10, null, 0, 10, 10] },
+    episodes: [
+      { kind: 'trip', from: 0, to: 20_000, lat: 0, lng: 0, distance_m: 222 },
+      { kind: 'stop', from: 20_000, to: 30_000, lat: 0, lng: 0.002, distance_m: 0 },
+      { kind: 'gap', from: 30_000, to: 60_000, lat: 0, lng: 0.002, distance_m: 0 },
+      { kind: 'trip', from: 60_000, to: 70_000, lat: 0, lng: 0.005, distance_m: 111 },
+    ],
+  };
+  test('between two fixes it is between them', () => {
+    expect(spotAt(track, 5_000)).toMatchObject({ lat: 0, lng: 0.0005, heading: 90, kind: 'trip', speed: 10 });
+    expect(spotAt(track, 25_000)).toMatchObject({ lng: 0.002, heading: null, kind: 'stop' });
+  });
+  test('in a gap it stays where it was last seen', () => expect(spotAt(track, 45_000)).toMatchObject({ lng: 0.002, heading: null, kind: 'gap' }));
+  test('before and after it stays, and without points it is nowhere', () => {
+    expect(spotAt(track, -5)).toMatchObject({ lng: 0 });
+    expect(spotAt(track, 99_000)).toMatchObject({ lng: 0.006 });
+    expect(spotAt({ ...track, points: { ts: [], lat: [], lng: [], speed: [] } }, 0)).toBeNull();
+  });
+  test('a gap parts the way', () => {
+    expect(pieces(track)).toEqual([[0, 3], [4, 5]]);
+    expect(pieces({ ...track, episodes: [] })).toEqual([[0, 5]]);
+  });
+  test('indexAt', () => expect([-1, 0, 9_999, 10_000, 70_000, 1e9].map((ms) => indexAt(ts, ms))).toEqual([-1, 0, 0, 1, 5, 5]));
+  test('its sums', () => expect(summary(track.episodes)).toEqual({ metres: 333, movingMs: 30_000, stops: 1, gaps: 1 }));
+  test('its speed is drawn where it is known, and not across a gap', () => {
+    const curve = speedCurve(track, 0, 80_000, 8);
+    expect([...curve]).toEqual([10, 10, NaN, 0, NaN, NaN, 10, 10]);
+  });
+});
+
+test('the banner says what is away since when, and changes once a minute only', () => {
+  const at = (state: 'ok' | 'stale' | 'away', seconds: number) => trouble({ state, since: 1_700_000_000_000, now: 1_700_000_000_000 + seconds * 1000 });
+  expect(at('ok', 5)).toBe('');
+  expect(at('away', 5)).toMatch(/^ClickHouse does not answer since \d\d:\d\d:\d\d\. /);
+  expect(at('away', 5)).toBe(at('away', 59));
+  expect(at('stale', 200)).toMatch(/for 3 minutes/);
+});

@@ -1,0 +1,41 @@
+// Tiles as the server writes them.
+
+export interface Row {
+  lat: number;
+  lng: number;
+  ts: number;
+  speed?: number;
+  heading?: number;
+  id?: string;
+  count?: number;
+}
+
+const bytes = (array: Int32Array | Uint32Array | Uint16Array | Uint8Array) => new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+const hundredths = (values: (number | undefined)[]) => bytes(Uint16Array.from(values, (value) => (value === undefined ? 65535 : Math.round(value * 100))));
+
+export function encode(kind: 'points' | 'cells', rows: Row[], now = 1_700_000_000_000): ArrayBuffer {
+  const header = new ArrayBuffer(16);
+  const view = new DataView(header);
+  view.setUint8(0, 1);
+  view.setUint8(1, kind === 'points' ? 0 : 1);
+  view.setUint32(4, rows.length, true);
+  view.setFloat64(8, now, true);
+  const columns = [
+    new Uint8Array(header),
+    bytes(Int32Array.from(rows, ({ lat }) => Math.round(lat * 1e7))),
+    bytes(Int32Array.from(rows, ({ lng }) => Math.round(lng * 1e7))),
+    bytes(Uint32Array.from(rows, ({ ts }) => ts)),
+  ];
+  const speeds = hundredths(rows.map(({ speed }) => speed));
+  if (kind === 'cells') columns.push(bytes(Uint32Array.from(rows, ({ count }) => count ?? 1)), speeds);
+  else {
+    const ids = rows.map(({ id }) => new TextEncoder().encode(id ?? ''));
+    columns.push(speeds, hundredths(rows.map(({ heading }) => heading)), Uint8Array.from(ids, (id) => id.length), Uint8Array.from(ids.flatMap((id) => [...id])));
+  }
+  const out: number[] = [];
+  for (const column of columns) {
+    while (out.length % 4) out.push(0);
+    for (const byte of column) out.push(byte);
+  }
+  return Uint8Array.from(out).buffer;
+}
