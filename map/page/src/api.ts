@@ -13,7 +13,7 @@ export interface Tick {
   now: number;
   drivers: number;
   seen_1m: number;
-  /** Fixes a second. */
+  /** Drivers that moved on, a second. */
   rate: number;
   newest: number | null;
   state: 'ok' | 'stale' | 'away';

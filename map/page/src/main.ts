@@ -77,6 +77,8 @@ async function open(): Promise<Stage> {
   say(byId('version', HTMLElement), settings.version ? `milepost ${settings.version}` : '');
   const made = await makeStage(settings.style_url, current(), shared);
   stage = made;
+  // For the console, and for the browser tests, which cannot read a canvas.
+  Object.assign(window, { milepost: made });
   if (newest) stage.tick(newest);
   return made;
 }

@@ -1,0 +1,256 @@
+// What the page promises, in a browser, between the real parts. In this order: the last test takes the engine away.
+import type { Page } from '@playwright/test';
+import { publish } from './mqtt';
+import { coloursAt, expect, open, placeOf, shown, test } from './world';
+
+const DAY_MS = 86_400_000;
+const HOUR_MS = 3_600_000;
+
+/** A place of its own, away from the fleet, for each driver that a test publishes. */
+const HERE = { lat: 48.2082, lng: 16.3738 };
+const at = (zoom: number, { lat, lng } = HERE) => `#at=${zoom}/${lat}/${lng}`;
+
+const pagesOwn = (page: Page, text: string) => page.getByText(text, { exact: false });
+
+test('drivers are there, coloured, and move', async ({ page, stack }) => {
+  await open(page, stack);
+  await expect.poll(async () => { const { dots, counted } = await shown(page); return dots + counted; }).toBeGreaterThan(300);
+  // Close to the first of the fleet they are dots.
+  await page.getByRole('combobox').fill('sim-test-1');
+  await page.getByRole('option').first().click();
+  await expect.poll(async () => (await shown(page)).dots).toBeGreaterThan(0);
+  const places = () => page.evaluate(() => {
+    const { fleet } = window.milepost!.scene;
+    return fleet.ids.slice(0, fleet.n).map((_, slot) => fleet.at(slot, performance.now() / 1000).join()).sort().join(' ');
+  });
+  const before = await places();
+  await expect.poll(places).not.toBe(before);
+  const driver = await page.evaluate(() => window.milepost!.panel.id!);
+  await expect.poll(async () => { const place = await placeOf(page, driver); return place ? (await coloursAt(page, place)).size : 0; }).toBeGreaterThan(3);
+  await expect(page.locator('#seen')).not.toHaveText('–');
+  await expect(page.locator('#pulse')).toHaveAttribute('data-state', 'ok');
+});
+
+test('a fix that is published is on screen within three seconds', async ({ page, stack }) => {
+  await open(page, stack, at(15));
+  const took: number[] = [];
+  // On a busy machine one may be late; not all.
+  for (let i = 0; i < 5 && !took.some((ms) => ms <= 3000); i++) {
+    const id = `fresh-${i}`;
+    const here = { lat: HERE.lat + i * 0.002, lng: HERE.lng };
+    const begin = Date.now();
+    await publish(stack.mqttPort, `drivers/${id}/gps`, { ...here, speed: 12, heading: 90, ts: begin });
+    await page.waitForFunction((name) => window.milepost!.scene.fleet.slot(name) !== undefined, id);
+    took.push(Date.now() - begin);
+    const place = await placeOf(page, id);
+    await expect.poll(async () => (await coloursAt(page, place!)).size).toBeGreaterThan(3);
+  }
+  console.log(`      on screen after ${took.join(', ')} ms`);
+  expect(Math.min(...took)).toBeLessThanOrEqual(3000);
+});
+
+test('with the keyboard alone: find a driver, read its last fix, play its track, close all', async ({ page, stack }) => {
+  const now = Date.now();
+  const trip = Array.from({ length: 40 }, (_, i) => ({ lat: 48.1 + i * 0.001, lng: 16.2, speed: 12, heading: 0, acc: 8, ts: now - (40 - i) * 10_000 }));
+  await publish(stack.mqttPort, 'drivers/by-key/gps', trip);
+  await open(page, stack);
+  await page.keyboard.press('/');
+  await expect(page.getByRole('combobox', { name: 'Find a driver' })).toBeFocused();
+  await expect(async () => {
+    await page.keyboard.press('Control+A');
+    await page.keyboard.type('by-k');
+    await expect(page.getByRole('option', { name: 'by-key' })).toHaveAttribute('aria-selected', 'true', { timeout: 2000 });
+  }).toPass();
+  await page.keyboard.press('Enter');
+  const panel = page.getByRole('complementary', { name: 'Driver' });
+  await expect(panel.getByRole('heading', { name: 'by-key' })).toBeFocused();
+  await expect(panel).toContainText('heading north');
+  await expect(panel).toContainText('43 km/h');
+  await expect(panel).toContainText('within 8 m');
+  await expect(panel).toContainText(/ago, at \d\d:\d\d:\d\d/);
+
+  await page.keyboard.press('t');
+  const slider = page.getByRole('slider', { name: 'Moment of the track' });
+  await expect(slider).toBeVisible();
+  await expect(panel).toContainText(/\d km in \d+ min/);
+  // It starts at its end; Space plays it from its beginning.
+  await page.keyboard.press('Space');
+  await expect(page.getByRole('button', { name: 'Pause' })).toBeVisible();
+  const value = async () => Number(await slider.inputValue());
+  const begin = await value();
+  await expect.poll(value).toBeGreaterThan(begin);
+  await page.keyboard.press('Space');
+  await expect(page.getByRole('button', { name: 'Play' })).toBeVisible();
+  await slider.focus();
+  const paused = await value();
+  await page.keyboard.press('ArrowRight');
+  await expect.poll(value).toBeGreaterThan(paused);
+  await expect(slider).toHaveAttribute('aria-valuetext', /\d\d:\d\d:\d\d, /);
+
+  await page.keyboard.press('Escape');
+  await expect(slider).toBeHidden();
+  await page.keyboard.press('Escape');
+  await expect(panel).toBeHidden();
+  await page.keyboard.press('?');
+  await expect(page.getByRole('dialog', { name: 'The live map' })).toBeVisible();
+  await page.keyboard.press('Escape');
+  await expect(page.getByRole('dialog')).toBeHidden();
+});
+
+test('a day’s track has its stop and its gap, its SQL, and a link that shows the same', async ({ page, stack }) => {
+  const noon = Math.floor((Date.now() - DAY_MS) / DAY_MS) * DAY_MS + 12 * HOUR_MS;
+  const drive = (from: number, minutes: number, lat: number, step: number) =>
+    Array.from({ length: minutes * 6 }, (_, i) => ({ lat: lat + i * step, lng: 16.5, speed: step ? 11 : 0, ts: from + i * 10_000 }));
+  const minute = 60_000;
+  // 20 minutes there, 15 minutes of standing, 10 minutes on, nothing for three hours, 10 minutes back.
+  for (const part of [
+    drive(noon, 20, 48, 0.001),
+    drive(noon + 20 * minute, 15, 48.12, 0),
+    drive(noon + 35 * minute, 10, 48.12, 0.001),
+    drive(noon + 225 * minute, 10, 48.18, -0.001),
+  ]) await publish(stack.mqttPort, 'drivers/by-day/gps', part);
+  const day = new Date(noon).toISOString().slice(0, 10);
+  await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/by-day`)).status).toBe(200);
+  const points = async () => ((await (await fetch(`${stack.url}/api/drivers/by-day/track?from=${noon}&to=${noon + 5 * HOUR_MS}`)).json()) as { episodes: unknown[] }).episodes.length;
+  await expect.poll(points).toBeGreaterThanOrEqual(5);
+
+  await open(page, stack, `#driver=by-day&day=${day}`);
+  const episodes = page.getByRole('list', { name: 'Stops and gaps' });
+  await expect(episodes.getByRole('button', { name: /^Stop · 1[45] min/ })).toBeVisible();
+  const gap = episodes.getByRole('button', { name: /^No fixes · (3 h|2 h 5\d min)/ });
+  await gap.click();
+  await expect(gap).toHaveAttribute('aria-current', 'true');
+  await expect(page.locator('#moment')).toContainText('no fixes');
+  await expect(page.locator('#curve rect.stop')).not.toHaveCount(0);
+  await expect(page.locator('#curve rect.gap')).not.toHaveCount(0);
+
+  await page.getByText('The SQL that gives this track').click();
+  await page.locator('#sql-box').getByRole('button', { name: 'Copy' }).click();
+  const sql = await page.evaluate(() => navigator.clipboard.readText());
+  expect(sql).toContain('by-day');
+  expect(sql).toMatch(/SELECT/);
+
+  const link = await page.evaluate(() => location.hash);
+  expect(link).toContain('driver=by-day');
+  expect(link).toContain(`day=${day}`);
+  expect(link).toMatch(/at=/);
+  await page.goto('about:blank');
+  await open(page, stack, link);
+  await expect(gap).toBeVisible();
+  expect(await page.evaluate(() => location.hash.split('&').slice(1).join())).toBe(link.split('&').slice(1).join());
+});
+
+test('a dot that is clicked says what it is; on an empty place nothing happens', async ({ page, stack }) => {
+  await publish(stack.mqttPort, 'drivers/clicked/gps', { lat: 47.5, lng: 15.5, speed: 0, ts: Date.now() });
+  await open(page, stack, at(15, { lat: 47.5, lng: 15.5 }));
+  await expect.poll(() => placeOf(page, 'clicked')).not.toBeNull();
+  const place = (await placeOf(page, 'clicked'))!;
+  await page.mouse.click(place.x + 150, place.y + 150);
+  await expect(page.locator('#panel')).toBeHidden();
+  await page.mouse.move(place.x, place.y);
+  await expect(page.locator('#tip')).toContainText('clicked, 0 km/h');
+  await page.mouse.click(place.x, place.y);
+  await expect(page.getByRole('heading', { name: 'clicked' })).toBeVisible();
+  await expect(page.locator('#panel')).toContainText('Standing.');
+});
+
+test('from far away drivers are counted in cells; zooming in resolves them', async ({ page, stack }) => {
+  await open(page, stack, at(3, { lat: 30, lng: -30 }));
+  await expect.poll(async () => (await shown(page)).counted).toBeGreaterThanOrEqual(400);
+  const far = await shown(page);
+  expect(far.discs).toBeLessThan(100);
+  // Zooming at the largest disc, again and again, ends at dots.
+  await expect(async () => {
+    await page.evaluate(() => {
+      const { scene, map } = window.milepost!;
+      const [most] = scene.discs.toSorted((a, b) => b.count - a.count);
+      if (most) map.jumpTo({ center: [most.lng, most.lat], zoom: map.getZoom() + 2 });
+    });
+    const near = await shown(page);
+    expect(near.discs).toBe(0);
+    expect(near.dots).toBeGreaterThan(0);
+  }).toPass({ intervals: [1500] });
+});
+
+test('the heatmap counts the fixes of a span in the area in view', async ({ page, stack }) => {
+  await open(page, stack, at(13, { lat: 46.5, lng: 14.5 }));
+  const fixes = Array.from({ length: 120 }, (_, i) => ({ lat: 46.5 + Math.floor(i / 12) * 0.001, lng: 14.5 + (i % 12) * 0.001, ts: Date.now() - i * 10_000 }));
+  await publish(stack.mqttPort, 'drivers/warm/gps', fixes);
+  await expect.poll(() => placeOf(page, 'warm')).not.toBeNull();
+  const middle = { x: 660, y: 380 };
+  await page.keyboard.press('h');
+  const box = page.getByRole('region', { name: 'Heatmap' });
+  await expect(box).toContainText('120 fixes in view');
+  await expect.poll(async () => (await coloursAt(page, middle, 40)).size).toBeGreaterThan(20);
+  await box.getByRole('button', { name: '24 hours' }).click();
+  await expect(box.getByRole('button', { name: '24 hours' })).toHaveAttribute('aria-pressed', 'true');
+  await box.getByLabel('To').fill('2020-01-01T00:00');
+  await expect(box).toContainText('must begin before it ends');
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('h');
+  await expect(page.locator('#heat-box')).toBeHidden();
+});
+
+test('colours, theme and place are kept', async ({ page, stack }) => {
+  await open(page, stack, at(12));
+  await page.getByRole('button', { name: 'Age' }).click();
+  await expect(page.locator('#ramp-labels')).toContainText('5 min');
+  const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor + getComputedStyle(document.documentElement).backgroundColor);
+  const dark = await background();
+  await page.keyboard.press('d');
+  await expect.poll(background).not.toBe(dark);
+  await page.reload();
+  await page.waitForFunction(() => window.milepost !== undefined);
+  expect(await background()).not.toBe(dark);
+  expect(await page.evaluate(() => window.milepost!.map.getCenter().lat)).toBeCloseTo(HERE.lat, 3);
+});
+
+for (const [name, viewport] of Object.entries({ 'a small phone': { width: 360, height: 740 }, 'a laptop': { width: 1280, height: 800 }, '4K': { width: 3840, height: 2160 } })) {
+  test(`on ${name} nothing is cut, covered or jumps, and everything has a name`, async ({ page, stack }) => {
+    await page.setViewportSize(viewport);
+    await page.addInitScript(() => {
+      Object.assign(window, { jumps: 0 });
+      new PerformanceObserver((list) => {
+        for (const entry of list.getEntries()) (window as unknown as { jumps: number }).jumps += (entry as unknown as { value: number }).value;
+      }).observe({ type: 'layout-shift', buffered: true });
+    });
+    await open(page, stack, '#driver=clicked');
+    await expect(page.getByRole('heading', { name: 'clicked' })).toBeVisible();
+    await page.keyboard.press('t');
+    await expect(page.locator('#player')).toBeVisible();
+    const cards = page.locator('.card:visible');
+    const boxes = await Promise.all((await cards.all()).map(async (card) => ({ id: await card.evaluate(({ id, className }) => id || className), ...(await card.boundingBox())! })));
+    for (const box of boxes) {
+      expect(box.x, box.id).toBeGreaterThanOrEqual(-1);
+      expect(box.y, box.id).toBeGreaterThanOrEqual(-1);
+      expect(box.x + box.width, box.id).toBeLessThanOrEqual(viewport.width + 1);
+      expect(box.y + box.height, box.id).toBeLessThanOrEqual(viewport.height + 1);
+      for (const other of boxes) {
+        if (other === box) continue;
+        const apart = box.x + box.width <= other.x + 1 || other.x + other.width <= box.x + 1 || box.y + box.height <= other.y + 1 || other.y + other.height <= box.y + 1;
+        expect(apart, `${box.id} beside ${other.id}`).toBe(true);
+      }
+    }
+    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(viewport.width);
+    expect(await page.evaluate(() => (window as unknown as { jumps: number }).jumps)).toBeLessThan(0.02);
+    const nameless = await page.locator('button:visible, input:visible, [role=region], aside:visible, section:visible').evaluateAll((elements) =>
+      elements.filter((element) => !(element.getAttribute('aria-label') || element.textContent?.trim() || (element as HTMLInputElement).labels?.length)).map(({ outerHTML }) => outerHTML.slice(0, 120)),
+    );
+    expect(nameless).toEqual([]);
+    if (viewport.width > 2000) expect(await page.evaluate(() => parseFloat(getComputedStyle(document.documentElement).fontSize))).toBeGreaterThan(20);
+  });
+}
+
+test('when the engine dies the page says so, and goes on by itself when it is back', async ({ page, stack, faults }) => {
+  await open(page, stack, at(15));
+  await expect(page.getByRole('alert')).toBeEmpty();
+  faults.mayFail = true;
+  await stack.killEngine();
+  await expect(page.getByRole('alert')).toContainText('ClickHouse does not answer since');
+  await expect(page.locator('#pulse')).toHaveAttribute('data-state', 'away');
+  await stack.startEngine();
+  await expect(pagesOwn(page, 'Live again.').or(page.locator('#banner:empty'))).toHaveCount(1, { timeout: 60_000 });
+  await expect(page.locator('#pulse')).toHaveAttribute('data-state', 'ok');
+  await publish(stack.mqttPort, 'drivers/after/gps', { ...HERE, speed: 5, ts: Date.now() });
+  await expect.poll(() => placeOf(page, 'after'), { timeout: 60_000 }).not.toBeNull();
+});

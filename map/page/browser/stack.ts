@@ -1,0 +1,127 @@
+// The real parts on free ports: broker, engine, milepost, a fleet, the map. What was started dies with `stop`.
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+
+const ROOT = resolve(import.meta.dirname, '../../..');
+const BINARIES = resolve(ROOT, process.env.MAP_TARGET ?? 'target/debug');
+const READY_MS = 120_000;
+
+export interface Options {
+  drivers: number;
+  /** Positions a second. */
+  rate: number;
+  /** A tile with more than a sixteenth of it has cells. */
+  pointsMax: number;
+}
+
+export class Stack {
+  url = '';
+  mqttPort = 0;
+  private enginePort = 0;
+  private engine: ChildProcess | undefined;
+  private readonly folder = mkdtempSync(join(tmpdir(), 'milepost-map-test-'));
+  private readonly started: ChildProcess[] = [];
+
+  static async start(options: Options): Promise<Stack> {
+    const stack = new Stack();
+    try {
+      await stack.startAll(options);
+    } catch (error) {
+      await stack.stop();
+      throw error;
+    }
+    return stack;
+  }
+
+  private async startAll({ drivers, rate, pointsMax }: Options): Promise<void> {
+    const [mqtt, engine, metrics, map] = await Promise.all([1, 2, 3, 4].map(freePort));
+    this.mqttPort = mqtt;
+    this.enginePort = engine;
+    this.url = `http://127.0.0.1:${map}`;
+    this.run('broker', join(ROOT, 'deploy/local/broker'), [], { MQTT_PORT: String(mqtt), STATE_DIR: this.folder });
+    await this.startEngine();
+    const servers = {
+      MILEPOST__MQTT__URL: `mqtt://127.0.0.1:${mqtt}`,
+      MILEPOST__CLICKHOUSE__URL: `http://127.0.0.1:${engine}`,
+      MILEPOST__HTTP__LISTEN: `127.0.0.1:${metrics}`,
+      MILEPOST__SPOOL__DIR: join(this.folder, 'spool'),
+    };
+    const migrated = spawnSync(join(BINARIES, 'milepost'), ['migrate'], { cwd: this.folder, env: { ...process.env, ...servers }, encoding: 'utf8' });
+    if (migrated.status !== 0) throw new Error(`milepost migrate: ${migrated.stderr}`);
+    this.run('milepost', join(BINARIES, 'milepost'), ['run'], servers);
+    this.run('map', join(BINARIES, 'milepost-map'), ['run'], {
+      MILEPOST_MAP__CLICKHOUSE__URL: `http://127.0.0.1:${engine}`,
+      MILEPOST_MAP__HTTP__LISTEN: `127.0.0.1:${map}`,
+      MILEPOST_MAP__MAP__POINTS_MAX: String(pointsMax),
+    });
+    await answers(`http://127.0.0.1:${metrics}/readyz`);
+    const fleet = ['fleet', '--broker', `127.0.0.1:${mqtt}`, '--run', 'test', '--drivers', String(drivers), '--rate', String(rate), '--qos', '0', '--duration', '30m'];
+    this.run('fleet', join(BINARIES, 'loadgen'), fleet, {});
+    await answers(`${this.url}/readyz`);
+  }
+
+  async startEngine(): Promise<void> {
+    this.engine = this.run('clickhouse', join(ROOT, 'deploy/local/clickhouse'), [], {
+      CLICKHOUSE_PORT: String(this.enginePort),
+      CLICKHOUSE_USER: 'default',
+      CLICKHOUSE_PASSWORD: '',
+      STATE_DIR: this.folder,
+    });
+    await answers(`http://127.0.0.1:${this.enginePort}/ping`);
+  }
+
+  /** kill -9. */
+  async killEngine(): Promise<void> {
+    if (this.engine) await kill(this.engine, 'SIGKILL');
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.started.reverse().map((child) => kill(child, 'SIGKILL')));
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  /** The end of a part's log, for a failure. */
+  log(name: string): string {
+    return readFileSync(join(this.folder, `${name}.log`), 'utf8').slice(-4000);
+  }
+
+  private run(name: string, program: string, args: string[], env: Record<string, string>): ChildProcess {
+    const log = openSync(join(this.folder, `${name}.log`), 'a');
+    const child = spawn(program, args, { cwd: this.folder, env: { ...process.env, ...env }, stdio: ['ignore', log, log] });
+    closeSync(log);
+    child.on('error', (error) => console.error(`${name}: ${error.message}; \`make map-test\` builds it`));
+    this.started.push(child);
+    return child;
+  }
+}
+
+async function kill(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+  const gone = once(child, 'exit');
+  child.kill(signal);
+  await gone;
+}
+
+async function answers(url: string): Promise<void> {
+  const begin = Date.now();
+  for (;;) {
+    const ok = await fetch(url).then((response) => response.ok, () => false);
+    if (ok) return;
+    if (Date.now() - begin > READY_MS) throw new Error(`${url} does not answer`);
+    await new Promise((later) => setTimeout(later, 100));
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  await once(server, 'close');
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  return address.port;
+}

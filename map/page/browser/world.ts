@@ -1,0 +1,93 @@
+// What every test has: the stack, a page that watches itself, and eyes for what is drawn on a canvas.
+import { expect, test as base, type Page } from '@playwright/test';
+import type { Stage } from '../src/stage';
+import { Stack } from './stack';
+
+declare global {
+  interface Window {
+    /** main.ts puts it there, for the console and for these tests. */
+    milepost?: Stage;
+  }
+}
+
+interface Faults {
+  /** A test that takes the server away expects what the browser then writes. */
+  mayFail: boolean;
+}
+
+export const test = base.extend<{ faults: Faults }, { stack: Stack }>({
+  stack: [
+    async ({}, use) => {
+      const stack = await Stack.start({ drivers: 400, rate: 400, pointsMax: 320 });
+      await use(stack);
+      await stack.stop();
+    },
+    { scope: 'worker', timeout: 300_000 },
+  ],
+  faults: [
+    async ({ page, stack }, use) => {
+      const faults: Faults = { mayFail: false };
+      const said: string[] = [];
+      page.on('console', (message) => {
+        if (['error', 'warning'].includes(message.type())) said.push(message.text());
+      });
+      page.on('pageerror', (error) => said.push(String(error.stack ?? error)));
+      const elsewhere: string[] = [];
+      page.on('request', (request) => {
+        if (!request.url().startsWith(stack.url) && !/^(data|blob):/.test(request.url())) elsewhere.push(request.url());
+      });
+      await use(faults);
+      expect(elsewhere, 'requests to other hosts').toEqual([]);
+      expect(
+        said.filter((text) => !IGNORED.test(text) && !(faults.mayFail && /Failed to load resource|ERR_/.test(text))),
+        'errors and warnings in the console',
+      ).toEqual([]);
+    },
+    { auto: true },
+  ],
+});
+
+/** Chromium's own words about reading pixels of software WebGL, which a screenshot does. */
+const IGNORED = /GPU stall due to ReadPixels|GL Driver Message/;
+
+/** Opens the page, and waits until its map is there. */
+export async function open(page: Page, stack: Stack, hash = ''): Promise<void> {
+  await page.goto(`${stack.url}/${hash}`);
+  await page.waitForFunction(() => window.milepost !== undefined);
+}
+
+/** Drivers drawn as dots, and in discs. */
+export const shown = (page: Page): Promise<{ dots: number; discs: number; counted: number }> =>
+  page.evaluate(() => {
+    const { fleet, discs } = window.milepost!.scene;
+    return { dots: fleet.n, discs: discs.length, counted: discs.reduce((sum, { count }) => sum + count, 0) };
+  });
+
+/** Where a driver is on the page, in pixels; null if it is not drawn. */
+export const placeOf = (page: Page, id: string): Promise<{ x: number; y: number } | null> =>
+  page.evaluate((name) => {
+    const { scene, map } = window.milepost!;
+    const slot = scene.fleet.slot(name);
+    if (slot === undefined) return null;
+    const { x, y } = map.project(scene.fleet.at(slot, performance.now() / 1000));
+    return { x, y };
+  }, id);
+
+/** The colours around a point, as they are on the screen. */
+export async function coloursAt(page: Page, { x, y }: { x: number; y: number }, reach = 10): Promise<Set<string>> {
+  const clip = { x: Math.round(x) - reach, y: Math.round(y) - reach, width: 2 * reach, height: 2 * reach };
+  const png = (await page.screenshot({ clip })).toString('base64');
+  const colours = await page.evaluate(async (data) => {
+    const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+    const bitmap = await createImageBitmap(new Blob([bytes], { type: 'image/png' }));
+    const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext('2d')!;
+    context.drawImage(bitmap, 0, 0);
+    const { data: pixels } = context.getImageData(0, 0, bitmap.width, bitmap.height);
+    const found: string[] = [];
+    for (let i = 0; i < pixels.length; i += 4) found.push([pixels[i], pixels[i + 1], pixels[i + 2]].join());
+    return found;
+  }, png);
+  return new Set(colours);
+}
+
+export { expect };

@@ -1,0 +1,28 @@
+import { existsSync } from 'node:fs';
+import { defineConfig } from '@playwright/test';
+
+// Debian's, which deploy/local/setup --map installs.
+const chromium = process.env.CHROMIUM ?? ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
+
+export default defineConfig({
+  testDir: 'browser',
+  // One stack for all, and the engine is killed at the end: in order, in one worker.
+  workers: 1,
+  fullyParallel: false,
+  timeout: 120_000,
+  expect: { timeout: 30_000 },
+  reporter: [['list']],
+  outputDir: 'test-results',
+  use: {
+    viewport: { width: 1280, height: 800 },
+    colorScheme: 'dark',
+    timezoneId: 'UTC',
+    permissions: ['clipboard-read', 'clipboard-write'],
+    trace: 'off',
+    launchOptions: {
+      ...(chromium ? { executablePath: chromium } : {}),
+      // WebGL without a graphics card.
+      args: ['--use-angle=swiftshader', '--enable-unsafe-swiftshader', '--ignore-gpu-blocklist'],
+    },
+  },
+});
