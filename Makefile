@@ -6,7 +6,7 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := .local/tools/bin/cargo-deny
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo map page bench-map test faults bench bench-full bench-micro bench-sql fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test manifests kubernetes replicas clean-state
+.PHONY: help demo map page map-test bench-map test faults bench bench-full bench-micro bench-sql fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test manifests kubernetes replicas clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -19,10 +19,7 @@ map: setup page ## the same parts, a fleet with an hour behind it, and the live 
 	cargo build --release --locked -p milepost -p milepost-map -p loadgen
 	target/release/loadgen map
 
-page: ## the live map's page, which the next build of milepost-map puts into its binary; needs Node and npm
-	@if [ -f map/page/package.json ]; then cd map/page && npm ci --no-audit --no-fund && npx vite build; fi
-
-test: setup front-test answers-test ## every test but the long faults
+test: setup front-test answers-test map-test ## every test but the long faults
 	cargo test --locked --workspace
 	cargo build --locked --workspace
 	target/debug/lab faults --quick --milepost target/debug/milepost
@@ -102,6 +99,24 @@ answers-test: ## what analysts ask, on the engine, against computations written 
 	deploy/local/setup --dev
 	cargo build --locked --bin milepost
 	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -p no:cacheprovider tests/answers
+
+# node_modules says itself when it was filled, dist when it was built.
+map/page/node_modules/.package-lock.json: map/page/package-lock.json
+	deploy/local/setup --page
+	deploy/local/npm --prefix map/page ci
+	touch $@
+
+map/page/dist/index.html: map/page/node_modules/.package-lock.json map/page/index.html map/page/vite.config.ts $(wildcard map/page/src/* map/page/public/*)
+	deploy/local/npm --prefix map/page run build
+	touch $@
+
+page: map/page/dist/index.html ## the live map's page, which milepost-map takes in when it is built
+
+map-test: setup page ## the live map in a real browser, between the real parts; three minutes after the build
+	deploy/local/setup --map
+	cargo build --locked -p milepost -p milepost-map -p loadgen
+	deploy/local/npm --prefix map/page run unit
+	deploy/local/npm --prefix map/page run browser
 
 fmt:
 	cargo fmt --all --check

@@ -15,6 +15,12 @@ PATH="$PATH:/usr/sbin:/usr/local/sbin"
 say() { echo "$*" >&2; }
 fail() { say "error: $*"; exit 1; }
 
+# True when Node is there, with npm, and as new as vite and Playwright want it (engines in map/page/package.json).
+node_is_good() {
+    command -v npm >/dev/null &&
+        node -e 'const [major, minor] = process.versions.node.split("."); process.exit(major > 20 || (major == 20 && minor >= 19) ? 0 : 1)' 2>/dev/null
+}
+
 # True when something accepts connections on this port of 127.0.0.1.
 port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 

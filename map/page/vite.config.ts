@@ -1,12 +1,44 @@
-import { defineConfig } from 'vite';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { defineConfig, type Plugin } from 'vite';
+import { dependencies } from './package.json';
 
 export default defineConfig({
+  // The page may be below a path of a proxy.
   base: './',
   build: {
     target: 'es2022',
     // A data: URL would need a wider CSP for fonts and scripts.
     assetsInlineLimit: 0,
-    chunkSizeWarningLimit: 1200,
+    // The map's libraries, which come after the page itself.
+    chunkSizeWarningLimit: 2000,
     modulePreload: { polyfill: false },
   },
+  // `npx vite` shows changes at once, before a server that runs.
+  server: { proxy: { '/api': { target: process.env.MAP_URL ?? 'http://127.0.0.1:9480', changeOrigin: true } } },
+  plugins: [licences()],
 });
+
+/** licences.txt: the licences of all that is in the bundle ask to be there, too. */
+function licences(): Plugin {
+  return {
+    name: 'licences',
+    apply: 'build',
+    generateBundle() {
+      const packages = new Set(Object.keys(dependencies));
+      for (const id of this.getModuleIds()) {
+        const name = /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(id)?.[1];
+        if (name) packages.add(name);
+      }
+      const source = [...packages].sort().map(licence).join('\n\n');
+      this.emitFile({ type: 'asset', fileName: 'licences.txt', source });
+    },
+  };
+}
+
+function licence(name: string): string {
+  const folder = join(import.meta.dirname, 'node_modules', name);
+  const { version, license } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as { version: string; license: string };
+  const file = existsSync(folder) ? readdirSync(folder).find((entry) => /^licen[cs]e/i.test(entry)) : undefined;
+  return `${name} ${version} (${license})\n\n${file ? readFileSync(join(folder, file), 'utf8').trim() : ''}`;
+}

@@ -58,6 +58,8 @@ export function keepLand(map: MapLibre): void {
     // One after the other: each is there long before the next, finer one.
     const next = level + 1;
     try {
+      // The drivers come first: the finer levels are as large as all the rest of the page.
+      if (next > 0) await map.once('idle');
       const response = await fetch(LEVELS[next].url);
       const atlas = (await response.json()) as Topology<{ land: GeometryCollection; countries: GeometryCollection }>;
       source(map, 'land')?.setData(feature(atlas, atlas.objects.land));

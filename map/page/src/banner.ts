@@ -9,7 +9,10 @@ export function banner() {
   const element = byId('banner', HTMLElement);
   let over = 0;
 
+  let broken = false;
+
   function show(text: string, kind: 'bad' | 'good' | ''): void {
+    if (broken) return;
     clearTimeout(over);
     say(element, text);
     element.dataset.kind = kind;
@@ -23,6 +26,11 @@ export function banner() {
         show('Live again.', 'good');
         over = window.setTimeout(() => show('', ''), BACK_MS);
       }
+    },
+    /** For good: only the viewer can mend it. */
+    broken(text: string): void {
+      show(text, 'bad');
+      broken = true;
     },
     lost(): void {
       show('The map’s server does not answer. You see what was last known; this page goes on by itself.', 'bad');

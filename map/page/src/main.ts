@@ -71,6 +71,11 @@ listen({
 });
 
 const opened = open();
+opened.catch((error: unknown) => {
+  const webgl = document.createElement('canvas').getContext('webgl2') !== null;
+  warning.broken(webgl ? 'The map could not be loaded. Load this page again.' : 'This browser has no WebGL 2, which the map is drawn with. Its settings may have switched it off.');
+  throw error;
+});
 
 async function open(): Promise<Stage> {
   const [{ makeStage }, settings] = await Promise.all([coming, configured()]);

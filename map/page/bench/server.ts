@@ -1,0 +1,64 @@
+// The page with a fleet of any size, without the parts behind it: what is measured is the page alone.
+import { readFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import { extname, join, resolve, sep } from 'node:path';
+import { once } from 'node:events';
+import { encode, type Row } from '../test/tile';
+import { mercator } from '../src/tiles';
+
+const DIST = resolve(import.meta.dirname, '../dist');
+const TYPES: Record<string, string> = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.json': 'application/json', '.woff2': 'font/woff2', '.svg': 'image/svg+xml' };
+const DEGREES_A_SECOND = 15 / 111_320;
+
+/** `moving` of the drivers have a new fix each second. */
+export async function serve(drivers: number, moving: number): Promise<{ server: Server; url: string }> {
+  const fleet: Row[] = Array.from({ length: drivers }, (_, i) => ({
+    lat: 25.4 + ((i * 0.618034) % 1) * 0.8,
+    lng: -80.9 + ((i * 0.754878) % 1) * 1.4,
+    ts: Math.floor(Date.now() / 1000),
+    speed: 15,
+    heading: (i * 37) % 360,
+    id: `d${i}`,
+  }));
+  let generation = 1;
+  let next = 0;
+  const timer = setInterval(() => {
+    for (let i = 0; i < moving; i++) {
+      const row = fleet[next++ % drivers];
+      const seconds = Math.floor(Date.now() / 1000) - row.ts;
+      row.lat += Math.cos((row.heading! * Math.PI) / 180) * DEGREES_A_SECOND * seconds;
+      row.lng += Math.sin((row.heading! * Math.PI) / 180) * DEGREES_A_SECOND * seconds;
+      row.ts += seconds;
+    }
+    generation++;
+  }, 1000);
+  const server = createServer((request, response) => {
+    const { pathname } = new URL(request.url ?? '/', 'http://localhost');
+    const tile = /^\/api\/tiles\/(\d+)\/(\d+)\/(\d+)$/.exec(pathname)?.slice(1).map(Number);
+    if (tile) {
+      const [z, x, y] = tile;
+      const inside = fleet.filter(({ lat, lng }) => {
+        const place = mercator(lat, lng);
+        return Math.floor(place[0] * 2 ** z) === x && Math.floor(place[1] * 2 ** z) === y;
+      });
+      response.end(Buffer.from(encode('points', inside, Date.now())));
+    } else if (pathname === '/api/config') {
+      response.end(JSON.stringify({ style_url: null, points_max: drivers, version: '' }));
+    } else if (pathname === '/api/stream') {
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      const tick = () => response.write(`event: tick\ndata: ${JSON.stringify({ now: Date.now(), drivers, seen_1m: drivers, rate: moving, newest: Date.now(), state: 'ok', since: 0, generation })}\n\n`);
+      const ticks = setInterval(tick, 1000);
+      request.on('close', () => clearInterval(ticks));
+      tick();
+    } else {
+      const file = join(DIST, pathname === '/' ? 'index.html' : pathname);
+      if (!file.startsWith(DIST + sep)) return void response.writeHead(404).end();
+      response.writeHead(200, { 'content-type': TYPES[extname(file)] ?? 'application/octet-stream' }).end(readFileSync(file));
+    }
+  });
+  server.on('close', () => clearInterval(timer));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  return { server, url: `http://127.0.0.1:${typeof address === 'object' ? address?.port : 0}` };
+}
