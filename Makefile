@@ -51,6 +51,8 @@ bench-map: ## the live map with a million drivers: first picture, a second's upd
 	deploy/local/setup --dev
 	cargo build --release --locked -p milepost -p milepost-map
 	$${VENV_DIR:-.local/venv}/bin/python lab/bench-map/bench_map.py
+	deploy/local/setup --map
+	deploy/local/npm --prefix map/page run frames
 
 fuzz: ## a million inputs for each parser of foreign bytes and each format's decoder; ten minutes
 	fuzz/run

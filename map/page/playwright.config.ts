@@ -9,8 +9,9 @@ export default defineConfig({
   // One stack for all, and the engine is killed at the end: in order, in one worker.
   workers: 1,
   fullyParallel: false,
-  timeout: 120_000,
-  expect: { timeout: 30_000 },
+  // Timings are no tests: a machine may be busy.
+  timeout: 300_000,
+  expect: { timeout: 60_000 },
   reporter: [['list']],
   outputDir: 'test-results',
   use: {

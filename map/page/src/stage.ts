@@ -108,9 +108,13 @@ export async function makeStage(styleUrl: string | null, theme: Theme, shared: S
   byId('fit', HTMLButtonElement).addEventListener('click', () => void fit());
   tip(map, scene);
 
+  /** It began before there was anybody: the first drivers are shown when they come. */
+  let waiting = false;
   if (!shared.place) {
     const box = await whereabouts(AbortSignal.timeout(10_000)).catch(() => null);
     if (box) map.fitBounds([box.west, box.south, box.east, box.north], { padding: padding(), maxZoom: 15, duration: 0 });
+    waiting = !box;
+    map.once('dragstart', () => (waiting = false));
   }
   look();
   if (shared.driver) {
@@ -131,6 +135,10 @@ export async function makeStage(styleUrl: string | null, theme: Theme, shared: S
       if (tick.generation !== generation) tiles.refresh();
       else if (scene.colourBy === 'age') scene.restyle();
       generation = tick.generation;
+      if (waiting && tick.drivers > 0) {
+        waiting = false;
+        void fit();
+      }
       void panel.refresh();
     },
     colour(by) {
