@@ -6,6 +6,9 @@ export function keys(actions: Record<string, () => void>): void {
     const target = event.target as Element;
     const typing = target.matches('input:not([type=range]), textarea, select, [contenteditable]');
     if (event.key !== 'Escape' && (typing || document.querySelector('dialog[open]'))) return;
+    // What has the focus takes its own keys: a slider and a list the arrows, the map all that move it.
+    if (event.key.startsWith('Arrow') && target !== document.body) return;
+    if (/^[-+=]$/.test(event.key) && target.closest('#map')) return;
     // A button takes its own space.
     if (event.key === ' ' && target.matches('button, summary')) return;
     const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
