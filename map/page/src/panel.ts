@@ -28,7 +28,7 @@ export class Panel {
   private readonly hour = byId('hour', HTMLButtonElement);
   private readonly dayField = byId('day', HTMLInputElement);
   private asked: AbortController | null = null;
-  private asking = false;
+  private asking: AbortController | null = null;
   private track: Track | null = null;
   /** What had the focus before. */
   private before: Element | null = null;
@@ -46,6 +46,8 @@ export class Panel {
     if (this.id !== id) {
       if (!this.id) this.before = document.activeElement;
       this.closeTrack();
+      this.asking?.abort();
+      this.asking = null;
       this.id = id;
       this.fix = null;
       this.facts();
@@ -66,6 +68,8 @@ export class Panel {
   close(): void {
     if (!this.id) return;
     this.closeTrack();
+    this.asking?.abort();
+    this.asking = null;
     this.id = null;
     this.fix = null;
     this.box.hidden = true;
@@ -91,21 +95,21 @@ export class Panel {
   async refresh(): Promise<void> {
     const { id } = this;
     if (!id || this.asking) return;
-    this.asking = true;
+    const controller = (this.asking = new AbortController());
     try {
-      const fix = await lastFix(id);
-      if (this.id !== id) return;
+      const fix = await lastFix(id, controller.signal);
+      if (controller.signal.aborted) return;
       this.fix = fix;
       this.options.chosen(fix);
     } catch (error) {
-      if (this.id !== id) return;
+      if (controller.signal.aborted) return;
       if (error instanceof ApiError && error.status === 404) say(byId('driver-moves', HTMLElement), 'There is no driver of this name.');
       else if (!(error instanceof ApiError || error instanceof TypeError)) throw error;
     } finally {
-      this.asking = false;
-      // Another one was chosen meanwhile.
-      if (this.id && this.id !== id) await this.refresh();
-      else this.facts();
+      if (this.asking === controller) {
+        this.asking = null;
+        this.facts();
+      }
     }
   }
 
