@@ -10,8 +10,8 @@ export default defineConfig({
   workers: 1,
   fullyParallel: false,
   // Timings are no tests: a machine may be busy.
-  timeout: 300_000,
-  expect: { timeout: 60_000 },
+  timeout: 900_000,
+  expect: { timeout: 120_000 },
   reporter: [['list']],
   outputDir: 'test-results',
   use: {

@@ -22,7 +22,7 @@ for (const [drivers, moving] of [[5_000, 5_000], [50_000, 20_000]] as const) {
         }
         return ((scene.frames - drawn) * 1000) / (performance.now() - begin);
       }
-      const moving = await count(() => {});
+      const moving = await count(() => scene.invalidate());
       let turn = 0;
       const panning = await count(() => {
         turn += 0.05;

@@ -24,6 +24,8 @@ export class Fleet {
   heading = new Float32Array(0);
   /** When the last of them arrives. */
   arrivesAt = 0;
+  /** Of those under way, the fastest: degrees a second. */
+  fastest = 0;
   private index = new Map<string, number>();
 
   /** What the tiles hold now, instead of what they held before. A driver in two tiles is where its newest fix is. */
@@ -50,6 +52,7 @@ export class Fleet {
       }
     }
     this.arrivesAt = 0;
+    this.fastest = 0;
     for (let slot = 0; slot < this.n; slot++) {
       const old = before.index.get(this.ids[slot]);
       if (old !== undefined) this.move(slot, before, old, now);
@@ -115,7 +118,10 @@ export class Fleet {
       this.start[slot] = now;
       this.duration[slot] = Math.min(MOVE_MAX, Math.max(MOVE_MIN, seconds));
     }
-    this.arrivesAt = Math.max(this.arrivesAt, this.start[slot] + this.duration[slot]);
+    const arrives = this.start[slot] + this.duration[slot];
+    if (arrives <= now) return;
+    this.arrivesAt = Math.max(this.arrivesAt, arrives);
+    this.fastest = Math.max(this.fastest, Math.hypot(this.dLat[slot], this.dLng[slot]) / this.duration[slot]);
   }
 }
 

@@ -18,6 +18,7 @@ export interface Chosen {
   lat: number;
 }
 
+const REST_MS_MAX = 250;
 const TEXT = { dark: [235, 241, 250], light: [24, 34, 48] } as const;
 const ACCENT = { dark: [125, 205, 255, 255], light: [0, 92, 190, 255] } as const;
 
@@ -43,6 +44,7 @@ export class Scene {
   private chosen: Chosen | null = null;
   private track: TrackView | null = null;
   private frame = 0;
+  private later = 0;
   /** Frames drawn, for the bench. */
   frames = 0;
 
@@ -51,6 +53,7 @@ export class Scene {
     theme: Theme,
     /** Larger symbols on a large screen. */
     private readonly scale: () => number,
+    private readonly mapZoom: () => number,
   ) {
     this.theme = theme;
   }
@@ -111,7 +114,14 @@ export class Scene {
     const track = this.track ? trackLayers(this.track, this.theme, this.scale()) : [];
     if (this.quiet) this.overlay.setProps({ layers: [...track, ...this.ring(now, size)] });
     else this.overlay.setProps({ layers: [...(this.track ? [] : this.cellLayers), drivers, ...track, ...this.ring(now, size)] });
-    if (now < this.fleet.arrivesAt) this.invalidate();
+    clearTimeout(this.later);
+    if (now < this.fleet.arrivesAt) this.later = window.setTimeout(() => this.invalidate(), this.restMs());
+  }
+
+  /** Until somebody has moved by a third of a pixel. From far away that is long, and a frame costs a laptop its battery. */
+  private restMs(): number {
+    const pixelsPerDegree = (512 * 2 ** this.mapZoom()) / 360;
+    return Math.min(REST_MS_MAX, 333 / (this.fleet.fastest * pixelsPerDegree || 1));
   }
 
   private attributes(): DriverData {

@@ -42,7 +42,7 @@ export async function makeStage(styleUrl: string | null, theme: Theme, shared: S
   const { map, overlay } = await view(byId('map', HTMLElement), styleUrl, theme, shared.place);
   await font;
 
-  const scene = new Scene(overlay, theme, rem);
+  const scene = new Scene(overlay, theme, rem, () => map.getZoom());
   const tiles = new LiveTiles((shown) => scene.show(shown, map.getZoom()));
   const look = () => tiles.look(bounds(map), map.getZoom());
   const heat = new Heat(map, (on) => scene.setQuiet(on));
