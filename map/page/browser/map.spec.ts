@@ -187,7 +187,6 @@ test('the heatmap counts the fixes of a span in the area in view', async ({ page
   await box.getByLabel('To').fill('2020-01-01T00:00');
   await expect(box).toContainText('must begin before it ends');
   await page.keyboard.press('Escape');
-  await page.keyboard.press('h');
   await expect(page.locator('#heat-box')).toBeHidden();
 });
 

@@ -1,9 +1,13 @@
-// The drivers as one instanced draw: a disc, with a nose where it is heading. The GPU moves them between fixes, so a frame costs no data.
-import { Layer, project32, type DefaultProps, type LayerProps, type UpdateParameters } from '@deck.gl/core';
+// The drivers as one draw of points: a disc, with a nose where it is heading. The GPU moves them between fixes, so a frame costs no data.
+// Where they are on the web's Mercator map was computed once, not for each frame: without a graphics card that is most of its cost.
+import { Layer, type DefaultProps, type LayerProps, type UpdateParameters } from '@deck.gl/core';
 import { Geometry, Model } from '@luma.gl/engine';
+import { mercator } from './tiles';
 
 const uniforms = `\
 layout(std140) uniform driversUniforms {
+  vec2 scale;
+  vec2 shift;
   float now;
   float radius;
   float noses;
@@ -16,37 +20,29 @@ const driversModule = {
   name: 'drivers',
   vs: uniforms,
   fs: uniforms,
-  uniformTypes: { now: 'f32', radius: 'f32', noses: 'f32', opacity: 'f32', rim: 'vec4<f32>' },
+  uniformTypes: { scale: 'vec2<f32>', shift: 'vec2<f32>', now: 'f32', radius: 'f32', noses: 'f32', opacity: 'f32', rim: 'vec4<f32>' },
 } as const;
 
 const vs = `\
 #version 300 es
 #define SHADER_NAME driver-layer-vertex
-in vec2 positions;
-in vec2 instancePlaces;
-in vec2 instancePlaces64Low;
-in vec2 instanceWays;
-in vec2 instanceTimes;
-in float instanceHeadings;
-in vec4 instanceColours;
-out vec2 vPixel;
+in vec2 places;
+in vec2 ways;
+in vec2 times;
+in float headings;
+in vec4 colours;
 out vec4 vColour;
-out float vNose;
+out vec2 vAhead;
 
 void main(void) {
-  // remaining() in fleet.ts. The way that is left is small: it goes to the low part, where it loses no digits.
-  float left = instanceTimes.y > 0.0 ? clamp(1.0 - (drivers.now - instanceTimes.x) / instanceTimes.y, 0.0, 1.0) : 0.0;
-  vec3 low = vec3(instancePlaces64Low + instanceWays * left, 0.0);
-  gl_Position = project_position_to_clipspace(vec3(instancePlaces, 0.0), low, vec3(0.0));
-  vNose = drivers.noses * step(0.0, instanceHeadings);
-  // A nose reaches to twice the radius.
-  float reach = (vNose > 0.5 ? 2.0 * drivers.radius : drivers.radius) + 1.0;
-  vPixel = positions * reach;
-  float turn = vNose * radians(instanceHeadings);
-  // Clockwise from north; pixels go up here.
-  vec2 offset = vec2(vPixel.x * cos(turn) + vPixel.y * sin(turn), vPixel.y * cos(turn) - vPixel.x * sin(turn));
-  gl_Position.xy += project_pixel_size_to_clipspace(offset);
-  vColour = instanceColours;
+  // remaining() in fleet.ts.
+  float left = times.y > 0.0 ? clamp(1.0 - (drivers.now - times.x) / times.y, 0.0, 1.0) : 0.0;
+  gl_Position = vec4((places + ways * left) * drivers.scale + drivers.shift, 0.0, 1.0);
+  bool nose = drivers.noses > 0.5 && headings >= 0.0;
+  // A nose reaches to less than twice the radius.
+  gl_PointSize = 2.0 * ((nose ? 1.8 * drivers.radius : drivers.radius) + 1.0);
+  vAhead = nose ? vec2(sin(radians(headings)), -cos(radians(headings))) : vec2(0.0);
+  vColour = colours;
 }
 `;
 
@@ -54,34 +50,81 @@ const fs = `\
 #version 300 es
 #define SHADER_NAME driver-layer-fragment
 precision highp float;
-in vec2 vPixel;
 in vec4 vColour;
-in float vNose;
+in vec2 vAhead;
 out vec4 fragColor;
 
 void main(void) {
   float r = drivers.radius;
-  float far = length(vPixel) - r;
-  if (vNose > 0.5) {
+  bool nose = dot(vAhead, vAhead) > 0.5;
+  vec2 pixel = (gl_PointCoord - 0.5) * 2.0 * ((nose ? 1.8 * r : r) + 1.0);
+  float far = length(pixel) - r;
+  if (nose) {
     // The two tangents from the tip, at 1.75 r, to the disc.
-    float side = 0.5714 * (vPixel.y - 1.75 * r) + 0.8207 * abs(vPixel.x);
-    far = min(far, vPixel.y > 0.5714 * r ? side : far);
+    float along = dot(pixel, vAhead);
+    float aside = abs(pixel.x * vAhead.y - pixel.y * vAhead.x);
+    if (along > 0.5714 * r) far = 0.5714 * (along - 1.75 * r) + 0.8207 * aside;
   }
   float inside = clamp(0.5 - far, 0.0, 1.0);
   if (inside <= 0.0) discard;
   float rim = clamp(far + 1.6, 0.0, 1.0) * step(2.6, r);
-  vec3 colour = mix(vColour.rgb, drivers.rim.rgb, rim * drivers.rim.a);
-  fragColor = vec4(colour, vColour.a * inside * drivers.opacity);
+  fragColor = vec4(mix(vColour.rgb, drivers.rim.rgb, rim * drivers.rim.a), vColour.a * inside * drivers.opacity);
 }
 `;
 
+/** Made by `driverData`; a new one is uploaded. */
 export interface DriverData {
   length: number;
-  attributes: Record<string, { value: Float64Array | Float32Array | Uint8ClampedArray; size: number }>;
+  /** Mercator, 0..1; places are offsets from it, so that 32 bits are enough at every zoom. */
+  anchor: readonly [number, number];
+  attributes: Record<string, { value: Float32Array | Uint8ClampedArray; size: number }>;
+}
+
+export interface DriverColumns {
+  n: number;
+  lat: Float64Array;
+  lng: Float64Array;
+  dLat: Float32Array;
+  dLng: Float32Array;
+  start: Float32Array;
+  duration: Float32Array;
+  /** Degrees; below 0: none. */
+  headings: Float32Array;
+  colours: Uint8ClampedArray;
+}
+
+export function driverData({ n, lat, lng, dLat, dLng, start, duration, headings, colours }: DriverColumns): DriverData {
+  const places = new Float32Array(n * 2);
+  const ways = new Float32Array(n * 2);
+  const times = new Float32Array(n * 2);
+  const anchor = n > 0 ? mercator(lat[0], lng[0]) : ([0, 0] as [number, number]);
+  for (let i = 0; i < n; i++) {
+    const [x, y] = mercator(lat[i], lng[i]);
+    places[2 * i] = x - anchor[0];
+    places[2 * i + 1] = y - anchor[1];
+    if (dLat[i] !== 0 || dLng[i] !== 0) {
+      const [fromX, fromY] = mercator(lat[i] + dLat[i], lng[i] + dLng[i]);
+      ways[2 * i] = fromX - x;
+      ways[2 * i + 1] = fromY - y;
+    }
+    times[2 * i] = start[i];
+    times[2 * i + 1] = duration[i];
+  }
+  return {
+    length: n,
+    anchor,
+    attributes: {
+      places: { value: places, size: 2 },
+      ways: { value: ways, size: 2 },
+      times: { value: times, size: 2 },
+      headings: { value: headings.slice(0, n), size: 1 },
+      colours: { value: colours.slice(0, 4 * n), size: 4 },
+    },
+  };
 }
 
 interface Props {
-  /** Seconds on the clock of `instanceTimes`. */
+  /** Seconds on the clock of `times`. */
   now: number;
   /** Pixels. */
   radius: number;
@@ -97,42 +140,59 @@ export class DriverLayer extends Layer<Props> {
   declare state: { model?: Model };
 
   override getShaders() {
-    return super.getShaders({ vs, fs, modules: [project32, driversModule] });
+    return super.getShaders({ vs, fs, modules: [driversModule] });
   }
 
   override initializeState(): void {
-    this.getAttributeManager()!.addInstanced({
-      instancePlaces: { size: 2, type: 'float64', fp64: this.use64bitPositions(), noAlloc: true },
-      instanceWays: { size: 2, noAlloc: true },
-      instanceTimes: { size: 2, noAlloc: true },
-      instanceHeadings: { size: 1, noAlloc: true },
-      instanceColours: { size: 4, type: 'unorm8', noAlloc: true },
+    this.getAttributeManager()!.add({
+      places: { size: 2, noAlloc: true },
+      ways: { size: 2, noAlloc: true },
+      times: { size: 2, noAlloc: true },
+      headings: { size: 1, noAlloc: true },
+      colours: { size: 4, type: 'unorm8', noAlloc: true },
     });
+  }
+
+  override getNumInstances(): number {
+    return 0;
   }
 
   override updateState(params: UpdateParameters<this>): void {
     super.updateState(params);
-    if (!params.changeFlags.extensionsChanged) return;
-    this.state.model?.destroy();
-    this.state.model = new Model(this.context.device, {
-      ...this.getShaders(),
-      id: this.props.id,
-      bufferLayout: this.getAttributeManager()!.getBufferLayouts(),
-      geometry: new Geometry({
-        topology: 'triangle-strip',
-        attributes: { positions: { size: 2, value: new Float32Array([-1, -1, 1, -1, -1, 1, 1, 1]) } },
-      }),
-      isInstanced: true,
-    });
-    this.getAttributeManager()!.invalidateAll();
+    if (params.changeFlags.extensionsChanged) {
+      this.state.model?.destroy();
+      this.state.model = new Model(this.context.device, {
+        ...this.getShaders(),
+        id: this.props.id,
+        bufferLayout: this.getAttributeManager()!.getBufferLayouts(),
+        geometry: new Geometry({ topology: 'point-list', attributes: {} }),
+      });
+      this.getAttributeManager()!.invalidateAll();
+    }
+    this.state.model?.setVertexCount((this.props.data as unknown as DriverData).length);
   }
 
   override draw(): void {
-    const { now, radius, noses, rim, opacity } = this.props;
+    const { now, radius, noses, rim, opacity, data } = this.props;
+    const { anchor, length } = data as unknown as DriverData;
+    if (length === 0) return;
+    const { width, height, zoom, longitude, latitude } = this.context.viewport as unknown as Record<'width' | 'height' | 'zoom' | 'longitude' | 'latitude', number>;
+    // Flat and north up (view.ts): clip space is Mercator, moved and scaled. In doubles, for what is small here was large.
+    const world = 512 * 2 ** zoom;
+    const [x, y] = mercator(latitude, longitude);
+    const scale: [number, number] = [(2 * world) / width, (-2 * world) / height];
     const [red, green, blue, strength] = rim;
     const model = this.state.model!;
     model.shaderInputs.setProps({
-      drivers: { now, radius, noses: noses ? 1 : 0, opacity, rim: [red / 255, green / 255, blue / 255, strength] },
+      drivers: {
+        scale,
+        shift: [(anchor[0] - x) * scale[0], (anchor[1] - y) * scale[1]],
+        now,
+        radius: radius * devicePixelRatio,
+        noses: noses ? 1 : 0,
+        opacity,
+        rim: [red / 255, green / 255, blue / 255, strength],
+      },
     });
     model.draw(this.context.renderPass);
   }

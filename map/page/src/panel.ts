@@ -30,8 +30,6 @@ export class Panel {
   private asked: AbortController | null = null;
   private asking: AbortController | null = null;
   private track: Track | null = null;
-  /** What had the focus before. */
-  private before: Element | null = null;
 
   constructor(private readonly options: Options) {
     byId('panel-close', HTMLButtonElement).addEventListener('click', () => this.close());
@@ -44,7 +42,6 @@ export class Panel {
   /** True if there is such a driver. */
   async open(id: string, day: string | null = null): Promise<boolean> {
     if (this.id !== id) {
-      if (!this.id) this.before = document.activeElement;
       this.closeTrack();
       this.asking?.abort();
       this.asking = null;
@@ -75,7 +72,8 @@ export class Panel {
     this.box.hidden = true;
     this.options.chosen(null);
     this.options.shared();
-    if (this.before instanceof HTMLElement) this.before.focus({ preventScroll: true });
+    // To the map, which takes arrows and all keys; not to the search, which would take them as a name.
+    byId('map', HTMLElement).querySelector('canvas')?.focus({ preventScroll: true });
   }
 
   closeTrack(): void {

@@ -5,11 +5,11 @@ import type { MapboxOverlay } from '@deck.gl/mapbox';
 import { join, radius, type Disc } from './cells';
 import { seconds, serverNow } from './clock';
 import { colour, paint, type ColourBy, type Theme } from './colours';
-import { DriverLayer, type DriverData } from './driver-layer';
+import { driverData, DriverLayer, type DriverData } from './driver-layer';
 import { Fleet } from './fleet';
 import type { Shown } from './live';
 import { trackLayers, type TrackView } from './track-layers';
-import { short } from './words';
+import { short, STANDING_MPS } from './words';
 
 export interface Chosen {
   id: string;
@@ -37,7 +37,7 @@ export class Scene {
   private zoom = 0;
   theme: Theme;
   colourBy: ColourBy = 'speed';
-  private data: DriverData = { length: 0, attributes: {} };
+  private data: DriverData = { length: 0, anchor: [0, 0], attributes: {} };
   private cellLayers: Layer[] = [];
   /** The heatmap is looked at: the fleet goes. */
   quiet = false;
@@ -125,34 +125,17 @@ export class Scene {
   }
 
   private attributes(): DriverData {
-    const { n, lat, lng, dLat, dLng, start, duration, speed, heading, ts } = this.fleet;
-    const places = new Float64Array(n * 2);
-    const ways = new Float32Array(n * 2);
-    const times = new Float32Array(n * 2);
+    const { n, speed, heading, ts } = this.fleet;
     const headings = new Float32Array(n);
     const colours = new Uint8ClampedArray(n * 4);
     const now = serverNow() / 1000;
     for (let i = 0; i < n; i++) {
-      places[2 * i] = lng[i];
-      places[2 * i + 1] = lat[i];
-      ways[2 * i] = dLng[i];
-      ways[2 * i + 1] = dLat[i];
-      times[2 * i] = start[i];
-      times[2 * i + 1] = duration[i];
       // A driver that stands is heading nowhere.
-      headings[i] = Number.isNaN(heading[i]) || speed[i] < 0.5 ? -1 : heading[i];
+      headings[i] = Number.isNaN(heading[i]) || speed[i] < STANDING_MPS ? -1 : heading[i];
       paint(colours, 4 * i, this.colourBy, this.theme, speed[i], now - ts[i]);
     }
-    return {
-      length: n,
-      attributes: {
-        instancePlaces: { value: places, size: 2 },
-        instanceWays: { value: ways, size: 2 },
-        instanceTimes: { value: times, size: 2 },
-        instanceHeadings: { value: headings, size: 1 },
-        instanceColours: { value: colours, size: 4 },
-      },
-    };
+    const { lat, lng, dLat, dLng, start, duration } = this.fleet;
+    return driverData({ n, lat, lng, dLat, dLng, start, duration, headings, colours });
   }
 
   private discLayers(): Layer[] {

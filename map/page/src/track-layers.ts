@@ -3,7 +3,7 @@ import type { Layer } from '@deck.gl/core';
 import { LineLayer, PathLayer, ScatterplotLayer } from '@deck.gl/layers';
 import type { Episode, Track } from './api';
 import { colour, type Theme } from './colours';
-import { DriverLayer } from './driver-layer';
+import { driverData, DriverLayer } from './driver-layer';
 import { indexAt, pieces, spotAt } from './track';
 
 export interface TrackView {
@@ -68,16 +68,17 @@ export function trackLayers({ track, ms }: TrackView, theme: Theme, scale: numbe
     layers.push(
       new DriverLayer({
         id: 'track-driver',
-        data: {
-          length: 1,
-          attributes: {
-            instancePlaces: { value: new Float64Array([spot.lng, spot.lat]), size: 2 },
-            instanceWays: { value: new Float32Array(2), size: 2 },
-            instanceTimes: { value: new Float32Array(2), size: 2 },
-            instanceHeadings: { value: new Float32Array([spot.heading ?? -1]), size: 1 },
-            instanceColours: { value: new Uint8ClampedArray(theme === 'dark' ? [255, 255, 255, 255] : [16, 28, 48, 255]), size: 4 },
-          },
-        },
+        data: driverData({
+          n: 1,
+          lat: Float64Array.of(spot.lat),
+          lng: Float64Array.of(spot.lng),
+          dLat: new Float32Array(1),
+          dLng: new Float32Array(1),
+          start: new Float32Array(1),
+          duration: new Float32Array(1),
+          headings: Float32Array.of(spot.heading ?? -1),
+          colours: new Uint8ClampedArray(theme === 'dark' ? [255, 255, 255, 255] : [16, 28, 48, 255]),
+        }),
         radius: 8 * scale,
         noses: true,
         rim: theme === 'dark' ? [6, 10, 18, 0.9] : [255, 255, 255, 1],
