@@ -31,7 +31,7 @@ test('pictures', async ({ page, stack }) => {
   await open(page, stack, '#at=10.9/25.78/-80.2');
   await expect.poll(async () => { const { dots, counted } = await shown(page); return dots + counted; }).toBeGreaterThan(300);
   await page.waitForFunction(() => window.milepost!.map.loaded());
-  await page.screenshot({ path: join(folder, 'map.png') });
+  await page.screenshot({ path: join(folder, 'map.jpg'), type: 'jpeg', quality: 82 });
 
   await page.getByRole('combobox').fill('van-12');
   await page.getByRole('option').first().click();
@@ -42,5 +42,5 @@ test('pictures', async ({ page, stack }) => {
   for (let i = 0; i < 60; i++) await page.keyboard.press('ArrowLeft');
   await page.emulateMedia({ colorScheme: 'light' });
   await page.waitForFunction(() => window.milepost!.map.loaded() && !window.milepost!.map.isMoving());
-  await page.screenshot({ path: join(folder, 'map-track.png') });
+  await page.screenshot({ path: join(folder, 'map-track.jpg'), type: 'jpeg', quality: 82 });
 });
