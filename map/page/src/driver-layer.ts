@@ -1,7 +1,7 @@
 // The drivers as one draw of points: a disc, with a nose where it is heading. The GPU moves them between fixes, so a frame costs no data.
 // Where they are on the web's Mercator map was computed once, not for each frame: without a graphics card that is most of its cost.
 import { Layer, type DefaultProps, type LayerProps, type UpdateParameters } from '@deck.gl/core';
-import { Geometry, Model } from '@luma.gl/engine';
+import { Model } from '@luma.gl/engine';
 import { mercator } from './tiles';
 
 const uniforms = `\
@@ -165,7 +165,7 @@ export class DriverLayer extends Layer<Props> {
         ...this.getShaders(),
         id: this.props.id,
         bufferLayout: this.getAttributeManager()!.getBufferLayouts(),
-        geometry: new Geometry({ topology: 'point-list', attributes: {} }),
+        topology: 'point-list',
       });
       this.getAttributeManager()!.invalidateAll();
     }
