@@ -137,7 +137,8 @@ proptest! {
         }
         for ((x, y), mut expected) in by_tile {
             let mut found = tile(&fleet, z, x, y).ids;
-            (found.sort(), expected.sort());
+            found.sort();
+            expected.sort();
             prop_assert_eq!(found, expected);
         }
     }

@@ -31,7 +31,7 @@ static SHARED: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
 
 pub fn start_engine() -> Result<Engine> {
     let folder = TempDir::new()?;
-    Ok(Engine { server: ClickHouse::start(folder.path())?, folder: folder })
+    Ok(Engine { server: ClickHouse::start(folder.path())?, folder })
 }
 
 fn shared_engine() -> Result<Arc<Engine>> {
