@@ -9,9 +9,12 @@
 //!
 //! Pure: it takes `now`, and knows no packet ids, sockets or servers.
 
+mod ages;
+
 use std::collections::VecDeque;
 use std::time::Instant;
 
+pub(crate) use self::ages::Ages;
 use crate::pipeline::batch::{self, Batch, Batcher};
 use crate::pipeline::decode::{Decoded, Decoder, Ignored, Lacking, Message};
 use crate::pipeline::reject::Reason;
@@ -59,6 +62,8 @@ pub struct Totals {
     pub shed: u64,
     /// What the positions lacked.
     pub lacking: Lacking,
+    /// How old the messages' newest fixes were.
+    pub(crate) ages: Ages,
     /// Messages on topics that match no configured filter.
     pub foreign_messages: u64,
     /// Open, or in batches that wait.
@@ -134,6 +139,7 @@ impl Intake {
         self.decode(message);
         let awaited = arrival.is_some();
         self.totals.lacking.add(self.decoded.lacking);
+        self.totals.ages.observe(&self.decoded);
         // Each list is moved for itself, and back: `Decoded` is large, and every message passes here.
         let mut positions = std::mem::take(&mut self.decoded.positions);
         let mut moving = positions.drain(..);

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex};
 
 use prometheus::core::{Collector, Desc};
-use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::proto::{self, Bucket, Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
 use super::health::lock;
@@ -15,6 +15,7 @@ use crate::consumer::Totals;
 use crate::consumer::broker_drops::DropReason;
 use crate::delivery::events::{Outcome, Report};
 use crate::delivery::sink::FailureKind;
+use crate::intake::Ages;
 use crate::pipeline::decode::{Field, Ignored};
 use crate::pipeline::reject::Reason;
 
@@ -37,6 +38,8 @@ enum Value {
     Gauge(fn(&Totals) -> u64),
     /// A label's name, and a value for each of its values.
     Counters(&'static str, fn(&Totals) -> Vec<(&'static str, u64)>),
+    /// In seconds.
+    Histogram(fn(&Totals) -> &Ages),
 }
 
 const fn counter(name: &'static str, help: &'static str, value: fn(&Totals) -> u64) -> Counted {
@@ -169,6 +172,11 @@ static COUNTED: &[Counted] = &[
             DropReason::ALL.iter().map(|reason| (reason.name(), t.broker_dropped[*reason as usize])).collect()
         },
     ),
+    Counted {
+        name: "fix_age_seconds",
+        help: "Time from a message's newest fix until the message came here: the device's delay and the broker's queue. Not of messages with undated fixes.",
+        value: Value::Histogram(|t| &t.intake.ages),
+    },
     counter("acks_total", "Acknowledgements given.", |t| t.sessions.acks),
     counter("batches_inserted_total", "Batches durable in ClickHouse.", |t| t.delivery.batches_inserted),
 ];
@@ -325,6 +333,9 @@ impl Collector for FromTotals {
                     values.map(|(value, count)| metric(Some((label, value)), count, MetricType::COUNTER));
                 family(name, help, MetricType::COUNTER, metrics.collect())
             }
+            Value::Histogram(of) => {
+                family(name, help, MetricType::HISTOGRAM, vec![histogram_of(of(&totals))])
+            }
         });
         [build].into_iter().chain(counted).collect()
     }
@@ -357,5 +368,23 @@ fn metric(label: Option<(&str, &str)>, value: u64, kind: MetricType) -> Metric {
         gauge.set_value(value as f64);
         metric.set_gauge(gauge);
     }
+    metric
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus' numbers are floats")]
+fn histogram_of(ages: &Ages) -> Metric {
+    let seconds = |ms: i64| ms as f64 / 1e3;
+    let buckets = ages.cumulative().map(|(bound_ms, count)| {
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(seconds(bound_ms));
+        bucket.set_cumulative_count(count);
+        bucket
+    });
+    let mut histogram = proto::Histogram::default();
+    histogram.set_bucket(buckets.collect());
+    histogram.set_sample_count(ages.count());
+    histogram.set_sample_sum(ages.sum_ms() as f64 / 1e3);
+    let mut metric = Metric::default();
+    metric.set_histogram(histogram);
     metric
 }

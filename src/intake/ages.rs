@@ -1,0 +1,91 @@
+//! How old the newest fix of a message was when the message came, counted by message.
+
+use crate::pipeline::decode::Decoded;
+
+/// Upper bounds of the classes, in milliseconds. Most fixes are young, and the classes are looked at from the first.
+pub(crate) const BOUNDS_MS: [i64; 14] = [
+    250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000, 3_600_000, 21_600_000,
+    86_400_000,
+];
+
+/// Messages by class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Ages {
+    /// The last class has no bound.
+    classes: [u64; BOUNDS_MS.len() + 1],
+    /// Of all ages. A clock that is ahead counts as 0.
+    sum_ms: u64,
+}
+
+impl Ages {
+    /// Not of a message with an undated fix: that one is as new as its message, whatever delayed it.
+    pub(super) fn observe(&mut self, decoded: &Decoded) {
+        let newest = decoded.positions.iter().max_by_key(|position| position.ts);
+        let Some(newest) = newest.filter(|_| decoded.lacking.undated == 0) else { return };
+        let age_ms = newest.received_at.unix_ms().saturating_sub(newest.ts.unix_ms());
+        let class = BOUNDS_MS.iter().position(|bound_ms| age_ms <= *bound_ms);
+        self.classes[class.unwrap_or(BOUNDS_MS.len())] += 1;
+        self.sum_ms = self.sum_ms.saturating_add(u64::try_from(age_ms).unwrap_or(0));
+    }
+
+    /// For each of [`BOUNDS_MS`], how many messages were at most that old.
+    pub(crate) fn cumulative(&self) -> impl Iterator<Item = (i64, u64)> {
+        let sums = self.classes.iter().scan(0, |sum, count| {
+            *sum += count;
+            Some(*sum)
+        });
+        BOUNDS_MS.into_iter().zip(sums)
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.classes.iter().sum()
+    }
+
+    pub(crate) fn sum_ms(&self) -> u64 {
+        self.sum_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::attributes::Attributes;
+    use crate::pipeline::position::{
+        Accuracy, Altitude, DriverId, Heading, Latitude, Longitude, Position, Speed, Timestamp,
+    };
+
+    fn decoded(ages_ms: &[i64], undated: u64) -> Decoded {
+        let received_ms = 1_000_000_000;
+        let positions = ages_ms.iter().map(|age_ms| Position {
+            driver_id: DriverId::new("d").unwrap(),
+            ts: Timestamp::from_unix_ms(received_ms - age_ms),
+            seq: 0,
+            lat: Latitude::new(1.0).unwrap(),
+            lng: Longitude::new(1.0).unwrap(),
+            speed: Speed::UNKNOWN,
+            heading: Heading::UNKNOWN,
+            alt: Altitude::UNKNOWN,
+            acc: Accuracy::UNKNOWN,
+            received_at: Timestamp::from_unix_ms(received_ms),
+            attributes: Attributes::default(),
+        });
+        let mut decoded = Decoded { positions: positions.collect(), ..Decoded::default() };
+        decoded.lacking.undated = undated;
+        decoded
+    }
+
+    #[test]
+    fn a_message_counts_once_by_its_newest_fix_and_not_without_one_or_its_time() {
+        let mut ages = Ages::default();
+        ages.observe(&decoded(&[90_000, 700, 60_000], 0));
+        ages.observe(&decoded(&[250], 0));
+        ages.observe(&decoded(&[-4_000], 0)); // its clock is ahead
+        ages.observe(&decoded(&[100_000_000], 0)); // older than every bound
+        ages.observe(&decoded(&[], 0));
+        ages.observe(&decoded(&[0, 5], 1));
+        assert_eq!((ages.count(), ages.sum_ms()), (4, 700 + 250 + 100_000_000));
+        let cumulative: Vec<_> = ages.cumulative().collect();
+        assert_eq!(cumulative[..3], [(250, 2), (500, 2), (1_000, 3)]);
+        assert_eq!(cumulative.last(), Some(&(86_400_000, 3)));
+    }
+}
