@@ -55,6 +55,18 @@ pub(crate) enum Command {
         /// A file with one message's payload, or - for standard input
         file: PathBuf,
     },
+    /// Take what the broker holds for a member that is gone for good, and end its sessions; exit 75 if something is left
+    Drain {
+        /// The mqtt.client_id that it had
+        #[arg(long)]
+        client_id: String,
+        /// Unsubscribe it though none of shutdown.peers is known to go on
+        #[arg(long)]
+        leave: bool,
+        /// Not longer than this
+        #[arg(long, value_parser = humantime::parse_duration, default_value = "10m")]
+        within: Duration,
+    },
     /// The batches in spool.dir: those of a volume whose pod is gone, for instance
     Spool {
         #[command(subcommand)]

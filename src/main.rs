@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use milepost::app::commands::{check, decode, migrate, rejects, spool};
+use milepost::app::commands::{check, decode, drain, migrate, rejects, spool};
 use milepost::app::{Outcome, run};
 use milepost::config::Config;
 use milepost::observe::{http, logging};
@@ -45,6 +45,15 @@ fn main() -> ExitCode {
         Command::Decode { source, topic, received_at, file } => {
             let received_at = received_at.unwrap_or_else(milepost::app::now);
             decode_file(&config, &decode::Origin { source, topic, received_at }, &file)
+        }
+        Command::Drain { client_id, leave, within } => {
+            let orders = drain::Orders { client_id, leave, within };
+            with_logs_and_runtime(config, async move |config| {
+                let drained = drain::drain(config, orders).await?;
+                let outcome = drained.outcome();
+                print_result(Ok(drained.to_string()));
+                Ok(outcome)
+            })
         }
         Command::Spool { command: SpoolCommand::List } => print_result(spool::list(&config)),
         Command::Spool { command: SpoolCommand::Export { dir } } => {

@@ -12,7 +12,7 @@ use crate::peers::standing::Standing;
 use crate::session::events::Leave;
 
 /// Asking takes no longer than this, and no more than a quarter of the grace.
-const ASK_WITHIN: Duration = Duration::from_secs(3);
+pub(super) const ASK_WITHIN: Duration = Duration::from_secs(3);
 
 /// What will happen, while there is time to change it.
 pub(super) fn announce(config: &Config) {

@@ -100,14 +100,14 @@ async fn hand_over(
 }
 
 /// What runs from here on.
-struct Started {
-    watcher: Watcher,
-    driver: oneshot::Receiver<Totals>,
-    leave: watch::Sender<Option<Leave>>,
+pub(super) struct Started {
+    pub(super) watcher: Watcher,
+    pub(super) driver: oneshot::Receiver<Totals>,
+    pub(super) leave: watch::Sender<Option<Leave>>,
     server: watch::Receiver<ServerStatus>,
 }
 
-fn start(
+pub(super) fn start(
     config: &Config,
     spool: Option<Arc<Spool>>,
     left: Left,

@@ -11,6 +11,7 @@ use crate::session::events::ConnectionState;
 pub enum Connections {
     /// As many as the learned windows ask for.
     Auto,
+    /// 0, which no configuration has: only visits to sessions that others have left behind.
     Fixed(usize),
 }
 
@@ -90,7 +91,7 @@ impl Growth {
 
     /// All that were there from the start are live, and no more are wanted.
     pub(super) fn is_complete(&self, sessions: &[Session], window_wanted: usize) -> bool {
-        self.have_begun(sessions) && !self.wants_more(sessions, window_wanted)
+        self.members > 0 && self.have_begun(sessions) && !self.wants_more(sessions, window_wanted)
     }
 
     /// What to do next. [`Step::Grow`] and [`Step::Visit`] are done by the time this is asked again.
@@ -106,6 +107,11 @@ impl Growth {
             return if is_free { Step::Grow } else { Step::Nothing };
         }
         self.visit(sessions)
+    }
+
+    /// No visit is under way or wanted.
+    pub(super) fn has_looked(&self) -> bool {
+        self.visits == Visits::Done
     }
 
     fn have_begun(&self, sessions: &[Session]) -> bool {

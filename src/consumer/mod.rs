@@ -274,7 +274,8 @@ impl Consumer {
     /// Nothing is left to do: every session has ended, and nothing is under way that somebody waits for.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.sessions.iter().all(|session| session.connection() == ConnectionState::Ended)
+        (self.leaving.is_some() || self.growth.has_looked())
+            && self.sessions.iter().all(|session| session.connection() == ConnectionState::Ended)
             && self.intake.is_empty()
             && !self.delivery.is_busy()
     }

@@ -41,8 +41,19 @@ enum Came {
 /// Asks every address of every peer, as the member that `ours` is. Returns as soon as one answer decides, and at the latest
 /// after `within`.
 pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
-    let until = Instant::now() + within;
     let mut inquiry = Inquiry::new(ours);
+    hear(peers, within, |address, answer| inquiry.heard(address, answer)).await;
+    inquiry.decision()
+}
+
+/// Asks every address of every peer, and tells `heard` each answer, or why there is none, until it says that it has heard enough.
+/// Takes no longer than `within`.
+pub(crate) async fn hear(
+    peers: &[Peer],
+    within: Duration,
+    mut heard: impl FnMut(&str, Result<Standing, String>) -> bool,
+) {
+    let until = Instant::now() + within;
     let mut questions = JoinSet::new();
     let mut unresolved: BTreeSet<usize> = (0..peers.len()).collect();
     let (mut asked, mut silent) = (BTreeSet::new(), BTreeSet::new());
@@ -54,7 +65,7 @@ pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
             Came::Addresses(index, found) => {
                 unresolved.remove(&index);
                 let addresses = found.unwrap_or_else(|why| {
-                    inquiry.heard(&peers[index].host, Err(why));
+                    heard(&peers[index].host, Err(why));
                     Vec::new()
                 });
                 for address in addresses {
@@ -66,19 +77,18 @@ pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
             }
             Came::Answer(address, answer) => {
                 silent.remove(&address);
-                if inquiry.heard(&address.to_string(), answer) {
-                    return inquiry.decision();
+                if heard(&address.to_string(), answer) {
+                    return;
                 }
             }
         }
     }
     for index in unresolved {
-        inquiry.heard(&peers[index].host, Err(format!("its addresses were not found within {within:?}")));
+        heard(&peers[index].host, Err(format!("its addresses were not found within {within:?}")));
     }
     for address in silent {
-        inquiry.heard(&address.to_string(), Err(format!("no answer within {within:?}")));
+        heard(&address.to_string(), Err(format!("no answer within {within:?}")));
     }
-    inquiry.decision()
 }
 
 async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {

@@ -342,6 +342,10 @@ pub struct Totals {
     pub connected: u64,
     /// Sessions of which the broker will send something again, or may not have got an acknowledgement.
     pub held_by_broker: u64,
+    /// Visits that found a session.
+    pub leftovers_found: u64,
+    /// Visits that ended before they could say that nothing is left.
+    pub leftovers_left: u64,
 }
 
 impl Totals {
@@ -360,6 +364,8 @@ impl Totals {
             window: self.window + other.window,
             connected: self.connected + other.connected,
             held_by_broker: self.held_by_broker + other.held_by_broker,
+            leftovers_found: self.leftovers_found + other.leftovers_found,
+            leftovers_left: self.leftovers_left + other.leftovers_left,
         }
     }
 }

@@ -288,7 +288,11 @@ impl Session {
     /// Counts and levels now.
     #[must_use]
     pub fn totals(&self) -> Totals {
+        let visits = self.settings.role == Role::Leftover;
+        let is_left = self.connection == ConnectionState::Ended && self.leaving != Leaving::EndingSession;
         Totals {
+            leftovers_found: u64::from(visits && self.was_found()),
+            leftovers_left: u64::from(visits && is_left),
             unacked: self.acks.unacked() as u64,
             // A visit takes no share of the load.
             window: if self.settings.role == Role::Member { self.window.messages() as u64 } else { 0 },

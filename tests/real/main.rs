@@ -9,6 +9,7 @@ mod check;
 mod cluster;
 mod commands;
 mod documented;
+mod drain;
 mod durability;
 mod formats;
 mod impolite;

@@ -33,7 +33,29 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
             1_000_000,
             "--session-rate 25000 --max-mailbox 100000 --resume-rate 60000 --dying 3s",
         ),
+        drained("drain", "a member dies and does not come back: milepost drain takes what it left"),
+        drained("drain-emqx", "the same on a broker with EMQX's manners").on_broker(
+            strict_broker,
+            32_000,
+            1_000_000,
+            "--session-rate 25000 --max-mailbox 100000 --resume-rate 60000 --dying 3s",
+        ),
     ]
+}
+
+/// Its sessions outlive the row: what nobody takes out of them is missing in the end.
+fn drained(name: &'static str, what: &'static str) -> Row {
+    row(name, what, (2_000, 15), drain).members(2).pods()
+}
+
+fn drain(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(1)?;
+    let mut gone = scene.members.split_off(1);
+    gone[0].process.process.kill()?;
+    sleep(NOBODY);
+    let (code, printed) = scene.drain(&gone[0].client_id)?;
+    ensure!(code == 0, "it ended with exit code {code}: {printed}");
+    scene.wait_until_recovered(SETTLE).map(drop)
 }
 
 fn pods(scene: &mut Scene) -> Result<()> {

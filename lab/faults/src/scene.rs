@@ -257,6 +257,11 @@ impl Scene {
         self.restart_member(n)
     }
 
+    /// `milepost drain`, by somebody who knows the members.
+    pub(crate) fn drain(&self, client_id: &str) -> Result<(i32, String)> {
+        self.settings_of("drain").call(&["drain", "--client-id", client_id])
+    }
+
     pub(crate) fn restart_member(&mut self, n: usize) -> Result<()> {
         let client_id = self.members[n].client_id.clone();
         let process = self.start(&client_id)?;

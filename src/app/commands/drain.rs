@@ -1,0 +1,154 @@
+//! `milepost drain`: the sessions of a member that is gone for good. What the broker holds for it is taken as ever, and the sessions
+//! are ended.
+//!
+//! Guarantee: nothing is acknowledged before it is durable. A session is ended only when it is empty. It is unsubscribed first, so
+//! what is published meanwhile goes to the others of the group; without one it would go to nobody, and nothing is done.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use crate::app::leaving::ASK_WITHIN;
+use crate::app::run::{Started, start};
+use crate::app::{Outcome, Signals, schema};
+use crate::clickhouse::ClickHouse;
+use crate::config::Config;
+use crate::consumer::{Connections, Totals};
+use crate::observe::health::Health;
+use crate::observe::metrics::Metrics;
+use crate::peers::ask::hear;
+use crate::session::events::Leave;
+use crate::spool::Left;
+
+/// Whose sessions, and how.
+#[derive(Debug)]
+pub struct Orders {
+    /// The `mqtt.client_id` that it had.
+    pub client_id: String,
+    /// Unsubscribe though nobody is known to go on.
+    pub leave: bool,
+    /// Not longer than this.
+    pub within: Duration,
+}
+
+/// What was there, and what became of it.
+#[derive(Debug)]
+pub struct Drained {
+    totals: Totals,
+    /// Every session that there may be was looked at.
+    has_looked: bool,
+}
+
+impl Drained {
+    /// Whether anything is left.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let sessions = &self.totals.sessions;
+        let is_left = !self.has_looked || sessions.leftovers_left > 0 || sessions.held_by_broker > 0;
+        if is_left { Outcome::DataLeft } else { Outcome::Clean }
+    }
+}
+
+impl fmt::Display for Drained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Totals { sessions, delivery, .. } = &self.totals;
+        writeln!(f, "sessions found            {:>10}", sessions.leftovers_found)?;
+        writeln!(f, "messages taken            {:>10}", sessions.messages_received)?;
+        writeln!(f, "positions inserted        {:>10}", delivery.inserted)?;
+        writeln!(f, "positions rejected        {:>10}", self.totals.rejected())?;
+        match (self.outcome(), self.has_looked) {
+            (Outcome::Clean, _) if sessions.leftovers_found == 0 => {
+                f.write_str("there is no such session: it has expired, or somebody has ended it\n")
+            }
+            (Outcome::Clean, _) => f.write_str("all of them are empty, and ended\n"),
+            (Outcome::DataLeft, true) => {
+                f.write_str("a session is left: it could not be reached, or another process uses it\n")
+            }
+            (Outcome::DataLeft, false) => f.write_str("stopped before the end: the broker keeps the rest\n"),
+        }
+    }
+}
+
+/// Empties the sessions of a client id, and ends them.
+///
+/// # Errors
+/// That member lives, nobody would take its share, or the tables are not there.
+pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
+    let Orders { client_id, leave, within } = orders;
+    let heir = heir(&config, &client_id).await?;
+    match &heir {
+        Ok(heir) => info!("{heir} stays, and takes what comes from now on"),
+        Err(why) => ensure!(
+            leave,
+            "nobody else of the group is known to be subscribed{why}: what is published after {client_id} is unsubscribed would go to \
+             nobody. Start a member and name it in shutdown.peers; or, if you know that one is there, say --leave"
+        ),
+    }
+    schema::ensure_ready(&ClickHouse::new(&config.clickhouse)?).await?;
+    config.mqtt.client_id = client_id;
+    config.mqtt.connections = Connections::Fixed(0);
+    config.spool = None; // what cannot be inserted now is left with the broker
+    let mut signals = Signals::new()?;
+    let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::default()));
+    let mut tasks = JoinSet::new();
+    let Started { watcher, mut driver, leave, .. } =
+        start(&config, None, Left::default(), &metrics, &health, &mut tasks)?;
+    let mut watch = JoinSet::new();
+    watch.spawn(watcher.run());
+    let why = tokio::select! {
+        ended = &mut driver => {
+            let totals = ended.context("the driver's thread died; its panic is on stderr")?;
+            return Ok(Drained { totals, has_looked: true });
+        }
+        Some(ended) = tasks.join_next() => bail!("the {} ended", ended.context("a task died")?),
+        Some(ended) = watch.join_next() => bail!("nobody watches ClickHouse any more: {:#}", ended.context("a task died")?.unwrap_err()),
+        () = signals.next() => "a signal",
+        () = sleep(within) => "--within is over",
+    };
+    warn!("{why}: flushing what was taken");
+    leave.send_replace(Some(Leave::KeepSession));
+    let totals = match timeout(config.shutdown.grace, driver).await {
+        Ok(totals) => totals.context("the driver's thread died; its panic is on stderr")?,
+        Err(_) => metrics.totals(),
+    };
+    Ok(Drained { totals, has_looked: false })
+}
+
+/// A member that goes on when this one is gone; or why none is known.
+///
+/// # Errors
+/// The one that is to be gone answers.
+async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>> {
+    let topics = config.mqtt.topics.iter().cloned().collect();
+    let (mut heir, mut living, mut why) = (None, None, String::new());
+    hear(&config.shutdown.peers, ASK_WITHIN, |address, answer| {
+        match answer {
+            Ok(theirs) if theirs.name == client_id => living = Some(address.to_owned()),
+            Ok(theirs)
+                if theirs.group == config.mqtt.group
+                    && theirs.topics == topics
+                    && theirs.subscribed
+                    && !theirs.leaving =>
+            {
+                heir = Some(format!("{} at {address}", theirs.name));
+            }
+            Ok(theirs) => why += &format!("; {} at {address} does not go on with the same", theirs.name),
+            Err(silence) => why += &format!("; {address}: {silence}"),
+        }
+        living.is_some()
+    })
+    .await;
+    if let Some(address) = living {
+        bail!("{client_id} lives, at {address}: stop it first");
+    }
+    Ok(heir.ok_or(if config.shutdown.peers.is_empty() {
+        " (shutdown.peers is not set)".to_owned()
+    } else {
+        why
+    }))
+}
