@@ -72,6 +72,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: SpoolCommand,
     },
+    /// Geofences
+    Fences {
+        #[command(subcommand)]
+        command: FencesCommand,
+    },
     /// What was refused
     Rejects {
         #[command(subcommand)]
@@ -91,6 +96,22 @@ pub(crate) enum SpoolCommand {
     Export {
         /// Where to
         dir: PathBuf,
+    },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum FencesCommand {
+    /// Import areas from GeoJSON; may be repeated; exit 1, and nothing is imported, if any of them is invalid
+    Import {
+        /// Say what would be imported, and import nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Import the others
+        #[arg(long)]
+        skip_invalid: bool,
+        /// A FeatureCollection of Polygons and MultiPolygons with properties.name, and perhaps valid_from and valid_to; - for
+        /// standard input
+        file: PathBuf,
     },
 }
 

@@ -11,6 +11,7 @@
 //! | room | what goes in, what comes out |
 //! |---|---|
 //! | [`pipeline`] | a message's bytes → positions and rejects → a batch → the bytes of an insert |
+//! | [`fences`] | GeoJSON → areas for the table, and what is wrong with the others |
 //! | [`session`] | what happened on one connection → which message is taken, and acknowledged when |
 //! | [`intake`] | messages of all sessions → batches; durable batches → complete messages |
 //! | [`tls`] | certificates and a TCP connection → a TLS connection, or in words why not |
@@ -25,7 +26,7 @@
 //! | [`check`] | a configuration → what the servers and the disk are ready for |
 //! | [`app`] | the commands: what `main` calls |
 //!
-//! A room uses only rooms above it in this list. `session`, `intake`, `consumer`, `pipeline`, `delivery::policy` and
+//! A room uses only rooms above it in this list. `session`, `intake`, `consumer`, `pipeline`, `fences`, `delivery::policy` and
 //! `peers::decision` are pure: they take `now`, and hold no clock, socket, task or file.
 
 pub mod app;
@@ -34,6 +35,7 @@ pub mod clickhouse;
 pub mod config;
 pub mod consumer;
 pub mod delivery;
+pub mod fences;
 pub mod intake;
 pub mod mqtt;
 pub mod observe;

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use milepost::app::commands::{check, decode, drain, migrate, rejects, spool};
+use milepost::app::commands::{check, decode, drain, fences, migrate, rejects, spool};
 use milepost::app::{Outcome, run};
 use milepost::config::Config;
 use milepost::observe::{http, logging};
 use milepost::pipeline::position::Timestamp;
 use tracing::error;
 
-use self::cli::{Arguments, Command, RejectsCommand, SpoolCommand};
+use self::cli::{Arguments, Command, FencesCommand, RejectsCommand, SpoolCommand};
 
 const FAILED: u8 = 1;
 /// Bad usage or configuration (sysexits' EX_USAGE).
@@ -62,6 +62,9 @@ fn main() -> ExitCode {
         Command::Spool { command: SpoolCommand::Replay } => {
             with_logs_and_runtime(config, async |config| spool::replay(&config).await)
         }
+        Command::Fences { command: FencesCommand::Import { dry_run, skip_invalid, file } } => {
+            import_fences(config, &file, fences::Orders { dry_run, skip_invalid })
+        }
         Command::Rejects { command: RejectsCommand::Replay { reason, since } } => {
             with_logs_and_runtime(config, async move |config| {
                 let since = since.unwrap_or(Timestamp::from_unix_ms(0));
@@ -85,17 +88,48 @@ fn main() -> ExitCode {
     }
 }
 
-fn decode_file(config: &Config, origin: &decode::Origin, file: &Path) -> ExitCode {
-    let mut payload = Vec::new();
+/// Of a file, or of standard input.
+fn read_file(file: &Path) -> Result<Vec<u8>, ExitCode> {
+    let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
-        std::io::stdin().lock().read_to_end(&mut payload).map(drop)
+        std::io::stdin().lock().read_to_end(&mut bytes).map(drop)
     } else {
-        std::fs::read(file).map(|bytes| payload = bytes)
+        std::fs::read(file).map(|all| bytes = all)
     };
-    if let Err(error) = read {
+    read.map(|()| bytes).map_err(|error| {
         eprintln!("milepost: {}: {error}", file.display());
-        return BAD_USAGE.into();
-    }
+        BAD_USAGE.into()
+    })
+}
+
+fn import_fences(config: Config, file: &Path, orders: fences::Orders) -> ExitCode {
+    let bytes = match read_file(file) {
+        Ok(bytes) => bytes,
+        Err(code) => return code,
+    };
+    let json = match String::from_utf8(bytes) {
+        Ok(json) => json,
+        Err(error) => {
+            eprintln!("milepost: {}: {error}", file.display());
+            return FAILED.into();
+        }
+    };
+    let mut is_refused = false;
+    let refused = &mut is_refused;
+    let code = with_logs_and_runtime(config, async move |config| {
+        let imported = fences::import(&config, &json, orders).await?;
+        *refused = imported.is_refused();
+        print_result(Ok(imported.to_string()));
+        Ok(Outcome::Clean)
+    });
+    if is_refused { FAILED.into() } else { code }
+}
+
+fn decode_file(config: &Config, origin: &decode::Origin, file: &Path) -> ExitCode {
+    let payload = match read_file(file) {
+        Ok(payload) => payload,
+        Err(code) => return code,
+    };
     match decode::decode(config, origin, &payload) {
         Ok((lines, is_good)) => {
             print_result(Ok(lines));

@@ -8,13 +8,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::now_ms;
-use crate::clickhouse::{ClickHouse, Error};
+use crate::clickhouse::{ClickHouse, Error, Migration};
 use crate::delivery::events::Schema;
 use crate::delivery::sink::error_chain;
 use crate::mqtt::driver::{Attention, ServerStatus};
@@ -59,6 +59,21 @@ pub(super) async fn ensure_ready(clickhouse: &ClickHouse) -> Result<()> {
         Schema::Ready => Ok(()),
         Schema::Unknown(why) | Schema::Refused(why) => bail!(why),
     }
+}
+
+/// Every migration of this binary is recorded: for commands that use other tables than `run` does, with other rights.
+///
+/// # Errors
+/// They are not, or the server does not answer.
+pub(super) async fn ensure_migrated(clickhouse: &ClickHouse) -> Result<()> {
+    let pending = clickhouse.pending().await?;
+    ensure!(pending.is_empty(), not_migrated(&pending));
+    Ok(())
+}
+
+fn not_migrated(pending: &[Migration]) -> String {
+    let names: Vec<_> = pending.iter().map(|migration| migration.name).collect();
+    format!("not migrated: `milepost migrate` applies {}", names.join(", "))
 }
 
 /// See the module's documentation.
@@ -147,11 +162,7 @@ impl Watcher {
 async fn tables(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
     match clickhouse.pending().await {
         Ok(pending) if pending.is_empty() => {}
-        Ok(pending) => {
-            let names: Vec<_> = pending.iter().map(|migration| migration.name).collect();
-            let why = format!("not migrated: `milepost migrate` applies {}", names.join(", "));
-            return Ok(Schema::Refused(why));
-        }
+        Ok(pending) => return Ok(Schema::Refused(not_migrated(&pending))),
         Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
         Err(error) => return Ok(refusal(&error, before)),
     }

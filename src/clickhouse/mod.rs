@@ -5,6 +5,7 @@ mod client;
 mod compress;
 mod connector;
 mod errors;
+mod fences;
 mod files;
 mod insert;
 mod login;
@@ -16,6 +17,7 @@ mod render;
 mod shards;
 
 pub(crate) use self::client::{ClickHouse, Error};
+pub(crate) use self::files::Migration;
 pub(crate) use self::migrations::plan;
 pub use self::reader::Reader;
 pub(crate) use self::rejects::StoredReject;

@@ -223,13 +223,13 @@ impl Table {
 }
 
 /// RowBinary's String.
-fn put_text(text: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn put_text(text: &[u8], out: &mut Vec<u8>) {
     put_count(text.len(), out);
     out.extend_from_slice(text);
 }
 
 /// Unsigned LEB128.
-fn put_count(mut rest: usize, out: &mut Vec<u8>) {
+pub(crate) fn put_count(mut rest: usize, out: &mut Vec<u8>) {
     while rest >= 0x80 {
         out.push(u8::try_from(rest & 0x7f).expect("seven bits") | 0x80);
         rest >>= 7;

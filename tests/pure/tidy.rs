@@ -12,8 +12,9 @@ use crate::modules::{self, Name};
 
 /// milepost's rooms, from the floor up: a room may use those before it. The last column: a pure room holds no async,
 /// clock, I/O or metrics.
-const ROOMS: [(&str, bool); 15] = [
+const ROOMS: [(&str, bool); 16] = [
     ("pipeline", true),
+    ("fences", true),
     ("session", true),
     ("intake", true),
     ("tls", false),

@@ -3,6 +3,40 @@
 pub mod check;
 pub mod decode;
 pub mod drain;
+pub mod fences;
 pub mod migrate;
 pub mod rejects;
 pub mod spool;
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use tokio::time::sleep;
+use tracing::warn;
+
+use crate::clickhouse::ClickHouse;
+use crate::delivery::events::Piece;
+use crate::delivery::retry::{self, Identity, Tries};
+use crate::delivery::sink::{FailureKind, Sink as _, error_chain};
+use crate::pipeline::encode::Insert;
+
+/// For commands that insert by themselves; `number`: no other insert of this process has it.
+async fn insert_until_done(
+    clickhouse: &ClickHouse,
+    insert: &Insert,
+    number: u64,
+    within: Duration,
+) -> Result<()> {
+    let mut tries = Tries::new(Identity { incarnation: fastrand::u64(..), number });
+    let whole = Piece { insert: 0, rows: 0..insert.rows };
+    while let Err(error) = clickhouse.insert(insert, &tries.next(&whole, within)).await {
+        if matches!(error.kind, FailureKind::Permanent | FailureKind::TooLarge) {
+            bail!("{}", error_chain(&error));
+        }
+        tries.failed(error.kind);
+        let delay = retry::delay(tries.failures, &mut fastrand::Rng::new());
+        warn!(rows = insert.rows, failures = tries.failures, retry_in = ?delay, error = %error_chain(&error), "insert failed");
+        sleep(delay).await;
+    }
+    Ok(())
+}

@@ -6,16 +6,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use tokio::time::{Instant, sleep};
-use tracing::{info, warn};
+use anyhow::Result;
+use tokio::time::Instant;
+use tracing::info;
 
+use super::insert_until_done;
 use crate::app::{now, schema};
 use crate::clickhouse::{ClickHouse, StoredReject};
 use crate::config::Config;
-use crate::delivery::events::Piece;
-use crate::delivery::retry::{self, Identity, Tries};
-use crate::delivery::sink::{FailureKind, Sink as _, error_chain};
 use crate::pipeline::batch::Batcher;
 use crate::pipeline::decode::{Decoded, Decoder, Message};
 use crate::pipeline::encode;
@@ -116,20 +114,7 @@ async fn insert(config: &Config, clickhouse: &ClickHouse, batcher: &mut Batcher)
     let batch = batcher.close();
     let (positions, number) = (batch.positions.len() as u64, batch.id);
     for insert in encode::encode(batch, &config.clickhouse.database) {
-        let identity = Identity { incarnation: fastrand::u64(..), number };
-        let mut tries = Tries::new(identity);
-        let whole = Piece { insert: 0, rows: 0..insert.rows };
-        while let Err(error) =
-            clickhouse.insert(&insert, &tries.next(&whole, config.clickhouse.insert_timeout)).await
-        {
-            if matches!(error.kind, FailureKind::Permanent | FailureKind::TooLarge) {
-                bail!("{}", error_chain(&error));
-            }
-            tries.failed(error.kind);
-            let delay = retry::delay(tries.failures, &mut fastrand::Rng::new());
-            warn!(rows = insert.rows, failures = tries.failures, retry_in = ?delay, error = %error_chain(&error), "insert failed");
-            sleep(delay).await;
-        }
+        insert_until_done(clickhouse, &insert, number, config.clickhouse.insert_timeout).await?;
     }
     Ok(positions)
 }

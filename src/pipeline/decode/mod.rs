@@ -30,6 +30,7 @@ pub(crate) use self::extract::Pointer;
 pub use self::ignored::Ignored;
 pub(crate) use self::keep::{Keep, NAME_BYTES_MAX};
 pub use self::message::{Decoded, Message};
+pub(crate) use self::point::rfc3339;
 pub use self::point::{Field, Lacking};
 pub use self::source::Source;
 pub(crate) use self::topic::{PLUSES_MAX, overlap};

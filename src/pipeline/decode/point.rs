@@ -313,6 +313,11 @@ fn rounded(ms: f64) -> i64 {
 }
 
 /// RFC 3339, or with an offset without a colon, as Java's libraries write it.
+/// The moment that such a text names, also of texts that no device sends.
+pub(crate) fn rfc3339(text: &str) -> Option<Timestamp> {
+    rfc3339_ms(text).ok().map(Timestamp::from_unix_ms)
+}
+
 fn rfc3339_ms(text: &str) -> Result<i64, Refusal> {
     let time = chrono::DateTime::parse_from_rfc3339(text)
         .or_else(|error| chrono::DateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f%z").map_err(|_| error));

@@ -1,0 +1,219 @@
+//! Whether a polygon is one: exactly, in whole numbers, so that rounding neither makes nor hides a crossing.
+
+use std::cmp::Ordering;
+
+use super::{Point, Polygon};
+
+/// Longitude and latitude in billionths of a degree, a tenth of a millimetre, times two: so the middle of two is whole, too.
+type Place = (i64, i64);
+
+const BILLION: f64 = 1e9;
+/// A border of a country has some 10,000.
+const POINTS_MAX: usize = 200_000;
+
+/// What is wrong with it, in words, if anything is.
+pub(super) fn check(polygon: &Polygon) -> Result<(), String> {
+    let points: usize = polygon.iter().map(Vec::len).sum();
+    if points > POINTS_MAX {
+        return Err(format!("{points} points; the limit is {POINTS_MAX} a polygon"));
+    }
+    let ring =
+        |(index, ring): (usize, &Vec<Point>)| places(ring).map_err(|fault| format!("ring {index}: {fault}"));
+    let rings = polygon.iter().enumerate().map(ring).collect::<Result<Vec<_>, _>>()?;
+    meetings(&rings)?;
+    for (hole, ring) in rings.iter().enumerate().skip(1) {
+        if samples(ring).any(|place| locate(place, &rings[0]) == Where::Outside) {
+            return Err(format!("ring {hole} is a hole outside of the outline"));
+        }
+        for (other, outer) in rings.iter().enumerate().skip(1) {
+            if other != hole && samples(ring).any(|place| locate(place, outer) == Where::Inside) {
+                return Err(format!("ring {hole} is a hole in the hole of ring {other}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A ring's corners, each once; points that come twice in a row are one.
+fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
+    if ring.len() < 4 {
+        return Err(format!("{} points; at least 4 are wanted, the last as the first", ring.len()));
+    }
+    if ring.first() != ring.last() {
+        return Err("is not closed: its last point is not its first".to_owned());
+    }
+    for [lng, lat] in ring {
+        if !(-90.0..=90.0).contains(lat) {
+            let swapped =
+                if (-90.0..=90.0).contains(lng) { ": are the two swapped? [lng, lat] is wanted" } else { "" };
+            return Err(format!("{lat} is no latitude{swapped}"));
+        }
+        if !(-180.0..=180.0).contains(lng) {
+            return Err(format!(
+                "{lng} is no longitude: what lies across the antimeridian is cut there into two polygons (RFC 7946, 3.1.9)"
+            ));
+        }
+    }
+    // A side along a parallel or a pole may be as long as it likes if it does not jump from one end of the world to the other.
+    let jumps = |pair: &&[Point]| (pair[0][0] - pair[1][0]).abs() > 180.0 && !is_of_the_whole_world(ring);
+    if let Some(pair) = ring.windows(2).find(jumps) {
+        return Err(format!(
+            "crosses the antimeridian between {} and {}: cut it there into two polygons (RFC 7946, 3.1.9)",
+            told(pair[0]),
+            told(pair[1])
+        ));
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "180 degrees are far from the end of an i64")]
+    let place = |[lng, lat]: &Point| (2 * (lng * BILLION).round() as i64, 2 * (lat * BILLION).round() as i64);
+    let mut places: Vec<Place> = ring.iter().map(place).collect();
+    places.dedup();
+    places.pop();
+    if places.len() < 3 {
+        return Err("has no area".to_owned());
+    }
+    Ok(places)
+}
+
+/// It reaches from one end of the map to the other on purpose: along both edges of it.
+fn is_of_the_whole_world(ring: &[Point]) -> bool {
+    let along = |edge: f64| ring.windows(2).any(|pair| pair[0][0] == edge && pair[1][0] == edge);
+    along(-180.0) && along(180.0)
+}
+
+/// Where a side of a ring is, and which.
+struct Side {
+    ring: usize,
+    index: usize,
+    ends: (Place, Place),
+}
+
+impl Side {
+    fn west(&self) -> i64 {
+        self.ends.0.0.min(self.ends.1.0)
+    }
+
+    fn east(&self) -> i64 {
+        self.ends.0.0.max(self.ends.1.0)
+    }
+}
+
+/// Each side against those that begin before it ends, from west to east.
+fn meetings(rings: &[Vec<Place>]) -> Result<(), String> {
+    let mut sides: Vec<Side> = Vec::new();
+    for (ring, places) in rings.iter().enumerate() {
+        sides.extend((0..places.len()).map(|index| Side { ring, index, ends: side(places, index) }));
+    }
+    sides.sort_by_key(Side::west);
+    for (number, one) in sides.iter().enumerate() {
+        for other in sides[number + 1..].iter().take_while(|other| other.west() <= one.east()) {
+            let meets = meet(one.ends, other.ends);
+            let near = || told_place(one.ends.0);
+            if one.ring != other.ring {
+                let (hole, outer) = (one.ring.max(other.ring), one.ring.min(other.ring));
+                match meets {
+                    Meet::Not | Meet::Touch => {}
+                    Meet::Cross => return Err(format!("ring {hole} crosses ring {outer} near {}", near())),
+                    Meet::Along => {
+                        return Err(format!("ring {hole} runs along ring {outer} near {}", near()));
+                    }
+                }
+                continue;
+            }
+            let last = rings[one.ring].len() - 1;
+            let apart = one.index.abs_diff(other.index);
+            let what = match meets {
+                Meet::Not => continue,
+                Meet::Touch if apart == 1 || apart == last => continue, // neighbours share a corner
+                Meet::Touch => "touches itself",
+                Meet::Cross => "crosses itself",
+                Meet::Along => "runs back along itself",
+            };
+            let corner = if meets == Meet::Along { shared(one.ends, other.ends) } else { one.ends.0 };
+            return Err(format!("ring {}: {what} near {}", one.ring, told_place(corner)));
+        }
+    }
+    Ok(())
+}
+
+fn side(places: &[Place], index: usize) -> (Place, Place) {
+    (places[index], places[(index + 1) % places.len()])
+}
+
+/// The corner where two sides turn back, if they share one.
+fn shared((a, b): (Place, Place), (c, d): (Place, Place)) -> Place {
+    if b == c || b == d { b } else { a }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meet {
+    Not,
+    /// In one point, which is an end of one of them.
+    Touch,
+    Cross,
+    /// In more than a point.
+    Along,
+}
+
+fn meet((a, b): (Place, Place), (c, d): (Place, Place)) -> Meet {
+    let (c_of, d_of, a_of, b_of) = (turn(a, b, c), turn(a, b, d), turn(c, d, a), turn(c, d, b));
+    if c_of == Ordering::Equal && d_of == Ordering::Equal {
+        // On one line: places on it are ordered as pairs are.
+        let (from, to) = (a.min(b).max(c.min(d)), a.max(b).min(c.max(d)));
+        return match from.cmp(&to) {
+            Ordering::Less => Meet::Along,
+            Ordering::Equal => Meet::Touch,
+            Ordering::Greater => Meet::Not,
+        };
+    }
+    if c_of != d_of && a_of != b_of {
+        let is_end = [c_of, d_of, a_of, b_of].contains(&Ordering::Equal);
+        return if is_end { Meet::Touch } else { Meet::Cross };
+    }
+    Meet::Not
+}
+
+/// On which side of the line from `a` to `b` the place `c` is; equal: on it.
+fn turn(a: Place, b: Place, c: Place) -> Ordering {
+    let by = |from: i64, to: i64| i128::from(to) - i128::from(from);
+    (by(a.0, b.0) * by(a.1, c.1)).cmp(&(by(a.1, b.1) * by(a.0, c.0)))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Where {
+    Inside,
+    On,
+    Outside,
+}
+
+/// By the crossings of a ray to the east.
+fn locate(place: Place, ring: &[Place]) -> Where {
+    let mut is_inside = false;
+    for index in 0..ring.len() {
+        let (a, b) = side(ring, index);
+        let (low, high) = if a.1 <= b.1 { (a, b) } else { (b, a) };
+        let of = turn(low, high, place);
+        let in_box = (a.0.min(b.0)..=a.0.max(b.0)).contains(&place.0) && (low.1..=high.1).contains(&place.1);
+        if of == Ordering::Equal && in_box {
+            return Where::On;
+        }
+        is_inside ^= low.1 <= place.1 && place.1 < high.1 && of == Ordering::Greater;
+    }
+    if is_inside { Where::Inside } else { Where::Outside }
+}
+
+/// Corners, and the middles between them.
+fn samples(ring: &[Place]) -> impl Iterator<Item = Place> {
+    (0..ring.len()).flat_map(|index| {
+        let (a, b) = side(ring, index);
+        [a, (i64::midpoint(a.0, b.0), i64::midpoint(a.1, b.1))]
+    })
+}
+
+fn told([lng, lat]: Point) -> String {
+    format!("{lng}, {lat}")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn told_place((lng, lat): Place) -> String {
+    told([lng as f64 / BILLION / 2.0, lat as f64 / BILLION / 2.0])
+}

@@ -1,0 +1,72 @@
+//! Areas from a file.
+
+use std::fs;
+
+use anyhow::Result;
+
+use crate::world::world;
+
+const SQUARE: &str =
+    "[[[13,52],[14,52],[14,53],[13,53],[13,52]],[[13.25,52.25],[13.25,52.3],[13.3,52.3],[13.25,52.25]]]";
+
+fn feature(properties: &str, kind: &str, coordinates: &str) -> String {
+    format!(
+        r#"{{"type":"Feature","properties":{{{properties}}},"geometry":{{"type":"{kind}","coordinates":{coordinates}}}}}"#
+    )
+}
+
+#[test]
+fn areas_are_imported_once_all_of_them_or_none_and_found_by_what_asks_for_them() -> Result<()> {
+    let world = world("fences")?;
+    let file = world.folder.path().join("areas.geojson");
+    let import = |features: &[String], more: &[&str]| -> Result<(i32, String)> {
+        fs::write(&file, format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, features.join(",")))?;
+        world.settings.call(&[&["fences", "import"], more, &[&*file.display().to_string()]].concat())
+    };
+    let count = |code: i32, printed: &str, expected: &str, with: i32| {
+        let numbers = |line: &str| {
+            let line = printed.lines().find_map(|text| text.strip_prefix(line));
+            line.map_or("?", str::trim).to_owned()
+        };
+        let found = ["new", "changed", "there already", "invalid"].map(numbers).join(" ");
+        assert_eq!((&*found, code), (expected, with), "{printed}");
+    };
+    let here = feature(r#""name":"Büro \"1\"","valid_from":"2020-01-01""#, "Polygon", SQUARE);
+    let both = feature(
+        r#""name":"both""#,
+        "MultiPolygon",
+        &format!("[{SQUARE},[[[0,0],[0.0000001,0],[0,1],[0,0]]]]"),
+    );
+    let wrong = feature(r#""name":"wrong""#, "Polygon", "[[[0,0],[4,4],[4,0],[0,4],[0,0]]]");
+    let rows = "SELECT count() FROM {db}.fences";
+
+    let (code, printed) = import(&[here.clone(), wrong.clone(), both.clone()], &[])?;
+    count(code, &printed, "2 0 0 1", 1);
+    assert!(printed.contains("feature 1 \"wrong\": ring 0: crosses itself near 0, 0"), "{printed}");
+    let (code, printed) = import(&[here.clone(), both.clone()], &["--dry-run"])?;
+    count(code, &printed, "2 0 0 0", 0);
+    assert_eq!(world.query(rows)?, "0");
+    let (code, printed) = import(&[here.clone(), wrong, both.clone()], &["--skip-invalid"])?;
+    count(code, &printed, "2 0 0 1", 0);
+    let (code, printed) = import(&[here, both.clone()], &[])?;
+    count(code, &printed, "0 0 2 0", 0);
+    assert_eq!(world.query(rows)?, "2");
+
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd', now64(3) - 100 + number, 525000000, \
+         134000000 + number * 100000000 FROM numbers(2)",
+    )?;
+    let visits = "SELECT fence, fixes FROM {db}_ask.fence_visits(fence = '', driver = '', from = '2020-01-01', \
+                  to = '2100-01-01', tz = 'UTC') ORDER BY fence";
+    assert_eq!(world.query(visits)?, "Büro \"1\"\t1\nboth\t1");
+
+    let moved = feature(r#""name":"both""#, "Polygon", "[[[0,0],[1,0],[0,1],[0,0]]]");
+    let (code, printed) = import(&[moved], &[])?;
+    count(code, &printed, "0 1 0 0", 0);
+    assert_eq!(world.query(visits)?, "Büro \"1\"\t1");
+
+    fs::write(&file, SQUARE)?;
+    let (code, printed) = world.settings.call(&["fences", "import", &*file.display().to_string()])?;
+    assert!(code == 1 && printed.contains("a FeatureCollection or a Feature is wanted"), "{code} {printed}");
+    Ok(())
+}
