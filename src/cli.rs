@@ -72,6 +72,21 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: SpoolCommand,
     },
+    /// Remove everything of a driver, and leave out what comes of them later; a dry run without --yes; exit 75 if something is left
+    Erase {
+        /// Whose
+        #[arg(long)]
+        driver: String,
+        /// Do it
+        #[arg(long)]
+        yes: bool,
+        /// Take again what comes of them; what is gone stays gone
+        #[arg(long, conflicts_with = "yes")]
+        lift: bool,
+        /// Not longer than this; old parts stay on ClickHouse's disk for eight minutes
+        #[arg(long, value_parser = humantime::parse_duration, default_value = "15m")]
+        within: Duration,
+    },
     /// Geofences
     Fences {
         #[command(subcommand)]

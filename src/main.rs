@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use milepost::app::commands::{check, decode, drain, fences, migrate, rejects, spool};
+use milepost::app::commands::{check, decode, drain, erase, fences, migrate, rejects, spool};
 use milepost::app::{Outcome, run};
 use milepost::config::Config;
 use milepost::observe::{http, logging};
@@ -61,6 +61,17 @@ fn main() -> ExitCode {
         }
         Command::Spool { command: SpoolCommand::Replay } => {
             with_logs_and_runtime(config, async |config| spool::replay(&config).await)
+        }
+        Command::Erase { driver, lift: true, .. } => with_logs_and_runtime(config, async move |config| {
+            print_result(Ok(erase::lift(&config, &driver).await?));
+            Ok(Outcome::Clean)
+        }),
+        Command::Erase { driver: driver_id, yes, lift: false, within } => {
+            with_logs_and_runtime(config, async move |config| {
+                let left = erase::erase(&config, erase::Orders { driver_id, yes, within }).await?;
+                print_result(Ok(left.to_string()));
+                Ok(left.outcome())
+            })
         }
         Command::Fences { command: FencesCommand::Import { dry_run, skip_invalid, file } } => {
             import_fences(config, &file, fences::Orders { dry_run, skip_invalid })

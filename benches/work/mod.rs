@@ -116,7 +116,7 @@ impl Live {
 
     /// The batch is durable; takes every acknowledgement that is due, and returns how many.
     pub fn durable(&mut self, batch: u64) -> usize {
-        let outcome = Outcome::Inserted(Duration::from_millis(1));
+        let outcome = Outcome::Inserted { took: Duration::from_millis(1), erased: 0 };
         self.consumer.report(Report { batch, outcome }, self.now.instant);
         self.consumer.turn(self.now.instant);
         while self.consumer.command().is_some() {}

@@ -8,6 +8,8 @@ CREATE ROLE IF NOT EXISTS milepost_writer;
 GRANT INSERT ON fleet.positions TO milepost_writer;
 GRANT INSERT ON fleet.rejects TO milepost_writer;
 GRANT SELECT ON fleet.schema_migrations TO milepost_writer;
+-- And who is erased: nothing of them is inserted.
+GRANT SELECT ON fleet.erased TO milepost_writer;
 -- For `milepost check`: the defaults of deduplication and fsync.
 GRANT SELECT ON system.merge_tree_settings TO milepost_writer;
 
@@ -21,6 +23,23 @@ GRANT DROP VIEW ON fleet.rollups TO milepost_migrator;
 GRANT SELECT ON system.parts TO milepost_migrator;
 -- The database of the parameterised views has nothing but views: each of them may be replaced.
 GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost_migrator;
+
+CREATE ROLE IF NOT EXISTS milepost_eraser;
+-- `milepost erase`: counts by driver, hides and removes rows. It sees no place and no time of anybody. Tables of your own
+-- with a column driver_id are erased from, too, if it sees them.
+GRANT SELECT(driver_id), ALTER DELETE ON fleet.positions TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE ON fleet.last_positions_state TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE ON fleet.driver_quarters_state TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE ON fleet.driver_blocks_state TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE ON fleet.episodes_state TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE ON fleet.cell_quarters_state TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE ON fleet.rejects TO milepost_eraser;
+GRANT SELECT, INSERT ON fleet.erased TO milepost_eraser;
+GRANT SELECT ON fleet.schema_migrations TO milepost_eraser;
+GRANT SELECT ON system.parts TO milepost_eraser;
+GRANT SELECT ON system.mutations TO milepost_eraser;
+GRANT SELECT ON system.view_refreshes TO milepost_eraser;
+-- With clickhouse.cluster also: GRANT CLUSTER, REMOTE ON *.* TO milepost_eraser;
 
 CREATE ROLE IF NOT EXISTS milepost_reader;
 GRANT SELECT ON fleet.* TO milepost_reader;
@@ -62,6 +81,11 @@ CREATE USER IF NOT EXISTS migrate IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PA
     HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_migrator;
 GRANT milepost_migrator TO migrate;
 
+-- Used when somebody is to be erased.
+CREATE USER IF NOT EXISTS eraser IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_ERASER'
+    HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_eraser;
+GRANT milepost_eraser TO eraser;
+
 CREATE USER IF NOT EXISTS reader IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_READER'
     HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_reader SETTINGS PROFILE 'milepost_reader';
 GRANT milepost_reader TO reader;
@@ -69,4 +93,5 @@ GRANT milepost_reader TO reader;
 -- What is there already was left as it is. So a run with other hashes sets other passwords:
 ALTER USER milepost IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MILEPOST';
 ALTER USER migrate IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MIGRATE';
+ALTER USER eraser IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_ERASER';
 ALTER USER reader IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_READER';

@@ -56,7 +56,13 @@ pub async fn run(config: Config) -> Result<Outcome> {
         opened = open_spool(&config) => opened?,
         () = signals.next() => return Ok(Outcome::Clean),
     };
-    let started = start(&config, spool.clone(), left, &metrics, &health, &mut tasks)?;
+    let started = start(
+        &config,
+        spool.clone(),
+        left,
+        Shared { metrics: &metrics, health: &health, member: &member },
+        &mut tasks,
+    )?;
     let Started { watcher, mut driver, leave, server } = started;
     let mut watch = JoinSet::new();
     watch.spawn(watcher.run());
@@ -94,9 +100,16 @@ async fn hand_over(
     leave: &watch::Sender<Option<Leave>>,
     driver: &mut oneshot::Receiver<Totals>,
 ) -> Result<Totals> {
-    let ours = member.standing(metrics.is_subscribed());
+    let ours = member.standing(metrics.is_subscribed(), 0);
     leave.send_replace(Some(leaving::decide(&config.shutdown, ours).await));
     driver.await.context("the driver's thread died; its panic is on stderr")
+}
+
+/// What several parts tell something, or ask.
+pub(super) struct Shared<'a> {
+    pub(super) metrics: &'a Arc<Metrics>,
+    pub(super) health: &'a Arc<Health>,
+    pub(super) member: &'a Arc<Member>,
 }
 
 /// What runs from here on.
@@ -111,8 +124,7 @@ pub(super) fn start(
     config: &Config,
     spool: Option<Arc<Spool>>,
     left: Left,
-    metrics: &Arc<Metrics>,
-    health: &Arc<Health>,
+    Shared { metrics, health, member }: Shared<'_>,
     tasks: &mut JoinSet<&'static str>,
 ) -> Result<Started> {
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
@@ -122,10 +134,12 @@ pub(super) fn start(
     let (server, to_watch) = watch::channel(schema::unknown());
     let (attention, to_attend) = watch::channel(Attention::default());
     let (leave, leaving) = watch::channel(None);
+    let (erased, to_erase) = watch::channel(Arc::default());
     let executor = Executor {
         sink: Arc::clone(&clickhouse),
         spool: spool.clone(),
         database: config.clickhouse.database.clone(),
+        erased: to_erase.clone(),
         reports: to_report,
     };
     tasks.spawn(named("executor", executor.run(to_execute)));
@@ -136,12 +150,19 @@ pub(super) fn start(
         server: to_watch.clone(),
         attention,
         leave: leaving,
+        erased: to_erase,
         metrics: Arc::clone(metrics),
         health: Arc::clone(health),
     };
     let driver = driver::spawn(wiring, consumer(config, left)).context("no thread for the driver")?;
-    let watcher =
-        Watcher { clickhouse, server, attention: to_attend, clocks_may_differ: clocks_may_differ(config) };
+    let watcher = Watcher {
+        clickhouse,
+        server,
+        erased,
+        member: Arc::clone(member),
+        attention: to_attend,
+        clocks_may_differ: clocks_may_differ(config),
+    };
     Ok(Started { watcher, driver, leave, server: to_watch })
 }
 
@@ -227,6 +248,7 @@ fn log_ledger(totals: &Totals) {
         rejected = totals.rejected(),
         ignored = totals.ignored(),
         shed = intake.shed,
+        erased = totals.erased(),
         quarantined = delivery.quarantined,
         in_spool = delivery.in_spool,
         in_flight = totals.in_flight(),

@@ -18,6 +18,8 @@ use crate::clickhouse::{ClickHouse, Error, Migration};
 use crate::delivery::events::Schema;
 use crate::delivery::sink::error_chain;
 use crate::mqtt::driver::{Attention, ServerStatus};
+use crate::peers::standing::Member;
+use crate::pipeline::erased::Erased;
 
 /// How often while all is well: a clock does not jump every minute.
 const EVERY: Duration = Duration::from_secs(30);
@@ -80,6 +82,10 @@ fn not_migrated(pending: &[Migration]) -> String {
 pub(super) struct Watcher {
     pub(super) clickhouse: Arc<ClickHouse>,
     pub(super) server: watch::Sender<ServerStatus>,
+    /// Whose rows are left out; told before the tables are.
+    pub(super) erased: watch::Sender<Arc<Erased>>,
+    /// Tells others which list is in force.
+    pub(super) member: Arc<Member>,
     pub(super) attention: watch::Receiver<Attention>,
     /// More is a reason to stop.
     pub(super) clocks_may_differ: Duration,
@@ -100,7 +106,7 @@ impl Watcher {
                 Ok(clock_off) => {
                     (server.answers, server.clock_off) = (Ok(()), clock_off);
                     server.clock_jumps = attention.clock_jumps;
-                    server.schema = tables(&self.clickhouse, &server.schema).await?;
+                    server.schema = self.tables(&server.schema).await?;
                 }
                 Err(why) => {
                     if server.schema != Schema::Ready {
@@ -113,6 +119,32 @@ impl Watcher {
             // Also an answer that is the same as the last one is one: somebody may have asked in between.
             self.server.send_replace(server);
             self.wait(asked_at, attention).await;
+        }
+    }
+
+    /// Whether they are there, and whose rows do not go into them.
+    async fn tables(&self, before: &Schema) -> Result<Schema> {
+        let schema = tables(&self.clickhouse, before).await?;
+        if schema != Schema::Ready {
+            return Ok(schema);
+        }
+        match self.clickhouse.erased().await {
+            Ok(erased) => {
+                let erased = Arc::new(erased);
+                let is_new = |known: &mut Arc<Erased>| {
+                    let is_new = *known != erased;
+                    if is_new {
+                        *known = Arc::clone(&erased);
+                    }
+                    is_new
+                };
+                if self.erased.send_if_modified(is_new) {
+                    info!(?erased, "what is to be erased is left out from now on");
+                }
+                self.member.erases(&self.erased.borrow());
+                Ok(Schema::Ready)
+            }
+            Err(error) => Ok(refusal(&error, before)),
         }
     }
 

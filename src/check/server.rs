@@ -125,7 +125,9 @@ async fn grants(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
     let mut missing = Vec::new();
     let inserted =
         if config.clickhouse.shards { ["positions_all", "rejects_all"] } else { ["positions", "rejects"] };
-    for (what, table) in [("INSERT", inserted[0]), ("INSERT", inserted[1]), ("SELECT", "schema_migrations")] {
+    let read = ["schema_migrations", "erased"];
+    let wanted = inserted.map(|table| ("INSERT", table)).into_iter().chain(read.map(|table| ("SELECT", table)));
+    for (what, table) in wanted {
         match has_grant(clickhouse, what, &format!("{database}.{table}")).await? {
             Some(true) => {}
             Some(false) => missing.push(format!("GRANT {what} ON {database}.{table} TO {user}")),
@@ -136,7 +138,10 @@ async fn grants(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
         }
     }
     if missing.is_empty() {
-        report.ok("grants", format!("{user} may insert, and read which migrations are there"));
+        report.ok(
+            "grants",
+            format!("{user} may insert, and read which migrations are there and who is erased"),
+        );
     } else {
         report.error(
             "grants",

@@ -6,6 +6,8 @@ include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
 /// The table that records migrations.
 pub(super) const LEDGER: &str = "schema_migrations";
+/// The table of drivers whose data is to be gone.
+pub(super) const ERASED: &str = "erased";
 
 /// One numbered file of `sql/`.
 #[derive(Debug, Clone, Copy)]

@@ -223,7 +223,8 @@ impl ClickHouse {
         self.statement(&record(&self.database, migration)).await
     }
 
-    async fn statement(&self, sql: &str) -> Result<(), ClientError> {
+    /// One that changes something: on one server within a minute, on several when all have it.
+    pub(super) async fn statement(&self, sql: &str) -> Result<(), ClientError> {
         let query = self.client().query_raw(sql);
         if self.layout.cluster().is_none() && self.layout.replication() != Replication::Managed {
             let query = query.with_setting("max_execution_time", STATEMENT_SECONDS_MAX);

@@ -4,6 +4,7 @@
 mod client;
 mod compress;
 mod connector;
+mod erase;
 mod errors;
 mod fences;
 mod files;
@@ -17,6 +18,7 @@ mod render;
 mod shards;
 
 pub(crate) use self::client::{ClickHouse, Error};
+pub(crate) use self::erase::Traces;
 pub(crate) use self::files::Migration;
 pub(crate) use self::migrations::plan;
 pub use self::reader::Reader;

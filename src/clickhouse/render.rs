@@ -17,7 +17,7 @@ const WINDOW: &str = "non_replicated_deduplication_window = 10000";
 const REPLICATED_WINDOW: &str =
     "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800";
 /// What stands before the name of what is made or changed; ON CLUSTER stands behind it.
-const BEFORE_A_NAME: [&str; 13] = [
+const BEFORE_A_NAME: [&str; 14] = [
     "CREATE DATABASE IF NOT EXISTS ",
     "CREATE TABLE IF NOT EXISTS ",
     "CREATE OR REPLACE TABLE ",
@@ -27,6 +27,7 @@ const BEFORE_A_NAME: [&str; 13] = [
     "CREATE DICTIONARY IF NOT EXISTS ",
     "CREATE OR REPLACE DICTIONARY ",
     "ALTER TABLE ",
+    "DELETE FROM ",
     "DROP TABLE IF EXISTS ",
     "DROP VIEW IF EXISTS ",
     "SYSTEM REFRESH VIEW ",

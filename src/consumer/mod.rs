@@ -21,6 +21,7 @@ mod notice;
 mod totals;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::back_pressure::{BackPressure, READ_ROOM_BYTES};
@@ -35,6 +36,7 @@ use crate::delivery::events::{Command, Durable, Report, Schema};
 use crate::delivery::policy::{Policy, Want};
 use crate::intake::{CloseWhen, Intake, SessionIndex};
 use crate::pipeline::decode::{Ignored, Message};
+use crate::pipeline::erased::Erased;
 use crate::session::Session;
 use crate::session::acks::Ack;
 use crate::session::events::{self, Admission, ConnectionState, Event, Leave, NoRoom, Qos, Role};
@@ -190,6 +192,11 @@ impl Consumer {
     /// Whether the tables are there.
     pub fn schema(&mut self, schema: Schema) {
         self.delivery.schema(schema);
+    }
+
+    /// Whose data is to be gone, from now on.
+    pub fn erase(&mut self, erased: Arc<Erased>) {
+        self.intake.erase(erased);
     }
 
     /// Whether ClickHouse answers questions on a connection of their own.

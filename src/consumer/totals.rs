@@ -33,17 +33,23 @@ impl Totals {
         self.intake.ignored.iter().sum()
     }
 
+    /// Of drivers whose data is to be gone.
+    #[must_use]
+    pub fn erased(&self) -> u64 {
+        self.intake.erased + self.delivery.erased
+    }
+
     /// Received, and neither in ClickHouse nor in the spool.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.intake.in_flight + self.delivery.in_flight
     }
 
-    /// `received + spool at start = inserted + rejected + ignored + shed + quarantined + in spool + in flight`.
+    /// `received + spool at start = inserted + rejected + ignored + shed + erased + quarantined + in spool + in flight`.
     #[must_use]
     pub fn adds_up(&self) -> bool {
         let Self { intake, delivery, .. } = self;
-        let gone = self.rejected() + self.ignored() + intake.shed + delivery.quarantined;
+        let gone = self.rejected() + self.ignored() + intake.shed + self.erased() + delivery.quarantined;
         intake.received + delivery.spool_at_start
             == delivery.inserted + gone + delivery.in_spool + self.in_flight()
     }

@@ -54,8 +54,11 @@ pub struct Report {
 /// See [`Report`].
 #[derive(Debug)]
 pub enum Outcome {
-    /// The piece is in ClickHouse, after this long.
-    Inserted(Duration),
+    /// The piece is in ClickHouse, after so long, without so many rows of drivers whose data is to be gone.
+    Inserted {
+        took: Duration,
+        erased: u64,
+    },
     /// The attempt failed.
     Failed {
         /// What to do about it.
@@ -258,6 +261,8 @@ pub struct Totals {
     pub in_spool: u64,
     /// Of damaged files, and rows that no way takes.
     pub quarantined: u64,
+    /// Positions of drivers whose data is to be gone, left out of an insert or a replay.
+    pub erased: u64,
     /// Files put into quarantine.
     pub files_quarantined: u64,
     /// Batches the spool did not take.

@@ -8,12 +8,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 
 use super::events::{BatchId, Command, Loaded, Outcome, Piece, Report};
 use super::sink::{Attempt, FailureKind, Sink, error_chain};
 use crate::pipeline::encode::{self, Insert};
+use crate::pipeline::erased::Erased;
 use crate::spool::{LoadError, Spool};
 
 /// What the executor works with.
@@ -25,6 +26,8 @@ pub struct Executor<S> {
     pub spool: Option<Arc<Spool>>,
     /// Database of the tables.
     pub database: String,
+    /// Whose rows are left out of every insert.
+    pub erased: watch::Receiver<Arc<Erased>>,
     /// To whoever gives the commands.
     pub reports: mpsc::Sender<Report>,
 }
@@ -117,14 +120,23 @@ impl<S: Sink> Works<S> {
         self.kept.get(&batch)?.inserts.get(*insert)?.part(rows.clone())
     }
 
-    fn attempt(&mut self, batch: BatchId, piece: &Piece, attempt: Attempt) {
-        let Some(insert) = self.piece(batch, piece) else {
+    fn attempt(&mut self, batch: BatchId, piece: &Piece, mut attempt: Attempt) {
+        let erased = Arc::clone(&self.executor.erased.borrow());
+        let insert = self.piece(batch, piece).and_then(|insert| {
+            if erased.is_empty() { Some((insert, 0)) } else { insert.without(|id| erased.has_bytes(id)) }
+        });
+        let Some((insert, left_out)) = insert else {
             return self.reported(batch, async { Outcome::Unsplittable });
         };
+        if left_out > 0 {
+            attempt.token = format!("{}-{}", attempt.token, erased.digest()); // these are other rows
+        }
         let (sink, began) = (Arc::clone(&self.executor.sink), Instant::now());
         let running = tokio::spawn(async move {
-            match sink.insert(&insert, &attempt).await {
-                Ok(()) => Outcome::Inserted(began.elapsed()),
+            let inserted = if insert.rows > 0 { sink.insert(&insert, &attempt).await } else { Ok(()) };
+            drop(erased); // whoever holds a list is not done with it
+            match inserted {
+                Ok(()) => Outcome::Inserted { took: began.elapsed(), erased: left_out as u64 },
                 Err(error) => Outcome::Failed { kind: error.kind, why: error_chain(&error) },
             }
         });

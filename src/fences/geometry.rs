@@ -2,7 +2,10 @@
 
 use std::cmp::Ordering;
 
-use super::{Point, Polygon};
+/// Longitude and latitude, in degrees.
+pub(super) type Point = [f64; 2];
+/// The outline, then holes; each ring ends where it begins.
+pub(super) type Polygon = Vec<Vec<Point>>;
 
 /// Longitude and latitude in billionths of a degree, a tenth of a millimetre, times two: so the middle of two is whole, too.
 type Place = (i64, i64);

@@ -9,14 +9,10 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use self::geometry::{Point, Polygon};
 use crate::pipeline::decode::rfc3339;
 use crate::pipeline::encode::{Insert, put_count, put_text};
 use crate::pipeline::position::Timestamp;
-
-/// Longitude and latitude, in degrees.
-pub(crate) type Point = [f64; 2];
-/// The outline, then holes; each ring ends where it begins.
-pub(crate) type Polygon = Vec<Vec<Point>>;
 
 /// 1970-01-01, as the table's default.
 const ALWAYS: Timestamp = Timestamp::from_unix_ms(0);

@@ -12,11 +12,13 @@
 mod ages;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use self::ages::Ages;
 use crate::pipeline::batch::{self, Batch, Batcher};
 use crate::pipeline::decode::{Decoded, Decoder, Ignored, Lacking, Message};
+use crate::pipeline::erased::Erased;
 use crate::pipeline::reject::Reason;
 
 /// Which session, by its place in the process.
@@ -60,6 +62,8 @@ pub struct Totals {
     pub ignored: [u64; Ignored::ALL.len()],
     /// Points of QoS 0 messages dropped on a full buffer or while leaving.
     pub shed: u64,
+    /// Points, good or refused, of drivers whose data is to be gone.
+    pub erased: u64,
     /// What the positions lacked.
     pub lacking: Lacking,
     /// How old the messages' newest fixes were.
@@ -94,6 +98,7 @@ impl Closed {
 pub struct Intake {
     settings: Settings,
     decoder: Decoder,
+    erased: Arc<Erased>,
     batcher: Batcher,
     /// Closed, and not handed over yet.
     backlog: VecDeque<Batch>,
@@ -118,6 +123,7 @@ impl Intake {
             batcher: Batcher::new(settings.batch.clone()),
             settings,
             decoder,
+            erased: Arc::default(),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             wanted: 0,
@@ -132,6 +138,11 @@ impl Intake {
     /// How many batches would be taken now: as many are closed as soon as they are due.
     pub(crate) fn wants(&mut self, batches: usize) {
         self.wanted = batches;
+    }
+
+    /// From now on nothing of these drivers is taken.
+    pub(crate) fn erase(&mut self, erased: Arc<Erased>) {
+        self.erased = erased;
     }
 
     /// Takes a message's rows. `arrival`: its session and its number there; none at QoS 0.
@@ -177,6 +188,12 @@ impl Intake {
         self.decoder.decode(message, &mut self.decoded);
         self.totals.received += self.decoded.points();
         self.totals.foreign_messages += u64::from(self.decoded.is_foreign);
+        if !self.erased.is_empty() {
+            let points = self.decoded.points();
+            self.decoded.positions.retain(|position| !self.erased.has(&position.driver_id));
+            self.decoded.rejects.retain(|reject| !self.erased.has_bytes(reject.driver_id.as_bytes()));
+            self.totals.erased += points - self.decoded.points();
+        }
     }
 
     /// The last row of a message is in the open batch, or it had none.

@@ -24,6 +24,7 @@ use crate::consumer::{Consumer, Notice, Now, Totals};
 use crate::delivery::events::{Command, Durable, Report, Schema};
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
+use crate::pipeline::erased::Erased;
 use crate::pipeline::position::Timestamp;
 use crate::session::events::Leave;
 
@@ -80,6 +81,8 @@ pub(crate) struct Wiring {
     pub attention: watch::Sender<Attention>,
     /// Turns to `Some` when it is time to go.
     pub leave: watch::Receiver<Option<Leave>>,
+    /// Whose data is to be gone.
+    pub erased: watch::Receiver<Arc<Erased>>,
     pub metrics: Arc<Metrics>,
     pub health: Arc<Health>,
 }
@@ -180,6 +183,9 @@ impl Driver {
             self.work.consumer.answers(answers, now);
             self.work.consumer.schema(schema);
             self.work.consumer.clock(clock_off, clock_jumps);
+        }
+        if self.wiring.erased.has_changed().unwrap_or(false) {
+            self.work.consumer.erase(Arc::clone(&self.wiring.erased.borrow_and_update()));
         }
         if self.wiring.leave.has_changed().unwrap_or(false)
             && let Some(leave) = *self.wiring.leave.borrow_and_update()

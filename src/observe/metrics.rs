@@ -91,6 +91,11 @@ static COUNTED: &[Counted] = &[
         |t| t.intake.shed,
     ),
     counter(
+        "positions_erased_total",
+        "Points of drivers whose data is to be gone (milepost erase), dropped on their way.",
+        Totals::erased,
+    ),
+    counter(
         "positions_abandoned_total",
         "Always 0: every position that was taken is inserted. Goes with the next major version.",
         |_| 0,
@@ -266,7 +271,7 @@ impl Metrics {
     /// What became of something that delivery wanted.
     pub(crate) fn reported(&self, report: &Report) {
         match &report.outcome {
-            Outcome::Inserted(took) => self.insert_duration.observe(took.as_secs_f64()),
+            Outcome::Inserted { took, .. } => self.insert_duration.observe(took.as_secs_f64()),
             Outcome::Failed { kind, .. } => self.insert_errors.with_label_values(&[kind.name()]).inc(),
             Outcome::Unsplittable
             | Outcome::Stored(_)

@@ -160,7 +160,15 @@ mod tests {
 
     fn standing(name: &str) -> Standing {
         let topics = ["drivers/+/gps".to_owned()].into();
-        Standing { name: name.to_owned(), group: "g".to_owned(), topics, subscribed: true, leaving: false }
+        Standing {
+            name: name.to_owned(),
+            group: "g".to_owned(),
+            topics,
+            subscribed: true,
+            leaving: false,
+            erased: None,
+            spool_batches: 0,
+        }
     }
 
     #[test]

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde_json::{Value, json};
+
+use crate::pipeline::erased::Erased;
 
 /// What a member says of itself when it is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,15 +21,22 @@ pub struct Standing {
     pub subscribed: bool,
     /// It has been told to go.
     pub leaving: bool,
+    /// The digest of the list of erased drivers that is in force: nothing of them is under way any more. None: not yet.
+    pub erased: Option<String>,
+    /// Batches in its spool.
+    pub spool_batches: u64,
 }
 
 impl Standing {
     /// One JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let Self { name, group, topics, subscribed, leaving } = self;
-        json!({"name": name, "group": group, "topics": topics, "subscribed": subscribed, "leaving": leaving})
-            .to_string()
+        let Self { name, group, topics, subscribed, leaving, erased, spool_batches } = self;
+        json!({
+            "name": name, "group": group, "topics": topics, "subscribed": subscribed, "leaving": leaving,
+            "erased": erased, "spool_batches": spool_batches,
+        })
+        .to_string()
     }
 
     /// From the same; other fields are ignored: a newer version may say more.
@@ -46,6 +56,9 @@ impl Standing {
             topics: topics.collect::<Option<_>>().ok_or_else(|| missing("topics"))?,
             subscribed: flag("subscribed")?,
             leaving: flag("leaving")?,
+            // An older version has neither.
+            erased: value["erased"].as_str().map(str::to_owned),
+            spool_batches: value["spool_batches"].as_u64().unwrap_or(0),
         })
     }
 }
@@ -57,6 +70,15 @@ pub struct Member {
     group: String,
     topics: BTreeSet<String>,
     leaving: AtomicBool,
+    erased: Mutex<Lists>,
+}
+
+/// Lists of erased drivers, weakly: what is under way holds the one that it began with.
+#[derive(Debug, Default)]
+struct Lists {
+    current: Weak<Erased>,
+    /// Those before it that something may still go by.
+    older: Vec<Weak<Erased>>,
 }
 
 impl Member {
@@ -64,7 +86,13 @@ impl Member {
     #[must_use]
     pub fn new(name: &str, group: &str, topics: &[String]) -> Self {
         let topics = topics.iter().cloned().collect();
-        Self { name: name.to_owned(), group: group.to_owned(), topics, leaving: AtomicBool::new(false) }
+        Self {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            topics,
+            leaving: AtomicBool::new(false),
+            erased: Mutex::default(),
+        }
     }
 
     /// It has been told to go. Say so before anybody is asked: of two that leave at once, one must know of the other.
@@ -72,15 +100,35 @@ impl Member {
         self.leaving.store(true, Ordering::SeqCst);
     }
 
+    /// From now on this list holds for what begins.
+    pub fn erases(&self, erased: &Arc<Erased>) {
+        let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = Arc::downgrade(erased);
+        if !lists.current.ptr_eq(&current) {
+            let before = std::mem::replace(&mut lists.current, current);
+            lists.older.push(before);
+        }
+        lists.older.retain(|older| older.strong_count() > 0);
+    }
+
+    /// The list that holds for all that is under way.
+    fn erased(&self) -> Option<String> {
+        let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.older.retain(|older| older.strong_count() > 0);
+        lists.current.upgrade().filter(|_| lists.older.is_empty()).map(|erased| erased.digest())
+    }
+
     /// Now.
     #[must_use]
-    pub fn standing(&self, subscribed: bool) -> Standing {
+    pub fn standing(&self, subscribed: bool, spool_batches: u64) -> Standing {
         Standing {
             name: self.name.clone(),
             group: self.group.clone(),
             topics: self.topics.clone(),
             subscribed,
             leaving: self.leaving.load(Ordering::SeqCst),
+            erased: self.erased(),
+            spool_batches,
         }
     }
 }
@@ -92,11 +140,20 @@ mod tests {
     #[test]
     fn what_a_member_says_can_be_read_and_nothing_else_can() {
         let member = Member::new("milepost-2", "fleet", &["b/+".to_owned(), "a/+".to_owned()]);
-        let standing = member.standing(true);
+        let standing = member.standing(true, 3);
         assert!(!standing.leaving);
         assert_eq!(Standing::from_json(standing.to_json().as_bytes()), Ok(standing));
         member.leaves();
-        assert!(member.standing(false).leaving);
+        assert!(member.standing(false, 0).leaving);
+
+        let (first, second) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
+        assert_eq!(member.standing(false, 0).erased, None, "it has not been told");
+        member.erases(&first);
+        assert_eq!(member.standing(false, 0).erased, Some(first.digest()));
+        member.erases(&second);
+        assert_eq!(member.standing(false, 0).erased, None, "something goes by the first");
+        drop(first);
+        assert_eq!(member.standing(false, 0).erased, Some(second.digest()));
 
         let of_a_newer_version =
             br#"{"name":"n","group":"g","topics":[],"subscribed":true,"leaving":false,"more":1}"#;

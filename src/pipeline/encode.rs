@@ -64,6 +64,9 @@ impl Kind {
     }
 }
 
+/// Every table that is inserted into says by this column whose a row is.
+const DRIVER_ID: &str = "driver_id";
+
 /// A table that is inserted into, with the columns of an insert in their order.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -77,7 +80,7 @@ pub(crate) struct Table {
 pub(crate) static POSITIONS: Table = Table {
     name: "positions",
     columns: &[
-        ("driver_id", Kind::Text),
+        (DRIVER_ID, Kind::Text),
         ("ts", Kind::Time),
         ("seq", U32),
         ("lat_e7", I32),
@@ -97,7 +100,7 @@ pub(crate) static REJECTS: Table = Table {
     columns: &[
         ("received_at", Kind::Time),
         ("topic", Kind::Text),
-        ("driver_id", Kind::Text),
+        (DRIVER_ID, Kind::Text),
         ("reason", Kind::Text),
         ("detail", Kind::Text),
         ("payload", Kind::Text),
@@ -204,6 +207,46 @@ impl Insert {
     }
 }
 
+impl Insert {
+    /// Without the rows of drivers that are gone, and how many those are; `None` if it is not known where its rows say whose they
+    /// are, as in a file of a newer version.
+    #[must_use]
+    pub fn without(&self, is_gone: impl Fn(&[u8]) -> bool) -> Option<(Self, usize)> {
+        let kinds = self.columns()?;
+        let (mut body, mut kept, mut at, mut gone) = (Vec::new(), 0, 0, 0);
+        for _ in 0..self.rows {
+            let begin = at;
+            let mut is_row_gone = false;
+            for (name, kind) in &kinds {
+                let length = kind.length(&self.body[at..])?;
+                if *name == DRIVER_ID {
+                    let (prefix, _) = count_at(&self.body[at..])?;
+                    is_row_gone = is_gone(&self.body[at + prefix..at + length]);
+                }
+                at += length;
+            }
+            if is_row_gone {
+                body.extend_from_slice(&self.body[kept..begin]);
+                (kept, gone) = (at, gone + 1);
+            }
+        }
+        if gone == 0 {
+            return Some((self.clone(), 0));
+        }
+        body.extend_from_slice(&self.body[kept..at]);
+        Some((Self { statement: self.statement.clone(), body: body.into(), rows: self.rows - gone }, gone))
+    }
+
+    /// Those that the statement names, if they are of a table of ours: an older version's file has fewer.
+    fn columns(&self) -> Option<Vec<(&'static str, Kind)>> {
+        let (into, rest) = self.statement.strip_prefix("INSERT INTO ")?.split_once(" (")?;
+        let (names, _) = rest.split_once(") FORMAT RowBinary")?;
+        let table = TABLES.iter().find(|table| into.rsplit('.').next() == Some(table.name))?;
+        let column = |name: &str| table.columns.iter().find(|(known, _)| *known == name).copied();
+        names.split(", ").map(column).collect()
+    }
+}
+
 impl Table {
     /// What follows the database's name.
     fn statement_end(&self) -> String {
@@ -287,6 +330,29 @@ mod tests {
             let other =
                 Insert { statement: "INSERT INTO fleet.positions (a, b) FORMAT RowBinary".into(), ..insert };
             assert!(other.part(0..1).is_none(), "columns of another version");
+        }
+    }
+
+    #[test]
+    fn rows_of_a_driver_can_be_left_out_and_the_others_stay_as_they_are() {
+        for insert in inserts() {
+            for gone in 0..insert.rows {
+                let id = "d".repeat(1 + gone * 7);
+                let (others, left_out) = insert.without(|driver| driver == id.as_bytes()).unwrap();
+                assert_eq!((others.rows, left_out), (9, 1));
+                let parts = [0..gone, gone + 1..insert.rows].map(|rows| insert.part(rows).unwrap().body);
+                assert_eq!(others.body, parts.concat(), "without row {gone}");
+            }
+            assert_eq!(insert.without(|_| false).unwrap().0.body, insert.body);
+            assert_eq!(insert.without(|_| true).unwrap().0.rows, 0);
+            // Of an older version, with fewer columns, and of a newer one.
+            let older = "INSERT INTO other.positions (driver_id, seq) FORMAT RowBinary";
+            let body = Bytes::from_static(b"\x01a\0\0\0\0\x01b\0\0\0\x07");
+            let older = Insert { statement: older.into(), body, rows: 2 };
+            let (others, left_out) = older.without(|driver| driver == b"a").unwrap();
+            assert_eq!((&*others.body, others.rows, left_out), (&b"\x01b\0\0\0\x07"[..], 1, 1));
+            let newer = "INSERT INTO fleet.positions (driver_id, more) FORMAT RowBinary";
+            assert!(Insert { statement: newer.into(), ..insert }.without(|_| true).is_none());
         }
     }
 

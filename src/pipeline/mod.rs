@@ -7,5 +7,6 @@ pub mod attributes;
 pub mod batch;
 pub mod decode;
 pub mod encode;
+pub mod erased;
 pub mod position;
 pub mod reject;

@@ -17,6 +17,7 @@
 //!
 //! Every function here blocks for as long as the disk takes: none may be called on a thread that serves.
 
+pub mod erase;
 mod file;
 pub mod format;
 

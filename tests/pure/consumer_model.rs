@@ -2,8 +2,9 @@
 //! processes, obeyed as its shell obeys: a turn takes everything that came, and only then does anybody do what it wants.
 //!
 //! At every step: an acknowledgement names the oldest message of its connection, and every point of it is in ClickHouse or
-//! in a file; the ledger adds up; there are places for every command; no deadline stays. In the end, with everything well
-//! again: acknowledgements advance, and nothing that the broker held or the process took is missing.
+//! in a file, or its driver is erased; the ledger adds up; there are places for every command; no deadline stays. In the end, with everything well
+//! again: acknowledgements advance, and nothing that the broker held or the process took is missing. Of a driver who was erased
+//! nothing was inserted since.
 
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,7 @@ enum Step {
     Disk(Disk),
     Clock(bool),
     Kill,
+    Erase,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -56,6 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => disk.prop_map(Step::Disk),
         1 => any::<bool>().prop_map(Step::Clock),
         1 => Just(Step::Kill),
+        1 => Just(Step::Erase),
     ]
 }
 
@@ -102,6 +105,7 @@ fn play<B: Backend>(world: &mut World<B>, step: Step) {
         Step::Disk(disk) => world.server.disk(disk, world.instant()),
         Step::Clock(off) => world.consumer.clock(off.then(|| "off".to_owned()), 0),
         Step::Kill => world.kill(),
+        Step::Erase => world.erase(),
     }
 }
 

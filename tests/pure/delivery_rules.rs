@@ -113,7 +113,7 @@ impl Rig {
                     assert!(piece.rows.end <= rows);
                     let took = Duration::from_millis(20);
                     let outcome = match (self.rule)(&name, &piece) {
-                        Ok(()) => Outcome::Inserted(took),
+                        Ok(()) => Outcome::Inserted { took, erased: 0 },
                         Err(kind) => Outcome::Failed { kind, why: format!("{kind:?}") },
                     };
                     let timed_out = matches!(outcome, Outcome::Failed { kind: FailureKind::TimedOut, .. });
@@ -175,7 +175,7 @@ impl Rig {
             self.now = self.now.max(at);
             while let Some(index) = self.pending.iter().position(|(at, _)| *at <= self.now) {
                 let (_, report) = self.pending.remove(index);
-                if let Outcome::Inserted(_) = report.outcome {
+                if let Outcome::Inserted { .. } = report.outcome {
                     self.inserted.push(self.names[&report.batch].0.clone());
                 }
                 self.policy.report(report, self.now);

@@ -75,7 +75,7 @@ impl World {
     fn answer(&self, asked: usize, asker: &Standing) -> Option<Result<Standing, String>> {
         let pod = &self.pods[asked];
         let Some(process) = &pod.process else { return Some(Err("refused".to_owned())) };
-        let standing = process.member.standing(process.connected);
+        let standing = process.member.standing(process.connected, 0);
         match pod.mood {
             Mood::Honest => Some(Ok(standing)),
             Mood::Hung => None,
@@ -105,7 +105,7 @@ impl World {
                     self.pods[n].process.as_mut().filter(|process| process.inquiry.is_none())
                 {
                     process.member.leaves();
-                    process.inquiry = Some(Inquiry::new(process.member.standing(process.connected)));
+                    process.inquiry = Some(Inquiry::new(process.member.standing(process.connected, 0)));
                 }
             }
             Step::Answer { asker, asked } => self.ask(asker, asked),
@@ -119,7 +119,7 @@ impl World {
 
     fn ask(&mut self, asker: usize, asked: usize) {
         let Some(process) = &self.pods[asker].process else { return };
-        let Some(answer) = self.answer(asked, &process.member.standing(process.connected)) else { return };
+        let Some(answer) = self.answer(asked, &process.member.standing(process.connected, 0)) else { return };
         let inquiry = self.pods[asker].process.as_mut().and_then(|process| process.inquiry.as_mut());
         if inquiry.is_some_and(|inquiry| inquiry.heard(NAMES[asked], answer)) {
             self.decide(asker);

@@ -18,6 +18,7 @@ pub const WALL_MS: i64 = 1_767_225_600_000;
 /// A message as a broker of a model knows it.
 #[derive(Debug, Clone)]
 pub struct Sent {
+    pub topic: &'static str,
     pub seqs: Vec<u32>,
     pub payload: String,
     pub qos1: bool,

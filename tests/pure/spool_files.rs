@@ -3,10 +3,15 @@
 use std::fs;
 
 use bytes::Bytes;
-use milepost::pipeline::encode::Insert;
+use milepost::pipeline::batch::Batch;
+use milepost::pipeline::encode::{self, Insert};
+use milepost::pipeline::reject::Reason;
+use milepost::spool::erase::Found;
 use milepost::spool::format::{self, Damaged};
 use milepost::spool::{File, Kind, Left, LoadError, OpenError, Spool, StoreError, list};
 use tempfile::TempDir;
+
+use crate::rows::{position, reject};
 
 fn inserts() -> Vec<Insert> {
     let body: Vec<u8> = (0..=255).collect();
@@ -16,6 +21,47 @@ fn inserts() -> Vec<Insert> {
         rows,
     };
     vec![insert("positions", body.into(), 3), insert("rejects", Bytes::new(), 1)]
+}
+
+/// Nothing of a driver stays, all of the others does, and what cannot be read is told.
+#[test]
+fn the_rows_of_a_driver_are_taken_out_of_every_file() {
+    let folder = TempDir::new().unwrap();
+    let encoded = |drivers: &[&str]| {
+        let positions = drivers.iter().map(|driver| position(driver, 1)).collect();
+        encode::encode(
+            Batch { positions, rejects: vec![reject(Reason::Empty, 3)], ..Batch::default() },
+            "fleet",
+        )
+    };
+    let (spool, _) = open(&folder);
+    for drivers in [&["a", "gone", "b", "gone"][..], &["gone"], &["a"]] {
+        spool.store(&encoded(drivers), drivers.len() as u64).unwrap();
+    }
+    spool.quarantine_row(&encoded(&["gone"])[0]).unwrap();
+    spool.quarantine_row(&encoded(&["a"])[0]).unwrap();
+    let damaged = spool.store(&encoded(&["gone"]), 1).unwrap();
+    fs::write(folder.path().join(damaged.to_string()), "torn").unwrap();
+    drop(spool);
+
+    let is_gone = |driver: &[u8]| driver == b"gone";
+    let (spool, left) = open(&folder);
+    let found = Found { rows: 4, unreadable: 1 };
+    assert_eq!(spool.erase(&left, is_gone, false).unwrap(), found);
+    assert_eq!(spool.erase(&left, is_gone, true).unwrap(), found);
+    drop(spool);
+    let (spool, left) = open(&folder);
+    assert_eq!(spool.erase(&left, is_gone, true).unwrap(), Found { rows: 0, unreadable: 1 });
+    assert_eq!(
+        left.files.iter().map(|file| file.positions).sum::<u64>(),
+        3 + 1,
+        "and those of the damaged one"
+    );
+    let inserts = left.files.iter().filter_map(|file| spool.load(file).ok()).flatten();
+    let rows: usize = inserts.map(|insert| insert.rows).sum();
+    assert_eq!(rows, 3 + 3, "three positions, and the refusal of each file");
+    let kept = list(folder.path()).unwrap().iter().filter(|file| file.kind == Kind::Row).count();
+    assert_eq!(kept, 1);
 }
 
 fn written(inserts: &[Insert]) -> Vec<u8> {

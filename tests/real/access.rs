@@ -51,7 +51,9 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
     ensure!(sql.contains(closed), "{closed}");
     parse(closed)?;
     // A second run sets the passwords of a second set of hashes.
-    for (user, hash) in [("milepost", "MILEPOST"), ("migrate", "MIGRATE"), ("reader", "READER")] {
+    for (user, hash) in
+        [("milepost", "MILEPOST"), ("migrate", "MIGRATE"), ("eraser", "ERASER"), ("reader", "READER")]
+    {
         let by = format!("IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_{hash}'");
         for begin in [format!("CREATE USER IF NOT EXISTS {user} {by}"), format!("ALTER USER {user} {by}")] {
             ensure!(rules.iter().any(|rule| rule.starts_with(&begin)), "{begin}");
@@ -64,6 +66,11 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
         let policies = rules.iter().filter(|rule| rule.starts_with("CREATE ROW POLICY"));
         ensure!(policies.filter(|policy| policy.contains(&format!("fleet.{table}"))).count() == 2, "{table}");
     }
+    // And can be erased from.
+    for table in tables.iter().filter(|table| *table != "erased") {
+        let grant = format!("GRANT SELECT(driver_id), ALTER DELETE ON fleet.{table} TO milepost_eraser");
+        ensure!(rules.contains(&grant), "{grant}");
+    }
     for kind in ["CREATE ROLE", "CREATE USER", "CREATE QUOTA", "CREATE SETTINGS PROFILE", "GRANT INSERT"] {
         ensure!(rules.iter().any(|rule| rule.starts_with(kind)), "no {kind}");
     }
@@ -72,6 +79,7 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
         "GRANT INSERT ON fleet.positions TO",
         "GRANT INSERT ON fleet.rejects TO",
         "GRANT SELECT ON fleet.schema_migrations TO",
+        "GRANT SELECT ON fleet.erased TO milepost_writer",
         "GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost_migrator",
         "GRANT SELECT ON fleet_ask.* TO milepost_reader",
     ] {

@@ -11,6 +11,7 @@ mod commands;
 mod documented;
 mod drain;
 mod durability;
+mod erase;
 mod fences;
 mod formats;
 mod impolite;

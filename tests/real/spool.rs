@@ -46,6 +46,7 @@ fn assert_ledger(milepost: &Milepost) -> Result<()> {
         "rejected_total",
         "ignored_total",
         "shed_total",
+        "erased_total",
         "abandoned_total",
         "quarantined_total",
         "in_spool",

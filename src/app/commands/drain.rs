@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::app::leaving::ASK_WITHIN;
-use crate::app::run::{Started, start};
+use crate::app::run::{Shared, Started, start};
 use crate::app::{Outcome, Signals, schema};
 use crate::clickhouse::ClickHouse;
 use crate::config::Config;
@@ -22,6 +22,7 @@ use crate::consumer::{Connections, Totals};
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 use crate::peers::ask::hear;
+use crate::peers::standing::Member;
 use crate::session::events::Leave;
 use crate::spool::Left;
 
@@ -95,9 +96,11 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
     config.spool = None; // what cannot be inserted now is left with the broker
     let mut signals = Signals::new()?;
     let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::default()));
+    let member = Arc::new(Member::new(&config.mqtt.client_id, &config.mqtt.group, &config.mqtt.topics));
+    let shared = Shared { metrics: &metrics, health: &health, member: &member };
     let mut tasks = JoinSet::new();
     let Started { watcher, mut driver, leave, .. } =
-        start(&config, None, Left::default(), &metrics, &health, &mut tasks)?;
+        start(&config, None, Left::default(), shared, &mut tasks)?;
     let mut watch = JoinSet::new();
     watch.spawn(watcher.run());
     let why = tokio::select! {

@@ -3,6 +3,7 @@
 pub mod check;
 pub mod decode;
 pub mod drain;
+pub mod erase;
 pub mod fences;
 pub mod migrate;
 pub mod rejects;

@@ -57,6 +57,7 @@ impl fmt::Display for Summary {
 pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result<Summary> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     schema::ensure_ready(&clickhouse).await?;
+    let erased = clickhouse.erased().await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());
     let mut batcher = Batcher::new(config.batch.clone());
     let mut summary = Summary::default();
@@ -72,6 +73,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
         }
         decode(&decoder, &reject, now(), &mut decoded);
         decoded.rejects.iter().for_each(|again| summary.refused_again[again.reason as usize] += 1);
+        decoded.positions.retain(|position| !erased.has(&position.driver_id));
         for position in decoded.positions.drain(..) {
             let instant = Instant::now().into_std();
             if !batcher.fits_position(&position) || batcher.open().rows() >= config.batch.rows_max {

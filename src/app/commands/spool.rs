@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 use tracing::{info, warn};
 
@@ -121,12 +121,14 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
             return Ok(if is_empty { Outcome::Clean } else { data_left(settings, totals.spool_batches) });
         }
     }
+    let erased = clickhouse.erased().await?;
     let places = Policy::commands_max(config.clickhouse.inserts_in_flight);
     let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(places), mpsc::channel(places));
     let executor = Executor {
         sink: clickhouse,
         spool: Some(Arc::new(spool)),
         database: config.clickhouse.database.clone(),
+        erased: watch::channel(Arc::new(erased)).1,
         reports: to_report,
     };
     policy.schema(Schema::Ready);

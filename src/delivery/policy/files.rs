@@ -29,6 +29,8 @@ pub(super) struct Tried {
     pub(super) pieces: VecDeque<Piece>,
     /// Positions of it that no way to the server takes.
     pub(super) quarantined: u64,
+    /// Positions that were left out, because their driver's data is to be gone.
+    pub(super) erased: u64,
 }
 
 /// A failed attempt to insert a file.

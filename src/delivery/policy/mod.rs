@@ -166,6 +166,7 @@ impl Policy {
             rows: batch.rows(),
             opened_at: batch.opened_at,
             quarantined: 0,
+            erased: 0,
             bytes: batch.bytes,
             at_least_once: batch.at_least_once,
             pieces: pieces(rows.into_iter().filter(|rows| *rows > 0)),
@@ -187,7 +188,7 @@ impl Policy {
     /// What became of a command.
     pub fn report(&mut self, Report { batch, outcome }: Report, now: Instant) {
         match outcome {
-            Outcome::Inserted(took) => self.inserted(batch, took, now),
+            Outcome::Inserted { took, erased } => self.inserted(batch, took, erased, now),
             Outcome::Failed { kind, why } => self.failed(batch, kind, why, now),
             Outcome::Unsplittable => self.unsplittable(batch, now),
             Outcome::Stored(file) => self.stored(batch, file, now),
@@ -391,8 +392,8 @@ impl Policy {
         let Some(file) = self.files.next(now) else { return };
         let id = self.next_loaded;
         self.next_loaded += 1;
-        let untried = || Tried { tries: self.tries(id), pieces: VecDeque::new(), quarantined: 0 };
-        let Tried { tries, pieces, quarantined } = self.files.tried(&file).unwrap_or_else(untried);
+        let untried = || Tried { tries: self.tries(id), pieces: VecDeque::new(), quarantined: 0, erased: 0 };
+        let Tried { tries, pieces, quarantined, erased } = self.files.tried(&file).unwrap_or_else(untried);
         let held = Held {
             stage: Stage::Loading { file, since: now },
             fresh: false,
@@ -400,6 +401,7 @@ impl Policy {
             rows: 0,
             opened_at: None,
             quarantined,
+            erased,
             bytes: 0,
             at_least_once: true,
             pieces,

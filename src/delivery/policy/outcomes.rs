@@ -12,7 +12,7 @@ use crate::spool::File;
 
 impl Policy {
     /// A piece is in ClickHouse, after so long.
-    pub(super) fn inserted(&mut self, id: BatchId, took: Duration, now: Instant) {
+    pub(super) fn inserted(&mut self, id: BatchId, took: Duration, erased: u64, now: Instant) {
         self.spool_refusal = None; // not needed now; the next need will tell
         let others = self.batches.iter().filter(|(other, _)| **other != id);
         let next = others.filter_map(|(_, held)| held.stage.attempt_since()).min();
@@ -25,7 +25,10 @@ impl Policy {
         if !held.fresh {
             self.files.succeeded();
         }
-        held.pieces.pop_front();
+        let piece = held.pieces.pop_front();
+        if piece.is_some_and(|Piece { insert, .. }| insert == 0 && held.positions > 0) {
+            held.erased += erased;
+        }
         self.go_on(id, now);
     }
 
@@ -61,7 +64,8 @@ impl Policy {
     fn finished(&mut self, id: BatchId, now: Instant) {
         self.is_durable(id);
         let Some(held) = self.batches.get_mut(&id) else { return };
-        self.totals.inserted += held.positions - held.quarantined;
+        self.totals.inserted += held.positions - held.quarantined - held.erased;
+        self.totals.erased += held.erased;
         self.totals.quarantined += held.quarantined;
         self.totals.batches_inserted += 1;
         self.replayed += u64::from(!held.fresh);
@@ -164,9 +168,11 @@ impl Policy {
         now: Instant,
     ) {
         self.is_durable(id);
-        let Some(Held { fresh, tries, pieces, quarantined, .. }) = self.batches.remove(&id) else { return };
+        let Some(Held { fresh, tries, pieces, quarantined, erased, .. }) = self.batches.remove(&id) else {
+            return;
+        };
         self.commands.push_back(Command::Forget(id));
-        let tried = Tried { tries, pieces, quarantined };
+        let tried = Tried { tries, pieces, quarantined, erased };
         let Some((kind, why)) = failure.filter(|_| !fresh) else {
             return self.files.add(file, Some(tried));
         };

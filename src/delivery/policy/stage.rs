@@ -45,6 +45,8 @@ pub(super) struct Held {
     pub(super) opened_at: Option<Instant>,
     /// Positions among these that something on the way to the server does not let through.
     pub(super) quarantined: u64,
+    /// Positions that were left out, because their driver's data is to be gone.
+    pub(super) erased: u64,
     pub(super) bytes: usize,
     pub(super) at_least_once: bool,
     /// What is not in ClickHouse; the front is next.

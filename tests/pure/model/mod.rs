@@ -5,12 +5,14 @@ pub mod real;
 pub mod server;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use milepost::consumer::{Consumer, Publish, Settings};
 use milepost::delivery::events::{Command as Work, Report, Schema};
 use milepost::delivery::policy::{self, Policy};
 use milepost::intake::{self, Intake};
+use milepost::pipeline::erased::Erased;
 use milepost::session::acks::Ack;
 use milepost::session::events::{Command, ConnectionState, Event, Leave};
 use milepost::spool::Left;
@@ -42,6 +44,8 @@ pub trait Backend {
     fn restart(&mut self, spool: bool) -> Left;
     fn mood(&mut self, mood: Mood);
     fn disk(&mut self, disk: Disk, now: Instant);
+    /// From now on nothing of these drivers is inserted, in the lives to come too.
+    fn erase(&mut self, erased: Arc<Erased>);
     fn obey(&mut self, command: Work, now: Instant);
     /// What has come by now.
     fn report(&mut self, now: Instant) -> Option<Report>;
@@ -75,6 +79,11 @@ pub struct World<B> {
     pub acked: BTreeSet<u32>,
     /// Messages that were refused, and acknowledged.
     acked_rejects: u64,
+    /// Of the driver who is erased at some time.
+    theirs: BTreeSet<u32>,
+    erased: bool,
+    /// What was stored of them then, if no attempt was under way.
+    stored_of_them: Option<BTreeSet<u32>>,
     /// Commands that no executor has seen yet.
     commands: Vec<Work>,
     silent_at: Option<Instant>,
@@ -99,6 +108,9 @@ impl<B: Backend> World<B> {
             excused: BTreeSet::new(),
             acked: BTreeSet::new(),
             acked_rejects: 0,
+            theirs: BTreeSet::new(),
+            erased: false,
+            stored_of_them: None,
             commands: Vec::new(),
             silent_at: None,
             most_commands: 0,
@@ -125,8 +137,22 @@ impl<B: Backend> World<B> {
         self.lives += 1;
         self.consumer = process(&self.setup, self.server.restart(self.setup.delivery.spool), self.lives);
         self.silent_at = None;
+        if self.erased {
+            self.consumer.erase(gone());
+        }
         self.consumer.schema(Schema::Ready);
         self.turn();
+    }
+
+    /// One of the two drivers is erased.
+    pub fn erase(&mut self) {
+        if std::mem::replace(&mut self.erased, true) {
+            return;
+        }
+        let stored = self.theirs.iter().copied().filter(|seq| self.server.is_stored(*seq));
+        self.stored_of_them = (self.server.attempts() == 0).then(|| stored.collect());
+        self.server.erase(gone());
+        self.consumer.erase(gone());
     }
 
     pub fn publish(&mut self, points: u32, qos1: bool, broken: bool) {
@@ -134,7 +160,10 @@ impl<B: Backend> World<B> {
             if broken { Vec::new() } else { (self.next_seq..self.next_seq + points).collect() };
         self.next_seq += points;
         let payload = if broken { "oops".to_owned() } else { payload(&seqs) };
-        let sent = Sent { seqs: seqs.clone(), payload, qos1 };
+        let theirs = !broken && self.next_seq % 3 == 0;
+        let topic = if theirs { "drivers/e/gps" } else { "drivers/d/gps" };
+        self.theirs.extend(seqs.iter().filter(|_| theirs));
+        let sent = Sent { topic, seqs: seqs.clone(), payload, qos1 };
         if self.broker.publish(sent) && qos1 {
             self.owed.extend(seqs);
         }
@@ -223,7 +252,7 @@ impl<B: Backend> World<B> {
             {
                 let payload = message.payload.as_bytes();
                 let publish = Publish {
-                    topic: b"drivers/d/gps",
+                    topic: message.topic.as_bytes(),
                     payload,
                     payload_bytes: payload.len(),
                     ack: packet_id.map(Ack::Acknowledged),
@@ -270,7 +299,11 @@ impl<B: Backend> World<B> {
                 let seqs = self.broker.acknowledged(id, packet_id);
                 self.acked_rejects += u64::from(seqs.is_empty());
                 for seq in seqs {
-                    assert!(self.server.is_durable(seq), "seq {seq} acknowledged before it was durable");
+                    let gone = self.erased && self.theirs.contains(&seq);
+                    assert!(
+                        gone || self.server.is_durable(seq),
+                        "seq {seq} acknowledged before it was durable"
+                    );
                     self.acked.insert(seq);
                 }
             }
@@ -363,17 +396,28 @@ impl<B: Backend> World<B> {
         assert_eq!(self.consumer.troubles(self.instant()), Vec::<String>::new());
         let (stored, acked) = (self.server.rejects(), self.acked_rejects);
         assert!(stored >= acked, "{stored} refusals in the table, {acked} acknowledged");
+        if let Some(before) = &self.stored_of_them {
+            let mut since = self.theirs.difference(before);
+            let came = since.find(|seq| self.server.is_stored(**seq));
+            assert_eq!(came, None, "stored after its driver had been erased");
+        }
     }
 
     /// Sent, not lost at the broker before anybody could keep it, and not stored.
     pub fn missing(&self) -> Vec<u32> {
-        self.owed.difference(&self.excused).filter(|seq| !self.server.is_stored(**seq)).copied().collect()
+        let is_gone = |seq: &u32| self.erased && self.theirs.contains(seq);
+        let missing = self.owed.difference(&self.excused).filter(|seq| !self.server.is_stored(**seq));
+        missing.copied().filter(|seq| !is_gone(seq)).collect()
     }
 
     pub fn leave(&mut self, leave: Leave) {
         self.consumer.leave(leave, self.instant());
         self.turn();
     }
+}
+
+fn gone() -> Arc<Erased> {
+    Arc::new(Erased::new(["e".to_owned()]))
 }
 
 fn process(setup: &Setup, left: milepost::spool::Left, incarnation: u64) -> Consumer {

@@ -8,10 +8,11 @@ use milepost::delivery::events::{Command, Outcome, Report};
 use milepost::delivery::executor::Executor;
 use milepost::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use milepost::pipeline::encode::Insert;
+use milepost::pipeline::erased::Erased;
 use milepost::spool::{self, Kind, Left, OpenError, Spool};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::Backend;
 use super::server::{Disk, Mood};
@@ -32,6 +33,7 @@ pub struct Real {
     /// Came while time passed.
     came: Vec<Report>,
     attempts: usize,
+    erased: watch::Sender<Arc<Erased>>,
 }
 
 #[derive(Debug)]
@@ -156,8 +158,16 @@ impl Real {
         let folder = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
         let began = runtime.block_on(async { tokio::time::Instant::now().into_std() });
         let server = Arc::new(Scripted { state: Mutex::new(state) });
-        let real =
-            Self { runtime, server, folder, commands: None, reports: None, came: Vec::new(), attempts: 0 };
+        let real = Self {
+            runtime,
+            server,
+            folder,
+            commands: None,
+            reports: None,
+            came: Vec::new(),
+            attempts: 0,
+            erased: watch::channel(Arc::default()).0,
+        };
         (real, began)
     }
 
@@ -185,7 +195,7 @@ impl Real {
     }
 
     fn came(&mut self, report: Report) {
-        if matches!(report.outcome, Outcome::Inserted(_) | Outcome::Failed { .. }) {
+        if matches!(report.outcome, Outcome::Inserted { .. } | Outcome::Failed { .. }) {
             self.attempts -= 1;
         }
         self.came.push(report);
@@ -214,7 +224,13 @@ impl Backend for Real {
         };
         let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(100), mpsc::channel(100));
         let sink = Arc::clone(&self.server);
-        let executor = Executor { sink, spool, database: "fleet".to_owned(), reports: to_report };
+        let executor = Executor {
+            sink,
+            spool,
+            database: "fleet".to_owned(),
+            erased: self.erased.subscribe(),
+            reports: to_report,
+        };
         self.runtime.spawn(executor.run(to_execute));
         (self.commands, self.reports) = (Some(commands), Some(reports));
         left
@@ -222,6 +238,10 @@ impl Backend for Real {
 
     fn mood(&mut self, mood: Mood) {
         self.server.state().mood = mood;
+    }
+
+    fn erase(&mut self, erased: Arc<Erased>) {
+        self.erased.send_replace(erased);
     }
 
     /// Real disks do not do this on demand.

@@ -3,10 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use milepost::delivery::events::{BatchId, Command, Loaded, Outcome, Piece, Report};
 use milepost::delivery::sink::FailureKind;
+use milepost::pipeline::erased::Erased;
+use milepost::pipeline::position::DriverId;
 use milepost::spool::{File, Left};
 
 use super::Backend;
@@ -83,6 +86,9 @@ pub struct Server {
     next_sequence: u64,
     /// Rows in quarantine.
     quarantined: BTreeSet<u32>,
+    /// Whose each row is.
+    drivers: BTreeMap<u32, DriverId>,
+    erased: Arc<Erased>,
 }
 
 impl Server {
@@ -99,6 +105,8 @@ impl Server {
             pending: Vec::new(),
             next_sequence: 0,
             quarantined: BTreeSet::new(),
+            drivers: BTreeMap::new(),
+            erased: Arc::default(),
         }
     }
 
@@ -111,7 +119,19 @@ impl Server {
         timeout: Duration,
         now: Instant,
     ) {
-        let rows = self.kept[&batch][insert][rows].to_vec();
+        let mut rows = self.kept[&batch][insert][rows].to_vec();
+        let all = rows.len();
+        rows.retain(|row| row.position().is_none_or(|seq| !self.is_gone(seq)));
+        let erased = (all - rows.len()) as u64;
+        let token = &if erased > 0 { format!("{token}-{}", self.erased.digest()) } else { token.to_owned() };
+        if rows.is_empty() {
+            let outcome = Outcome::Inserted { took: Duration::ZERO, erased };
+            return self.pending.push(Pending {
+                at: now,
+                report: Report { batch, outcome },
+                is_attempt: true,
+            });
+        }
         let used_for = self.tokens.get(token);
         assert!(used_for.is_none_or(|used_for| *used_for == rows), "one token for different rows");
         let chance = self.rng.u32(..8);
@@ -124,11 +144,11 @@ impl Server {
             }
             (Mood::Taking(seconds), _) => {
                 let takes = Duration::from_secs(seconds);
-                (true, true, Outcome::Inserted(takes), takes)
+                (true, true, Outcome::Inserted { took: takes, erased }, takes)
             }
             (Mood::Narrow, _) if rows.len() > 3 => (false, false, failed(FailureKind::TooLarge), takes),
             (Mood::Fine | Mood::Slow | Mood::Narrow, _) | (Mood::Flaky, 0..3) => {
-                (true, true, Outcome::Inserted(takes), takes)
+                (true, true, Outcome::Inserted { took: takes, erased }, takes)
             }
             (Mood::Refusing, _) | (Mood::Flaky, 3) => (false, false, failed(FailureKind::Transient), takes),
             (Mood::NoTable, _) | (Mood::Flaky, 4) => (false, false, failed(FailureKind::Permanent), takes),
@@ -149,6 +169,10 @@ impl Server {
             self.tokens.insert(token.to_owned(), rows);
         }
         self.pending.push(Pending { at: now + takes, report: Report { batch, outcome }, is_attempt: true });
+    }
+
+    fn is_gone(&self, seq: u32) -> bool {
+        self.drivers.get(&seq).is_some_and(|driver| self.erased.has_bytes(driver.as_str().as_bytes()))
     }
 
     fn store(&mut self, batch: BatchId, now: Instant) {
@@ -194,6 +218,10 @@ impl Backend for Server {
         }
     }
 
+    fn erase(&mut self, erased: Arc<Erased>) {
+        self.erased = erased;
+    }
+
     fn report(&mut self, now: Instant) -> Option<Report> {
         let due = self.pending.iter().enumerate().filter(|(_, pending)| pending.at <= now);
         let (index, _) = due.min_by_key(|(_, pending)| pending.at)?;
@@ -232,6 +260,8 @@ impl Backend for Server {
     fn obey(&mut self, command: Command, now: Instant) {
         match command {
             Command::Take(batch) => {
+                self.drivers
+                    .extend(batch.positions.iter().map(|position| (position.seq, position.driver_id)));
                 let positions: Vec<_> =
                     batch.positions.iter().map(|position| Row::Position(position.seq)).collect();
                 let rejects: Vec<_> = batch.rejects.iter().map(|reject| Row::Reject(reject.count)).collect();

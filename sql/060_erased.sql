@@ -1,0 +1,11 @@
+-- Drivers whose data is to be gone: `milepost erase` writes here, and every milepost leaves out what comes of them later. The newest row
+-- of a driver counts. On replicas there is one such table for all shards.
+CREATE TABLE IF NOT EXISTS {database}.erased
+(
+    driver_id  String                  COMMENT 'Who',
+    is_lifted  UInt8                   COMMENT '1: what comes of them is taken again',
+    written_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'When this row was written: the newest counts'
+)
+ENGINE = ReplacingMergeTree(written_at)
+ORDER BY driver_id
+SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1

@@ -1,0 +1,250 @@
+//! `milepost erase`: a driver's rows are hidden, then removed, and what comes of them later is dropped.
+//!
+//! Guarantee: what it calls gone was counted, twice, after every member that answers had said that it leaves the driver out. It keeps
+//! no state of its own: after a kill it is run again, and goes on with what is left.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+use tracing::info;
+
+use crate::app::leaving::ASK_WITHIN;
+use crate::app::{Outcome, schema};
+use crate::clickhouse::{ClickHouse, Traces};
+use crate::config::Config;
+use crate::peers::ask::hear;
+use crate::pipeline::position::{DRIVER_ID_RULE, DriverId};
+use crate::spool::{self, Kind, OpenError, Spool};
+
+/// A member that ClickHouse answers asks twice a minute who is erased.
+const READ_WITHIN: Duration = Duration::from_secs(40);
+/// What is not done is looked at again after this, and then after longer times.
+const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
+/// Clean so often in a row: a view that was being counted again may have read what was being hidden.
+const CLEAN_LOOKS: u32 = 2;
+
+/// Who, and how.
+#[derive(Debug)]
+pub struct Orders {
+    pub driver_id: String,
+    /// Do it; else it is only counted.
+    pub yes: bool,
+    /// Not longer than this.
+    pub within: Duration,
+}
+
+/// What is left of a driver, and where.
+#[derive(Debug)]
+pub struct Left {
+    driver_id: DriverId,
+    yes: bool,
+    tables: Vec<Traces>,
+    /// Views that are being counted again.
+    refreshes: u64,
+    members: Members,
+    /// In words; and whether it is done.
+    spool: (String, bool),
+}
+
+/// Who was asked.
+#[derive(Debug, Default)]
+struct Members {
+    /// They leave the driver out, and nothing of them is under way.
+    done: Vec<String>,
+    /// A line each.
+    others: Vec<String>,
+    /// `shutdown.peers` is not set.
+    unknown: bool,
+}
+
+impl Left {
+    /// Done, or as far as it could be done now.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let is_done = self.is_gone() && self.members.others.is_empty() && self.spool.1;
+        if is_done || !self.yes { Outcome::Clean } else { Outcome::DataLeft }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.refreshes == 0 && self.tables.iter().all(is_gone)
+    }
+}
+
+fn is_gone(traces: &Traces) -> bool {
+    (traces.seen, traces.stored, traces.mutations, traces.old_parts) == (0, 0, 0, 0)
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<28} {:>12} {:>12} {:>10} {:>10}",
+            "table", "rows seen", "on disk", "mutations", "old parts"
+        )?;
+        for Traces { table, seen, stored, mutations, old_parts, failure } in &self.tables {
+            writeln!(f, "{table:<28} {seen:>12} {stored:>12} {mutations:>10} {old_parts:>10}")?;
+            if !failure.is_empty() {
+                writeln!(f, "  a mutation does not go on: {failure}")?;
+            }
+        }
+        if self.refreshes > 0 {
+            writeln!(f, "{} views are being counted again", self.refreshes)?;
+        }
+        if self.members.unknown {
+            f.write_str("members: shutdown.peers is not set, so nobody was asked\n")?;
+        }
+        let done = self.members.done.iter().map(|member| format!("{member} leaves them out"));
+        for member in done.chain(self.members.others.iter().cloned()) {
+            writeln!(f, "member {member}")?;
+        }
+        writeln!(f, "spool: {}", self.spool.0)?;
+        let id = self.driver_id.as_str();
+        match (self.yes, self.outcome()) {
+            (false, _) => writeln!(f, "a dry run: nothing was changed. With --yes all of {id} is removed"),
+            (true, Outcome::Clean) => writeln!(f, "nothing of {id} is left"),
+            (true, Outcome::DataLeft) => writeln!(f, "not done: run it again, it goes on with what is left"),
+        }
+    }
+}
+
+/// Ends the erasing of a driver: what comes of them is taken again. What is gone stays gone.
+///
+/// # Errors
+/// That is no driver's id, the table is not there, or the server refuses.
+pub async fn lift(config: &Config, driver_id: &str) -> Result<String> {
+    let driver_id = id(driver_id)?;
+    let clickhouse = ClickHouse::new(&config.clickhouse)?;
+    schema::ensure_migrated(&clickhouse).await?;
+    if clickhouse.erased_for(&driver_id).await?.is_none() {
+        return Ok(format!("{} is not erased\n", driver_id.as_str()));
+    }
+    clickhouse.erase(&driver_id, true).await?;
+    Ok(format!("lifted: members take what comes of {} within {READ_WITHIN:?}\n", driver_id.as_str()))
+}
+
+/// Counts what there is of a driver, and if it is wanted removes it.
+///
+/// # Errors
+/// That is no driver's id, the tables are not there, or the server refuses.
+pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
+    let driver_id = id(&orders.driver_id)?;
+    let clickhouse = ClickHouse::new(&config.clickhouse)?;
+    schema::ensure_migrated(&clickhouse).await?;
+    let ends = Instant::now() + orders.within;
+    if orders.yes && clickhouse.erased_for(&driver_id).await?.is_none() {
+        clickhouse.erase(&driver_id, false).await?;
+        clickhouse.erased().await?; // there is room for one more
+        info!("written: every member that reads it leaves this driver out");
+    }
+    let (mut clean, mut every) = (0, LOOK_EVERY[0]);
+    loop {
+        let left = look(config, &clickhouse, driver_id, orders.yes).await?;
+        let is_clean =
+            left.outcome() == Outcome::Clean && left.is_gone() && !is_too_early(&clickhouse, &left).await?;
+        clean = if is_clean { clean + 1 } else { 0 };
+        if !left.yes || clean == CLEAN_LOOKS || Instant::now() >= ends {
+            return Ok(left);
+        }
+        if let Some(stuck) = left.tables.iter().find(|traces| !traces.failure.is_empty()) {
+            bail!("{left}a mutation of {} does not go on", stuck.table);
+        }
+        go_on(&clickhouse, &left).await?;
+        sleep(every).await;
+        every = LOOK_EVERY[1].min(every.mul_f64(1.5));
+    }
+}
+
+fn id(text: &str) -> Result<DriverId> {
+    DriverId::new(text).map_err(|_| anyhow!("{text:?}: {DRIVER_ID_RULE}"))
+}
+
+/// Nobody could be asked, and there may be members that do not know yet.
+async fn is_too_early(clickhouse: &ClickHouse, left: &Left) -> Result<bool> {
+    let erased_for = clickhouse.erased_for(&left.driver_id).await?;
+    ensure!(erased_for.is_some() || !left.yes, "{} was lifted meanwhile", left.driver_id.as_str());
+    Ok(left.members.unknown && erased_for.is_some_and(|since| since < READ_WITHIN))
+}
+
+/// Members first, tables last: what is counted there is what is left after the members had been heard.
+async fn look(config: &Config, clickhouse: &ClickHouse, driver_id: DriverId, yes: bool) -> Result<Left> {
+    let members = members(config, &clickhouse.erased().await?.digest()).await;
+    let spool = in_spool(config, driver_id, yes).await?;
+    let refreshes = clickhouse.refreshes().await?;
+    let mut tables = Vec::new();
+    for table in clickhouse.tables_of_drivers().await? {
+        tables.push(clickhouse.traces(&table, &driver_id).await?);
+    }
+    Ok(Left { driver_id, yes, tables, refreshes, members, spool })
+}
+
+/// Hides what is seen, and when nothing is seen removes what is hidden; a table with a mutation under way has its turn later.
+async fn go_on(clickhouse: &ClickHouse, left: &Left) -> Result<()> {
+    let is_seen = left.tables.iter().any(|traces| traces.seen > 0);
+    for traces in left.tables.iter().filter(|traces| traces.mutations == 0) {
+        if traces.seen > 0 {
+            info!(table = traces.table, rows = traces.seen, "hiding");
+            clickhouse.hide(&traces.table, &left.driver_id).await?;
+        } else if traces.stored > 0 && !is_seen {
+            info!(table = traces.table, rows = traces.stored, "removing");
+            clickhouse.remove_hidden(&traces.table).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether they go by this list.
+async fn members(config: &Config, digest: &str) -> Members {
+    let peers = &config.shutdown.peers;
+    let mut members = Members { unknown: peers.is_empty(), ..Members::default() };
+    hear(peers, ASK_WITHIN, |address, answer| {
+        match answer {
+            Ok(theirs) if theirs.erased.as_deref() == Some(digest) && theirs.spool_batches == 0 => {
+                members.done.push(format!("{} at {address}", theirs.name));
+            }
+            Ok(theirs) if theirs.erased.as_deref() == Some(digest) => members.others.push(format!(
+                "{} at {address} leaves them out; its spool has {} batches, and they are dropped from these when it inserts them",
+                theirs.name, theirs.spool_batches
+            )),
+            Ok(theirs) => {
+                members.others.push(format!("{} at {address} has not read that they are erased", theirs.name));
+            }
+            Err(why) => members.others.push(format!("{address} could not be asked: {why}")),
+        }
+        false
+    })
+    .await;
+    members
+}
+
+/// This machine's, if it has one and nobody works there.
+async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<(String, bool)> {
+    let Some(settings) = config.spool.clone() else {
+        return Ok(("spool.dir is not set here".to_owned(), true));
+    };
+    if !settings.dir.exists() {
+        return Ok((format!("there is no {}", settings.dir.display()), true));
+    }
+    let dir = settings.dir.display().to_string();
+    let found = spawn_blocking(move || match Spool::open(&settings.dir, settings.bytes_max) {
+        Ok((spool, left)) => {
+            let found = spool.erase(&left, |id| id == driver_id.as_str().as_bytes(), remove)?;
+            Ok((
+                format!("{} rows, {} files that cannot be read", found.rows, found.unreadable),
+                found.unreadable == 0,
+            ))
+        }
+        Err(OpenError::InUse(_)) => {
+            let batches =
+                spool::list(&settings.dir)?.into_iter().filter(|file| file.kind == Kind::Batch).count();
+            let found =
+                format!("a member works there, {batches} batches; it leaves them out when it inserts these");
+            Ok((found, batches == 0))
+        }
+        Err(error @ OpenError::Io { .. }) => Err(anyhow!(error)),
+    });
+    let (found, is_done) = found.await??;
+    Ok((format!("{dir}: {found}"), is_done))
+}

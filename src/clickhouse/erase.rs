@@ -1,0 +1,203 @@
+//! What `milepost erase` asks and tells ClickHouse, and what every milepost asks of it: who is erased.
+//!
+//! A lightweight DELETE hides rows from everybody at once. APPLY DELETED MASK then writes the parts anew without them; a plain
+//! ALTER TABLE … DELETE would not: it passes over parts in which it sees no such row. The parts before stay on the disk for
+//! `old_parts_lifetime`, eight minutes. A part that a mutation has not passed has a lower `data_version` than its number.
+
+use std::time::Duration;
+
+use super::client::{ClickHouse, Error};
+use super::files::{ERASED, MIGRATIONS, Migration};
+use crate::delivery::sink::FailureKind;
+use crate::pipeline::erased::{ERASED_MAX, Erased};
+use crate::pipeline::position::DriverId;
+
+/// What a table still has of a driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Traces {
+    pub(crate) table: String,
+    /// Rows that a query sees.
+    pub(crate) seen: u64,
+    /// Rows on the disk, in parts that are in use.
+    pub(crate) stored: u64,
+    /// Mutations of the table that are not done, anyone's.
+    pub(crate) mutations: u64,
+    /// Why one of them does not go on, or nothing.
+    pub(crate) failure: String,
+    /// Parts out of use that are still on the disk, and that the last erasing of anybody has not passed.
+    pub(crate) old_parts: u64,
+}
+
+impl ClickHouse {
+    /// Whose data is to be gone.
+    ///
+    /// # Errors
+    /// See [`Error`]; also if there are more than a member may know.
+    pub(crate) async fn erased(&self) -> Result<Erased, Error> {
+        let what = "asking who is erased";
+        let sql = format!(
+            "SELECT driver_id FROM {}.{ERASED} FINAL WHERE NOT is_lifted LIMIT {}",
+            self.database,
+            ERASED_MAX + 1
+        );
+        let rows = self.ask(what, &sql).await?;
+        if rows.len() > ERASED_MAX {
+            let source =
+                format!("more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)")
+                    .into();
+            return Err(Error::Server {
+                what: what.to_owned(),
+                kind: FailureKind::Permanent,
+                code: None,
+                source,
+            });
+        }
+        Ok(Erased::new(rows.into_iter().filter_map(|row| row.into_iter().next())))
+    }
+
+    /// Begins the erasing of a driver, or ends it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn erase(&self, driver_id: &DriverId, is_lifted: bool) -> Result<(), Error> {
+        let sql = format!(
+            "INSERT INTO {}.{ERASED} (driver_id, is_lifted) SETTINGS async_insert = 0 VALUES ('{}', {})",
+            self.database,
+            driver_id.as_str(),
+            u8::from(is_lifted)
+        );
+        self.tell("writing who is erased", &sql).await
+    }
+
+    /// For how long this driver has been erased, if they are, and not lifted.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn erased_for(&self, driver_id: &DriverId) -> Result<Option<Duration>, Error> {
+        let sql = format!(
+            "SELECT toUInt64(greatest(0, dateDiff('second', written_at, now64(3)))) FROM {}.{ERASED} FINAL \
+             WHERE driver_id = '{}' AND NOT is_lifted",
+            self.database,
+            driver_id.as_str()
+        );
+        let rows = self.ask("asking who is erased", &sql).await?;
+        let seconds = rows.first().and_then(|row| row.first()?.parse().ok());
+        Ok(seconds.map(Duration::from_secs))
+    }
+
+    /// Every table that has rows of drivers, those first from which others are made.
+    ///
+    /// # Errors
+    /// See [`Error`]; also if the login does not see one: it would be passed over.
+    pub(crate) async fn tables_of_drivers(&self) -> Result<Vec<String>, Error> {
+        let sql = format!(
+            "SELECT table FROM system.columns WHERE database = '{0}' AND name = 'driver_id' AND table != '{ERASED}' AND table IN \
+             (SELECT name FROM system.tables WHERE database = '{0}' AND engine LIKE '%MergeTree') \
+             ORDER BY table != 'positions', table",
+            self.database
+        );
+        let what = "asking for the tables";
+        let tables: Vec<String> = self.ask(what, &sql).await?.into_iter().flatten().collect();
+        let of_drivers = MIGRATIONS.iter().filter(|migration| migration.sql.contains("\n    driver_id "));
+        let wanted = of_drivers.filter_map(Migration::table).filter(|table| *table != ERASED);
+        let unseen: Vec<&str> = wanted.filter(|table| !tables.iter().any(|seen| seen == table)).collect();
+        if unseen.is_empty() {
+            return Ok(tables);
+        }
+        let source =
+            format!("this login does not see {}: see milepost_eraser in access.sql", unseen.join(", "))
+                .into();
+        Err(Error::Server { what: what.to_owned(), kind: FailureKind::Permanent, code: None, source })
+    }
+
+    /// What this table has of this driver, on all hosts that there are.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn traces(&self, table: &str, driver_id: &DriverId) -> Result<Traces, Error> {
+        let rows = format!(
+            "FROM {} WHERE driver_id = '{}'",
+            self.everywhere(&self.database, table),
+            driver_id.as_str()
+        );
+        let of = format!("WHERE database = '{}' AND table = '{table}'", self.database);
+        let (parts, mutations) = (self.everywhere("system", "parts"), self.everywhere("system", "mutations"));
+        let seen = self.number(&format!("SELECT count() {rows}")).await?;
+        let stored = self.number(&format!("SELECT count() {rows} SETTINGS apply_deleted_mask = 0")).await?;
+        let answer = self
+            .ask(
+                "asking for mutations",
+                &format!(
+                    "SELECT countIf(NOT is_done), anyLastIf(latest_fail_reason, NOT is_done AND latest_fail_reason != '') \
+                     FROM {mutations} {of}"
+                ),
+            )
+            .await?;
+        let mut answer = answer.into_iter().flatten();
+        let mutations_left = answer.next().and_then(|count| count.parse().ok()).unwrap_or(0);
+        let failure = answer.collect::<Vec<_>>().join(" ");
+        // A replicated table numbers by partition; a partition without parts has no number there.
+        let old = format!(
+            "SELECT count() FROM (SELECT hostName() AS host, partition_id, data_version FROM {parts} {of} AND NOT active) AS part \
+             INNER JOIN (SELECT host, partition_id, max(number) AS number FROM (SELECT hostName() AS host, \
+             block_numbers.partition_id AS ids, block_numbers.number AS numbers FROM {mutations} {of} \
+             AND command LIKE '%APPLY DELETED MASK%') ARRAY JOIN ids AS partition_id, numbers AS number GROUP BY host, partition_id) \
+             AS mutation ON part.host = mutation.host \
+             WHERE (mutation.partition_id = '' OR mutation.partition_id = part.partition_id) AND part.data_version < mutation.number"
+        );
+        let old_parts = self.number(&old).await?;
+        Ok(Traces { table: table.to_owned(), seen, stored, mutations: mutations_left, failure, old_parts })
+    }
+
+    /// Views that are being counted again now: they may have read what is hidden since.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn refreshes(&self) -> Result<u64, Error> {
+        let sql = format!(
+            "SELECT countIf(status = 'Running') FROM {} WHERE database = '{}'",
+            self.everywhere("system", "view_refreshes"),
+            self.database
+        );
+        self.number(&sql).await
+    }
+
+    /// Rows of this driver are not seen any more, when its mutation is done.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn hide(&self, table: &str, driver_id: &DriverId) -> Result<(), Error> {
+        let sql = self.layout.statement(&format!(
+            "DELETE FROM {{database}}.{table} WHERE driver_id = '{}'",
+            driver_id.as_str()
+        ));
+        self.tell(&format!("hiding rows of {table}"), &format!("{sql} SETTINGS lightweight_deletes_sync = 0"))
+            .await
+    }
+
+    /// Rows that are hidden are not on the disk any more, when its mutation is done and old parts are gone.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn remove_hidden(&self, table: &str) -> Result<(), Error> {
+        let sql = self.layout.statement(&format!("ALTER TABLE {{database}}.{table} APPLY DELETED MASK"));
+        self.tell(&format!("removing hidden rows of {table}"), &format!("{sql} SETTINGS mutations_sync = 0"))
+            .await
+    }
+
+    async fn tell(&self, what: &str, sql: &str) -> Result<(), Error> {
+        self.statement(sql).await.map_err(|error| self.failed(what, error))
+    }
+
+    async fn number(&self, sql: &str) -> Result<u64, Error> {
+        let rows = self.ask("counting", sql).await?;
+        Ok(rows.first().and_then(|row| row.first()?.parse().ok()).unwrap_or(u64::MAX))
+    }
+
+    fn everywhere(&self, database: &str, table: &str) -> String {
+        match self.layout.cluster() {
+            Some(cluster) => format!("clusterAllReplicas('{cluster}', {database}.{table})"),
+            None => format!("{database}.{table}"),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Takes the rows of drivers whose data is to be gone out of a directory that no process works in.
+//!
+//! Guarantee: the other rows stay. A file is written anew before the old one is removed; a crash in between leaves both, which changes
+//! nothing for the others, and the next time does the rest.
+
+use std::fs;
+
+use bytes::Bytes;
+
+use super::{Kind, Left, LoadError, Spool, StoreError, format, list};
+use crate::pipeline::encode::Insert;
+
+/// What was found, and if it was wanted taken out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Rows of theirs.
+    pub rows: u64,
+    /// Files that cannot be read, and so may have some: damaged ones, and those of a newer milepost.
+    pub unreadable: u64,
+}
+
+/// Why it was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum EraseError {
+    /// Listing, reading or removing.
+    #[error("a file of the spool cannot be used")]
+    Io(#[source] std::io::Error),
+    /// Writing anew.
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl Spool {
+    /// `left`: the batches that there are. `remove`: not only count.
+    ///
+    /// # Errors
+    /// See [`EraseError`]; files before it are done.
+    pub fn erase(
+        &self,
+        left: &Left,
+        is_gone: impl Fn(&[u8]) -> bool,
+        remove: bool,
+    ) -> Result<Found, EraseError> {
+        let mut found = Found::default();
+        for file in &left.files {
+            let inserts = match self.load(file) {
+                Ok(inserts) => inserts,
+                Err(LoadError::Io(error)) => return Err(EraseError::Io(error)),
+                Err(LoadError::Damaged(_) | LoadError::Newer(_)) => {
+                    found.unreadable += 1;
+                    continue;
+                }
+            };
+            let Some(others) = without(&inserts, &is_gone) else {
+                found.unreadable += 1;
+                continue;
+            };
+            let gone = |index: usize| (inserts[index].rows - others[index].rows) as u64;
+            let rows: u64 = (0..inserts.len()).map(gone).sum();
+            found.rows += rows;
+            if rows == 0 || !remove {
+                continue;
+            }
+            // Positions come first, if there are any.
+            let positions = if file.positions > 0 { file.positions - gone(0) } else { 0 };
+            let others: Vec<Insert> = others.into_iter().filter(|insert| insert.rows > 0).collect();
+            if !others.is_empty() {
+                self.store(&others, positions).map_err(EraseError::Store)?;
+            }
+            self.remove(file).map_err(EraseError::Io)?;
+        }
+        self.erase_quarantined(&is_gone, remove, &mut found).map_err(EraseError::Io)?;
+        Ok(found)
+    }
+
+    /// Single rows that were too large, and what cannot be read.
+    fn erase_quarantined(
+        &self,
+        is_gone: &impl Fn(&[u8]) -> bool,
+        remove: bool,
+        found: &mut Found,
+    ) -> std::io::Result<()> {
+        for listed in list(&self.dir)? {
+            match listed.kind {
+                Kind::Damaged => found.unreadable += 1,
+                Kind::Row => {
+                    let path = self.dir.join(&listed.name);
+                    let row = format::read(&Bytes::from(fs::read(&path)?)).ok();
+                    let Some(others) = row.and_then(|row| without(&row, is_gone)) else {
+                        found.unreadable += 1;
+                        continue;
+                    };
+                    if others.iter().all(|insert| insert.rows == 0) {
+                        found.rows += 1;
+                        if remove {
+                            fs::remove_file(path)?;
+                        }
+                    }
+                }
+                Kind::Batch | Kind::Unfinished => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn without(inserts: &[Insert], is_gone: &impl Fn(&[u8]) -> bool) -> Option<Vec<Insert>> {
+    inserts.iter().map(|insert| Some(insert.without(is_gone)?.0)).collect()
+}

@@ -1,0 +1,135 @@
+//! A driver whose data is to be gone.
+
+use std::process::Command;
+
+use anyhow::Result;
+use lab_harness::proxy::{Fault, Proxy};
+use lab_stack::{Process, free_port, wait_until};
+
+use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
+
+const DRIVER: &str = "sim-gone-7";
+const NUMBER: usize = 7;
+
+/// Tables that have rows of drivers.
+fn tables(world: &World) -> Result<Vec<String>> {
+    let tables = world.query(
+        "SELECT DISTINCT table FROM system.parts_columns WHERE database = '{db}' AND column = 'driver_id' AND table != 'erased'",
+    )?;
+    Ok(tables.lines().map(str::to_owned).collect())
+}
+
+/// Rows of the driver, hidden ones too, in every table.
+fn rows(world: &World) -> Result<Vec<(String, u64)>> {
+    let count = |table: String| -> Result<(String, u64)> {
+        let sql = format!(
+            "SELECT count() FROM {{db}}.{table} WHERE driver_id = '{DRIVER}' SETTINGS apply_deleted_mask = 0"
+        );
+        let count = world.query(&sql)?.parse()?;
+        Ok((table, count))
+    };
+    tables(world)?.into_iter().map(count).collect()
+}
+
+#[test]
+fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result<()> {
+    let world = world("erase")?;
+    for table in ["positions", "last_positions_state", "driver_quarters_state", "rejects"] {
+        // By default eight minutes: nobody waits for that here.
+        world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING old_parts_lifetime = 1"))?;
+    }
+    let http = Proxy::start(world.engine.server.port)?;
+    let ports = [free_port()?, free_port()?];
+    let peers = ports.map(|port| format!("127.0.0.1:{port}")).join(",");
+    let settings = world.settings.clone().with("SHUTDOWN__PEERS", peers).with("MQTT__SESSION_EXPIRY", "5m");
+    let spooling = settings
+        .clone()
+        .with("MQTT__CLIENT_ID", "pod-0")
+        .with("CLICKHOUSE__URL", format!("http://127.0.0.1:{}", http.port))
+        .with("SPOOL__DIR", world.folder.path().join("spool").display().to_string());
+    let other = settings.clone().with("MQTT__CLIENT_ID", "pod-1");
+    let (mut spools, mut stays) = (spooling.start_at(ports[0])?, other.start_at(ports[1])?);
+    spools.wait_until_ready()?;
+    stays.wait_until_ready()?;
+
+    let fleet = publish_in_background(world.plan("gone", 500, 10));
+    let topic = format!("drivers/{DRIVER}/gps");
+    world.publish(&[(&*topic, b"broken")])?;
+    wait_for_metric(&stays, "positions_inserted_total", 500.0)?;
+    wait_for_metric(&spools, "positions_inserted_total", 500.0)?;
+    http.set(Fault::Refuse);
+    wait_for_metric(&spools, "positions_in_spool", 500.0)?;
+    world.query("SYSTEM REFRESH VIEW {db}.driver_quarters_mv")?;
+    wait_until("quarters are counted", SOON, || {
+        Ok(world
+            .query(&format!("SELECT count() FROM {{db}}.driver_quarters WHERE driver_id = '{DRIVER}'"))?
+            != "0")
+    })?;
+    wait_until("the refusal is stored", SOON, || {
+        Ok(world.query(&format!("SELECT count() FROM {{db}}.rejects WHERE driver_id = '{DRIVER}'"))? == "1")
+    })?;
+    let before = rows(&world)?;
+    assert!(before.len() >= 4 && before.iter().all(|(_, rows)| *rows > 0), "{before:?}");
+
+    let erase = |more: &[&str]| settings.call(&[&["erase", "--driver", DRIVER], more].concat());
+    let (code, printed) = erase(&[])?;
+    assert!(code == 0 && printed.contains("a dry run"), "{code} {printed}");
+    assert_eq!(world.query("SELECT count() FROM {db}.erased")?, "0");
+
+    // Killed as soon as it has begun.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_milepost"));
+    command
+        .args(["erase", "--driver", DRIVER, "--yes"])
+        .env("MILEPOST__CLICKHOUSE__URL", world.engine.server.url());
+    command.env("MILEPOST__CLICKHOUSE__DATABASE", &world.database);
+    let mut killed = Process::start("milepost erase", &mut command, world.folder.path().join("erase.log"))?;
+    wait_until("it has begun", SOON, || Ok(world.query("SELECT count() FROM {db}.erased")? != "0"))?;
+    killed.kill()?;
+
+    // Hidden at once, though a member cannot know it yet, and says so.
+    let (code, printed) = erase(&["--yes", "--within", "4s"])?;
+    assert_eq!(code, 75, "{printed}");
+    assert!(printed.contains("pod-0 at 127.0.0.1:") && printed.contains("has not read"), "{printed}");
+
+    http.set(Fault::None);
+    let (code, printed) = erase(&["--yes", "--within", "2m"])?;
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains(&format!("nothing of {DRIVER} is left")), "{printed}");
+    assert!(rows(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", rows(&world)?);
+    assert!(spools.metric("positions_erased_total")? > 0.0);
+
+    // What comes now is dropped, what is counted again does not bring them back, and all others are complete.
+    let mut manifest = finish(fleet)?;
+    assert!(manifest.last_seq[NUMBER] > 0);
+    manifest.last_seq[NUMBER] = 0;
+    let verdict = world.verify(&manifest)?;
+    assert!(verdict.is_exact(), "{verdict}");
+    world.publish(&[(&*topic, br#"{"lat":1,"lng":2}"#), (&*topic, b"broken")])?;
+    world.query("SYSTEM REFRESH VIEW {db}.driver_quarters_mv")?;
+    for milepost in [&mut spools, &mut stays] {
+        wait_until("everything is acknowledged", SOON, || Ok(milepost.metric("mqtt_unacked")? == 0.0))?;
+        assert_eq!(milepost.terminate(SOON)?, 0);
+        let log = milepost.process.log()?;
+        assert!(log.contains("adds_up=true"), "{log}");
+    }
+    wait_until("quarters are counted", SOON, || {
+        Ok(world
+            .query("SELECT countIf(status = 'Running') FROM system.view_refreshes WHERE database = '{db}'")?
+            == "0")
+    })?;
+    assert!(rows(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", rows(&world)?);
+
+    let (code, printed) = erase(&["--lift"])?;
+    assert!(code == 0 && printed.starts_with("lifted"), "{printed}");
+    let mut again = other.start_at(ports[1])?;
+    again.wait_until_ready()?;
+    // The other member's sessions have their share of these.
+    (0..16).try_for_each(|_| world.publish(&[(&*topic, &br#"{"lat":1,"lng":2}"#[..])]))?;
+    world.wait_for(
+        &format!("SELECT count() > 0 FROM {{db}}.fixes WHERE driver_id = '{DRIVER}'"),
+        "1",
+        SOON,
+    )?;
+    assert_eq!(again.terminate(SOON)?, 0);
+    Ok(())
+}
