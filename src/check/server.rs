@@ -126,7 +126,8 @@ async fn grants(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
     let inserted =
         if config.clickhouse.shards { ["positions_all", "rejects_all"] } else { ["positions", "rejects"] };
     let read = ["schema_migrations", "erased"];
-    let wanted = inserted.map(|table| ("INSERT", table)).into_iter().chain(read.map(|table| ("SELECT", table)));
+    let wanted =
+        inserted.map(|table| ("INSERT", table)).into_iter().chain(read.map(|table| ("SELECT", table)));
     for (what, table) in wanted {
         match has_grant(clickhouse, what, &format!("{database}.{table}")).await? {
             Some(true) => {}

@@ -60,7 +60,26 @@ impl ClickHouse {
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
         }
+        self.retain().await?;
         Ok(applied)
+    }
+
+    /// Gives each table the time-to-live that is configured, where it has another one. Rows that are older then go in the background.
+    async fn retain(&self) -> Result<(), Error> {
+        let sql = format!("SELECT name, engine_full FROM system.tables WHERE database = '{}'", self.database);
+        let tables = self.ask("asking for the times to live", &sql).await?;
+        for (table, ttl) in self.layout.ttls() {
+            let engine = tables
+                .iter()
+                .find(|row| row.first().is_some_and(|name| name == table))
+                .and_then(|row| row.get(1));
+            if engine.is_some_and(|engine| !engine.contains(&format!("TTL {ttl} "))) {
+                let failed = |error| self.failed(format!("the time to live of {table}"), error);
+                self.statement(&self.layout.statement(&modify_ttl(table, &ttl))).await.map_err(failed)?;
+                info!(table, ttl, place = self.layout.place(), "rows stay so long");
+            }
+        }
+        Ok(())
     }
 
     /// The view exists from now on; what was inserted before it did is added. Takes as long as reading the table takes.
@@ -245,6 +264,10 @@ fn create_database(name: &str) -> String {
     format!("CREATE DATABASE IF NOT EXISTS {name}")
 }
 
+fn modify_ttl(table: &str, ttl: &str) -> String {
+    format!("ALTER TABLE {{database}}.{table}\n    MODIFY TTL {ttl}")
+}
+
 fn record(database: &str, migration: &Migration) -> String {
     let (version, name, checksum) = (migration.version, migration.name, migration.checksum());
     format!(
@@ -285,6 +308,10 @@ pub(crate) fn plan(config: &config::ClickHouse) -> String {
         }
         let sql = record(&config.database, migration);
         tell("recorded", "on the host that is asked, when the statement before is done", &sql);
+    }
+    for (table, ttl) in layout.ttls() {
+        let what = format!("how long rows of {table} stay, if it is not that already");
+        tell(&what, &layout.place(), &layout.statement(&modify_ttl(table, &ttl)));
     }
     plan
 }

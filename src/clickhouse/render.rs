@@ -10,7 +10,7 @@
 
 use super::files::{LEDGER, Migration};
 use super::shards;
-use crate::config::{self, Replication};
+use crate::config::{self, Replication, Retention};
 
 const WINDOW: &str = "non_replicated_deduplication_window = 10000";
 /// Tokens end by age, too: a week instead of an hour, which is longer than a batch is tried under one token.
@@ -45,16 +45,18 @@ pub(super) struct Layout {
     replication: Replication,
     cluster: Option<String>,
     shards: bool,
+    retention: Retention,
 }
 
 impl Layout {
     pub(super) fn new(config: &config::ClickHouse) -> Self {
-        let config::ClickHouse { database, replication, cluster, shards, .. } = config;
+        let config::ClickHouse { database, replication, cluster, shards, retention, .. } = config;
         Self {
             database: database.clone(),
             replication: *replication,
             cluster: cluster.clone(),
             shards: *shards,
+            retention: *retention,
         }
     }
 
@@ -91,7 +93,10 @@ impl Layout {
             return vec![self.named(migration.sql)];
         }
         let sql = match migration.table() {
-            Some(table) => self.replicated(&as_it_is_by_now(migration, table, all), table),
+            Some(table) => {
+                let sql = with_ttl(&as_it_is_by_now(migration, table, all), self.ttl(table).as_deref());
+                self.replicated(&sql, table)
+            }
             None => migration.sql.to_owned(),
         };
         let statements = match self.shards() {
@@ -111,6 +116,24 @@ impl Layout {
             )),
             None => self.named(sql),
         }
+    }
+
+    /// Tables whose rows go after a time that is configured: each with its time-to-live.
+    pub(super) fn ttls(&self) -> [(&'static str, String); 6] {
+        let Retention { positions_days, rejects_days, rollups_days } = self.retention;
+        [
+            ("positions", "toDateTime(ts)", positions_days),
+            ("rejects", "toDateTime(inserted_at)", rejects_days),
+            ("driver_quarters_state", "quarter", rollups_days),
+            ("driver_blocks_state", "block", rollups_days),
+            ("episodes_state", "toDateTime(began)", rollups_days),
+            ("cell_quarters_state", "quarter", rollups_days),
+        ]
+        .map(|(table, from, days)| (table, format!("{from} + toIntervalDay({days})")))
+    }
+
+    fn ttl(&self, table: &str) -> Option<String> {
+        self.ttls().into_iter().find(|(known, _)| *known == table).map(|(_, ttl)| ttl)
     }
 
     /// One of ours, with `{database}` in it.
@@ -183,6 +206,15 @@ fn as_it_is_by_now(create: &Migration, table: &str, all: &[Migration]) -> String
         }
     }
     sql
+}
+
+/// A table that says so is made with this time-to-live.
+fn with_ttl(create: &str, ttl: Option<&str>) -> String {
+    let line = |line: &str| match ttl.filter(|_| line.starts_with("TTL ")) {
+        Some(ttl) => format!("TTL {ttl}"),
+        None => line.to_owned(),
+    };
+    create.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// After its leading comment.
@@ -281,7 +313,7 @@ mod tests {
     #[test]
     fn a_table_is_made_as_later_files_leave_it() {
         let sql = rendered("replication = 'macros'", "007_rejects");
-        assert!(sql.contains("\nTTL toDateTime(inserted_at) + INTERVAL 30 DAY\n"), "{sql}");
+        assert!(sql.contains("\nTTL toDateTime(inserted_at) + toIntervalDay(30)\n"), "{sql}");
         assert!(!sql.contains("received_at) + INTERVAL"), "{sql}");
         let last =
             "How many refusals this row stands for',\n    inserted_at DateTime64(3, 'UTC') DEFAULT now64(3)";

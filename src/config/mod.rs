@@ -19,7 +19,8 @@ pub use self::secret::Secret;
 pub use self::setting::Setting;
 pub use self::settings::{Error, Settings};
 pub use self::types::{
-    ClickHouse, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Server, Shutdown, Spool,
+    ClickHouse, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Retention, Server,
+    Shutdown, Spool,
 };
 use crate::pipeline::{batch, decode};
 
@@ -84,6 +85,7 @@ impl Config {
         let decode = decode::Limits::read(s);
         let batch = batch::Limits::read(s);
         let clickhouse = ClickHouse::read(s);
+        clickhouse.retention.against(s, &decode);
         let spool = Spool::read(s, &batch);
         let (http, shutdown, log) = (Http::read(s), Shutdown::read(s), Log::read(s));
         let effective = s.finish()?;
@@ -253,6 +255,22 @@ mod tests {
             let again = with(&format!("[mqtt]\nusername = {shown}")).unwrap();
             assert_eq!(again.mqtt.username.as_deref(), Some(name), "{shown}");
         }
+    }
+
+    #[test]
+    fn what_is_taken_stays_for_a_while() {
+        let told = violations(
+            "[decode]\nfix_age_max = '30d'\n[clickhouse.retention]\npositions_days = 39\nrejects_days = 0\n",
+        );
+        assert!(
+            told.iter().any(|line| line.starts_with("clickhouse.retention.positions_days: 40 is wanted")),
+            "{told:?}"
+        );
+        assert!(
+            told.iter().any(|line| line.starts_with("clickhouse.retention.rejects_days: 0 is outside")),
+            "{told:?}"
+        );
+        assert!(with("[clickhouse.retention]\npositions_days = 40\nrollups_days = 7\n").is_ok());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::rules::{
     broker_address, client_id, cluster_name, former_filters, group, host_name, http_url, identifier,
@@ -10,7 +11,8 @@ use super::rules::{
 use super::settings::Settings;
 use super::sources;
 use super::types::{
-    ClickHouse, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Server, Shutdown, Spool,
+    ClickHouse, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Retention, Server,
+    Shutdown, Spool,
 };
 use crate::consumer::Connections;
 use crate::pipeline::{batch, decode};
@@ -92,6 +94,25 @@ impl batch::Limits {
     }
 }
 
+/// A hundred years are as good as for ever.
+const DAYS: std::ops::RangeInclusive<u32> = 1..=36_500;
+/// A fix that is taken stays at least so long.
+const STAYS_DAYS_MIN: u32 = 10;
+
+impl Retention {
+    /// What is taken must not be gone at once.
+    pub(super) fn against(self, s: &mut Settings, limits: &decode::Limits) {
+        let day = Duration::from_secs(86_400);
+        if limits.fix_age_max + day * STAYS_DAYS_MIN > day * self.positions_days {
+            s.violations.push(format!(
+                "clickhouse.retention.positions_days: {} is wanted at least, {STAYS_DAYS_MIN} more than decode.fix_age_max, or a \
+                 fix that is taken may be gone at once",
+                limits.fix_age_max.as_secs().div_ceil(86_400) + u64::from(STAYS_DAYS_MIN)
+            ));
+        }
+    }
+}
+
 impl Server {
     /// For milepost and for who reads what it stored: the same keys, the same rules.
     pub fn read(s: &mut Settings) -> Self {
@@ -124,6 +145,11 @@ impl ClickHouse {
             cluster: s.optional("clickhouse.cluster"),
             shards: s.value("clickhouse.shards", false),
             insert_quorum: s.value("clickhouse.insert_quorum", InsertQuorum::Auto),
+            retention: Retention {
+                positions_days: s.within("clickhouse.retention.positions_days", 400, DAYS),
+                rejects_days: s.within("clickhouse.retention.rejects_days", 30, DAYS),
+                rollups_days: s.within("clickhouse.retention.rollups_days", 400, DAYS),
+            },
         }
         .for_replicas(s)
     }

@@ -84,6 +84,18 @@ pub struct ClickHouse {
     pub shards: bool,
     /// How many replicas must have an insert before it counts as done.
     pub insert_quorum: InsertQuorum,
+    pub retention: Retention,
+}
+
+/// How long rows stay, in days.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// After their `ts`.
+    pub positions_days: u32,
+    /// After their `inserted_at`.
+    pub rejects_days: u32,
+    /// After the quarter that they are of.
+    pub rollups_days: u32,
 }
 
 /// Who says where the copies of a table are.

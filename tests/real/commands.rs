@@ -30,6 +30,38 @@ fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn rows_stay_as_long_as_is_configured() -> Result<()> {
+    let world = world("retention")?;
+    let ttl = |table: &str| {
+        world.query(&format!("SELECT extract(engine_full, 'TTL (.*) SETTINGS') FROM system.tables WHERE database = '{{db}}' AND name = '{table}'"))
+    };
+    assert_eq!(ttl("positions")?, "toDateTime(ts) + toIntervalDay(400)");
+    assert_eq!(
+        world.query("SELECT count() FROM system.mutations WHERE database = '{db}'")?,
+        "0",
+        "nothing to change"
+    );
+    world.query("INSERT INTO {db}.positions (driver_id, ts) VALUES ('d', now64(3) - INTERVAL 60 DAY), ('d', now64(3))")?;
+    let shorter = world.settings.clone().with("CLICKHOUSE__RETENTION__POSITIONS_DAYS", "50");
+    let shorter = shorter
+        .with("CLICKHOUSE__RETENTION__REJECTS_DAYS", "7")
+        .with("CLICKHOUSE__RETENTION__ROLLUPS_DAYS", "90");
+    shorter.migrate()?;
+    assert_eq!(ttl("positions")?, "toDateTime(ts) + toIntervalDay(50)");
+    assert_eq!(ttl("rejects")?, "toDateTime(inserted_at) + toIntervalDay(7)");
+    assert_eq!(ttl("driver_quarters_state")?, "quarter + toIntervalDay(90)");
+    world.wait_for("SELECT count() FROM {db}.positions", "1", SOON)?;
+    let mutations = world.query("SELECT count() FROM system.mutations WHERE database = '{db}'")?;
+    shorter.migrate()?;
+    assert_eq!(
+        world.query("SELECT count() FROM system.mutations WHERE database = '{db}'")?,
+        mutations,
+        "nothing to change"
+    );
+    Ok(())
+}
+
 /// The bench's sink knows what is asked, and nothing else.
 #[test]
 fn what_plays_clickhouse_in_the_bench_can_be_migrated() -> Result<()> {

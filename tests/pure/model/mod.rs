@@ -160,7 +160,7 @@ impl<B: Backend> World<B> {
             if broken { Vec::new() } else { (self.next_seq..self.next_seq + points).collect() };
         self.next_seq += points;
         let payload = if broken { "oops".to_owned() } else { payload(&seqs) };
-        let theirs = !broken && self.next_seq % 3 == 0;
+        let theirs = !broken && self.next_seq.is_multiple_of(3);
         let topic = if theirs { "drivers/e/gps" } else { "drivers/d/gps" };
         self.theirs.extend(seqs.iter().filter(|_| theirs));
         let sent = Sent { topic, seqs: seqs.clone(), payload, qos1 };
