@@ -78,7 +78,9 @@ export async function makeStage(styleUrl: string | null, theme: Theme, shared: S
     await panel.open(id);
     const { fix } = panel;
     if (!fix || panel.id !== id) return;
-    map.easeTo({ center: [fix.lng, fix.lat], zoom: Math.max(map.getZoom(), CLOSE_ZOOM), padding: padding(), duration: 700 });
+    // Not as padding: the map would keep it, and fitTo's would come on top, more than a phone is high.
+    const { top, bottom, left, right } = padding();
+    map.easeTo({ center: [fix.lng, fix.lat], zoom: Math.max(map.getZoom(), CLOSE_ZOOM), offset: [(left - right) / 2, (top - bottom) / 2], duration: 700 });
   }
 
   function remember(): void {

@@ -3,6 +3,7 @@ import type { Tick } from './api';
 
 /** The server ticks every second: after this long without one the connection is dead, whatever the socket says. */
 const SILENCE_MS = 6_000;
+const HEARD_MS = 1_000;
 const RETRY_MIN_MS = 1_000;
 const RETRY_MAX_MS = 8_000;
 /** A page nobody looks at stops asking after this. */
@@ -35,7 +36,8 @@ export function listen({ tick, lost }: Listener): void {
 
   function expectMore(): void {
     clearTimeout(silence);
-    silence = window.setTimeout(failed, SILENCE_MS);
+    // Twice: a page that was busy drawing hears first what has come meanwhile.
+    silence = window.setTimeout(() => (silence = window.setTimeout(failed, HEARD_MS)), SILENCE_MS);
   }
 
   function failed(): void {
