@@ -221,6 +221,21 @@ fn every_table_and_column_says_what_it_is() {
 }
 
 #[test]
+fn the_recipe_for_a_field_takes_the_next_free_numbers() {
+    let files = fs::read_dir(here().join("sql")).unwrap().map(|entry| entry.unwrap().file_name());
+    let number = |name: &str| name.split('_').next().unwrap().parse::<u32>().ok();
+    let last = files.filter_map(|name| number(name.to_str().unwrap())).max().unwrap();
+    let recipe = fs::read_to_string(here().join("docs/add-a-field.md")).unwrap();
+    let made = recipe.lines().filter_map(|line| line.strip_prefix("+++ b/sql/"));
+    let made: Vec<u32> = made.filter_map(number).collect();
+    assert_eq!(
+        made,
+        [last + 1, last + 2],
+        "an older number than the last may come in before what it stands on"
+    );
+}
+
+#[test]
 fn no_dependency_wants_a_newer_rust_than_we_state() {
     let rustc = std::process::Command::new("rustc").arg("-vV").output().unwrap();
     let rustc = String::from_utf8(rustc.stdout).unwrap();
