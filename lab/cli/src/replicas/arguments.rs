@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use anyhow::Result;
+
 /// Where the replicas are, and how they are harmed. A command is one for the shell; rows without theirs are left out.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Arguments {
@@ -50,4 +52,16 @@ pub(crate) struct Arguments {
     /// The binary
     #[arg(long, default_value = "target/release/milepost")]
     pub(super) milepost: PathBuf,
+}
+
+impl Arguments {
+    /// Asks a replica with the login of the environment; an argument would show the password to everybody.
+    pub(super) fn query(&self, url: &str, sql: &str) -> Result<String> {
+        lab_stack::query(url, password().as_deref(), sql)
+    }
+}
+
+/// That of `CLICKHOUSE_USER`.
+pub(super) fn password() -> Option<String> {
+    std::env::var("CLICKHOUSE_PASSWORD").ok().filter(|password| !password.is_empty())
 }

@@ -24,28 +24,31 @@ pub(super) struct Verdict {
     pub(super) twice: u64,
     /// Rows of `positions` beyond one a fix, which collapse.
     pub(super) more: u64,
+    /// Rows of a driver who was erased.
+    pub(super) erased_left: u64,
     /// The replicas say different things of last positions.
     pub(super) differ: bool,
 }
 
 impl Verdict {
     pub(super) fn holds(&self) -> bool {
-        let Self { lost_without_it, left, lost, twice, differ, sent, more: _ } = self;
-        *sent > 0 && lost_without_it.unwrap_or(0) == 0 && (*left, *lost, *twice) == (0, 0, 0) && !differ
+        let Self { lost_without_it, left, lost, twice, erased_left, differ, sent, more: _ } = self;
+        let bad = [lost_without_it.unwrap_or(0), *left, *lost, *twice, *erased_left];
+        *sent > 0 && bad.iter().all(|count| *count == 0) && !differ
     }
 
     /// As [`HEAD`] has them.
     pub(super) fn cells(&self, name: &str) -> Vec<String> {
         let without = self.lost_without_it.map_or("–".to_owned(), |lost| lost.to_string());
-        let verdict = match (self.holds(), self.differ) {
-            (true, _) => "holds",
-            (false, false) => "DOES NOT HOLD",
-            (false, true) => "DOES NOT HOLD: last positions differ",
+        let verdict = match (self.holds(), self.differ, self.erased_left) {
+            (true, ..) => "holds".to_owned(),
+            (false, false, 0) => "DOES NOT HOLD".to_owned(),
+            (false, false, rows) => format!("DOES NOT HOLD: {rows} rows of whoever was erased"),
+            (false, true, _) => "DOES NOT HOLD: last positions differ".to_owned(),
         };
         let Self { sent, left, lost, twice, more, .. } = self;
         let numbers = [*left, *lost, *twice, *more].map(|number| number.to_string());
-        [vec![name.to_owned(), sent.to_string(), without], numbers.to_vec(), vec![verdict.to_owned()]]
-            .concat()
+        [vec![name.to_owned(), sent.to_string(), without], numbers.to_vec(), vec![verdict]].concat()
     }
 
     /// Compares what was sent with what each replica has, once it has caught up.
@@ -93,6 +96,7 @@ mod tests {
             Verdict { left: 1, ..good.clone() },
             Verdict { lost: 1, ..good.clone() },
             Verdict { twice: 1, ..good.clone() },
+            Verdict { erased_left: 1, ..good.clone() },
             Verdict { differ: true, ..good.clone() },
         ] {
             assert!(!bad.holds(), "{bad:?}");

@@ -18,7 +18,7 @@ pub(super) struct Mistake {
     pub(super) made: Made,
 }
 
-pub(super) const ALL: [Mistake; 3] = [
+pub(super) const ALL: [Mistake; 4] = [
     Mistake { what: "asks for no quorum", row: "cut_then_killed", made: Made::ByQuorum("0") },
     Mistake {
         what: "takes 319 for success",
@@ -29,6 +29,11 @@ pub(super) const ALL: [Mistake; 3] = [
         what: "keeps its token after an ambiguous end",
         row: "disk_lost",
         made: Made::ByPatch(include_str!("mistakes/token_kept.diff")),
+    },
+    Mistake {
+        what: "takes what comes of erased drivers",
+        row: "erased",
+        made: Made::ByPatch(include_str!("mistakes/erased_taken.diff")),
     },
 ];
 

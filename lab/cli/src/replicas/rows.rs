@@ -13,6 +13,8 @@ pub(super) enum Step {
     ScaleOut,
     /// From tables of one server to replicated ones, as docs/clickhouse.md says; what is copied is copied twice.
     Move,
+    /// A driver is erased while their fixes come, from every replica.
+    Erase,
     /// The first replica is started again without its data by these commands; before that the others forget it, and
     /// afterwards it gets its tables.
     Renew(Vec<String>),
@@ -38,6 +40,11 @@ impl Row {
     pub(super) fn moves(&self) -> bool {
         self.harm.iter().any(|(_, step)| matches!(step, Step::Move))
     }
+
+    /// A driver is nowhere in the end.
+    pub(super) fn erases(&self) -> bool {
+        self.harm.iter().any(|(_, step)| matches!(step, Step::Erase))
+    }
 }
 
 /// Those that have their commands.
@@ -60,6 +67,7 @@ pub(super) fn all(arguments: &Arguments) -> Vec<Row> {
         row("failover", vec![turn(8, &arguments.turn), turn(18, &arguments.turn_back)], &[]),
         row("scale_out", vec![Some((12, Step::ScaleOut))], &[]),
         row("moved", vec![Some((12, Step::Move))], &[]),
+        row("erased", vec![Some((12, Step::Erase))], &[]),
         row("keeper_away", vec![shell(8, &arguments.keeper_stop), shell(38, &arguments.keeper_start)], &[]),
     ];
     rows.into_iter().flatten().collect()

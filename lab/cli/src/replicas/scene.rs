@@ -8,15 +8,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::background::Background;
 use lab_harness::proxy::{Fault, Proxy};
-use lab_stack::{Broker, Milepost, Settings, Store, in_scratch_folder, query, unix_ms, wait_until};
+use lab_stack::{Broker, Milepost, Settings, Store, in_scratch_folder, say, unix_ms, wait_until};
 use loadgen::publish::Plan;
 use loadgen::verify::progress;
 
-use super::arguments::Arguments;
+use super::arguments::{Arguments, password};
 use super::judge::Verdict;
 use super::rows::{Row, Step};
 
 const MESSAGES_PER_SECOND: u32 = 500;
+const DRIVERS: u32 = 200;
+/// Whom a row erases.
+const ERASED: usize = 7;
 /// The fleet's, at least: it goes on until the harm is over.
 const LASTS: Duration = Duration::from_secs(30);
 /// Sessions with a Keeper end, failed fetches back off for a minute.
@@ -34,7 +37,7 @@ pub(super) fn judge(arguments: &Arguments, row: &Row) -> Result<Verdict> {
         for (url, database) in
             arguments.replica.iter().flat_map(|url| all.iter().map(move |name| (url, name)))
         {
-            let _ = query(url, None, &format!("DROP DATABASE IF EXISTS {database} SYNC"));
+            let _ = arguments.query(url, &format!("DROP DATABASE IF EXISTS {database} SYNC"));
         }
         judged
     })
@@ -51,6 +54,8 @@ struct Scene<'a> {
     milepost: Milepost,
     /// The first replica's name among the others.
     first: String,
+    /// Rows of whoever was erased that were still there afterwards.
+    erased_left: u64,
 }
 
 impl<'a> Scene<'a> {
@@ -66,7 +71,13 @@ impl<'a> Scene<'a> {
             .with("CLICKHOUSE__INSERT_QUORUM", &arguments.insert_quorum)
             .with("CLICKHOUSE__INSERT_TIMEOUT", "10s")
             .with("SPOOL__DIR", "spool");
-        let first = query(&arguments.replica[0], None, "SELECT getMacro('replica')")?.trim().to_owned();
+        let settings = match password() {
+            Some(password) => settings
+                .with("CLICKHOUSE__USER", std::env::var("CLICKHOUSE_USER").unwrap_or("default".to_owned()))
+                .with("CLICKHOUSE__PASSWORD", password),
+            None => settings,
+        };
+        let first = arguments.query(&arguments.replica[0], "SELECT getMacro('replica')")?.trim().to_owned();
         let alone = settings
             .clone()
             .with("CLICKHOUSE__URL", &arguments.replica[0])
@@ -83,7 +94,7 @@ impl<'a> Scene<'a> {
             }
             settings.run()?
         };
-        Ok(Self { arguments, row, database, broker, way, settings, milepost, first })
+        Ok(Self { arguments, row, database, broker, way, settings, milepost, first, erased_left: 0 })
     }
 
     fn play(mut self) -> Result<Verdict> {
@@ -91,7 +102,7 @@ impl<'a> Scene<'a> {
         let plan = Plan {
             broker: format!("127.0.0.1:{}", self.broker.port),
             run: self.row.name.replace('_', "-"),
-            drivers: 200,
+            drivers: DRIVERS,
             rate: f64::from(MESSAGES_PER_SECOND),
             messages: u64::from(MESSAGES_PER_SECOND) * LASTS.as_secs(),
             ..Plan::default()
@@ -101,7 +112,7 @@ impl<'a> Scene<'a> {
             std::thread::sleep(Duration::from_secs(*seconds).saturating_sub(began.elapsed()));
             self.take(step)?;
         }
-        let manifest = fleet.finish()?;
+        let mut manifest = fleet.finish()?;
         ensure!(manifest.unacked.is_empty(), "the broker did not take everything");
         #[expect(clippy::cast_precision_loss, reason = "a count of messages")]
         let sent = manifest.sent() as f64;
@@ -147,11 +158,22 @@ impl<'a> Scene<'a> {
             }
         }
         for url in &self.arguments.replica {
-            wait_until("the replica answers", BACK_WITHIN, || Ok(query(url, None, "SELECT 1").is_ok()))?;
+            wait_until("the replica answers", BACK_WITHIN, || {
+                Ok(self.arguments.query(url, "SELECT 1").is_ok())
+            })?;
+        }
+        if self.row.erases() {
+            ensure!(manifest.last_seq[ERASED] > 0, "whoever is erased has sent nothing");
+            manifest.last_seq[ERASED] = 0;
         }
         let replicas: Vec<Store> = self.arguments.replica.iter().map(|url| self.store(url)).collect();
         let within = if verdict.left > 0 { SOON } else { BACK_WITHIN };
         verdict.compare(&replicas, &manifest, within)?;
+        if self.row.erases() {
+            let in_the_end =
+                self.arguments.replica.iter().map(|url| self.left_of_erased(url)).sum::<Result<u64>>()?;
+            verdict.erased_left = self.erased_left + in_the_end;
+        }
         Ok(verdict)
     }
 
@@ -189,15 +211,18 @@ impl<'a> Scene<'a> {
                 self.milepost = self.settings.run()?;
                 (0..2).try_for_each(|_| self.copy())
             }
+            Step::Erase => self.erase(),
             Step::Renew(commands) => {
                 let others = &self.arguments.replica[1..];
                 let forget = format!("SYSTEM DROP REPLICA '{}' FROM DATABASE {}", self.first, self.database);
                 // Until its session has ended it counts as live.
-                wait_until("it is forgotten", BACK_WITHIN, || Ok(query(&others[0], None, &forget).is_ok()))?;
+                wait_until("it is forgotten", BACK_WITHIN, || {
+                    Ok(self.arguments.query(&others[0], &forget).is_ok())
+                })?;
                 commands.iter().try_for_each(|command| shell(command))?;
                 let renewed = &self.arguments.replica[0];
                 wait_until("the replica answers", BACK_WITHIN, || {
-                    Ok(query(renewed, None, "SELECT 1").is_ok())
+                    Ok(self.arguments.query(renewed, "SELECT 1").is_ok())
                 })?;
                 self.settings.clone().with("CLICKHOUSE__URL", renewed).migrate()
             }
@@ -207,7 +232,7 @@ impl<'a> Scene<'a> {
     /// The history, a month at a time.
     fn copy(&self) -> Result<()> {
         let (first, new) = (&self.arguments.replica[0], self.database);
-        let ask = |sql: &str| query(first, None, sql);
+        let ask = |sql: &str| self.arguments.query(first, sql);
         let columns = ask(&format!(
             "SELECT arrayStringConcat(groupArray(name), ', ') FROM system.columns WHERE database = '{new}' AND table = 'positions' \
              AND default_kind = ''"
@@ -222,8 +247,54 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
+    /// Without `clickhouse.cluster` it is told to each replica, as docs/privacy.md says.
+    fn erase(&mut self) -> Result<()> {
+        let driver = format!("sim-{}-{ERASED}", self.row.name);
+        for url in &self.arguments.replica {
+            let of = format!("WHERE database = '{}' AND engine LIKE '%MergeTree'", self.database);
+            for table in self.arguments.query(url, &format!("SELECT name FROM system.tables {of}"))?.lines() {
+                // By default eight minutes: nobody waits for that here.
+                let sql =
+                    format!("ALTER TABLE {}.{table} MODIFY SETTING old_parts_lifetime = 1", self.database);
+                self.arguments.query(url, &sql)?;
+            }
+        }
+        let address = self.milepost.address().to_owned();
+        for url in &self.arguments.replica {
+            let settings =
+                self.settings.clone().with("CLICKHOUSE__URL", url).with("SHUTDOWN__PEERS", &address);
+            let (code, printed) =
+                settings.call(&["erase", "--driver", &driver, "--yes", "--within", "90s"])?;
+            if code != 0 {
+                say(&format!("erase at {url}: {printed}"));
+            }
+            // The fleet is still there.
+            self.erased_left += self.left_of_erased(url)?;
+        }
+        Ok(())
+    }
+
+    /// Rows of whoever was erased, hidden ones too, on this replica's disk.
+    fn left_of_erased(&self, url: &str) -> Result<u64> {
+        let tables = self.arguments.query(
+            url,
+            &format!(
+                "SELECT DISTINCT table FROM system.parts_columns WHERE database = '{}' AND column = 'driver_id' AND table != 'erased'",
+                self.database
+            ),
+        )?;
+        let count = |table: &str| -> Result<u64> {
+            let sql = format!(
+                "SELECT count() FROM {}.{table} WHERE driver_id = 'sim-{}-{ERASED}' SETTINGS apply_deleted_mask = 0",
+                self.database, self.row.name
+            );
+            Ok(self.arguments.query(url, &sql)?.trim().parse()?)
+        };
+        tables.lines().map(count).sum()
+    }
+
     fn store(&self, url: &str) -> Store {
-        Store { url: url.to_owned(), password: None, database: self.database.to_owned() }
+        Store { url: url.to_owned(), password: password(), database: self.database.to_owned() }
     }
 }
 
