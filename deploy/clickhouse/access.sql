@@ -26,20 +26,20 @@ GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost
 
 CREATE ROLE IF NOT EXISTS milepost_eraser;
 -- `milepost erase`: counts by driver, hides and removes rows. It sees no place and no time of anybody. Tables of your own
--- with a column driver_id are erased from, too, if it sees them.
-GRANT SELECT(driver_id), ALTER DELETE ON fleet.positions TO milepost_eraser;
-GRANT SELECT(driver_id), ALTER DELETE ON fleet.last_positions_state TO milepost_eraser;
-GRANT SELECT(driver_id), ALTER DELETE ON fleet.driver_quarters_state TO milepost_eraser;
-GRANT SELECT(driver_id), ALTER DELETE ON fleet.driver_blocks_state TO milepost_eraser;
-GRANT SELECT(driver_id), ALTER DELETE ON fleet.episodes_state TO milepost_eraser;
-GRANT SELECT(driver_id), ALTER DELETE ON fleet.cell_quarters_state TO milepost_eraser;
-GRANT SELECT(driver_id), ALTER DELETE ON fleet.rejects TO milepost_eraser;
+-- with a column driver_id are erased from, too, if it sees them. A DELETE hides a row by its _row_exists, which is an update to the server.
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.positions TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.last_positions_state TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.driver_quarters_state TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.driver_blocks_state TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.episodes_state TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.cell_quarters_state TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.rejects TO milepost_eraser;
 GRANT SELECT, INSERT ON fleet.erased TO milepost_eraser;
 GRANT SELECT ON fleet.schema_migrations TO milepost_eraser;
 GRANT SELECT ON system.parts TO milepost_eraser;
 GRANT SELECT ON system.mutations TO milepost_eraser;
 GRANT SELECT ON system.view_refreshes TO milepost_eraser;
--- With clickhouse.cluster also: GRANT CLUSTER, REMOTE ON *.* TO milepost_eraser;
+-- With clickhouse.cluster or "managed" also: GRANT CLUSTER, REMOTE ON *.* TO milepost_eraser; GRANT SELECT ON system.clusters TO milepost_eraser;
 
 CREATE ROLE IF NOT EXISTS milepost_reader;
 GRANT SELECT ON fleet.* TO milepost_reader;
@@ -63,9 +63,10 @@ CREATE SETTINGS PROFILE IF NOT EXISTS milepost_reader SETTINGS
     max_rows_to_read = 20000000000 MIN 1 MAX 20000000000,
     priority = 10 CONST;
 
--- Analysts share what is left over; writers have no quota, because a refused insert is a backlog.
+-- Analysts share what is left over; writers have no quota, because a refused insert is a backlog. A live map that somebody looks at
+-- asks 3,600 times an hour: time is what bounds a reader, the number only what runs wild.
 CREATE QUOTA IF NOT EXISTS milepost_readers KEYED BY user_name
-    FOR INTERVAL 1 HOUR MAX queries = 10000, execution_time = 3600
+    FOR INTERVAL 1 HOUR MAX queries = 100000, execution_time = 3600
     TO milepost_reader;
 
 -- From the network of the milepost hosts alone. A DEFAULT ROLE, because milepost sends none with its inserts.

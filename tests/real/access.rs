@@ -47,6 +47,14 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
     for statement in &rules {
         parse(statement)?;
     }
+    // A second customer is none of "all others", and takes no quota away.
+    for general in [
+        "EXCEPT milepost_customer",
+        "ALTER QUOTA IF EXISTS milepost_readers TO milepost_reader, milepost_customer",
+    ] {
+        ensure!(customer.contains(general), "{general}");
+    }
+    ensure!(!customer.contains("EXCEPT customer_"), "policies are for all but one customer");
     let closed = "ALTER USER migrate VALID UNTIL '2020-01-01'";
     ensure!(sql.contains(closed), "{closed}");
     parse(closed)?;
@@ -68,7 +76,9 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
     }
     // And can be erased from.
     for table in tables.iter().filter(|table| *table != "erased") {
-        let grant = format!("GRANT SELECT(driver_id), ALTER DELETE ON fleet.{table} TO milepost_eraser");
+        let grant = format!(
+            "GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.{table} TO milepost_eraser"
+        );
         ensure!(rules.contains(&grant), "{grant}");
     }
     for kind in ["CREATE ROLE", "CREATE USER", "CREATE QUOTA", "CREATE SETTINGS PROFILE", "GRANT INSERT"] {
