@@ -29,6 +29,10 @@ use crate::tiles::{self, HEADER_BYTES};
 
 /// Between two questions.
 const PERIOD: Duration = Duration::from_secs(1);
+/// The server ends a question by itself, unless it hangs: then nobody but us does.
+const ALL_WITHIN: Duration = Duration::from_secs(65);
+/// The same, where only what is new is asked for.
+const NEW_WITHIN: Duration = Duration::from_secs(10);
 /// Nobody has looked for so long: ClickHouse is not asked any more.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 /// Nothing new for so long, though there was: somebody should look why.
@@ -245,7 +249,9 @@ impl Live {
                 continue;
             }
             let began = Instant::now();
-            let outcome = self.read(store, &mut reading).await;
+            let within = if reading.wants_all(self.reread) { ALL_WITHIN } else { NEW_WITHIN };
+            let read = tokio::time::timeout(within, self.read(store, &mut reading)).await;
+            let outcome = read.unwrap_or(Err(clickhouse::error::Error::TimedOut));
             self.metrics.reads.observe(began.elapsed().as_secs_f64());
             self.tell(store, &mut reading, outcome);
         }
@@ -253,7 +259,7 @@ impl Live {
 
     /// What is new since the last time, or everything; how many drivers moved on.
     async fn read(&self, store: &Store, reading: &mut Reading) -> Result<usize, clickhouse::error::Error> {
-        let is_pass = reading.all_read.is_none_or(|at| at.elapsed() >= self.reread);
+        let is_pass = reading.wants_all(self.reread);
         let mut parts = if is_pass { Parts::default() } else { reading.parts.clone() };
         if is_pass {
             self.write(Fleet::begin_pass);
@@ -368,6 +374,11 @@ struct Reading {
 }
 
 impl Reading {
+    /// Everything is to be read, or only what is new.
+    fn wants_all(&self, every: Duration) -> bool {
+        self.all_read.is_none_or(|at| at.elapsed() >= every)
+    }
+
     fn answered(&mut self, moved: usize, now: Instant) {
         self.is_failing = false;
         if moved > 0 {

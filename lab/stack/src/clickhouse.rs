@@ -62,6 +62,16 @@ impl ClickHouse {
         self.process.kill()
     }
 
+    /// It hangs: answers nothing, and cuts nothing.
+    pub fn hang(&self) -> Result<()> {
+        self.process.signal("STOP")
+    }
+
+    /// And goes on.
+    pub fn go_on(&self) -> Result<()> {
+        self.process.signal("CONT")
+    }
+
     /// Starts it again on the same port with the same data.
     pub fn restart(self) -> Result<Self> {
         let Self { process, folder, port, password, config } = self;

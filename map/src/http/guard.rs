@@ -17,6 +17,8 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use super::api::Refusal;
 use super::state::State;
+use milepost::config::Secret;
+
 use crate::config::{Http, Map};
 
 /// Who guesses gets an answer a second.
@@ -120,10 +122,10 @@ async fn login(headers: &HeaderMap, http: &Http) -> Login {
             let (before, rest) = given.split_at_checked(scheme.len())?;
             before.eq_ignore_ascii_case(scheme.as_bytes()).then_some(rest)
         };
-        let wanted_basic =
-            || login.as_ref().and_then(|(name, password)| Some(basic(name, &password.read().ok()?)));
-        let wanted_token =
-            || token.as_ref().and_then(|token| token.read().ok()).filter(|token| !token.is_empty());
+        // An empty file is no secret: it lets nobody in.
+        let read = |secret: &Secret| secret.read().ok().filter(|secret| !secret.is_empty());
+        let wanted_basic = || login.as_ref().and_then(|(name, password)| Some(basic(name, &read(password)?)));
+        let wanted_token = || token.as_ref().and_then(read);
         if let Some(given) = rest("Basic ") {
             return wanted_basic().is_some_and(|wanted| bool::from(given.ct_eq(wanted.as_bytes())));
         }

@@ -61,6 +61,12 @@ fn where_a_login_is_set_nothing_is_answered_without_it() -> Result<()> {
     // A new secret needs no restart.
     std::fs::write(&password, "wrong\n")?;
     ensure!((status(RIGHT)?, status(WRONG)?) == (401, 200));
+    // A file that is being written anew is empty for a moment.
+    std::fs::write(&password, "")?;
+    std::fs::write(&token, "")?;
+    for login in ["Basic bWFwOg==", "Bearer "] {
+        ensure!(status(login)? == 401, "{login}");
+    }
     let log = map.process.log()?;
     ensure!(!log.contains("secret") && !log.contains("t0ken"), "{log}");
     Ok(())

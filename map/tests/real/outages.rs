@@ -55,6 +55,23 @@ fn it_starts_without_clickhouse_says_so_and_recovers() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn it_says_so_when_clickhouse_hangs() -> Result<()> {
+    let engine = start_engine()?.server_and_folder();
+    engine.0.create_tables("fleet")?;
+    engine.0.query(&insert("d1", unix_ms(), 1.0, 1.0).replace("{db}", "fleet"))?;
+    let folder = TempDir::new()?;
+    let map = settings(folder.path(), &engine.0.url()).start()?;
+    let mut viewer = Viewer::open(&map)?;
+    viewer.tick_that(|tick| tick["state"] == "ok" && tick["drivers"] == 1)?;
+    engine.0.hang()?;
+    let told = viewer.tick_that(|tick| tick["state"] == "away");
+    engine.0.go_on()?;
+    told?;
+    viewer.tick_that(|tick| tick["state"] == "ok")?;
+    Ok(())
+}
+
 /// Answers nothing, ever.
 #[test]
 fn a_question_ends_when_who_asked_leaves() -> Result<()> {
