@@ -97,7 +97,13 @@ impl Layout {
                 let sql = with_ttl(&as_it_is_by_now(migration, table, all), self.ttl(table).as_deref());
                 self.replicated(&sql, table)
             }
-            None => migration.sql.to_owned(),
+            None => {
+                let alters = |(table, _): &(_, _)| {
+                    migration.sql.contains(&format!("ALTER TABLE {{database}}.{table}\n"))
+                };
+                let ttl = self.ttls().into_iter().find(alters).map(|(_, ttl)| ttl);
+                with_ttl(migration.sql, ttl.as_deref())
+            }
         };
         let statements = match self.shards() {
             Some(cluster) => shards::statements(migration, sql, cluster),
@@ -208,13 +214,14 @@ fn as_it_is_by_now(create: &Migration, table: &str, all: &[Migration]) -> String
     sql
 }
 
-/// A table that says so is made with this time-to-live.
-fn with_ttl(create: &str, ttl: Option<&str>) -> String {
-    let line = |line: &str| match ttl.filter(|_| line.starts_with("TTL ")) {
-        Some(ttl) => format!("TTL {ttl}"),
-        None => line.to_owned(),
+/// A statement that gives a table a time-to-live gives it this one.
+fn with_ttl(sql: &str, ttl: Option<&str>) -> String {
+    let Some(ttl) = ttl else { return sql.to_owned() };
+    let line = |line: &str| {
+        let keyword = ["TTL ", "    MODIFY TTL "].into_iter().find(|keyword| line.starts_with(keyword));
+        keyword.map_or_else(|| line.to_owned(), |keyword| format!("{keyword}{ttl}"))
     };
-    create.lines().map(line).collect::<Vec<_>>().join("\n")
+    sql.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// After its leading comment.
@@ -257,6 +264,12 @@ mod tests {
     }
 
     const CLUSTER: &str = "replication = 'macros'\ncluster = '{cluster}'";
+
+    #[test]
+    fn a_host_that_comes_later_does_not_shorten_what_others_keep() {
+        let sql = rendered("replication = 'macros'\nretention.rejects_days = 90", "009_rejects_ttl");
+        assert!(sql.contains("\n    MODIFY TTL toDateTime(inserted_at) + toIntervalDay(90)\n"), "{sql}");
+    }
 
     #[test]
     fn for_one_server_a_file_is_its_text() {

@@ -270,7 +270,9 @@ mod tests {
             told.iter().any(|line| line.starts_with("clickhouse.retention.rejects_days: 0 is outside")),
             "{told:?}"
         );
-        assert!(with("[clickhouse.retention]\npositions_days = 40\nrollups_days = 7\n").is_ok());
+        let told = violations("[clickhouse.retention]\nrollups_days = 7\n");
+        assert!(told[0].starts_with("clickhouse.retention.rollups_days: 400 is wanted"), "{told:?}");
+        assert!(with("[clickhouse.retention]\npositions_days = 40\nrollups_days = 40\n").is_ok());
     }
 
     #[test]

@@ -110,6 +110,13 @@ impl Retention {
                 limits.fix_age_max.as_secs().div_ceil(86_400) + u64::from(STAYS_DAYS_MIN)
             ));
         }
+        if self.rollups_days < self.positions_days {
+            s.violations.push(format!(
+                "clickhouse.retention.rollups_days: {} is wanted at least, as positions_days: a roll-up goes on after its newest row, \
+                 and would count fixes again for ever that it may not keep",
+                self.positions_days
+            ));
+        }
     }
 }
 
