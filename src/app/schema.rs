@@ -22,7 +22,7 @@ use crate::peers::standing::Member;
 use crate::pipeline::erased::Erased;
 
 /// How often while all is well: a clock does not jump every minute.
-const EVERY: Duration = Duration::from_secs(30);
+pub(super) const EVERY: Duration = Duration::from_secs(30);
 /// And while it is not.
 pub(super) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// A server that has not answered a question by then does not answer.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::client::{ClickHouse, Error};
 use super::files::{ERASED, MIGRATIONS, Migration};
+use crate::config::Replication;
 use crate::delivery::sink::FailureKind;
 use crate::pipeline::erased::{ERASED_MAX, Erased};
 use crate::pipeline::position::DriverId;
@@ -24,8 +25,31 @@ pub(crate) struct Traces {
     pub(crate) mutations: u64,
     /// Why one of them does not go on, or nothing.
     pub(crate) failure: String,
+    /// Rows were hidden since rows that are hidden were removed last. A merge may have removed these by itself; then they are in old
+    /// parts that nothing counts yet.
+    pub(crate) is_masked: bool,
     /// Parts out of use that are still on the disk, and that the last erasing of anybody has not passed.
     pub(crate) old_parts: u64,
+}
+
+/// Who is asked what there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Hosts {
+    /// There is one server.
+    ThisIsAll,
+    /// There may be others, and this one knows no way to them.
+    ThisAlone,
+    /// Through this cluster.
+    All(String),
+}
+
+impl Hosts {
+    fn table(&self, database: &str, table: &str) -> String {
+        match self {
+            Self::All(cluster) => format!("clusterAllReplicas('{cluster}', {database}.{table})"),
+            Self::ThisIsAll | Self::ThisAlone => format!("{database}.{table}"),
+        }
+    }
 }
 
 impl ClickHouse {
@@ -110,31 +134,58 @@ impl ClickHouse {
         Err(Error::Server { what: what.to_owned(), kind: FailureKind::Permanent, code: None, source })
     }
 
-    /// What this table has of this driver, on all hosts that there are.
+    /// What all hosts are asked through, if this server knows it.
     ///
     /// # Errors
     /// See [`Error`].
-    pub(crate) async fn traces(&self, table: &str, driver_id: &DriverId) -> Result<Traces, Error> {
-        let rows = format!(
-            "FROM {} WHERE driver_id = '{}'",
-            self.everywhere(&self.database, table),
-            driver_id.as_str()
-        );
+    pub(crate) async fn hosts(&self) -> Result<Hosts, Error> {
+        let by_name = |name: &str| Hosts::All(name.to_owned());
+        Ok(match (self.layout.cluster(), self.layout.replication()) {
+            (Some(cluster), _) => by_name(cluster),
+            (None, Replication::None) => Hosts::ThisIsAll,
+            (None, Replication::Macros) => Hosts::ThisAlone,
+            // A Replicated database is a cluster by its own name; Cloud calls its own `default`.
+            (None, Replication::Managed) => {
+                let sql = format!(
+                    "SELECT DISTINCT cluster FROM system.clusters WHERE cluster IN ('{0}', 'default') ORDER BY cluster != '{0}'",
+                    self.database
+                );
+                let known = self.ask("asking for the cluster", &sql).await?;
+                known.into_iter().flatten().next().map_or(Hosts::ThisAlone, Hosts::All)
+            }
+        })
+    }
+
+    /// What this table has of this driver, on these hosts.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn traces(
+        &self,
+        hosts: &Hosts,
+        table: &str,
+        driver_id: &DriverId,
+    ) -> Result<Traces, Error> {
+        let rows =
+            format!("FROM {} WHERE driver_id = '{}'", hosts.table(&self.database, table), driver_id.as_str());
         let of = format!("WHERE database = '{}' AND table = '{table}'", self.database);
-        let (parts, mutations) = (self.everywhere("system", "parts"), self.everywhere("system", "mutations"));
+        let (parts, mutations) = (hosts.table("system", "parts"), hosts.table("system", "mutations"));
         let seen = self.number(&format!("SELECT count() {rows}")).await?;
         let stored = self.number(&format!("SELECT count() {rows} SETTINGS apply_deleted_mask = 0")).await?;
         let answer = self
             .ask(
                 "asking for mutations",
                 &format!(
-                    "SELECT countIf(NOT is_done), anyLastIf(latest_fail_reason, NOT is_done AND latest_fail_reason != '') \
-                     FROM {mutations} {of}"
+                    "SELECT countIf(NOT is_done), \
+                     countIf(command LIKE '%_row_exists%') > 0 AND maxIf(create_time, command LIKE '%_row_exists%') \
+                     >= maxIf(create_time, command LIKE '%APPLY DELETED MASK%'), \
+                     anyLastIf(latest_fail_reason, NOT is_done AND latest_fail_reason != '') FROM {mutations} {of}"
                 ),
             )
             .await?;
         let mut answer = answer.into_iter().flatten();
         let mutations_left = answer.next().and_then(|count| count.parse().ok()).unwrap_or(0);
+        let is_masked = answer.next().is_some_and(|flag| flag == "1");
         let failure = answer.collect::<Vec<_>>().join(" ");
         // A replicated table numbers by partition; a partition without parts has no number there.
         let old = format!(
@@ -146,17 +197,25 @@ impl ClickHouse {
              WHERE (mutation.partition_id = '' OR mutation.partition_id = part.partition_id) AND part.data_version < mutation.number"
         );
         let old_parts = self.number(&old).await?;
-        Ok(Traces { table: table.to_owned(), seen, stored, mutations: mutations_left, failure, old_parts })
+        Ok(Traces {
+            table: table.to_owned(),
+            seen,
+            stored,
+            mutations: mutations_left,
+            failure,
+            is_masked,
+            old_parts,
+        })
     }
 
     /// Views that are being counted again now: they may have read what is hidden since.
     ///
     /// # Errors
     /// See [`Error`].
-    pub(crate) async fn refreshes(&self) -> Result<u64, Error> {
+    pub(crate) async fn refreshes(&self, hosts: &Hosts) -> Result<u64, Error> {
         let sql = format!(
-            "SELECT countIf(status = 'Running') FROM {} WHERE database = '{}'",
-            self.everywhere("system", "view_refreshes"),
+            "SELECT countIf(status LIKE 'Running%') FROM {} WHERE database = '{}'",
+            hosts.table("system", "view_refreshes"),
             self.database
         );
         self.number(&sql).await
@@ -192,12 +251,5 @@ impl ClickHouse {
     async fn number(&self, sql: &str) -> Result<u64, Error> {
         let rows = self.ask("counting", sql).await?;
         Ok(rows.first().and_then(|row| row.first()?.parse().ok()).unwrap_or(u64::MAX))
-    }
-
-    fn everywhere(&self, database: &str, table: &str) -> String {
-        match self.layout.cluster() {
-            Some(cluster) => format!("clusterAllReplicas('{cluster}', {database}.{table})"),
-            None => format!("{database}.{table}"),
-        }
     }
 }

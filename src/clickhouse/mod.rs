@@ -18,7 +18,7 @@ mod render;
 mod shards;
 
 pub(crate) use self::client::{ClickHouse, Error};
-pub(crate) use self::erase::Traces;
+pub(crate) use self::erase::{Hosts, Traces};
 pub(crate) use self::files::Migration;
 pub(crate) use self::migrations::plan;
 pub use self::reader::Reader;

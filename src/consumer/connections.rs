@@ -132,7 +132,9 @@ impl Growth {
             }
             absent = if visited.was_found() { 0 } else { absent + 1 };
         }
-        if absent >= ABSENT_MAX || sessions.len() >= CONNECTIONS_MAX {
+        // What a drain that was stopped has ended is a gap of any length; a former size of ours leaves none.
+        let is_drain = self.at_start == 0;
+        if (absent >= ABSENT_MAX && !is_drain) || sessions.len() >= CONNECTIONS_MAX {
             self.visits = Visits::Done;
             return Step::Nothing;
         }

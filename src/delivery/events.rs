@@ -269,6 +269,8 @@ pub struct Totals {
     pub refused: u64,
     /// Files in the spool.
     pub spool_batches: u64,
+    /// Files in quarantine, also those of earlier processes.
+    pub spool_quarantined: u64,
     /// Of these files.
     pub spool_bytes: u64,
 }

@@ -79,11 +79,11 @@ fn respond(path: &str, metrics: &Metrics, health: &Health, member: &Member) -> R
         "/metrics" => (StatusCode::OK, metrics.render()),
         "/livez" => verdict("alive", health.dead(Instant::now())),
         "/readyz" => verdict("ready", health.unready()),
-        PATH => (
-            StatusCode::OK,
-            member.standing(metrics.is_subscribed(), metrics.totals().delivery.spool_batches).to_json()
-                + "\n",
-        ),
+        PATH => {
+            let spool = metrics.totals().delivery;
+            let files = spool.spool_batches + spool.spool_quarantined;
+            (StatusCode::OK, member.standing(metrics.is_subscribed(), files).to_json() + "\n")
+        }
         _ => (StatusCode::NOT_FOUND, format!("there are /metrics, /livez, /readyz and {PATH}\n")),
     };
     let mut response = Response::new(Full::from(text));

@@ -167,7 +167,7 @@ mod tests {
             subscribed: true,
             leaving: false,
             erased: None,
-            spool_batches: 0,
+            spool_files: 0,
         }
     }
 

@@ -23,18 +23,18 @@ pub struct Standing {
     pub leaving: bool,
     /// The digest of the list of erased drivers that is in force: nothing of them is under way any more. None: not yet.
     pub erased: Option<String>,
-    /// Batches in its spool.
-    pub spool_batches: u64,
+    /// Files in its spool, those in quarantine among them.
+    pub spool_files: u64,
 }
 
 impl Standing {
     /// One JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let Self { name, group, topics, subscribed, leaving, erased, spool_batches } = self;
+        let Self { name, group, topics, subscribed, leaving, erased, spool_files } = self;
         json!({
             "name": name, "group": group, "topics": topics, "subscribed": subscribed, "leaving": leaving,
-            "erased": erased, "spool_batches": spool_batches,
+            "erased": erased, "spool_files": spool_files,
         })
         .to_string()
     }
@@ -58,7 +58,7 @@ impl Standing {
             leaving: flag("leaving")?,
             // An older version has neither.
             erased: value["erased"].as_str().map(str::to_owned),
-            spool_batches: value["spool_batches"].as_u64().unwrap_or(0),
+            spool_files: value["spool_files"].as_u64().unwrap_or(0),
         })
     }
 }
@@ -120,7 +120,7 @@ impl Member {
 
     /// Now.
     #[must_use]
-    pub fn standing(&self, subscribed: bool, spool_batches: u64) -> Standing {
+    pub fn standing(&self, subscribed: bool, spool_files: u64) -> Standing {
         Standing {
             name: self.name.clone(),
             group: self.group.clone(),
@@ -128,7 +128,7 @@ impl Member {
             subscribed,
             leaving: self.leaving.load(Ordering::SeqCst),
             erased: self.erased(),
-            spool_batches,
+            spool_files,
         }
     }
 }

@@ -34,6 +34,12 @@ impl Erased {
         Self { ids: sorted.into_iter().map(String::into_bytes).collect(), digest }
     }
 
+    /// How many.
+    #[must_use]
+    pub(crate) fn count(&self) -> usize {
+        self.ids.len()
+    }
+
     /// Nobody.
     #[must_use]
     pub fn is_empty(&self) -> bool {

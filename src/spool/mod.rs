@@ -90,6 +90,8 @@ pub struct Left {
     pub files: Vec<File>,
     /// Of files in quarantine.
     pub quarantined_bytes: u64,
+    /// How many these are.
+    pub files_quarantined: u64,
 }
 
 /// One process' directory of batches.
@@ -142,7 +144,10 @@ impl Spool {
                     fs::remove_file(&path).map_err(failed(&path))?;
                     continue;
                 }
-                (Kind::Damaged | Kind::Row | Kind::Batch, _) => left.quarantined_bytes += listed.bytes,
+                (Kind::Damaged | Kind::Row | Kind::Batch, _) => {
+                    left.quarantined_bytes += listed.bytes;
+                    left.files_quarantined += 1;
+                }
             }
             state.bytes += listed.bytes;
             let sequence = listed.file.map_or(0, |file| file.sequence);

@@ -50,7 +50,7 @@ fn with_files(
         (File { sequence, positions: 10, tag: 1, bytes: 100 }, (name.clone(), Ok(10)))
     };
     let files: BTreeMap<_, _> = (0..).zip(names).map(file).collect();
-    let left = Left { files: files.keys().copied().collect(), quarantined_bytes: 0 };
+    let left = Left { files: files.keys().copied().collect(), quarantined_bytes: 0, files_quarantined: 0 };
     let now = Instant::now();
     let mut policy = Policy::new(settings, left);
     policy.schema(Schema::Ready);

@@ -142,3 +142,56 @@ fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result
     assert_eq!(again.terminate(SOON)?, 0);
     Ok(())
 }
+
+#[test]
+fn what_is_not_gone_for_certain_is_not_called_gone() -> Result<()> {
+    let world = world("erase_not")?;
+    world.settings.migrate()?;
+    let erase = |driver: &str, more: &[&str]| {
+        world.settings.call(&[&["erase", "--driver", driver, "--yes"], more].concat())
+    };
+    let (code, printed) = erase("nobody", &["--within", "4s"])?;
+    assert!(
+        code == 75 && printed.contains("not sure yet"),
+        "members read who is erased every 30 s: {printed}"
+    );
+
+    // A merge was quicker than we: the rows are in old parts alone.
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT 'd7', now64(3), number + 1 FROM numbers(9)",
+    )?;
+    world.query("DELETE FROM {db}.positions WHERE driver_id = 'd7' SETTINGS lightweight_deletes_sync = 2")?;
+    world.query(
+        "DELETE FROM {db}.last_positions_state WHERE driver_id = 'd7' SETTINGS lightweight_deletes_sync = 2",
+    )?;
+    world.query("OPTIMIZE TABLE {db}.positions FINAL")?;
+    world.query("OPTIMIZE TABLE {db}.last_positions_state FINAL")?;
+    let (code, printed) = erase("d7", &["--within", "5s"])?;
+    assert!(code == 75 && printed.contains("not done"), "{printed}");
+    let positions = printed.lines().find(|line| line.starts_with("positions ")).unwrap_or_default();
+    let cells: Vec<&str> = positions.split_whitespace().collect();
+    assert!(cells[1..4] == ["0", "0", "0"] && cells[4] != "0", "old parts are there: {printed}");
+
+    // A row in quarantine that a member does not touch.
+    let spool = world.folder.path().join("spool");
+    std::fs::create_dir(&spool)?;
+    std::fs::write(spool.join("00000000000000000001-1-7.row"), "of whom, nobody knows")?;
+    let port = free_port()?;
+    let settings = world.settings.clone().with("SHUTDOWN__PEERS", format!("127.0.0.1:{port}"));
+    erase("d8", &["--within", "1s"])?; // so the member knows from the start
+    let mut member = settings.clone().with("SPOOL__DIR", spool.display().to_string()).start_at(port)?;
+    member.wait_until_ready()?;
+    let (code, printed) = settings.call(&["erase", "--driver", "d8", "--yes", "--within", "1s"])?;
+    assert!(code == 75 && printed.contains("its spool has 1 files"), "{printed}");
+
+    // One more than members may know: nothing is written, and they go on.
+    world.query(
+        "INSERT INTO {db}.erased (driver_id) SELECT concat('x', toString(number)) FROM numbers(50000)",
+    )?;
+    world.query("INSERT INTO {db}.erased (driver_id, is_lifted) SELECT DISTINCT driver_id, true FROM {db}.erased WHERE driver_id NOT LIKE 'x%'")?;
+    let (code, printed) = erase("d9", &["--within", "1s"])?;
+    assert!(code == 1 && printed.contains("lift some"), "{code} {printed}");
+    assert_eq!(world.query("SELECT count() FROM {db}.erased WHERE driver_id = 'd9'")?, "0");
+    assert_eq!(member.terminate(SOON)?, 0);
+    Ok(())
+}

@@ -26,7 +26,7 @@ fn a_member_leaves_if_a_lower_one_stays_and_keeps_its_session_if_nobody_can_be_a
     higher.wait_until_ready()?;
     assert_eq!(
         lower.get("/member")?,
-        r#"{"erased":"00000000000000000000000000000000","group":"milepost","leaving":false,"name":"pod-9","spool_batches":0,"subscribed":true,"topics":["drivers/+/gps"]}"#
+        r#"{"erased":"00000000000000000000000000000000","group":"milepost","leaving":false,"name":"pod-9","spool_files":0,"subscribed":true,"topics":["drivers/+/gps"]}"#
             .to_owned()
             + "\n"
     );

@@ -13,9 +13,10 @@ use tracing::info;
 
 use crate::app::leaving::ASK_WITHIN;
 use crate::app::{Outcome, schema};
-use crate::clickhouse::{ClickHouse, Traces};
+use crate::clickhouse::{ClickHouse, Hosts, Traces};
 use crate::config::Config;
 use crate::peers::ask::hear;
+use crate::pipeline::erased::ERASED_MAX;
 use crate::pipeline::position::{DRIVER_ID_RULE, DriverId};
 use crate::spool::{self, Kind, OpenError, Spool};
 
@@ -42,11 +43,14 @@ pub struct Left {
     driver_id: DriverId,
     yes: bool,
     tables: Vec<Traces>,
+    hosts: Hosts,
     /// Views that are being counted again.
     refreshes: u64,
     members: Members,
     /// In words; and whether it is done.
     spool: (String, bool),
+    /// Looked at often enough, and late enough.
+    is_sure: bool,
 }
 
 /// Who was asked.
@@ -64,17 +68,18 @@ impl Left {
     /// Done, or as far as it could be done now.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let is_done = self.is_gone() && self.members.others.is_empty() && self.spool.1;
-        if is_done || !self.yes { Outcome::Clean } else { Outcome::DataLeft }
+        if self.is_clean() && self.is_sure || !self.yes { Outcome::Clean } else { Outcome::DataLeft }
     }
 
-    fn is_gone(&self) -> bool {
-        self.refreshes == 0 && self.tables.iter().all(is_gone)
+    /// This look found nothing.
+    fn is_clean(&self) -> bool {
+        let is_gone = self.refreshes == 0 && self.tables.iter().all(is_gone);
+        is_gone && self.members.others.is_empty() && self.spool.1
     }
 }
 
 fn is_gone(traces: &Traces) -> bool {
-    (traces.seen, traces.stored, traces.mutations, traces.old_parts) == (0, 0, 0, 0)
+    (traces.seen, traces.stored, traces.mutations, traces.old_parts) == (0, 0, 0, 0) && !traces.is_masked
 }
 
 impl fmt::Display for Left {
@@ -84,11 +89,16 @@ impl fmt::Display for Left {
             "{:<28} {:>12} {:>12} {:>10} {:>10}",
             "table", "rows seen", "on disk", "mutations", "old parts"
         )?;
-        for Traces { table, seen, stored, mutations, old_parts, failure } in &self.tables {
+        for Traces { table, seen, stored, mutations, old_parts, failure, is_masked: _ } in &self.tables {
             writeln!(f, "{table:<28} {seen:>12} {stored:>12} {mutations:>10} {old_parts:>10}")?;
             if !failure.is_empty() {
                 writeln!(f, "  a mutation does not go on: {failure}")?;
             }
+        }
+        if self.hosts == Hosts::ThisAlone {
+            f.write_str(
+                "counted on the replica that was asked, alone: run it on each, or set clickhouse.cluster\n",
+            )?;
         }
         if self.refreshes > 0 {
             writeln!(f, "{} views are being counted again", self.refreshes)?;
@@ -105,6 +115,9 @@ impl fmt::Display for Left {
         match (self.yes, self.outcome()) {
             (false, _) => writeln!(f, "a dry run: nothing was changed. With --yes all of {id} is removed"),
             (true, Outcome::Clean) => writeln!(f, "nothing of {id} is left"),
+            (true, Outcome::DataLeft) if self.is_clean() => {
+                writeln!(f, "not sure yet: a member may not know of it for {READ_WITHIN:?}; run it again")
+            }
             (true, Outcome::DataLeft) => writeln!(f, "not done: run it again, it goes on with what is left"),
         }
     }
@@ -135,17 +148,19 @@ pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
     schema::ensure_migrated(&clickhouse).await?;
     let ends = Instant::now() + orders.within;
     if orders.yes && clickhouse.erased_for(&driver_id).await?.is_none() {
+        // One more than members may know would stop the inserts of them all.
+        let is_full = clickhouse.erased().await?.count() >= ERASED_MAX;
+        ensure!(!is_full, "{ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
         clickhouse.erase(&driver_id, false).await?;
-        clickhouse.erased().await?; // there is room for one more
         info!("written: every member that reads it leaves this driver out");
     }
     let (mut clean, mut every) = (0, LOOK_EVERY[0]);
     loop {
-        let left = look(config, &clickhouse, driver_id, orders.yes).await?;
-        let is_clean =
-            left.outcome() == Outcome::Clean && left.is_gone() && !is_too_early(&clickhouse, &left).await?;
+        let mut left = look(config, &clickhouse, driver_id, orders.yes).await?;
+        let is_clean = left.is_clean() && !is_too_early(&clickhouse, &left).await?;
         clean = if is_clean { clean + 1 } else { 0 };
-        if !left.yes || clean == CLEAN_LOOKS || Instant::now() >= ends {
+        left.is_sure = clean == CLEAN_LOOKS;
+        if !left.yes || left.is_sure || Instant::now() >= ends {
             return Ok(left);
         }
         if let Some(stuck) = left.tables.iter().find(|traces| !traces.failure.is_empty()) {
@@ -161,23 +176,27 @@ fn id(text: &str) -> Result<DriverId> {
     DriverId::new(text).map_err(|_| anyhow!("{text:?}: {DRIVER_ID_RULE}"))
 }
 
-/// Nobody could be asked, and there may be members that do not know yet.
+/// There may be members that could not be asked, and replays by hand, that do not know yet.
 async fn is_too_early(clickhouse: &ClickHouse, left: &Left) -> Result<bool> {
     let erased_for = clickhouse.erased_for(&left.driver_id).await?;
     ensure!(erased_for.is_some() || !left.yes, "{} was lifted meanwhile", left.driver_id.as_str());
-    Ok(left.members.unknown && erased_for.is_some_and(|since| since < READ_WITHIN))
+    Ok(erased_for.is_some_and(|since| since < READ_WITHIN))
 }
 
 /// Members first, tables last: what is counted there is what is left after the members had been heard.
 async fn look(config: &Config, clickhouse: &ClickHouse, driver_id: DriverId, yes: bool) -> Result<Left> {
-    let members = members(config, &clickhouse.erased().await?.digest()).await;
+    let erased = clickhouse.erased().await?;
+    // A replica that has not got the row yet agrees with members that have not read it.
+    let digest = if yes && !erased.has(&driver_id) { String::new() } else { erased.digest() };
+    let members = members(config, &digest).await;
     let spool = in_spool(config, driver_id, yes).await?;
-    let refreshes = clickhouse.refreshes().await?;
+    let hosts = clickhouse.hosts().await?;
+    let refreshes = clickhouse.refreshes(&hosts).await?;
     let mut tables = Vec::new();
     for table in clickhouse.tables_of_drivers().await? {
-        tables.push(clickhouse.traces(&table, &driver_id).await?);
+        tables.push(clickhouse.traces(&hosts, &table, &driver_id).await?);
     }
-    Ok(Left { driver_id, yes, tables, refreshes, members, spool })
+    Ok(Left { driver_id, yes, tables, hosts, refreshes, members, spool, is_sure: false })
 }
 
 /// Hides what is seen, and when nothing is seen removes what is hidden; a table with a mutation under way has its turn later.
@@ -187,7 +206,7 @@ async fn go_on(clickhouse: &ClickHouse, left: &Left) -> Result<()> {
         if traces.seen > 0 {
             info!(table = traces.table, rows = traces.seen, "hiding");
             clickhouse.hide(&traces.table, &left.driver_id).await?;
-        } else if traces.stored > 0 && !is_seen {
+        } else if (traces.stored > 0 || traces.is_masked) && !is_seen {
             info!(table = traces.table, rows = traces.stored, "removing");
             clickhouse.remove_hidden(&traces.table).await?;
         }
@@ -201,12 +220,13 @@ async fn members(config: &Config, digest: &str) -> Members {
     let mut members = Members { unknown: peers.is_empty(), ..Members::default() };
     hear(peers, ASK_WITHIN, |address, answer| {
         match answer {
-            Ok(theirs) if theirs.erased.as_deref() == Some(digest) && theirs.spool_batches == 0 => {
+            Ok(theirs) if theirs.erased.as_deref() == Some(digest) && theirs.spool_files == 0 => {
                 members.done.push(format!("{} at {address}", theirs.name));
             }
             Ok(theirs) if theirs.erased.as_deref() == Some(digest) => members.others.push(format!(
-                "{} at {address} leaves them out; its spool has {} batches, and they are dropped from these when it inserts them",
-                theirs.name, theirs.spool_batches
+                "{} at {address} leaves them out; its spool has {} files: it drops them from a batch when it inserts it, and what is in \
+                 quarantine wants it stopped, and this run where its spool is",
+                theirs.name, theirs.spool_files
             )),
             Ok(theirs) => {
                 members.others.push(format!("{} at {address} has not read that they are erased", theirs.name));
@@ -228,7 +248,8 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
         return Ok((format!("there is no {}", settings.dir.display()), true));
     }
     let dir = settings.dir.display().to_string();
-    let found = spawn_blocking(move || match Spool::open(&settings.dir, settings.bytes_max) {
+    let found = spawn_blocking(move || match Spool::open(&settings.dir, u64::MAX) {
+        // what is written here is less than what it replaces
         Ok((spool, left)) => {
             let found = spool.erase(&left, |id| id == driver_id.as_str().as_bytes(), remove)?;
             Ok((
@@ -237,11 +258,14 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
             ))
         }
         Err(OpenError::InUse(_)) => {
-            let batches =
-                spool::list(&settings.dir)?.into_iter().filter(|file| file.kind == Kind::Batch).count();
-            let found =
-                format!("a member works there, {batches} batches; it leaves them out when it inserts these");
-            Ok((found, batches == 0))
+            let listed = spool::list(&settings.dir)?;
+            let count = |kinds: &[Kind]| listed.iter().filter(|file| kinds.contains(&file.kind)).count();
+            let (batches, kept) = (count(&[Kind::Batch]), count(&[Kind::Row, Kind::Damaged]));
+            let found = format!(
+                "a member works there, {batches} batches, and it leaves them out when it inserts these; {kept} files in quarantine, which \
+                 it does not touch: stop it, and run this again"
+            );
+            Ok((found, batches + kept == 0))
         }
         Err(error @ OpenError::Io { .. }) => Err(anyhow!(error)),
     });

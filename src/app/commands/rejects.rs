@@ -57,7 +57,6 @@ impl fmt::Display for Summary {
 pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result<Summary> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     schema::ensure_ready(&clickhouse).await?;
-    let erased = clickhouse.erased().await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());
     let mut batcher = Batcher::new(config.batch.clone());
     let mut summary = Summary::default();
@@ -73,7 +72,6 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
         }
         decode(&decoder, &reject, now(), &mut decoded);
         decoded.rejects.iter().for_each(|again| summary.refused_again[again.reason as usize] += 1);
-        decoded.positions.retain(|position| !erased.has(&position.driver_id));
         for position in decoded.positions.drain(..) {
             let instant = Instant::now().into_std();
             if !batcher.fits_position(&position) || batcher.open().rows() >= config.batch.rows_max {
@@ -113,7 +111,10 @@ fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mu
 
 /// Inserts what the batcher holds; returns how many positions that were.
 async fn insert(config: &Config, clickhouse: &ClickHouse, batcher: &mut Batcher) -> Result<u64> {
-    let batch = batcher.close();
+    let mut batch = batcher.close();
+    // Asked for each batch: this may go on for long after somebody was erased.
+    let erased = clickhouse.erased().await?;
+    batch.positions.retain(|position| !erased.has(&position.driver_id));
     let (positions, number) = (batch.positions.len() as u64, batch.id);
     for insert in encode::encode(batch, &config.clickhouse.database) {
         insert_until_done(clickhouse, &insert, number, config.clickhouse.insert_timeout).await?;

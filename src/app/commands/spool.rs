@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 use tracing::{info, warn};
 
 use crate::app::run::delivery;
@@ -121,20 +121,31 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
             return Ok(if is_empty { Outcome::Clean } else { data_left(settings, totals.spool_batches) });
         }
     }
-    let erased = clickhouse.erased().await?;
+    let (list, erased) = watch::channel(Arc::new(clickhouse.erased().await?));
+    let server = Arc::clone(&clickhouse);
+    // A replay may go on for long after somebody was erased. While ClickHouse does not say who, it takes no rows either.
+    let read_again = async move {
+        loop {
+            sleep(schema::EVERY).await;
+            if let Ok(now) = server.erased().await {
+                list.send_replace(Arc::new(now));
+            }
+        }
+    };
     let places = Policy::commands_max(config.clickhouse.inserts_in_flight);
     let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(places), mpsc::channel(places));
     let executor = Executor {
         sink: clickhouse,
         spool: Some(Arc::new(spool)),
         database: config.clickhouse.database.clone(),
-        erased: watch::channel(Arc::new(erased)).1,
+        erased,
         reports: to_report,
     };
     policy.schema(Schema::Ready);
     tokio::select! {
         () = executor.run(to_execute) => {}
         () = drain(&mut policy, commands, reports) => {}
+        () = read_again => {}
         () = signals.next() => {}
     }
     let totals = policy.totals();

@@ -102,6 +102,8 @@ pub struct Policy {
     batch_bytes_max: Option<usize>,
     /// Of damaged files.
     quarantined_bytes: u64,
+    /// Files in quarantine, rows among them.
+    files_quarantined: u64,
     commands: VecDeque<Command>,
     durable: VecDeque<Durable>,
     notices: VecDeque<Notice>,
@@ -127,6 +129,7 @@ impl Policy {
             spool_hang_told: false,
             batch_bytes_max: None,
             quarantined_bytes: left.quarantined_bytes,
+            files_quarantined: left.files_quarantined,
             commands: VecDeque::new(),
             durable: VecDeque::new(),
             notices: VecDeque::new(),

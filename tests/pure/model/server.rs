@@ -202,7 +202,7 @@ impl Backend for Server {
     fn restart(&mut self, _: bool) -> Left {
         self.kept.clear();
         self.pending.clear();
-        Left { files: self.files.keys().copied().collect(), quarantined_bytes: 0 }
+        Left { files: self.files.keys().copied().collect(), quarantined_bytes: 0, files_quarantined: 0 }
     }
 
     fn mood(&mut self, mood: Mood) {
