@@ -38,7 +38,8 @@ const PART: &str = "process";
 /// What ended the process outside a shutdown.
 pub async fn run(config: Config) -> Result<Outcome> {
     let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::default()));
-    metrics.configured(config.spool.as_ref().map_or(0, |spool| spool.bytes_max));
+    let spool_bytes_max = config.spool.as_ref().map_or(0, |spool| spool.bytes_max);
+    metrics.configured(spool_bytes_max, full_batches(&config));
     // Not ready until it has said otherwise: a probe may ask before the driver's thread runs.
     health.set(driver::PART, vec!["consumer: starting".to_owned()]);
     let member = Arc::new(Member::new(&config.mqtt.client_id, &config.mqtt.group, &config.mqtt.topics));
@@ -181,6 +182,11 @@ fn clocks_may_differ(config: &Config) -> Duration {
     config.decode.fix_future_max.max(Duration::from_secs(2))
 }
 
+/// Rows of the batches being inserted and of the one that fills.
+fn full_batches(config: &Config) -> usize {
+    (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max
+}
+
 /// The flow, as the configuration wants it.
 fn consumer(config: &Config, left: Left) -> Consumer {
     let seed = fastrand::u64(..);
@@ -195,7 +201,7 @@ fn consumer(config: &Config, left: Left) -> Consumer {
             role: Role::Member,
             seed,
         },
-        window_wanted: (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max,
+        window_wanted: full_batches(config),
         qos: config.mqtt.qos,
         buffer_bytes_max: config.mqtt.buffer_bytes_max,
         clock_jump_max: clocks_may_differ(config),

@@ -196,6 +196,7 @@ pub struct Metrics {
     insert_errors: IntCounterVec,
     ingest: Histogram,
     spool_bytes_max: IntGauge,
+    in_flight_usual: IntGauge,
 }
 
 impl Default for Metrics {
@@ -221,16 +222,22 @@ impl Default for Metrics {
             ),
             spool_bytes_max: IntGauge::new("spool_bytes_max", "spool.bytes_max, or 0 without a spool.")
                 .expect("the name is well formed"),
+            in_flight_usual: IntGauge::new(
+                "positions_in_flight_usual",
+                "(clickhouse.inserts_in_flight + 1) * batch.rows_max: with full batches, as many are in flight where ClickHouse keeps up.",
+            )
+            .expect("the name is well formed"),
             totals,
             registry,
         };
-        let collectors: [Box<dyn Collector>; 6] = [
+        let collectors: [Box<dyn Collector>; 7] = [
             Box::new(FromTotals(Arc::clone(&metrics.totals))),
             Box::new(metrics.batch_rows.clone()),
             Box::new(metrics.insert_duration.clone()),
             Box::new(metrics.insert_errors.clone()),
             Box::new(metrics.ingest.clone()),
             Box::new(metrics.spool_bytes_max.clone()),
+            Box::new(metrics.in_flight_usual.clone()),
         ];
         for collector in collectors {
             metrics.registry.register(collector).expect("no name comes twice");
@@ -252,8 +259,9 @@ impl Metrics {
     }
 
     /// What is configured, for alerts that compare with it.
-    pub(crate) fn configured(&self, spool_bytes_max: u64) {
+    pub(crate) fn configured(&self, spool_bytes_max: u64, in_flight_usual: usize) {
         self.spool_bytes_max.set(i64::try_from(spool_bytes_max).unwrap_or(i64::MAX));
+        self.in_flight_usual.set(i64::try_from(in_flight_usual).unwrap_or(i64::MAX));
     }
 
     /// As they were last published.
