@@ -11,8 +11,10 @@ use crate::peers::decision::Decision;
 use crate::peers::standing::Standing;
 use crate::session::events::Leave;
 
-/// Asking takes no longer than this, and no more than a quarter of the grace.
-pub(super) const ASK_WITHIN: Duration = Duration::from_secs(3);
+/// For a command, which nobody waits to kill: a member that is busy is no member that has gone.
+pub(super) const ASK_WITHIN: Duration = Duration::from_secs(10);
+/// This share of the grace is for asking. Flushing to ClickHouse has a half after it, and the spool the rest.
+const ASKING_SHARE: u32 = 3;
 
 /// What will happen, while there is time to change it.
 pub(super) fn announce(config: &Config) {
@@ -45,7 +47,7 @@ pub(super) async fn decide(shutdown: &Shutdown, ours: Standing) -> Leave {
             (Leave::KeepSession, "\"auto\" without shutdown.peers: keeping the session".to_owned())
         }
         LeaveGroup::Auto => {
-            let decision = ask(&shutdown.peers, ours, ASK_WITHIN.min(shutdown.grace / 4)).await;
+            let decision = ask(&shutdown.peers, ours, shutdown.grace / ASKING_SHARE).await;
             let leave = match decision {
                 Decision::Leave { .. } => Leave::Unsubscribe,
                 Decision::Keep { .. } => Leave::KeepSession,

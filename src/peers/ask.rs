@@ -12,13 +12,15 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::decision::{Decision, Inquiry};
 use super::standing::Standing;
 
 /// Where a member answers, on its HTTP port.
 pub const PATH: &str = "/member";
+/// A peer that has not answered by then is asked again, beside the first question: what hangs may be the connection, and not the peer.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// So many addresses are asked; a group is smaller.
 const ADDRESSES_MAX: usize = 256;
 /// So much of an answer is read.
@@ -71,7 +73,7 @@ pub(crate) async fn hear(
                 for address in addresses {
                     if asked.len() < ADDRESSES_MAX && asked.insert(address) {
                         silent.insert(address);
-                        questions.spawn(async move { Came::Answer(address, ask_one(address).await) });
+                        questions.spawn(async move { Came::Answer(address, ask_again(address).await) });
                     }
                 }
             }
@@ -94,6 +96,21 @@ pub(crate) async fn hear(
 async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let found = lookup_host((host, port)).await.map_err(|error| error.to_string())?;
     Ok(found.take(ADDRESSES_MAX).collect())
+}
+
+/// The first answer to any of its questions. A refusal is final if no other question is open: nobody is there. Has no time limit of
+/// its own.
+async fn ask_again(address: SocketAddr) -> Result<Standing, String> {
+    let mut questions = JoinSet::new();
+    loop {
+        questions.spawn(ask_one(address));
+        while let Ok(Some(answer)) = timeout(AGAIN_AFTER, questions.join_next()).await {
+            let answer = answer.expect("asking does not panic");
+            if answer.is_ok() || questions.is_empty() {
+                return answer;
+            }
+        }
+    }
 }
 
 /// Has no time limit of its own.

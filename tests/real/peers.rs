@@ -1,6 +1,8 @@
 //! Members that are told to go, and ask the others.
 
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -19,7 +21,7 @@ fn a_member_leaves_if_a_lower_one_stays_and_keeps_its_session_if_nobody_can_be_a
     let peers =
         [nobody, hangs.local_addr()?.port(), other, first, second].map(|port| format!("127.0.0.1:{port}"));
     let settings = world.settings.clone().with("SHUTDOWN__PEERS", peers.join(","));
-    let settings = settings.with("SHUTDOWN__GRACE", "8s"); // they are asked for at most 2 s
+    let settings = settings.with("SHUTDOWN__GRACE", "9s"); // they are asked for at most 3 s
     let mut lower = settings.clone().with("MQTT__CLIENT_ID", "pod-9").start_at(first)?;
     let mut higher = settings.clone().with("MQTT__CLIENT_ID", "pod-10").start_at(second)?;
     lower.wait_until_ready()?;
@@ -42,10 +44,10 @@ fn a_member_leaves_if_a_lower_one_stays_and_keeps_its_session_if_nobody_can_be_a
     })?;
     assert!(lower.get("/member")?.contains(r#""leaving":true"#), "so do the others hear");
     assert_eq!(lower.process.wait(SOON)?.code(), Some(0));
-    assert!(began.elapsed() < Duration::from_secs(6), "a peer that hangs holds nothing up for longer");
+    assert!(began.elapsed() < Duration::from_secs(7), "a peer that hangs holds nothing up for longer");
     let log = lower.process.log()?;
     let kept = log.lines().find(|line| line.contains("keeping the session")).unwrap_or_default();
-    for why in ["cannot be reached", "no answer within 2s", "not a milepost of this version"] {
+    for why in ["cannot be reached", "no answer within 3s", "not a milepost of this version"] {
         assert!(kept.contains(why), "{why}: {log}");
     }
 
@@ -56,4 +58,28 @@ fn a_member_leaves_if_a_lower_one_stays_and_keeps_its_session_if_nobody_can_be_a
     wait_for_metric(&lower, "acks_total", 1.0)?;
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "1");
     Ok(())
+}
+
+#[test]
+fn a_peer_whose_first_connection_hangs_is_asked_again() -> Result<()> {
+    let world = world("asked_again")?;
+    let peer = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = peer.local_addr()?;
+    let settings = world.settings.clone().with("SHUTDOWN__PEERS", address.to_string());
+    let mut member = settings.with("MQTT__CLIENT_ID", "pod-1").start()?;
+    member.wait_until_ready()?;
+    let lower = member.get("/member")?.replace("pod-1", "pod-0");
+    let answers = thread::spawn(move || -> Result<()> {
+        let _hangs = peer.accept()?;
+        let (mut asked, _) = peer.accept()?;
+        let mut question = [0; 4096];
+        let length = asked.read(&mut question)?;
+        assert!(question[..length].starts_with(b"GET /member "));
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", lower.len());
+        Ok(asked.write_all((head + &lower).as_bytes())?)
+    });
+    assert_eq!(member.terminate(SOON)?, 0);
+    let log = member.process.log()?;
+    assert!(log.contains(&format!("unsubscribing: pod-0 at {address} stays")), "{log}");
+    answers.join().expect("it has answered")
 }
