@@ -24,7 +24,7 @@ use self::kept::{Found, Kept};
 use self::outage::{End, Outage};
 use self::window::Window;
 
-/// After UNSUBACK and the last acknowledgement, what the broker still had for us comes within this silence.
+/// After UNSUBACK and the last acknowledgement, a silence of this length is worth the question whether that was all.
 const DRAIN_QUIET: Duration = Duration::from_secs(1);
 /// A session that may be left behind is visited so often, if it cannot be reached.
 const VISITS_MAX: u32 = 3;
@@ -36,9 +36,14 @@ enum Leaving {
     No,
     /// UNSUBACK is wanted, on this connection or the next.
     Unsubscribing,
-    /// Unsubscribed: what the broker still has for us is taken. Over at this time, unless something comes.
+    /// Unsubscribed: what the broker still has for us is taken. Asked at this time whether that was all, unless something comes.
     Draining {
         quiet_until: Instant,
+    },
+    /// It was silent, which a busy broker can be with a full queue. UNSUBSCRIBE went out again: a broker answers in order, so the
+    /// session is empty if nothing comes before this UNSUBACK.
+    Confirming {
+        came: bool,
     },
     /// Nothing is taken any more.
     Flushing,
@@ -119,8 +124,10 @@ impl Session {
         room: Result<(), NoRoom>,
         now: Instant,
     ) -> Admission {
-        if let Leaving::Draining { quiet_until } = &mut self.leaving {
-            *quiet_until = now + DRAIN_QUIET;
+        match &mut self.leaving {
+            Leaving::Draining { quiet_until } => *quiet_until = now + DRAIN_QUIET,
+            Leaving::Confirming { came } => *came = true,
+            Leaving::No | Leaving::Unsubscribing | Leaving::Flushing | Leaving::EndingSession => {}
         }
         let Some(ack) = ack else {
             let takes = room.is_ok() && self.takes_messages();
@@ -175,8 +182,9 @@ impl Session {
         if let Leaving::Draining { quiet_until } = &mut self.leaving {
             if unacked > 0 {
                 *quiet_until = now + DRAIN_QUIET; // a full window is silent until it is acknowledged
-            } else if *quiet_until <= now && self.letting_go.is_none() {
-                self.drained(now);
+            } else if *quiet_until <= now && self.letting_go.is_none() && self.is_connected() {
+                self.leaving = Leaving::Confirming { came: false };
+                self.unsubscribe(now);
             }
         }
         self.advance(room, now);
@@ -209,7 +217,8 @@ impl Session {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let drained =
             if let Leaving::Draining { quiet_until } = self.leaving { Some(quiet_until) } else { None };
-        let drained = drained.filter(|_| self.acks.unacked() == 0 && self.letting_go.is_none());
+        let drained =
+            drained.filter(|_| self.acks.unacked() == 0 && self.letting_go.is_none() && self.is_connected());
         self.connection.deadline().into_iter().chain(drained).min()
     }
 
@@ -266,8 +275,7 @@ impl Session {
     /// It wants to unsubscribe and has not been able to.
     #[must_use]
     pub(crate) fn is_still_subscribed(&self) -> bool {
-        self.settings.role == Role::Member
-            && matches!(self.leaving, Leaving::Unsubscribing | Leaving::Draining { .. })
+        self.settings.role == Role::Member && self.is_unsubscribing()
     }
 
     /// Why it does not do its work, in words.
@@ -305,7 +313,11 @@ impl Session {
     }
 
     fn takes_messages(&self) -> bool {
-        matches!(self.leaving, Leaving::No | Leaving::Unsubscribing | Leaving::Draining { .. })
+        self.leaving == Leaving::No || self.is_unsubscribing()
+    }
+
+    fn is_unsubscribing(&self) -> bool {
+        matches!(self.leaving, Leaving::Unsubscribing | Leaving::Draining { .. } | Leaving::Confirming { .. })
     }
 
     /// CONNACK came, and the connection has not ended.
@@ -330,12 +342,16 @@ impl Session {
         self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
         match self.leaving {
             Leaving::No => self.commands.push_back(Command::Subscribe),
-            Leaving::Unsubscribing | Leaving::Draining { .. } if session_present => {
+            Leaving::Unsubscribing | Leaving::Draining { .. } | Leaving::Confirming { .. }
+                if session_present =>
+            {
                 self.leaving = Leaving::Unsubscribing;
                 self.commands.push_back(Command::Unsubscribe);
             }
             // Nothing is there: not even a subscription.
-            Leaving::Unsubscribing | Leaving::Draining { .. } => self.drained(now),
+            Leaving::Unsubscribing | Leaving::Draining { .. } | Leaving::Confirming { .. } => {
+                self.drained(now)
+            }
             Leaving::Flushing | Leaving::EndingSession => self.disconnect(false, now),
         }
     }
@@ -357,12 +373,18 @@ impl Session {
     }
 
     fn unsubscribed(&mut self, refusals: &[String], now: Instant) {
-        if self.leaving != Leaving::Unsubscribing {
+        if !matches!(self.leaving, Leaving::Unsubscribing | Leaving::Confirming { .. })
+            || !matches!(self.connection, ConnectionState::Subscribing { .. })
+        {
             return;
         }
         if refusals.is_empty() {
             self.connection = ConnectionState::Live { since: now };
-            self.leaving = Leaving::Draining { quiet_until: now + DRAIN_QUIET };
+            if self.leaving == (Leaving::Confirming { came: false }) {
+                self.drained(now);
+            } else {
+                self.leaving = Leaving::Draining { quiet_until: now + DRAIN_QUIET };
+            }
         } else {
             self.notices.push_back(Notice::UnsubscriptionRefused(refusals.join("; ")));
             self.held_by_broker = true;
@@ -448,11 +470,15 @@ impl Session {
             return;
         }
         if self.is_connected() {
-            self.commands.push_back(Command::Unsubscribe);
-            self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
+            self.unsubscribe(now);
         } else if let ConnectionState::BackingOff { until } = &mut self.connection {
             *until = now; // the grace may be shorter than that
         }
+    }
+
+    fn unsubscribe(&mut self, now: Instant) {
+        self.commands.push_back(Command::Unsubscribe);
+        self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
     }
 
     fn advance(&mut self, room: bool, now: Instant) {
@@ -477,8 +503,7 @@ impl Session {
         match self.connection {
             ConnectionState::BackingOff { .. } => self.connection = ConnectionState::Connecting,
             ConnectionState::Subscribing { .. } => {
-                let unsubscribes = matches!(self.leaving, Leaving::Unsubscribing | Leaving::Draining { .. });
-                let asked = if unsubscribes { "UNSUBSCRIBE" } else { "SUBSCRIBE" };
+                let asked = if self.is_unsubscribing() { "UNSUBSCRIBE" } else { "SUBSCRIBE" };
                 self.hang_up(
                     format!("no answer to our {asked} within {:?}", self.settings.answer_within),
                     now,

@@ -133,6 +133,7 @@ proptest! {
         seed: u64,
         steps in prop::collection::vec(step(), 0..60),
         unsubscribe: bool,
+        busy_ms in 0_u64..4_500,
     ) {
         let mut world = World::new(setup, Server::new(seed), Instant::now());
         for step in steps {
@@ -142,6 +143,8 @@ proptest! {
         (0..20).for_each(|_| world.publish(2, true, false));
         world.turn();
         world.leave(if unsubscribe { Leave::Unsubscribe } else { Leave::KeepSession });
+        world.turn();
+        world.broker_is_busy(Duration::from_millis(busy_ms));
         for _ in 0..300 {
             if world.consumer.has_ended() {
                 break;

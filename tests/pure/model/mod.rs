@@ -87,6 +87,10 @@ pub struct World<B> {
     /// Commands that no executor has seen yet.
     commands: Vec<Work>,
     silent_at: Option<Instant>,
+    /// The broker does nothing until then.
+    broker_busy_until: Instant,
+    /// Sessions whose UNSUBSCRIBE waits for that.
+    unanswered: Vec<usize>,
     most_commands: usize,
     lives: u64,
 }
@@ -113,6 +117,8 @@ impl<B: Backend> World<B> {
             stored_of_them: None,
             commands: Vec::new(),
             silent_at: None,
+            broker_busy_until: began,
+            unanswered: Vec::new(),
             most_commands: 0,
             lives: 1,
         };
@@ -176,6 +182,7 @@ impl<B: Backend> World<B> {
             self.lose(id, remembered);
         }
         self.broker.disconnected(id);
+        self.unanswered.retain(|asked| *asked != id);
         if id < self.consumer.sessions()
             && !matches!(
                 self.consumer.session(id).connection(),
@@ -198,7 +205,10 @@ impl<B: Backend> World<B> {
     pub fn turn(&mut self) {
         for _ in 0..3 {
             self.connect();
-            self.deliver();
+            if self.instant() >= self.broker_busy_until {
+                self.deliver();
+                self.answer();
+            }
         }
         while let Some(report) = self.server.report(self.instant()) {
             self.consumer.report(report, self.instant());
@@ -323,7 +333,7 @@ impl<B: Backend> World<B> {
             }
             Command::Unsubscribe => {
                 session.subscribed = false;
-                self.consumer.handle(id, Event::Unsubscribed { refusals: Vec::new() }, now);
+                self.unanswered.push(id);
             }
             Command::Disconnect { end_session } => {
                 assert_eq!(
@@ -337,7 +347,17 @@ impl<B: Backend> World<B> {
                     self.broker.redispatch(id);
                 }
             }
-            Command::HangUp => self.broker.disconnected(id),
+            Command::HangUp => {
+                self.broker.disconnected(id);
+                self.unanswered.retain(|asked| *asked != id);
+            }
+        }
+    }
+
+    /// In order: what was to be delivered has been.
+    fn answer(&mut self) {
+        for id in std::mem::take(&mut self.unanswered) {
+            self.consumer.handle(id, Event::Unsubscribed { refusals: Vec::new() }, self.instant());
         }
     }
 
@@ -408,6 +428,11 @@ impl<B: Backend> World<B> {
         let is_gone = |seq: &u32| self.erased && self.theirs.contains(seq);
         let missing = self.owed.difference(&self.excused).filter(|seq| !self.server.is_stored(**seq));
         missing.copied().filter(|seq| !is_gone(seq)).collect()
+    }
+
+    /// It takes what it is sent, and gives and answers nothing for so long.
+    pub fn broker_is_busy(&mut self, duration: Duration) {
+        self.broker_busy_until = self.instant() + duration;
     }
 
     pub fn leave(&mut self, leave: Leave) {
