@@ -1,12 +1,13 @@
 //! The sessions of a member that is gone for good.
 
+use std::sync::atomic::Ordering;
+
 use anyhow::Result;
-use lab_stack::free_port;
+use lab_stack::{free_port, wait_until};
 
 use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 
 #[test]
-#[ignore = "failed two of four times beside another suite, why is not known yet: cargo test --test real drain -- --ignored"]
 fn what_the_broker_holds_for_a_member_that_is_gone_is_taken_and_its_sessions_end() -> Result<()> {
     let world = world("drain")?;
     let ports = [free_port()?, free_port()?];
@@ -18,7 +19,6 @@ fn what_the_broker_holds_for_a_member_that_is_gone_is_taken_and_its_sessions_end
     stays.wait_until_ready()?;
     goes.wait_until_ready()?;
 
-    // Longer than all until the drain takes, on a busy machine, too.
     let fleet = publish_in_background(world.plan("drained", 1_000, 20));
     wait_for_metric(&goes, "acks_total", 1.0)?;
     let drain = |settings: &lab_stack::Settings, more: &[&str]| {
@@ -30,22 +30,25 @@ fn what_the_broker_holds_for_a_member_that_is_gone_is_taken_and_its_sessions_end
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("pod-1 lives, at 127.0.0.1:"), "{printed}");
 
+    let sessions = goes.metric("mqtt_connected")?;
     goes.process.kill()?;
+    let sent = || fleet.progress.acked.load(Ordering::Relaxed);
+    let sent_before = sent();
     let (code, printed) = drain(&settings, &[])?;
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("shutdown.peers is not set"), "{printed}");
 
-    // Its share of a second or so is queued, and its subscription goes on queueing.
-    let acks = stays.metric("acks_total")?;
-    wait_for_metric(&stays, "acks_total", acks + 1_000.0)?;
+    // Its share of these is queued, and its subscription goes on queueing. What the other one has acknowledged would say nothing of
+    // that: it acknowledges by the batch, also what came before.
+    wait_until("the fleet has sent enough", SOON, || Ok(sent() >= sent_before + 2_000))?;
     let (code, printed) = drain(&known, &[])?;
     assert_eq!(code, 0, "{printed}");
-    let number = |line: &str| -> u64 {
+    let number = |line: &str| -> f64 {
         let line = printed.lines().find_map(|text| text.strip_prefix(line)).expect("a line");
         line.trim().parse().expect("a number")
     };
-    assert!(number("messages taken") >= 500, "{printed}");
-    assert_eq!(number("sessions found"), 4, "{printed}");
+    assert!(number("messages taken") >= 500.0, "{printed}");
+    assert!(number("sessions found") >= sessions, "{sessions}: {printed}");
 
     // Nothing is left there, and nothing is queued there any more.
     let manifest = finish(fleet)?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use tokio::sync::oneshot::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
@@ -104,11 +105,12 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
     let mut watch = JoinSet::new();
     watch.spawn(watcher.run());
     let why = tokio::select! {
-        ended = &mut driver => {
-            let totals = ended.context("the driver's thread died; its panic is on stderr")?;
-            return Ok(Drained { totals, has_looked: true });
+        ended = &mut driver => return looked(ended),
+        Some(ended) = tasks.join_next() => {
+            ended.context("a task died")?;
+            // The executor ends with the driver, whose totals are on their way then, or have come at the same time.
+            return looked(driver.await);
         }
-        Some(ended) = tasks.join_next() => bail!("the {} ended", ended.context("a task died")?),
         Some(ended) = watch.join_next() => bail!("nobody watches ClickHouse any more: {:#}", ended.context("a task died")?.unwrap_err()),
         () = signals.next() => "a signal",
         () = sleep(within) => "--within is over",
@@ -120,6 +122,12 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
         Err(_) => metrics.totals(),
     };
     Ok(Drained { totals, has_looked: false })
+}
+
+/// The driver has ended by itself: there is no session left to look at.
+fn looked(ended: Result<Totals, RecvError>) -> Result<Drained> {
+    let totals = ended.context("the driver's thread died; its panic is on stderr")?;
+    Ok(Drained { totals, has_looked: true })
 }
 
 /// A member that goes on when this one is gone; or why none is known.
