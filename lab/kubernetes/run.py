@@ -306,6 +306,12 @@ class Scene:
             self.step("dashboard, alerts, recording rule", scaling.panels)
             return scaling.sent
 
+    def tell_pods(self):
+        """What the API server knows of them: why one is not there."""
+        for pod in self.members():
+            known = {key: pod["metadata"].get(key) for key in ("uid", "deletionTimestamp")} | {"on": pod["spec"].get("nodeName")}
+            print(f"    {pod['metadata']['name']}: {known}, {pod['status']}", file=sys.stderr)
+
     def tell_decisions(self):
         for log in sorted(self.kubelet.folder.glob("*.log")):
             for line in log.read_text().splitlines():
@@ -340,6 +346,7 @@ def play(broker, leave, arguments):
                 return scene.play(things, servers), scene.rows
             except BaseException:
                 print("the stand-in for the kubelet last met:", kubelet.wrong, file=sys.stderr)
+                scene.tell_pods()
                 for log in sorted(folder.glob("pods/*.log")):
                     print(f"--- {log.name}\n{log.read_text()[-1500:]}", file=sys.stderr)
                 raise
