@@ -10,6 +10,7 @@
 pub mod acks;
 pub mod events;
 mod kept;
+mod leaving;
 mod outage;
 pub(crate) mod window;
 
@@ -21,6 +22,7 @@ use self::events::{
     Admission, Command, ConnectionState, Event, Leave, NoRoom, Notice, Role, Settings, Terms, Totals,
 };
 use self::kept::{Found, Kept};
+use self::leaving::Leaving;
 use self::outage::{End, Outage};
 use self::window::Window;
 
@@ -30,26 +32,6 @@ const DRAIN_QUIET: Duration = Duration::from_secs(1);
 const VISITS_MAX: u32 = 3;
 /// How long the broker may take to close after DISCONNECT.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Leaving {
-    No,
-    /// UNSUBACK is wanted, on this connection or the next.
-    Unsubscribing,
-    /// Unsubscribed: what the broker still has for us is taken. Asked at this time whether that was all, unless something comes.
-    Draining {
-        quiet_until: Instant,
-    },
-    /// It was silent, which a busy broker can be with a full queue. UNSUBSCRIBE went out again: a broker answers in order, so the
-    /// session is empty if nothing comes before this UNSUBACK.
-    Confirming {
-        came: bool,
-    },
-    /// Nothing is taken any more.
-    Flushing,
-    /// A leftover that is empty: once more, to end it.
-    EndingSession,
-}
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -275,7 +257,7 @@ impl Session {
     /// It wants to unsubscribe and has not been able to.
     #[must_use]
     pub(crate) fn is_still_subscribed(&self) -> bool {
-        self.settings.role == Role::Member && self.is_unsubscribing()
+        self.settings.role == Role::Member && self.leaving.unsubscribes()
     }
 
     /// Why it does not do its work, in words.
@@ -313,11 +295,7 @@ impl Session {
     }
 
     fn takes_messages(&self) -> bool {
-        self.leaving == Leaving::No || self.is_unsubscribing()
-    }
-
-    fn is_unsubscribing(&self) -> bool {
-        matches!(self.leaving, Leaving::Unsubscribing | Leaving::Draining { .. } | Leaving::Confirming { .. })
+        self.leaving == Leaving::No || self.leaving.unsubscribes()
     }
 
     /// CONNACK came, and the connection has not ended.
@@ -503,7 +481,7 @@ impl Session {
         match self.connection {
             ConnectionState::BackingOff { .. } => self.connection = ConnectionState::Connecting,
             ConnectionState::Subscribing { .. } => {
-                let asked = if self.is_unsubscribing() { "UNSUBSCRIBE" } else { "SUBSCRIBE" };
+                let asked = if self.leaving.unsubscribes() { "UNSUBSCRIBE" } else { "SUBSCRIBE" };
                 self.hang_up(
                     format!("no answer to our {asked} within {:?}", self.settings.answer_within),
                     now,
