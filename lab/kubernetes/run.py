@@ -5,6 +5,7 @@ It prints one table. The fleet sends all the time; at the end every fix must be 
 
 import argparse
 import json
+import shutil
 import signal
 import sys
 import tempfile
@@ -324,6 +325,10 @@ def secret(name, **values):
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": values}
 
 
+def all_but_logs(folder, names):
+    return [name for name in names if not name.endswith(".log")]
+
+
 def play(broker, leave, arguments):
     """All of it, on one broker: the rows, and whether each fix was there once."""
     with tempfile.TemporaryDirectory(prefix="milepost-kubernetes-") as name:
@@ -347,6 +352,8 @@ def play(broker, leave, arguments):
             except BaseException:
                 print("the stand-in for the kubelet last met:", kubelet.wrong, file=sys.stderr)
                 scene.tell_pods()
+                logs = shutil.copytree(folder / "control", REPOSITORY / "target" / "kubernetes-logs", ignore=all_but_logs, dirs_exist_ok=True)
+                print(f"logs of the control plane: {logs}", file=sys.stderr)
                 for log in sorted(folder.glob("pods/*.log")):
                     print(f"--- {log.name}\n{log.read_text()[-1500:]}", file=sys.stderr)
                 raise
