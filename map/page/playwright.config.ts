@@ -22,8 +22,8 @@ export default defineConfig({
     trace: 'off',
     launchOptions: {
       ...(chromium ? { executablePath: chromium } : {}),
-      // WebGL without a graphics card.
-      args: ['--use-angle=swiftshader', '--enable-unsafe-swiftshader', '--ignore-gpu-blocklist'],
+      // As on a machine without a graphics card: WebGL is drawn by the CPU, and so is the page, but not with WebGL.
+      args: ['--disable-gpu', '--enable-unsafe-swiftshader'],
     },
   },
 });

@@ -1,5 +1,5 @@
 // The map under the drivers when no tile server is configured: land, borders and a graticule, from Natural Earth (public domain).
-// Nothing of it comes from another host, and it has no names.
+// Nothing of it comes from another host, and it has no names. The sea is the page's (style.css).
 import type { Feature, MultiLineString } from 'geojson';
 import type { GeoJSONSource, Map as MapLibre, StyleSpecification } from 'maplibre-gl';
 import { feature, mesh } from 'topojson-client';
@@ -16,8 +16,8 @@ const LEVELS = [
 ];
 
 const COLOURS = {
-  dark: { sea: '#0c131f', land: '#172131', coast: '#35465f', border: '#2a3850', graticule: '#1b2738' },
-  light: { sea: '#dfe7ee', land: '#f8f8f5', coast: '#a9b8c6', border: '#d5d9dc', graticule: '#cfd9e2' },
+  dark: { land: '#172131', coast: '#35465f', border: '#2a3850', graticule: '#1b2738' },
+  light: { land: '#f8f8f5', coast: '#a9b8c6', border: '#d5d9dc', graticule: '#cfd9e2' },
 } as const;
 
 export function style(theme: Theme): StyleSpecification {
@@ -31,7 +31,6 @@ export function style(theme: Theme): StyleSpecification {
       graticule: { type: 'geojson', data: nothing },
     },
     layers: [
-      { id: 'sea', type: 'background', paint: { 'background-color': colour.sea } },
       { id: 'land', type: 'fill', source: 'land', paint: { 'fill-color': colour.land, 'fill-antialias': false } },
       { id: 'graticule', type: 'line', source: 'graticule', paint: { 'line-color': colour.graticule, 'line-width': 1 } },
       { id: 'border', type: 'line', source: 'borders', paint: { 'line-color': colour.border, 'line-width': 1 } },

@@ -129,8 +129,11 @@ interface Props {
   /** Pixels. */
   radius: number;
   noses: boolean;
+  /** Colours 0..255, and how strong, 0..1. */
   rim: [number, number, number, number];
 }
+
+export type DriverLook = Props & { opacity: number };
 
 export type DriverLayerProps = LayerProps & Props & { data: DriverData };
 

@@ -2,10 +2,13 @@
 import type { Layer } from '@deck.gl/core';
 import { ScatterplotLayer, TextLayer } from '@deck.gl/layers';
 import type { MapboxOverlay } from '@deck.gl/mapbox';
+import { Marker, type Map as MapLibre } from 'maplibre-gl';
 import { join, radius, type Disc } from './cells';
 import { seconds, serverNow } from './clock';
 import { colour, paint, type ColourBy, type Theme } from './colours';
-import { driverData, DriverLayer, type DriverData } from './driver-layer';
+import { make } from './dom';
+import type { Dots } from './dots';
+import { driverData, DriverLayer, type DriverData, type DriverLook } from './driver-layer';
 import { Fleet } from './fleet';
 import type { Shown } from './live';
 import { trackLayers, type TrackView } from './track-layers';
@@ -20,7 +23,6 @@ export interface Chosen {
 
 const REST_MS_MAX = 250;
 const TEXT = { dark: [235, 241, 250], light: [24, 34, 48] } as const;
-const ACCENT = { dark: [125, 205, 255, 255], light: [0, 92, 190, 255] } as const;
 
 /** Many small dots, or few large ones; from far away they are small as well. Pixels. */
 export function dotRadius(drivers: number, zoom: number): number {
@@ -43,19 +45,26 @@ export class Scene {
   quiet = false;
   private chosen: Chosen | null = null;
   private track: TrackView | null = null;
+  private readonly ring = new Marker({ element: ringElement(), subpixelPositioning: true });
+  /** The layers on the GPU are not what they should be. */
+  private stale = true;
   private frame = 0;
   private later = 0;
   /** Frames drawn, for the bench. */
   frames = 0;
 
   constructor(
+    private readonly map: MapLibre,
     private readonly overlay: MapboxOverlay,
+    /** Who paints the drivers; null: the graphics card does. */
+    private readonly dots: Dots | null,
     theme: Theme,
     /** Larger symbols on a large screen. */
     private readonly scale: () => number,
-    private readonly mapZoom: () => number,
   ) {
     this.theme = theme;
+    // In the same frame as the map moves: they would swim after it.
+    if (dots) map.on('render', () => dots.draw(this.quiet ? null : this.data, this.look(seconds())));
   }
 
   show({ points, cells }: Shown, zoom: number): void {
@@ -69,7 +78,7 @@ export class Scene {
   restyle(): void {
     this.data = this.attributes();
     this.cellLayers = this.discLayers();
-    this.invalidate();
+    this.change();
   }
 
   choose(chosen: Chosen | null): void {
@@ -79,11 +88,16 @@ export class Scene {
 
   showTrack(track: TrackView | null): void {
     this.track = track;
-    this.invalidate();
+    this.change();
   }
 
   setQuiet(quiet: boolean): void {
     this.quiet = quiet;
+    this.change();
+  }
+
+  private change(): void {
+    this.stale = true;
     this.invalidate();
   }
 
@@ -100,27 +114,37 @@ export class Scene {
     this.frame = 0;
     this.frames++;
     const now = seconds();
-    const size = this.dotSize();
-    const drivers = new DriverLayer({
-      id: 'drivers',
-      data: this.data,
-      now,
-      radius: size,
-      noses: size >= 4,
-      rim: this.theme === 'dark' ? [6, 10, 18, 0.75] : [255, 255, 255, 0.95],
-      // The live fleet steps back while a track is looked at.
-      opacity: this.track ? 0.25 : 1,
-    });
-    const track = this.track ? trackLayers(this.track, this.theme, this.scale()) : [];
-    if (this.quiet) this.overlay.setProps({ layers: [...track, ...this.ring(now, size)] });
-    else this.overlay.setProps({ layers: [...(this.track ? [] : this.cellLayers), drivers, ...track, ...this.ring(now, size)] });
+    // A map that moves draws them itself.
+    if (this.dots && !this.map.isMoving()) this.dots.draw(this.quiet ? null : this.data, this.look(now));
+    if (!this.dots || this.stale) this.overlay.setProps({ layers: this.layers(now) });
+    this.stale = false;
+    this.mark(now);
     clearTimeout(this.later);
     if (now < this.fleet.arrivesAt) this.later = window.setTimeout(() => this.invalidate(), this.restMs());
   }
 
+  private look(now: number): DriverLook {
+    const radius = this.dotSize();
+    return {
+      now,
+      radius,
+      noses: radius >= 4,
+      rim: this.theme === 'dark' ? [6, 10, 18, 0.75] : [255, 255, 255, 0.95],
+      // The live fleet steps back while a track is looked at.
+      opacity: this.track ? 0.25 : 1,
+    };
+  }
+
+  private layers(now: number): Layer[] {
+    const track = this.track ? trackLayers(this.track, this.theme, this.scale()) : [];
+    if (this.quiet) return track;
+    const drivers = this.dots ? [] : [new DriverLayer({ id: 'drivers', data: this.data, ...this.look(now) })];
+    return [...(this.track ? [] : this.cellLayers), ...drivers, ...track];
+  }
+
   /** Until somebody has moved by a third of a pixel. From far away that is long, and a frame costs a laptop its battery. */
   private restMs(): number {
-    const pixelsPerDegree = (512 * 2 ** this.mapZoom()) / 360;
+    const pixelsPerDegree = (512 * 2 ** this.map.getZoom()) / 360;
     return Math.min(REST_MS_MAX, 333 / (this.fleet.fastest * pixelsPerDegree || 1));
   }
 
@@ -175,26 +199,21 @@ export class Scene {
     ];
   }
 
-  private ring(now: number, size: number): Layer[] {
-    if (!this.chosen || this.track) return [];
+  /** A ring around the chosen driver. Not a layer: it moves with each frame, and the others need not be drawn for it. */
+  private mark(now: number): void {
+    if (!this.chosen || this.track) return void this.ring.remove();
     const slot = this.fleet.slot(this.chosen.id);
-    const at = slot === undefined ? ([this.chosen.lng, this.chosen.lat] as [number, number]) : this.fleet.at(slot, now);
-    const accent = ACCENT[this.theme];
-    return [
-      new ScatterplotLayer({
-        id: 'chosen',
-        data: [at],
-        getPosition: (place: [number, number]) => place,
-        radiusUnits: 'pixels',
-        lineWidthUnits: 'pixels',
-        getRadius: size * 1.9 + 6,
-        // Inside a cell nothing else marks the place.
-        getFillColor: slot === undefined ? [accent[0], accent[1], accent[2], 120] : [accent[0], accent[1], accent[2], 36],
-        stroked: true,
-        getLineWidth: 2.5,
-        getLineColor: [...accent],
-        updateTriggers: { getRadius: size, getFillColor: [slot === undefined, this.theme], getLineColor: this.theme },
-      }),
-    ];
+    const element = this.ring.getElement();
+    element.style.setProperty('--size', `${2 * (this.dotSize() * 1.9 + 6)}px`);
+    // Inside a cell nothing else marks the place.
+    element.classList.toggle('alone', slot === undefined);
+    this.ring.setLngLat(slot === undefined ? this.chosen : this.fleet.at(slot, now)).addTo(this.map);
   }
+}
+
+function ringElement(): HTMLElement {
+  const element = make('div');
+  element.className = 'ring';
+  element.ariaHidden = 'true';
+  return element;
 }

@@ -3,6 +3,7 @@ import type { Map as MapLibre } from 'maplibre-gl';
 import type { Fix, Tick } from './api';
 import { repaint } from './background';
 import { byId } from './dom';
+import { Dots, software } from './dots';
 import { format, parse, type Shared } from './hash';
 import { Heat } from './heat';
 import { LiveTiles } from './live';
@@ -39,10 +40,11 @@ export interface Stage {
 export async function makeStage(styleUrl: string | null, theme: Theme, shared: Shared): Promise<Stage> {
   // Counts are drawn from this font: it must be there first.
   const font = document.fonts.load('600 16px "Inter Variable"').catch(() => []);
-  const { map, overlay } = await view(byId('map', HTMLElement), styleUrl, theme, shared.place);
+  const slow = software();
+  const { map, overlay } = await view(byId('map', HTMLElement), styleUrl, theme, shared.place, slow);
   await font;
 
-  const scene = new Scene(overlay, theme, rem, () => map.getZoom());
+  const scene = new Scene(map, overlay, slow ? new Dots(map) : null, theme, rem);
   const tiles = new LiveTiles((shown) => scene.show(shown, map.getZoom()));
   const look = () => tiles.look(bounds(map), map.getZoom());
   const heat = new Heat(map, (on) => scene.setQuiet(on));

@@ -8,7 +8,7 @@ import type { Theme } from './colours';
 import type { Place } from './hash';
 import type { Bounds } from './tiles';
 
-export async function view(container: HTMLElement, styleUrl: string | null, theme: Theme, place: Place | null): Promise<{ map: MapLibre; overlay: MapboxOverlay }> {
+export async function view(container: HTMLElement, styleUrl: string | null, theme: Theme, place: Place | null, software: boolean): Promise<{ map: MapLibre; overlay: MapboxOverlay }> {
   setWorkerUrl(workerUrl);
   const map = new MapLibre({
     container,
@@ -31,7 +31,8 @@ export async function view(container: HTMLElement, styleUrl: string | null, them
   map.keyboard.disableRotation();
   map.addControl(new NavigationControl({ showCompass: false }), 'bottom-right');
   map.addControl(new ScaleControl({ maxWidth: 90 }), 'bottom-right');
-  const overlay = new MapboxOverlay({ interleaved: false, layers: [] });
+  // Its defaults cost a copy of every frame, and without a graphics card four times the work.
+  const overlay = new MapboxOverlay({ interleaved: false, layers: [], deviceProps: { webgl: { preserveDrawingBuffer: false, antialias: !software } } });
   map.addControl(overlay);
   await new Promise<void>((resolve) => map.once('load', () => resolve()));
   if (!styleUrl) {
