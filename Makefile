@@ -19,7 +19,7 @@ map: setup page ## the same parts, a fleet with an hour behind it, and the live 
 	cargo build --release --locked -p milepost -p milepost-map -p loadgen
 	target/release/loadgen map
 
-test: setup front-test answers-test ## every test but the long faults and those in a browser
+test: setup page front-test answers-test map-test ## every test but the long faults
 	cargo test --locked --workspace
 	cargo build --locked --workspace
 	target/debug/lab faults --quick --milepost target/debug/milepost
@@ -114,7 +114,7 @@ map/page/dist/index.html: map/page/node_modules/.package-lock.json map/page/inde
 
 page: map/page/dist/index.html ## the live map's page, which milepost-map takes in when it is built
 
-map-test: setup page ## the live map in a real browser, between the real parts; three minutes after the build
+map-test: setup page ## the live map: unit tests of its page, and the page in a real browser between the real parts
 	deploy/local/setup --map
 	cargo build --locked -p milepost -p milepost-map -p loadgen
 	deploy/local/npm --prefix map/page run unit

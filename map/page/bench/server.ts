@@ -4,7 +4,7 @@ import { createServer, type Server } from 'node:http';
 import { extname, join, resolve, sep } from 'node:path';
 import { once } from 'node:events';
 import { encode, type Row } from '../test/tile';
-import { mercator } from '../src/tiles';
+import { unmercator } from '../src/tiles';
 
 const DIST = resolve(import.meta.dirname, '../dist');
 const TYPES: Record<string, string> = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.json': 'application/json', '.woff2': 'font/woff2', '.svg': 'image/svg+xml' };
@@ -37,10 +37,9 @@ export async function serve(drivers: number, moving: number): Promise<{ server: 
     const tile = /^\/api\/tiles\/(\d+)\/(\d+)\/(\d+)$/.exec(pathname)?.slice(1).map(Number);
     if (tile) {
       const [z, x, y] = tile;
-      const inside = fleet.filter(({ lat, lng }) => {
-        const place = mercator(lat, lng);
-        return Math.floor(place[0] * 2 ** z) === x && Math.floor(place[1] * 2 ** z) === y;
-      });
+      const from = unmercator(x / 2 ** z, (y + 1) / 2 ** z);
+      const to = unmercator((x + 1) / 2 ** z, y / 2 ** z);
+      const inside = fleet.filter(({ lat, lng }) => lng >= from.lng && lng < to.lng && lat > from.lat && lat <= to.lat);
       response.end(Buffer.from(encode('points', inside, Date.now())));
     } else if (pathname === '/api/config') {
       response.end(JSON.stringify({ style_url: null, points_max: drivers, version: '' }));

@@ -18,6 +18,20 @@ interface Stamp {
   rim: Uint16Array;
 }
 
+export interface Image {
+  width: number;
+  height: number;
+  /** Red, green, blue, alpha from the lowest byte. */
+  pixels: Uint32Array;
+}
+
+/** Where Mercator 0..1 is in the image: the place times `world`, and then this many pixels on. */
+export interface Projection {
+  world: number;
+  left: number;
+  top: number;
+}
+
 /** Whether WebGL is drawn by the CPU. Browsers do not say so: it is the name of what draws. */
 export function software(): boolean {
   const gl = document.createElement('canvas').getContext('webgl2');
@@ -30,13 +44,10 @@ export function software(): boolean {
 export class Dots {
   private readonly canvas = document.createElement('canvas');
   private readonly context = this.canvas.getContext('2d')!;
-  private image = new ImageData(1, 1);
-  private pixels = new Uint32Array(1);
-  /** Of all headings, then of none; for these sizes. */
-  private stamps: Stamp[] = [];
-  private stamped = '';
-  /** Pixels from the middle of a picture to its edge. */
-  private reach = 0;
+  private shown = new ImageData(1, 1);
+  private image: Image = { width: 1, height: 1, pixels: new Uint32Array(1) };
+  private brush = new Brush(1, false, 0, 1);
+  private prepared = '';
 
   constructor(private readonly map: MapLibre) {
     this.canvas.className = 'dots';
@@ -49,36 +60,62 @@ export class Dots {
     if (canvas.hidden || !data) return;
     this.prepare(look);
     canvas.style.opacity = String(look.opacity);
-    const { width, height } = canvas;
     const world = 512 * 2 ** map.getZoom() * map.getPixelRatio();
     const { lat, lng } = map.getCenter();
     const [x, y] = mercator(lat, lng);
-    this.pixels.fill(0);
-    this.paint(data, look, world, (data.anchor[0] - x) * world + width / 2, (data.anchor[1] - y) * world + height / 2);
-    // It hides all that was there.
-    this.context.putImageData(this.image, -2 * this.reach, -2 * this.reach);
+    const { image, brush } = this;
+    image.pixels.fill(0);
+    brush.paint(image, data, look, {
+      world,
+      left: (data.anchor[0] - x) * world + image.width / 2,
+      top: (data.anchor[1] - y) * world + image.height / 2,
+    });
+    // It replaces all that was there. What lies in the margin falls off.
+    this.context.putImageData(this.shown, -2 * brush.reach, -2 * brush.reach);
   }
 
-  /** An image with a margin: who is on the edge needs no look at each pixel. */
   private prepare({ radius, noses, rim }: DriverLook): void {
     const { canvas, map } = this;
     const { width, height } = map.getCanvas();
     const ratio = map.getPixelRatio();
     const name = [width, height, ratio, radius, noses, rim[3]].join();
-    if (name === this.stamped) return;
-    this.stamped = name;
+    if (name === this.prepared) return;
+    this.prepared = name;
     Object.assign(canvas, { width, height });
     Object.assign(canvas.style, { width: `${width / ratio}px`, height: `${height / ratio}px` });
-    const r = radius * ratio;
-    this.reach = Math.ceil(noses ? 1.8 * r : r) + 1;
-    this.image = new ImageData(width + 4 * this.reach, height + 4 * this.reach);
-    this.pixels = new Uint32Array(this.image.data.buffer);
-    const headings = Array.from({ length: noses ? HEADINGS : 0 }, (_, i) => (i * 2 * Math.PI) / HEADINGS);
-    this.stamps = [...headings, null].map((heading) => stamp(r, heading, rim[3], this.reach, this.image.width));
+    const reach = Brush.reach(radius * ratio, noses);
+    this.shown = new ImageData(width + 4 * reach, height + 4 * reach);
+    this.image = { width: this.shown.width, height: this.shown.height, pixels: new Uint32Array(this.shown.data.buffer) };
+    this.brush = new Brush(radius * ratio, noses, rim[3], this.shown.width);
+  }
+}
+
+/** Paints drivers of one size into images of one width. */
+export class Brush {
+  /** Pixels from the middle of a driver to where nothing of it is left. */
+  readonly reach: number;
+  /** Of each heading, then of none. */
+  private readonly stamps: Stamp[];
+
+  static reach(r: number, noses: boolean): number {
+    return Math.ceil(noses ? 1.8 * r : r) + 1;
   }
 
-  private paint({ length, attributes }: DriverData, { now, noses, rim }: DriverLook, world: number, left: number, top: number): void {
-    const { pixels, stamps, reach, image } = this;
+  constructor(
+    r: number,
+    private readonly noses: boolean,
+    rimStrength: number,
+    stride: number,
+  ) {
+    this.reach = Brush.reach(r, noses);
+    const headings = Array.from({ length: noses ? HEADINGS : 0 }, (_, i) => (i * 2 * Math.PI) / HEADINGS);
+    this.stamps = [...headings, null].map((heading) => stamp(r, heading, rimStrength, this.reach, stride));
+  }
+
+  /** Whose picture would not be whole is left out: the image has a margin for them. */
+  paint(image: Image, { length, attributes }: DriverData, { now, rim }: Pick<DriverLook, 'now' | 'rim'>, { world, left, top }: Projection): void {
+    const { stamps, reach, noses } = this;
+    const { pixels, width } = image;
     const places = attributes.places.value;
     const ways = attributes.ways.value;
     const times = attributes.times.value;
@@ -87,16 +124,15 @@ export class Dots {
     const none = stamps[stamps.length - 1];
     const rimRb = rim[0] | (rim[2] << 16);
     const rimG = rim[1] << 8;
-    const right = image.width - reach;
+    const right = width - reach;
     const bottom = image.height - reach;
     for (let i = 0; i < length; i++) {
       const part = remaining(times[2 * i], times[2 * i + 1], now);
-      const x = Math.floor((places[2 * i] + ways[2 * i] * part) * world + left) + 2 * reach;
-      const y = Math.floor((places[2 * i + 1] + ways[2 * i + 1] * part) * world + top) + 2 * reach;
+      const x = Math.floor((places[2 * i] + ways[2 * i] * part) * world + left);
+      const y = Math.floor((places[2 * i + 1] + ways[2 * i + 1] * part) * world + top);
       if (x < reach || y < reach || x >= right || y >= bottom) continue;
-      const nosed = noses && headings[i] >= 0;
-      const { plain, mixed, cover, rim: rims } = nosed ? stamps[Math.round((headings[i] * HEADINGS) / 360) % HEADINGS] : none;
-      const middle = y * image.width + x;
+      const { plain, mixed, cover, rim: rims } = noses && headings[i] >= 0 ? stamps[Math.round((headings[i] * HEADINGS) / 360) % HEADINGS] : none;
+      const middle = y * width + x;
       const colour = colours[i];
       for (let j = 0; j < plain.length; j++) pixels[middle + plain[j]] = colour;
       const rb = colour & 0xff00ff;
@@ -106,12 +142,8 @@ export class Dots {
         const k = cover[j];
         const q = rims[j];
         // Red and blue in one go: 8 bits lie between them.
-        let sourceRb = rb;
-        let sourceG = g;
-        if (q > 0) {
-          sourceRb = ((Math.imul(rb, 256 - q) + Math.imul(rimRb, q)) >>> 8) & 0xff00ff;
-          sourceG = ((g * (256 - q) + rimG * q) >>> 8) & 0xff00;
-        }
+        const sourceRb = q > 0 ? ((Math.imul(rb, 256 - q) + Math.imul(rimRb, q)) >>> 8) & 0xff00ff : rb;
+        const sourceG = q > 0 ? ((g * (256 - q) + rimG * q) >>> 8) & 0xff00 : g;
         const below = pixels[at];
         if (below === 0 || k === 256) {
           pixels[at] = sourceRb | sourceG | (Math.min(255, k) << 24);

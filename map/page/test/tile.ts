@@ -29,13 +29,10 @@ export function encode(kind: 'points' | 'cells', rows: Row[], now = 1_700_000_00
   const speeds = hundredths(rows.map(({ speed }) => speed));
   if (kind === 'cells') columns.push(bytes(Uint32Array.from(rows, ({ count }) => count ?? 1)), speeds);
   else {
-    const ids = rows.map(({ id }) => new TextEncoder().encode(id ?? ''));
-    columns.push(speeds, hundredths(rows.map(({ heading }) => heading)), Uint8Array.from(ids, (id) => id.length), Uint8Array.from(ids.flatMap((id) => [...id])));
+    const ids = rows.map(({ id }) => Buffer.from(id ?? ''));
+    columns.push(speeds, hundredths(rows.map(({ heading }) => heading)), Uint8Array.from(ids, (id) => id.length), Buffer.concat(ids));
   }
-  const out: number[] = [];
-  for (const column of columns) {
-    while (out.length % 4) out.push(0);
-    for (const byte of column) out.push(byte);
-  }
-  return Uint8Array.from(out).buffer;
+  const padded = columns.flatMap((column) => [column, new Uint8Array(-column.length & 3)]);
+  // Nothing after the last.
+  return Uint8Array.from(Buffer.concat(padded.slice(0, -1))).buffer;
 }

@@ -1,0 +1,78 @@
+// Drivers painted by the CPU: the right pixels in the right colours, and none beside the image.
+import { expect, test } from 'vitest';
+import { Brush, type Image } from '../src/dots';
+import type { DriverData } from '../src/driver-layer';
+
+const SIDE = 64;
+const GREEN = 0xff00ff00;
+const LOOK = { now: 10, rim: [0, 0, 0, 0] as [number, number, number, number] };
+const blank = (): Image => ({ width: SIDE, height: SIDE, pixels: new Uint32Array(SIDE * SIDE) });
+
+interface Driver {
+  x: number;
+  y: number;
+  heading?: number;
+  /** It came from so far to the west, from `from` to `to`. */
+  way?: { west: number; start: number; duration: number };
+}
+
+/** Places are pixels. */
+function data(...drivers: Driver[]): DriverData {
+  const floats = (size: number, values: number[]) => ({ size, value: Float32Array.from(values) });
+  return {
+    length: drivers.length,
+    anchor: [0, 0],
+    attributes: {
+      places: floats(2, drivers.flatMap(({ x, y }) => [x + 0.5, y + 0.5])),
+      ways: floats(2, drivers.flatMap(({ way }) => [-(way?.west ?? 0), 0])),
+      times: floats(2, drivers.flatMap(({ way }) => [way?.start ?? 0, way?.duration ?? 0])),
+      headings: floats(1, drivers.map(({ heading }) => heading ?? -1)),
+      colours: { size: 4, value: new Uint8ClampedArray(Uint32Array.from(drivers, () => GREEN).buffer) },
+    },
+  };
+}
+
+function painted(r: number, noses: boolean, ...drivers: Driver[]): { at(x: number, y: number): number; count: number } {
+  const image = blank();
+  new Brush(r, noses, 0, SIDE).paint(image, data(...drivers), LOOK, { world: 1, left: 0, top: 0 });
+  return { at: (x, y) => image.pixels[y * SIDE + x], count: image.pixels.filter((pixel) => pixel !== 0).length };
+}
+
+test('a driver is a disc in its colour', () => {
+  const { at, count } = painted(4, false, { x: 30, y: 20 });
+  expect(at(30, 20)).toBe(GREEN);
+  expect(at(33, 20)).toBe(GREEN);
+  expect(at(30, 25)).toBe(0);
+  expect(count).toBeGreaterThan(Math.PI * 9);
+  expect(count).toBeLessThan(Math.PI * 25);
+});
+
+test('a nose is where it is heading', () => {
+  const east = painted(4, true, { x: 30, y: 20, heading: 90 });
+  expect(east.at(35, 20)).not.toBe(0);
+  expect(east.at(25, 20)).toBe(0);
+  const north = painted(4, true, { x: 30, y: 20, heading: 0 });
+  expect(north.at(30, 15)).not.toBe(0);
+  expect(north.at(30, 25)).toBe(0);
+  // Almost all the way round is north again.
+  expect(painted(4, true, { x: 30, y: 20, heading: 359.9 }).at(30, 15)).not.toBe(0);
+});
+
+test('on its way it is between', () => {
+  const { at } = painted(2, false, { x: 40, y: 20, way: { west: 20, start: 9, duration: 2 } });
+  expect(at(30, 20)).toBe(GREEN);
+  expect(at(40, 20)).toBe(0);
+});
+
+test('at an edge nothing is painted on the other side', () => {
+  for (const [x, y] of [[-3, 20], [SIDE + 2, 20], [20, -3], [20, SIDE + 2], [0, 0], [SIDE - 1, SIDE - 1], [-1e9, 1e9]]) expect(painted(4, true, { x, y, heading: 45 }).count).toBe(0);
+  expect(painted(4, true, { x: 10, y: 10, heading: 45 }).count).toBeGreaterThan(0);
+});
+
+test('a rim is darker than the middle, and what overlaps covers what is below', () => {
+  const image = blank();
+  new Brush(5, false, 1, SIDE).paint(image, data({ x: 20, y: 20 }, { x: 22, y: 20 }), LOOK, { world: 1, left: 0, top: 0 });
+  expect(image.pixels[20 * SIDE + 22]).toBe(GREEN);
+  expect((image.pixels[20 * SIDE + 17] >>> 8) & 0xff).toBeLessThan(200);
+  expect(image.pixels[20 * SIDE + 17] >>> 24).toBe(255);
+});
