@@ -37,7 +37,7 @@ TOWNS = [(25.76, -80.26), (52.52, 13.40), (48.85, 2.35), (40.71, -74.0), (35.68,
 
 # Where driver `number` is at second {at}; odd ones in a town, the others anywhere from 60° south to 70° north.
 ROWS = """INSERT INTO {{db}}.last_positions_state
-    WITH number AS who, who % 20 + 1 AS town, cityHash64(who) AS a, cityHash64(who, 1) AS b, {at} * 1e-4 AS moved,
+    WITH number AS who, intDiv(who, 2) % 20 + 1 AS town, cityHash64(who) AS a, cityHash64(who, 1) AS b, {at} * 1e-4 AS moved,
         who % 2 = 1 AS in_town,
         if(in_town, {lats}[town] + (a % 2000) / 1e4 - 0.1, a % 1300000 / 1e4 - 60) + moved AS lat,
         if(in_town, {lngs}[town] + (b % 2000) / 1e4 - 0.1, b % 3590000 / 1e4 - 179.5) + moved AS lng

@@ -13,7 +13,7 @@
 //! | [`tiles`] | a fleet and a tile → bytes |
 //! | [`params`] | a request's parameters → values, or what is right |
 //! | [`simplify`] | a track → the same with fewer points |
-//! | [`tls`] | files → what viewers see as our certificate |
+//! | [`tls`] | files → what viewers see as our certificate; whether our own server is ready behind it |
 //! | [`config`] | defaults, file, environment → one checked configuration |
 //! | [`metrics`] | what is counted |
 //! | [`store`] | questions to ClickHouse, each with its limits |

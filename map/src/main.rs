@@ -11,6 +11,7 @@ use milepost_map::config::Config;
 use milepost_map::http::{self, State};
 use milepost_map::live::Live;
 use milepost_map::store::Store;
+use milepost_map::tls;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
@@ -68,7 +69,10 @@ fn main() -> ExitCode {
             print_result(&config);
             return ExitCode::SUCCESS;
         }
-        Command::Health => ask_ready(config.http.listen).map_err(anyhow::Error::msg),
+        Command::Health => {
+            let ask = if config.http.tls.is_some() { tls::ask_ready } else { ask_ready };
+            ask(config.http.listen).map_err(anyhow::Error::msg)
+        }
         Command::Run => {
             logging::start(&config.log);
             info!(configuration = %config.to_string().replace('\n', " "), version = env!("CARGO_PKG_VERSION"), "milepost-map");

@@ -52,16 +52,16 @@ export class Stack {
     };
     const migrated = spawnSync(join(BINARIES, 'milepost'), ['migrate'], { cwd: this.folder, env: { ...process.env, ...servers }, encoding: 'utf8' });
     if (migrated.status !== 0) throw new Error(`milepost migrate: ${migrated.stderr}`);
-    this.run('milepost', join(BINARIES, 'milepost'), ['run'], servers);
-    this.run('map', join(BINARIES, 'milepost-map'), ['run'], {
+    const milepost = this.run('milepost', join(BINARIES, 'milepost'), ['run'], servers);
+    const server = this.run('map', join(BINARIES, 'milepost-map'), ['run'], {
       MILEPOST_MAP__CLICKHOUSE__URL: `http://127.0.0.1:${engine}`,
       MILEPOST_MAP__HTTP__LISTEN: `127.0.0.1:${map}`,
       MILEPOST_MAP__MAP__POINTS_MAX: String(pointsMax),
     });
-    await answers(`http://127.0.0.1:${metrics}/readyz`);
+    await answers(`http://127.0.0.1:${metrics}/readyz`, milepost);
     const fleet = ['fleet', '--broker', `127.0.0.1:${mqtt}`, '--run', 'test', '--drivers', String(drivers), '--rate', String(rate), '--qos', '0', '--duration', '30m'];
     this.run('fleet', join(BINARIES, 'loadgen'), fleet, {});
-    await answers(`${this.url}/readyz`);
+    await answers(`${this.url}/readyz`, server);
   }
 
   async startEngine(): Promise<void> {
@@ -71,7 +71,7 @@ export class Stack {
       CLICKHOUSE_PASSWORD: '',
       STATE_DIR: this.folder,
     });
-    await answers(`http://127.0.0.1:${this.enginePort}/ping`);
+    await answers(`http://127.0.0.1:${this.enginePort}/ping`, this.engine);
   }
 
   /** kill -9. */
@@ -99,18 +99,22 @@ export class Stack {
   }
 }
 
+const ended = ({ pid, exitCode, signalCode }: ChildProcess) => pid === undefined || exitCode !== null || signalCode !== null;
+
 async function kill(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
-  if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+  if (ended(child)) return;
   const gone = once(child, 'exit');
   child.kill(signal);
   await gone;
 }
 
-async function answers(url: string): Promise<void> {
+/** `from` is who answers there: if it ends, nobody will. */
+async function answers(url: string, from: ChildProcess): Promise<void> {
   const begin = Date.now();
   for (;;) {
     const ok = await fetch(url).then((response) => response.ok, () => false);
     if (ok) return;
+    if (ended(from)) throw new Error(`${from.spawnfile} ended`);
     if (Date.now() - begin > READY_MS) throw new Error(`${url} does not answer`);
     await new Promise((later) => setTimeout(later, 100));
   }

@@ -1,9 +1,10 @@
 //! Who may ask, and what a browser may do with the answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use lab_stack::Map;
+use lab_stack::{Map, wait_until};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::TlsConnector;
@@ -128,7 +129,10 @@ fn people_come_over_tls() -> Result<()> {
     std::fs::write(&key_file, signing_key.serialize_pem())?;
     let settings = world.settings.clone().with("HTTP__CERT_FILE", cert_file.display().to_string());
     let settings = settings.with("HTTP__KEY_FILE", key_file.display().to_string());
-    let map = settings.with("HTTP__USERNAME", "map").with("HTTP__PASSWORD", "secret").start()?;
+    let settings = settings.with("HTTP__USERNAME", "map").with("HTTP__PASSWORD", "secret");
+    let map = settings.start()?;
+    let here = settings.with("HTTP__LISTEN", format!("127.0.0.1:{}", map.port));
+    wait_until("health says so", Duration::from_secs(60), || Ok(here.call(&["health"])?.0 == 0))?;
     let mut roots = RootCertStore::empty();
     roots.add(cert.der().clone())?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
