@@ -154,6 +154,23 @@ test('a dot that is clicked says what it is; on an empty place nothing happens',
   await expect(page.locator('#panel')).toContainText('Standing.');
 });
 
+test('a graphics card would draw the same', async ({ page, stack }) => {
+  // Without the name of what draws, the page takes it for a card.
+  await page.addInitScript(() => {
+    const prototype = WebGL2RenderingContext.prototype as { getExtension(name: string): unknown };
+    const { getExtension } = prototype;
+    prototype.getExtension = function (name) {
+      return name === 'WEBGL_debug_renderer_info' ? null : getExtension.call(this, name);
+    };
+  });
+  await publish(stack.mqttPort, 'drivers/by-card/gps', { lat: 47.5, lng: 15.3, speed: 12, heading: 90, ts: Date.now() });
+  await open(page, stack, at(15, { lat: 47.5, lng: 15.3 }));
+  await expect.poll(() => placeOf(page, 'by-card')).not.toBeNull();
+  await expect(page.locator('canvas.dots')).toHaveCount(0);
+  const place = (await placeOf(page, 'by-card'))!;
+  await expect.poll(async () => (await coloursAt(page, place)).size).toBeGreaterThan(3);
+});
+
 test('from far away drivers are counted in cells; zooming in resolves them', async ({ page, stack }) => {
   await open(page, stack, at(3, { lat: 30, lng: -30 }));
   await expect.poll(async () => (await shown(page)).counted).toBeGreaterThanOrEqual(400);
