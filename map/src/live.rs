@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Write as _;
+use std::pin::pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -250,8 +251,16 @@ impl Live {
             }
             let began = Instant::now();
             let within = if reading.wants_all(self.reread) { ALL_WITHIN } else { NEW_WITHIN };
-            let read = tokio::time::timeout(within, self.read(store, &mut reading)).await;
-            let outcome = read.unwrap_or(Err(clickhouse::error::Error::TimedOut));
+            let outcome = {
+                let mut read = pin!(tokio::time::timeout(within, self.read(store, &mut reading)));
+                loop {
+                    tokio::select! {
+                        read = &mut read => break read.unwrap_or(Err(clickhouse::error::Error::TimedOut)),
+                        // ClickHouse is slow: a page that hears nothing would think that we are away.
+                        () = tokio::time::sleep(PERIOD) => self.tick.send_modify(|tick| tick.now = now().unix_ms()),
+                    }
+                }
+            };
             self.metrics.reads.observe(began.elapsed().as_secs_f64());
             self.tell(store, &mut reading, outcome);
         }

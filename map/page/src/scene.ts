@@ -77,7 +77,6 @@ export class Scene {
 
   restyle(): void {
     this.data = this.attributes();
-    this.cellLayers = this.discLayers();
     this.change();
   }
 
@@ -97,6 +96,8 @@ export class Scene {
   }
 
   private change(): void {
+    // Anew: deck.gl does not take a layer again that it has let go.
+    this.cellLayers = this.discLayers();
     this.stale = true;
     this.invalidate();
   }

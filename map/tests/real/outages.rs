@@ -1,5 +1,6 @@
 //! ClickHouse goes, hangs and comes back.
 
+use std::cell::Cell;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
@@ -65,9 +66,14 @@ fn it_says_so_when_clickhouse_hangs() -> Result<()> {
     let mut viewer = Viewer::open(&map)?;
     viewer.tick_that(|tick| tick["state"] == "ok" && tick["drivers"] == 1)?;
     engine.0.hang()?;
-    let told = viewer.tick_that(|tick| tick["state"] == "away");
+    let ticks = Cell::new(0);
+    let told = viewer.tick_that(|tick| {
+        ticks.set(ticks.get() + 1);
+        tick["state"] == "away"
+    });
     engine.0.go_on()?;
     told?;
+    ensure!(ticks.get() > 5, "{} ticks: a page that hears nothing thinks that we are away", ticks.get());
     viewer.tick_that(|tick| tick["state"] == "ok")?;
     Ok(())
 }
