@@ -262,7 +262,7 @@ for (const [name, viewport] of Object.entries({ 'a small phone': { width: 360, h
 
 test('when the engine dies the page says so, and goes on by itself when it is back', async ({ page, stack, faults }) => {
   await open(page, stack, at(15));
-  await expect(page.getByRole('alert')).toBeEmpty();
+  await expect(page.locator('#banner')).toBeEmpty();
   faults.mayFail = true;
   await stack.killEngine();
   await expect(page.getByRole('alert')).toContainText('ClickHouse does not answer since');

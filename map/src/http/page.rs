@@ -42,11 +42,17 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
     let age = if name.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     headers_out.insert(CACHE_CONTROL, HeaderValue::from_static(age));
     headers_out.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-    let compressed = COMPRESSED[number].get_or_init(|| {
-        let gzip = Bytes::from(gzip(bytes, Compression::best()));
-        (gzip.len() < bytes.len() / 10 * 9).then_some(gzip)
+    if !takes_gzip(&headers) {
+        return answer;
+    }
+    // The finest coast takes a second: on a thread of its own, or every page would hear nothing meanwhile.
+    let compressed = tokio::task::spawn_blocking(move || {
+        let gzip = || Bytes::from(gzip(bytes, Compression::best()));
+        let compressed =
+            COMPRESSED[number].get_or_init(|| Some(gzip()).filter(|gzip| gzip.len() < bytes.len() / 10 * 9));
+        compressed.clone()
     });
-    if let Some(gzip) = compressed.clone().filter(|_| takes_gzip(&headers)) {
+    if let Ok(Some(gzip)) = compressed.await {
         answer.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         *answer.body_mut() = gzip.into();
     }
