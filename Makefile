@@ -19,7 +19,7 @@ map: setup page ## the same parts, a fleet with an hour behind it, and the live 
 	cargo build --release --locked -p milepost -p milepost-map -p loadgen
 	target/release/loadgen map
 
-test: setup front-test answers-test ## every test but the long faults and those in a browser
+test: setup page front-test answers-test map-test ## every test but the long faults
 	cargo test --locked --workspace
 	cargo build --locked --workspace
 	target/debug/lab faults --quick --milepost target/debug/milepost
