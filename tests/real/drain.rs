@@ -2,8 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use lab_stack::{free_port, wait_until};
+use rumqttc::v5::{Client, MqttOptions};
 
 use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 
@@ -58,5 +59,33 @@ fn what_the_broker_holds_for_a_member_that_is_gone_is_taken_and_its_sessions_end
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains("there is no such session"), "{printed}");
     assert_eq!(stays.terminate(SOON)?, 0);
+    Ok(())
+}
+
+/// A drain that was stopped leaves such gaps: it ends the first sessions first.
+#[test]
+fn a_session_behind_a_gap_is_found() -> Result<()> {
+    let world = world("drain_gap")?;
+    let settings = world.settings.clone().with("MQTT__SESSION_EXPIRY", "10m");
+    let member = settings.clone().with("MQTT__CLIENT_ID", "pod-1").with("MQTT__CONNECTIONS", "6");
+    let mut goes = member.start()?;
+    goes.wait_until_ready()?;
+    goes.process.kill()?;
+    for session in 0..5 {
+        end_session(world.broker.port, &format!("pod-1-{session}"))?;
+    }
+    let (code, printed) = settings.call(&["drain", "--client-id", "pod-1", "--leave"])?;
+    assert_eq!(code, 0, "{printed}");
+    let found = printed.lines().find_map(|line| line.strip_prefix("sessions found")).expect("a line");
+    assert_eq!(found.trim(), "1", "{printed}");
+    Ok(())
+}
+
+/// Whoever connects with a clean start ends the session of that name, and their own has no expiry.
+fn end_session(port: u16, client_id: &str) -> Result<()> {
+    let mut options = MqttOptions::new(client_id, "127.0.0.1", port);
+    options.set_clean_start(true);
+    let (_client, mut connection) = Client::new(options, 1);
+    connection.iter().next().context("an answer")??;
     Ok(())
 }

@@ -27,6 +27,9 @@ use crate::peers::standing::Member;
 use crate::session::events::Leave;
 use crate::spool::Left;
 
+/// A driver that has ended says its totals sooner.
+const TOTALS_WITHIN: Duration = Duration::from_secs(5);
+
 /// Whose sessions, and how.
 #[derive(Debug)]
 pub struct Orders {
@@ -107,9 +110,12 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
     let why = tokio::select! {
         ended = &mut driver => return looked(ended),
         Some(ended) = tasks.join_next() => {
-            ended.context("a task died")?;
+            let task = ended.context("a task died")?;
             // The executor ends with the driver, whose totals are on their way then, or have come at the same time.
-            return looked(driver.await);
+            return match timeout(TOTALS_WITHIN, driver).await {
+                Ok(ended) => looked(ended),
+                Err(_) => bail!("the {task} ended"),
+            };
         }
         Some(ended) = watch.join_next() => bail!("nobody watches ClickHouse any more: {:#}", ended.context("a task died")?.unwrap_err()),
         () = signals.next() => "a signal",
