@@ -248,8 +248,8 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
         return Ok((format!("there is no {}", settings.dir.display()), true));
     }
     let dir = settings.dir.display().to_string();
+    // What is written here is less than what it replaces: no bound is needed.
     let found = spawn_blocking(move || match Spool::open(&settings.dir, u64::MAX) {
-        // what is written here is less than what it replaces
         Ok((spool, left)) => {
             let found = spool.erase(&left, |id| id == driver_id.as_str().as_bytes(), remove)?;
             Ok((

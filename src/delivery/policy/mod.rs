@@ -102,8 +102,6 @@ pub struct Policy {
     batch_bytes_max: Option<usize>,
     /// Of damaged files.
     quarantined_bytes: u64,
-    /// Files in quarantine, rows among them.
-    files_quarantined: u64,
     commands: VecDeque<Command>,
     durable: VecDeque<Durable>,
     notices: VecDeque<Notice>,
@@ -129,11 +127,14 @@ impl Policy {
             spool_hang_told: false,
             batch_bytes_max: None,
             quarantined_bytes: left.quarantined_bytes,
-            files_quarantined: left.files_quarantined,
             commands: VecDeque::new(),
             durable: VecDeque::new(),
             notices: VecDeque::new(),
-            totals: Totals { spool_at_start: files.positions(), ..Totals::default() },
+            totals: Totals {
+                spool_at_start: files.positions(),
+                spool_quarantined: left.files_quarantined,
+                ..Totals::default()
+            },
             jitter: fastrand::Rng::with_seed(settings.seed),
             files,
             settings,

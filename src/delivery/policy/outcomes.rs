@@ -132,7 +132,7 @@ impl Policy {
             }
         } else {
             held.quarantined += u64::from(insert == 0 && held.positions > 0);
-            self.files_quarantined += u64::from(self.settings.spool);
+            self.totals.spool_quarantined += u64::from(self.settings.spool);
             self.notices.push_back(Notice::RowTooLarge { why });
             self.commands.push_back(Command::QuarantineRow(id, Piece { insert, rows }));
         }
@@ -243,7 +243,7 @@ impl Policy {
                 self.files.remove(&file);
                 self.totals.quarantined += file.positions;
                 self.totals.files_quarantined += 1;
-                self.files_quarantined += 1;
+                self.totals.spool_quarantined += 1;
                 self.quarantined_bytes += file.bytes;
                 let positions = file.positions;
                 self.notices.push_back(Notice::Quarantined { file: file.to_string(), positions, why });

@@ -65,7 +65,6 @@ impl Policy {
             in_flight,
             in_spool: self.files.positions(),
             spool_batches: self.files.len() as u64,
-            spool_quarantined: self.files_quarantined,
             spool_bytes: self.files.bytes() + self.quarantined_bytes,
             ..self.totals
         }
