@@ -196,7 +196,7 @@ fn judge(arguments: &VerifyArguments) -> Result<bool> {
     let manifest = Manifest::load(&arguments.manifest)?;
     let store = Store {
         url: arguments.clickhouse.clone(),
-        password: std::env::var("CLICKHOUSE_PASSWORD").ok().filter(|password| !password.is_empty()),
+        password: lab_stack::password(),
         database: arguments.database.clone(),
     };
     let verdict = verify::verify(&store, &manifest, arguments.wait)?;

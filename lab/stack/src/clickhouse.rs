@@ -111,7 +111,7 @@ impl ClickHouse {
 pub struct Store {
     /// `http://host:port`
     pub url: String,
-    /// Of the user in CLICKHOUSE_USER, else "default".
+    /// Of [`user`].
     pub password: Option<String>,
     /// Database.
     pub database: String,
@@ -124,12 +124,23 @@ impl Store {
     }
 }
 
-/// Runs a statement on the server at `url`; with a password, as the user of CLICKHOUSE_USER or "default".
+/// Who asks a server that is not ours: CLICKHOUSE_USER, else "default".
+#[must_use]
+pub fn user() -> String {
+    std::env::var("CLICKHOUSE_USER").unwrap_or_else(|_| "default".to_owned())
+}
+
+/// Their password, CLICKHOUSE_PASSWORD; an argument would show it to everybody.
+#[must_use]
+pub fn password() -> Option<String> {
+    std::env::var("CLICKHOUSE_PASSWORD").ok().filter(|password| !password.is_empty())
+}
+
+/// Runs a statement on the server at `url`; with a password, as [`user`].
 pub fn query(url: &str, password: Option<&str>, sql: &str) -> Result<String> {
     let mut request = agent().post(url);
     if let Some(password) = password {
-        let user = std::env::var("CLICKHOUSE_USER").unwrap_or_else(|_| "default".to_owned());
-        request = request.header("X-ClickHouse-User", user).header("X-ClickHouse-Key", password);
+        request = request.header("X-ClickHouse-User", user()).header("X-ClickHouse-Key", password);
     }
     let mut response = request.send(sql).with_context(|| format!("no answer from {url}"))?;
     let text = response.body_mut().with_config().limit(u64::MAX).read_to_string()?;

@@ -13,7 +13,7 @@ pub mod prom;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use self::broker::{Broker, BrokerKind};
-pub use self::clickhouse::{ClickHouse, Store, get, query};
+pub use self::clickhouse::{ClickHouse, Store, get, password, query, user};
 pub use self::map::{Map, MapSettings};
 pub use self::milepost::{Milepost, Settings};
 pub use self::process::{

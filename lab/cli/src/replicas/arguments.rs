@@ -55,13 +55,8 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Asks a replica with the login of the environment; an argument would show the password to everybody.
+    /// Asks a replica with the login of the environment.
     pub(super) fn query(&self, url: &str, sql: &str) -> Result<String> {
-        lab_stack::query(url, password().as_deref(), sql)
+        lab_stack::query(url, lab_stack::password().as_deref(), sql)
     }
-}
-
-/// That of `CLICKHOUSE_USER`.
-pub(super) fn password() -> Option<String> {
-    std::env::var("CLICKHOUSE_PASSWORD").ok().filter(|password| !password.is_empty())
 }

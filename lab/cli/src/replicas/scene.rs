@@ -12,7 +12,7 @@ use lab_stack::{Broker, Milepost, Settings, Store, in_scratch_folder, say, unix_
 use loadgen::publish::Plan;
 use loadgen::verify::progress;
 
-use super::arguments::{Arguments, password};
+use super::arguments::Arguments;
 use super::judge::Verdict;
 use super::rows::{Row, Step};
 
@@ -71,10 +71,10 @@ impl<'a> Scene<'a> {
             .with("CLICKHOUSE__INSERT_QUORUM", &arguments.insert_quorum)
             .with("CLICKHOUSE__INSERT_TIMEOUT", "10s")
             .with("SPOOL__DIR", "spool");
-        let settings = match password() {
-            Some(password) => settings
-                .with("CLICKHOUSE__USER", std::env::var("CLICKHOUSE_USER").unwrap_or("default".to_owned()))
-                .with("CLICKHOUSE__PASSWORD", password),
+        let settings = match lab_stack::password() {
+            Some(password) => {
+                settings.with("CLICKHOUSE__USER", lab_stack::user()).with("CLICKHOUSE__PASSWORD", password)
+            }
             None => settings,
         };
         let first = arguments.query(&arguments.replica[0], "SELECT getMacro('replica')")?.trim().to_owned();
@@ -294,7 +294,7 @@ impl<'a> Scene<'a> {
     }
 
     fn store(&self, url: &str) -> Store {
-        Store { url: url.to_owned(), password: password(), database: self.database.to_owned() }
+        Store { url: url.to_owned(), password: lab_stack::password(), database: self.database.to_owned() }
     }
 }
 
