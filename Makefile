@@ -6,7 +6,7 @@ CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := .local/tools/bin/cargo-deny
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo map page map-test bench-map test faults bench bench-full bench-micro bench-sql fuzz check up down setup fmt clippy deny figures figures-check front-test answers-test manifests kubernetes replicas clean-state
+.PHONY: help demo map page map-test bench-map test faults bench bench-full bench-micro bench-sql fuzz check up down day setup fmt clippy deny figures figures-check front-test answers-test manifests kubernetes replicas clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -89,6 +89,11 @@ up: ## broker and ClickHouse in the background, on MQTT_PORT (1883) and CLICKHOU
 
 down: ## stop what `make up` started; the data stays in .local
 	deploy/local/down
+
+day: ## the day that docs/analysts.md asks about, into the ClickHouse of `make up`
+	deploy/local/setup --dev
+	cargo run --quiet --release --locked -- migrate
+	$${VENV_DIR:-.local/venv}/bin/python tests/answers/load_day.py
 
 setup: ## install what the local broker and engine need
 	deploy/local/setup

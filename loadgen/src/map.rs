@@ -60,7 +60,7 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
         ..Plan::default()
     };
     step("an hour of history", || past(&clickhouse, &plan))?;
-    let url = clickhouse.url();
+    let (url, mqtt) = (clickhouse.url(), plan.broker.clone());
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(publish::run(&plan, Arc::new(Progress::default()))).map(drop)
@@ -68,6 +68,7 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
     let map = step("milepost-map", || MapSettings::new(&map, folder, &url).run())?;
     say(&format!("\n  The map:     http://localhost:{}", map.port));
     say(&format!("  ClickHouse:  {url}"));
+    say(&format!("  MQTT:        mqtt://{mqtt}"));
     say("  Enter kills ClickHouse, and brings it back. Ctrl-C ends everything.\n");
     keys(clickhouse)
 }

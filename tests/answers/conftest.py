@@ -144,7 +144,11 @@ def shared_db(engine) -> Database:
 def day(engine) -> Database:
     """The day that docs/analysts.md asks about, and nothing else; counted."""
     db = migrated(engine)
+    fill_day(db)
+    return db
+
+
+def fill_day(db: Database) -> None:
     for device in working_day():
         db.insert(device.fixes)
     db.refresh()
-    return db

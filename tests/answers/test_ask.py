@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import random
+import time
 from datetime import date
 
 import pytest
@@ -211,14 +212,14 @@ def test_no_name_is_all_drivers_and_names_keep_the_index(db, view, more):
     assert "ts in [" in plan, plan
 
 
-def test_track_gaps_speeding_and_health(everybody):
+def test_track_and_health(everybody):
     db, fixes = everybody
     tracks = truth.by_driver(fixes, epoch_ms("2026-05-31T00:00:00"), epoch_ms("2026-06-04T00:00:00"))
     found = ask(db, "track", "driver_id, toUnixTimestamp64Milli(ts) AS ms, seq, lat, lng, metres, seconds", "ORDER BY driver_id, ms, seq, lat, lng",
                 driver="", **WHOLE)
     assert len(found) == sum(map(len, tracks.values()))
     at = 0
-    silences, missing, restarts = {}, {}, {}
+    missing, restarts = {}, {}
     for driver in sorted(tracks):
         before = None
         for fix in tracks[driver]:
@@ -226,22 +227,46 @@ def test_track_gaps_speeding_and_health(everybody):
             assert (row["driver_id"], row["ms"], row["lat"], row["lng"]) == (driver, fix["ms"], fix["lat"], fix["lng"])
             expected = truth.between(before, fix) if before else 0
             assert near_enough(row["metres"], expected), (row, expected)
-            if before and fix["ms"] - before["ms"] > 1000 * 1000:
-                silences.setdefault(driver, []).append((fix["ms"] - before["ms"]) / 1000)
             if before and fix["seq"] > before["seq"]:
                 missing[driver] = missing.get(driver, 0) + fix["seq"] - before["seq"] - 1
             if before and fix["seq"] < before["seq"]:
                 restarts[driver] = restarts.get(driver, 0) + 1
             before = fix
-    rows = ask(db, "gaps", "driver_id, seconds", "ORDER BY driver_id, ended", driver="", seconds=1000, **WHOLE)
-    assert [(row["driver_id"], row["seconds"]) for row in rows] == [(driver, one) for driver in sorted(silences) for one in silences[driver]]
-    assert rows
     health = {row["driver_id"]: row for row in ask(db, "health", driver="", **WHOLE)}
     for driver, track in tracks.items():
         assert health[driver]["fixes"] == len(track)
         assert (health[driver]["missing"], health[driver]["restarts"]) == (missing.get(driver, 0), restarts.get(driver, 0)), driver
         assert health[driver]["without_speed"] == sum(fix["speed"] is None for fix in track)
     assert sum(missing.values()) > 0 and sum(restarts.values()) > 0
+
+
+@pytest.mark.parametrize(("since", "until"), [
+    ("2026-05-31T00:00:00", "2026-06-04T00:00:00"),  # everything
+    ("2026-06-01T07:00:00", "2026-06-01T08:00:00"),  # in the middle of a silence, of many
+    ("2026-06-01T10:00:00", "2026-06-01T10:00:01"),
+])
+def test_gaps_are_whole_and_those_without_an_end_are_told(everybody, since, until):
+    db, fixes = everybody
+    window = {"from": since, "to": until, "tz": "UTC"}
+    what = "driver_id, toUnixTimestamp64Milli(began) AS b, toUnixTimestamp64Milli(ended) AS e, seconds, metres"
+    found = ask(db, "gaps", what, "ORDER BY driver_id, b, e", driver="", seconds=1000, **window)
+    expected = truth.silences(fixes, 1000, epoch_ms(since), epoch_ms(until), round(time.time() * 1000))
+    expected.sort(key=lambda row: (row["driver_id"], row["began"]))
+    assert [(row["driver_id"], row["b"], row["e"], row["seconds"]) for row in found] \
+        == [(row["driver_id"], row["began"], row["ended"], row["seconds"]) for row in expected]
+    for row, true in zip(found, expected):
+        assert row["metres"] == true["metres"] if true["metres"] is None else near_enough(row["metres"], true["metres"])
+    assert any(row["ended"] for row in expected)
+    assert any(row["ended"] is None for row in expected) or since.endswith("07:00:00")
+
+
+def test_who_is_silent_now_is_silent_until_now(db):
+    now = round(time.time() * 1000)
+    db.insert([{"driver": driver, "ms": now - seconds * 1000, "lat": 1, "lng": 2} for driver, seconds in (("late", 2000), ("well", 5))])
+    day = {"from": str(now - 86_400_000), "to": str(now + 86_400_000), "tz": "UTC"}
+    rows = ask(db, "gaps", "driver_id, ended, seconds", driver="", seconds=600, **day)
+    assert [(row["driver_id"], row["ended"]) for row in rows] == [("late", None)]
+    assert 2000 <= rows[0]["seconds"] < 2600
 
 
 def test_health_sees_a_clock_ahead_late_fixes_and_holes(db):

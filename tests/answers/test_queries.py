@@ -18,7 +18,7 @@ import pytest
 
 import truth
 from conftest import REPOSITORY, migrated
-from devices import epoch_ms, working_day
+from devices import Device, epoch_ms, working_day
 
 QUERIES = {path.name: path.read_text() for path in sorted((REPOSITORY / "sql/queries").glob("*.sql"))}
 EXPORTS = {path.name: path.read_text() for path in sorted((REPOSITORY / "sql/exports").glob("*.sql"))}
@@ -36,7 +36,7 @@ ASKED = {
     "where_do_they_drive.sql": ({**DAY, **BOX, "letters": "6"}, None),
     "where_do_they_stop.sql": ({**DAY, "to": "2026-06-03", "minutes": "10"}, None),
     "where_is_everybody.sql": ({}, {"lately"}),
-    "where_was_nobody_listening.sql": (DAY, {"chloe"}),
+    "where_was_nobody_listening.sql": (DAY, {"anna", "ben", "chloe", "eva"}),
     "which_devices_are_ill.sql": (DAY, {"eva"}),
     "who_is_in_the_box.sql": (BOX, {"anna", "ben", "chloe", "lately"}),
     "who_is_silent.sql": ({}, {"hours-ago"}),
@@ -79,6 +79,13 @@ def test_a_query_answers(lively, name):
     assert rows
     if drivers is not None:
         assert {row["driver_id"] for row in rows} == drivers
+
+
+def test_who_parks_with_a_device_that_sleeps_stands_still(db):
+    device = Device("sleepy", "2026-06-01T08:00:00", 52.5, 13.4).drive(90, 10, 600).silent(6 * 3600)
+    db.insert(device.drive(90, 10, 600).fixes)
+    rows = [json.loads(line) for line in run(db, QUERIES["who_stood_still.sql"], DAY, default_format="JSONEachRow").splitlines()]
+    assert [(row["driver_id"], row["kind"], row["minutes"]) for row in rows] == [("sleepy", "gap", 360)]
 
 
 def test_there_is_a_dozen_and_each_is_asked():

@@ -169,6 +169,19 @@ def episodes(fixes, since, until) -> list[dict]:
     return found
 
 
+def silences(fixes, seconds, since, until, now) -> list[dict]:
+    """Those that touch the window, as far as twelve hours outside; without an end where nobody was heard of again by then."""
+    found = []
+    for driver, track in by_driver(fixes, since - MARGIN_MS, until + MARGIN_MS).items():
+        for fix, following in zip(track, [*track[1:], None]):
+            ended = following and following["ms"]
+            lasts = ((ended or min(until, now)) - fix["ms"]) / 1000
+            if lasts > seconds and fix["ms"] < until and (ended is None or ended > since):
+                way = following and between(fix, following)
+                found.append({"driver_id": driver, "began": fix["ms"], "ended": ended, "seconds": lasts, "metres": way})
+    return found
+
+
 def whole_episodes(fixes) -> dict[tuple, dict]:
     """What `trips` and `stops` say, by driver, kind and first fix (epoch milliseconds)."""
     found = {}

@@ -1,0 +1,11 @@
+"""Puts the day that docs/analysts.md asks about into a migrated database, and has it counted.
+
+    python load_day.py [http://localhost:8123 [fleet]]
+"""
+import sys
+
+from conftest import Database, fill_day
+
+url, name = (*sys.argv[1:], *("http://localhost:8123", "fleet")[len(sys.argv) - 1:])
+fill_day(Database(url, name))
+print(f"five drivers, 1 June 2026, are in {name} on {url}")
