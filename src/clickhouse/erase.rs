@@ -84,8 +84,10 @@ impl ClickHouse {
     /// # Errors
     /// See [`Error`].
     pub(crate) async fn erase(&self, driver_id: &DriverId, is_lifted: bool) -> Result<(), Error> {
+        // Newer than the row before, also when the server's clock was put back meanwhile.
         let sql = format!(
-            "INSERT INTO {}.{ERASED} (driver_id, is_lifted) SETTINGS async_insert = 0 VALUES ('{}', {})",
+            "INSERT INTO {0}.{ERASED} (driver_id, is_lifted, written_at) SELECT '{1}', {2}, \
+             greatest(now64(3), max(written_at) + INTERVAL 1 MILLISECOND) FROM {0}.{ERASED} WHERE driver_id = '{1}'",
             self.database,
             driver_id.as_str(),
             u8::from(is_lifted)

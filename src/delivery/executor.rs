@@ -36,6 +36,8 @@ pub struct Executor<S> {
 struct Kept {
     inserts: Arc<Vec<Insert>>,
     positions: u64,
+    /// The list that it was made by. It is in force as long as the batch is here: rows of whoever was erased since may still go to a file.
+    _erased: Arc<Erased>,
     attempt: Option<AbortHandle>,
 }
 
@@ -113,7 +115,9 @@ impl<S: Sink> Works<S> {
     }
 
     fn keep(&mut self, batch: BatchId, inserts: Vec<Insert>, positions: u64) {
-        self.kept.insert(batch, Kept { inserts: Arc::new(inserts), positions, attempt: None });
+        let erased = Arc::clone(&self.executor.erased.borrow());
+        self.kept
+            .insert(batch, Kept { inserts: Arc::new(inserts), positions, _erased: erased, attempt: None });
     }
 
     fn piece(&self, batch: BatchId, Piece { insert, rows }: &Piece) -> Option<Insert> {
@@ -219,5 +223,41 @@ fn describe(loaded: Result<Vec<Insert>, LoadError>) -> (Vec<Insert>, Loaded) {
         Err(LoadError::Damaged(why)) => (Vec::new(), Loaded::Damaged(why.to_string())),
         Err(error @ LoadError::Newer(_)) => (Vec::new(), Loaded::Newer(error.to_string())),
         Err(error @ LoadError::Io(_)) => (Vec::new(), Loaded::Unreadable(error_chain(&error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::sink::SinkError;
+    use crate::pipeline::batch::Batch;
+
+    struct Nowhere;
+
+    impl Sink for Nowhere {
+        async fn insert(&self, _: &Insert, _: &Attempt) -> Result<(), SinkError> {
+            Ok(())
+        }
+    }
+
+    /// Else a member would say that it leaves somebody out whose rows may still go to a file.
+    #[tokio::test]
+    async fn a_batch_holds_the_list_that_it_was_made_by() {
+        let (to_report, _reports) = mpsc::channel(1);
+        let (list, erased) = watch::channel(Arc::new(Erased::default()));
+        let before = Arc::downgrade(&list.borrow());
+        let executor = Executor {
+            sink: Arc::new(Nowhere),
+            spool: None,
+            database: "fleet".to_owned(),
+            erased,
+            reports: to_report,
+        };
+        let mut works = Works { executor, kept: HashMap::new(), tasks: JoinSet::new() };
+        works.obey(Command::Take(Batch::default()));
+        list.send_replace(Arc::new(Erased::new(["d1".to_owned()])));
+        assert!(before.upgrade().is_some(), "a batch waits that may have rows of d1");
+        works.obey(Command::Forget(0));
+        assert!(before.upgrade().is_none());
     }
 }

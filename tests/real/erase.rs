@@ -1,6 +1,7 @@
 //! A driver whose data is to be gone.
 
 use std::process::Command;
+use std::thread;
 
 use anyhow::Result;
 use lab_harness::proxy::{Fault, Proxy};
@@ -192,6 +193,23 @@ fn what_is_not_gone_for_certain_is_not_called_gone() -> Result<()> {
     let (code, printed) = erase("d9", &["--within", "1s"])?;
     assert!(code == 1 && printed.contains("lift some"), "{code} {printed}");
     assert_eq!(world.query("SELECT count() FROM {db}.erased WHERE driver_id = 'd9'")?, "0");
+
+    // A place for one, and four at once: never more than members may know, once they are through.
+    world.query("INSERT INTO {db}.erased (driver_id, is_lifted) VALUES ('x0', true)")?;
+    thread::scope(|scope| {
+        let at_once = ["e1", "e2", "e3", "e4"].map(|id| scope.spawn(move || erase(id, &["--within", "1s"])));
+        at_once.into_iter().try_for_each(|erasing| erasing.join().expect("no panic").map(drop))
+    })?;
+    let count: u64 = world.query("SELECT count() FROM {db}.erased FINAL WHERE NOT is_lifted")?.parse()?;
+    assert!(count <= 50_000, "{count}");
+
+    // The server's clock was ahead when that was written.
+    world
+        .query("INSERT INTO {db}.erased (driver_id, written_at) VALUES ('x1', now64(3) + INTERVAL 1 HOUR)")?;
+    let (code, printed) = world.settings.call(&["erase", "--driver", "x1", "--lift"])?;
+    assert!(code == 0 && printed.starts_with("lifted"), "{code} {printed}");
+    let (code, printed) = world.settings.call(&["erase", "--driver", "x1", "--lift"])?;
+    assert!(code == 0 && printed.contains("is not erased"), "{code} {printed}");
     assert_eq!(member.terminate(SOON)?, 0);
     Ok(())
 }

@@ -114,6 +114,9 @@ impl fmt::Display for Left {
         let id = self.driver_id.as_str();
         match (self.yes, self.outcome()) {
             (false, _) => writeln!(f, "a dry run: nothing was changed. With --yes all of {id} is removed"),
+            (true, Outcome::Clean) if self.hosts == Hosts::ThisAlone => {
+                writeln!(f, "nothing of {id} is left on the replica that was asked")
+            }
             (true, Outcome::Clean) => writeln!(f, "nothing of {id} is left"),
             (true, Outcome::DataLeft) if self.is_clean() => {
                 writeln!(f, "not sure yet: a member may not know of it for {READ_WITHIN:?}; run it again")
@@ -135,6 +138,8 @@ pub async fn lift(config: &Config, driver_id: &str) -> Result<String> {
         return Ok(format!("{} is not erased\n", driver_id.as_str()));
     }
     clickhouse.erase(&driver_id, true).await?;
+    let is_lifted = clickhouse.erased_for(&driver_id).await?.is_none();
+    ensure!(is_lifted, "written, but the replica that answered has not got it yet: run it again");
     Ok(format!("lifted: members take what comes of {} within {READ_WITHIN:?}\n", driver_id.as_str()))
 }
 
@@ -147,17 +152,18 @@ pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     schema::ensure_migrated(&clickhouse).await?;
     let ends = Instant::now() + orders.within;
+    let mut written_at = None;
     if orders.yes && clickhouse.erased_for(&driver_id).await?.is_none() {
-        // One more than members may know would stop the inserts of them all.
-        let is_full = clickhouse.erased().await?.count() >= ERASED_MAX;
-        ensure!(!is_full, "{ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
-        clickhouse.erase(&driver_id, false).await?;
+        write(&clickhouse, &driver_id).await?;
+        written_at = Some(Instant::now());
         info!("written: every member that reads it leaves this driver out");
     }
+    // By our clock, too, if we wrote it: the server's may have been put forward.
+    let is_fresh = || written_at.is_some_and(|at| at.elapsed() < READ_WITHIN);
     let (mut clean, mut every) = (0, LOOK_EVERY[0]);
     loop {
         let mut left = look(config, &clickhouse, driver_id, orders.yes).await?;
-        let is_clean = left.is_clean() && !is_too_early(&clickhouse, &left).await?;
+        let is_clean = left.is_clean() && !is_fresh() && !is_too_early(&clickhouse, &left).await?;
         clean = if is_clean { clean + 1 } else { 0 };
         left.is_sure = clean == CLEAN_LOOKS;
         if !left.yes || left.is_sure || Instant::now() >= ends {
@@ -176,10 +182,29 @@ fn id(text: &str) -> Result<DriverId> {
     DriverId::new(text).map_err(|_| anyhow!("{text:?}: {DRIVER_ID_RULE}"))
 }
 
+/// One more than members may know would stop the inserts of them all. Others may write at the same time: counted afterwards, too.
+async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
+    let full = || anyhow!("{ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
+    ensure!(clickhouse.erased().await?.count() < ERASED_MAX, full());
+    clickhouse.erase(driver_id, false).await?;
+    match clickhouse.erased().await {
+        Err(error) if !error.may_pass() => {
+            clickhouse.erase(driver_id, true).await?;
+            Err(full())
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// There may be members that could not be asked, and replays by hand, that do not know yet.
 async fn is_too_early(clickhouse: &ClickHouse, left: &Left) -> Result<bool> {
     let erased_for = clickhouse.erased_for(&left.driver_id).await?;
-    ensure!(erased_for.is_some() || !left.yes, "{} was lifted meanwhile", left.driver_id.as_str());
+    let is_known = erased_for.is_some() || !left.yes;
+    let id = left.driver_id.as_str();
+    ensure!(
+        is_known,
+        "{id} is not erased on the replica that answered: it was lifted meanwhile, or the replica lags"
+    );
     Ok(erased_for.is_some_and(|since| since < READ_WITHIN))
 }
 
@@ -261,10 +286,14 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
             let listed = spool::list(&settings.dir)?;
             let count = |kinds: &[Kind]| listed.iter().filter(|file| kinds.contains(&file.kind)).count();
             let (batches, kept) = (count(&[Kind::Batch]), count(&[Kind::Row, Kind::Damaged]));
-            let found = format!(
-                "a member works there, {batches} batches, and it leaves them out when it inserts these; {kept} files in quarantine, which \
-                 it does not touch: stop it, and run this again"
+            let mut found = format!(
+                "a member works there, {batches} batches, and it leaves them out when it inserts these"
             );
+            if kept > 0 {
+                found += &format!(
+                    "; {kept} files in quarantine, which it does not touch: stop it, and run this again"
+                );
+            }
             Ok((found, batches + kept == 0))
         }
         Err(error @ OpenError::Io { .. }) => Err(anyhow!(error)),

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::delivery::events::{Command, Report, Schema};
 use crate::delivery::executor::Executor;
 use crate::delivery::policy::Policy;
+use crate::delivery::sink::error_chain;
 use crate::pipeline::encode::Insert;
 use crate::spool::{self, Kind, Listed, Spool, format};
 
@@ -123,12 +124,16 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     }
     let (list, erased) = watch::channel(Arc::new(clickhouse.erased().await?));
     let server = Arc::clone(&clickhouse);
-    // A replay may go on for long after somebody was erased. While ClickHouse does not say who, it takes no rows either.
+    // A replay may go on for long after somebody was erased. A question that was not answered is asked again; what refuses ours ends it.
     let read_again = async move {
         loop {
             sleep(schema::EVERY).await;
-            if let Ok(now) = server.erased().await {
-                list.send_replace(Arc::new(now));
+            match server.erased().await {
+                Ok(now) => drop(list.send_replace(Arc::new(now))),
+                Err(error) if error.may_pass() => {
+                    warn!(why = error_chain(&error), "who is erased is not known anew")
+                }
+                Err(error) => return error,
             }
         }
     };
@@ -145,7 +150,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     tokio::select! {
         () = executor.run(to_execute) => {}
         () = drain(&mut policy, commands, reports) => {}
-        () = read_again => {}
+        error = read_again => return Err(error.into()),
         () = signals.next() => {}
     }
     let totals = policy.totals();
