@@ -11,8 +11,8 @@ pub(super) enum Leaving {
     Draining {
         quiet_until: Instant,
     },
-    /// It was silent, which a busy broker can be with a full queue. UNSUBSCRIBE went out again: a broker answers in order, so the
-    /// session is empty if nothing comes before this UNSUBACK.
+    /// It was silent, which a busy broker can be with a full queue. UNSUBSCRIBE went out again: where a broker
+    /// answers in order, as those tried do, the session is empty if nothing comes before this UNSUBACK.
     Confirming {
         came: bool,
     },

@@ -257,7 +257,7 @@ impl Session {
     /// It wants to unsubscribe and has not been able to.
     #[must_use]
     pub(crate) fn is_still_subscribed(&self) -> bool {
-        self.settings.role == Role::Member && self.leaving.unsubscribes()
+        self.settings.role == Role::Member && self.leaving == Leaving::Unsubscribing
     }
 
     /// Why it does not do its work, in words.

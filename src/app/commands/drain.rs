@@ -70,7 +70,9 @@ impl fmt::Display for Drained {
             (Outcome::Clean, _) if sessions.leftovers_found == 0 => {
                 f.write_str("there is no such session: it has expired, or somebody has ended it\n")
             }
-            (Outcome::Clean, _) => f.write_str("all of them are empty, and ended\n"),
+            (Outcome::Clean, _) => {
+                f.write_str("all of them are empty and unsubscribed, and ended or left to expire\n")
+            }
             (Outcome::DataLeft, true) => {
                 f.write_str("a session is left: it could not be reached, or another process uses it\n")
             }
