@@ -65,9 +65,8 @@ CREATE SETTINGS PROFILE IF NOT EXISTS milepost_reader SETTINGS
 
 -- Analysts share what is left over; writers have no quota, because a refused insert is a backlog. A live map that somebody looks at
 -- asks 3,600 times an hour: time is what bounds a reader, the number only what runs wild.
-CREATE QUOTA IF NOT EXISTS milepost_readers KEYED BY user_name
-    FOR INTERVAL 1 HOUR MAX queries = 100000, execution_time = 3600
-    TO milepost_reader;
+CREATE QUOTA IF NOT EXISTS milepost_readers KEYED BY user_name TO milepost_reader;
+ALTER QUOTA milepost_readers FOR INTERVAL 1 HOUR MAX queries = 100000, execution_time = 3600;
 
 -- From the network of the milepost hosts alone. A DEFAULT ROLE, because milepost sends none with its inserts.
 CREATE USER IF NOT EXISTS milepost IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MILEPOST'

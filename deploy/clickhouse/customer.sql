@@ -25,7 +25,7 @@ CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.positions, fleet.last_pos
     fleet.driver_blocks_state, fleet.episodes_state, fleet.cell_quarters_state, fleet.rejects, fleet.erased
     FOR SELECT USING startsWith(driver_id, 'acme-') TO customer_acme;
 -- A table with a policy may show nothing to those who have none (users_without_row_policies_can_read_rows): all others see all.
-CREATE ROW POLICY IF NOT EXISTS everybody_else ON fleet.positions, fleet.last_positions_state, fleet.driver_quarters_state,
+CREATE ROW POLICY OR REPLACE everybody_else ON fleet.positions, fleet.last_positions_state, fleet.driver_quarters_state,
     fleet.driver_blocks_state, fleet.episodes_state, fleet.cell_quarters_state, fleet.rejects, fleet.erased
     FOR SELECT USING 1 TO ALL EXCEPT milepost_customer;
 
