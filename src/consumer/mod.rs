@@ -293,6 +293,12 @@ impl Consumer {
         self.has_ended() && self.delivery.is_idle()
     }
 
+    /// Files of the spool are being replayed.
+    #[must_use]
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.delivery.is_replaying()
+    }
+
     /// How many unacknowledged messages the broker lets a session have, at least.
     #[must_use]
     pub(crate) fn smallest_window(&self) -> usize {

@@ -232,7 +232,8 @@ impl Driver {
         if bytes == 0 {
             return;
         }
-        let delay = self.delay.next(bytes, connections, self.work.consumer.smallest_window());
+        let consumer = &self.work.consumer;
+        let delay = self.delay.next(bytes, connections, consumer.smallest_window(), consumer.is_replaying());
         let now = Instant::now();
         thread::sleep(self.deadline(now).map_or(delay, |at| delay.min(at.saturating_duration_since(now))));
     }

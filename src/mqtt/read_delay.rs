@@ -19,6 +19,8 @@ const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
 /// Without acknowledgements nothing holds a burst back but the sockets' buffers, and each connection has its own; what
 /// overflows them and the broker's queue is gone.
 const DELAY_MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(5);
+/// A file that is replayed goes on by a step at each look.
+const DELAY_MAX_REPLAYING: Duration = Duration::from_millis(5);
 /// A broker that lets us have fewer unacknowledged messages than this stops soon, and a long delay would be a pause.
 const WINDOW_MIN: usize = 1_024;
 
@@ -35,13 +37,20 @@ impl ReadDelay {
     }
 
     /// How long to wait now: `bytes` came since the last delay, on so many connections, and the broker lets us have
-    /// `window` messages on one of them.
-    pub(super) fn next(&mut self, bytes: usize, connections: usize, window: usize) -> Duration {
+    /// `window` messages on one of them. `replays`: files of the spool are being replayed.
+    pub(super) fn next(
+        &mut self,
+        bytes: usize,
+        connections: usize,
+        window: usize,
+        replays: bool,
+    ) -> Duration {
         let others = connections.saturating_sub(1);
         let wanted = BYTES + BYTES_EACH * others;
         let suits = self.delay.mul_f64(wanted as f64 / bytes.max(1) as f64);
         let max = match self.qos {
             _ if window < WINDOW_MIN => DELAY_MIN,
+            _ if replays => DELAY_MAX_REPLAYING,
             Qos::AtLeastOnce => DELAY_MAX,
             Qos::AtMostOnce => DELAY_MAX.min(DELAY_MAX_UNACKNOWLEDGED.mul_f64(1.0 + others as f64)),
         };
@@ -64,7 +73,7 @@ mod tests {
         for _ in 0..turns {
             let came = bytes_per_second * wait.as_secs_f64();
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
-            let next = delay.next(came as usize, 1, window);
+            let next = delay.next(came as usize, 1, window, false);
             (bytes, wait) = (bytes + came, next);
         }
         (bytes / f64::from(turns), wait)
@@ -83,8 +92,15 @@ mod tests {
         assert_eq!(settled(100.0, ROOMY).1, DELAY_MAX);
         assert_eq!(settled(1e9, ROOMY).1, DELAY_MIN);
         let mut delay = ReadDelay::new(Qos::AtMostOnce);
-        let longest = (0..100).map(|_| delay.next(0, 1, ROOMY)).max();
+        let longest = (0..100).map(|_| delay.next(0, 1, ROOMY, false)).max();
         assert_eq!(longest, Some(DELAY_MAX_UNACKNOWLEDGED));
+    }
+
+    #[test]
+    fn a_replay_is_not_kept_waiting() {
+        let mut delay = ReadDelay::new(Qos::AtLeastOnce);
+        let longest = (0..100).map(|_| delay.next(0, 1, ROOMY, true)).max();
+        assert_eq!(longest, Some(DELAY_MAX_REPLAYING));
     }
 
     #[test]
@@ -98,7 +114,7 @@ mod tests {
                 for _ in 0..100 {
                     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small")]
                     let came = (4e6 * wait.as_secs_f64()) as usize;
-                    wait = delay.next(came, connections, ROOMY);
+                    wait = delay.next(came, connections, ROOMY, false);
                 }
                 let ratio = wait.as_secs_f64() / expected.as_secs_f64();
                 assert!((0.9..1.1).contains(&ratio), "{qos:?}, {connections}: {wait:?}");
@@ -110,14 +126,14 @@ mod tests {
     fn a_narrow_window_is_not_kept_waiting() {
         assert_eq!(settled(100.0, 32).1, DELAY_MIN);
         let mut delay = ReadDelay::new(Qos::AtLeastOnce);
-        while delay.next(0, 1, ROOMY) < DELAY_MAX {}
-        assert_eq!(delay.next(0, 1, 32), DELAY_MIN, "from the moment it is known");
+        while delay.next(0, 1, ROOMY, false) < DELAY_MAX {}
+        assert_eq!(delay.next(0, 1, 32, false), DELAY_MIN, "from the moment it is known");
     }
 
     #[test]
     fn a_burst_ends_long_delays_at_once() {
         let mut delay = ReadDelay::new(Qos::AtLeastOnce);
-        while delay.next(0, 1, ROOMY) < DELAY_MAX {}
-        assert_eq!(delay.next(1 << 21, 1, ROOMY), DELAY_MIN);
+        while delay.next(0, 1, ROOMY, false) < DELAY_MAX {}
+        assert_eq!(delay.next(1 << 21, 1, ROOMY, false), DELAY_MIN);
     }
 }

@@ -386,8 +386,11 @@ impl Policy {
 
     /// Begins with the next file, if there is one and nothing stands in the way.
     fn replay(&mut self, now: Instant) {
-        let replaying = self.batches.values().any(|held| !held.fresh);
-        if replaying || !self.server.has_tables() || self.leaving_since.is_some() || !self.has_disk_place() {
+        if self.is_replaying()
+            || !self.server.has_tables()
+            || self.leaving_since.is_some()
+            || !self.has_disk_place()
+        {
             return;
         }
         if self.files.len() == 0 && self.replayed > 0 {

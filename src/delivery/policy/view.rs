@@ -39,6 +39,12 @@ impl Policy {
         self.batches.is_empty()
     }
 
+    /// A file is being replayed.
+    #[must_use]
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.batches.values().any(|held| !held.fresh)
+    }
+
     /// Fresh batches of which something is under way: an acknowledgement may follow.
     #[must_use]
     pub(crate) fn is_busy(&self) -> bool {
