@@ -141,7 +141,7 @@ struct VerifyArguments {
     /// Database
     #[arg(long, default_value = "fleet")]
     database: String,
-    /// How long to wait for the last rows
+    /// How long to wait for more rows
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     wait: Duration,
 }

@@ -95,10 +95,17 @@ struct Stored {
     largest: u32,
 }
 
-/// Waits until as many different fixes are stored as were sent, or the bound is over; then compares.
+/// Waits until as many different fixes are stored as were sent, or no more have come for so long; then compares.
 pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Verdict> {
-    let began = Instant::now();
-    while progress(store, manifest)?.different < manifest.sent() && began.elapsed() < within {
+    let (mut most, mut since) = (0, Instant::now());
+    loop {
+        let different = progress(store, manifest)?.different;
+        if different > most {
+            (most, since) = (different, Instant::now());
+        }
+        if different >= manifest.sent() || since.elapsed() >= within {
+            break;
+        }
         std::thread::sleep(POLL);
     }
     let mut verdict = Verdict { sent: manifest.sent(), ..Verdict::default() };
