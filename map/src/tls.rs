@@ -1,12 +1,11 @@
 //! The certificate that viewers see. Its files are looked at again every minute, so that you can renew it without a restart.
 //! And `milepost-map health`, where there is one.
 
-use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
+use milepost::observe::http::ask_ready_over;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -14,9 +13,6 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName,
 use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, Error, ServerConfig, SignatureScheme, StreamOwned,
 };
-
-/// As long as milepost's own waits.
-const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Blocks for as long as the disk takes.
 ///
@@ -41,37 +37,22 @@ pub fn read(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
     config.map(Arc::new).map_err(|error| key_unusable(&error))
 }
 
-/// Asks a running milepost-map's `/readyz` over TLS, as milepost's `ask_ready` does without.
+/// Asks a running milepost-map's `/readyz` over TLS.
 ///
 /// # Errors
 /// What it said, or why it could not be asked.
 pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
-    let host = if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
-    let address = SocketAddr::new(host, listen.port());
-    let answer = ask(address).map_err(|error| format!("no answer at {address}: {error}"))?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    if head.starts_with("HTTP/1.1 200 ") { Ok(()) } else { Err(format!("not ready: {}", body.trim_end())) }
-}
-
-fn ask(address: SocketAddr) -> std::io::Result<String> {
-    let provider = Arc::new(ring::default_provider());
-    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(std::io::Error::other)?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
-        .with_no_client_auth();
-    let connection = ClientConnection::new(Arc::new(config), ServerName::from(address.ip()));
-    let stream = TcpStream::connect_timeout(&address, HEALTH_TIMEOUT)?;
-    stream.set_read_timeout(Some(HEALTH_TIMEOUT))?;
-    let mut stream = StreamOwned::new(connection.map_err(std::io::Error::other)?, stream);
-    write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    match stream.read_to_string(&mut answer) {
-        // Who closes without saying so has said all the same.
-        Err(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => Err(error),
-        _ => Ok(answer),
-    }
+    ask_ready_over(listen, |address, stream| {
+        let provider = Arc::new(ring::default_provider());
+        let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(std::io::Error::other)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            .with_no_client_auth();
+        let connection = ClientConnection::new(Arc::new(config), ServerName::from(address.ip()));
+        Ok(StreamOwned::new(connection.map_err(std::io::Error::other)?, stream))
+    })
 }
 
 /// Whoever answers: we ask our own address, send nothing secret, and the certificate names the host that viewers know.

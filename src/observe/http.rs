@@ -3,7 +3,7 @@
 //! Guarantee: answers as long as the process lives, and says why when the answer is no.
 
 use std::convert::Infallible;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -99,15 +99,30 @@ fn respond(path: &str, metrics: &Metrics, health: &Health, member: &Member) -> R
 /// # Errors
 /// What it said, or why it could not be asked.
 pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
+    ask_ready_over(listen, |_, stream| Ok(stream))
+}
+
+/// The same over what `wrap` makes of a connection to that address.
+///
+/// # Errors
+/// As [`ask_ready`].
+pub fn ask_ready_over<S: Read + Write>(
+    listen: SocketAddr,
+    wrap: impl FnOnce(SocketAddr, TcpStream) -> std::io::Result<S>,
+) -> Result<(), String> {
     let host = if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
     let address = SocketAddr::new(host, listen.port());
     let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&address, HEALTH_TIMEOUT)?;
+        let stream = TcpStream::connect_timeout(&address, HEALTH_TIMEOUT)?;
         stream.set_read_timeout(Some(HEALTH_TIMEOUT))?;
+        let mut stream = wrap(address, stream)?;
         write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        match stream.read_to_string(&mut answer) {
+            // TLS that closes without saying so has said all the same.
+            Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error),
+            _ => Ok(answer),
+        }
     };
     let answer = ask().map_err(|error| format!("no answer at {address}: {error}"))?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
