@@ -102,6 +102,8 @@ pub struct Live {
     fleet: RwLock<Fleet>,
     tiles: Mutex<Tiles>,
     tick: watch::Sender<Tick>,
+    /// A question has ended. Ticks also come while one goes on.
+    asked: watch::Sender<()>,
     /// When somebody looked last, in milliseconds since 1970.
     looked: AtomicI64,
     somebody: Notify,
@@ -133,6 +135,7 @@ impl Live {
             fleet: RwLock::new(Fleet::new(config.drivers_max)),
             tiles: Mutex::default(),
             tick: watch::Sender::new(tick),
+            asked: watch::Sender::new(()),
             looked: AtomicI64::new(now),
             somebody: Notify::new(),
             trouble: Mutex::new(Some("clickhouse: everybody's last position is being read".to_owned())),
@@ -181,17 +184,11 @@ impl Live {
         let now_ms = now().unix_ms();
         let before = self.looked.fetch_max(now_ms, Ordering::Relaxed);
         let was_idle = now_ms - before > ms(IDLE_AFTER);
-        let mut ticks = self.ticks();
-        if was_idle || ticks.borrow_and_update().generation == 0 {
+        if was_idle || self.tick.borrow().generation == 0 {
+            let mut asked = self.asked.subscribe();
             self.somebody.notify_one();
-            let fresh = async {
-                while ticks.changed().await.is_ok() {
-                    let tick = ticks.borrow_and_update();
-                    if tick.now >= now_ms && tick.generation > 0 {
-                        return;
-                    }
-                }
-            };
+            let fresh =
+                async { while asked.changed().await.is_ok() && self.tick.borrow().generation == 0 {} };
             let _ = tokio::time::timeout(FRESH_WITHIN, fresh).await;
         }
         if self.tick.borrow().generation > 0 {
@@ -356,6 +353,7 @@ impl Live {
             newest: fleet.newest_ms(),
             ..tick
         });
+        self.asked.send_replace(());
     }
 
     fn left_out(&self) -> Option<String> {
@@ -452,4 +450,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn ms(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_looks_first_waits_for_an_answer_and_not_for_the_clock() {
+        let live = Live::new(&config::Config::parse("").expect("defaults").map, Arc::default());
+        let mut context = Context::from_waker(Waker::noop());
+        let tick =
+            |now, generation| live.tick.send_modify(|tick| (tick.now, tick.generation) = (now, generation));
+        // Somebody looked long ago.
+        live.looked.store(0, Ordering::Relaxed);
+        tick(0, 5);
+        let mut look = pin!(live.look());
+        assert!(look.as_mut().poll(&mut context).is_pending());
+        tick(i64::MAX, 5);
+        assert!(look.as_mut().poll(&mut context).is_pending(), "ClickHouse has not answered yet");
+        live.asked.send_replace(());
+        assert_eq!(look.as_mut().poll(&mut context), Poll::Ready(Ok(())));
+        // Others do not wait.
+        assert_eq!(pin!(live.look()).poll(&mut context), Poll::Ready(Ok(())));
+    }
 }
