@@ -11,6 +11,7 @@
 //! | [`geo`] | a place → its key on the curve through all tiles |
 //! | [`fleet`] | rows of `last_positions_state` → everybody's last position, in the order of the map |
 //! | [`tiles`] | a fleet and a tile → bytes |
+//! | [`wire`] | tiles → one answer of many, compressed once for all |
 //! | [`params`] | a request's parameters → values, or what is right |
 //! | [`simplify`] | a track → the same with fewer points |
 //! | [`tls`] | files → what viewers see as our certificate; whether our own server is ready behind it |
@@ -21,7 +22,7 @@
 //! | [`history`] | the past: tracks, episodes, cells |
 //! | [`http`] | requests → answers; who may ask |
 //!
-//! A room uses only rooms above it in this list. `geo`, `fleet`, `tiles`, `params` and `simplify` are pure.
+//! A room uses only rooms above it in this list. `geo`, `fleet`, `tiles`, `wire`, `params` and `simplify` are pure.
 
 pub mod config;
 pub mod fleet;
@@ -35,3 +36,4 @@ pub mod simplify;
 pub mod store;
 pub mod tiles;
 pub mod tls;
+pub mod wire;

@@ -5,20 +5,15 @@
 //! gone after `map.reread`. While ClickHouse is away the last positions stay, and every tick says since when.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::Write as _;
 use std::pin::pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use milepost::app::now;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
-use twox_hash::XxHash3_128;
 
 use crate::config;
 use crate::fleet::Fleet;
@@ -26,7 +21,8 @@ use crate::fleet::parts::Parts;
 use crate::geo::Tile;
 use crate::metrics::Metrics;
 use crate::store::{Changed, Error, Store};
-use crate::tiles::{self, HEADER_BYTES};
+use crate::tiles;
+use crate::wire::Part;
 
 /// Between two questions.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -44,8 +40,6 @@ const FRESH_WITHIN: Duration = Duration::from_millis(1_500);
 const ROWS_AT_ONCE: usize = 4_096;
 /// Of the tiles of one second.
 const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Compressing less costs more than it saves.
-pub const GZIP_BYTES_MIN: usize = 512;
 /// The rate is a mean over so many questions.
 const RATE_TICKS: usize = 10;
 
@@ -80,20 +74,11 @@ pub struct Tick {
     pub generation: u64,
 }
 
-/// A tile as it goes over the wire.
-#[derive(Debug, Clone)]
-pub struct Cut {
-    pub body: Bytes,
-    /// If that is worth it.
-    pub gzip: Option<Bytes>,
-    pub etag: String,
-}
-
 /// Tiles of one generation; several may want one at once, and it is cut once.
 #[derive(Default)]
 struct Tiles {
     generation: u64,
-    cut: HashMap<Tile, Arc<OnceLock<Cut>>>,
+    cut: HashMap<Tile, Arc<OnceLock<Arc<Part>>>>,
     bytes: usize,
 }
 
@@ -199,7 +184,7 @@ impl Live {
     }
 
     /// A tile as it is now.
-    pub fn tile(&self, tile: Tile) -> Cut {
+    pub fn tile(&self, tile: Tile) -> Arc<Part> {
         let generation = self.tick.borrow().generation;
         let place = {
             let mut tiles = lock(&self.tiles);
@@ -216,16 +201,16 @@ impl Live {
         let cut = place.get_or_init(|| {
             was_cut = true;
             let now_ms = self.tick.borrow().now;
-            pack(tiles::cut(&self.fleet(), tile, self.points_max, now_ms))
+            Arc::new(Part::new(tile, &tiles::cut(&self.fleet(), tile, self.points_max, now_ms)))
         });
         if was_cut {
             self.metrics.tiles_cut.inc();
             let mut tiles = lock(&self.tiles);
             if tiles.generation == generation {
-                tiles.bytes += cut.body.len() + cut.gzip.as_ref().map_or(0, Bytes::len);
+                tiles.bytes += cut.bytes();
             }
         }
-        cut.clone()
+        Arc::clone(cut)
     }
 
     /// Asks once a second while somebody looks, for ever.
@@ -424,24 +409,6 @@ impl Reading {
         self.moved = None;
         self.counts.clear();
     }
-}
-
-fn pack(body: Vec<u8>) -> Cut {
-    // Not the header: the time in it changes when nothing else does.
-    let hash = XxHash3_128::oneshot(&body[HEADER_BYTES..]) ^ u128::from(body[1]);
-    let etag = format!("\"{hash:032x}\"");
-    let gzip = (body.len() >= GZIP_BYTES_MIN).then(|| gzip(&body, Compression::fast()));
-    let pays = |gzip: &Vec<u8>| gzip.len() < body.len() / 10 * 9;
-    let gzip = gzip.filter(pays).map(Bytes::from);
-    Cut { body: body.into(), gzip, etag }
-}
-
-/// These bytes as gzip.
-#[must_use]
-pub fn gzip(bytes: &[u8], level: Compression) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 2), level);
-    encoder.write_all(bytes).expect("memory takes everything");
-    encoder.finish().expect("memory takes everything")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -13,6 +13,8 @@ const MS_MAX: i64 = 4_102_444_800_000;
 /// What a track shows if nobody says when.
 const SPAN_MS: i64 = 3_600_000;
 const LIMIT_MAX: usize = 100;
+/// Tiles in one answer: twice as many as a screen of 3840 × 2160 shows.
+pub const TILES_MAX: usize = 128;
 const SIMPLIFY_M_MAX: f64 = 10_000.0;
 const ZOOM_MAX: u8 = 20;
 
@@ -93,6 +95,24 @@ impl Params {
         let is_good =
             lng.contains(&west) && lng.contains(&east) && lat.contains(&south) && lat.contains(&north);
         if is_good && south <= north { Ok(Bbox { west, south, east, north }) } else { Err(wanted()) }
+    }
+
+    /// Tiles, each with the version of it that who asks has.
+    ///
+    /// # Errors
+    /// They are missing, or too many, or one is none.
+    pub fn tiles(&self) -> Result<Vec<(Tile, Option<u64>)>, String> {
+        let right = format!(
+            "z/x/y,z/x/y:version,… is right, with z from 0 to {}, x and y from 0 to 2^z - 1, and the version that you have, if you have one",
+            Tile::Z_MAX
+        );
+        let text = self.text("of").ok_or_else(|| format!("of: is wanted; {right}"))?;
+        let count = text.split(',').count();
+        if count > TILES_MAX {
+            return Err(format!("of: {count} tiles are too many; at most {TILES_MAX} are right"));
+        }
+        let each = |text| tile(text).ok_or_else(|| format!("of: {} is no tile; {right}", shown(text)));
+        text.split(',').map(each).collect()
     }
 
     /// A time, or `default`.
@@ -186,20 +206,15 @@ pub fn driver(id: &str) -> Result<&str, String> {
     Err(format!("{} is no driver's id; 1 to {ID_BYTES_MAX} letters, digits and . _ : - are right", shown(id)))
 }
 
-/// A tile from its place in a path.
-///
-/// # Errors
-/// There is no such tile.
-pub fn tile(z: &str, x: &str, y: &str) -> Result<Tile, String> {
-    let tile = z.parse().ok().zip(x.parse().ok()).zip(y.parse().ok());
-    let tile = tile.and_then(|((z, x), y)| Tile::new(z, x, y));
-    tile.ok_or_else(|| {
-        let given = shown(&format!("{z}/{x}/{y}"));
-        format!(
-            "{given} is no tile; z/x/y with z from 0 to {}, x and y from 0 to 2^z - 1 is right",
-            Tile::Z_MAX
-        )
-    })
+/// A tile, and the version of it that who asks has.
+fn tile(text: &str) -> Option<(Tile, Option<u64>)> {
+    let (place, version) = match text.split_once(':') {
+        Some((place, version)) => (place, Some(version.parse().ok()?)),
+        None => (text, None),
+    };
+    let numbers: Vec<u32> = place.split('/').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    let &[z, x, y] = numbers.as_slice() else { return None };
+    Some((Tile::new(u8::try_from(z).ok()?, x, y)?, version))
 }
 
 /// What was given, in quotes, without what a terminal would obey, and not long.

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { extname, join, resolve, sep } from 'node:path';
 import { once } from 'node:events';
-import { encode, type Row } from '../test/tile';
+import { answer, encode, type Row } from '../test/tile';
 import { unmercator } from '../src/tiles';
 
 const DIST = resolve(import.meta.dirname, '../dist');
@@ -33,14 +33,16 @@ export async function serve(drivers: number, moving: number): Promise<{ server: 
     generation++;
   }, 1000);
   const server = createServer((request, response) => {
-    const { pathname } = new URL(request.url ?? '/', 'http://localhost');
-    const tile = /^\/api\/tiles\/(\d+)\/(\d+)\/(\d+)$/.exec(pathname)?.slice(1).map(Number);
-    if (tile) {
-      const [z, x, y] = tile;
-      const from = unmercator(x / 2 ** z, (y + 1) / 2 ** z);
-      const to = unmercator((x + 1) / 2 ** z, y / 2 ** z);
-      const inside = fleet.filter(({ lat, lng }) => lng >= from.lng && lng < to.lng && lat > from.lat && lat <= to.lat);
-      response.end(Buffer.from(encode('points', inside, Date.now())));
+    const { pathname, searchParams } = new URL(request.url ?? '/', 'http://localhost');
+    if (pathname === '/api/tiles') {
+      const wanted = (searchParams.get('of') ?? '').split(',').map((tile) => tile.split(':')[0].split('/').map(Number));
+      const tiles = wanted.map(([z, x, y]) => {
+        const from = unmercator(x / 2 ** z, (y + 1) / 2 ** z);
+        const to = unmercator((x + 1) / 2 ** z, y / 2 ** z);
+        const inside = fleet.filter(({ lat, lng }) => lng >= from.lng && lng < to.lng && lat > from.lat && lat <= to.lat);
+        return { z, x, y, version: BigInt(generation), body: encode('points', inside, Date.now()) };
+      });
+      response.end(Buffer.from(answer(...tiles)));
     } else if (pathname === '/api/config') {
       response.end(JSON.stringify({ style_url: null, points_max: drivers, version: '' }));
     } else if (pathname === '/api/stream') {

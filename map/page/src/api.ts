@@ -1,5 +1,5 @@
 // What the server offers. docs/map.md describes it.
-import { decode, type Cells, type Points } from './decode';
+import { decode, parts, type Cells, type Points } from './decode';
 import { key, type Bounds, type Tile } from './tiles';
 
 export interface Config {
@@ -65,7 +65,7 @@ export class ApiError extends Error {
 
 async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   const response = await fetch(`api/${path}`, { cache: 'no-store', ...init });
-  if (response.ok || response.status === 304) return response;
+  if (response.ok) return response;
   const body: unknown = await response.json().catch(() => null);
   const said = body !== null && typeof body === 'object' && 'error' in body ? String(body.error) : `the server answered ${response.status}`;
   throw new ApiError(response.status, said);
@@ -88,11 +88,26 @@ export function track(id: string, from: number, to: number, simplify: number, si
   return json(`drivers/${encodeURIComponent(id)}/track?${span}`, signal);
 }
 
-/** The tile and its tag; null if it is still the one with this tag. */
-export async function liveTile(tile: Tile, etag: string | null, signal: AbortSignal): Promise<{ data: Points | Cells; etag: string | null } | null> {
-  const response = await ask(`tiles/${key(tile)}`, { signal, headers: etag ? { 'If-None-Match': etag } : {} });
-  if (response.status === 304) return null;
-  return { data: decode(await response.arrayBuffer()), etag: response.headers.get('ETag') };
+/** A tile as the server sent it last. */
+export interface Loaded extends Tile {
+  /** Of the server; it sends a tile only to who has another. */
+  version: bigint;
+  data: Points | Cells;
+}
+
+/** A request for more is refused. */
+const TILES_MAX = 128;
+
+/** Those of the tiles that are not as they were. */
+export async function liveTiles(wanted: readonly Tile[], here: ReadonlyMap<string, Loaded>, signal: AbortSignal): Promise<Loaded[]> {
+  const changed: Loaded[] = [];
+  for (let from = 0; from < wanted.length; from += TILES_MAX) {
+    const names = wanted.slice(from, from + TILES_MAX).map(key);
+    const of = names.map((name) => (here.has(name) ? `${name}:${here.get(name)!.version}` : name)).join(',');
+    const response = await ask(`tiles?of=${of}`, { signal });
+    changed.push(...parts(await response.arrayBuffer()).map(({ body, ...part }) => ({ ...part, data: decode(body) })));
+  }
+  return changed;
 }
 
 export async function history(bounds: Bounds, zoom: number, from: number, to: number, signal: AbortSignal): Promise<{ cells: Cells; truncated: boolean }> {

@@ -1,4 +1,5 @@
 // The binary tiles of /api/tiles and /api/cells: a header of 16 bytes, then columns, little endian. docs/map.md has the format.
+import type { Tile } from './tiles';
 
 export interface Points {
   kind: 'points';
@@ -28,9 +29,30 @@ export interface Cells {
   speed: Float32Array;
 }
 
+/** Of an answer of /api/tiles. */
+export interface Part extends Tile {
+  version: bigint;
+  body: ArrayBuffer;
+}
+
+const PART_HEADER = 24;
 const VERSION = 1;
 const HEADER = 16;
 const UNKNOWN = 65535;
+
+/** The tiles of an answer that has many. Throws if the last one is cut short. */
+export function parts(answer: ArrayBuffer): Part[] {
+  const found: Part[] = [];
+  for (let at = 0; at < answer.byteLength; ) {
+    const body = at + PART_HEADER;
+    const header = body <= answer.byteLength ? new DataView(answer, at, PART_HEADER) : null;
+    at = body + (header?.getUint32(12, true) ?? 0);
+    if (!header || at > answer.byteLength) throw new Error('an answer is cut short');
+    const [z, x, y] = [0, 4, 8].map((offset) => header.getUint32(offset, true));
+    found.push({ z, x, y, version: header.getBigUint64(16, true), body: answer.slice(body, at) });
+  }
+  return found;
+}
 
 /** Throws if the bytes are not a whole tile of this version. */
 export function decode(body: ArrayBuffer): Points | Cells {

@@ -1,5 +1,5 @@
 // Where the fleet is: what the map shows first, and when asked for all drivers.
-import { liveTile } from './api';
+import { liveTiles } from './api';
 import type { Cells, Points } from './decode';
 import { inView, ZOOM_MAX, type Bounds } from './tiles';
 
@@ -13,8 +13,7 @@ export async function whereabouts(signal: AbortSignal): Promise<Bounds | null> {
   let zoom = 0;
   for (let round = 0; round < ROUNDS; round++) {
     const area: Bounds = found ?? { west: -180, south: -85, east: 180, north: 85 };
-    const answers = await Promise.all(inView(area, zoom).map((tile) => liveTile(tile, null, signal)));
-    const tiles = answers.flatMap((answer) => (answer ? [answer.data] : []));
+    const tiles = (await liveTiles(inView(area, zoom), new Map(), signal)).map(({ data }) => data);
     const inside = extent(tiles);
     if (!inside) return found;
     const cell = tiles.some((tile) => tile.kind === 'cells') ? 360 / 2 ** zoom / 32 : 0;

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { decode } from '../src/decode';
-import { encode, type Row } from './tile';
+import { decode, parts } from '../src/decode';
+import { answer, encode, type Row } from './tile';
 
 // Three rows: every column of two bytes and of one ends between multiples of 4.
 const ROWS: Row[] = [
@@ -50,4 +50,17 @@ test('what is no whole tile is refused, wherever it is cut', () => {
   const newer = whole.slice(0);
   new Uint8Array(newer)[0] = 2;
   expect(() => decode(newer)).toThrow(/reload/);
+});
+
+test('an answer has many tiles, or none, and is refused wherever it is cut', () => {
+  const tiles = [
+    { z: 12, x: 2048, y: 1362, version: 2n ** 64n - 1n, body: encode('points', ROWS) },
+    { z: 0, x: 0, y: 0, version: 0n, body: encode('cells', []) },
+  ];
+  const whole = answer(...tiles);
+  expect(parts(whole)).toEqual(tiles);
+  expect(parts(answer())).toEqual([]);
+  for (let length = 1; length < whole.byteLength; length++) {
+    if (length !== whole.byteLength - 24 - tiles[1].body.byteLength) expect(() => parts(whole.slice(0, length)), `${length} bytes`).toThrow('cut short');
+  }
 });

@@ -36,3 +36,14 @@ export function encode(kind: 'points' | 'cells', rows: Row[], now = 1_700_000_00
   // Nothing after the last.
   return Uint8Array.from(Buffer.concat(padded.slice(0, -1))).buffer;
 }
+
+/** An answer of /api/tiles. */
+export function answer(...tiles: { z: number; x: number; y: number; version: bigint; body: ArrayBuffer }[]): ArrayBuffer {
+  const pieces = tiles.map(({ z, x, y, version, body }) => {
+    const header = new DataView(new ArrayBuffer(24));
+    [z, x, y, body.byteLength].forEach((number, i) => header.setUint32(i * 4, number, true));
+    header.setBigUint64(16, version, true);
+    return Buffer.concat([Buffer.from(header.buffer), Buffer.from(body)]);
+  });
+  return Uint8Array.from(Buffer.concat(pieces)).buffer;
+}

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State as From};
 use axum::http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -24,11 +24,11 @@ use tokio::sync::watch;
 
 use super::state::{State, end};
 use crate::fleet::{Fix, UNKNOWN};
-use crate::history;
-use crate::live::{GZIP_BYTES_MIN, Tick, gzip};
+use crate::live::Tick;
 use crate::params::{self, Params};
 use crate::store::Error;
-use crate::tiles;
+use crate::wire::{self, GZIP_BYTES_MIN, gzip};
+use crate::{history, tiles};
 
 const JSON: &str = "application/json";
 const BINARY: &str = "application/octet-stream";
@@ -66,7 +66,7 @@ type Answer = Result<Response, Refusal>;
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
         .route("/api/config", get(config))
-        .route("/api/tiles/{z}/{x}/{y}", get(tile))
+        .route("/api/tiles", get(live_tiles))
         .route("/api/stream", get(stream))
         .route("/api/positions", get(positions))
         .route("/api/drivers", get(drivers))
@@ -88,30 +88,24 @@ async fn config(From(state): From<Arc<State>>, RawQuery(query): RawQuery) -> Ans
     })))
 }
 
-async fn tile(
-    From(state): From<Arc<State>>,
-    Path((z, x, y)): Path<(String, String, String)>,
-    headers: HeaderMap,
-) -> Answer {
-    let tile = params::tile(&z, &x, &y).map_err(bad)?;
+/// Those of the tiles that have changed since who asks got them, in one answer: a request costs more than what is in it.
+async fn live_tiles(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
+    let params = Params::new(query.as_deref(), &["of"]).map_err(bad)?;
+    let wanted = params.tiles().map_err(bad)?;
     state.live.look().await.map_err(away)?;
-    let cut = state.live.tile(tile);
-    let is_known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == cut.etag.as_bytes());
-    let etag = HeaderValue::from_str(&cut.etag).map_err(|_| away("no ETag".to_owned()))?;
-    // no-cache: keep it, and ask whether it has changed.
-    let mut answer =
-        (StatusCode::NOT_MODIFIED, [(ETAG, etag), (CACHE_CONTROL, value("no-cache"))]).into_response();
-    if !is_known {
-        *answer.status_mut() = StatusCode::OK;
-        answer.headers_mut().insert(CONTENT_TYPE, value(BINARY));
-        answer.headers_mut().insert(VARY, value("Accept-Encoding"));
-        *answer.body_mut() = match cut.gzip.filter(|_| takes_gzip(&headers)) {
-            Some(gzip) => {
-                answer.headers_mut().insert(CONTENT_ENCODING, value("gzip"));
-                gzip.into()
-            }
-            None => cut.body.into(),
-        };
+    let now = wanted.into_iter().map(|(tile, known)| (state.live.tile(tile), known));
+    let changed: Vec<_> =
+        now.filter(|(part, known)| *known != Some(part.version)).map(|(part, _)| part).collect();
+    let is_packed = takes_gzip(&headers);
+    let pieces = wire::joined(&changed, is_packed);
+    let length = pieces.iter().map(Bytes::len).sum::<usize>();
+    // Not put together: the pieces are those of all viewers.
+    let body = Body::from_stream(stream::iter(pieces.into_iter().map(Ok::<_, Infallible>)));
+    let headers = [(CONTENT_TYPE, BINARY), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
+    let mut answer = (headers, body).into_response();
+    answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    if is_packed {
+        answer.headers_mut().insert(CONTENT_ENCODING, value("gzip"));
     }
     Ok(answer)
 }

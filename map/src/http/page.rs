@@ -11,7 +11,7 @@ use flate2::Compression;
 
 use super::api::{Refusal, takes_gzip};
 use super::state::State;
-use crate::live::gzip;
+use crate::wire::gzip;
 
 /// A file of the page: its path, and what is in it.
 type File = (&'static str, &'static [u8]);

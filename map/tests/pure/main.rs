@@ -11,3 +11,4 @@ mod fleet;
 mod params;
 mod tile_format;
 mod tiles;
+mod wire;

@@ -1,11 +1,12 @@
 //! What is wrong with a request is told with what is right.
 
-use milepost_map::params::{Bbox, Params, Span, driver, tile};
+use milepost_map::geo::Tile;
+use milepost_map::params::{Bbox, Params, Span, TILES_MAX, driver};
 
 const NOW_MS: i64 = 1_760_000_000_000;
 
 fn params(query: &str) -> Result<Params, String> {
-    Params::new(Some(query), &["bbox", "since", "from", "to", "prefix", "limit", "simplify", "zoom"])
+    Params::new(Some(query), &["bbox", "since", "from", "to", "prefix", "limit", "simplify", "zoom", "of"])
 }
 
 #[test]
@@ -18,6 +19,7 @@ fn every_mistake_is_told_with_what_is_right() {
     let prefix: Ask = |params| params.prefix().map(drop);
     let simplify: Ask = |params| params.simplify().map(drop);
     let zoom: Ask = |params| params.zoom().map(drop);
+    let of: Ask = |params| params.tiles().map(drop);
     for (ask, query, words) in [
         (bbox, "", "bbox: is wanted; west,south,east,north in degrees is right"),
         (bbox, "bbox=1,2,3", "\"1,2,3\" is no box"),
@@ -59,6 +61,26 @@ fn every_mistake_is_told_with_what_is_right() {
         (zoom, "", "zoom: \"\" is not; a whole number from 0 to 20 is right"),
         (zoom, "zoom=21", "a whole number from 0 to 20 is right"),
         (zoom, "zoom=3.5", "a whole number"),
+        (
+            of,
+            "",
+            "of: is wanted; z/x/y,z/x/y:version,… is right, with z from 0 to 14, x and y from 0 to 2^z - 1",
+        ),
+        (of, "of=15/0/0", "of: \"15/0/0\" is no tile; z/x/y,z/x/y:version,… is right"),
+        (of, "of=1/2/0", "is no tile"),
+        (of, "of=0/0/1", "is no tile"),
+        (of, "of=-1/0/0", "is no tile"),
+        (of, "of=a/0/0", "is no tile"),
+        (of, "of=1/0/0.mvt", "is no tile"),
+        (of, "of=1/4294967296/0", "is no tile"),
+        (of, "of=256/0/0", "is no tile"),
+        (of, "of=1/0", "is no tile"),
+        (of, "of=1/0/0/0", "is no tile"),
+        (of, "of=0/0/0,", "of: \"\" is no tile"),
+        (of, "of=0/0/0:", "is no tile"),
+        (of, "of=0/0/0:1:2", "is no tile"),
+        (of, "of=0/0/0:18446744073709551616", "is no tile"),
+        (of, "of=0/0/0:0,0/0/0:'", "of: \"0/0/0:'\" is no tile"),
     ] {
         let told = params(query).and_then(|params| ask(&params)).unwrap_err();
         assert!(told.contains(words), "{query}: {words} is not in {told}");
@@ -77,30 +99,12 @@ fn every_mistake_is_told_with_what_is_right() {
 }
 
 #[test]
-fn an_id_is_what_milepost_takes_and_a_tile_one_that_there_is() {
+fn an_id_is_what_milepost_takes() {
     for good in ["d7", "a", "A.b_c:d-9", &"x".repeat(64)] {
         assert_eq!(driver(good), Ok(good));
     }
     for bad in ["", "a b", "a,b", "a'b", "a/b", "é", "a\\", "a\n", "{x:String}", &"x".repeat(65)] {
         assert!(driver(bad).unwrap_err().contains("is no driver's id"), "{bad}");
-    }
-    for good in [("0", "0", "0"), ("14", "16383", "16383"), ("3", "7", "0")] {
-        assert!(tile(good.0, good.1, good.2).is_ok(), "{good:?}");
-    }
-    for bad in [
-        ("15", "0", "0"),
-        ("1", "2", "0"),
-        ("0", "0", "1"),
-        ("-1", "0", "0"),
-        ("a", "0", "0"),
-        ("1", "0", "0.mvt"),
-        ("1", "4294967296", "0"),
-        ("300", "0", "0"),
-    ] {
-        assert!(
-            tile(bad.0, bad.1, bad.2).unwrap_err().contains("is no tile; z/x/y with z from 0 to 14"),
-            "{bad:?}"
-        );
     }
 }
 
@@ -123,6 +127,12 @@ fn what_is_right_is_taken() {
     let same = ask(&format!("from={}&to=2025-10-09T08:53:20Z", hour.from_ms)).span(0);
     assert_eq!(same, Ok(hour));
     assert_eq!(ask("to=2025-10-09T08:53:20").span(0), Ok(hour));
+    let tile = |z, x, y| Tile::new(z, x, y).unwrap();
+    let tiles = vec![(tile(14, 16_383, 0), None), (tile(3, 7, 2), Some(u64::MAX)), (tile(0, 0, 0), Some(0))];
+    assert_eq!(ask("of=14/16383/0,3/7/2:18446744073709551615,0/0/0:0").tiles(), Ok(tiles));
+    let many = |count| ask(&format!("of={}", vec!["0/0/0"; count].join(","))).tiles();
+    assert_eq!(many(TILES_MAX).map(|tiles| tiles.len()), Ok(128));
+    assert_eq!(many(129), Err("of: 129 tiles are too many; at most 128 are right".to_owned()));
     assert_eq!(ask("prefix=").prefix(), Ok(""));
     assert_eq!((ask("").limit(20), ask("limit=7").limit(20)), (Ok(20), Ok(7)));
     assert_eq!(

@@ -17,6 +17,32 @@ pub struct Read {
     pub ids: Vec<String>,
 }
 
+/// A tile of an answer of `/api/tiles`.
+#[derive(Debug, PartialEq)]
+pub struct Part {
+    /// z/x/y
+    pub name: String,
+    pub version: u64,
+    pub tile: Read,
+}
+
+/// An answer of `/api/tiles`.
+pub fn read_all(mut bytes: &[u8]) -> Vec<Part> {
+    let mut parts = Vec::new();
+    while !bytes.is_empty() {
+        let (header, rest) = bytes.split_at(24);
+        let number = |n: usize| u32::from_le_bytes(header[n * 4..n * 4 + 4].try_into().unwrap());
+        let (tile, rest) = rest.split_at(number(3) as usize);
+        parts.push(Part {
+            name: format!("{}/{}/{}", number(0), number(1), number(2)),
+            version: u64::from_le_bytes(header[16..].try_into().unwrap()),
+            tile: read(tile),
+        });
+        bytes = rest;
+    }
+    parts
+}
+
 pub fn read(bytes: &[u8]) -> Read {
     assert_eq!((bytes[0], &bytes[2..4]), (1, &[0, 0][..]), "version 1");
     let n = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;

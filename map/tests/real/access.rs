@@ -30,7 +30,7 @@ fn where_a_login_is_set_nothing_is_answered_without_it() -> Result<()> {
     let all = [
         "/",
         "/api/config",
-        "/api/tiles/0/0/0",
+        "/api/tiles?of=0/0/0",
         "/api/stream",
         "/api/positions?bbox=0,0,1,1",
         "/api/drivers",
@@ -86,7 +86,7 @@ fn a_page_of_somebody_else_gets_nothing() -> Result<()> {
     ] {
         ensure!(ask(&map, "/api/config", &[("Host", host)])?.status == status, "{host}");
     }
-    for path in ["/", "/api/config", "/api/tiles/9/9/9", "/nothing"] {
+    for path in ["/", "/api/config", "/api/tiles?of=9/9/9", "/nothing"] {
         let answer = ask(&map, path, &[("Origin", "https://evil.example")])?;
         let policy = answer.header("content-security-policy");
         ensure!(

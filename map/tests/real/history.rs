@@ -123,9 +123,9 @@ fn nothing_that_is_asked_becomes_sql() -> Result<()> {
             format!("/api/cells?bbox=0,0,1,1&zoom=1&from={attack}"),
             format!("/api/cells?bbox=0,0,1,1&zoom=1&to={attack}"),
             format!("/api/cells?bbox=0,0,1,1&zoom=1&database={attack}"),
-            format!("/api/tiles/{in_path}/0/0"),
-            format!("/api/tiles/0/{in_path}/0"),
-            format!("/api/tiles/0/0/{in_path}"),
+            format!("/api/tiles?of={attack}"),
+            format!("/api/tiles?of=0/0/{attack}"),
+            format!("/api/tiles?of=0/0/0:{attack}"),
         ] {
             let answer = ask(&map, &path, &[])?;
             ensure!(

@@ -30,7 +30,7 @@ fn it_starts_without_clickhouse_says_so_and_recovers() -> Result<()> {
     let words = String::from_utf8_lossy(&ready.body).into_owned();
     ensure!(ready.status == 503 && words.contains("clickhouse: "), "{words}");
     ensure!(ask(&map, "/livez", &[])?.status == 200, "no restart helps");
-    let tile = ask(&map, "/api/tiles/0/0/0", &[])?;
+    let tile = ask(&map, "/api/tiles?of=0/0/0", &[])?;
     ensure!(
         tile.status == 503
             && tile.json()?["error"].as_str().is_some_and(|error| error.contains("ClickHouse"))

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use lab_stack::{ClickHouse, Map, MapSettings, unix_ms, wait_until};
 use tempfile::TempDir;
 
-use crate::tile_format::{Read, read};
+use crate::tile_format::{Part, Read, read_all};
 
 /// Enough for anything that should happen soon, also on a busy machine.
 pub const SOON: Duration = Duration::from_secs(30);
@@ -116,11 +116,16 @@ pub fn ask(map: &Map, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
     Ok(Answer { status: response.status().as_u16(), headers: response.headers().clone(), body })
 }
 
+/// These tiles, or those of them that have changed.
+pub fn tiles(map: &Map, of: &str) -> Result<Vec<Part>> {
+    let answer = ask(map, &format!("/api/tiles?of={of}"), &[])?;
+    anyhow::ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
+    Ok(read_all(&answer.body))
+}
+
 /// The tile of a whole zoom-0 world.
 pub fn whole_world(map: &Map) -> Result<Read> {
-    let answer = ask(map, "/api/tiles/0/0/0", &[])?;
-    anyhow::ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
-    Ok(read(&answer.body))
+    tiles(map, "0/0/0")?.pop().map(|part| part.tile).context("no tile")
 }
 
 /// Waits until the map shows so.

@@ -1,0 +1,109 @@
+// What the page asks for, of a server that is played here.
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import type { Points } from '../src/decode';
+import { LiveTiles, type Shown } from '../src/live';
+import { answer, encode } from './tile';
+
+const MIAMI = { west: -80.2, south: 25.7, east: -80.1, north: 25.8 };
+const OF_MIAMI = ['10/283/435', '10/284/435', '10/283/436', '10/284/436'];
+const PARIS = { west: 2.3, south: 48.8, east: 2.4, north: 48.9 };
+
+/** Requests that wait for their answer, oldest first. */
+let waiting: { of: string[]; signal: AbortSignal; answer(body: ArrayBuffer): void; fail(error: Error): void }[];
+let shown: Shown;
+let tiles: LiveTiles;
+
+beforeEach(() => {
+  waiting = [];
+  tiles = new LiveTiles((now) => (shown = now));
+  vi.stubGlobal('fetch', (url: string, { signal }: { signal: AbortSignal }) =>
+    new Promise((resolve, reject) => {
+      signal.addEventListener('abort', () => reject(signal.reason as Error));
+      waiting.push({
+        of: new URL(url, 'http://localhost').searchParams.get('of')!.split(','),
+        signal,
+        answer: (body) => resolve(new Response(body)),
+        fail: reject,
+      });
+    }),
+  );
+});
+afterEach(() => vi.unstubAllGlobals());
+
+const tile = (name: string, version: bigint, ...ids: string[]) => {
+  const [z, x, y] = name.split('/').map(Number);
+  return { z, x, y, version, body: encode('points', ids.map((id) => ({ lat: 25, lng: -80, ts: 1, id }))) };
+};
+/** Who is shown. */
+const ids = () => shown.points.flatMap((points: Points) => points.ids).sort();
+const asked = async () => {
+  await vi.waitUntil(() => waiting.length > 0);
+  return waiting.shift()!;
+};
+
+test('a view is one request, and only what has changed since comes again', async () => {
+  tiles.look(MIAMI, 10);
+  const first = await asked();
+  expect(first.of).toEqual(OF_MIAMI);
+  const big = 2n ** 64n - 1n;
+  first.answer(answer(tile(OF_MIAMI[0], big, 'a'), tile(OF_MIAMI[1], 7n, 'b'), tile(OF_MIAMI[2], 1n), tile(OF_MIAMI[3], 1n)));
+  await vi.waitUntil(() => ids().length === 2);
+
+  tiles.refresh();
+  const second = await asked();
+  expect(second.of).toEqual([`${OF_MIAMI[0]}:${big}`, `${OF_MIAMI[1]}:7`, `${OF_MIAMI[2]}:1`, `${OF_MIAMI[3]}:1`]);
+  second.answer(answer(tile(OF_MIAMI[1], 8n, 'c')));
+  await vi.waitUntil(() => ids().includes('c'));
+  expect(ids()).toEqual(['a', 'c']);
+});
+
+test('news during a request is asked for behind it, once', async () => {
+  tiles.look(MIAMI, 10);
+  const first = await asked();
+  tiles.refresh();
+  tiles.refresh();
+  expect(waiting).toEqual([]);
+  first.answer(answer(tile(OF_MIAMI[0], 1n, 'a')));
+  const second = await asked();
+  expect(second.of[0]).toBe(`${OF_MIAMI[0]}:1`);
+  second.answer(answer());
+  tiles.refresh();
+  await asked();
+  expect(waiting).toEqual([]);
+});
+
+test('who looks elsewhere does not wait for what is not seen any more', async () => {
+  tiles.look(MIAMI, 10);
+  const first = await asked();
+  tiles.look({ ...MIAMI, east: -80 }, 10);
+  expect(first.signal.aborted).toBe(false);
+  tiles.look(PARIS, 10);
+  expect(first.signal.aborted).toBe(true);
+  const second = await asked();
+  expect(second.of).toEqual(['10/518/352']);
+  second.answer(answer(tile('10/518/352', 1n, 'p'), tile(OF_MIAMI[0], 1n, 'not here')));
+  await vi.waitUntil(() => ids().length > 0);
+  expect(ids()).toEqual(['p']);
+});
+
+test('after a server that was away, the next tick asks again', async () => {
+  tiles.look(MIAMI, 10);
+  (await asked()).fail(new TypeError('fetch failed'));
+  await new Promise((resolve) => setTimeout(resolve));
+  expect(waiting).toEqual([]);
+  tiles.refresh();
+  (await asked()).answer(answer(tile(OF_MIAMI[0], 1n, 'a')));
+  await vi.waitUntil(() => ids().length === 1);
+});
+
+test('a view of more tiles than the server takes at once is several requests', async () => {
+  tiles.look({ west: -180, south: -85, east: 180, north: 85 }, 4);
+  const first = await asked();
+  expect(first.of.length).toBe(128);
+  first.answer(answer(tile('4/0/0', 1n, 'a')));
+  const second = await asked();
+  expect(second.of.length).toBe(128);
+  expect(second.of).not.toContain('4/0/0');
+  second.answer(answer(tile('4/15/15', 1n, 'b')));
+  await vi.waitUntil(() => ids().length === 2);
+});

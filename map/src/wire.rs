@@ -1,0 +1,109 @@
+//! Tiles as they go over the wire, many in an answer. Documented in docs/map.md.
+//!
+//! Guarantee: a tile is compressed once, whoever gets it and with whichever others: a gzip stream may be put together from pieces
+//! that were compressed apart.
+
+use std::cell::RefCell;
+use std::io::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flate2::write::GzEncoder;
+use flate2::{Compress, Compression, Crc, FlushCompress};
+use twox_hash::XxHash3_64;
+
+use crate::geo::Tile;
+use crate::tiles::HEADER_BYTES;
+
+/// Compressing less costs more than it saves.
+pub const GZIP_BYTES_MIN: usize = 512;
+/// No name, no time, no system (RFC 1952).
+const GZIP_BEGIN: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
+/// A last block with nothing in it (RFC 1951).
+const DEFLATE_END: [u8; 2] = [3, 0];
+
+/// A tile as a part of an answer: which it is, how long and which version, then its bytes.
+#[derive(Debug)]
+pub struct Part {
+    /// Another one if anything but the time in the tile is different.
+    pub version: u64,
+    plain: Bytes,
+    deflated: Bytes,
+    crc: Crc,
+}
+
+impl Part {
+    /// Of a tile and what [`crate::tiles::cut`] made of it.
+    #[must_use]
+    pub fn new(tile: Tile, body: &[u8]) -> Self {
+        // Not the header: the time in it changes when nothing else does.
+        let version = XxHash3_64::oneshot(&body[HEADER_BYTES..]) ^ u64::from(body[1]);
+        let length = u32::try_from(body.len()).expect("map.points_max and the cells of a tile are bounded");
+        let mut plain = Vec::with_capacity(24 + body.len());
+        for number in [u32::from(tile.z), tile.x, tile.y, length] {
+            plain.extend(number.to_le_bytes());
+        }
+        plain.extend(version.to_le_bytes());
+        plain.extend_from_slice(body);
+        let mut crc = Crc::new();
+        crc.update(&plain);
+        Self { version, deflated: deflated(&plain), plain: plain.into(), crc }
+    }
+
+    /// Of memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.plain.len() + self.deflated.len()
+    }
+}
+
+/// These parts, one behind the other, as gzip or as they are: pieces of one answer.
+#[must_use]
+pub fn joined(parts: &[Arc<Part>], as_gzip: bool) -> Vec<Bytes> {
+    if !as_gzip {
+        return parts.iter().map(|part| part.plain.clone()).collect();
+    }
+    let mut crc = Crc::new();
+    let mut pieces = vec![Bytes::from_static(&GZIP_BEGIN)];
+    for part in parts {
+        crc.combine(&part.crc);
+        pieces.push(part.deflated.clone());
+    }
+    let end = [&DEFLATE_END[..], &crc.sum().to_le_bytes(), &crc.amount().to_le_bytes()].concat();
+    pieces.push(end.into());
+    pieces
+}
+
+thread_local! {
+    /// A new one would be a quarter of a megabyte for each tile.
+    static DEFLATE: RefCell<(Compress, Vec<u8>)> = RefCell::new((Compress::new(Compression::fast(), false), Vec::new()));
+}
+
+/// Blocks that end with a byte, of which none is the last.
+fn deflated(bytes: &[u8]) -> Bytes {
+    if let Some(length) = u16::try_from(bytes.len()).ok().filter(|_| bytes.len() < GZIP_BYTES_MIN) {
+        return [&[0], &length.to_le_bytes()[..], &(!length).to_le_bytes(), bytes].concat().into();
+    }
+    DEFLATE.with_borrow_mut(|(compress, out)| {
+        compress.reset();
+        out.clear();
+        let mut rest = bytes;
+        // It is flushed when there is space left.
+        while out.len() == out.capacity() || !rest.is_empty() {
+            out.reserve(bytes.len());
+            let before = compress.total_in();
+            compress.compress_vec(rest, out, FlushCompress::Sync).expect("memory takes everything");
+            let taken = usize::try_from(compress.total_in() - before).expect("of a slice");
+            rest = &rest[taken..];
+        }
+        Bytes::copy_from_slice(out)
+    })
+}
+
+/// These bytes as gzip.
+#[must_use]
+pub fn gzip(bytes: &[u8], level: Compression) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 2), level);
+    encoder.write_all(bytes).expect("memory takes everything");
+    encoder.finish().expect("memory takes everything")
+}
