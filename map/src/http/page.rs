@@ -45,7 +45,7 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
     if !takes_gzip(&headers) {
         return answer;
     }
-    // The finest coast takes a second: on a thread of its own, or every page would hear nothing meanwhile.
+    // The finest coast takes a second in a release build: on a thread of its own, or every page would hear nothing meanwhile.
     let compressed = tokio::task::spawn_blocking(move || {
         let gzip = || Bytes::from(gzip(bytes, Compression::best()));
         let compressed =
