@@ -28,9 +28,9 @@ use crate::wire::Part;
 /// Between two questions.
 const PERIOD: Duration = Duration::from_secs(1);
 /// The server ends a question by itself, unless it hangs: then nobody but us does.
-const ALL_WITHIN: Duration = Duration::from_secs(65);
-/// The same, where only what is new is asked for.
-const NEW_WITHIN: Duration = Duration::from_secs(10);
+const ANSWER_WITHIN: Duration = Duration::from_secs(65);
+/// Without a row for so long it counts as away, though its answer may still come.
+const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// Nobody has looked for so long: ClickHouse is not asked any more.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 /// Nothing new for so long, though there was: somebody should look why.
@@ -233,22 +233,40 @@ impl Live {
                 continue;
             }
             let began = Instant::now();
-            let within = if reading.wants_all(self.reread) { ALL_WITHIN } else { NEW_WITHIN };
             let outcome = {
                 // The client enters a span for every row: a tenth of a second's CPU, if anybody listens.
                 let read = self.read(store, &mut reading).with_subscriber(Dispatch::none());
-                let mut read = pin!(tokio::time::timeout(within, read));
+                let mut read = pin!(tokio::time::timeout(ANSWER_WITHIN, read));
+                let (mut rows, mut heard) = (self.metrics.rows_read.get(), began);
                 loop {
                     tokio::select! {
                         read = &mut read => break read.unwrap_or(Err(clickhouse::error::Error::TimedOut)),
-                        // ClickHouse is slow: a page that hears nothing would think that we are away.
-                        () = tokio::time::sleep(PERIOD) => self.tick.send_modify(|tick| tick.now = now().unix_ms()),
+                        () = tokio::time::sleep(PERIOD) => {}
                     }
+                    let rows_now = self.metrics.rows_read.get();
+                    if rows_now != rows {
+                        (rows, heard) = (rows_now, Instant::now());
+                    }
+                    self.tick_on(heard.elapsed() >= SILENT_AFTER);
                 }
             };
             self.metrics.reads.observe(began.elapsed().as_secs_f64());
             self.tell(store, &mut reading, outcome);
         }
+    }
+
+    /// While ClickHouse is slow: a page that hears nothing would think that we are away.
+    fn tick_on(&self, is_silent: bool) {
+        let now_ms = now().unix_ms();
+        self.tick.send_modify(|tick| {
+            tick.now = now_ms;
+            if is_silent && tick.state != State::Away {
+                (tick.state, tick.since) = (State::Away, now_ms);
+                let words = format!("no row of an answer for {SILENT_AFTER:?}");
+                warn!("{words}; waiting");
+                *lock(&self.trouble) = Some(format!("clickhouse: {words}"));
+            }
+        });
     }
 
     /// What is new since the last time, or everything; how many drivers moved on.
@@ -260,7 +278,7 @@ impl Live {
         }
         let mut rows = store.changes(&parts).fetch::<Changed<'_>>()?;
         let (mut names, mut fixes) = (Vec::new(), Vec::with_capacity(ROWS_AT_ONCE));
-        let (mut last_part, mut count) = (None, 0_u64);
+        let mut last_part = None;
         loop {
             let row = rows.next().await?;
             if let Some(row) = &row {
@@ -270,9 +288,9 @@ impl Live {
                 }
                 names.extend_from_slice(row.driver_id.as_bytes());
                 fixes.push((row.driver_id.len(), row.fix()));
-                count += 1;
             }
             if fixes.len() == ROWS_AT_ONCE || row.is_none() {
+                self.metrics.rows_read.inc_by(fixes.len() as u64);
                 self.write(|fleet| {
                     let mut at = 0;
                     for (length, fix) in fixes.drain(..) {
@@ -286,7 +304,6 @@ impl Live {
                 break;
             }
         }
-        self.metrics.rows_read.inc_by(count);
         if is_pass {
             self.write(Fleet::end_pass);
             reading.all_read = Some(Instant::now());
