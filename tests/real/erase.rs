@@ -210,6 +210,14 @@ fn what_is_not_gone_for_certain_is_not_called_gone() -> Result<()> {
     assert!(code == 0 && printed.starts_with("lifted"), "{code} {printed}");
     let (code, printed) = world.settings.call(&["erase", "--driver", "x1", "--lift"])?;
     assert!(code == 0 && printed.contains("is not erased"), "{code} {printed}");
+
+    // And once more: the server must not take the same words for a retry.
+    for _ in 0..2 {
+        let (code, printed) = erase("e9", &["--within", "1s"])?;
+        assert_eq!(code, 75, "{printed}");
+        let (code, printed) = world.settings.call(&["erase", "--driver", "e9", "--lift"])?;
+        assert!(code == 0 && printed.starts_with("lifted"), "{code} {printed}");
+    }
     assert_eq!(member.terminate(SOON)?, 0);
     Ok(())
 }
