@@ -30,6 +30,12 @@ pub(crate) enum Command {
         #[arg(long)]
         plan: bool,
     },
+    /// Put positions into the order of days, while fixes come in; goes on where it was stopped
+    Backfill {
+        /// Print every statement, and where it would run, instead; asks no server
+        #[arg(long)]
+        plan: bool,
+    },
     /// Ask broker, ClickHouse and disk what they are ready for, and name the setting to change; exit 1 on errors
     Check {
         /// One JSON object instead of lines

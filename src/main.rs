@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use milepost::app::commands::{check, decode, drain, erase, fences, migrate, rejects, spool};
+use milepost::app::commands::{backfill, check, decode, drain, erase, fences, migrate, rejects, spool};
 use milepost::app::{Outcome, run};
 use milepost::config::Config;
 use milepost::observe::{http, logging};
@@ -94,6 +94,10 @@ fn main() -> ExitCode {
         Command::Migrate { plan: true } => print_result(Ok(migrate::plan(&config))),
         Command::Migrate { plan: false } => with_logs_and_runtime(config, async |config| {
             migrate::migrate(&config).await.map(|()| Outcome::Clean)
+        }),
+        Command::Backfill { plan: true } => print_result(Ok(backfill::plan(&config))),
+        Command::Backfill { plan: false } => with_logs_and_runtime(config, async |config| {
+            backfill::backfill(&config).await.map(|()| Outcome::Clean)
         }),
         Command::Run => with_logs_and_runtime(config, run::run),
     }

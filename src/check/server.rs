@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::replicas::{self, setting};
 use super::report::Report;
 use super::shards;
-use crate::clickhouse::{ClickHouse, Error};
+use crate::clickhouse::{ClickHouse, Error, OLD_POSITIONS};
 use crate::config::Config;
 use crate::delivery::sink::error_chain;
 use crate::pipeline::encode::TABLES;
@@ -217,6 +217,7 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
     let holds_rows =
         |row: &&Vec<String>| row.len() == 3 && row[1].ends_with("MergeTree") && row[0] != "schema_migrations";
     let with_rows: Vec<&Vec<String>> = there.iter().filter(holds_rows).collect();
+    order(report, database, &there);
     durability(report, database, &with_rows, &defaults);
     shards::check(report, &config.clickhouse, clickhouse, &there).await?;
     replicas::check(report, &config.clickhouse, clickhouse, &with_rows, &defaults).await
@@ -280,6 +281,17 @@ fn durability(report: &mut Report, database: &str, tables: &[&Vec<String>], defa
             "fsync",
             "what is acknowledged does not survive a power cut",
             format!("in ClickHouse: {}", syncs.join("; ")),
+        );
+    }
+}
+
+/// What a move left.
+fn order(report: &mut Report, database: &str, tables: &[Vec<String>]) {
+    if tables.iter().any(|row| row[0] == OLD_POSITIONS) {
+        report.warning(
+            "order",
+            format!("{database}.{OLD_POSITIONS} still has the fixes as they were, and nobody reads it"),
+            format!("when you are satisfied: DROP TABLE {database}.{OLD_POSITIONS}"),
         );
     }
 }

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::by_day::SECOND;
 use super::client::{ClickHouse, Error};
 use super::files::{ERASED, MIGRATIONS, Migration};
 use crate::config::Replication;
@@ -124,8 +125,9 @@ impl ClickHouse {
         );
         let what = "asking for the tables";
         let tables: Vec<String> = self.ask(what, &sql).await?.into_iter().flatten().collect();
+        let moved = if self.is_being_moved().await? { Some(SECOND) } else { None };
         let of_drivers = MIGRATIONS.iter().filter(|migration| migration.sql.contains("\n    driver_id "));
-        let wanted = of_drivers.filter_map(Migration::table).filter(|table| *table != ERASED);
+        let wanted = of_drivers.filter_map(Migration::table).filter(|table| *table != ERASED).chain(moved);
         let unseen: Vec<&str> = wanted.filter(|table| !tables.iter().any(|seen| seen == table)).collect();
         if unseen.is_empty() {
             return Ok(tables);

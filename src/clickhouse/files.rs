@@ -8,6 +8,15 @@ include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 pub(super) const LEDGER: &str = "schema_migrations";
 /// The table of drivers whose data is to be gone.
 pub(super) const ERASED: &str = "erased";
+/// The table that says how far `milepost backfill` is.
+pub(super) const BACKFILLS: &str = "backfills";
+
+/// What makes `positions` in the order of days, as migrations up to this number leave it; later ones change it, too.
+pub(super) const BY_DAY_FILE: Migration = Migration {
+    version: 61,
+    name: "061_positions_by_day",
+    sql: include_str!("../../sql/backfill/positions_by_day.sql"),
+};
 
 /// One numbered file of `sql/`.
 #[derive(Debug, Clone, Copy)]

@@ -9,9 +9,10 @@ use std::time::Duration;
 use clickhouse::error::Error as ClientError;
 use tracing::info;
 
+use super::by_day;
 use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within};
 use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, code};
-use super::files::{LEDGER, MIGRATIONS, Migration};
+use super::files::{BACKFILLS, LEDGER, MIGRATIONS, Migration};
 use super::render::Layout;
 use super::shards;
 use crate::config::{self, Replication};
@@ -45,11 +46,16 @@ impl ClickHouse {
         self.ensure_made_for_shards(&pending).await?;
         let is_pending = |of: &Migration| pending.iter().any(|migration| migration.version == of.version);
         let all_again = self.hosts_lack_tables().await?;
+        let by_day = all_again && self.positions_are_by_day().await?;
+        let may_be_moving = pending.iter().all(|migration| migration.table() != Some(BACKFILLS));
         let mut applied = Vec::new();
         for migration in MIGRATIONS.iter().filter(|migration| all_again || is_pending(migration)) {
             let failed = |error| self.failed(format!("migration {}", migration.name), error);
-            for sql in self.layout.migration(migration, MIGRATIONS) {
+            for sql in self.layout.migration(migration, MIGRATIONS, by_day) {
                 self.statement(&sql).await.map_err(failed)?;
+            }
+            if may_be_moving {
+                self.change_the_second_too(migration).await?;
             }
             if migration.makes() == Some(LAST_POSITIONS_VIEW) && is_pending(migration) {
                 self.fill_last_positions().await?;
@@ -68,14 +74,22 @@ impl ClickHouse {
     async fn retain(&self) -> Result<(), Error> {
         let sql = format!("SELECT name, engine_full FROM system.tables WHERE database = '{}'", self.database);
         let tables = self.ask("asking for the times to live", &sql).await?;
-        for (table, ttl) in self.layout.ttls() {
+        // While it is moved, and until somebody drops the older one, there are two of positions.
+        let beside = |name: &'static str| match name {
+            by_day::POSITIONS => vec![name, by_day::SECOND, by_day::OLD],
+            name => vec![name],
+        };
+        let ttls = self.layout.ttls();
+        for (table, ttl) in
+            ttls.iter().flat_map(|(table, ttl)| beside(table).into_iter().map(move |table| (table, ttl)))
+        {
             let engine = tables
                 .iter()
                 .find(|row| row.first().is_some_and(|name| name == table))
                 .and_then(|row| row.get(1));
             if engine.is_some_and(|engine| !engine.contains(&format!("TTL {ttl} "))) {
                 let failed = |error| self.failed(format!("the time to live of {table}"), error);
-                self.statement(&self.layout.statement(&modify_ttl(table, &ttl))).await.map_err(failed)?;
+                self.statement(&self.layout.statement(&modify_ttl(table, ttl))).await.map_err(failed)?;
                 info!(table, ttl, place = self.layout.place(), "rows stay so long");
             }
         }
@@ -299,7 +313,7 @@ pub(crate) fn plan(config: &config::ClickHouse) -> String {
         tell("database", &layout.place(), &layout.statement(&create_database(&database)));
     }
     for migration in MIGRATIONS {
-        for sql in layout.migration(migration, MIGRATIONS) {
+        for sql in layout.migration(migration, MIGRATIONS, false) {
             tell(migration.name, &layout.place(), &sql);
         }
         if migration.makes() == Some(LAST_POSITIONS_VIEW) {

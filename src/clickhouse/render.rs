@@ -8,7 +8,7 @@
 //! A replica that comes later must make its table as it is by then, or its Keeper refuses it. So what later files
 //! do to columns and time-to-live is in the CREATE of a replicated table from the beginning; the files change nothing then.
 
-use super::files::{LEDGER, Migration};
+use super::files::{BY_DAY_FILE, LEDGER, Migration};
 use super::shards;
 use crate::config::{self, Replication, Retention};
 
@@ -33,6 +33,8 @@ const BEFORE_A_NAME: [&str; 14] = [
     "SYSTEM REFRESH VIEW ",
     "OPTIMIZE TABLE ",
 ];
+/// ON CLUSTER stands between it and the name.
+const BEFORE_ON_CLUSTER: &str = "SYSTEM SYNC REPLICA ";
 /// ON CLUSTER stands at their end.
 const WITH_TWO_NAMES: [&str; 2] = ["EXCHANGE TABLES ", "RENAME TABLE "];
 /// These run on the host that is asked.
@@ -74,6 +76,14 @@ impl Layout {
         self.cluster().filter(|_| self.shards)
     }
 
+    /// A table of the server's own, of all hosts that are reached by one statement.
+    pub(super) fn everywhere(&self, table: &str) -> String {
+        match &self.cluster {
+            Some(cluster) => format!("clusterAllReplicas('{cluster}', {table})"),
+            None => table.to_owned(),
+        }
+    }
+
     /// Where a statement runs, in words.
     pub(super) fn place(&self) -> String {
         match (&self.cluster, self.replication) {
@@ -84,32 +94,48 @@ impl Layout {
         }
     }
 
-    /// A migration's statements: one, and for shards what they need beside it. `all`: every migration, in order.
+    /// A migration's statements: one, and for shards what they need beside it. `all`: every migration, in order. `by_day`:
+    /// `positions` was moved, and a host that is new gets it as it is by now.
     ///
     /// # Panics
     /// Nobody has said where ON CLUSTER stands in it; a test renders every file.
-    pub(super) fn migration(&self, migration: &Migration, all: &[Migration]) -> Vec<String> {
+    pub(super) fn migration(&self, migration: &Migration, all: &[Migration], by_day: bool) -> Vec<String> {
+        let is_moved = by_day && migration.table() == BY_DAY_FILE.table();
+        let migration = if is_moved { &BY_DAY_FILE } else { migration };
         if self.replication == Replication::None {
             return vec![self.named(migration.sql)];
         }
-        let sql = match migration.table() {
-            Some(table) => {
-                let sql = with_ttl(&as_it_is_by_now(migration, table, all), self.ttl(table).as_deref());
-                self.replicated(&sql, table)
-            }
-            None => {
-                let alters = |(table, _): &(_, _)| {
-                    migration.sql.contains(&format!("ALTER TABLE {{database}}.{table}\n"))
-                };
-                let ttl = self.ttls().into_iter().find(alters).map(|(_, ttl)| ttl);
-                with_ttl(migration.sql, ttl.as_deref())
-            }
-        };
+        let sql = self.replicated_by_now(migration, all);
         let statements = match self.shards() {
             Some(cluster) => shards::statements(migration, sql, cluster),
             None => vec![sql],
         };
         statements.iter().map(|sql| self.statement(sql)).collect()
+    }
+
+    /// A migration's table by another name, as later files leave it.
+    ///
+    /// # Panics
+    /// As [`Layout::migration`].
+    pub(super) fn beside(&self, create: &Migration, all: &[Migration], name: &str) -> String {
+        let Some(table) = create.table() else { return self.statement(create.sql) };
+        let sql = match self.replication {
+            Replication::None => as_it_is_by_now(create, table, all),
+            Replication::Macros | Replication::Managed => self.replicated_by_now(create, all),
+        };
+        let named = |name: &str| format!("EXISTS {{database}}.{name}\n");
+        self.statement(&sql.replacen(&named(table), &named(name), 1))
+    }
+
+    fn replicated_by_now(&self, migration: &Migration, all: &[Migration]) -> String {
+        let Some(table) = migration.table() else {
+            let alters =
+                |(table, _): &(_, _)| migration.sql.contains(&format!("ALTER TABLE {{database}}.{table}\n"));
+            let ttl = self.ttls().into_iter().find(alters).map(|(_, ttl)| ttl);
+            return with_ttl(migration.sql, ttl.as_deref());
+        };
+        let sql = with_ttl(&as_it_is_by_now(migration, table, all), self.ttl(table).as_deref());
+        self.replicated(&sql, table, path(migration, table, all))
     }
 
     /// One of ours that reads rows and inserts them, with `{database}` in it.
@@ -159,7 +185,7 @@ impl Layout {
     }
 
     /// With the engine's replicated form.
-    fn replicated(&self, sql: &str, table: &str) -> String {
+    fn replicated(&self, sql: &str, table: &str, path: &str) -> String {
         let own_ledger = self.replication == Replication::Macros && self.cluster.is_none();
         if table == LEDGER && own_ledger {
             return sql.to_owned(); // each host records what was done on it
@@ -168,16 +194,21 @@ impl Layout {
         let (name, arguments) = engine.split_once('(').unwrap_or((engine, ")"));
         let arguments = arguments.trim_end_matches(')');
         // Written out, not `{table}`: a table that is renamed keeps its path. There is one ledger for all shards.
-        let is_everywhere = table == LEDGER || self.shards && shards::is_on_every_host(table);
-        let path = match is_everywhere {
+        let path = match table == LEDGER || self.shards && shards::is_on_every_host(table) {
             true => format!("'/clickhouse/tables/{{database}}/{table}', '{{shard}}-{{replica}}'"),
-            false => format!("'/clickhouse/tables/{{database}}/{table}/{{shard}}', '{{replica}}'"),
+            false => format!("'/clickhouse/tables/{{database}}/{path}/{{shard}}', '{{replica}}'"),
         };
         let path = if self.replication == Replication::Macros { path } else { String::new() };
         let all: Vec<&str> = [&*path, arguments].into_iter().filter(|part| !part.is_empty()).collect();
         let all = if all.is_empty() { String::new() } else { format!("({})", all.join(", ")) };
         format!("{before}Replicated{name}{all}{}", after.replace(WINDOW, REPLICATED_WINDOW))
     }
+}
+
+/// A table that is moved is another one to Keeper: it has its file's name there.
+fn path(create: &Migration, table: &'static str, all: &[Migration]) -> &'static str {
+    let is_first = all.iter().all(|other| other.table() != Some(table) || other.version >= create.version);
+    if is_first { table } else { create.name.split_once('_').map_or(create.name, |(_, name)| name) }
 }
 
 /// What stands before a table's engine, the engine with its arguments, and what follows.
@@ -242,6 +273,9 @@ fn on_cluster(sql: &str, cluster: &str) -> String {
     if WITH_TWO_NAMES.iter().any(|begin| text.starts_with(begin)) {
         return format!("{text} {on}");
     }
+    if let Some(name) = text.strip_prefix(BEFORE_ON_CLUSTER) {
+        return format!("{BEFORE_ON_CLUSTER}{on} {name}");
+    }
     let begin = BEFORE_A_NAME.iter().find_map(|begin| text.strip_prefix(begin).map(|_| begin.len()));
     let begin = begin.unwrap_or_else(|| panic!("where does ON CLUSTER stand in {text}?"));
     let name = text[begin..].find(|c: char| c.is_whitespace()).unwrap_or(text.len() - begin);
@@ -260,7 +294,7 @@ mod tests {
 
     fn rendered(toml: &str, name: &str) -> String {
         let migration = MIGRATIONS.iter().find(|migration| migration.name == name).unwrap();
-        layout(toml).migration(migration, MIGRATIONS).remove(0)
+        layout(toml).migration(migration, MIGRATIONS, false).remove(0)
     }
 
     const CLUSTER: &str = "replication = 'macros'\ncluster = '{cluster}'";
@@ -274,7 +308,7 @@ mod tests {
     #[test]
     fn for_one_server_a_file_is_its_text() {
         for migration in MIGRATIONS {
-            let sql = layout("").migration(migration, MIGRATIONS);
+            let sql = layout("").migration(migration, MIGRATIONS, false);
             assert_eq!(sql, [migration.sql.replace("{database}", "fleet")]);
         }
     }
@@ -299,7 +333,7 @@ mod tests {
             name: "001_t",
             sql: "CREATE TABLE IF NOT EXISTS {database}.t\n(\n    n UInt8\n)\nENGINE = ReplacingMergeTree(n)\nORDER BY n",
         };
-        let sql = |toml| layout(toml).migration(&create, &[]).remove(0);
+        let sql = |toml| layout(toml).migration(&create, &[], true).remove(0);
         let path = "('/clickhouse/tables/fleet/t/{shard}', '{replica}', n)\nORDER BY n";
         assert!(sql("replication = 'macros'").contains(path), "{}", sql("replication = 'macros'"));
         assert!(
@@ -307,6 +341,41 @@ mod tests {
             "{}",
             sql("replication = 'managed'")
         );
+    }
+
+    #[test]
+    fn a_new_host_gets_positions_as_it_is_by_now() {
+        let find = |name: &str| MIGRATIONS.iter().find(|migration| migration.name == name).unwrap();
+        let (by_driver, by_day) = (find("002_positions"), &BY_DAY_FILE);
+        let anew = |toml| layout(toml).migration(by_driver, MIGRATIONS, true).remove(0);
+        assert_eq!(anew(""), by_day.sql.replace("{database}", "fleet"));
+        for toml in [CLUSTER, "replication = 'managed'"] {
+            assert!(anew(toml).contains("PRIMARY KEY (toDate(ts), driver_id)\n"), "{}", anew(toml));
+            assert!(anew(toml).contains("EXISTS fleet.positions"), "{}", anew(toml));
+        }
+        // To Keeper they are two tables, whatever they are called by now.
+        let path = "('/clickhouse/tables/fleet/positions_by_day/{shard}', '{replica}')\n";
+        assert!(anew(CLUSTER).contains(path), "{}", anew(CLUSTER));
+        let old = layout(CLUSTER).migration(by_driver, MIGRATIONS, false).remove(0);
+        assert!(old.contains("('/clickhouse/tables/fleet/positions/{shard}', '{replica}')\n"), "{old}");
+
+        let sharded = layout(&format!("{CLUSTER}\nshards = true")).migration(by_driver, MIGRATIONS, true);
+        assert!(sharded[0].contains("ORDER BY (toDate(ts), ") && sharded[0].contains(path), "{sharded:?}");
+        assert!(sharded[1].contains("EXISTS fleet.positions_all ON CLUSTER"), "{sharded:?}");
+
+        let second = layout(CLUSTER).beside(by_day, MIGRATIONS, "second");
+        let begin = "CREATE TABLE IF NOT EXISTS fleet.second ON CLUSTER '{cluster}'\n(";
+        assert!(second.contains(begin) && second.contains(path), "{second}");
+        let later = Migration {
+            version: 99,
+            name: "099_more",
+            sql: "ALTER TABLE {database}.positions\n    ADD COLUMN IF NOT EXISTS more UInt8",
+        };
+        let all = [MIGRATIONS, &[later]].concat();
+        for toml in [CLUSTER, ""] {
+            let second = layout(toml).beside(by_day, &all, "second");
+            assert!(second.contains(",\n    more UInt8\n)\nENGINE"), "{second}");
+        }
     }
 
     #[test]
@@ -345,8 +414,8 @@ mod tests {
     #[test]
     fn on_cluster_stands_where_it_must_in_every_file() {
         for toml in [CLUSTER.to_owned(), format!("{CLUSTER}\nshards = true")] {
-            for sql in MIGRATIONS.iter().flat_map(|migration| layout(&toml).migration(migration, MIGRATIONS))
-            {
+            let rendered = |migration| layout(&toml).migration(migration, MIGRATIONS, true);
+            for sql in MIGRATIONS.iter().flat_map(rendered) {
                 assert_eq!(sql.matches(" ON CLUSTER '{cluster}'").count(), 1, "{sql}");
                 let first = sql.lines().next().unwrap();
                 assert!(first.contains(" ON CLUSTER "), "{first}");
@@ -365,6 +434,7 @@ mod tests {
                 "CREATE MATERIALIZED VIEW IF NOT EXISTS {database}.v\nREFRESH EVERY 1 HOUR TO {database}.t AS SELECT 1",
                 "CREATE MATERIALIZED VIEW IF NOT EXISTS fleet.v ON CLUSTER '{cluster}'\nREFRESH EVERY 1 HOUR TO fleet.t AS SELECT 1",
             ),
+            ("SYSTEM SYNC REPLICA {database}.t", "SYSTEM SYNC REPLICA ON CLUSTER '{cluster}' fleet.t"),
             ("INSERT INTO {database}.t SELECT 1", "INSERT INTO fleet.t SELECT 1"),
         ] {
             assert_eq!(layout(CLUSTER).statement(sql), expected);

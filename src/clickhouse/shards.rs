@@ -4,7 +4,7 @@
 //! A driver lives on one shard. So FINAL, which each shard does for itself, shows each fix once, a subquery behind IN may
 //! read the shard's own table, and each shard counts its own drivers' quarters of an hour.
 
-use super::files::{ERASED, LEDGER, Migration};
+use super::files::{BACKFILLS, ERASED, LEDGER, Migration};
 use crate::pipeline::encode::TABLES;
 
 /// What is spread, and what decides where a row goes. Without it nobody may insert through the table over it.
@@ -20,7 +20,7 @@ const SPREAD: [(&str, Option<&str>); 8] = [
     (HERE, None),
 ];
 /// Small, and every shard joins its fixes with all of it, or asks for all of it: a copy on every host.
-const ON_EVERY_HOST: [&str; 3] = [LEDGER, "fences", ERASED];
+const ON_EVERY_HOST: [&str; 4] = [LEDGER, "fences", ERASED, BACKFILLS];
 /// It compares two tables of a shard with each other, so each shard looks at its own, and another view at all.
 const ROLLUPS: &str = "rollups";
 const HERE: &str = "rollups_here";

@@ -430,11 +430,14 @@ fn users_and_grants_are_for_what_exists() {
         .unwrap()
         .filter_map(|entry| fs::read_to_string(entry.unwrap().path()).ok())
         .collect();
+    let of_the_move = read("src/clickhouse/by_day/statements.rs");
     for table in users.split("ON fleet.").skip(1).map(|rest| rest.split('<').next().unwrap()) {
         let created = ["\n", " AS\n"].map(|end| format!("IF NOT EXISTS {{database}}.{table}{end}"));
         assert!(
-            table == "*" || created.iter().any(|created| migrations.contains(created)),
-            "a grant on {table}, which no migration makes"
+            table == "*"
+                || created.iter().any(|created| migrations.contains(created))
+                || of_the_move.contains(&format!(": &str = \"{table}\";")),
+            "a grant on {table}, which nobody makes"
         );
     }
     assert_eq!(default_of("clickhouse.database"), "fleet");

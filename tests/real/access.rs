@@ -92,6 +92,10 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
         "GRANT SELECT ON fleet.erased TO milepost_writer",
         "GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost_migrator",
         "GRANT SELECT ON fleet_ask.* TO milepost_reader",
+        "GRANT DROP TABLE ON fleet.positions TO milepost_migrator",
+        "GRANT DROP TABLE ON fleet.positions_by_day TO milepost_migrator",
+        "GRANT DROP VIEW ON fleet.positions_by_day_mv TO milepost_migrator",
+        "GRANT SELECT ON system.processes TO milepost_migrator",
     ] {
         ensure!(rules.iter().any(|rule| rule.starts_with(wanted)), "{wanted}");
     }

@@ -31,6 +31,8 @@ fn alone(statement: &str, new: usize) -> String {
         .replace("clusterAllReplicas('c', system.one)", &format!("numbers({})", new + 1))
         .replace("clusterAllReplicas('c', system.databases)", "system.databases")
         .replace("clusterAllReplicas('c', system.tables)", "system.tables")
+        .replace("clusterAllReplicas('c', system.processes)", "system.processes")
+        .replace("SELECT uniqExact(_shard_num) FROM", "SELECT least(count(), 1) FROM")
         .replace("ENGINE = Replicated", "ENGINE = ");
     if let Some((before, rest)) = sql.split_once("('/clickhouse/tables/") {
         let (_, after) = rest.split_once(')').unwrap_or_default();
@@ -52,6 +54,9 @@ fn cluster(world: &World, hosts: &Arc<Hosts>) -> Result<Settings> {
                 return Scripted::Answer(500, words.to_owned());
             }
             hosts.done.fetch_add(1, Ordering::SeqCst);
+            if statement.starts_with("SYSTEM SYNC REPLICA ") {
+                return Scripted::Answer(200, String::new());
+            }
         }
         Scripted::Instead(alone(statement, hosts.new.load(Ordering::SeqCst)))
     })?;
@@ -353,5 +358,44 @@ fn nothing_waits_for_a_server_that_never_says_how_many_replicas_there_are() -> R
         sent.iter().all(|line| line.contains("insert_quorum=auto")),
         "the last known number, of five: {sent:#?}"
     );
+    Ok(())
+}
+
+#[test]
+fn fixes_that_are_spread_over_shards_are_not_moved() -> Result<()> {
+    let engine = Arc::new(Engine::start_with_config(TempDir::new()?, SHARDS)?);
+    let world = unmigrated_on(engine, "sharded_by_driver")?;
+    let settings = sharded(&world, &Inserts::default())?;
+    settings.migrate()?;
+    let (code, printed) = settings.call(&["backfill"])?;
+    ensure!(code == 1 && printed.contains("has several shards"), "{code}: {printed}");
+    let there = "SELECT count() FROM system.tables WHERE database = '{db}' AND name LIKE 'positions\\_by%'";
+    ensure!(world.query(there)? == "0", "nothing was made");
+    Ok(())
+}
+
+/// The engine has no replicas: what they alone understand is answered for them.
+#[test]
+fn a_cluster_exchanges_its_tables_on_every_host() -> Result<()> {
+    let world = unmigrated("cluster_by_day")?;
+    let hosts = Arc::new(Hosts::default());
+    let settings = cluster(&world, &hosts)?;
+    settings.migrate()?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts) SELECT toString(number), toDateTime64('2026-06-01 00:00:00', 3, 'UTC') + number \
+         FROM numbers(1000)",
+    )?;
+    hosts.done.store(0, Ordering::SeqCst);
+    let (code, printed) = settings.call(&["backfill"])?;
+    ensure!(code == 0 && printed.contains("nothing is left to do"), "{code}: {printed}");
+    ensure!(hosts.done.load(Ordering::SeqCst) == 6, "table, view, sync, exchange, drop, rename: {hosts:?}");
+    let there = "SELECT splitByString(', ', sorting_key)[1] FROM system.tables WHERE database = '{db}' AND name LIKE 'positions%' ORDER BY name";
+    ensure!(world.query(there)? == "toDate(ts)\ndriver_id", "{}", world.query(there)?);
+    ensure!(world.query("SELECT count() FROM {db}.fixes")? == "1000", "each fix is there");
+
+    hosts.new.store(1, Ordering::SeqCst);
+    settings.migrate()?;
+    let second = "SELECT count() FROM system.tables WHERE database = '{db}' AND name = 'positions_by_day'";
+    ensure!(world.query(second)? == "0", "a new host gets positions by day, and no second table");
     Ok(())
 }

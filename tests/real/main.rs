@@ -4,6 +4,7 @@
 mod access;
 mod add_a_field;
 mod answers;
+mod backfill;
 mod broker_metrics;
 mod check;
 mod cluster;

@@ -53,7 +53,9 @@ impl Settings {
         self
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// A command that is not started yet.
+    #[must_use]
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(arguments).current_dir(&self.folder).envs(&self.variables);
         command

@@ -46,6 +46,8 @@ pub struct Left {
     hosts: Hosts,
     /// Views that are being counted again.
     refreshes: u64,
+    /// `milepost backfill` copies fixes from one table to another; what it read before may come.
+    is_moved: bool,
     members: Members,
     /// In words; and whether it is done.
     spool: (String, bool),
@@ -73,7 +75,7 @@ impl Left {
 
     /// This look found nothing.
     fn is_clean(&self) -> bool {
-        let is_gone = self.refreshes == 0 && self.tables.iter().all(is_gone);
+        let is_gone = self.refreshes == 0 && !self.is_moved && self.tables.iter().all(is_gone);
         is_gone && self.members.others.is_empty() && self.spool.1
     }
 }
@@ -102,6 +104,9 @@ impl fmt::Display for Left {
         }
         if self.refreshes > 0 {
             writeln!(f, "{} views are being counted again", self.refreshes)?;
+        }
+        if self.is_moved {
+            f.write_str("milepost backfill is under way: it may have read rows that it has not written. Run this again when it has ended\n")?;
         }
         if self.members.unknown {
             f.write_str("members: shutdown.peers is not set, so nobody was asked\n")?;
@@ -217,11 +222,12 @@ async fn look(config: &Config, clickhouse: &ClickHouse, driver_id: DriverId, yes
     let spool = in_spool(config, driver_id, yes).await?;
     let hosts = clickhouse.hosts().await?;
     let refreshes = clickhouse.refreshes(&hosts).await?;
+    let is_moved = clickhouse.is_being_moved().await?;
     let mut tables = Vec::new();
     for table in clickhouse.tables_of_drivers().await? {
         tables.push(clickhouse.traces(&hosts, &table, &driver_id).await?);
     }
-    Ok(Left { driver_id, yes, tables, hosts, refreshes, members, spool, is_sure: false })
+    Ok(Left { driver_id, yes, tables, hosts, refreshes, is_moved, members, spool, is_sure: false })
 }
 
 /// Hides what is seen, and when nothing is seen removes what is hidden; a table with a mutation under way has its turn later.

@@ -1,5 +1,6 @@
 //! The commands other than `run`.
 
+pub mod backfill;
 pub mod check;
 pub mod decode;
 pub mod drain;
