@@ -102,10 +102,10 @@ front-test: ## tests of the HTTP front over the engine
 	deploy/local/setup --dev
 	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -p no:cacheprovider deploy/local
 
-answers-test: ## what analysts ask, on the engine, against computations written apart
+answers-test: ## what analysts ask, on the engine, against computations written apart; ARGS=--by-day: after milepost backfill
 	deploy/local/setup --dev
 	cargo build --locked --bin milepost
-	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -p no:cacheprovider tests/answers
+	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -p no:cacheprovider tests/answers $(ARGS)
 
 # node_modules says itself when it was filled, dist when it was built.
 map/page/node_modules/.package-lock.json: map/page/package-lock.json

@@ -1,6 +1,7 @@
 """The ClickHouse engine and the tables of `milepost migrate`, for tests that ask what analysts ask.
 
     make answers-test
+    make answers-test ARGS=--by-day               after `milepost backfill`
 
 Environment: MILEPOST names the binary, else it is target/debug/milepost.
 """
@@ -119,31 +120,52 @@ def engine(tmp_path_factory):
 NUMBERS = itertools.count(1)
 
 
+def milepost(url: str, name: str, command: str) -> None:
+    binary = os.environ.get("MILEPOST") or REPOSITORY / "target/debug/milepost"
+    environment = {**os.environ, "MILEPOST__CLICKHOUSE__URL": url, "MILEPOST__CLICKHOUSE__DATABASE": name}
+    done = subprocess.run([binary, command], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
 def migrated(url: str) -> Database:
     """A database that `milepost migrate` has made."""
     name = f"answers{next(NUMBERS)}"
-    binary = os.environ.get("MILEPOST") or REPOSITORY / "target/debug/milepost"
-    environment = {**os.environ, "MILEPOST__CLICKHOUSE__URL": url, "MILEPOST__CLICKHOUSE__DATABASE": name}
-    done = subprocess.run([binary, "migrate"], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    milepost(url, name, "migrate")
     return Database(url, name)
 
 
-@pytest.fixture
-def db(engine) -> Database:
-    return migrated(engine)
+def by_day(url: str) -> Database:
+    """The same after `milepost backfill`, and without the older table."""
+    db = migrated(url)
+    milepost(url, db.name, "backfill")
+    db.ask("DROP TABLE {db}.positions_by_driver SYNC")
+    return db
 
 
-@pytest.fixture(scope="module")
-def shared_db(engine) -> Database:
-    """One for all tests of a file."""
-    return migrated(engine)
+def pytest_addoption(parser):
+    parser.addoption("--by-day", action="store_true", help="positions in the order of days, as `milepost backfill` leaves it")
 
 
 @pytest.fixture(scope="session")
-def day(engine) -> Database:
+def make_db(request):
+    return by_day if request.config.getoption("--by-day") else migrated
+
+
+@pytest.fixture
+def db(engine, make_db) -> Database:
+    return make_db(engine)
+
+
+@pytest.fixture(scope="module")
+def shared_db(engine, make_db) -> Database:
+    """One for all tests of a file."""
+    return make_db(engine)
+
+
+@pytest.fixture(scope="session")
+def day(engine, make_db) -> Database:
     """The day that docs/analysts.md asks about, and nothing else; counted."""
-    db = migrated(engine)
+    db = make_db(engine)
     fill_day(db)
     return db
 

@@ -17,7 +17,7 @@ import zlib
 import pytest
 
 import truth
-from conftest import REPOSITORY, migrated
+from conftest import REPOSITORY
 from devices import Device, epoch_ms, working_day
 
 QUERIES = {path.name: path.read_text() for path in sorted((REPOSITORY / "sql/queries").glob("*.sql"))}
@@ -48,9 +48,9 @@ ASKED = {
 
 
 @pytest.fixture(scope="module")
-def lively(engine):
+def lively(engine, make_db):
     """The day that the document asks about, with somebody who sends now, somebody who was silent for hours, and a refusal."""
-    db, now = migrated(engine), round(time.time() * 1000)
+    db, now = make_db(engine), round(time.time() * 1000)
     for device in working_day():
         db.insert(device.fixes)
     db.insert([{"driver": "lately", "ms": now - 5000, "lat": 52.5, "lng": 13.4},
