@@ -65,10 +65,10 @@ bench-full: setup ## the same with Telegraf and Bento, more rates, members, limi
 	cargo build --release --locked --workspace
 	target/release/lab bench --full
 
-bench-sql: ## analysts' questions beside the obvious schema with FINAL; about five minutes
+bench-sql: ## analysts' questions and inserts, beside the obvious schema with FINAL and yesterday's layout; ARGS='--millions 40': more fixes
 	deploy/local/setup --dev
 	cargo build --locked --bin milepost
-	$${VENV_DIR:-.local/venv}/bin/python lab/bench-sql/bench_sql.py
+	$${VENV_DIR:-.local/venv}/bin/python lab/bench-sql/bench_sql.py $(ARGS)
 
 figures: ## draw README's pictures anew from docs/results.md
 	python3 docs/figures/draw.py

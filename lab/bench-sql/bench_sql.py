@@ -1,32 +1,65 @@
-"""What analysts' questions cost: milepost's tables and views beside the obvious schema, in one engine, on the same fixes.
+"""What analysts' questions cost: milepost's tables and views beside the obvious schema and beside yesterday's layout, in one engine, on
+the same fixes.
 
-    make bench-sql          (BENCH_DRIVERS=1000 BENCH_DAYS=20 BENCH_LAST=1000000 BENCH_RUNS=3)
+    make bench-sql                                a quarter of an hour, more where others use the machine
+    make bench-sql ARGS='--millions 40'           40 million fixes in each set, and nine times as long for these
+    make bench-sql ARGS='--only inserts'          one part of it: sparse, dense, inserts, last
 
-The obvious schema: one ReplacingMergeTree of plain columns, asked with FINAL, a month a partition. Each driver sends a fix every 20 s
-for 2 hours and 46 minutes a day, 500 a day; 5 % of the fixes come twice. "live": every day is a part or two, as if nothing had been
-merged; "merged": one part a month. Then BENCH_LAST drivers' last positions, in eight parts. Each question runs BENCH_RUNS times in
-a row; the least time and the least CPU count (files are in the page cache). CPU is the engine's, user and system, in ticks of 10 ms;
-ratios are of CPU, because others use the machine, too. "before": the views as they were before migrations 012 and 013. Prints Markdown.
+Two sets of 30 days. "sparse": each driver sends a fix every 30 s for two and a half hours a day, so that a month of a driver is about one
+granule. "dense": every second for two hours a day. 5 % of the fixes come twice. The obvious schema: one ReplacingMergeTree of plain
+columns, a month a partition, asked with FINAL. "by driver": milepost's tables and views with `positions` in the order of drivers, as
+`milepost migrate` makes it. "by day": the same after `milepost backfill`, in the order of days. "live":
+every day is a part or two, as if nothing had been merged; "merged": one part a partition. Each question runs BENCH_RUNS (2) times in a row;
+the least time and the least CPU count (files are in the page cache). CPU is the engine's, user and system, in ticks of 10 ms; ratios are
+of CPU and of rows read, because others use the machine, too.
+
+"inserts": batches of 5,000 fixes, each of another driver as far as there are, as milepost sends them (RowBinary, fsync), one after the
+other, while the engine merges, until it has merged what it wants to. Then BENCH_LAST drivers' last positions, in eight parts; "before":
+the view as it was before migration 013. Prints Markdown to stdout, and how far it is to stderr.
 """
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import os
+import statistics
 import sys
 import tempfile
 import time
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/answers"))
-from conftest import Database, migrated, running_engine  # noqa: E402
+from conftest import OPENER, Database, by_day, migrated, running_engine  # noqa: E402
 
-DRIVERS, DAYS, LAST, RUNS = (int(os.environ.get(f"BENCH_{name}", default)) for name, default in
-                             (("DRIVERS", 1000), ("DAYS", 20), ("LAST", 1_000_000), ("RUNS", 3)))
-FIXES_A_DAY = 500
+LAST, RUNS = (int(os.environ.get(f"BENCH_{name}", default)) for name, default in (("LAST", 1_000_000), ("RUNS", 2)))
+
+
+@dataclasses.dataclass
+class Fleet:
+    name: str
+    drivers: int
+    fixes_a_day: int
+    every_ms: int
+    days: int = 30
+
+    @property
+    def fixes(self) -> int:
+        return self.drivers * self.fixes_a_day * self.days
+
+
+def fleets(fixes: float) -> list[Fleet]:
+    """Of about so many fixes each."""
+    kinds = (("sparse", 300, 30_000), ("dense", 7_200, 1_000))
+    return [Fleet(name, max(1, round(fixes / 30 / a_day)), a_day, every_ms) for name, a_day, every_ms in kinds]
+
+
 DAY = "from = '2026-06-10', to = '2026-06-11', tz = 'UTC'"
 HOUR = "from = '2026-06-10 09:00', to = '2026-06-10 10:00', tz = 'UTC'"
-MONTH = "from = '2026-06-01', to = '2026-07-01', tz = 'UTC'"
 DAY_TS = "ts >= '2026-06-10 00:00:00' AND ts < '2026-06-11 00:00:00'"
 HOUR_TS = "ts >= '2026-06-10 09:00:00' AND ts < '2026-06-10 10:00:00'"
+MONTH_TS = "ts >= '2026-06-01 00:00:00' AND ts < '2026-07-01 00:00:00'"
 POINT = "52.52", "13.40"
 
 OBVIOUS = """CREATE TABLE {db}.obvious
@@ -37,31 +70,28 @@ OBVIOUS = """CREATE TABLE {db}.obvious
 )
 ENGINE = ReplacingMergeTree PARTITION BY toYYYYMM(ts) ORDER BY (driver_id, ts, seq, lat, lng)"""
 
-# Every third hour of the way somebody stands for a while; the others drive about the town, each on an arc of its own.
+# Each drives about the town on an arc of its own, and stands for the last third of each 180 fixes.
 FIXES = """
     WITH number % {fixes} AS step, intDiv(number, {fixes}) AS who, step + {day} * {fixes} AS moved_to,
         toUInt64(intDiv(moved_to, 180) * 120 + least(moved_to % 180, 120)) AS along,
         along * 0.0035 / (1 + who % 7) + who AS angle
     SELECT
         concat('driver-', leftPad(toString(who), 6, '0')) AS driver_id,
-        toDateTime64('2026-06-01 08:00:00', 3, 'UTC') + toIntervalDay({day}) + toIntervalMillisecond(step * 20000 + who % 20000) AS ts,
+        toDateTime64('2026-06-01 08:00:00', 3, 'UTC') + toIntervalDay({day}) + toIntervalMillisecond(step * {every} + who % {every}) AS ts,
         toUInt32(moved_to + 1) AS seq,
         toInt32((52.52 + sin(angle) * (who % 97 + 3) / 900) * 1e7 + cityHash64(number, {day}) % 300) AS lat_e7,
         toInt32((13.40 + cos(angle) * (who % 89 + 3) / 500) * 1e7 + cityHash64(number, {day}, 1) % 300) AS lng_e7,
-        toUInt16(if(moved_to % 180 < 120, 400 + cityHash64(number, 2) % 2600, 0)) AS speed_cms,
-        toUInt16(cityHash64(intDiv(number, 8)) % 36000) AS heading_cdeg, toInt32(340 + cityHash64(number, 3) % 40) AS alt_dm,
-        toUInt16(30 + cityHash64(number, 4) % 60) AS acc_dm, ts + toIntervalMillisecond(300 + cityHash64(number, 5) % 900) AS received_at
+        toUInt16(if(moved_to % 180 < 120, 400 + cityHash64(number, {day}, 2) % 2600, 0)) AS speed_cms,
+        toUInt16(cityHash64(intDiv(number, 8), {day}) % 36000) AS heading_cdeg, toInt32(340 + cityHash64(number, {day}, 3) % 40) AS alt_dm,
+        toUInt16(30 + cityHash64(number, {day}, 4) % 60) AS acc_dm, ts + toIntervalMillisecond(300 + cityHash64(number, {day}, 5) % 900) AS received_at
     FROM numbers({count})"""
 COLUMNS = "driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at"
+NAMES = "driver_id, ts, seq, lat, lng, speed, heading, alt, acc, received_at"
 PLAIN = ("driver_id, ts, seq, lat_e7 / 1e7, lng_e7 / 1e7, speed_cms / 100, heading_cdeg / 100, alt_dm / 10, acc_dm / 10, received_at")
 
-# The views as they were.
-BEFORE = [
-    """CREATE VIEW {db}.fixes_before AS SELECT driver_id, ts, seq, lat, lng, speed, heading, alt, acc, received_at, inserted_at, attributes
-    FROM {db}.positions FINAL SETTINGS do_not_merge_across_partitions_select_final = 1""",
-    """CREATE VIEW {db}.last_positions_before AS SELECT driver_id, newest.ts AS ts, newest.lat_e7 / 1e7 AS lat, newest.lng_e7 / 1e7 AS lng
-    FROM (SELECT driver_id, max(last) AS newest FROM {db}.last_positions_state GROUP BY driver_id)""",
-]
+# The view as it was.
+LAST_BEFORE = """CREATE VIEW {db}.last_positions_before AS SELECT driver_id, newest.ts AS ts, newest.lat_e7 / 1e7 AS lat, newest.lng_e7 / 1e7 AS lng
+    FROM (SELECT driver_id, max(last) AS newest FROM {db}.last_positions_state GROUP BY driver_id)"""
 
 WAY = """SELECT driver_id, sum(way) FROM (
     SELECT driver_id, geoDistance(lagInFrame(lng, 1, lng) OVER w, lagInFrame(lat, 1, lat) OVER w, lng, lat) AS way
@@ -69,39 +99,41 @@ WAY = """SELECT driver_id, sum(way) FROM (
     WINDOW w AS (PARTITION BY driver_id ORDER BY ts, seq ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)) GROUP BY driver_id"""
 NEAR = "geoDistance(lng, lat, {lng}, {lat}) <= 200"
 
-# Question, ours, the obvious, what was before (where it was another).
+# Question, milepost's, the obvious (where it has an answer), and whether a fleet's day is asked for.
 QUESTIONS = [
     ("one driver's day: count, mean speed",
-     f"SELECT count(), avg(speed) FROM {{db}}.fixes WHERE driver_id = 'driver-000042' AND {DAY_TS}",
-     f"SELECT count(), avg(speed) FROM {{db}}.obvious FINAL WHERE driver_id = 'driver-000042' AND {DAY_TS}", None),
+     f"SELECT count(), avg(speed) FROM {{db}}.fixes WHERE driver_id = 'driver-000001' AND {DAY_TS}",
+     f"SELECT count(), avg(speed) FROM {{db}}.obvious FINAL WHERE driver_id = 'driver-000001' AND {DAY_TS}", False),
+    ("one driver's month: count, mean speed",
+     f"SELECT count(), avg(speed) FROM {{db}}.fixes WHERE driver_id = 'driver-000001' AND {MONTH_TS}",
+     f"SELECT count(), avg(speed) FROM {{db}}.obvious FINAL WHERE driver_id = 'driver-000001' AND {MONTH_TS}", False),
     ("one driver's trips and stops of a day",
-     f"SELECT * FROM {{db}}_ask.episodes(driver = 'driver-000042', {DAY})", None, None),
+     f"SELECT * FROM {{db}}_ask.episodes(driver = 'driver-000001', {DAY})", None, False),
     ("who was within 200 m, one hour",
      f"SELECT * FROM {{db}}_ask.near(lat = {POINT[0]}, lng = {POINT[1]}, metres = 200, driver = '', {HOUR})",
-     f"SELECT driver_id, count() FROM {{db}}.obvious FINAL WHERE {HOUR_TS} AND {NEAR.format(lat=POINT[0], lng=POINT[1])} GROUP BY driver_id",
-     f"SELECT driver_id, count() FROM {{db}}.fixes_before WHERE {HOUR_TS} AND {NEAR.format(lat=POINT[0], lng=POINT[1])} GROUP BY driver_id"),
+     f"SELECT driver_id, count() FROM {{db}}.obvious FINAL WHERE {HOUR_TS} AND {NEAR.format(lat=POINT[0], lng=POINT[1])} GROUP BY driver_id", True),
     ("who was within 200 m, one hour, by cells",
      f"SELECT * FROM {{db}}_ask.was_near(lat = {POINT[0]}, lng = {POINT[1]}, metres = 200, driver = '', {HOUR})",
-     f"SELECT driver_id, count() FROM {{db}}.obvious FINAL WHERE {HOUR_TS} AND {NEAR.format(lat=POINT[0], lng=POINT[1])} GROUP BY driver_id", None),
-    ("stops of more than ten minutes, one day, by the view", f"SELECT * FROM {{db}}_ask.episodes(driver = '', {DAY}) WHERE kind = 'stop' AND seconds > 600",
-     None, None),
-    ("stops of more than ten minutes, one day, from the table",
-     "SELECT * FROM {db}.stops WHERE began >= '2026-06-10' AND began < '2026-06-11' AND seconds > 600", None, None),
+     f"SELECT driver_id, count() FROM {{db}}.obvious FINAL WHERE {HOUR_TS} AND {NEAR.format(lat=POINT[0], lng=POINT[1])} GROUP BY driver_id", False),
+    ("stops of more than ten minutes, one day, by the view",
+     f"SELECT * FROM {{db}}_ask.episodes(driver = '', {DAY}) WHERE kind = 'stop' AND seconds > 600", None, True),
+    ("stops of more than ten minutes, one day, from the roll-up",
+     "SELECT * FROM {db}.stops WHERE began >= '2026-06-10' AND began < '2026-06-11' AND seconds > 600", None, False),
     ("way of each driver, one day, noise and all",
-     f"SELECT driver_id, sum(metres) FROM {{db}}_ask.track(driver = '', {DAY}) GROUP BY driver_id", WAY.format(when=DAY_TS), None),
-    ("way, time, trips, stops of each driver, one day",
-     f"SELECT * FROM {{db}}_ask.days(driver = '', {DAY})", None, None),
-    ("way of each driver, all days, noise and all",
-     f"SELECT driver_id, sum(metres) FROM {{db}}_ask.track(driver = '', {MONTH}) GROUP BY driver_id", WAY.format(when="1"), None),
-    ("distance of each driver, all days, from the roll-up",
-     "SELECT driver_id, sum(distance_m) FROM {db}.driver_quarters WHERE quarter >= '2026-06-01' AND quarter < '2026-07-01' GROUP BY driver_id",
-     WAY.format(when="1"), None),
+     f"SELECT driver_id, sum(metres) FROM {{db}}_ask.track(driver = '', {DAY}) GROUP BY driver_id", WAY.format(when=DAY_TS), True),
+    ("way, time, trips, stops of each driver, one day", f"SELECT * FROM {{db}}_ask.days(driver = '', {DAY})", None, True),
     ("faster than 100 km/h, one day",
      f"SELECT * FROM {{db}}_ask.speeding(driver = '', speed = 27.78, {DAY})",
-     f"SELECT driver_id, ts, speed FROM {{db}}.obvious FINAL WHERE speed > 27.78 AND {DAY_TS}", None),
+     f"SELECT driver_id, ts, speed FROM {{db}}.obvious FINAL WHERE speed > 27.78 AND {DAY_TS}", True),
     ("heatmap of one day",
      f"SELECT * FROM {{db}}_ask.heatmap(south = -90, west = -180, north = 90, east = 180, letters = 6, {DAY})",
-     f"SELECT geohashEncode(lng, lat, 6) AS cell, count(), uniqExact(driver_id) FROM {{db}}.obvious FINAL WHERE {DAY_TS} GROUP BY cell", None),
+     f"SELECT geohashEncode(lng, lat, 6) AS cell, count(), uniqExact(driver_id) FROM {{db}}.obvious FINAL WHERE {DAY_TS} GROUP BY cell", True),
+    ("distance of each driver, all days, from the roll-up",
+     "SELECT driver_id, sum(distance_m) FROM {db}.driver_quarters WHERE quarter >= '2026-06-01' AND quarter < '2026-07-01' GROUP BY driver_id",
+     WAY.format(when="1"), False),
+    ("mean speed of the fleet in each quarter of an hour, all days, from the roll-up",
+     "SELECT quarter, sum(speed_sum) / sum(speed_count) FROM {db}.driver_quarters WHERE quarter >= '2026-06-01' AND quarter < '2026-07-01' GROUP BY quarter",
+     "SELECT toStartOfFifteenMinutes(ts) AS quarter, avg(speed) FROM {db}.obvious FINAL GROUP BY quarter", False),
 ]
 
 # The same of a great many drivers' last positions; the obvious schema has none but the newest of all fixes, which is not asked here.
@@ -124,18 +156,26 @@ LAST_ROWS = """INSERT INTO {{db}}.last_positions_state
 BULK = {"max_insert_block_size": "2000000", "min_insert_block_size_rows": "2000000", "max_memory_usage": "0"}
 
 
-def fill(db: Database) -> int:
-    """Both schemas with the same rows; returns how many fixes there are."""
-    db.ask(OBVIOUS)
-    for table in ("positions", "last_positions_state", "obvious"):
+BATCHES, BATCH_ROWS = 150, 5_000
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def fill(days: Database, by_driver: Database, fleet: Fleet) -> None:
+    """Three tables with the same rows."""
+    days.ask(OBVIOUS)
+    tables = ((days, "positions", COLUMNS, COLUMNS), (by_driver, "positions", COLUMNS, COLUMNS), (days, "obvious", NAMES, PLAIN))
+    for db, table, _, _ in tables:
         db.ask(f"SYSTEM STOP MERGES {{db}}.{table}")
-    for day in range(DAYS):
-        for count, some in ((DRIVERS * FIXES_A_DAY, "1"), (DRIVERS * FIXES_A_DAY, "cityHash64(driver_id, seq) % 20 = 0")):
-            rows = FIXES.format(day=day, fixes=FIXES_A_DAY, count=count)
-            db.ask(f"INSERT INTO {{db}}.positions ({COLUMNS}) SELECT {COLUMNS} FROM ({rows}) WHERE {some}", **BULK)
-            names = "driver_id, ts, seq, lat, lng, speed, heading, alt, acc, received_at"
-            db.ask(f"INSERT INTO {{db}}.obvious ({names}) SELECT {PLAIN} FROM ({rows}) WHERE {some}", **BULK)
-    return DRIVERS * FIXES_A_DAY * DAYS
+    for day in range(fleet.days):
+        count = fleet.drivers * fleet.fixes_a_day
+        for some in ("1", "cityHash64(driver_id, seq) % 20 = 0"):
+            rows = FIXES.format(day=day, fixes=fleet.fixes_a_day, every=fleet.every_ms, count=count)
+            for db, table, names, values in tables:
+                db.ask(f"INSERT INTO {{db}}.{table} ({names}) SELECT {values} FROM ({rows}) WHERE {some}", **BULK)
+        say(f"{fleet.name}: day {day + 1} of {fleet.days} is filled")
 
 
 def cpu_ms(process) -> int:
@@ -143,44 +183,60 @@ def cpu_ms(process) -> int:
     return (int(fields[11]) + int(fields[12])) * 1000 // os.sysconf("SC_CLK_TCK")
 
 
-def measure(db, process, sql) -> tuple[float, float, int]:
-    """Milliseconds, milliseconds of CPU, rows read; of the fastest run."""
+@dataclasses.dataclass
+class Cost:
+    """Of the cheapest run."""
+    ms: float
+    cpu_ms: float
+    rows: int
+    bytes: int
+
+    def cells(self) -> str:
+        return f"| {self.ms:.0f} | {self.cpu_ms:.0f} | {self.rows:,} | {self.bytes / 1e6:.1f} "
+
+
+def measure(db, process, sql) -> Cost:
     times, cpus = [], []
     for _ in range(RUNS):
         cpu, began = cpu_ms(process), time.monotonic()
         _, summary = db.answer(sql, default_format="Null")
         times.append((time.monotonic() - began) * 1000)
         cpus.append(cpu_ms(process) - cpu)
-    return min(times), min(cpus), int(summary["read_rows"])
+    return Cost(min(times), min(cpus), int(summary["read_rows"]), int(summary["read_bytes"]))
 
 
-def ratio(other, ours) -> str:
+def ratio(other, days) -> str:
     """Of CPU. A tick is the least that can be told."""
-    return f"{max(other[1], 10) / max(ours[1], 10):.1f}" if other else "–"
+    return f"{max(other.cpu_ms, 10) / max(days.cpu_ms, 10):.1f}" if other else "–"
 
 
-def cells(measured) -> str:
-    if measured is None:
-        return "| – | – | – "
-    return f"| {measured[0]:.0f} | {measured[1]:.0f} | {measured[2]:,} "
-
-
-def table(db, process, state: str) -> None:
+def table(days, by_driver, process, state: str) -> None:
     print(f"\n{state}:\n")
-    print("| question | CPU, obvious ÷ ours | ours: ms | CPU ms | rows read | obvious: ms | CPU ms | rows read | before: ms | CPU ms | rows read |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
-    for question, ours, obvious, before in QUESTIONS:
-        one, other, old = (sql and measure(db, process, sql) for sql in (ours, obvious, before))
-        print(f"| {question} | {ratio(other, one)} {cells(one)}{cells(other)}{cells(old)}|", flush=True)
+    print("| question | CPU, obvious ÷ by day | rows, by driver ÷ by day | CPU, by driver ÷ by day | by day: ms | CPU ms | rows read | MB read "
+          "| obvious: ms | CPU ms | rows read | MB read | by driver: ms | CPU ms | rows read | MB read |")
+    print("|---|" + "--:|" * 15)
+    fewer = []
+    for question, sql, obvious, is_fleet_day in QUESTIONS:
+        one, plain = measure(days, process, sql), obvious and measure(days, process, obvious)
+        # Nothing is rolled up there.
+        old = None if "roll-up" in question or "cells" in question else measure(by_driver, process, sql)
+        if is_fleet_day:
+            fewer.append(old.rows / one.rows)
+        rows = f"{old.rows / one.rows:.1f}" if old else "–"
+        none = "| – | – | – | – "
+        print(f"| {question} | {ratio(plain, one)} | {rows} | {ratio(old, one)} {one.cells()}{plain.cells() if plain else none}"
+              f"{old.cells() if old else none}|", flush=True)
+        say(f"{state}: {question}")
+    print(f"\n{state}: a day of the fleet reads {min(fewer):.1f} to {max(fewer):.1f} times fewer rows by day than by driver (median {statistics.median(fewer):.1f}).")
 
 
 def last_table(db, process, state: str) -> None:
     print(f"\n{state}:\n")
-    print("| question | CPU, before ÷ now | now: ms | CPU ms | rows read | before: ms | CPU ms | rows read |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    print("| question | CPU, before ÷ now | now: ms | CPU ms | rows read | MB read | before: ms | CPU ms | rows read | MB read |")
+    print("|---|" + "--:|" * 9)
     for question, now, before in LAST_QUESTIONS:
         one, other = measure(db, process, now), measure(db, process, before)
-        print(f"| {question} | {ratio(other, one)} {cells(one)}{cells(other)}|", flush=True)
+        print(f"| {question} | {ratio(other, one)} {one.cells()}{other.cells()}|", flush=True)
 
 
 # Name, the views that fill it, the tables that they fill.
@@ -192,14 +248,16 @@ ROLL_UPS = [
 
 
 def roll_up(db, process, fixes: int) -> None:
-    """What the refreshable views do every hour, here for all fixes at once."""
+    """What the refreshable views do every hour, here for all fixes."""
     for name, views, tables in ROLL_UPS:
         for view in views:
             db.ask(f"SYSTEM WAIT VIEW {{db}}.{view}_mv")
-        cpu, began = cpu_ms(process), time.monotonic()
-        db.refresh(*(f"{view}_mv" for view in views))
+        cpu, began, pending = cpu_ms(process), time.monotonic(), fixes
+        while pending:
+            db.refresh(*(f"{view}_mv" for view in views))
+            pending = int(db.ask(f"SELECT pending FROM {{db}}.rollups WHERE name = '{name}'"))
+            say(f"{name}: {pending:,} of {fixes:,} fixes are still to be counted")
         seconds, cpu = time.monotonic() - began, cpu_ms(process) - cpu
-        assert db.ask(f"SELECT pending FROM {{db}}.rollups WHERE name = '{name}'") == "0\n", name
         size = sum(bytes_a_fix(db, table, fixes) for table in tables)
         print(f"{name} filled in {seconds:.0f} s, {cpu / 1000:.1f} s of CPU, {size:.2f} bytes a fix", flush=True)
     for table in ("driver_quarters", "cell_quarters"):
@@ -211,36 +269,116 @@ def bytes_a_fix(db, name: str, fixes: int) -> float:
     return int(size) / fixes
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, running_engine(Path(folder)) as (url, process):
-        db = migrated(url)
-        for statement in BEFORE:
-            db.ask(statement)
-        began = time.monotonic()
-        fixes = fill(db)
-        stored = int(db.ask("SELECT count() FROM {db}.fixes"))
-        assert stored == fixes == int(db.ask("SELECT count() FROM {db}.obvious FINAL")), (stored, fixes)
-        print(f"{fixes:,} fixes of {DRIVERS:,} drivers in {DAYS} days, 5 % twice; filled in {time.monotonic() - began:.0f} s")
-        roll_up(db, process, fixes)
-        table(db, process, "Live")
-        for name in ("positions", "last_positions_state", "obvious"):
-            db.ask(f"SYSTEM START MERGES {{db}}.{name}")
-            db.ask(f"OPTIMIZE TABLE {{db}}.{name} FINAL")
-        table(db, process, "Merged")
-        ours, obvious = bytes_a_fix(db, "positions", fixes), bytes_a_fix(db, "obvious", fixes)
-        print(f"\nBytes a fix, merged: {ours:.1f} ours, {obvious:.1f} the obvious schema: {ours / obvious:.2f}.")
+def questions(url: str, process, fleet: Fleet) -> None:
+    days, by_driver = by_day(url), migrated(url)
+    began = time.monotonic()
+    fill(days, by_driver, fleet)
+    for sql in ("SELECT count() FROM {db}.fixes", "SELECT count() FROM {db}.obvious FINAL"):
+        assert int(days.ask(sql)) == fleet.fixes, sql
+    print(f"\n**{fleet.name}**: {fleet.fixes:,} fixes of {fleet.drivers:,} drivers in {fleet.days} days, one every {fleet.every_ms / 1000:g} s, "
+          f"5 % twice; three tables filled in {time.monotonic() - began:.0f} s")
+    roll_up(days, process, fleet.fixes)
+    table(days, by_driver, process, f"{fleet.name}, live")
+    for db, name in ((days, "positions"), (by_driver, "positions"), (days, "obvious")):
+        db.ask(f"SYSTEM START MERGES {{db}}.{name}")
+        db.ask(f"OPTIMIZE TABLE {{db}}.{name} FINAL")
+        say(f"{db.name}.{name} is merged")
+    table(days, by_driver, process, f"{fleet.name}, merged")
+    size, old, obvious = (bytes_a_fix(db, name, fleet.fixes) for db, name in ((days, "positions"), (by_driver, "positions"), (days, "obvious")))
+    print(f"\n{fleet.name}, bytes a fix, merged: {size:.2f} by day, {old:.2f} by driver, {obvious:.2f} the obvious schema: "
+          f"{size / obvious:.2f} of the obvious schema, {size / old:.2f} of by driver.")
+    for db in (days, by_driver):
+        db.ask("DROP DATABASE {db} SYNC")
 
-        db = migrated(url)
-        for statement in BEFORE:
-            db.ask(statement)
-        db.ask("SYSTEM STOP MERGES {db}.last_positions_state")
-        for part in range(8):
-            db.ask(LAST_ROWS.format(part=part, count=LAST), **BULK)
-        rows = int(db.ask("SELECT count() FROM {db}.last_positions_state"))
-        last_table(db, process, f"Last positions of {LAST:,} drivers, {rows:,} rows in eight parts")
-        db.ask("SYSTEM START MERGES {db}.last_positions_state")
-        db.ask("OPTIMIZE TABLE {db}.last_positions_state FINAL")
-        last_table(db, process, "The same, merged")
+
+# What 1 % of the fixes are late by, in seconds: each as it likes, or all of a batch together, as when devices send what they kept.
+LATE = {
+    "none": "0",
+    "1 %, a day of the last 30 for each batch": f"if(cityHash64(number, 7) % 100 = 0, 86400 * (cityHash64(intDiv(number, {BATCH_ROWS})) % 30) + number % 3600, 0)",
+    "1 %, each any time of the last 30 days": "if(cityHash64(number, 7) % 100 = 0, cityHash64(number, 8) % 2592000, 0)",
+}
+
+
+def batches(db: Database, drivers: int, ago: str) -> list[bytes]:
+    """Some minutes of a fleet, a fix a second and driver."""
+    made = []
+    for batch in range(BATCHES):
+        rows = f"""SELECT concat('driver-', leftPad(toString(number % {drivers}), 7, '0')) AS driver_id,
+            toDateTime64('2026-07-01 08:00:00', 3, 'UTC') + toIntervalSecond(intDiv(number, {drivers})) - toIntervalSecond({ago}) + toIntervalMillisecond(number % 1000) AS ts,
+            toUInt32(number) AS seq, toInt32(525200000 + cityHash64(number % {drivers}) % 900000 + intDiv(number, {drivers}) * 1300 + number % 290) AS lat_e7,
+            toInt32(134000000 + cityHash64(number % {drivers}, 1) % 900000 + intDiv(number, {drivers}) * 900 + number % 310) AS lng_e7,
+            toUInt16(number % 3000) AS speed_cms, toUInt16(number % 36000) AS heading_cdeg, toInt32(340 + number % 40) AS alt_dm,
+            toUInt16(30 + number % 60) AS acc_dm, ts + toIntervalMillisecond(300 + number % 900) AS received_at
+            FROM numbers({batch * BATCH_ROWS}, {BATCH_ROWS}) ORDER BY driver_id, ts"""
+        made.append(db.answer(f"SELECT {COLUMNS} FROM ({rows}) FORMAT RowBinary")[0])
+    return made
+
+
+def insert(db: Database, process, bodies: list[bytes]) -> tuple[float, float]:
+    """CPU seconds until the last merge, and the median of an insert's milliseconds."""
+    query = urllib.parse.urlencode({"query": f"INSERT INTO {db.name}.positions ({COLUMNS}) FORMAT RowBinary"})
+    cpu, times = cpu_ms(process), []
+    for body in bodies:
+        began = time.monotonic()
+        OPENER.open(urllib.request.Request(f"{db.url}/?{query}", body), timeout=600).read()
+        times.append(time.monotonic() - began)
+    parts = "SELECT (SELECT count() FROM system.merges WHERE database = '{db}'), (SELECT groupBitXor(cityHash64(name)) FROM system.parts WHERE database = '{db}' AND active)"
+    before, quiet = "", 0
+    while quiet < 5:
+        now = db.ask(parts)
+        quiet = quiet + 1 if now == before and now.startswith("0\t") else 0
+        before = now
+        time.sleep(1)
+    return (cpu_ms(process) - cpu) / 1000, statistics.median(times) * 1000
+
+
+def inserts(url: str, process) -> None:
+    print(f"\nInserts: {BATCHES} batches of {BATCH_ROWS:,} fixes, with all merges that follow:\n")
+    print("| fleet | late fixes | CPU, by day ÷ by driver | by day: CPU s | median ms an insert | parts left | by driver: CPU s | median ms an insert | parts left |")
+    print("|---|---|" + "--:|" * 7)
+    for drivers in (5_000, 1_000_000):
+        for late, ago in LATE.items():
+            bodies = batches(Database(url, "default"), drivers, ago)
+            costs = []
+            for make in (by_day, migrated):
+                db = make(url)
+                db.ask("SYSTEM STOP VIEW {db}.driver_quarters_mv")
+                spent = insert(db, process, bodies)
+                parts = int(db.ask("SELECT count() FROM system.parts WHERE database = '{db}' AND table = 'positions' AND active"))
+                costs.append((*spent, parts))
+                db.ask("DROP DATABASE {db} SYNC")
+                say(f"inserts of {drivers:,} drivers, late: {late}: {costs[-1]}")
+            (cpu, ms, parts), (old_cpu, old_ms, old_parts) = costs
+            print(f"| {drivers:,} drivers | {late} | {cpu / old_cpu:.2f} | {cpu:.1f} | {ms:.0f} | {parts} | {old_cpu:.1f} | {old_ms:.0f} | {old_parts} |", flush=True)
+
+
+def last_positions(url: str, process) -> None:
+    db = migrated(url)
+    db.ask(LAST_BEFORE)
+    db.ask("SYSTEM STOP MERGES {db}.last_positions_state")
+    for part in range(8):
+        db.ask(LAST_ROWS.format(part=part, count=LAST), **BULK)
+    rows = int(db.ask("SELECT count() FROM {db}.last_positions_state"))
+    last_table(db, process, f"Last positions of {LAST:,} drivers, {rows:,} rows in eight parts")
+    db.ask("SYSTEM START MERGES {db}.last_positions_state")
+    db.ask("OPTIMIZE TABLE {db}.last_positions_state FINAL")
+    last_table(db, process, "The same, merged")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--millions", type=float, default=4.5, metavar="N", help="so many million fixes in each set (4.5)")
+    arguments.add_argument("--only", choices=("sparse", "dense", "inserts", "last"), help="one part of it")
+    arguments = arguments.parse_args()
+    wanted = lambda part: arguments.only in (None, part)  # noqa: E731
+    with tempfile.TemporaryDirectory() as folder, running_engine(Path(folder)) as (url, process):
+        for fleet in fleets(arguments.millions * 1e6):
+            if wanted(fleet.name):
+                questions(url, process, fleet)
+        if wanted("inserts"):
+            inserts(url, process)
+        if wanted("last"):
+            last_positions(url, process)
 
 
 if __name__ == "__main__":
