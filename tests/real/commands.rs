@@ -3,7 +3,7 @@
 use std::thread;
 
 use anyhow::Result;
-use lab_stack::{free_port, wait_until};
+use lab_stack::{Broker, free_port, wait_until};
 use tempfile::TempDir;
 
 use crate::world::{SOON, settings, unmigrated, world};
@@ -64,13 +64,16 @@ fn rows_stay_as_long_as_is_configured() -> Result<()> {
 
 /// The bench's sink knows what is asked, and nothing else.
 #[test]
-fn what_plays_clickhouse_in_the_bench_can_be_migrated() -> Result<()> {
+fn what_plays_clickhouse_in_the_bench_can_be_migrated_and_worked_with() -> Result<()> {
     let sink = lab_stand_ins::sink::Sink::start(0, 1)?;
     let folder = TempDir::new()?;
-    let settings = settings(folder.path(), free_port()?, &sink.url());
+    let broker = Broker::start(folder.path())?;
+    let settings = settings(folder.path(), broker.port, &sink.url());
     let (ended, end) = std::sync::mpsc::sync_channel(1);
-    thread::spawn(move || ended.send(settings.migrate())); // it waits for a server that does not understand it
+    let migrating = settings.clone();
+    thread::spawn(move || ended.send(migrating.migrate())); // it waits for a server that does not understand it
     end.recv_timeout(SOON)??;
+    assert_eq!(settings.run()?.terminate(SOON)?, 0);
     Ok(())
 }
 
