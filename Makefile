@@ -2,33 +2,43 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
-CARGO_DENY_VERSION := 0.20.2
-CARGO_DENY := .local/tools/bin/cargo-deny
 export RUST_BACKTRACE ?= 0
+SECONDS ?= 3600
 
-.PHONY: help demo map page map-test bench-map test faults bench bench-full bench-micro bench-sql fuzz check up down day setup fmt clippy deny figures figures-check front-test answers-test manifests kubernetes replicas clean-state
+.PHONY: help demo map quick test check soak up down day page fuzz faults kubernetes replicas bench figures release containers clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: setup ## broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; leaves nothing running
-	cargo build --release --locked --workspace
-	target/release/loadgen demo --milepost target/release/milepost
+demo: ## broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; leaves nothing running
+	deploy/local/setup & cargo build --profile demo --locked -p milepost -p loadgen; built=$$?; wait $$! && exit $$built
+	target/demo/loadgen demo --milepost target/demo/milepost
 
-map: setup page ## the same parts, a fleet with an hour behind it, and the live map of it; prints the address; until Ctrl-C
+map: page ## the same parts, a fleet with an hour behind it, and the live map of it; prints the address; until Ctrl-C
+	deploy/local/setup
 	cargo build --release --locked -p milepost -p milepost-map -p loadgen
 	target/release/loadgen map
 
-test: setup page front-test answers-test map-test ## every test but the long faults
-	cargo test --locked --workspace
-	cargo build --locked --workspace
-	target/debug/lab faults --quick --milepost target/debug/milepost
+quick: ## while you work, a minute: format, lints, pure rooms with a tenth of the cases, the page's unit tests
+	python3 tests/run quick $(ARGS)
+
+test: ## every test but the long faults, side by side, all verdicts; ARGS='real answers': only these steps
+	python3 tests/run test $(ARGS)
+
+check: ## what CI runs: `make test`, format, lints, licences, manifests; ARGS=manifests: only this step
+	python3 tests/run check $(ARGS)
+
+soak: ## new cases for the models, fuzzers and faults for SECONDS (3600); says how to repeat what it finds
+	deploy/local/setup --dev
+	deploy/local/setup --faults
+	python3 tests/run soak $(SECONDS)
 
 faults: ## the whole fault harness, half an hour; then the mistakes it must find, ten minutes
 	deploy/local/setup --faults
 	cargo build --release --locked --workspace
 	target/release/lab faults
 	target/release/lab faults --prove
+	cargo test --locked --workspace --test kill -- --ignored
 
 kubernetes: ## the manifests on a real control plane, with pods as processes; twelve minutes, and the first time twenty more to build it
 	deploy/local/setup --dev
@@ -37,52 +47,33 @@ kubernetes: ## the manifests on a real control plane, with pods as processes; tw
 	lab/kubernetes/build
 	cargo build --release --locked -p milepost -p loadgen -p strict-broker
 	$${VENV_DIR:-.local/venv}/bin/python lab/kubernetes/run.py $(ARGS)
+	$${VENV_DIR:-.local/venv}/bin/python lab/kubernetes/chart.py
 	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -p no:cacheprovider lab/kubernetes
 
-replicas: setup ## milepost on replicas that are killed, cut off and turned from: in containers, or with ARGS='--replica URL …' on your own (lab replicas --help)
+replicas: ## milepost on replicas that are killed, cut off and turned from: in containers, or with ARGS='--replica URL …' on your own (lab replicas --help)
+	deploy/local/setup
 	cargo build --release --locked -p milepost -p loadgen -p lab
 	$(if $(ARGS),target/release/lab replicas $(ARGS),lab/replicas/run)
 
-bench-micro: ## what a message, a batch and a spool file cost; instructions a message need valgrind
-	cargo bench --locked --bench micro
-	cargo bench --locked --bench instructions
-
-bench-map: ## the live map with a million drivers: first picture, a second's update, memory, beside JSON rows; about four minutes
-	deploy/local/setup --dev
-	cargo build --release --locked -p milepost -p milepost-map
-	$${VENV_DIR:-.local/venv}/bin/python lab/bench-map/bench_map.py
-	deploy/local/setup --map
-	deploy/local/npm --prefix map/page run frames
-
-fuzz: ## a million inputs for each parser of foreign bytes and each format's decoder; ten minutes
+fuzz:
 	fuzz/run
 
-bench: setup ## milepost beside Node, Bun and the floor; about nine minutes after the build; bench-results/latest.html
+bench: ## milepost beside Node and the floor, nine minutes; ARGS=--full: with Telegraf, an hour; ARGS='--what sql|map|micro': other benches
+	deploy/local/setup
 	cargo build --release --locked --workspace
-	target/release/lab bench
+	target/release/lab bench $(ARGS)
 
-bench-full: setup ## the same with Telegraf and Bento, more rates, members, limits, ceilings, fleet sizes, memory's slope; an hour and a quarter
-	cargo build --release --locked --workspace
-	target/release/lab bench --full
+release: ## dist/: tarballs, deb, rpm, SBOMs, checksums; built twice and compared, packages installed and removed; half an hour
+	deploy/release/build dist
+	deploy/release/test dist
 
-bench-sql: ## analysts' questions and inserts, beside the obvious schema with FINAL and yesterday's layout; ARGS='--millions 40': more fixes
-	deploy/local/setup --dev
-	cargo build --locked --bin milepost
-	$${VENV_DIR:-.local/venv}/bin/python lab/bench-sql/bench_sql.py $(ARGS)
+# Images and docker-compose.yml as people use them, on any Docker; a quarter of an hour after the images are built.
+containers:
+	lab/containers/run
 
-figures: ## draw README's pictures anew from docs/results.md
+# README's pictures, drawn anew from docs/results.md.
+figures:
 	python3 docs/figures/draw.py
-
-figures-check: ## they are what docs/results.md says
-	python3 docs/figures/draw.py --check
-
-check: fmt clippy deny figures-check manifests test ## what CI runs
-
-manifests: ## deploy/kubernetes, deploy/helm, alerts, compose, workflows, each against its schema or judge; builds tools once, five minutes
-	deploy/local/setup --dev
-	deploy/kubernetes/tools
-	deploy/kubernetes/crds
-	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -rs -p no:cacheprovider deploy/kubernetes
 
 up: ## broker and ClickHouse in the background, on MQTT_PORT (1883) and CLICKHOUSE_PORT (8123)
 	deploy/local/up
@@ -90,22 +81,11 @@ up: ## broker and ClickHouse in the background, on MQTT_PORT (1883) and CLICKHOU
 down: ## stop what `make up` started; the data stays in .local
 	deploy/local/down
 
-day: ## the day that docs/analysts.md asks about, into the ClickHouse of `make up`
+# The day that docs/analysts.md asks about, into the ClickHouse of `make up`.
+day:
 	deploy/local/setup --dev
 	cargo run --quiet --release --locked -- migrate
 	$${VENV_DIR:-.local/venv}/bin/python tests/answers/load_day.py
-
-setup: ## install what the local broker and engine need
-	deploy/local/setup
-
-front-test: ## tests of the HTTP front over the engine
-	deploy/local/setup --dev
-	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -p no:cacheprovider deploy/local
-
-answers-test: ## what analysts ask, on the engine, against computations written apart; ARGS=--by-day: after milepost backfill
-	deploy/local/setup --dev
-	cargo build --locked --bin milepost
-	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -p no:cacheprovider tests/answers $(ARGS)
 
 # node_modules says itself when it was filled, dist when it was built.
 map/page/node_modules/.package-lock.json: map/page/package-lock.json
@@ -117,26 +97,9 @@ map/page/dist/index.html: map/page/node_modules/.package-lock.json map/page/inde
 	deploy/local/npm --prefix map/page run build
 	touch $@
 
-page: map/page/dist/index.html ## the live map's page, which milepost-map takes in when it is built
+# The live map's page, which milepost-map takes in when it is built.
+page: map/page/dist/index.html
 
-map-test: setup page ## the live map: unit tests of its page, and the page in a real browser between the real parts
-	deploy/local/setup --map
-	cargo build --locked -p milepost -p milepost-map -p loadgen
-	deploy/local/npm --prefix map/page run unit
-	deploy/local/npm --prefix map/page run browser
-
-fmt:
-	cargo fmt --all --check
-
-clippy:
-	cargo clippy --locked --workspace --all-targets -- -D warnings
-
-deny: $(CARGO_DENY) ## bans, licences and sources of the dependencies (advisories need the network: see .github)
-	$(CARGO_DENY) check --hide-inclusion-graph bans licenses sources
-
-$(CARGO_DENY):
-	@echo "building cargo-deny $(CARGO_DENY_VERSION), once, a few minutes"
-	cargo install --locked --root .local/tools --no-default-features --version $(CARGO_DENY_VERSION) cargo-deny
-
-clean-state: down ## forget the local broker's and engine's data
+# Forgets the local broker's and engine's data.
+clean-state: down
 	rm -rf .local/mosquitto .local/clickhouse

@@ -7,11 +7,12 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use loadgen::format::Format;
+use milepost::codec::Message;
 use milepost::pipeline::batch::Batch;
-use milepost::pipeline::decode::{Decoded, Decoder, Message};
+use milepost::pipeline::decode::{Decoded, Decoder};
 use milepost::pipeline::encode;
 use milepost::pipeline::position::Timestamp;
-use milepost::session::acks::{Ack, Acks};
+use milepost::session::acks::Acks;
 use milepost::spool::Spool;
 
 const ROWS: usize = 5_000;
@@ -33,20 +34,15 @@ fn decode(criterion: &mut Criterion) {
 }
 
 fn decode_all(criterion: &mut Criterion, name: &str, decoder: &Decoder, messages: &[(String, String)]) {
-    let mut decoded = Decoded::default();
+    let (mut decoded, received_at) = (Decoded::default(), Timestamp::from_unix_ms(work::WALL_MS));
     let mut group = criterion.benchmark_group("decode");
     group.throughput(Throughput::Elements(ROWS as u64));
     group.bench_function(name, |bencher| {
         bencher.iter(|| {
             decoded.clear();
             for (topic, payload) in messages {
-                let message = Message {
-                    topic: topic.as_bytes(),
-                    payload: payload.as_bytes(),
-                    payload_bytes: payload.len(),
-                    received_at: Timestamp::from_unix_ms(work::WALL_MS),
-                };
-                decoder.decode(black_box(message), &mut decoded);
+                let message = Message::new(topic.as_bytes(), payload.as_bytes());
+                decoder.decode(black_box(message), received_at, &mut decoded);
             }
             assert_eq!(decoded.positions.len(), ROWS);
         });
@@ -88,7 +84,7 @@ fn acks(criterion: &mut Criterion) {
         bencher.iter(|| {
             let mut last = 0;
             for _ in 0..ROWS {
-                last = acks.arrived(black_box(Ack::Acknowledged(7)));
+                last = acks.arrived(black_box(7));
             }
             acks.complete_below(last + 1);
             while acks.due().is_some() {

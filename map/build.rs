@@ -1,4 +1,5 @@
-//! Puts page/dist into the binary, if it has been built: without it there is no page, and the rest works.
+//! Puts page/dist into the binary. Without it a developer's build has no page; a build with `MILEPOST_MAP_PAGE=required`, as
+//! releases and images set it, fails.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,13 @@ fn main() {
     let mut files = Vec::new();
     collect(&root, &mut files);
     files.sort();
-    let mut code = format!("static FILES: [File; {}] = [\n", files.len());
+    println!("cargo:rerun-if-env-changed=MILEPOST_MAP_PAGE");
+    let is_required = std::env::var_os("MILEPOST_MAP_PAGE").is_some_and(|value| value == "required");
+    assert!(
+        !is_required || root.join("index.html").is_file(),
+        "map/page/dist has no index.html: run `make page`"
+    );
+    let mut code = format!("pub(super) static FILES: [File; {}] = [\n", files.len());
     for path in files {
         let name = path.strip_prefix(&root).expect("it was found there").to_string_lossy().replace('\\', "/");
         writeln!(code, "    ({name:?}, include_bytes!({path:?})),").expect("a string takes everything");

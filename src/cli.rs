@@ -1,4 +1,4 @@
-//! What milepost can be told on the command line.
+//! The command line.
 
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
@@ -8,12 +8,12 @@ use milepost::app::now;
 use milepost::pipeline::position::Timestamp;
 use milepost::pipeline::reject::Reason;
 
-/// Takes drivers' GPS positions from an MQTT broker and writes them to ClickHouse; acknowledges a message
-/// only when its rows are durable.
+/// Consume drivers' GPS positions from an MQTT broker and store them in ClickHouse. A message is acknowledged only when its
+/// rows are durable.
 #[derive(Parser)]
-#[command(version)]
+#[command(version = milepost::build::LONG)]
 pub(crate) struct Arguments {
-    /// TOML file; else $MILEPOST_CONFIG, else ./milepost.toml if there is one
+    /// TOML file [default: $MILEPOST_CONFIG, or ./milepost.toml if it exists]
     #[arg(long, global = true)]
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
@@ -22,115 +22,122 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Consume until SIGTERM; never migrates
+    /// Consume until SIGTERM; never changes tables
     Run,
-    /// Create or update the tables; safe to repeat, and from two places at once
+    /// Create or update the tables; safe to repeat, also from two places at once
     Migrate {
-        /// Print every statement from nothing on, and where it would run, instead; asks no server
+        /// Only print the statements for an empty server, and where each would run; contacts no server
         #[arg(long)]
         plan: bool,
     },
-    /// Put positions into the order of days, while fixes come in; goes on where it was stopped
-    Backfill {
-        /// Print every statement, and where it would run, instead; asks no server
-        #[arg(long)]
-        plan: bool,
-    },
-    /// Ask broker, ClickHouse and disk what they are ready for, and name the setting to change; exit 1 on errors
+    /// Check the broker, ClickHouse and the disk, and name each setting to change; exit 1 on errors
     Check {
-        /// One JSON object instead of lines
+        /// Print one JSON object instead of lines
         #[arg(long)]
         json: bool,
-        /// Send a message there and want it back, such as drivers/ID/gps-check; one that no consumer takes
+        /// Also publish a message to this topic and wait for it, such as drivers/ID/gps-check; no source may match it
         #[arg(long)]
         probe_topic: Option<String>,
     },
-    /// Print the effective configuration, secrets redacted
+    /// Print the effective configuration as TOML, secrets redacted
     Config,
-    /// Print what a payload becomes, row by row, or why it is refused; asks no server; exit 1 if anything is refused
+    /// Decode a payload and print each row, or why it is rejected, as JSON lines; contacts no server; exit 1 on rejects
     Decode {
-        /// Which of the sources in the configuration, from 1; not needed if there is one, or with --topic
+        /// Number of the source in the configuration, from 1 [default: the only one, or the one of --topic]
         #[arg(long)]
         source: Option<usize>,
-        /// The topic the message is to have come on
+        /// Topic of the message
         #[arg(long)]
         topic: Option<String>,
-        /// When it is to have come, such as 2026-11-21T08:00:00Z, or an age such as 2h [default: now]
+        /// Time of receipt, such as 2026-11-21T08:00:00Z, or an age such as 2h [default: now]
         #[arg(long, value_parser = moment)]
         received_at: Option<Timestamp>,
-        /// A file with one message's payload, or - for standard input
+        /// File with the payload of one message, or - for standard input
         file: PathBuf,
     },
-    /// Take what the broker holds for a member that is gone for good, and end its sessions; exit 75 if something is left
+    /// Consume the backlog of a member that is gone for good, and end its sessions; exit 75 if a session is left
     Drain {
-        /// The mqtt.client_id that it had
+        /// The mqtt.client_id of that member
         #[arg(long)]
         client_id: String,
-        /// Unsubscribe it though none of shutdown.peers is known to go on
+        /// Unsubscribe it although no member of shutdown.peers is known to stay
         #[arg(long)]
         leave: bool,
-        /// Not longer than this
+        /// Stop after this time
         #[arg(long, value_parser = humantime::parse_duration, default_value = "10m")]
         within: Duration,
+        /// Print one JSON object instead of a table
+        #[arg(long)]
+        json: bool,
     },
-    /// The batches in spool.dir: those of a volume whose pod is gone, for instance
+    /// List, replay or export the batches in spool.dir, for example of a volume whose pod is gone
     Spool {
         #[command(subcommand)]
         command: SpoolCommand,
     },
-    /// Remove everything of a driver, and leave out what comes of them later; a dry run without --yes; exit 75 if something is left
+    /// Remove all data of a driver and drop what arrives later; a dry run without --yes; exit 75 if data is left
     Erase {
-        /// Whose
+        /// Id of the driver
         #[arg(long)]
         driver: String,
-        /// Do it
+        /// Remove it, instead of only counting it
         #[arg(long)]
         yes: bool,
-        /// Take again what comes of them; what is gone stays gone
+        /// Accept data of this driver again; removed data stays removed
         #[arg(long, conflicts_with = "yes")]
         lift: bool,
-        /// Not longer than this; old parts stay on ClickHouse's disk for eight minutes
+        /// Stop after this time; ClickHouse keeps old parts on its disk for eight minutes
         #[arg(long, value_parser = humantime::parse_duration, default_value = "15m")]
         within: Duration,
+        /// Print one JSON object instead of a table
+        #[arg(long, conflicts_with = "lift")]
+        json: bool,
     },
-    /// Geofences
+    /// Import geofences
     Fences {
         #[command(subcommand)]
         command: FencesCommand,
     },
-    /// What was refused
+    /// Replay rejected payloads
     Rejects {
         #[command(subcommand)]
         command: RejectsCommand,
     },
-    /// Ask a running milepost whether it is ready; for container health checks
+    /// Exit 0 if the running milepost is ready; for container health checks
     Health,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum SpoolCommand {
-    /// Name every file, and check it; also while a process works there
-    List,
-    /// Insert every batch, oldest first; ends when none is left
+    /// Verify and list every file; works while a process uses the directory
+    List {
+        /// Print one JSON object instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+    /// Insert every batch, oldest first, and exit
     Replay,
-    /// Write every insert as a statement and its data, for other tools
+    /// Write each insert as a statement file and a data file, for clickhouse-client or curl
     Export {
-        /// Where to
+        /// Target directory
         dir: PathBuf,
     },
 }
 
 #[derive(Subcommand)]
 pub(crate) enum FencesCommand {
-    /// Import areas from GeoJSON; may be repeated; exit 1, and nothing is imported, if any of them is invalid
+    /// Import areas from GeoJSON; safe to repeat; imports nothing and exits 1 if an area is invalid
     Import {
-        /// Say what would be imported, and import nothing
+        /// Only print what would be imported
         #[arg(long)]
         dry_run: bool,
-        /// Import the others
+        /// Import the valid areas although others are invalid
         #[arg(long)]
         skip_invalid: bool,
-        /// A FeatureCollection of Polygons and MultiPolygons with properties.name, and perhaps valid_from and valid_to; - for
+        /// Print one JSON object instead of a table
+        #[arg(long)]
+        json: bool,
+        /// FeatureCollection of Polygons and MultiPolygons with properties.name and, optionally, valid_from and valid_to; - for
         /// standard input
         file: PathBuf,
     },
@@ -138,21 +145,24 @@ pub(crate) enum FencesCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum RejectsCommand {
-    /// Decode stored payloads again, and insert what is good now; may be repeated
+    /// Decode stored payloads again and insert those that are valid now; safe to repeat
     Replay {
-        /// Which; see the rejects table
+        /// Reason of the rejects, as in the rejects table
         #[arg(long, value_parser = reason)]
         reason: Reason,
-        /// Not those before: a time such as 2026-11-21T08:00:00Z, or an age such as 2h [default: all]
+        /// Oldest time of receipt, such as 2026-11-21T08:00:00Z, or an age such as 2h [default: all]
         #[arg(long, value_parser = moment)]
         since: Option<Timestamp>,
+        /// Print one JSON object instead of a table
+        #[arg(long)]
+        json: bool,
     },
 }
 
 fn reason(name: &str) -> Result<Reason, String> {
     Reason::ALL.into_iter().find(|reason| reason.name() == name).ok_or_else(|| {
         let names: Vec<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
-        format!("there are {}", names.join(", "))
+        format!("must be one of {}", names.join(", "))
     })
 }
 

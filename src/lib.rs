@@ -10,6 +10,8 @@
 //!
 //! | room | what goes in, what comes out |
 //! |---|---|
+//! | [`codec`] | the broker's bytes ↔ MQTT packets; a message |
+//! | [`throttle`] | a log line that would repeat → whether it is logged now |
 //! | [`pipeline`] | a message's bytes → positions and rejects → a batch → the bytes of an insert |
 //! | [`fences`] | GeoJSON → areas for the table, and what is wrong with the others |
 //! | [`session`] | what happened on one connection → which message is taken, and acknowledged when |
@@ -22,16 +24,17 @@
 //! | [`config`] | defaults, file, environment → one checked configuration |
 //! | [`clickhouse`] | inserts, migrations and questions → what the server said, sorted by what to do about it |
 //! | [`observe`] | the consumer's totals → `/metrics`, `/readyz`, `/livez` |
-//! | [`mqtt`] | the broker's bytes ↔ packets; the thread that drives the consumer |
+//! | [`mqtt`] | connections to the broker: packets → the consumer, acknowledgements → the broker |
 //! | [`check`] | a configuration → what the servers and the disk are ready for |
-//! | [`app`] | the commands: what `main` calls |
+//! | [`app`] | the commands: what `main` calls; the thread that drives the consumer |
 //!
-//! A room uses only rooms above it in this list. `session`, `intake`, `consumer`, `pipeline`, `fences`, `delivery::policy` and
+//! A room uses only rooms above it in this list. `codec`, `session`, `intake`, `consumer`, `pipeline`, `fences`, `delivery::policy` and
 //! `peers::decision` are pure: they take `now`, and hold no clock, socket, task or file.
 
 pub mod app;
 pub mod check;
 pub mod clickhouse;
+pub mod codec;
 pub mod config;
 pub mod consumer;
 pub mod delivery;
@@ -43,4 +46,16 @@ pub mod peers;
 pub mod pipeline;
 pub mod session;
 pub mod spool;
+mod throttle;
 pub mod tls;
+
+/// Which build this is, as `build.rs` found out.
+pub mod build {
+    pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+    /// Twelve hexadecimal digits; a `+` follows if tracked files had been changed. Empty if unknown, as in a debug build.
+    pub const COMMIT: &str = env!("MILEPOST_BUILD_COMMIT");
+    /// The day of the commit in UTC, such as `2026-11-22`. Empty if unknown.
+    pub const DATE: &str = env!("MILEPOST_BUILD_DATE");
+    /// What `--version` prints after the program's name: `0.1.0 (9b5362934c1d, 2026-11-22)`.
+    pub const LONG: &str = env!("MILEPOST_BUILD");
+}

@@ -2,12 +2,13 @@
 
 mod cli;
 
-use std::io::Read as _;
+use std::fmt::Display;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use milepost::app::commands::{backfill, check, decode, drain, erase, fences, migrate, rejects, spool};
+use milepost::app::commands::{Shown as _, check, decode, drain, erase, fences, migrate, rejects, spool};
 use milepost::app::{Outcome, run};
 use milepost::config::Config;
 use milepost::observe::{http, logging};
@@ -17,9 +18,9 @@ use tracing::error;
 use self::cli::{Arguments, Command, FencesCommand, RejectsCommand, SpoolCommand};
 
 const FAILED: u8 = 1;
-/// Bad usage or configuration (sysexits' EX_USAGE).
+/// Bad usage or configuration (EX_USAGE of sysexits).
 const BAD_USAGE: u8 = 64;
-/// Shut down with data left in the broker or the spool (EX_TEMPFAIL).
+/// Data is left in the broker or the spool (EX_TEMPFAIL of sysexits).
 const DATA_LEFT: u8 = 75;
 
 fn main() -> ExitCode {
@@ -35,8 +36,7 @@ fn main() -> ExitCode {
     let config = match Config::load(path.as_deref()) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("milepost: {}", format_args!("{:#}", anyhow::Error::from(error)));
-            return BAD_USAGE.into();
+            return failed(BAD_USAGE, format_args!("{:#}", anyhow::Error::from(error)));
         }
     };
     match arguments.command {
@@ -46,16 +46,18 @@ fn main() -> ExitCode {
             let received_at = received_at.unwrap_or_else(milepost::app::now);
             decode_file(&config, &decode::Origin { source, topic, received_at }, &file)
         }
-        Command::Drain { client_id, leave, within } => {
+        Command::Drain { client_id, leave, within, json } => {
             let orders = drain::Orders { client_id, leave, within };
             with_logs_and_runtime(config, async move |config| {
                 let drained = drain::drain(config, orders).await?;
                 let outcome = drained.outcome();
-                print_result(Ok(drained.to_string()));
+                put(&drained.shown(json))?;
                 Ok(outcome)
             })
         }
-        Command::Spool { command: SpoolCommand::List } => print_result(spool::list(&config)),
+        Command::Spool { command: SpoolCommand::List { json } } => {
+            print_result(spool::list(&config).map(|listing| listing.shown(json)))
+        }
         Command::Spool { command: SpoolCommand::Export { dir } } => {
             print_result(spool::export(&config, &dir))
         }
@@ -63,47 +65,40 @@ fn main() -> ExitCode {
             with_logs_and_runtime(config, async |config| spool::replay(&config).await)
         }
         Command::Erase { driver, lift: true, .. } => with_logs_and_runtime(config, async move |config| {
-            print_result(Ok(erase::lift(&config, &driver).await?));
+            put(&erase::lift(&config, &driver).await?)?;
             Ok(Outcome::Clean)
         }),
-        Command::Erase { driver: driver_id, yes, lift: false, within } => {
+        Command::Erase { driver: driver_id, yes, lift: false, within, json } => {
             with_logs_and_runtime(config, async move |config| {
                 let left = erase::erase(&config, erase::Orders { driver_id, yes, within }).await?;
-                print_result(Ok(left.to_string()));
+                put(&left.shown(json))?;
                 Ok(left.outcome())
             })
         }
-        Command::Fences { command: FencesCommand::Import { dry_run, skip_invalid, file } } => {
-            import_fences(config, &file, fences::Orders { dry_run, skip_invalid })
+        Command::Fences { command: FencesCommand::Import { dry_run, skip_invalid, file, json } } => {
+            import_fences(config, &file, fences::Orders { dry_run, skip_invalid }, json)
         }
-        Command::Rejects { command: RejectsCommand::Replay { reason, since } } => {
+        Command::Rejects { command: RejectsCommand::Replay { reason, since, json } } => {
             with_logs_and_runtime(config, async move |config| {
                 let since = since.unwrap_or(Timestamp::from_unix_ms(0));
                 let summary = rejects::replay(&config, reason, since).await?;
-                print_result(Ok(summary.to_string()));
+                put(&summary.shown(json))?;
                 Ok(Outcome::Clean)
             })
         }
         Command::Health => match http::ask_ready(config.http.listen) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(why) => {
-                eprintln!("milepost: {why}");
-                FAILED.into()
-            }
+            Err(why) => failed(FAILED, why),
         },
         Command::Migrate { plan: true } => print_result(Ok(migrate::plan(&config))),
         Command::Migrate { plan: false } => with_logs_and_runtime(config, async |config| {
             migrate::migrate(&config).await.map(|()| Outcome::Clean)
         }),
-        Command::Backfill { plan: true } => print_result(Ok(backfill::plan(&config))),
-        Command::Backfill { plan: false } => with_logs_and_runtime(config, async |config| {
-            backfill::backfill(&config).await.map(|()| Outcome::Clean)
-        }),
         Command::Run => with_logs_and_runtime(config, run::run),
     }
 }
 
-/// Of a file, or of standard input.
+/// Reads a file, or standard input for `-`.
 fn read_file(file: &Path) -> Result<Vec<u8>, ExitCode> {
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
@@ -111,30 +106,24 @@ fn read_file(file: &Path) -> Result<Vec<u8>, ExitCode> {
     } else {
         std::fs::read(file).map(|all| bytes = all)
     };
-    read.map(|()| bytes).map_err(|error| {
-        eprintln!("milepost: {}: {error}", file.display());
-        BAD_USAGE.into()
-    })
+    read.map(|()| bytes).map_err(|error| failed(BAD_USAGE, format_args!("{}: {error}", file.display())))
 }
 
-fn import_fences(config: Config, file: &Path, orders: fences::Orders) -> ExitCode {
+fn import_fences(config: Config, file: &Path, orders: fences::Orders, json: bool) -> ExitCode {
     let bytes = match read_file(file) {
         Ok(bytes) => bytes,
         Err(code) => return code,
     };
-    let json = match String::from_utf8(bytes) {
-        Ok(json) => json,
-        Err(error) => {
-            eprintln!("milepost: {}: {error}", file.display());
-            return FAILED.into();
-        }
+    let areas = match String::from_utf8(bytes) {
+        Ok(areas) => areas,
+        Err(error) => return failed(FAILED, format_args!("{}: {error}", file.display())),
     };
     let mut is_refused = false;
     let refused = &mut is_refused;
     let code = with_logs_and_runtime(config, async move |config| {
-        let imported = fences::import(&config, &json, orders).await?;
+        let imported = fences::import(&config, &areas, orders).await?;
         *refused = imported.is_refused();
-        print_result(Ok(imported.to_string()));
+        put(&imported.shown(json))?;
         Ok(Outcome::Clean)
     });
     if is_refused { FAILED.into() } else { code }
@@ -146,47 +135,52 @@ fn decode_file(config: &Config, origin: &decode::Origin, file: &Path) -> ExitCod
         Err(code) => return code,
     };
     match decode::decode(config, origin, &payload) {
-        Ok((lines, is_good)) => {
-            print_result(Ok(lines));
-            if is_good { ExitCode::SUCCESS } else { FAILED.into() }
-        }
-        Err(failure) => {
-            eprintln!("milepost: {failure:#}");
-            BAD_USAGE.into()
-        }
+        Ok((lines, is_good)) => printed(&lines, is_good),
+        Err(failure) => failed(BAD_USAGE, format_args!("{failure:#}")),
     }
 }
 
-/// Without logs: its lines are the result.
 fn check_servers(config: &Config, probe_topic: Option<&str>, json: bool) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let report = runtime
         .map_err(anyhow::Error::from)
         .and_then(|runtime| runtime.block_on(check::check(config, probe_topic)));
     match report {
-        Ok(report) => {
-            print_result(Ok(if json { report.json() } else { report.to_string() }));
-            if report.has_errors() { FAILED.into() } else { ExitCode::SUCCESS }
-        }
-        Err(failure) => {
-            eprintln!("milepost: {failure:#}");
-            BAD_USAGE.into()
-        }
+        Ok(report) => printed(&if json { report.json() } else { report.to_string() }, !report.has_errors()),
+        Err(failure) => failed(BAD_USAGE, format_args!("{failure:#}")),
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the command's result")]
 fn print_result(result: anyhow::Result<String>) -> ExitCode {
     match result {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            eprintln!("milepost: {failure:#}");
-            FAILED.into()
-        }
+        Ok(text) => printed(&text, true),
+        Err(failure) => failed(FAILED, format_args!("{failure:#}")),
     }
+}
+
+fn printed(text: &str, is_good: bool) -> ExitCode {
+    match put(text) {
+        Ok(()) if is_good => ExitCode::SUCCESS,
+        Ok(()) => FAILED.into(),
+        Err(error) => failed(FAILED, format_args!("{error:#}")),
+    }
+}
+
+/// Writes a result to stdout. A reader that leaves early, such as `head`, has what it wants: the exit code stays the result's.
+fn put(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::from(error).context("stdout"))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Reports a failure on stderr, if somebody reads it; returns `code`.
+fn failed(code: u8, why: impl Display) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "milepost: {why}");
+    code.into()
 }
 
 fn with_logs_and_runtime(
@@ -194,20 +188,22 @@ fn with_logs_and_runtime(
     command: impl AsyncFnOnce(Config) -> anyhow::Result<Outcome>,
 ) -> ExitCode {
     logging::start(&config.log);
-    tracing::info!(configuration = %config.to_string().replace('\n', " "), version = env!("CARGO_PKG_VERSION"), "milepost");
-    // One thread beside the driver's: encoding, inserting and serving metrics take a small part of one core.
+    tracing::info!(configuration = %config.to_string().replace('\n', " "), version = milepost::build::LONG, "milepost");
+    // One thread beside the driver's: encoding, inserting and serving metrics need a small part of one core.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         let outcome = runtime.block_on(command(config));
         runtime.shutdown_background(); // a disk that hangs must not hold an exit
         outcome
     });
-    match outcome {
+    let code = match outcome {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,
         Ok(Outcome::DataLeft) => DATA_LEFT.into(),
         Err(failure) => {
             error!("{failure:#}");
             FAILED.into()
         }
-    }
+    };
+    logging::flush();
+    code
 }

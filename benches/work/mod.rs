@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use loadgen::fleet::Fix;
 use loadgen::format::Format;
+use milepost::codec::Message;
 use milepost::config::Config;
-use milepost::consumer::{self, Connections, Consumer, Now, Publish};
-use milepost::delivery::events::{Command, Outcome, Report, Schema};
-use milepost::delivery::policy::{self, Policy};
+use milepost::consumer::{self, Connections, Consumer, Now};
+use milepost::delivery::events::{Command, Outcome, Report, ServerStatus};
+use milepost::delivery::policy::{self, Delivery};
 use milepost::intake::{self, Intake};
 use milepost::pipeline::batch::Batch;
 use milepost::pipeline::decode::Decoder;
 use milepost::pipeline::position::Timestamp;
-use milepost::session::acks::Ack;
-use milepost::session::events::{self, Event, Role};
+use milepost::session::events::{self, Event};
 use milepost::spool::Left;
 
 /// 2026-11-21.
@@ -82,7 +82,6 @@ impl Live {
             session: events::Settings {
                 receive_maximum: config.mqtt.receive_maximum,
                 answer_within: config.mqtt.connect_timeout,
-                role: Role::Member,
                 seed,
             },
             window_wanted: 0,
@@ -91,24 +90,27 @@ impl Live {
             clock_jump_max: Duration::from_secs(300),
         };
         let now = Now { instant: Instant::now(), wall: Timestamp::from_unix_ms(WALL_MS) };
-        let (intake, delivery) = (Intake::new(intake, decoder), Policy::new(delivery, Left::default()));
+        let (intake, delivery) = (Intake::new(intake, decoder), Delivery::new(delivery, Left::default()));
         let mut consumer = Consumer::new(settings, intake, delivery);
-        consumer.schema(Schema::Ready);
-        consumer.handle(0, Event::Connected { session_present: false, receive_maximum: None }, now.instant);
-        consumer.handle(0, Event::Subscribed { refusals: Vec::new() }, now.instant);
-        consumer.turn(now.instant);
-        while consumer.session_mut(0).command().is_some() {}
+        consumer.server(ServerStatus::ready(), now.instant);
+        consumer.handle_event(
+            0,
+            Event::Connected { session_present: false, receive_maximum: None },
+            now.instant,
+        );
+        consumer.handle_event(0, Event::Subscribed { refusals: Vec::new() }, now.instant);
+        consumer.handle_timeout(now.instant);
+        while consumer.session_mut(0).poll_command().is_some() {}
         Self { consumer, now, packet_id: 0 }
     }
 
     /// One QoS 1 message; the batch it completed, if it did.
     pub fn publish(&mut self, (topic, payload): &(String, String)) -> Option<Batch> {
         self.packet_id = self.packet_id % u16::MAX + 1;
-        let (topic, payload) = (topic.as_bytes(), payload.as_bytes());
-        let ack = Some(Ack::Acknowledged(self.packet_id));
-        let publish = Publish { topic, payload, payload_bytes: payload.len(), ack, redelivered: false };
-        self.consumer.published(0, publish, self.now);
-        match self.consumer.command() {
+        let packet_id = Some(self.packet_id);
+        let message = Message { packet_id, ..Message::new(topic.as_bytes(), payload.as_bytes()) };
+        self.consumer.published(0, message, self.now);
+        match self.consumer.poll_command() {
             Some(Command::Take(batch)) => Some(batch),
             _ => None,
         }
@@ -117,10 +119,10 @@ impl Live {
     /// The batch is durable; takes every acknowledgement that is due, and returns how many.
     pub fn durable(&mut self, batch: u64) -> usize {
         let outcome = Outcome::Inserted { took: Duration::from_millis(1), erased: 0 };
-        self.consumer.report(Report { batch, outcome }, self.now.instant);
-        self.consumer.turn(self.now.instant);
-        while self.consumer.command().is_some() {}
-        while self.consumer.durable().is_some() {}
+        self.consumer.handle_report(Report { batch, outcome }, self.now.instant);
+        self.consumer.handle_timeout(self.now.instant);
+        while self.consumer.poll_command().is_some() {}
+        while self.consumer.poll_durable().is_some() {}
         let mut acks = 0;
         while self.consumer.session(0).ack_due().is_some() {
             self.consumer.session_mut(0).ack_sent();

@@ -14,18 +14,13 @@ GRANT SELECT ON fleet.erased TO milepost_writer;
 GRANT SELECT ON system.merge_tree_settings TO milepost_writer;
 
 CREATE ROLE IF NOT EXISTS milepost_migrator;
--- Makes and changes the tables; drops three views, to put newer ones in their place.
+-- Makes and changes the tables. Drops three views, to put newer ones in their place.
 GRANT CREATE DATABASE, CREATE TABLE, CREATE VIEW, ALTER, SELECT, INSERT ON fleet.* TO milepost_migrator;
 GRANT DROP VIEW ON fleet.fixes TO milepost_migrator;
 GRANT DROP VIEW ON fleet.last_positions TO milepost_migrator;
 GRANT DROP VIEW ON fleet.rollups TO milepost_migrator;
 -- The roll-ups run with its rights, and ask which months changed.
 GRANT SELECT ON system.parts TO milepost_migrator;
--- For milepost backfill: exchanging two tables wants the right to drop each. It waits for inserts that are under way.
-GRANT DROP TABLE ON fleet.positions TO milepost_migrator;
-GRANT DROP TABLE ON fleet.positions_by_day TO milepost_migrator;
-GRANT DROP VIEW ON fleet.positions_by_day_mv TO milepost_migrator;
-GRANT SELECT ON system.processes TO milepost_migrator;
 -- The database of the parameterised views has nothing but views: each of them may be replaced.
 GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost_migrator;
 
@@ -34,20 +29,15 @@ CREATE ROLE IF NOT EXISTS milepost_eraser;
 -- with a column driver_id are erased from, too, if it sees them. A DELETE hides a row by its _row_exists, which is an update to the server.
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.positions TO milepost_eraser;
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.last_positions_state TO milepost_eraser;
-GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.driver_quarters_state TO milepost_eraser;
-GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.driver_blocks_state TO milepost_eraser;
-GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.episodes_state TO milepost_eraser;
-GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.cell_quarters_state TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.touched TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.driver_days_state TO milepost_eraser;
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.rejects TO milepost_eraser;
--- What `milepost backfill` makes of positions, and what it leaves.
-GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.positions_by_day TO milepost_eraser;
-GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.positions_by_driver TO milepost_eraser;
-GRANT SELECT ON fleet.backfills TO milepost_eraser;
 GRANT SELECT, INSERT ON fleet.erased TO milepost_eraser;
 GRANT SELECT ON fleet.schema_migrations TO milepost_eraser;
 GRANT SELECT ON system.parts TO milepost_eraser;
 GRANT SELECT ON system.mutations TO milepost_eraser;
 GRANT SELECT ON system.view_refreshes TO milepost_eraser;
+GRANT SELECT ON system.processes TO milepost_eraser;
 -- With clickhouse.cluster or "managed" also: GRANT CLUSTER, REMOTE ON *.* TO milepost_eraser; GRANT SELECT ON system.clusters TO milepost_eraser;
 
 CREATE ROLE IF NOT EXISTS milepost_reader;

@@ -2,7 +2,7 @@
 -- For another customer run it again with another name for acme, everywhere.
 -- The tests parse this file. They cannot run it: their engine has no users.
 -- Views run with the rights of who asks, so what holds for the tables holds for fixes, last_positions, driver_quarters,
--- trips, stops, cell_quarters and all of fleet_ask.
+-- trips, stops and all of fleet_ask.
 -- Every customer's role has it. What is said of "all others" names this one, so that the next customer is none of them.
 CREATE ROLE IF NOT EXISTS milepost_customer;
 CREATE ROLE IF NOT EXISTS customer_acme;
@@ -11,22 +11,20 @@ GRANT SELECT ON fleet.positions TO customer_acme;
 GRANT SELECT ON fleet.fixes TO customer_acme;
 GRANT SELECT ON fleet.last_positions_state TO customer_acme;
 GRANT SELECT ON fleet.last_positions TO customer_acme;
-GRANT SELECT ON fleet.driver_quarters_state TO customer_acme;
+GRANT SELECT ON fleet.touched TO customer_acme;
+GRANT SELECT ON fleet.driver_days_state TO customer_acme;
 GRANT SELECT ON fleet.driver_quarters TO customer_acme;
-GRANT SELECT ON fleet.episodes_state TO customer_acme;
 GRANT SELECT ON fleet.trips TO customer_acme;
 GRANT SELECT ON fleet.stops TO customer_acme;
-GRANT SELECT ON fleet.cell_quarters_state TO customer_acme;
-GRANT SELECT ON fleet.cell_quarters TO customer_acme;
 GRANT SELECT ON fleet.rejects TO customer_acme;
 GRANT SELECT ON fleet_ask.* TO customer_acme;
 
-CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.positions, fleet.last_positions_state, fleet.driver_quarters_state,
-    fleet.driver_blocks_state, fleet.episodes_state, fleet.cell_quarters_state, fleet.rejects, fleet.erased
+CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.positions, fleet.last_positions_state, fleet.touched,
+    fleet.driver_days_state, fleet.rejects, fleet.erased
     FOR SELECT USING startsWith(driver_id, 'acme-') TO customer_acme;
 -- A table with a policy may show nothing to those who have none (users_without_row_policies_can_read_rows): all others see all.
-CREATE ROW POLICY OR REPLACE everybody_else ON fleet.positions, fleet.last_positions_state, fleet.driver_quarters_state,
-    fleet.driver_blocks_state, fleet.episodes_state, fleet.cell_quarters_state, fleet.rejects, fleet.erased
+CREATE ROW POLICY OR REPLACE everybody_else ON fleet.positions, fleet.last_positions_state, fleet.touched,
+    fleet.driver_days_state, fleet.rejects, fleet.erased
     FOR SELECT USING 1 TO ALL EXCEPT milepost_customer;
 
 -- The limits and the quota are those of other readers.

@@ -44,19 +44,26 @@ def build(folder):
 
 
 def template(*arguments):
-    return run(tool("helm"), "template", "milepost", CHART, "--kube-version", KUBERNETES + ".0", *arguments)
+    """Without the Job that reads the configuration first: a hook, and no part of the release."""
+    things = run(tool("helm"), "template", "milepost", CHART, "--kube-version", KUBERNETES + ".0", *arguments)
+    return [thing for thing in things if not is_hook(thing)]
+
+
+def is_hook(thing):
+    return "helm.sh/hook" in thing["metadata"].get("annotations", {})
 
 
 def with_components(resource, components, folder):
     path = lambda of: os.path.relpath(HERE / of, folder)
     paths = {"resources": [path(resource)], "components": [path(f"components/{name}") for name in components]}
-    paths["images"] = [{"name": "milepost", "newName": IMAGE}]
+    paths["images"] = [{"name": name, "newName": f"registry.example/{name}"} for name in ("milepost", "milepost-map")]
     (folder / "kustomization.yaml").write_text(json.dumps(paths))
     return build(folder)
 
 
 def one(things, kind, name="milepost"):
-    found = [thing for thing in things if thing["kind"] == kind and thing["metadata"]["name"].startswith(name)]
+    is_it = lambda found: found.startswith(name) and ("milepost-map" in found) == ("milepost-map" in name)
+    found = [thing for thing in things if thing["kind"] == kind and is_it(thing["metadata"]["name"])]
     assert len(found) == 1, f"{len(found)} of kind {kind}"
     return found[0]
 
@@ -129,7 +136,7 @@ def restricted(pod):
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
-    allowed = {"configMap", "secret", "emptyDir", "persistentVolumeClaim", "projected"}
+    allowed = {"configMap", "downwardAPI", "secret", "emptyDir", "persistentVolumeClaim", "projected"}
     for volume in pod["volumes"]:
         assert set(volume) - {"name"} <= allowed
     assert pod["automountServiceAccountToken"] is False
@@ -149,9 +156,10 @@ def judge(things):
     assert selects(wall["podSelector"], labels) and selects(wall["podSelector"], of_migrate)
 
     for thing in things:
-        if thing["kind"] in ("StatefulSet", "Job"):
+        if thing["kind"] in ("StatefulSet", "Job", "Deployment"):
             # An overlay's image reaches all.
-            assert thing["spec"]["template"]["spec"]["containers"][0]["image"].split(":")[0] == IMAGE
+            of_map = "-map" if thing["kind"] == "Deployment" else ""
+            assert thing["spec"]["template"]["spec"]["containers"][0]["image"].split(":")[0] == IMAGE + of_map
     restricted(template["spec"])
     restricted(migrate["spec"]["template"]["spec"])
     container = template["spec"]["containers"][0]
@@ -183,6 +191,31 @@ def judge(things):
     configuration = one(things, "ConfigMap")["metadata"]["name"]
     for pod in (template["spec"], migrate["spec"]["template"]["spec"]):
         assert configuration in [volume.get("configMap", {}).get("name") for volume in pod["volumes"]]
+
+
+def judge_map(things):
+    deployment = one(things, "Deployment", "milepost-map")
+    template = deployment["spec"]["template"]
+    pod, labels = template["spec"], template["metadata"]["labels"]
+    restricted(pod)
+    assert selects(deployment["spec"]["selector"], labels)
+    container = pod["containers"][0]
+    environment = {entry["name"]: entry.get("value") for entry in container["env"]}
+    port = container["ports"][0]
+    assert environment["MILEPOST_MAP__HTTP__LISTEN"] == f"0.0.0.0:{port['containerPort']}"
+    service = one(things, "Service", "milepost-map")["spec"]
+    assert service["selector"].items() <= labels.items() and service["ports"][0]["targetPort"] == port["name"]
+    wall = one(things, "NetworkPolicy", "milepost-map")["spec"]
+    assert selects(wall["podSelector"], labels)
+    assert wall["ingress"][0]["ports"] == [{"protocol": "TCP", "port": port["containerPort"]}]
+    # Nothing of the members reaches the map, and nothing of the map the members.
+    members = one(things, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
+    assert not selects(wall["podSelector"], members)
+    for kind, selector in (("StatefulSet", "selector"), ("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
+        assert not selects(one(things, kind)["spec"][selector], labels)
+    assert one(things, "ConfigMap", "milepost-map")["metadata"]["name"] in [v.get("configMap", {}).get("name") for v in pod["volumes"]]
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
 
 
 @pytest.mark.parametrize("overlay", ["minimal", "production"])
@@ -226,6 +259,8 @@ def test_a_component_fits_the_base(component, tmp_path):
     if component == "external-secrets":
         made = {(thing["spec"]["target"]["name"], data["secretKey"]) for thing in things if thing["kind"] == "ExternalSecret" for data in thing["spec"]["data"]}
         assert made == {key for pod in pods for key in keys_of_secrets(pod)}
+    if component == "map":
+        judge_map(things)
     if component == "monitoring":
         monitor = one(things, "PodMonitor")["spec"]
         assert selects(monitor["selector"], one(things, "StatefulSet")["spec"]["template"]["metadata"]["labels"])
@@ -245,25 +280,31 @@ def keys_of_secrets(pod):
 
 
 def plain(thing):
-    """Without what differs on purpose: the image, how a pod learns of a new configuration, and the Job's name."""
+    """Without what differs on purpose: the image, hashes in names, the release's name, and what Helm is not to delete."""
     text = json.dumps(thing, sort_keys=True)
+    text = text.replace('"app.kubernetes.io/instance": "milepost", ', "")
+    text = re.sub(r'"milepost-map-[a-z0-9]{10}"', '"milepost-map"', text)
+    text = re.sub(rf'"{IMAGE}-map:[0-9.]+"', f'"{IMAGE}-map"', text)
     text = re.sub(r'"milepost-[a-z0-9]{10}"', '"milepost"', text)
-    text = re.sub(rf'"image": "{IMAGE}:[0-9.]+"', '"image": "milepost"', text)
+    text = re.sub(rf'"image": "{IMAGE}(:[0-9.]+)?"', '"image": "milepost"', text)
     text = re.sub(r'"milepost-migrate-[a-z0-9]{10}"', '"milepost-migrate"', text)
     thing = json.loads(text)
-    if thing["kind"] == "StatefulSet":
-        thing["spec"]["template"]["metadata"].pop("annotations", None)
+    if thing["kind"] == "ConfigMap":
+        thing["metadata"].pop("annotations", None)
     return thing
 
 
-def test_the_chart_is_the_base():
+def test_the_chart_is_the_base_with_the_map(tmp_path):
+    base = with_components("base", ["map"], tmp_path)
     ours, theirs = (
-        sorted(map(plain, things), key=lambda thing: thing["kind"]) for things in (build(HERE / "base"), template())
+        sorted(map(plain, things), key=lambda thing: (thing["kind"], thing["metadata"]["name"]))
+        for things in (base, template("--set", "map.enabled=true"))
     )
     # Comments of the file are part of the text here.
-    configurations = [one(things, "ConfigMap").pop("data")["milepost.toml"] for things in (ours, theirs)]
-    lines = [[line for line in text.splitlines() if line and not line.startswith("#")] for text in configurations]
-    assert lines[0] == lines[1]
+    for name, file in (("milepost", "milepost.toml"), ("milepost-map", "milepost-map.toml")):
+        configurations = [one(things, "ConfigMap", name).pop("data")[file] for things in (ours, theirs)]
+        lines = [[line for line in text.splitlines() if line and not line.startswith("#")] for text in configurations]
+        assert lines[0] == lines[1]
     assert ours == theirs
 
 
@@ -277,6 +318,88 @@ def test_the_chart_is_what_kubernetes_takes():
     assert members["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "fast"
 
 
+def test_what_a_platform_team_sets_reaches_the_pods(tmp_path):
+    values = {
+        "map": {"enabled": True},
+        "nodeSelector": {"pool": "ingest"},
+        "tolerations": [{"key": "ingest", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "arm", "operator": "DoesNotExist"}]}]}}},
+        "priorityClassName": "ingest",
+        "spreadOver": "topology.kubernetes.io/zone",
+        "podAnnotations": {"example.com/team": "fleet"},
+        "serviceAccountAnnotations": {"example.com/role": "ingest"},
+        "env": [{"name": "MILEPOST__MQTT__GROUP", "value": "fleet-b"}],
+        "extraVolumes": [{"name": "tls", "secret": {"secretName": "tls"}}],
+        "extraVolumeMounts": [{"name": "tls", "mountPath": "/run/tls"}],
+        "networkPolicy": {"egressPorts": [18883]},
+    }
+    (tmp_path / "values.json").write_text(json.dumps(values))
+    things = template("--values", str(tmp_path / "values.json"))
+    judge(things)
+    judge_map(things)
+    members = one(things, "StatefulSet")["spec"]["template"]
+    map_ = one(things, "Deployment", "milepost-map")["spec"]["template"]
+    migrate = one(things, "Job", "milepost-migrate")["spec"]["template"]
+    for pod in (members["spec"], migrate["spec"], map_["spec"]):
+        for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName"):
+            assert pod[key] == values[key]
+    for pod in (members["spec"], migrate["spec"]):
+        assert values["env"][0] in pod["containers"][0]["env"] and values["extraVolumes"][0] in pod["volumes"]
+    assert members["spec"]["topologySpreadConstraints"][0]["topologyKey"] == values["spreadOver"]
+    assert members["metadata"]["annotations"] == values["podAnnotations"]
+    assert one(things, "ServiceAccount")["metadata"]["annotations"] == values["serviceAccountAnnotations"]
+    assert {"protocol": "TCP", "port": 18883} in one(things, "NetworkPolicy")["spec"]["egress"][0]["ports"]
+    without = template("--set", "networkPolicy.enabled=false,map.enabled=true")
+    assert not [thing for thing in without if thing["kind"] == "NetworkPolicy"]
+
+
+@pytest.mark.parametrize("release", ["milepost", "other", "7", "a-name-that-is-much-longer-than-what-fits"])
+def test_a_release_of_any_name_is_what_kubernetes_takes(release):
+    things = run(tool("helm"), "template", release, CHART, "--kube-version", KUBERNETES + ".0", "--set", "map.enabled=true")
+    validate(things)
+    job = next(thing for thing in things if thing["kind"] == "Job" and not is_hook(thing))
+    # Kubernetes puts the Job's name, and the StatefulSet's with a hash of 11, into labels.
+    assert len(job["metadata"]["name"]) <= 63
+    assert all(len(thing["metadata"]["name"]) <= 52 for thing in things if thing["kind"] == "StatefulSet")
+
+
+def test_two_releases_fit_into_a_namespace():
+    first, second = (run(tool("helm"), "template", name, CHART, "--kube-version", KUBERNETES + ".0", "--set", "map.enabled=true") for name in ("milepost", "other"))
+    names = lambda things: {(thing["kind"], thing["metadata"]["name"]) for thing in things}
+    assert not names(first) & names(second)
+    selectors = {"StatefulSet": "selector", "Deployment": "selector", "PodDisruptionBudget": "selector", "NetworkPolicy": "podSelector"}
+    workloads = [thing for thing in second if thing["kind"] in ("StatefulSet", "Deployment", "Job")]
+    pods = [thing["spec"]["template"]["metadata"]["labels"] for thing in workloads]
+    for thing in first:
+        if selector := selectors.get(thing["kind"]):
+            assert not any(selects(thing["spec"][selector], labels) for labels in pods), thing["kind"]
+        if thing["kind"] == "Service":
+            assert not any(thing["spec"]["selector"].items() <= labels.items() for labels in pods)
+
+
+@pytest.mark.parametrize(
+    "setting, said",
+    [
+        ("replica=5", "replica"),
+        ("replicas=two", "replicas"),
+        ("spool.size=banana", "size"),
+        ("image.tags=1", "tags"),
+        ("map.enabled=perhaps", "enabled"),
+        ("networkPolicy.egressPorts={70000}", "egressPorts"),
+        ("resources.limits.memory=lots", "memory"),
+    ],
+)
+def test_a_setting_that_is_none_is_refused(setting, said):
+    command = [tool("helm"), "template", "milepost", CHART, "--kube-version", KUBERNETES + ".0", "--set", setting]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0 and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("version", ["1.29.0", "1.36.3", "1.36.3-gke.100", "1.37.0-alpha.1+build"])
+def test_the_chart_takes_the_servers_that_it_is_for(version):
+    assert run(tool("helm"), "template", "milepost", CHART, "--kube-version", version)
+
+
 def test_a_new_configuration_rolls_the_pods_and_a_new_image_is_a_new_job():
     def made(*arguments):
         things = template(*arguments)
@@ -284,7 +407,29 @@ def test_a_new_configuration_rolls_the_pods_and_a_new_image_is_a_new_job():
 
     (pods, job), (others, other_job) = made(), made("--set", "image.tag=0.2.0")
     assert pods != others and job != other_job
-    assert made("--set", "config=x")[0] != pods
+    elsewhere, job_elsewhere = made("--set", "config=x")
+    assert elsewhere != pods and job_elsewhere != job, "the tables of another ClickHouse are made too"
+
+
+def test_an_upgrade_reads_its_configuration_before_anything_changes():
+    command = [tool("helm"), "template", "milepost", CHART, "--kube-version", KUBERNETES + ".0", "--set", "config=typo"]
+    hooks = [thing for thing in run(*command) if is_hook(thing)]
+    validate(hooks)
+    (job,) = hooks
+    assert set(job["metadata"]["annotations"]["helm.sh/hook"].split(",")) == {"pre-install", "pre-upgrade", "pre-rollback"}
+    template = job["spec"]["template"]
+    restricted(template["spec"])
+    assert job["spec"]["backoffLimit"] == 0 and template["spec"]["restartPolicy"] == "Never"
+    assert template["metadata"]["annotations"]["milepost.toml"] == "typo" and template["spec"]["containers"][0]["args"] == ["config"]
+    assert not [thing for thing in run(*command, "--set", "verify=false") if is_hook(thing)]
+
+
+def test_a_typo_reaches_no_pod_of_the_former_revision():
+    """The file of a pod is named by its revision, and Helm does not delete or change the former one."""
+    right, wrong = (one(template(*arguments), "ConfigMap") for arguments in ((), ("--set", "config=typo")))
+    assert right["metadata"]["name"] != wrong["metadata"]["name"]
+    for thing in (right, wrong):
+        assert thing["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" and thing["immutable"]
 
 
 def test_the_workflows_are_what_github_takes():

@@ -21,7 +21,6 @@ WIDTH = 920
 PIECE = (300.0, 300.0, 230.0, 230.0)
 PIECE_SIZE = 196
 
-# The colours of the bench's page (lab/bench/src/page/style.css).
 STYLE = """
   .paper { fill: #f6f7f9; stroke: #d5dae0 } .ink { fill: #1b1f24 } .faint { fill: #59626d } .good { fill: #008c67 }
   .bad { fill: #b3261e } .ours { fill: #0072b2 } .theirs { fill: #a3adb8 } .rule { stroke: #d5dae0 }
@@ -140,12 +139,12 @@ def column(head: list[str], name: str) -> int:
     for place, found in enumerate(head):
         if found.startswith(name):
             return place
-    sys.exit(f"{RESULTS}: the table of make bench-full has no column '{name}…'")
+    sys.exit(f"{RESULTS}: the table of make bench ARGS=--full has no column '{name}…'")
 
 
 def cost() -> str:
     """CPU and memory beside others, and what a kill -9 lost."""
-    rows = [[part.strip() for part in line.strip("|").split("|")] for line in between("make bench-full")]
+    rows = [[part.strip() for part in line.strip("|").split("|")] for line in between("make bench ARGS=--full")]
     head, rows = rows[0], {row[0]: row for row in rows[2:]}
     cpu, memory, killed = (column(head, name) for name in ["CPU a message", "memory", "lost, twice after kill"])
     kinds = [kind for kind in NAMES if kind in rows]
@@ -170,7 +169,7 @@ def cost() -> str:
         lost = rows[kind][killed].split(",")[0]
         parts.append(text(WIDTH - 24, y + 15, f"{int(lost):,}", "good bold" if lost == "0" else "bad bold", "end"))
     height = first + len(kinds) * 34 + 34
-    parts.append(text(24, height - 16, "make bench-full, ratios in one run on one machine; docs/results.md says how", "faint small"))
+    parts.append(text(24, height - 16, "make bench ARGS=--full, ratios in one run on one machine; docs/results.md says how", "faint small"))
     return picture("CPU, memory and losses of milepost beside Node, Bun, Telegraf and Bento", height, parts)
 
 

@@ -5,9 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use milepost::mqtt::codec::{Input, Packet, Publish};
-use milepost::pipeline::reject::PAYLOAD_BYTES_MAX;
-use milepost::session::acks::Ack;
+use milepost::codec::{Input, Message, PAYLOAD_BYTES_MAX, Packet};
 
 /// What [`Packet`] borrows.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,7 +14,7 @@ enum Heard {
         topic: Vec<u8>,
         payload: Vec<u8>,
         payload_bytes: usize,
-        ack: Option<Ack>,
+        packet_id: Option<u16>,
         redelivered: bool,
     },
     Other(String),
@@ -69,10 +67,10 @@ fn hear(mut sent: &[u8], pieces: [usize; 2], packet_bytes_max: usize) -> Vec<Hea
     heard
 }
 
-fn message(publish: Publish<'_>) -> Heard {
-    let Publish { topic, payload, payload_bytes, ack, redelivered } = publish;
+fn message(message: Message<'_>) -> Heard {
+    let Message { topic, payload, payload_bytes, packet_id, redelivered } = message;
     let kept_min = payload_bytes.min(PAYLOAD_BYTES_MAX);
     assert!((kept_min..=payload_bytes).contains(&payload.len()), "{} of {payload_bytes}", payload.len());
-    assert!(!matches!(ack, Some(Ack::Acknowledged(0) | Ack::Received(0))));
-    Heard::Message { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes, ack, redelivered }
+    assert_ne!(packet_id, Some(0));
+    Heard::Message { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes, packet_id, redelivered }
 }

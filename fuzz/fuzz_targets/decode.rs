@@ -8,9 +8,10 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
+use milepost::codec::Message;
 use milepost::config::Config;
 use milepost::pipeline::batch::Batch;
-use milepost::pipeline::decode::{Decoded, Decoder, Limits, Message};
+use milepost::pipeline::decode::{Decoded, Decoder, Limits};
 use milepost::pipeline::encode::encode;
 use milepost::pipeline::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
 use milepost::pipeline::reject::PAYLOAD_BYTES_MAX;
@@ -121,10 +122,10 @@ fuzz_target!(|data: &[u8]| {
     let (decoder, limits) = if flags & 4 == 0 { &*WIDE } else { &*TIGHT };
     let payload_bytes = payload.len() + if flags & 2 == 0 { 0 } else { 1_000 };
     let received_at = Timestamp::from_unix_ms(RECEIVED_AT_MS);
-    let message = Message { topic, payload, payload_bytes, received_at };
+    let message = Message { payload_bytes, ..Message::new(topic, payload) };
 
     let mut decoded = Decoded::default();
-    decoder.decode(message, &mut decoded);
+    decoder.decode(message, received_at, &mut decoded);
 
     let (positions, rejects) = (decoded.positions.len(), decoded.rejects.len());
     assert!((1..=limits.points_max).contains(&(positions + rejects + decoded.ignored.len())), "{decoded:?}");
@@ -183,7 +184,7 @@ fn check(position: &Position, message: Message<'_>, limits: &Limits) {
     assert!(topic.ends_with("/r") || topic.contains(id) || parts(), "{id} {topic}");
     let kept: usize = position.attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
     assert!(kept <= 4_096 && position.attributes.iter().count() <= 64);
-    assert_eq!(position.received_at, message.received_at);
+    assert_eq!(position.received_at.unix_ms(), RECEIVED_AT_MS);
 }
 
 /// As the server would count them.

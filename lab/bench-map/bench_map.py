@@ -1,6 +1,6 @@
 """What the live map costs with a great many drivers, beside the plain way: each page asks ClickHouse itself for JSON rows.
 
-    make bench-map          (BENCH_DRIVERS=1000000 BENCH_RATE=20000 BENCH_SECONDS=20 BENCH_VIEWERS=1,100)
+    make bench ARGS='--what map'          (BENCH_DRIVERS=1000000 BENCH_RATE=20000 BENCH_SECONDS=20 BENCH_VIEWERS=1,100)
 
 Last positions are made in the engine: half of the drivers in twenty towns, half all over the world. Then BENCH_RATE drivers move each
 second, in an insert a second, as milepost makes them. A viewer is a page on a screen of 1920 × 1080 that shows the world at zoom 3 or a town at zoom 12,
@@ -39,14 +39,13 @@ TOWNS = [(25.76, -80.26), (52.52, 13.40), (48.85, 2.35), (40.71, -74.0), (35.68,
 
 # Where driver `number` is at second {at}; odd ones in a town, the others anywhere from 60° south to 70° north.
 ROWS = """INSERT INTO {{db}}.last_positions_state
+    (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at)
     WITH number AS who, intDiv(who, 2) % 20 + 1 AS town, cityHash64(who) AS a, cityHash64(who, 1) AS b, {at} * 1e-4 AS moved,
         who % 2 = 1 AS in_town,
         if(in_town, {lats}[town] + (a % 2000) / 1e4 - 0.1, a % 1300000 / 1e4 - 60) + moved AS lat,
         if(in_town, {lngs}[town] + (b % 2000) / 1e4 - 0.1, b % 3590000 / 1e4 - 179.5) + moved AS lng
-    SELECT concat('driver-', leftPad(toString(who), 7, '0')), CAST((
-        now64(3), {at}, toInt32(lat * 1e7), toInt32(lng * 1e7), a % 3000, b % 36000, 100, 50, now64(3))
-        AS Tuple(ts DateTime64(3, 'UTC'), seq UInt32, lat_e7 Int32, lng_e7 Int32, speed_cms UInt16,
-        heading_cdeg UInt16, alt_dm Int32, acc_dm UInt16, received_at DateTime64(3, 'UTC')))
+    SELECT concat('driver-', leftPad(toString(who), 7, '0')),
+        now64(3), {at}, toInt32(lat * 1e7), toInt32(lng * 1e7), a % 3000, b % 36000, 100, 50, now64(3)
     FROM numbers({first}, {count})"""
 # What a page that asks ClickHouse itself would ask, once a second.
 PLAIN = "SELECT driver_id, ts, lat, lng, speed, heading FROM {db}.last_positions FORMAT JSONCompactEachRow"

@@ -1,21 +1,18 @@
-"""What analysts' questions cost: milepost's tables and views beside the obvious schema and beside yesterday's layout, in one engine, on
-the same fixes.
+"""What analysts' questions cost: milepost's tables and views beside plain SQL on the obvious schema, in one engine, on the same fixes.
 
     make bench-sql                                a quarter of an hour, more where others use the machine
-    make bench-sql ARGS='--millions 40'           40 million fixes in each set, and nine times as long for these
+    make bench-sql ARGS='--millions 40'           40 million fixes in each set, and eight times as long
     make bench-sql ARGS='--only inserts'          one part of it: sparse, dense, inserts, last
 
 Two sets of 30 days. "sparse": each driver sends a fix every 30 s for two and a half hours a day, so that a month of a driver is about one
 granule. "dense": every second for two hours a day. 5 % of the fixes come twice. The obvious schema: one ReplacingMergeTree of plain
-columns, a month a partition, asked with FINAL. "by driver": milepost's tables and views with `positions` in the order of drivers, as
-`milepost migrate` makes it. "by day": the same after `milepost backfill`, in the order of days. "live":
-every day is a part or two, as if nothing had been merged; "merged": one part a partition. Each question runs BENCH_RUNS (2) times in a row;
-the least time and the least CPU count (files are in the page cache). CPU is the engine's, user and system, in ticks of 10 ms; ratios are
-of CPU and of rows read, because others use the machine, too.
+columns, a month a partition, asked with FINAL. "live": every day is a part or two, as if nothing had been merged; "merged": one part a
+partition. Each question runs BENCH_RUNS (2) times in a row; the least time and the least CPU count (files are in the page cache). CPU
+is the engine's, user and system, in ticks of 10 ms; ratios are of CPU, because others use the machine, too.
 
 "inserts": batches of 5,000 fixes, each of another driver as far as there are, as milepost sends them (RowBinary, fsync), one after the
-other, while the engine merges, until it has merged what it wants to. Then BENCH_LAST drivers' last positions, in eight parts; "before":
-the view as it was before migration 013. Prints Markdown to stdout, and how far it is to stderr.
+other, while the engine merges, until it has merged what it wants to; with and without touched_mv. Then BENCH_LAST drivers' last
+positions, in eight parts. Prints Markdown to stdout, and progress to stderr.
 """
 from __future__ import annotations
 
@@ -31,7 +28,9 @@ import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/answers"))
-from conftest import OPENER, Database, by_day, migrated, running_engine  # noqa: E402
+from conftest import OPENER, Database, migrated, running_engine  # noqa: E402
+
+by_day = migrated  # the order of drivers is gone, and its columns here go next
 
 LAST, RUNS = (int(os.environ.get(f"BENCH_{name}", default)) for name, default in (("LAST", 1_000_000), ("RUNS", 2)))
 
@@ -89,9 +88,9 @@ COLUMNS = "driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, 
 NAMES = "driver_id, ts, seq, lat, lng, speed, heading, alt, acc, received_at"
 PLAIN = ("driver_id, ts, seq, lat_e7 / 1e7, lng_e7 / 1e7, speed_cms / 100, heading_cdeg / 100, alt_dm / 10, acc_dm / 10, received_at")
 
-# The view as it was.
-LAST_BEFORE = """CREATE VIEW {db}.last_positions_before AS SELECT driver_id, newest.ts AS ts, newest.lat_e7 / 1e7 AS lat, newest.lng_e7 / 1e7 AS lng
-    FROM (SELECT driver_id, max(last) AS newest FROM {db}.last_positions_state GROUP BY driver_id)"""
+# Without FINAL, by aggregation.
+LAST_BEFORE = """CREATE VIEW {db}.last_positions_before AS SELECT driver_id, newest.1 AS ts, newest.2 / 1e7 AS lat, newest.3 / 1e7 AS lng
+    FROM (SELECT driver_id, argMax((ts, lat_e7, lng_e7), version) AS newest FROM {db}.last_positions_state GROUP BY driver_id)"""
 
 WAY = """SELECT driver_id, sum(way) FROM (
     SELECT driver_id, geoDistance(lagInFrame(lng, 1, lng) OVER w, lagInFrame(lat, 1, lat) OVER w, lng, lat) AS way
@@ -99,41 +98,49 @@ WAY = """SELECT driver_id, sum(way) FROM (
     WINDOW w AS (PARTITION BY driver_id ORDER BY ts, seq ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)) GROUP BY driver_id"""
 NEAR = "geoDistance(lng, lat, {lng}, {lat}) <= 200"
 
-# Question, milepost's, the obvious (where it has an answer), and whether a fleet's day is asked for.
+# Question, milepost's, and plain SQL for the same on the obvious schema.
+GAPS = """SELECT driver_id, ts, dateDiff('second', ts, after) AS quiet FROM (
+    SELECT driver_id, ts, leadInFrame(ts) OVER (PARTITION BY driver_id ORDER BY ts ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING) AS after
+    FROM {{db}}.obvious FINAL WHERE {when}) WHERE quiet > 600"""
+HEALTH = """SELECT driver_id, count(), sum(lost), countIf(lag > 60), quantileExact(0.5)(lag), quantileExact(0.95)(lag), max(lag) FROM (
+    SELECT driver_id, toUnixTimestamp64Milli(received_at) - toUnixTimestamp64Milli(ts) AS lag,
+        seq - lagInFrame(seq, 1, seq) OVER (PARTITION BY driver_id ORDER BY ts, seq ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS lost
+    FROM {{db}}.obvious FINAL WHERE {when}) GROUP BY driver_id"""
+TRACK = """SELECT driver_id, ts, seq, lat, lng, speed, heading, alt, acc,
+    geoDistance(lagInFrame(lng, 1, lng) OVER w, lagInFrame(lat, 1, lat) OVER w, lng, lat) AS way FROM {{db}}.obvious FINAL WHERE {when}
+    WINDOW w AS (PARTITION BY driver_id ORDER BY ts, seq ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)"""
+FAST = """SELECT driver_id, min(ts), max(ts), max(speed), argMax(lat, speed), argMax(lng, speed) FROM (
+    SELECT *, sum(is_fast AND NOT was_fast) OVER (PARTITION BY driver_id ORDER BY ts, seq ROWS UNBOUNDED PRECEDING) AS run FROM (
+        SELECT driver_id, ts, seq, lat, lng, speed, speed > {speed} AS is_fast,
+            lagInFrame(is_fast, 1, 0) OVER (PARTITION BY driver_id ORDER BY ts, seq ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS was_fast
+        FROM {{db}}.obvious FINAL WHERE {when}) WHERE is_fast) GROUP BY driver_id, run"""
+MONTH = "from = '2026-06-01', to = '2026-07-01', tz = 'UTC'"
 QUESTIONS = [
-    ("one driver's day: count, mean speed",
-     f"SELECT count(), avg(speed) FROM {{db}}.fixes WHERE driver_id = 'driver-000001' AND {DAY_TS}",
-     f"SELECT count(), avg(speed) FROM {{db}}.obvious FINAL WHERE driver_id = 'driver-000001' AND {DAY_TS}", False),
     ("one driver's month: count, mean speed",
      f"SELECT count(), avg(speed) FROM {{db}}.fixes WHERE driver_id = 'driver-000001' AND {MONTH_TS}",
-     f"SELECT count(), avg(speed) FROM {{db}}.obvious FINAL WHERE driver_id = 'driver-000001' AND {MONTH_TS}", False),
-    ("one driver's trips and stops of a day",
-     f"SELECT * FROM {{db}}_ask.episodes(driver = 'driver-000001', {DAY})", None, False),
+     f"SELECT count(), avg(speed) FROM {{db}}.obvious FINAL WHERE driver_id = 'driver-000001' AND {MONTH_TS}"),
+    ("track of all, a day", f"SELECT * FROM {{db}}_ask.track(driver = '', {DAY})", TRACK.format(when=DAY_TS)),
+    ("track of all, a month", f"SELECT * FROM {{db}}_ask.track(driver = '', {MONTH})", TRACK.format(when=MONTH_TS)),
     ("who was within 200 m, one hour",
      f"SELECT * FROM {{db}}_ask.near(lat = {POINT[0]}, lng = {POINT[1]}, metres = 200, driver = '', {HOUR})",
-     f"SELECT driver_id, count() FROM {{db}}.obvious FINAL WHERE {HOUR_TS} AND {NEAR.format(lat=POINT[0], lng=POINT[1])} GROUP BY driver_id", True),
-    ("who was within 200 m, one hour, by cells",
-     f"SELECT * FROM {{db}}_ask.was_near(lat = {POINT[0]}, lng = {POINT[1]}, metres = 200, driver = '', {HOUR})",
-     f"SELECT driver_id, count() FROM {{db}}.obvious FINAL WHERE {HOUR_TS} AND {NEAR.format(lat=POINT[0], lng=POINT[1])} GROUP BY driver_id", False),
-    ("stops of more than ten minutes, one day, by the view",
-     f"SELECT * FROM {{db}}_ask.episodes(driver = '', {DAY}) WHERE kind = 'stop' AND seconds > 600", None, True),
-    ("stops of more than ten minutes, one day, from the roll-up",
-     "SELECT * FROM {db}.stops WHERE began >= '2026-06-10' AND began < '2026-06-11' AND seconds > 600", None, False),
-    ("way of each driver, one day, noise and all",
-     f"SELECT driver_id, sum(metres) FROM {{db}}_ask.track(driver = '', {DAY}) GROUP BY driver_id", WAY.format(when=DAY_TS), True),
-    ("way, time, trips, stops of each driver, one day", f"SELECT * FROM {{db}}_ask.days(driver = '', {DAY})", None, True),
-    ("faster than 100 km/h, one day",
-     f"SELECT * FROM {{db}}_ask.speeding(driver = '', speed = 27.78, {DAY})",
-     f"SELECT driver_id, ts, speed FROM {{db}}.obvious FINAL WHERE speed > 27.78 AND {DAY_TS}", True),
-    ("heatmap of one day",
-     f"SELECT * FROM {{db}}_ask.heatmap(south = -90, west = -180, north = 90, east = 180, letters = 6, {DAY})",
-     f"SELECT geohashEncode(lng, lat, 6) AS cell, count(), uniqExact(driver_id) FROM {{db}}.obvious FINAL WHERE {DAY_TS} GROUP BY cell", True),
-    ("distance of each driver, all days, from the roll-up",
-     "SELECT driver_id, sum(distance_m) FROM {db}.driver_quarters WHERE quarter >= '2026-06-01' AND quarter < '2026-07-01' GROUP BY driver_id",
-     WAY.format(when="1"), False),
-    ("mean speed of the fleet in each quarter of an hour, all days, from the roll-up",
-     "SELECT quarter, sum(speed_sum) / sum(speed_count) FROM {db}.driver_quarters WHERE quarter >= '2026-06-01' AND quarter < '2026-07-01' GROUP BY quarter",
-     "SELECT toStartOfFifteenMinutes(ts) AS quarter, avg(speed) FROM {db}.obvious FINAL GROUP BY quarter", False),
+     f"SELECT driver_id, count() FROM {{db}}.obvious FINAL WHERE {HOUR_TS} AND {NEAR.format(lat=POINT[0], lng=POINT[1])} GROUP BY driver_id"),
+    ("silences of ten minutes, a day", f"SELECT * FROM {{db}}_ask.gaps(driver = '', seconds = 600, {DAY})",
+     GAPS.format(when="ts >= '2026-06-09 12:00:00' AND ts < '2026-06-11 12:00:00'")),
+    ("silences of ten minutes, a month", f"SELECT * FROM {{db}}_ask.gaps(driver = '', seconds = 600, {MONTH})", GAPS.format(when=MONTH_TS)),
+    ("health, a day", f"SELECT * FROM {{db}}_ask.health(driver = '', {DAY})", HEALTH.format(when=DAY_TS)),
+    ("health, a month", f"SELECT * FROM {{db}}_ask.health(driver = '', {MONTH})", HEALTH.format(when=MONTH_TS)),
+    ("heatmap of a month",
+     f"SELECT * FROM {{db}}_ask.heatmap(driver = '', south = -90, west = -180, north = 90, east = 180, letters = 6, {MONTH})",
+     f"SELECT geohashEncode(lng, lat, 6) AS cell, count(), uniqExact(driver_id) FROM {{db}}.obvious FINAL WHERE {MONTH_TS} GROUP BY cell"),
+    ("faster than 100 km/h, a day: in most quarters of an hour", f"SELECT * FROM {{db}}_ask.speeding(driver = '', speed = 27.78, {DAY})", FAST.format(speed=27.78, when=DAY_TS)),
+    ("faster than 130 km/h, a month: never", f"SELECT * FROM {{db}}_ask.speeding(driver = '', speed = 36.11, {MONTH})", FAST.format(speed=36.11, when=MONTH_TS)),
+    ("days of all, a day: metres", f"SELECT driver_id, metres FROM {{db}}_ask.days(driver = '', {DAY})", WAY.format(when=DAY_TS)),
+    ("days of all, a month: metres", f"SELECT driver_id, sum(metres) FROM {{db}}_ask.days(driver = '', {MONTH}) GROUP BY driver_id", WAY.format(when=MONTH_TS)),
+    ("trips and stops of a driver's day", f"SELECT * FROM {{db}}_ask.episodes(driver = 'driver-000001', {DAY})", None),
+    ("stops of more than ten minutes, a month", "SELECT * FROM {db}.stops WHERE began >= '2026-06-01' AND began < '2026-07-01' AND seconds > 600", None),
+    ("mean speed of the fleet in each quarter of an hour, a month, from the roll-up",
+     "SELECT quarter, sum(speed_sum) / sum(speed_count) FROM {db}.driver_quarters WHERE day >= '2026-06-01' AND day < '2026-07-01' GROUP BY quarter",
+     "SELECT toStartOfFifteenMinutes(ts) AS quarter, avg(speed) FROM {db}.obvious FINAL GROUP BY quarter"),
 ]
 
 # The same of a great many drivers' last positions; the obvious schema has none but the newest of all fixes, which is not asked here.
@@ -146,12 +153,11 @@ LAST_QUESTIONS = [
     ("who was heard of in the last hour", "SELECT driver_id FROM {db}_ask.heard_since(since = '2026-06-10 23:00', tz = 'UTC')",
      "SELECT driver_id FROM {db}.last_positions_before WHERE ts >= '2026-06-10 23:00:00'"),
 ]
-LAST_ROWS = """INSERT INTO {{db}}.last_positions_state
-    SELECT concat('driver-', leftPad(toString(number), 7, '0')), CAST((
+LAST_ROWS = """INSERT INTO {{db}}.last_positions_state (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at)
+    SELECT concat('driver-', leftPad(toString(number), 7, '0')),
         toDateTime64('2026-06-01 00:00:00', 3, 'UTC') + toIntervalSecond(cityHash64(number, {part}) % 864000), number % 1000,
         toInt32(cityHash64(number, {part}, 1) % 1800000000) - 900000000, toInt32(toInt64(cityHash64(number, {part}, 2) % 3600000000) - 1800000000),
-        100, 100, 100, 10, now64(3)) AS Tuple(ts DateTime64(3, 'UTC'), seq UInt32, lat_e7 Int32, lng_e7 Int32, speed_cms UInt16,
-        heading_cdeg UInt16, alt_dm Int32, acc_dm UInt16, received_at DateTime64(3, 'UTC')))
+        100, 100, 100, 10, now64(3)
     FROM numbers({count}) WHERE cityHash64(number, {part}, 3) % 2 = 0"""
 BULK = {"max_insert_block_size": "2000000", "min_insert_block_size_rows": "2000000", "max_memory_usage": "0"}
 
@@ -163,19 +169,20 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-def fill(days: Database, by_driver: Database, fleet: Fleet) -> None:
-    """Three tables with the same rows."""
-    days.ask(OBVIOUS)
-    tables = ((days, "positions", COLUMNS, COLUMNS), (by_driver, "positions", COLUMNS, COLUMNS), (days, "obvious", NAMES, PLAIN))
-    for db, table, _, _ in tables:
+def fill(db: Database, fleet: Fleet) -> None:
+    """Two tables with the same rows. They came an hour ago: what came just now is computed twice."""
+    db.ask(OBVIOUS)
+    db.ask("SYSTEM STOP VIEW {db}.driver_days_mv")
+    tables = (("positions", COLUMNS + ", inserted_at", COLUMNS + ", now64(3) - INTERVAL 1 HOUR"), ("obvious", NAMES, PLAIN))
+    for table, _, _ in tables:
         db.ask(f"SYSTEM STOP MERGES {{db}}.{table}")
     for day in range(fleet.days):
         count = fleet.drivers * fleet.fixes_a_day
         for some in ("1", "cityHash64(driver_id, seq) % 20 = 0"):
             rows = FIXES.format(day=day, fixes=fleet.fixes_a_day, every=fleet.every_ms, count=count)
-            for db, table, names, values in tables:
+            for table, names, values in tables:
                 db.ask(f"INSERT INTO {{db}}.{table} ({names}) SELECT {values} FROM ({rows}) WHERE {some}", **BULK)
-        say(f"{fleet.name}: day {day + 1} of {fleet.days} is filled")
+    say(f"{fleet.name}: {fleet.days} days are filled")
 
 
 def cpu_ms(process) -> int:
@@ -205,29 +212,19 @@ def measure(db, process, sql) -> Cost:
     return Cost(min(times), min(cpus), int(summary["read_rows"]), int(summary["read_bytes"]))
 
 
-def ratio(other, days) -> str:
+def ratio(one, plain) -> str:
     """Of CPU. A tick is the least that can be told."""
-    return f"{max(other.cpu_ms, 10) / max(days.cpu_ms, 10):.1f}" if other else "–"
+    return f"{max(one.cpu_ms, 10) / max(plain.cpu_ms, 10):.2f}" if plain else "–"
 
 
-def table(days, by_driver, process, state: str) -> None:
+def table(db, process, state: str) -> None:
     print(f"\n{state}:\n")
-    print("| question | CPU, obvious ÷ by day | rows, by driver ÷ by day | CPU, by driver ÷ by day | by day: ms | CPU ms | rows read | MB read "
-          "| obvious: ms | CPU ms | rows read | MB read | by driver: ms | CPU ms | rows read | MB read |")
-    print("|---|" + "--:|" * 15)
-    fewer = []
-    for question, sql, obvious, is_fleet_day in QUESTIONS:
-        one, plain = measure(days, process, sql), obvious and measure(days, process, obvious)
-        # Nothing is rolled up there.
-        old = None if "roll-up" in question or "cells" in question else measure(by_driver, process, sql)
-        if is_fleet_day:
-            fewer.append(old.rows / one.rows)
-        rows = f"{old.rows / one.rows:.1f}" if old else "–"
-        none = "| – | – | – | – "
-        print(f"| {question} | {ratio(plain, one)} | {rows} | {ratio(old, one)} {one.cells()}{plain.cells() if plain else none}"
-              f"{old.cells() if old else none}|", flush=True)
+    print("| question | CPU, milepost ÷ plain | milepost: ms | CPU ms | rows read | MB read | plain: ms | CPU ms | rows read | MB read |")
+    print("|---|" + "--:|" * 9)
+    for question, sql, obvious in QUESTIONS:
+        one, plain = measure(db, process, sql), obvious and measure(db, process, obvious)
+        print(f"| {question} | {ratio(one, plain)} {one.cells()}{plain.cells() if plain else '| – | – | – | – '}|", flush=True)
         say(f"{state}: {question}")
-    print(f"\n{state}: a day of the fleet reads {min(fewer):.1f} to {max(fewer):.1f} times fewer rows by day than by driver (median {statistics.median(fewer):.1f}).")
 
 
 def last_table(db, process, state: str) -> None:
@@ -239,29 +236,16 @@ def last_table(db, process, state: str) -> None:
         print(f"| {question} | {ratio(other, one)} {one.cells()}{other.cells()}|", flush=True)
 
 
-# Name, the views that fill it, the tables that they fill.
-ROLL_UPS = [
-    ("driver_quarters", ["driver_quarters"], ["driver_quarters_state"]),
-    ("trips and stops", ["driver_blocks", "episodes"], ["driver_blocks_state", "episodes_state"]),
-    ("cell_quarters", ["cell_quarters"], ["cell_quarters_state"]),
-]
-
-
 def roll_up(db, process, fixes: int) -> None:
-    """What the refreshable views do every hour, here for all fixes."""
-    for name, views, tables in ROLL_UPS:
-        for view in views:
-            db.ask(f"SYSTEM WAIT VIEW {{db}}.{view}_mv")
-        cpu, began, pending = cpu_ms(process), time.monotonic(), fixes
-        while pending:
-            db.refresh(*(f"{view}_mv" for view in views))
-            pending = int(db.ask(f"SELECT pending FROM {{db}}.rollups WHERE name = '{name}'"))
-            say(f"{name}: {pending:,} of {fixes:,} fixes are still to be counted")
-        seconds, cpu = time.monotonic() - began, cpu_ms(process) - cpu
-        size = sum(bytes_a_fix(db, table, fixes) for table in tables)
-        print(f"{name} filled in {seconds:.0f} s, {cpu / 1000:.1f} s of CPU, {size:.2f} bytes a fix", flush=True)
-    for table in ("driver_quarters", "cell_quarters"):
-        assert int(db.ask(f"SELECT sum(fixes) FROM {{db}}.{table}")) == fixes, table
+    """What the refreshable view does every five minutes, here for all fixes."""
+    cpu, began, pending = cpu_ms(process), time.monotonic(), 1
+    while pending:
+        db.refresh()
+        pending = int(db.ask("SELECT pending FROM {db}.rollups"))
+        say(f"{pending:,} days of drivers are pending")
+    seconds, cpu = time.monotonic() - began, cpu_ms(process) - cpu
+    print(f"driver_days filled in {seconds:.0f} s, {cpu / 1000:.1f} s of CPU, {bytes_a_fix(db, 'driver_days_state', fixes):.2f} bytes a fix", flush=True)
+    assert int(db.ask("SELECT sum(fixes) FROM {db}.driver_quarters")) == fixes
 
 
 def bytes_a_fix(db, name: str, fixes: int) -> float:
@@ -270,25 +254,22 @@ def bytes_a_fix(db, name: str, fixes: int) -> float:
 
 
 def questions(url: str, process, fleet: Fleet) -> None:
-    days, by_driver = by_day(url), migrated(url)
-    began = time.monotonic()
-    fill(days, by_driver, fleet)
+    db, began = migrated(url), time.monotonic()
+    fill(db, fleet)
     for sql in ("SELECT count() FROM {db}.fixes", "SELECT count() FROM {db}.obvious FINAL"):
-        assert int(days.ask(sql)) == fleet.fixes, sql
+        assert int(db.ask(sql)) == fleet.fixes, sql
     print(f"\n**{fleet.name}**: {fleet.fixes:,} fixes of {fleet.drivers:,} drivers in {fleet.days} days, one every {fleet.every_ms / 1000:g} s, "
-          f"5 % twice; three tables filled in {time.monotonic() - began:.0f} s")
-    roll_up(days, process, fleet.fixes)
-    table(days, by_driver, process, f"{fleet.name}, live")
-    for db, name in ((days, "positions"), (by_driver, "positions"), (days, "obvious")):
+          f"5 % twice; two tables filled in {time.monotonic() - began:.0f} s")
+    roll_up(db, process, fleet.fixes)
+    table(db, process, f"{fleet.name}, live")
+    for name in ("positions", "obvious"):
         db.ask(f"SYSTEM START MERGES {{db}}.{name}")
         db.ask(f"OPTIMIZE TABLE {{db}}.{name} FINAL")
         say(f"{db.name}.{name} is merged")
-    table(days, by_driver, process, f"{fleet.name}, merged")
-    size, old, obvious = (bytes_a_fix(db, name, fleet.fixes) for db, name in ((days, "positions"), (by_driver, "positions"), (days, "obvious")))
-    print(f"\n{fleet.name}, bytes a fix, merged: {size:.2f} by day, {old:.2f} by driver, {obvious:.2f} the obvious schema: "
-          f"{size / obvious:.2f} of the obvious schema, {size / old:.2f} of by driver.")
-    for db in (days, by_driver):
-        db.ask("DROP DATABASE {db} SYNC")
+    table(db, process, f"{fleet.name}, merged")
+    size, obvious = (bytes_a_fix(db, name, fleet.fixes) for name in ("positions", "obvious"))
+    print(f"\n{fleet.name}, bytes a fix, merged: {size:.2f}, {obvious:.2f} the obvious schema: {size / obvious:.2f} of it.")
+    db.ask("DROP DATABASE {db} SYNC")
 
 
 # What 1 % of the fixes are late by, in seconds: each as it likes, or all of a batch together, as when devices send what they kept.
@@ -334,15 +315,17 @@ def insert(db: Database, process, bodies: list[bytes]) -> tuple[float, float]:
 
 def inserts(url: str, process) -> None:
     print(f"\nInserts: {BATCHES} batches of {BATCH_ROWS:,} fixes, with all merges that follow:\n")
-    print("| fleet | late fixes | CPU, by day ÷ by driver | by day: CPU s | median ms an insert | parts left | by driver: CPU s | median ms an insert | parts left |")
+    print("| fleet | late fixes | CPU, with ÷ without touched_mv | with: CPU s | median ms an insert | parts left | without: CPU s | median ms an insert | parts left |")
     print("|---|---|" + "--:|" * 7)
     for drivers in (5_000, 1_000_000):
         for late, ago in LATE.items():
             bodies = batches(Database(url, "default"), drivers, ago)
             costs = []
-            for make in (by_day, migrated):
-                db = make(url)
-                db.ask("SYSTEM STOP VIEW {db}.driver_quarters_mv")
+            for is_touched in (True, False):
+                db = migrated(url)
+                db.ask("SYSTEM STOP VIEW {db}.driver_days_mv")
+                if not is_touched:
+                    db.ask("DROP VIEW {db}.touched_mv")
                 spent = insert(db, process, bodies)
                 parts = int(db.ask("SELECT count() FROM system.parts WHERE database = '{db}' AND table = 'positions' AND active"))
                 costs.append((*spent, parts))
@@ -367,7 +350,7 @@ def last_positions(url: str, process) -> None:
 
 def main() -> None:
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--millions", type=float, default=4.5, metavar="N", help="so many million fixes in each set (4.5)")
+    arguments.add_argument("--millions", type=float, default=5, metavar="N", help="so many million fixes in each set (5)")
     arguments.add_argument("--only", choices=("sparse", "dense", "inserts", "last"), help="one part of it")
     arguments = arguments.parse_args()
     wanted = lambda part: arguments.only in (None, part)  # noqa: E731

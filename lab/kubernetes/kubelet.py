@@ -108,8 +108,9 @@ class Pod:
         self.kubelet, self.thing = kubelet, thing
         self.name = thing["metadata"]["name"]
         self.folder = kubelet.folder / self.name
-        self.address = kubelet.address(self.name)
         self.container = thing["spec"]["containers"][0]
+        # A Job's pod listens to nothing.
+        self.address = kubelet.address(self.name) if "ports" in self.container else f"{kubelet.network}.{PODS_MAX + 1}"
         self.told_at = None
         self.told = None
         self.secrets = []
@@ -173,6 +174,10 @@ class Pod:
         elif "secret" in volume:
             self.secrets.append((volume["secret"], folder))
             files = self.files_of(volume["secret"])
+        elif "downwardAPI" in volume:
+            annotations = self.thing["metadata"]["annotations"]
+            field = lambda item: item["fieldRef"]["fieldPath"].removeprefix("metadata.annotations['").removesuffix("']")
+            files = {item["path"]: annotations[field(item)].encode() for item in volume["downwardAPI"]["items"]}
         else:
             assert "projected" in volume or "emptyDir" in volume, volume
             files = {}
@@ -225,8 +230,8 @@ class Pod:
             elif time.monotonic() - self.told_at > thing["metadata"]["deletionGracePeriodSeconds"]:
                 self.process.kill()
                 return
-        if ended is not None and ended != 0 and self.told_at is None:
-            self.process = self.start()  # both restart policies of ours
+        if ended is not None and ended != 0 and self.told_at is None and thing["spec"]["restartPolicy"] != "Never":
+            self.process = self.start()
             ended = None
         self.tell(ended)
 

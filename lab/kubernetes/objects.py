@@ -53,7 +53,7 @@ def show_all(cluster, folder):
     version = (cluster.tools / "kube-apiserver.version").read_text().strip()
     chart = [cluster.tools / "helm", "template", "milepost", CHART, "--kube-version", version]
     sets = [built(cluster.tools, folder, "base"), objects(*chart)]
-    settings = "caConfigMap=milepost-ca,spool.storageClass=fast,replicas=null,image.pullSecrets={key}"
+    settings = "caConfigMap=milepost-ca,spool.storageClass=fast,replicas=null,image.pullSecrets={key},map.enabled=true"
     sets.append(objects(*chart, "--set", settings))
     sets += [built(cluster.tools, folder, overlay) for overlay in ("overlays/minimal", "overlays/production")]
     sets += [built(cluster.tools, folder, "base", component) for component in components]

@@ -331,35 +331,48 @@ def all_but_logs(folder, names):
 
 def play(broker, leave, arguments):
     """All of it, on one broker: the rows, and whether each fix was there once."""
-    with tempfile.TemporaryDirectory(prefix="milepost-kubernetes-") as name:
-        folder = Path(name)
-        for part in ("control", "servers", "overlay", "pods"):
-            (folder / part).mkdir()
-        servers = Servers(folder / "servers", broker, arguments.binaries)
-        with servers, Cluster(arguments.tools, folder / "control") as cluster:
-            things, replay = overlay(folder / "overlay", servers, leave, arguments.tools)
-            things.append(secret("milepost-migrate", **{"clickhouse-password": PASSWORD}))
-            ours = {"mqtt-password": "none", "clickhouse-password": PASSWORD, "client-id-suffix": "a1b2"}
-            things.append(secret("milepost", **ours))
-            images = {thing["spec"]["template"]["spec"]["containers"][0]["image"] for thing in things if "template" in thing.get("spec", {})}
-            kubelet = Kubelet(cluster, NAMESPACE, folder / "pods", dict.fromkeys(images, arguments.binaries / "milepost"))
-            objects.define(cluster)
-            kubelet.start()
-            scene = Scene(cluster, kubelet, folder, arguments)
-            scene.replay_job = replay
-            try:
-                return scene.play(things, servers), scene.rows
-            except BaseException:
-                print("the stand-in for the kubelet last met:", kubelet.wrong, file=sys.stderr)
-                scene.tell_pods()
-                logs = shutil.copytree(folder / "control", REPOSITORY / "target" / "kubernetes-logs", ignore=all_but_logs, dirs_exist_ok=True)
-                print(f"logs of the control plane: {logs}", file=sys.stderr)
-                for log in sorted(folder.glob("pods/*.log")):
-                    print(f"--- {log.name}\n{log.read_text()[-1500:]}", file=sys.stderr)
-                raise
-            finally:
-                kubelet.stop()
-                scene.tell_decisions()
+    folder = Path(tempfile.mkdtemp(prefix="milepost-kubernetes-"))
+    try:
+        exact, rows = play_in(folder, broker, leave, arguments)
+    except BaseException:
+        print(f"kept, all logs and data: {folder}", file=sys.stderr)
+        raise
+    if exact:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        print(f"not exact; kept, all logs and data: {folder}", file=sys.stderr)
+    return exact, rows
+
+
+def play_in(folder, broker, leave, arguments):
+    """All of it, with everything it writes in this folder."""
+    for part in ("control", "servers", "overlay", "pods"):
+        (folder / part).mkdir()
+    servers = Servers(folder / "servers", broker, arguments.binaries)
+    with servers, Cluster(arguments.tools, folder / "control") as cluster:
+        things, replay = overlay(folder / "overlay", servers, leave, arguments.tools)
+        things.append(secret("milepost-migrate", **{"clickhouse-password": PASSWORD}))
+        ours = {"mqtt-password": "none", "clickhouse-password": PASSWORD, "client-id-suffix": "a1b2"}
+        things.append(secret("milepost", **ours))
+        images = {thing["spec"]["template"]["spec"]["containers"][0]["image"] for thing in things if "template" in thing.get("spec", {})}
+        kubelet = Kubelet(cluster, NAMESPACE, folder / "pods", dict.fromkeys(images, arguments.binaries / "milepost"))
+        objects.define(cluster)
+        kubelet.start()
+        scene = Scene(cluster, kubelet, folder, arguments)
+        scene.replay_job = replay
+        try:
+            return scene.play(things, servers), scene.rows
+        except BaseException:
+            print("the stand-in for the kubelet last met:", kubelet.wrong, file=sys.stderr)
+            scene.tell_pods()
+            logs = shutil.copytree(folder / "control", REPOSITORY / "target" / "kubernetes-logs", ignore=all_but_logs, dirs_exist_ok=True)
+            print(f"logs of the control plane: {logs}", file=sys.stderr)
+            for log in sorted(folder.glob("pods/*.log")):
+                print(f"--- {log.name}\n{log.read_text()[-1500:]}", file=sys.stderr)
+            raise
+        finally:
+            kubelet.stop()
+            scene.tell_decisions()
 
 
 def table(played):

@@ -18,7 +18,6 @@ const LAST_POSITIONS: &str = "SELECT driver_id, formatDateTime(ts, '%T') AS utc,
     round(lng, 5) AS lng, round(speed, 1) AS speed, round(heading) AS heading FROM fleet.last_positions \
     WHERE speed > 1 ORDER BY ts DESC, driver_id LIMIT 5 FORMAT PrettySpaceNoEscapes";
 
-/// The load the published story had to carry: 5,000 drivers, twice a second.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
     /// The binary
@@ -35,7 +34,7 @@ pub struct Arguments {
     seconds: u32,
 }
 
-/// Runs the demo; `true` if nothing was lost or double.
+/// Runs the demo; returns true if nothing was lost or stored twice.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let arguments = arguments.clone();
     lab_stack::in_scratch_folder("demo-", move |folder| show(&arguments, folder))
@@ -91,7 +90,7 @@ fn print_figures(
 ) -> Result<()> {
     let freshness =
         verdict.freshness_ms.map_or("–".to_owned(), |(p50, p99)| format!("{p50:.0} / {p99:.0} ms"));
-    let batches = milepost.metric("batches_inserted_total")?;
+    let batches = milepost.metric("batch_rows_count")?;
     let rows = milepost.metric("batch_rows_sum")? / batches.max(1.0);
     let [p50, p99] = [0.5, 0.99].map(|q| milepost.quantile("insert_duration_seconds", q).map(|s| s * 1e3));
     let (_, peak_bytes) = procfs::resident_bytes(milepost.process.pid())?;

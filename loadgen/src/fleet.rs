@@ -6,29 +6,28 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Accuracy a live fix carries, in metres.
+/// Accuracy of a live fix, in metres.
 pub const LIVE_ACC_M: f32 = 5.0;
-/// Accuracy of a fix that waited for a network before it was sent: freshness does not count these.
+/// Accuracy of a fix that waited for a network, in metres; freshness leaves these out.
 pub(crate) const BUFFERED_ACC_M: f32 = 50.0;
 
 const METRES_PER_DEGREE: f64 = 111_320.0;
 
-/// One driver's state.
 #[derive(Debug, Clone)]
 struct Driver {
     lat: f64,
     lng: f64,
     heading_deg: f32,
     speed_mps: f32,
-    /// Speed the driver is after; 0 while standing.
+    /// Target speed; 0 while standing.
     cruise_mps: f32,
-    /// Seconds until the driver changes its mind.
+    /// Seconds until the driver chooses a new target.
     decides_in_s: f32,
     seq: u32,
     ts_ms: i64,
 }
 
-/// Some of a run's drivers, named `sim-{run}-{n}`: those one connection speaks for.
+/// The drivers of one connection, named `sim-{run}-{n}`.
 #[derive(Debug, Default)]
 pub struct Fleet {
     run: String,
@@ -69,7 +68,7 @@ impl Fix {
 }
 
 impl Fleet {
-    /// Drivers on the streets of a city, standing or under way.
+    /// Drivers in a city, standing or driving.
     #[must_use]
     pub fn new(run: &str, numbers: Range<u32>, seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed.wrapping_add(u64::from(numbers.start)));
@@ -95,7 +94,7 @@ impl Fleet {
         self.first..self.first + u32::try_from(self.drivers.len()).expect("made from a range of u32")
     }
 
-    /// What driver `n` is called.
+    /// The id of driver `n`.
     #[must_use]
     pub fn driver_id(&self, n: u32) -> String {
         driver_id(&self.run, n)

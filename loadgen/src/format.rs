@@ -1,4 +1,4 @@
-//! What a fleet's devices speak: every format that milepost reads, as its devices write it.
+//! Every format that milepost reads, as its devices write it.
 
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use crate::fleet::Fix;
 const KMH: f32 = 3.6;
 const KNOTS: f32 = 3_600.0 / 1_852.0;
 
-/// A format of milepost's, or one that is mapped.
+/// A built-in or mapped format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
@@ -59,7 +59,7 @@ impl Format {
         }
     }
 
-    /// Whether a fix carries the device's own counter.
+    /// Whether a fix has a `seq`.
     pub(crate) fn has_seq(self) -> bool {
         matches!(self, Self::Milepost | Self::Geojson | Self::Mapped)
     }
@@ -81,7 +81,7 @@ impl Format {
         }
     }
 
-    /// What a milepost that reads it has in its configuration.
+    /// The `[[sources]]` of a milepost that reads it.
     #[must_use]
     pub fn source(self) -> &'static str {
         match self {
@@ -187,7 +187,7 @@ fn write_nmea(fix: &Fix, out: &mut String) {
     let Fix { lat, lng, speed_mps, heading_deg, ts_ms, .. } = fix;
     let half = |degrees: &f64, positive, negative| if *degrees < 0.0 { negative } else { positive };
     let split = |degrees: &f64| {
-        // Rounded first: 59.9999999 minutes must not be written as 60.
+        // Round first: 59.9999999 minutes must not be written as 60.
         let minutes = (degrees.abs() * 60.0 * 1e6).round() / 1e6;
         let whole = (minutes / 60.0).floor();
         (whole, minutes - whole * 60.0)

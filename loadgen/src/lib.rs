@@ -1,17 +1,17 @@
-//! A simulated fleet for milepost, and its judge.
+//! A simulated fleet for milepost, and the verifier of what was stored.
 //!
 //! | room | job |
 //! |---|---|
-//! | [`fleet`] | drivers that move; what each has sent |
-//! | [`format`](mod@format) | what the devices speak |
-//! | [`manifest`] | what was sent and acknowledged, on disk |
+//! | [`fleet`] | moving drivers, and what each has sent |
+//! | [`format`](mod@format) | the payloads of the devices |
+//! | [`manifest`] | the file of what was sent and acknowledged |
 //! | `plan`, `publisher` | what to send; one connection that sends it |
-//! | [`publish`] | sends a fleet's fixes over MQTT at a rate, and counts what the broker took |
-//! | [`verify`] | what was sent against what is stored, as sets |
+//! | [`publish`] | publishes a fleet's fixes at a rate, and counts the acknowledgements |
+//! | [`verify`] | compares the set sent with the set stored |
 //! | `picture` | the stored tracks as an SVG |
 //! | `parts` | broker, ClickHouse and milepost, for the two below |
-//! | [`demo`] | all of it, once, with a table and a picture at the end |
-//! | [`map`] | all of it on a live map, until Ctrl-C |
+//! | [`demo`] | one run, with a table and a picture at the end |
+//! | [`map`] | a run on a live map, until Ctrl-C |
 
 pub mod demo;
 pub mod fleet;

@@ -1,5 +1,6 @@
 //! `loadgen fleet` sends, `loadgen verify` judges, `loadgen demo` does all of it once, `loadgen map` shows it.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -144,6 +145,9 @@ struct VerifyArguments {
     /// How long to wait for more rows
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     wait: Duration,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
 }
 
 fn main() -> ExitCode {
@@ -200,9 +204,11 @@ fn judge(arguments: &VerifyArguments) -> Result<bool> {
         database: arguments.database.clone(),
     };
     let verdict = verify::verify(&store, &manifest, arguments.wait)?;
-    #[expect(clippy::print_stdout, reason = "the command's result")]
-    {
-        print!("{verdict}");
+    let text = if arguments.json { serde_json::to_string(&verdict)? + "\n" } else { verdict.to_string() };
+    // A reader that leaves early, such as `head`, has what it wants: the verdict is the exit code.
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
+        Ok(()) | Err(_) => {}
     }
     Ok(verdict.is_exact())
 }

@@ -1,4 +1,4 @@
-//! What a run sent and what the broker took, written down for `loadgen verify`.
+//! The file of what a run sent and what the broker acknowledged, for `loadgen verify`.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::Format;
 
-/// One run's account. A driver's fixes are numbered 1, 2, 3, …; so a set of fixes is a count and exceptions.
+/// One run. A driver's fixes are numbered 1, 2, 3, …, so a set of fixes is a count and exceptions.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Manifest {
     /// Drivers are `sim-{run}-{n}`.
     pub run: String,
-    /// What the devices spoke.
+    /// Format of the payloads.
     #[serde(default)]
     pub format: Format,
     /// 0 or 1.
     pub qos: u8,
     /// Per driver, the highest `seq` sent.
     pub last_seq: Vec<u32>,
-    /// (driver, seq) that were sent and never acknowledged: these may be stored, and need not be.
+    /// (driver, seq) sent and never acknowledged: these may be stored or not.
     pub unacked: Vec<(u32, u32)>,
     /// MQTT messages sent, with repetitions.
     pub messages: u64,
     /// Points sent again on purpose.
     pub duplicates: u64,
-    /// Times the broker dropped a message because nobody was subscribed (PUBACK 0x10); each was sent again.
+    /// PUBACKs 0x10: the broker dropped the message because no client was subscribed. Each message was sent again.
     pub no_subscriber: u64,
-    /// Times a broker that was starting refused a connection or a message; each was tried again.
+    /// Refusals of a starting broker, each followed by a retry.
     #[serde(default)]
     pub starting: u64,
     /// Messages a second sent.
@@ -43,14 +43,12 @@ impl Manifest {
         self.last_seq.iter().map(|seq| u64::from(*seq)).sum()
     }
 
-    /// Writes it down.
     pub fn save(&self, path: &Path) -> Result<()> {
         let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         serde_json::to_writer(BufWriter::new(file), self)
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Reads what was written down.
     pub fn load(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
         serde_json::from_reader(BufReader::new(file))

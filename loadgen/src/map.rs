@@ -12,16 +12,15 @@ use crate::fleet::{Fleet, LIVE_ACC_M};
 use crate::parts::{Parts, step};
 use crate::publish::{self, Plan, Progress};
 
-/// What the fleet has behind it when it starts.
+/// History that the fleet has when it starts.
 const PAST_MS: i64 = 3_600_000;
-/// Between two fixes of the past.
+/// Interval of the fixes in the history.
 const PAST_STEP_MS: i64 = 15_000;
-/// Drivers whose past is inserted at once.
+/// Drivers per insert of history.
 const DRIVERS_AT_ONCE: u32 = 250;
-/// Longer than anybody looks.
+/// Longer than any session in front of the map.
 const SECONDS: u64 = 30 * 86_400;
 
-/// A fleet to look at.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
     /// The binary
@@ -47,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
     let map = std::fs::canonicalize(&arguments.map)
         .with_context(|| format!("no binary at {}", arguments.map.display()))?;
-    // A spool: whoever kills the engine to look what happens loses nothing.
+    // With a spool, so that killing the engine to see what happens loses nothing.
     let with_spool = |settings: Settings| settings.with("SPOOL__DIR", "spool");
     let Parts { broker, clickhouse, milepost: _milepost } =
         Parts::start(&arguments.milepost, folder, with_spool)?;
@@ -73,13 +72,13 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
     keys(clickhouse)
 }
 
-/// Enter by Enter, until somebody interrupts.
+/// Kills and restarts ClickHouse at each Enter, until Ctrl-C.
 fn keys(clickhouse: ClickHouse) -> Result<bool> {
     let mut clickhouse = clickhouse;
     let mut is_up = true;
     loop {
         if std::io::stdin().read_line(&mut String::new())? == 0 {
-            std::thread::sleep(Duration::from_secs(SECONDS)); // nobody sits there
+            std::thread::sleep(Duration::from_secs(SECONDS)); // standard input is closed
         } else if is_up {
             clickhouse.kill()?;
             is_up = false;
@@ -91,8 +90,7 @@ fn keys(clickhouse: ClickHouse) -> Result<bool> {
     }
 }
 
-/// An hour of fixes before now, straight into ClickHouse. The fleet of this plan starts where they end: each is what the driver will
-/// do, backwards.
+/// Inserts an hour of fixes before now into ClickHouse. They are the driver's future reversed in time, so the fleet starts where they end.
 fn past(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
     let mut fleet = Fleet::new(&plan.run, 0..plan.drivers, plan.seed);
     let now_ms = unix_ms() - PAST_STEP_MS;
@@ -118,5 +116,6 @@ fn past(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
         }
         clickhouse.query(&sql)?;
     }
-    Ok(())
+    // Now, not within five minutes: the tracks of the past have their trips and stops at once.
+    clickhouse.query("SYSTEM REFRESH VIEW fleet.driver_days_mv").map(drop)
 }

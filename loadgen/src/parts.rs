@@ -1,4 +1,4 @@
-//! The real parts that a demo needs, on free ports.
+//! The servers of a demo, on free ports.
 
 use std::path::Path;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::{Broker, ClickHouse, Milepost, Settings};
 
-/// The engine wants more for its parts than the rows take.
+/// The engine's parts need more space than the rows.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 
 /// A broker, the ClickHouse engine and a milepost between them.
@@ -17,13 +17,13 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Starts them with their data in `folder`; `settings` may change what milepost is told.
+    /// Starts them with their data in `folder`; `settings` changes milepost's configuration.
     pub(crate) fn start(milepost: &Path, folder: &Path, settings: fn(Settings) -> Settings) -> Result<Self> {
         let binary = std::fs::canonicalize(milepost)
             .with_context(|| format!("no binary at {}", milepost.display()))?;
         let free = nix::sys::statvfs::statvfs(folder)?;
         let free = free.blocks_available() * free.fragment_size();
-        ensure!(free >= FREE_BYTES_MIN, "{} MiB free: the demo wants {}", free >> 20, FREE_BYTES_MIN >> 20);
+        ensure!(free >= FREE_BYTES_MIN, "{} MiB free: the demo needs {}", free >> 20, FREE_BYTES_MIN >> 20);
 
         let (broker, clickhouse) = step("starting Mosquitto and the ClickHouse engine", || {
             Ok((Broker::start(folder)?, ClickHouse::start(folder)?))
@@ -37,7 +37,7 @@ impl Parts {
     }
 }
 
-/// Says what takes so long, and how long it took.
+/// Prints the step, and then its duration.
 pub(crate) fn step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     eprint!("{what} … ");
     let began = Instant::now();

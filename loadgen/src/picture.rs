@@ -1,4 +1,4 @@
-//! The tracks that are stored, as one self-contained SVG.
+//! The stored tracks as one self-contained SVG.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use lab_stack::ClickHouse;
 
 const SIZE: f64 = 1_000.0;
 const MARGIN: f64 = 40.0;
-/// More drivers than this would only blacken the picture.
+/// More drivers would make the picture unreadable.
 const DRIVERS_MAX: u32 = 2_500;
 /// Mean speeds, in m/s, at which the colour changes.
 const SPEEDS: [(f64, &str); 4] =

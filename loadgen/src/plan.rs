@@ -1,24 +1,22 @@
-//! What a fleet is to send, and how far it is.
+//! The plan of a fleet, and its progress.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use crate::format::Format;
 
-/// What to send, and how.
 #[derive(Clone)]
 pub struct Plan {
     /// `host:port`
     pub broker: String,
     /// Login, if any.
     pub login: Option<(String, String)>,
-    /// What the devices speak.
+    /// Format of the payloads.
     pub format: Format,
     /// Names the drivers and the client ids.
     pub run: String,
-    /// How many drivers.
     pub drivers: u32,
-    /// How many connections speak for them.
+    /// Connections that publish for the drivers.
     pub connections: u32,
     /// 0 or 1.
     pub qos: u8,
@@ -40,17 +38,16 @@ pub struct Plan {
     pub drain: Duration,
 }
 
-/// Live counts, for whoever watches.
+/// Live counts.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Messages written.
     pub sent: AtomicU64,
     /// Messages acknowledged.
     pub acked: AtomicU64,
-    /// While it is set a fleet goes on beyond its plan, up to five times that: for whoever needs a load for as long as
-    /// something takes.
+    /// While set, the fleet continues beyond its plan, up to five times: for a test that needs load for an unknown time.
     pub goes_on: AtomicBool,
-    /// Makes no messages for now; what it has is sent until the broker has it.
+    /// Pauses new messages; those already made are still sent.
     pub paused: AtomicBool,
 }
 

@@ -1,9 +1,8 @@
-//! Sends a fleet's fixes over MQTT 5 at a rate, and counts exactly what the broker took.
+//! Publishes a fleet's fixes over MQTT 5 at a rate, and counts exactly what the broker acknowledged.
 //!
-//! Guarantee: at QoS 1 every message is sent until the broker has taken it, over reconnects too, and also when
-//! the broker says that it has dropped it for want of a subscriber (PUBACK 0x10); what was not acknowledged at
-//! the end is listed. When the rate could not be held, the result says so. A broker that is starting refuses for a
-//! while (EMQX: CONNACK 0x87, 0x88 or 0x89, and PUBACK 0x87): that is waited out, within a bound, and counted.
+//! Guarantee: at QoS 1 every message is sent until the broker acknowledges it, across reconnects and after PUBACK 0x10 (no subscriber). The
+//! result lists what was never acknowledged, and says if the rate was not held. Refusals of a starting broker (EMQX: CONNACK 0x87, 0x88 or
+//! 0x89, PUBACK 0x87) are retried within a bound, and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +16,7 @@ use crate::manifest::Manifest;
 pub use crate::plan::{Plan, Progress};
 use crate::publisher::Publisher;
 
-/// Sends everything, unless the broker refuses us or stays away.
+/// Sends everything. Fails if the broker refuses the connection or stays away.
 pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
     ensure!(
         plan.drivers > 0 && plan.connections > 0 && plan.rate > 0.0,
@@ -61,7 +60,7 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
     Ok(manifest)
 }
 
-/// The same, and shows how far it is.
+/// Publishes the plan with a progress bar.
 pub async fn run_with_bar(plan: &Plan) -> Result<Manifest> {
     let progress = Arc::new(Progress::default());
     let style = "{elapsed_precise} [{bar:40}] {pos}/{len} messages  {per_sec}";

@@ -1,4 +1,4 @@
-//! One connection of a fleet: makes messages when they are due, and keeps each until the broker has taken it.
+//! One connection of a fleet: makes messages when they are due, and keeps each until the broker acknowledges it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use tokio::net::TcpStream;
 use crate::fleet::{BUFFERED_ACC_M, Fix, Fleet, LIVE_ACC_M};
 use crate::plan::{Plan, Progress};
 
-/// Time between two looks at what is due.
+/// Interval of the checks for due messages.
 const TICK: Duration = Duration::from_millis(2);
-/// Messages made in one go; what is still due then waits for the next look.
+/// Messages per check; the others wait for the next one.
 const BURST_MAX: u64 = 20_000;
-/// Bytes that may wait for the socket; a broker that does not read slows us down, and that is reported.
+/// Bytes that may wait for the socket. A broker that does not read slows the fleet down, and the result says so.
 const OUT_BYTES_MAX: usize = 1 << 20;
 /// PUBACK and CONNACK: not authorized, or not yet (3.2.2.2, 3.4.2.1).
 const NOT_AUTHORIZED: u8 = 0x87;
 /// CONNACK (3.2.2.2).
 const SERVER_UNAVAILABLE: u8 = 0x88;
 const SERVER_BUSY: u8 = 0x89;
-/// A broker that has refused us for so long is not starting: it means it.
+/// A broker that still refuses after this time is not starting.
 const STARTING_PATIENCE: Duration = Duration::from_secs(20);
-/// PUBACK: the broker has dropped it for want of a subscriber (3.4.2.1).
+/// PUBACK: dropped, because no client was subscribed (3.4.2.1).
 const NO_SUBSCRIBER: u8 = 0x10;
 /// A message that met no subscriber is sent again after this long.
 const RETRY_DROPPED: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ const RETRY_DROPPED: Duration = Duration::from_secs(1);
 const LATE_MAX: usize = 1_000;
 /// How many times its plan a fleet sends at most that [goes on](Progress::goes_on).
 const BEYOND_PLAN: u64 = 5;
-/// A broker that is away this long will not come back.
+/// A broker that is away for this long counts as gone.
 const RECONNECT_PATIENCE: Duration = Duration::from_secs(180);
 
 /// A message the broker has not acknowledged.
@@ -76,7 +76,7 @@ pub(crate) struct Publisher {
     pub(crate) no_subscriber: u64,
     /// Refusals of a broker that was starting.
     pub(crate) starting: u64,
-    /// Since when it has refused every message.
+    /// Since when the broker has refused every message.
     refused_since: Option<Instant>,
     /// Packet ids of messages the broker dropped, and when to send them again.
     dropped: VecDeque<(Instant, u16)>,
@@ -90,7 +90,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Connection `index` of so many: its drivers are neighbours, its messages a part of the plan's.
+    /// Connection `index`: a contiguous share of the drivers and of the plan's messages.
     pub(crate) fn new(index: u32, connections: u32, plan: &Plan, progress: &Arc<Progress>) -> Result<Self> {
         let part = |total: u64, index: u32| total * u64::from(index) / u64::from(connections);
         let cut = |index: u32| u32::try_from(part(plan.drivers.into(), index));
@@ -109,7 +109,7 @@ impl Publisher {
         })
     }
 
-    /// Until all is sent, and acknowledged where that was asked for.
+    /// Runs until everything is sent and, at QoS 1, acknowledged.
     pub(crate) async fn run(mut self) -> Result<Self> {
         let mut stream = self.connect().await?;
         let began = Instant::now();
@@ -166,7 +166,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Until the next message is due; thousands of slow connections must not turn all the time.
+    /// Time until the next message is due, so that thousands of slow connections do not poll.
     fn next_look(&self, began: Instant) -> Duration {
         if !self.ready.is_empty() || self.made >= self.wanted() {
             return TICK;
@@ -217,7 +217,7 @@ impl Publisher {
         Ok(stream)
     }
 
-    /// Messages to make, as things stand.
+    /// Messages to make now.
     fn wanted(&self) -> u64 {
         if self.progress.goes_on.load(Ordering::Relaxed) {
             self.messages * BEYOND_PLAN
@@ -226,7 +226,7 @@ impl Publisher {
         }
     }
 
-    /// Makes the messages whose time has come.
+    /// Makes the due messages.
     fn make_due(&mut self, began: Instant) {
         if self.progress.paused.load(Ordering::Relaxed) {
             return;
@@ -370,7 +370,7 @@ impl Publisher {
         self.refused_since.get_or_insert_with(Instant::now).elapsed() < STARTING_PATIENCE
     }
 
-    /// A new connection: what was not acknowledged goes out once more, marked as such.
+    /// After a reconnect: sends unacknowledged messages again, with DUP.
     fn send_again(&mut self) {
         self.out.clear();
         self.dropped.clear();
@@ -388,7 +388,7 @@ impl Publisher {
 #[error("the broker refused every message for {STARTING_PATIENCE:?}: not authorized (its ACL?)")]
 struct Denied;
 
-/// The broker does not want us, with its reason (3.2.2.2).
+/// The broker refused the connection, with its reason code (3.2.2.2).
 #[derive(Debug, thiserror::Error)]
 #[error("the broker refuses the connection: {words} ({0:#04x})", words = words(*.0))]
 struct Refused(u8);

@@ -1,4 +1,4 @@
-//! What was sent against what is stored: as sets of (driver, seq), never by row counts alone.
+//! Compares what was sent with what is stored, as sets of (driver, seq), never by row counts alone.
 //!
 //! A driver numbers its fixes 1, 2, 3, …; so the stored set of a driver is right when it has as many
 //! different numbers as were sent, the smallest is 1 and the largest the last one sent. A driver for whom
@@ -11,42 +11,41 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use lab_stack::Store;
+use serde::Serialize;
 
 use crate::fleet::{LIVE_ACC_M, driver_id};
 use crate::manifest::Manifest;
 
-/// How often the store is asked whether everything is there.
+/// Interval of the queries for new rows.
 const POLL: Duration = Duration::from_millis(500);
 /// Drivers that are compared number by number in one query.
 const COMPARED_AT_ONCE: usize = 100;
-/// Of the lost, so many are named.
+/// Lost fixes that are named.
 const EXAMPLES: usize = 5;
 
-/// What was found.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Verdict {
     /// Different fixes sent.
     pub sent: u64,
     /// Different fixes stored.
     pub stored: u64,
-    /// Fixes the broker took that are not stored.
+    /// Acknowledged fixes that are not stored.
     pub lost: u64,
     /// Fixes stored that were never sent.
     pub never_sent: u64,
-    /// Rows of `positions` beyond one a fix: not merged yet.
+    /// Rows of `positions` beyond one per fix: not merged yet.
     pub duplicates_raw: u64,
-    /// Rows of `fixes` beyond one a fix.
+    /// Rows of `fixes` beyond one per fix.
     pub duplicates_in_fixes: u64,
     /// Points of this run in `rejects`.
     pub rejects: u64,
     /// Published → `inserted_at` of live fixes, in milliseconds: median and 99th percentile.
     pub freshness_ms: Option<(f64, f64)>,
-    /// Some of the lost.
     pub examples: Vec<(u32, u32)>,
 }
 
 impl Verdict {
-    /// Each fix is there, once.
+    /// Every fix is stored once.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.lost == 0 && self.duplicates_in_fixes == 0 && self.never_sent == 0
@@ -78,7 +77,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What is there so far, without a word about which.
+/// Counts of stored rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InPositions {
     /// Rows, merged or not.
@@ -95,7 +94,7 @@ struct Stored {
     largest: u32,
 }
 
-/// Waits until as many different fixes are stored as were sent, or no more have come for so long; then compares.
+/// Waits until as many different fixes are stored as were sent, or none has arrived for `within`; then compares.
 pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Verdict> {
     let (mut most, mut since) = (0, Instant::now());
     loop {
@@ -213,7 +212,7 @@ fn stored(store: &Store, table: &str, manifest: &Manifest) -> Result<HashMap<u32
     Ok(drivers)
 }
 
-/// What tells a driver's fixes apart.
+/// The columns that identify a fix of a driver.
 fn identity(manifest: &Manifest) -> &'static str {
     if manifest.format.has_seq() { "seq" } else { "ts, lat, lng" }
 }
@@ -227,7 +226,7 @@ fn freshness(store: &Store, manifest: &Manifest) -> Result<Option<(f64, f64)>> {
     Ok(if rows == "0" { None } else { Some((p50.parse()?, p99.parse()?)) })
 }
 
-/// `table` may be followed by what comes after WHERE.
+/// `table` may be followed by further conditions.
 fn select_from(store: &Store, table: &str, select: &str, manifest: &Manifest) -> Result<String> {
     let (table, rest) = table.split_once(' ').unwrap_or((table, ""));
     store.query(&format!("SELECT {select} FROM {}.{table} WHERE {} {rest}", store.database, of(manifest)))

@@ -9,12 +9,12 @@ use milepost::config::{Error, Log, Secret, Server, Settings, settings, settings_
 
 use crate::fleet::DRIVERS_MAX;
 
-/// Prefix of variables that are settings: `MILEPOST_MAP__SECTION__KEY`.
+/// Environment variables are `MILEPOST_MAP__SECTION__KEY`.
 const ENVIRONMENT_PREFIX: &str = "MILEPOST_MAP";
-/// Read when neither `--config` nor `MILEPOST_MAP_CONFIG` names a file, if it is there.
+/// Read if it exists and neither `--config` nor `MILEPOST_MAP_CONFIG` names a file.
 const DEFAULT_FILE: &str = "milepost-map.toml";
 
-/// Everything the map can be told.
+/// The whole configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// `[clickhouse]`
@@ -28,50 +28,50 @@ pub struct Config {
     effective: Vec<(String, String)>,
 }
 
-/// Where ClickHouse is, and what a question may cost there.
+/// The ClickHouse server, and the limits of a query.
 #[derive(Debug, Clone)]
 pub struct ClickHouse {
     pub server: Server,
-    /// How long a question about the past may take.
+    /// Time limit of a query for a track or cells.
     pub query_timeout: Duration,
-    /// Of one question, on the server.
+    /// Memory of one query, on the server.
     pub query_memory_bytes_max: u64,
-    /// Rows that one question may read.
+    /// Rows that one query may read.
     pub query_rows_max: u64,
-    /// Questions about the past at once.
+    /// Concurrent queries for tracks and cells.
     pub queries_max: usize,
 }
 
-/// Who may look, and from where.
+/// Listener, logins and limits.
 #[derive(Debug, Clone)]
 pub struct Http {
     pub listen: SocketAddr,
-    /// PEM: our certificate and its key; `None`: plain text.
+    /// PEM: certificate and key; `None`: plain text.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Somebody before us authenticates and encrypts.
+    /// A proxy authenticates and encrypts.
     pub behind_proxy: bool,
-    /// People: name and password.
+    /// Basic login, for people.
     pub login: Option<(String, Secret)>,
-    /// Programs.
+    /// Bearer token, for programs.
     pub token: Option<Secret>,
-    /// Pages open at once.
+    /// Open pages.
     pub viewers_max: usize,
-    /// Connections at once.
+    /// Open connections.
     pub connections_max: usize,
 }
 
-/// What is shown.
+/// What the page shows.
 #[derive(Debug, Clone)]
 pub struct Map {
-    /// A MapLibre style, if the page is not to draw its own background.
+    /// URL of a MapLibre style; `None`: the page draws its own background.
     pub style_url: Option<String>,
-    /// Other servers that the style names: tiles, glyphs, sprites.
+    /// Other servers that the style loads tiles, glyphs and sprites from.
     pub style_origins: Vec<String>,
-    /// Drivers that are held in memory.
+    /// Drivers in memory.
     pub drivers_max: usize,
-    /// Points on a screen; above, they are taken together.
+    /// Drivers shown one by one on a screen; above, they are grouped.
     pub points_max: usize,
-    /// How often everything is read anew: who was erased is gone then.
+    /// Interval of a full read, which removes erased drivers.
     pub reread: Duration,
 }
 
@@ -79,12 +79,12 @@ impl Config {
     /// Reads the file (`path`, or `./milepost-map.toml` if there is one), then the environment over it.
     ///
     /// # Errors
-    /// [`Error::Source`] for a file that is missing or not TOML, [`Error::Violations`] for what it says.
+    /// [`Error::Source`]: the file is missing or not TOML; [`Error::Violations`]: its content is invalid.
     pub fn load(path: Option<&Path>, behind_proxy: bool) -> Result<Self, Error> {
         Self::from_settings(&mut settings(path, DEFAULT_FILE, ENVIRONMENT_PREFIX)?, behind_proxy)
     }
 
-    /// A file's text alone.
+    /// Parses the text of a file, without the environment.
     ///
     /// # Errors
     /// As [`Config::load`].
@@ -148,7 +148,7 @@ impl Http {
             s.violations.push("http.username: give it and http.password_file, or neither".to_owned());
         }
         if username.as_ref().is_some_and(|name| name.contains(':') || name.chars().any(char::is_control)) {
-            s.violations.push("http.username: a name without : and control characters is wanted".to_owned());
+            s.violations.push("http.username: must not contain : or control characters".to_owned());
         }
         let login = username.zip(password);
         let is_guarded = tls.is_some() && (login.is_some() || token.is_some());
@@ -170,7 +170,7 @@ impl Http {
         }
     }
 
-    /// Whoever comes must say who they are.
+    /// Whether requests need a login.
     #[must_use]
     pub fn wants_login(&self) -> bool {
         self.login.is_some() || self.token.is_some()
@@ -193,7 +193,7 @@ impl Map {
         }
     }
 
-    /// Servers that the page may ask beside us.
+    /// Other servers that the page may load from.
     #[must_use]
     pub fn origins(&self) -> Vec<String> {
         let of_style = self.style_url.as_deref().and_then(|url| origin(url).ok());
@@ -205,9 +205,9 @@ fn origins(texts: Vec<String>) -> Result<Vec<String>, String> {
     texts.iter().filter(|text| !text.is_empty()).map(|text| origin(text)).collect()
 }
 
-/// `scheme://host:port` of a URL, as a policy of the browser names it.
+/// `scheme://host:port` of a URL, as in a Content-Security-Policy.
 fn origin(text: &str) -> Result<String, String> {
-    let wanted = || format!("\"{text}\": https://host/… is wanted");
+    let wanted = || format!("\"{text}\": expected https://host/…");
     let url = url::Url::parse(text).map_err(|_| wanted())?;
     let is_good =
         matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none();

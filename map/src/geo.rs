@@ -1,8 +1,8 @@
-//! Web mercator: where a place is in the square of the map, and which tile of a zoom holds it.
+//! Web mercator: the position of a place in the square of the map, and its tile at each zoom.
 
 use std::f64::consts::PI;
 
-/// Finest division of the square's side that is kept: cells of 38 m at the equator.
+/// Finest division of the square's side: 38 m at the equator.
 const BITS: u32 = 20;
 /// Bits of a [`key`].
 pub const KEY_BITS: u32 = 2 * BITS;
@@ -22,13 +22,13 @@ impl Tile {
     /// The finest zoom of tiles.
     pub const Z_MAX: u8 = 14;
 
-    /// `None`: there is no such tile.
+    /// `None` if the tile does not exist.
     #[must_use]
     pub fn new(z: u8, x: u32, y: u32) -> Option<Self> {
         (z <= Self::Z_MAX && x < 1 << z && y < 1 << z).then_some(Self { z, x, y })
     }
 
-    /// The keys of the places in it: from, and the first behind.
+    /// Range of the keys of its places; the end is exclusive.
     #[must_use]
     pub fn keys(self) -> (u64, u64) {
         let shift = KEY_BITS - 2 * u32::from(self.z);
@@ -37,8 +37,8 @@ impl Tile {
     }
 }
 
-/// Where a place is on the curve that passes through every tile of every zoom in one piece (Z-order). Places beyond 85.05° are in
-/// the outermost tiles.
+/// The position of a place on the Z-order curve, in which every tile of every zoom is one contiguous range. Places beyond 85.05° are in the
+/// outermost tiles.
 #[must_use]
 pub fn key(lat_e7: i32, lng_e7: i32) -> u64 {
     let (x, y) = square(f64::from(lat_e7) / 1e7, f64::from(lng_e7) / 1e7);
@@ -58,12 +58,12 @@ fn scaled(share: f64) -> u32 {
     ((share * f64::from(1_u32 << BITS)) as u32).min((1 << BITS) - 1)
 }
 
-/// Bits of x and y by turns, y's first.
+/// Interleaves the bits of x and y, y's first.
 fn interleave(x: u32, y: u32) -> u64 {
     spread(x) | spread(y) << 1
 }
 
-/// A zero before each bit.
+/// Inserts a zero before each bit.
 fn spread(value: u32) -> u64 {
     let mut bits = u64::from(value);
     bits = (bits | bits << 16) & 0x0000_ffff_0000_ffff;

@@ -1,5 +1,4 @@
-//! The past: a driver's track and episodes, and cells of an area. Each is a question to ClickHouse, which ends when who asked
-//! leaves.
+//! The past: a driver's track and episodes, and cells of an area. Each is a ClickHouse query, which ends when the client disconnects.
 
 use clickhouse::Row;
 use clickhouse::error::Error as ClientError;
@@ -10,12 +9,12 @@ use crate::simplify::{Point, simplify};
 use crate::store::{Error, Store};
 use crate::tiles::Cell;
 
-/// Fixes of one track: a day at one a second, and some.
+/// Fixes of one track: slightly more than a day at one fix per second.
 const POINTS_MAX: usize = 100_000;
 const EPISODES_MAX: usize = 10_000;
-/// A screen has about so many.
+/// About as many as a screen shows.
 const CELLS_MAX: usize = 50_000;
-/// As in a live tile, a tile's side has so many cells, as a power of two.
+/// Cells per side of a tile, as a power of two; the same as in a live tile.
 const CELL_BITS: u8 = 5;
 
 #[derive(Row, Serialize, Deserialize)]
@@ -26,20 +25,20 @@ struct TrackRow {
     speed: Option<f32>,
 }
 
-/// What somebody did for a while.
+/// A trip, a stop or a gap.
 #[derive(Debug, Row, Serialize, Deserialize)]
 pub struct Episode {
     /// trip, stop or gap
     kind: String,
     from: i64,
     to: i64,
-    /// Where it began; of a stop: its middle.
+    /// Its beginning; the middle of a stop.
     lat: f64,
     lng: f64,
     distance_m: f64,
 }
 
-/// A track's points, column by column.
+/// The points of a track, column by column.
 #[derive(Debug, Default, Serialize)]
 pub struct Points {
     ts: Vec<i64>,
@@ -48,21 +47,21 @@ pub struct Points {
     speed: Vec<Option<f64>>,
 }
 
-/// Where a driver was.
+/// The answer to a request for a track.
 #[derive(Debug, Serialize)]
 pub struct Track {
     driver_id: String,
     from: i64,
     to: i64,
-    /// Gives the same, in any client.
+    /// Returns the same points in any client.
     sql: String,
-    /// There are more than are shown.
+    /// Points were left out at the limit.
     truncated: bool,
     points: Points,
     episodes: Vec<Episode>,
 }
 
-/// A driver's track; points that are not needed within `metres` are left out.
+/// A driver's track, simplified to within `metres`.
 ///
 /// # Errors
 /// In words.
@@ -112,7 +111,7 @@ fn fewer(rows: &[TrackRow], metres: f64) -> Points {
         points.ts.push(row.ms);
         points.lat.push(row.lat);
         points.lng.push(row.lng);
-        // Centimetres a second are what is stored.
+        // Speeds are stored in cm/s.
         points.speed.push(row.speed.map(|speed| (f64::from(speed) * 100.0).round() / 100.0));
     }
     points
@@ -127,7 +126,7 @@ struct CellRow {
     speed_cms: u16,
 }
 
-/// Fixes of an area and a time in cells as fine as live tiles' at this zoom, those with the most first; whether there are more.
+/// Fixes of an area and a time, in cells of the live tiles' size at this zoom, the fullest first, and whether there are more.
 ///
 /// # Errors
 /// In words.
@@ -169,7 +168,7 @@ fn failed(store: &Store, error: &ClientError) -> Error {
     store.error(error)
 }
 
-/// As ClickHouse and people read it.
+/// Formats a time as ClickHouse parses it.
 fn iso(ms: i64) -> String {
     let since = std::time::Duration::from_millis(ms.unsigned_abs());
     humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + since).to_string()

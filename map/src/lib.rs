@@ -1,29 +1,32 @@
-//! milepost-map: where everybody is, on a map. Reads what milepost stored, and writes nothing.
+//! milepost-map: the last position of every driver on a map. It reads ClickHouse and writes nothing.
 //!
 //! ```text
 //! ClickHouse ── store ──▶ live ──▶ fleet ──▶ tiles ──▶ http ──▶ page/
-//!               "what has changed?"  once a second       shared by all viewers
-//!                  └────▶ history ── a question each ──▶ http
+//!               one query a second               shared by all viewers
+//!                  └────▶ history ── one query each ──▶ http
 //! ```
 //!
-//! | room | what goes in, what comes out |
+//! | room | input → output |
 //! |---|---|
 //! | [`geo`] | a place → its key on the curve through all tiles |
-//! | [`fleet`] | rows of `last_positions_state` → everybody's last position, in the order of the map |
+//! | [`fleet`] | rows of `last_positions_state` → every driver's last position, in the order of the map |
 //! | [`tiles`] | a fleet and a tile → bytes |
 //! | [`wire`] | tiles → one answer of many, compressed once for all |
-//! | [`params`] | a request's parameters → values, or what is right |
+//! | [`params`] | a request's parameters → values, or an error that says what is valid |
 //! | [`simplify`] | a track → the same with fewer points |
-//! | [`tls`] | files → what viewers see as our certificate; whether our own server is ready behind it |
+//! | [`tls`] | files → the server's certificate; `health` over TLS |
 //! | [`config`] | defaults, file, environment → one checked configuration |
-//! | [`metrics`] | what is counted |
-//! | [`store`] | questions to ClickHouse, each with its limits |
-//! | [`live`] | the present: the loop that asks, ticks, shared tiles |
+//! | [`metrics`] | counters |
+//! | [`store`] | ClickHouse queries, each with its limits |
+//! | [`live`] | the present: the query loop, ticks, shared tiles |
 //! | [`history`] | the past: tracks, episodes, cells |
-//! | [`http`] | requests → answers; who may ask |
+//! | [`http`] | requests → responses; authentication |
 //!
 //! A room uses only rooms above it in this list. `geo`, `fleet`, `tiles`, `wire`, `params` and `simplify` are pure.
 
+#[cfg(test)]
+#[path = "../../tests/pure/cases.rs"]
+mod cases;
 pub mod config;
 pub mod fleet;
 pub mod geo;

@@ -1,8 +1,8 @@
-//! The present: one question a second to ClickHouse while somebody looks, whatever the number of viewers; the fleet in memory;
-//! tiles cut from it, each once a second.
+//! The present: one ClickHouse query a second while a page is open, whatever the number of viewers; the fleet in memory; tiles cut from
+//! it, each once a second.
 //!
-//! Guarantee: what ClickHouse has taken shows after the next question, however late its fix is; what is not there any more is
-//! gone after `map.reread`. While ClickHouse is away the last positions stay, and every tick says since when.
+//! Guarantee: a row shows after the next query, however late its fix is; a removed driver disappears within `map.reread`. While ClickHouse
+//! is down the last positions stay, and every tick says since when.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
@@ -25,57 +25,57 @@ use crate::store::{Changed, Error, Store};
 use crate::tiles;
 use crate::wire::Part;
 
-/// Between two questions.
+/// Interval of the query.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The server ends a question by itself, unless it hangs: then nobody but us does.
+/// The server enforces its own time limit, unless it hangs; this one is the map's.
 const ANSWER_WITHIN: Duration = Duration::from_secs(65);
-/// Without a row for so long it counts as away, though its answer may still come.
+/// Without a row for this long ClickHouse counts as down, though its answer may still come.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
-/// Nobody has looked for so long: ClickHouse is not asked any more.
+/// After this long without a viewer the map stops asking ClickHouse.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
-/// Nothing new for so long, though there was: somebody should look why.
+/// Without a new fix for this long, after there were some, the state is `stale`.
 const STALE_AFTER: Duration = Duration::from_secs(15);
-/// Who looks first waits so long for a fresh picture; then the last one is better than none.
+/// The first viewer waits at most this long for fresh positions, then gets the last ones.
 const FRESH_WITHIN: Duration = Duration::from_millis(1_500);
-/// Rows are put into the fleet so many at a time, between which others may look.
+/// Rows per lock of the fleet, so that readers can run in between.
 const ROWS_AT_ONCE: usize = 4_096;
-/// Of the tiles of one second.
+/// Memory of the tiles of one second.
 const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The rate is a mean over so many questions.
+/// The rate is a mean over this many queries.
 const RATE_TICKS: usize = 10;
 
-/// How the present is.
+/// State of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     Ok,
-    /// ClickHouse answers, but nothing new comes, though there was.
+    /// ClickHouse answers, but no new fix comes, after there were some.
     Stale,
     /// ClickHouse does not answer.
     Away,
 }
 
-/// What viewers are told every second.
+/// The event that every page gets once a second.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tick {
     /// The server's clock, in milliseconds since 1970.
     pub now: i64,
-    /// Drivers held.
+    /// Drivers in memory.
     pub drivers: usize,
-    /// Heard of in the last minute.
+    /// Drivers with a fix in the last minute.
     pub seen_1m: usize,
-    /// Drivers that moved on, a second; a mean of ten seconds.
+    /// Drivers that moved, per second; a mean of ten seconds.
     pub rate: f64,
-    /// When milepost took the newest message.
+    /// Arrival of the newest message at milepost.
     pub newest: Option<i64>,
     pub state: State,
-    /// Since when it is so.
+    /// Since when the state holds.
     pub since: i64,
-    /// Another number: tiles may have changed. 0: nothing has been read yet.
+    /// Changes when tiles may have changed. 0: nothing has been read yet.
     pub generation: u64,
 }
 
-/// Tiles of one generation; several may want one at once, and it is cut once.
+/// Tiles of one generation; each is cut once, even if several requests wait for it.
 #[derive(Default)]
 struct Tiles {
     generation: u64,
@@ -88,12 +88,12 @@ pub struct Live {
     fleet: RwLock<Fleet>,
     tiles: Mutex<Tiles>,
     tick: watch::Sender<Tick>,
-    /// A question has ended. Ticks also come while one goes on.
+    /// A query has ended. Ticks also come while one runs.
     asked: watch::Sender<()>,
-    /// When somebody looked last, in milliseconds since 1970.
+    /// Time of the last request, in milliseconds since 1970.
     looked: AtomicI64,
     somebody: Notify,
-    /// Why there is nothing new, in words.
+    /// The cause of missing news.
     trouble: Mutex<Option<String>>,
     beat: Mutex<Instant>,
     points_max: usize,
@@ -103,7 +103,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Knows nothing yet; see [`Live::run`].
+    /// Empty until [`Live::run`] has read everything once.
     #[must_use]
     pub fn new(config: &config::Map, metrics: Arc<Metrics>) -> Self {
         let now = now().unix_ms();
@@ -133,39 +133,37 @@ impl Live {
         }
     }
 
-    /// Everybody's last position.
     pub fn fleet(&self) -> RwLockReadGuard<'_, Fleet> {
         self.fleet.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was told last.
+    /// The last tick.
     #[must_use]
     pub fn last_tick(&self) -> Tick {
         self.tick.borrow().clone()
     }
 
-    /// Ticks as they come.
     #[must_use]
     pub fn ticks(&self) -> watch::Receiver<Tick> {
         self.tick.subscribe()
     }
 
-    /// Why there is nothing new, a line each; empty: all is well.
+    /// Causes of missing news, one line each; empty: none.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         lock(&self.trouble).iter().cloned().collect()
     }
 
-    /// The loop has not turned for this long.
+    /// Time since the loop last turned.
     #[must_use]
     pub fn silent_for(&self) -> Duration {
         lock(&self.beat).elapsed()
     }
 
-    /// Somebody looks: there will be ticks. Waits, within a bound, until the present is fresh.
+    /// Registers a viewer, and waits within a bound until the positions are fresh.
     ///
     /// # Errors
-    /// In words, if nothing has been read yet.
+    /// Nothing has been read yet; the message gives the cause.
     pub async fn look(&self) -> Result<(), String> {
         let now_ms = now().unix_ms();
         let before = self.looked.fetch_max(now_ms, Ordering::Relaxed);
@@ -184,7 +182,6 @@ impl Live {
         Err(format!("nothing has been read yet: {}", why.unwrap_or_default()))
     }
 
-    /// A tile as it is now.
     pub fn tile(&self, tile: Tile) -> Arc<Part> {
         let generation = self.tick.borrow().generation;
         let place = {
@@ -214,7 +211,7 @@ impl Live {
         Arc::clone(cut)
     }
 
-    /// Asks once a second while somebody looks, for ever.
+    /// The loop: one query a second while a page is open. Never returns.
     pub async fn run(&self, store: &Store) {
         let mut reading = Reading::default();
         let mut next = tokio::time::interval(PERIOD);
@@ -234,7 +231,7 @@ impl Live {
             }
             let began = Instant::now();
             let outcome = {
-                // The client enters a span for every row: a tenth of a second's CPU, if anybody listens.
+                // The client enters a tracing span for every row, which costs 0.1 s of CPU if a subscriber is active.
                 let read = self.read(store, &mut reading).with_subscriber(Dispatch::none());
                 let mut read = pin!(tokio::time::timeout(ANSWER_WITHIN, read));
                 let (mut rows, mut heard) = (self.metrics.rows_read.get(), began);
@@ -243,6 +240,7 @@ impl Live {
                         read = &mut read => break read.unwrap_or(Err(clickhouse::error::Error::TimedOut)),
                         () = tokio::time::sleep(PERIOD) => {}
                     }
+                    // It rises with every few thousand rows.
                     let rows_now = self.metrics.rows_read.get();
                     if rows_now != rows {
                         (rows, heard) = (rows_now, Instant::now());
@@ -255,7 +253,7 @@ impl Live {
         }
     }
 
-    /// While ClickHouse is slow: a page that hears nothing would think that we are away.
+    /// Sends ticks while a query is slow; a page without ticks would report that the map is down.
     fn tick_on(&self, is_silent: bool) {
         let now_ms = now().unix_ms();
         self.tick.send_modify(|tick| {
@@ -269,7 +267,7 @@ impl Live {
         });
     }
 
-    /// What is new since the last time, or everything; how many drivers moved on.
+    /// Reads the new rows, or all of them; returns how many drivers moved.
     async fn read(&self, store: &Store, reading: &mut Reading) -> Result<usize, clickhouse::error::Error> {
         let is_pass = reading.wants_all(self.reread);
         let mut parts = if is_pass { Parts::default() } else { reading.parts.clone() };
@@ -372,21 +370,21 @@ impl Live {
     }
 }
 
-/// What the loop remembers from one question to the next.
+/// State of the loop between two queries.
 #[derive(Default)]
 struct Reading {
     parts: Parts,
-    /// When everything was read last; `None`: it must be.
+    /// Time of the last full read; `None`: the next one is full.
     all_read: Option<Instant>,
-    /// When something new came last, while somebody looked.
+    /// Time of the last new fix while a page was open.
     moved: Option<Instant>,
     is_failing: bool,
-    /// How many moved on, and when, newest last.
+    /// How many drivers moved, and when, newest last.
     counts: VecDeque<(Instant, usize)>,
 }
 
 impl Reading {
-    /// Everything is to be read, or only what is new.
+    /// Whether the next read is full.
     fn wants_all(&self, every: Duration) -> bool {
         self.all_read.is_none_or(|at| at.elapsed() >= every)
     }
@@ -396,7 +394,7 @@ impl Reading {
         if moved > 0 {
             self.moved = Some(now);
         }
-        // The first time everybody is new.
+        // In the first read every driver is new.
         let counted = if self.counts.is_empty() { 0 } else { moved };
         self.counts.push_back((now, counted));
         if self.counts.len() > RATE_TICKS + 1 {
@@ -404,7 +402,7 @@ impl Reading {
         }
     }
 
-    /// A second: the mean between the first and the last.
+    /// Mean per second between the first and the last query.
     fn rate(&self) -> f64 {
         let (Some((first, _)), Some((last, _))) = (self.counts.front(), self.counts.back()) else {
             return 0.0;
@@ -414,7 +412,7 @@ impl Reading {
         if seconds > 0.0 { (moved as f64 / seconds * 10.0).round() / 10.0 } else { 0.0 }
     }
 
-    /// Whether it is the first failure after an answer. A server that was away may have lost what it had not written.
+    /// Returns whether this is the first failure after an answer: a server that was down may have lost rows, so the next read is full.
     fn failed(&mut self) -> bool {
         self.all_read = None;
         !std::mem::replace(&mut self.is_failing, true)
@@ -424,7 +422,7 @@ impl Reading {
         self.all_read.is_some() && !self.is_failing
     }
 
-    /// Nobody looks: what comes then is not late, and tells no rate.
+    /// No viewer: later fixes count neither as late nor towards the rate.
     fn rest(&mut self) {
         self.moved = None;
         self.counts.clear();

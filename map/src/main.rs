@@ -1,14 +1,16 @@
 //! Arguments → configuration → logging → serve → exit code.
 
+mod cli;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use clap::{Parser, Subcommand};
+use clap::Parser as _;
 use milepost::observe::{http::ask_ready, logging};
 use milepost_map::config::Config;
-use milepost_map::http::{self, State};
+use milepost_map::http::{self, Gates, State};
 use milepost_map::live::Live;
 use milepost_map::store::Store;
 use milepost_map::tls;
@@ -17,35 +19,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tracing::{error, info};
 
+use self::cli::{Arguments, Command};
+
 const FAILED: u8 = 1;
 /// Bad usage or configuration (sysexits' EX_USAGE).
 const BAD_USAGE: u8 = 64;
 /// Answers of ClickHouse are at most so long: everybody's last position, a hundred bytes each, and more.
 const ANSWER_BYTES_MAX: u64 = 4 << 30;
-
-/// A live map of the drivers whose positions milepost stores. Reads ClickHouse, and writes nothing.
-#[derive(Parser)]
-#[command(version)]
-struct Arguments {
-    /// TOML file; else $MILEPOST_MAP_CONFIG, else ./milepost-map.toml if there is one
-    #[arg(long, global = true)]
-    config: Option<PathBuf>,
-    /// A proxy before it authenticates and encrypts: other addresses than this machine's are allowed without both
-    #[arg(long, global = true)]
-    behind_proxy: bool,
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Serve until SIGTERM
-    Run,
-    /// Print the effective configuration, secrets redacted
-    Config,
-    /// Ask a running milepost-map whether it is ready; for container health checks
-    Health,
-}
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -75,13 +55,17 @@ fn main() -> ExitCode {
         }
         Command::Run => {
             logging::start(&config.log);
-            info!(configuration = %config.to_string().replace('\n', " "), version = env!("CARGO_PKG_VERSION"), "milepost-map");
+            info!(configuration = %config.to_string().replace('\n', " "), version = milepost::build::LONG, "milepost-map");
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-            runtime.map_err(anyhow::Error::from).and_then(|runtime| {
-                let outcome = runtime.block_on(run(config));
-                runtime.shutdown_background(); // a disk that hangs must not hold an exit
-                outcome.inspect_err(|failure| error!("{failure:#}"))
-            })
+            runtime
+                .map_err(anyhow::Error::from)
+                .and_then(|runtime| {
+                    let outcome = runtime.block_on(run(config));
+                    runtime.shutdown_background(); // a disk that hangs must not hold an exit
+                    outcome.inspect_err(|failure| error!("{failure:#}"))
+                })
+                .inspect(|()| logging::flush())
+                .inspect_err(|_| logging::flush())
         }
     };
     match outcome {
@@ -112,6 +96,7 @@ async fn run(config: Config) -> Result<()> {
         questions: Semaphore::new(config.clickhouse.queries_max),
         viewers: Arc::new(Semaphore::new(config.http.viewers_max)),
         ending: ending.clone(),
+        gates: Gates::default(),
         config,
     });
     let asking = Arc::clone(&state);

@@ -1,4 +1,4 @@
-//! What a request asks for, checked. Each error says what is right.
+//! Validates the parameters of a request. Each error says what is valid.
 
 use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
@@ -6,11 +6,11 @@ use std::time::UNIX_EPOCH;
 use crate::fleet::ids::ID_BYTES_MAX;
 use crate::geo::Tile;
 
-/// Longest time that a track or cells may span.
+/// Longest range of a track or of cells.
 const SPAN_MS_MAX: i64 = 31 * 86_400_000;
-/// Times after this are a mistake: the year 2100.
+/// Later times, after the year 2100, are rejected.
 const MS_MAX: i64 = 4_102_444_800_000;
-/// What a track shows if nobody says when.
+/// Default range of a track.
 const SPAN_MS: i64 = 3_600_000;
 const LIMIT_MAX: usize = 100;
 /// Tiles in one answer: twice as many as a screen of 3840 × 2160 shows.
@@ -18,7 +18,7 @@ pub const TILES_MAX: usize = 128;
 const SIMPLIFY_M_MAX: f64 = 10_000.0;
 const ZOOM_MAX: u8 = 20;
 
-/// Degrees. West above east: across the antimeridian.
+/// Degrees. West above east crosses the antimeridian.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bbox {
     pub west: f64,
@@ -41,7 +41,7 @@ impl Bbox {
     }
 }
 
-/// Milliseconds since 1970; the end is not in it.
+/// Milliseconds since 1970; the end is exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     pub from_ms: i64,
@@ -56,7 +56,7 @@ pub struct Params {
 
 impl Params {
     /// # Errors
-    /// A parameter that there is not, or that comes twice.
+    /// An unknown or repeated parameter.
     pub fn new(query: Option<&str>, known: &[&str]) -> Result<Self, String> {
         let mut given = BTreeMap::new();
         for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
@@ -76,14 +76,14 @@ impl Params {
     }
 
     /// # Errors
-    /// It is missing, or no box.
+    /// The box is missing or invalid.
     pub fn bbox(&self) -> Result<Bbox, String> {
         let text = self.text("bbox");
         let wanted = || {
             let given =
-                text.map_or_else(|| "is wanted".to_owned(), |text| format!("{} is no box", shown(text)));
+                text.map_or_else(|| "missing".to_owned(), |text| format!("{} is no box", shown(text)));
             format!(
-                "bbox: {given}; west,south,east,north in degrees is right, such as -80.3,25.6,-80.1,25.9 (west above east: across the antimeridian)"
+                "bbox: {given}; expected west,south,east,north in degrees, such as -80.3,25.6,-80.1,25.9 (west above east crosses the antimeridian)"
             )
         };
         let numbers: Option<Vec<f64>> =
@@ -97,19 +97,19 @@ impl Params {
         if is_good && south <= north { Ok(Bbox { west, south, east, north }) } else { Err(wanted()) }
     }
 
-    /// Tiles, each with the version of it that who asks has.
+    /// The requested tiles, each with the version that the client has.
     ///
     /// # Errors
-    /// They are missing, or too many, or one is none.
+    /// No tiles, too many, or an invalid one.
     pub fn tiles(&self) -> Result<Vec<(Tile, Option<u64>)>, String> {
         let right = format!(
-            "z/x/y,z/x/y:version,… is right, with z from 0 to {}, x and y from 0 to 2^z - 1, and the version that you have, if you have one",
+            "expected z/x/y,z/x/y:version,… with z from 0 to {}, x and y from 0 to 2^z - 1, and optionally the version that you have",
             Tile::Z_MAX
         );
-        let text = self.text("of").ok_or_else(|| format!("of: is wanted; {right}"))?;
+        let text = self.text("of").ok_or_else(|| format!("of: missing; {right}"))?;
         let count = text.split(',').count();
         if count > TILES_MAX {
-            return Err(format!("of: {count} tiles are too many; at most {TILES_MAX} are right"));
+            return Err(format!("of: {count} tiles are too many; expected at most {TILES_MAX}"));
         }
         let each = |text| tile(text).ok_or_else(|| format!("of: {} is no tile; {right}", shown(text)));
         text.split(',').map(each).collect()
@@ -130,7 +130,7 @@ impl Params {
         };
         ms.filter(|ms| (0..=MS_MAX).contains(ms)).ok_or_else(|| {
             format!(
-                "{name}: {} is no time; milliseconds since 1970, or a text such as 2026-11-21T08:00:00Z is right",
+                "{name}: {} is no time; expected milliseconds since 1970, or a string such as 2026-11-21T08:00:00Z",
                 shown(text)
             )
         })
@@ -139,15 +139,15 @@ impl Params {
     /// `from` and `to`; by default the last hour.
     ///
     /// # Errors
-    /// One is no time, or they are in the wrong order, or too far apart.
+    /// An invalid time, the wrong order, or too long a range.
     pub fn span(&self, now_ms: i64) -> Result<Span, String> {
         let to_ms = self.time_ms("to", now_ms)?;
         let from_ms = self.time_ms("from", to_ms - SPAN_MS)?;
         if from_ms >= to_ms {
-            return Err("from: a time before to is right".to_owned());
+            return Err("from: expected a time before to".to_owned());
         }
         if to_ms - from_ms > SPAN_MS_MAX {
-            return Err("to: at most 31 days after from is right".to_owned());
+            return Err("to: expected at most 31 days after from".to_owned());
         }
         Ok(Span { from_ms, to_ms })
     }
@@ -158,11 +158,11 @@ impl Params {
         let Some(text) = self.text("limit") else { return Ok(default) };
         let limit = text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
         limit.ok_or_else(|| {
-            format!("limit: {} is not; a whole number from 1 to {LIMIT_MAX} is right", shown(text))
+            format!("limit: {} is invalid; expected a whole number from 1 to {LIMIT_MAX}", shown(text))
         })
     }
 
-    /// Beginning of a driver's id; none is the beginning of all.
+    /// Prefix of a driver's id; empty matches all.
     ///
     /// # Errors
     /// No id begins so.
@@ -171,14 +171,14 @@ impl Params {
         if prefix.is_empty() { Ok(prefix) } else { driver(prefix).map_err(|what| format!("prefix: {what}")) }
     }
 
-    /// Metres; 0: as it is.
+    /// Metres; 0: not simplified.
     ///
     /// # Errors
     /// It is no number from 0 to 10,000.
     pub fn simplify(&self) -> Result<f64, String> {
         let Some(text) = self.text("simplify") else { return Ok(0.0) };
         let metres = text.parse().ok().filter(|metres| (0.0..=SIMPLIFY_M_MAX).contains(metres));
-        metres.ok_or_else(|| format!("simplify: {} is not; metres from 0 to 10000 are right", shown(text)))
+        metres.ok_or_else(|| format!("simplify: {} is invalid; expected metres from 0 to 10000", shown(text)))
     }
 
     /// Of the map.
@@ -189,12 +189,12 @@ impl Params {
         let text = self.text("zoom").unwrap_or_default();
         let zoom = text.parse().ok().filter(|zoom| *zoom <= ZOOM_MAX);
         zoom.ok_or_else(|| {
-            format!("zoom: {} is not; a whole number from 0 to {ZOOM_MAX} is right", shown(text))
+            format!("zoom: {} is invalid; expected a whole number from 0 to {ZOOM_MAX}", shown(text))
         })
     }
 }
 
-/// An id as milepost takes them.
+/// A driver id that milepost accepts.
 ///
 /// # Errors
 /// It is none.
@@ -203,10 +203,10 @@ pub fn driver(id: &str) -> Result<&str, String> {
     if !id.is_empty() && id.len() <= ID_BYTES_MAX && id.bytes().all(is_known) {
         return Ok(id);
     }
-    Err(format!("{} is no driver's id; 1 to {ID_BYTES_MAX} letters, digits and . _ : - are right", shown(id)))
+    Err(format!("{} is no driver's id; expected 1 to {ID_BYTES_MAX} letters, digits and . _ : -", shown(id)))
 }
 
-/// A tile, and the version of it that who asks has.
+/// A tile, and the version that the client has.
 fn tile(text: &str) -> Option<(Tile, Option<u64>)> {
     let (place, version) = match text.split_once(':') {
         Some((place, version)) => (place, Some(version.parse().ok()?)),
@@ -217,7 +217,7 @@ fn tile(text: &str) -> Option<(Tile, Option<u64>)> {
     Some((Tile::new(u8::try_from(z).ok()?, x, y)?, version))
 }
 
-/// What was given, in quotes, without what a terminal would obey, and not long.
+/// The given value in quotes, shortened and without control characters.
 fn shown(text: &str) -> String {
     let begin: String = text.chars().take(40).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     let rest = if text.chars().count() > 40 { "…" } else { "" };

@@ -1,11 +1,11 @@
-//! A track with fewer points: who moves straight and evenly needs two.
+//! Removes points of a track: an even, straight movement needs two.
 
-/// Points are looked at so many at a time, whose ends stay: the worst case of the method is their square.
+/// Points per block, whose ends stay: the worst case is quadratic in the block.
 const AT_ONCE: usize = 2_048;
-/// A degree of latitude.
+/// Metres per degree of latitude.
 const METRES: f64 = 111_195.0;
 
-/// Where and when somebody was: milliseconds, and degrees.
+/// A point of a track: milliseconds and degrees.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     pub ms: i64,
@@ -13,8 +13,8 @@ pub struct Point {
     pub lng: f64,
 }
 
-/// Which points stay, so that whoever moves evenly from one to the next is never further than `metres` from where they were at
-/// that moment (Meratnia and de By's TD-TR: Douglas and Peucker's method with time). So stops and speeds stay, too.
+/// Returns the points to keep: an even movement between them is never further than `metres` from the original at the same moment (Meratnia
+/// and de By's TD-TR, which is Douglas-Peucker with time). So stops and speeds stay too.
 #[must_use]
 pub fn simplify(points: &[Point], metres: f64) -> Vec<usize> {
     if metres <= 0.0 || points.len() < 3 {
@@ -39,7 +39,7 @@ pub fn simplify(points: &[Point], metres: f64) -> Vec<usize> {
     (0..points.len()).filter(|at| stays[*at]).collect()
 }
 
-/// How far a point is from where who moves evenly between the others is at that moment.
+/// Distance of a point from an even movement between the two others at that moment.
 fn error_m(from: Point, to: Point, at: Point) -> f64 {
     let share = if to.ms > from.ms { (at.ms - from.ms) as f64 / (to.ms - from.ms) as f64 } else { 0.0 };
     let east = |lng: f64| (lng - from.lng + 540.0).rem_euclid(360.0) - 180.0; // the shorter way round
@@ -77,6 +77,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::cases::cases(256))]
+
         #[test]
         fn nobody_is_further_away_than_was_said(
             steps in proptest::collection::vec((1_i64..5_000, -0.001_f64..0.001, -0.001_f64..0.001), 1..300),

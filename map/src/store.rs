@@ -1,5 +1,4 @@
-//! What is asked of ClickHouse: every question has limits of time, memory and rows, which the server keeps, and ends there when we
-//! hang up.
+//! ClickHouse queries. The server enforces limits of time, memory and rows for each, and cancels it when the map disconnects.
 
 use std::time::Duration;
 
@@ -13,21 +12,21 @@ use crate::config;
 use crate::fleet::Fix;
 use crate::fleet::parts::Parts;
 
-/// How long reading what has changed may take, and reading everything.
+/// Time limits of an incremental and of a full read.
 const CHANGES_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why there is no answer, in words for whoever asked.
+/// A failed query, with a message for the client.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The question costs more than it may.
+    /// A limit was exceeded.
     #[error("{0}")]
     TooMuch(String),
-    /// ClickHouse does not answer, or not as it should.
+    /// ClickHouse does not answer, or answers with another error.
     #[error("{0}")]
     Away(String),
 }
 
-/// A row of `last_positions_state`, and the inserts that are in its part.
+/// A row of `last_positions_state`, and the range of inserts in its part.
 #[derive(Debug, Row, Serialize, Deserialize)]
 pub struct Changed<'a> {
     pub first: u64,
@@ -69,7 +68,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Connects with the first question. Reads the password's file.
+    /// Connects at the first query. Reads the password file.
     ///
     /// # Errors
     /// The password file cannot be read.
@@ -83,7 +82,7 @@ impl Store {
         &self.config.server.database
     }
 
-    /// A question; `{db}` in it is the database.
+    /// A query; `{db}` in it stands for the database.
     pub fn ask(&self, sql: &str) -> Query {
         self.limited(&self.reader.client(), sql, self.config.query_timeout)
             .with_setting("max_rows_to_read", self.config.query_rows_max.to_string())
@@ -93,12 +92,10 @@ impl Store {
     /// there, so the client need not compare their types, which it does for every row.
     pub fn changes(&self, read: &Parts) -> Query {
         const SQL: &str = "WITH splitByChar('_', _part) AS name, toUInt64OrZero(name[2]) AS first, toUInt64OrZero(name[3]) AS last_one
-            SELECT first, last_one AS last, toString(driver_id), toInt64(toUnixTimestamp64Milli(tupleElement(fix, 'ts'))),
-                toUInt32(tupleElement(fix, 'seq')), toInt32(tupleElement(fix, 'lat_e7')), toInt32(tupleElement(fix, 'lng_e7')),
-                toUInt16(tupleElement(fix, 'speed_cms')), toUInt16(tupleElement(fix, 'heading_cdeg')),
-                toInt32(tupleElement(fix, 'alt_dm')), toUInt16(tupleElement(fix, 'acc_dm')),
-                toInt64(toUnixTimestamp64Milli(tupleElement(fix, 'received_at')))
-            FROM (SELECT _part, driver_id, last AS fix FROM {db}.last_positions_state)
+            SELECT first, last_one AS last, toString(driver_id), toInt64(toUnixTimestamp64Milli(ts)), toUInt32(seq), toInt32(lat_e7),
+                toInt32(lng_e7), toUInt16(speed_cms), toUInt16(heading_cdeg), toInt32(alt_dm), toUInt16(acc_dm),
+                toInt64(toUnixTimestamp64Milli(received_at))
+            FROM {db}.last_positions_state
             WHERE NOT arrayExists((a, b) -> a <= first AND last_one <= b, {firsts:Array(UInt64)}, {lasts:Array(UInt64)})";
         let (firsts, lasts) = read.runs();
         let client = self.reader.client().with_validation(false);
@@ -109,7 +106,7 @@ impl Store {
         let sql = sql.replace("{db}", self.database());
         client
             .query_raw(&sql)
-            // The first, because the server lets only readonly queries end when who asked is gone.
+            // Must come first: the server cancels only readonly queries when the client disconnects.
             .with_setting("readonly", "2")
             .with_setting("cancel_http_readonly_queries_on_client_close", "1")
             .with_setting("max_execution_time", timeout.as_secs().to_string())

@@ -1,22 +1,22 @@
-//! What a tile holds, as bytes: points, or cells where there are too many. Documented in docs/map.md.
+//! The bytes of a tile: points, or cells if there are too many points. The format is in docs/map.md.
 
 use crate::fleet::{Fleet, Row, UNKNOWN};
 use crate::geo::{KEY_BITS, Tile};
 
-/// A tile of cells has this many of them on each side, as a power of two.
+/// Cells per side of a tile, as a power of two.
 const CELL_BITS: u32 = 5;
 const VERSION: u8 = 1;
-/// Before the columns.
+/// Bytes before the columns.
 pub const HEADER_BYTES: usize = 16;
 
-/// What a tile's columns are.
+/// The kind of a tile's columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Points = 0,
     Cells = 1,
 }
 
-/// Some drivers, taken together.
+/// The drivers of a cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cell {
     /// Mean place.
@@ -29,8 +29,8 @@ pub struct Cell {
     pub speed_cms: u16,
 }
 
-/// A tile at `now_ms`. Points, if at most a sixteenth of `points_max` are in it (a screen shows about as many tiles), or at the
-/// finest zoom at most `points_max`.
+/// A tile at `now_ms`: points if at most a sixteenth of `points_max` are in it (a screen shows about 16 tiles), or at the finest zoom at
+/// most `points_max`.
 #[must_use]
 pub fn cut(fleet: &Fleet, tile: Tile, points_max: usize, now_ms: i64) -> Vec<u8> {
     let rows = fleet.in_tile(tile);
@@ -51,7 +51,7 @@ fn points(fleet: &Fleet, rows: &[Row], now_ms: i64) -> Vec<u8> {
     out
 }
 
-/// These cells, as bytes.
+/// The bytes of a tile of cells.
 #[must_use]
 pub fn cells(cells: &[Cell], now_ms: i64) -> Vec<u8> {
     let mut out = begin(Kind::Cells, cells.len(), cells.len() * 20, now_ms);
@@ -71,13 +71,13 @@ fn begin(kind: Kind, n: usize, bytes: usize, now_ms: i64) -> Vec<u8> {
     out
 }
 
-/// The values, then zeros to a multiple of four bytes.
+/// Appends the values, padded with zeros to a multiple of four bytes.
 fn column<const N: usize>(out: &mut Vec<u8>, values: impl Iterator<Item = [u8; N]>) {
     values.for_each(|value| out.extend(value));
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// The cells of a tile. Its rows are in the order of the curve, so those of a cell follow each other.
+/// The cells of a tile. The rows are in curve order, so those of a cell are contiguous.
 fn gather(rows: &[Row], tile: Tile) -> Vec<Cell> {
     let shift = KEY_BITS - 2 * (u32::from(tile.z) + CELL_BITS);
     rows.chunk_by(|a, b| a.place() >> shift == b.place() >> shift).map(cell).collect()

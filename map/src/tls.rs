@@ -1,5 +1,4 @@
-//! The certificate that viewers see. Its files are looked at again every minute, so that you can renew it without a restart.
-//! And `milepost-map health`, where there is one.
+//! The server's certificate, read again every minute so that you can renew it without a restart; and `milepost-map health` over TLS.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,16 +16,13 @@ use tokio_rustls::rustls::{
 /// Blocks for as long as the disk takes.
 ///
 /// # Errors
-/// In words, with the key.
+/// The key and what is wrong with its file.
 pub fn read(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect);
     let certificates =
         certificates.map_err(|error| format!("http.cert_file: {}: {error}", cert.display()))?;
     if certificates.is_empty() {
-        return Err(format!(
-            "http.cert_file: {}: holds no certificate; a PEM file is wanted",
-            cert.display()
-        ));
+        return Err(format!("http.cert_file: {}: holds no certificate; give a PEM file", cert.display()));
     }
     let key_unusable = |why: &dyn std::fmt::Display| format!("http.key_file: {}: {why}", key.display());
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| key_unusable(&error))?;
@@ -40,7 +36,7 @@ pub fn read(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
 /// Asks a running milepost-map's `/readyz` over TLS.
 ///
 /// # Errors
-/// What it said, or why it could not be asked.
+/// The body of the answer, or the cause of a missing one.
 pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
     ask_ready_over(listen, |address, stream| {
         let provider = Arc::new(ring::default_provider());
@@ -55,7 +51,7 @@ pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
     })
 }
 
-/// Whoever answers: we ask our own address, send nothing secret, and the certificate names the host that viewers know.
+/// Accepts any certificate: `health` asks its own address, sends no secret, and the certificate names the public host.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -1,7 +1,6 @@
-//! Tiles as they go over the wire, many in an answer. Documented in docs/map.md.
+//! Tiles on the wire, several in one response. The format is in docs/map.md.
 //!
-//! Guarantee: a tile is compressed once, whoever gets it and with whichever others: a gzip stream may be put together from pieces
-//! that were compressed apart.
+//! Guarantee: a tile is compressed once for all viewers: a gzip stream may consist of blocks that were compressed separately.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -15,17 +14,17 @@ use twox_hash::XxHash3_64;
 use crate::geo::Tile;
 use crate::tiles::HEADER_BYTES;
 
-/// Compressing less costs more than it saves.
+/// Smaller parts are not compressed.
 pub const GZIP_BYTES_MIN: usize = 512;
 /// No name, no time, no system (RFC 1952).
 const GZIP_BEGIN: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
-/// A last block with nothing in it (RFC 1951).
+/// An empty last block (RFC 1951).
 const DEFLATE_END: [u8; 2] = [3, 0];
 
-/// A tile as a part of an answer: which it is, how long and which version, then its bytes.
+/// A tile as a part of a response: coordinates, length and version, then its bytes.
 #[derive(Debug)]
 pub struct Part {
-    /// Another one if anything but the time in the tile is different.
+    /// Changes if anything but the time in the tile changes.
     pub version: u64,
     plain: Bytes,
     deflated: Bytes,
@@ -33,10 +32,10 @@ pub struct Part {
 }
 
 impl Part {
-    /// Of a tile and what [`crate::tiles::cut`] made of it.
+    /// From a tile and the result of [`crate::tiles::cut`].
     #[must_use]
     pub fn new(tile: Tile, body: &[u8]) -> Self {
-        // Not the header: the time in it changes when nothing else does.
+        // Without the header, whose time changes when nothing else does.
         let version = XxHash3_64::oneshot(&body[HEADER_BYTES..]) ^ u64::from(body[1]);
         let length = u32::try_from(body.len()).expect("map.points_max and the cells of a tile are bounded");
         let mut plain = Vec::with_capacity(24 + body.len());
@@ -50,14 +49,14 @@ impl Part {
         Self { version, deflated: deflated(&plain), plain: plain.into(), crc }
     }
 
-    /// Of memory.
+    /// Bytes in memory.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.plain.len() + self.deflated.len()
     }
 }
 
-/// These parts, one behind the other, as gzip or as they are: pieces of one answer.
+/// The body of a response with these parts, as gzip or plain.
 #[must_use]
 pub fn joined(parts: &[Arc<Part>], as_gzip: bool) -> Vec<Bytes> {
     if !as_gzip {
@@ -79,7 +78,7 @@ thread_local! {
     static DEFLATE: RefCell<(Compress, Vec<u8>)> = RefCell::new((Compress::new(Compression::fast(), false), Vec::new()));
 }
 
-/// Blocks that end with a byte, of which none is the last.
+/// Non-final blocks that end on a byte boundary.
 fn deflated(bytes: &[u8]) -> Bytes {
     if let Some(length) = u16::try_from(bytes.len()).ok().filter(|_| bytes.len() < GZIP_BYTES_MIN) {
         return [&[0], &length.to_le_bytes()[..], &(!length).to_le_bytes(), bytes].concat().into();
@@ -100,7 +99,6 @@ fn deflated(bytes: &[u8]) -> Bytes {
     })
 }
 
-/// These bytes as gzip.
 #[must_use]
 pub fn gzip(bytes: &[u8], level: Compression) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 2), level);

@@ -1,6 +1,6 @@
--- Every fix of a time, as Parquet, for pandas, DuckDB, Spark.
-SELECT driver_id, ts, seq, lat, lng, speed, heading, alt, acc
-FROM fleet.fixes
-WHERE ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String}) AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
+-- Every fix of drivers, as GeoParquet, for QGIS, GeoPandas and DuckDB: a driver's month, for instance.
+SELECT driver_id, ts, seq, speed, heading, alt, acc, seconds, metres, dropped, CAST((lng, lat), 'Point') AS geometry
+FROM fleet_ask.track(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = {tz:String})
 ORDER BY driver_id, ts, seq
+SETTINGS output_format_parquet_string_as_string = 0
 FORMAT Parquet

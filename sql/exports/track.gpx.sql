@@ -1,6 +1,7 @@
 -- One driver's track as GPX, for navigation devices and map programs.
 SELECT lat, lng, formatDateTime(toTimeZone(ts, 'UTC'), '%FT%TZ') AS time
 FROM fleet_ask.track(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = {tz:String})
+WHERE dropped = ''
 ORDER BY ts, seq
 SETTINGS
     format_template_resultset_format = '<?xml version="1.0" encoding="UTF-8"?>

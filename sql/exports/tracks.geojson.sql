@@ -4,6 +4,7 @@ FROM
 (
     SELECT driver_id, ts, lng, lat
     FROM fleet_ask.track(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = {tz:String})
+    WHERE dropped = ''
     ORDER BY driver_id, ts, seq
 )
 GROUP BY driver_id

@@ -1,4 +1,4 @@
-//! Whether this process leaves its group when it is told to go, as `shutdown.leave` says.
+//! Whether this process leaves its group at SIGTERM, by `shutdown.leave`.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::peers::decision::Decision;
 use crate::peers::standing::Standing;
 use crate::session::events::Leave;
 
-/// For a command, which nobody waits to kill: a member that is busy is no member that has gone.
+/// For commands, which have no grace period: a busy member must not count as gone.
 pub(super) const ASK_WITHIN: Duration = Duration::from_secs(10);
-/// This share of the grace is for asking. Flushing to ClickHouse has a half after it, and the spool the rest.
+/// Asking takes at most 1/3 of the grace. Half of it is for flushing to ClickHouse, and the rest for the spool.
 const ASKING_SHARE: u32 = 3;
 
-/// What will happen, while there is time to change it.
+/// Logs at start what will happen at SIGTERM.
 pub(super) fn announce(config: &Config) {
     let Shutdown { leave, peers, .. } = &config.shutdown;
     match leave {
@@ -38,23 +38,42 @@ fn is_elsewhere(peer: &Peer) -> bool {
     }
 }
 
-/// For a process that is told to go, and has [said so](crate::peers::standing::Member::leaves).
-pub(super) async fn decide(shutdown: &Shutdown, ours: Standing) -> Leave {
-    let (leave, why) = match shutdown.leave {
-        LeaveGroup::Always => (Leave::Unsubscribe, "true: unsubscribing".to_owned()),
-        LeaveGroup::Never => (Leave::KeepSession, "false: keeping the session".to_owned()),
-        LeaveGroup::Auto if shutdown.peers.is_empty() => {
-            (Leave::KeepSession, "\"auto\" without shutdown.peers: keeping the session".to_owned())
+/// What becomes of the sessions.
+pub(super) struct Left {
+    pub(super) leave: Leave,
+    /// They are kept because a peer did not answer. If no process comes back to them, what the broker queues for them is lost.
+    pub(super) uncertain: bool,
+}
+
+/// Decides it at SIGTERM, after the member has [said that it leaves](crate::peers::standing::Member::leaves).
+///
+/// Where peers do not answer, the sessions are kept. If all members had left, the broker would drop every message; a kept session
+/// queues only its share, which a process or `milepost drain` can still take.
+pub(super) async fn decide(config: &Config, ours: Standing) -> Left {
+    let Shutdown { leave, peers, grace } = &config.shutdown;
+    let (leave, uncertain, why) = match leave {
+        LeaveGroup::Always => (Leave::Unsubscribe, false, "true: unsubscribing".to_owned()),
+        LeaveGroup::Never => (Leave::KeepSession, false, "false: keeping the session".to_owned()),
+        LeaveGroup::Auto if peers.is_empty() => {
+            (Leave::KeepSession, false, "\"auto\" without shutdown.peers: keeping the session".to_owned())
         }
         LeaveGroup::Auto => {
-            let decision = ask(&shutdown.peers, ours, shutdown.grace / ASKING_SHARE).await;
-            let leave = match decision {
-                Decision::Leave { .. } => Leave::Unsubscribe,
-                Decision::Keep { .. } => Leave::KeepSession,
+            let decision = ask(peers, ours, *grace / ASKING_SHARE).await;
+            let (leave, uncertain) = match decision {
+                Decision::Leave { .. } => (Leave::Unsubscribe, false),
+                Decision::Keep { certain, .. } => (Leave::KeepSession, !certain),
             };
-            (leave, format!("\"auto\": {decision}"))
+            (leave, uncertain, format!("\"auto\": {decision}"))
         }
     };
-    info!("shutdown.leave = {why}");
-    leave
+    if uncertain {
+        warn!(
+            "shutdown.leave = {why}. The broker queues our share until mqtt.session_expiry: start this process again before that, or \
+             run `milepost drain --client-id {}`",
+            config.mqtt.client_id
+        );
+    } else {
+        info!("shutdown.leave = {why}");
+    }
+    Left { leave, uncertain }
 }

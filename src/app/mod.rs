@@ -4,7 +4,9 @@
 //! shutdown flushes within `shutdown.grace`, and says so when it could not.
 
 pub mod commands;
+mod driver;
 mod leaving;
+mod read_delay;
 pub mod run;
 mod schema;
 

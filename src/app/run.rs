@@ -1,4 +1,4 @@
-//! `milepost run`: the parts, put together, from the start to the end.
+//! `milepost run`: wires the parts together, and shuts them down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
+use super::driver::{self, Wiring};
 use super::schema::{self, Watcher};
 use super::{Outcome, Signals, leaving, now_ms};
 use crate::check::{self, Level, Report as CheckReport};
 use crate::clickhouse::ClickHouse;
 use crate::config::Config;
 use crate::consumer::{self, Consumer, Totals};
-use crate::delivery::events::Schema;
+use crate::delivery::events::{Attention, Schema, ServerStatus};
 use crate::delivery::executor::Executor;
-use crate::delivery::policy::{self, Policy};
+use crate::delivery::policy::{self, Delivery};
 use crate::intake::{self, Intake};
-use crate::mqtt::driver::{self, Attention, ServerStatus, Wiring};
 use crate::observe::health::Health;
 use crate::observe::http;
 use crate::observe::metrics::Metrics;
 use crate::peers::standing::Member;
 use crate::pipeline::decode::Decoder;
-use crate::session::events::{self, Leave, Role};
+use crate::session::events::{self, Leave};
 use crate::spool::{Left, Spool};
 
 /// Our name in `/readyz`.
@@ -74,7 +74,7 @@ pub async fn run(config: Config) -> Result<Outcome> {
         () = signals.next() => {}
         Some(ended) = tasks.join_next() => bail!("the {} ended", ended.context("a task died")?),
         ended = &mut driver => bail!("the driver ended: {:?}", ended.context("its thread died; its panic is on stderr")?),
-        Some(ended) = watch.join_next() => bail!("nobody watches ClickHouse any more: {:#}", ended.context("a task died")?.unwrap_err()),
+        Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended: {:#}", ended.context("a task died")?.unwrap_err()),
     }
     let grace_ends = Instant::now() + config.shutdown.grace;
     member.leaves(); // before anybody is asked
@@ -86,34 +86,35 @@ pub async fn run(config: Config) -> Result<Outcome> {
         () = signals.next() => Err("a second signal"),
     };
     let outcome = match totals {
-        Ok(totals) => flushed(&totals),
+        Ok((totals, uncertain)) => flushed(&totals, uncertain),
         Err(why) => unflushed(&metrics.totals(), why),
     };
     log_ledger(&metrics.totals());
     Ok(if spool.is_some() && spool_keeps(&config, &metrics.totals()) { Outcome::DataLeft } else { outcome })
 }
 
-/// Tells the driver to go, once it is known how. Until then it works as ever.
+/// Stops the driver, once it is known how; until then it works as ever. Returns its last totals, and whether the sessions were
+/// kept because a peer did not answer.
 async fn hand_over(
     config: &Config,
     member: &Member,
     metrics: &Metrics,
     leave: &watch::Sender<Option<Leave>>,
     driver: &mut oneshot::Receiver<Totals>,
-) -> Result<Totals> {
+) -> Result<(Totals, bool)> {
     let ours = member.standing(metrics.is_subscribed(), 0);
-    leave.send_replace(Some(leaving::decide(&config.shutdown, ours).await));
-    driver.await.context("the driver's thread died; its panic is on stderr")
+    let left = leaving::decide(config, ours).await;
+    leave.send_replace(Some(left.leave));
+    let totals = driver.await.context("the driver's thread died; its panic is on stderr")?;
+    Ok((totals, left.uncertain))
 }
 
-/// What several parts tell something, or ask.
 pub(super) struct Shared<'a> {
     pub(super) metrics: &'a Arc<Metrics>,
     pub(super) health: &'a Arc<Health>,
     pub(super) member: &'a Arc<Member>,
 }
 
-/// What runs from here on.
 pub(super) struct Started {
     pub(super) watcher: Watcher,
     pub(super) driver: oneshot::Receiver<Totals>,
@@ -129,7 +130,7 @@ pub(super) fn start(
     tasks: &mut JoinSet<&'static str>,
 ) -> Result<Started> {
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
-    let places = Policy::commands_max(config.clickhouse.inserts_in_flight);
+    let places = Delivery::commands_max(config.clickhouse.inserts_in_flight);
     let (commands, to_execute) = mpsc::channel(places);
     let (to_report, reports) = mpsc::channel(places);
     let (server, to_watch) = watch::channel(schema::unknown());
@@ -198,7 +199,6 @@ fn consumer(config: &Config, left: Left) -> Consumer {
         session: events::Settings {
             receive_maximum: config.mqtt.receive_maximum,
             answer_within: config.mqtt.connect_timeout,
-            role: Role::Member,
             seed,
         },
         window_wanted: full_batches(config),
@@ -206,10 +206,9 @@ fn consumer(config: &Config, left: Left) -> Consumer {
         buffer_bytes_max: config.mqtt.buffer_bytes_max,
         clock_jump_max: clocks_may_differ(config),
     };
-    Consumer::new(settings, Intake::new(intake, decoder), Policy::new(delivery(config), left))
+    Consumer::new(settings, Intake::new(intake, decoder), Delivery::new(delivery(config), left))
 }
 
-/// What delivery is told.
 pub(super) fn delivery(config: &Config) -> policy::Settings {
     policy::Settings {
         inserts_in_flight: config.clickhouse.inserts_in_flight,
@@ -275,19 +274,19 @@ fn spool_keeps(config: &Config, totals: &Totals) -> bool {
     batches > 0
 }
 
-fn flushed(totals: &Totals) -> Outcome {
+fn flushed(totals: &Totals, uncertain: bool) -> Outcome {
     if totals.sessions.held_by_broker > 0 {
         warn!("everything taken is durable, but not all of it acknowledged: the broker sends it again");
         return Outcome::DataLeft;
     }
     info!("everything taken is durable and acknowledged");
-    Outcome::Clean
+    if uncertain { Outcome::DataLeft } else { Outcome::Clean }
 }
 
 fn unflushed(totals: &Totals, why: &str) -> Outcome {
     let (positions, unacked_messages) = (totals.in_flight(), totals.sessions.unacked);
     if totals.still_subscribed {
-        warn!("not unsubscribed: the broker goes on queueing for us, for mqtt.session_expiry");
+        warn!("not unsubscribed: the broker keeps queueing for this process until mqtt.session_expiry");
     }
     warn!(
         positions,

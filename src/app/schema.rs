@@ -1,8 +1,7 @@
-//! Asks ClickHouse how it is, on a connection of its own: whether it answers, whether the tables are there and as ours,
-//! and whether its clock agrees with ours.
+//! Watches ClickHouse on a connection of its own: whether it answers, whether the tables are those of this version, and whether
+//! its clock agrees with ours.
 //!
-//! A hanging insert says nothing until its timeout. A question says within seconds that the server is away, and that it is
-//! back.
+//! A hanging insert says nothing until its timeout; a question shows within seconds that the server is away or back.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,24 +14,24 @@ use tracing::{info, warn};
 
 use super::now_ms;
 use crate::clickhouse::{ClickHouse, Error, Migration};
-use crate::delivery::events::Schema;
+use crate::delivery::events::{Attention, Schema, ServerStatus};
 use crate::delivery::sink::error_chain;
-use crate::mqtt::driver::{Attention, ServerStatus};
 use crate::peers::standing::Member;
 use crate::pipeline::erased::Erased;
+use crate::throttle::Throttle;
 
-/// How often while all is well: a clock does not jump every minute.
+/// Interval while there is no doubt.
 pub(super) const EVERY: Duration = Duration::from_secs(30);
-/// And while it is not.
+/// Interval while there is.
 pub(super) const ASK_EVERY: Duration = Duration::from_secs(1);
-/// A server that has not answered a question by then does not answer.
+/// After this the server counts as silent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// The waiting is logged again after so many questions.
-const QUESTIONS_PER_LOG_LINE: u32 = 30;
+/// Interval between log lines while the tables are not there.
+pub(super) const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
 
-/// What is known before anybody has asked.
+/// Before the first question.
 pub(super) fn unknown() -> ServerStatus {
-    ServerStatus { schema: not_asked(), answers: Ok(()), clock_off: None, clock_jumps: 0 }
+    ServerStatus { schema: not_asked(), ..ServerStatus::ready() }
 }
 
 fn not_asked() -> Schema {
@@ -44,9 +43,11 @@ fn not_asked() -> Schema {
 /// # Errors
 /// A migration was edited after it was applied.
 pub(super) async fn until_ready(clickhouse: &ClickHouse) -> Result<()> {
-    let mut waits = Waits::default();
+    let mut log = Throttle::every(WAITING_LOGGED_EVERY);
     while let Schema::Unknown(why) | Schema::Refused(why) = tables(clickhouse, &not_asked()).await? {
-        waits.tell(&why);
+        if log.allow(Instant::now().into_std()) {
+            warn!(why, "waiting for ClickHouse");
+        }
         sleep(ASK_EVERY).await;
     }
     Ok(())
@@ -78,16 +79,13 @@ fn not_migrated(pending: &[Migration]) -> String {
     format!("not migrated: `milepost migrate` applies {}", names.join(", "))
 }
 
-/// See the module's documentation.
 pub(super) struct Watcher {
     pub(super) clickhouse: Arc<ClickHouse>,
     pub(super) server: watch::Sender<ServerStatus>,
-    /// Whose rows are left out; told before the tables are.
+    /// Published before the tables are reported ready.
     pub(super) erased: watch::Sender<Arc<Erased>>,
-    /// Tells others which list is in force.
     pub(super) member: Arc<Member>,
     pub(super) attention: watch::Receiver<Attention>,
-    /// More is a reason to stop.
     pub(super) clocks_may_differ: Duration,
 }
 
@@ -97,7 +95,7 @@ impl Watcher {
     /// # Errors
     /// A migration was edited after it was applied.
     pub(super) async fn run(mut self) -> Result<Infallible> {
-        let mut told = Told::default();
+        let mut log = Log::new();
         loop {
             let asked_at = Instant::now();
             let attention = *self.attention.borrow_and_update();
@@ -115,8 +113,8 @@ impl Watcher {
                     server.answers = Err(why);
                 }
             }
-            told.tell(&server);
-            // Also an answer that is the same as the last one is one: somebody may have asked in between.
+            log.status(&server, Instant::now());
+            // Sent even if it is the same: the driver may wait for an answer to its last question.
             self.server.send_replace(server);
             self.wait(asked_at, attention).await;
         }
@@ -148,17 +146,17 @@ impl Watcher {
         }
     }
 
-    /// Until it is time to ask again, or somebody has a reason to.
+    /// Until the next question is due, or an event asks for it now.
     async fn wait(&mut self, asked_at: Instant, answered: Attention) {
         loop {
-            let Attention { is_doubtful, questions, clock_jumps } = *self.attention.borrow_and_update();
-            let doubt = is_doubtful
+            let Attention { in_doubt, refusals, clock_jumps } = *self.attention.borrow_and_update();
+            let in_doubt = in_doubt
                 || self.server.borrow().answers.is_err()
                 || self.server.borrow().schema != Schema::Ready;
-            if (questions, clock_jumps) != (answered.questions, answered.clock_jumps) {
+            if (refusals, clock_jumps) != (answered.refusals, answered.clock_jumps) {
                 return;
             }
-            let until = asked_at + if doubt { ASK_EVERY } else { EVERY };
+            let until = asked_at + if in_doubt { ASK_EVERY } else { EVERY };
             tokio::select! {
                 () = sleep_until(until) => return,
                 changed = self.attention.changed() => if changed.is_err() {
@@ -210,7 +208,7 @@ async fn tables(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
     }
 }
 
-/// A question that nobody answered changes nothing: the inserts will tell.
+/// A question without an answer changes nothing: the inserts will show it.
 fn refusal(error: &Error, before: &Schema) -> Schema {
     if !error.may_pass() {
         Schema::Refused(error_chain(error))
@@ -221,41 +219,32 @@ fn refusal(error: &Error, before: &Schema) -> Schema {
     }
 }
 
-/// How often somebody has asked in vain.
-#[derive(Default)]
-pub(super) struct Waits(u32);
-
-impl Waits {
-    /// Logs the first time, and every so often again.
-    pub(super) fn tell(&mut self, why: &str) {
-        if self.0.is_multiple_of(QUESTIONS_PER_LOG_LINE) {
-            warn!(why, "waiting for ClickHouse");
-        }
-        self.0 += 1;
-    }
-}
-
-/// What was logged, so that it is logged once.
-#[derive(Default)]
-struct Told {
+/// Log lines that would repeat with every question.
+struct Log {
+    waiting: Throttle,
     silent: bool,
-    waits: Waits,
     clock_off: bool,
     open: bool,
 }
 
-impl Told {
-    fn tell(&mut self, server: &ServerStatus) {
+impl Log {
+    fn new() -> Self {
+        Self { waiting: Throttle::every(WAITING_LOGGED_EVERY), silent: false, clock_off: false, open: false }
+    }
+
+    fn status(&mut self, server: &ServerStatus, now: Instant) {
         match &server.schema {
             Schema::Ready => {
-                self.waits = Waits::default();
+                self.waiting.reset();
                 if !std::mem::replace(&mut self.open, true) {
                     info!("ClickHouse answers, and the tables are as they should be");
                 }
             }
             Schema::Unknown(why) | Schema::Refused(why) => {
                 self.open = false;
-                self.waits.tell(why);
+                if self.waiting.allow(now.into_std()) {
+                    warn!(why, "waiting for ClickHouse");
+                }
             }
         }
         let silent = server.schema == Schema::Ready && server.answers.is_err();
@@ -275,15 +264,55 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::now;
+    use crate::app::run::delivery;
+    use crate::codec::Message;
+    use crate::config::Config;
+    use crate::delivery::events::{Outcome, Report};
+    use crate::delivery::policy::Delivery;
+    use crate::pipeline::batch::Batch;
+    use crate::pipeline::decode::{Decoded, Decoder};
+    use crate::spool::Left;
 
-    #[test]
-    fn a_second_outage_is_told_at_once() {
-        let mut told = Told::default();
-        let waiting = unknown();
-        told.tell(&waiting);
-        told.tell(&waiting);
-        assert_eq!(told.waits.0, 2);
-        told.tell(&ServerStatus { schema: Schema::Ready, ..unknown() });
-        assert_eq!(told.waits.0, 0, "the next question that is not answered is the first of its outage");
+    /// Inserts of 50 ms, ten a second, for a minute.
+    async fn healthy_traffic(config: Config, attention: watch::Sender<Attention>) {
+        let mut decoded = Decoded::default();
+        let message = Message::new(b"drivers/d/gps", br#"{"lat":1,"lng":2}"#);
+        Decoder::new(&config.sources, config.decode.clone()).decode(message, now(), &mut decoded);
+        let mut policy = Delivery::new(delivery(&config), Left::default());
+        policy.server(ServerStatus::ready(), Instant::now().into_std());
+        for id in 0..600 {
+            let batch = Batch { id, positions: decoded.positions.clone(), ..Batch::default() };
+            policy.take(batch, Instant::now().into_std());
+            attention.send_replace(policy.attention(Instant::now().into_std()));
+            let took = Duration::from_millis(50);
+            sleep(took).await;
+            let report = Report { batch: id, outcome: Outcome::Inserted { took, erased: 0 } };
+            policy.handle_report(report, Instant::now().into_std());
+            attention.send_replace(policy.attention(Instant::now().into_std()));
+            sleep(took).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn under_healthy_traffic_clickhouse_is_asked_every_half_minute() {
+        let config = Config::defaults().unwrap();
+        let (attention, to_attend) = watch::channel(Attention::default());
+        let mut watcher = Watcher {
+            clickhouse: Arc::new(ClickHouse::new(&config.clickhouse).unwrap()),
+            server: watch::channel(ServerStatus::ready()).0,
+            erased: watch::channel(Arc::default()).0,
+            member: Arc::new(Member::new("m", "g", &[])),
+            attention: to_attend,
+            clocks_may_differ: Duration::from_secs(2),
+        };
+        let traffic = tokio::spawn(healthy_traffic(config, attention));
+        let mut questions = 0;
+        while !traffic.is_finished() {
+            let answered = *watcher.attention.borrow();
+            watcher.wait(Instant::now(), answered).await;
+            questions += 1;
+        }
+        assert!(questions <= 3, "{questions} rounds of questions in a minute");
     }
 }

@@ -1,4 +1,4 @@
-//! The broker: its terms, what it grants, and a message there and back.
+//! The broker: CONNACK's limits, its grants, and a message published and received.
 
 use std::time::{Duration, Instant};
 
@@ -6,23 +6,23 @@ use bytes::BytesMut;
 
 use super::probe::{ANSWER_WITHIN, Probe, ProbeError};
 use super::report::Report;
+use crate::codec::Qos;
+use crate::codec::{self, CodecError, ConnAck, Grant, Packet};
 use crate::config::{Config, Mqtt};
 use crate::consumer::broker_drops::FILTER;
 use crate::consumer::{ACKNOWLEDGED_WITHIN, Connections};
 use crate::delivery::sink::error_chain;
-use crate::mqtt::codec::{self, CodecError, ConnAck, Grant, Packet};
-use crate::session::events::Qos;
 use crate::tls::{self, Server};
 
-/// How long what the broker has kept for new subscribers may take.
+/// How long retained messages may take.
 const KEPT_WITHIN: Duration = Duration::from_millis(500);
-/// Mosquitto's counter of messages that met a full queue; it keeps the last value for new subscribers.
+/// Mosquitto's counter of messages dropped at a full queue, retained.
 const DROPPED_TOPIC: &str = "$SYS/broker/publish/messages/dropped";
 /// PUBACK's reasons (MQTT 5, 3.4.2.1).
 const NOT_AUTHORIZED: u8 = 0x87;
 const REFUSED_FROM: u8 = 0x80;
 
-/// Goes on until something does not work.
+/// Stops at the first step that fails.
 pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Option<&str>) {
     let mqtt = &config.mqtt;
     let login = match mqtt.password.as_ref().map(crate::config::Secret::read).transpose() {
@@ -54,7 +54,7 @@ fn not_open(report: &mut Report, config: &Config, address: &str, error: &ProbeEr
     let why = format!("{address}: {}", error_chain(error));
     match error {
         ProbeError::NotReached(tls::Error::Unreachable(_)) => {
-            report.error("broker", why, "mqtt.url wants the host and port of a listener (MQTT 1883, TLS 8883), and the network must let us there");
+            report.error("broker", why, "set mqtt.url to the host and port of a listener (MQTT 1883, TLS 8883), and open the network to it");
         }
         ProbeError::NotReached(tls::Error::Handshake { .. } | tls::Error::File(_)) => {
             report.failure("broker", why)
@@ -74,30 +74,31 @@ fn transport(report: &mut Report, config: &Config, with_login: bool) {
     let certificate = mqtt.tls.as_ref().is_some_and(|files| files.cert.is_some());
     if with_login || certificate {
         let how = if certificate { "with a certificate" } else { "with a password" };
-        report
-            .ok("broker login", format!("{} is taken {how}", mqtt.username.as_deref().unwrap_or("our name")));
+        report.ok(
+            "broker login",
+            format!("the broker accepts {} {how}", mqtt.username.as_deref().unwrap_or("the client")),
+        );
     } else if tls::is_this_machine(&mqtt.host) {
-        report.ok("broker login", "none, and the broker is this machine");
+        report.ok("broker login", "none; the broker is this machine");
     } else {
         report.warning(
             "broker login",
-            "none: anybody may send positions",
+            "none: anyone can publish positions",
             "mqtt.username and mqtt.password_file here; EMQX: authentication; Mosquitto: allow_anonymous false and password_file",
         );
     }
 }
 
-/// What CONNACK says.
 fn terms(report: &mut Report, config: &Config, connack: &ConnAck) {
     window(report, config, connack);
     let mqtt = &config.mqtt;
     let ours = mqtt.max_packet_bytes;
     match connack.packet_bytes_max {
-        Some(theirs) if theirs <= ours => report.ok("packet size", format!("the broker takes {theirs} bytes, and we {ours}")),
+        Some(theirs) if theirs <= ours => report.ok("packet size", format!("the broker accepts {theirs} bytes, milepost {ours}")),
         theirs => report.warning(
             "packet size",
             format!(
-                "the broker takes {}, and we {ours}: what is between is dropped there",
+                "the broker accepts {}, milepost {ours}: the broker drops packets in between",
                 theirs.map_or("any size".to_owned(), |bytes| format!("{bytes} bytes"))
             ),
             format!("EMQX: mqtt.max_packet_size = {ours}B; Mosquitto: max_packet_size {ours}; or raise mqtt.max_packet_bytes here"),
@@ -108,17 +109,17 @@ fn terms(report: &mut Report, config: &Config, connack: &ConnAck) {
     match connack.session_expiry_seconds.map(u64::from) {
         Some(granted) if granted < asked => report.error(
             "session expiry",
-            format!("{granted} s granted, {asked} s asked for: a longer absence loses what the broker had queued"),
+            format!("{granted} s granted, {asked} s requested: after a longer absence the broker drops its queue"),
             "EMQX from 6.3 on: mqtt.max_session_expiry_interval; Mosquitto: persistent_client_expiration; or lower mqtt.session_expiry here",
         ),
-        Some(_) | None => report.ok("session expiry", format!("{asked} s granted; a restart must be shorter")),
+        Some(_) | None => report.ok("session expiry", format!("{asked} s granted; a restart must take less")),
     }
 }
 
-/// Below this rate even a small fleet loses messages.
+/// Messages a second. Below this rate even a small fleet loses some.
 const RATE_MIN: usize = 1_000;
 
-/// How many messages a second the sessions' windows carry, together.
+/// The throughput that the windows of all sessions allow.
 fn window(report: &mut Report, config: &Config, connack: &ConnAck) {
     let mqtt = &config.mqtt;
     let theirs = connack.receive_maximum.unwrap_or(u16::MAX);
@@ -130,7 +131,7 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck) {
     };
     let window = each * sessions;
     let found = format!(
-        "{window} messages unacknowledged ({sessions} sessions of {each}), for batches of {}",
+        "{window} messages in flight ({sessions} sessions of {each}), for batches of {}",
         config.batch.rows_max
     );
     if window >= wanted {
@@ -138,16 +139,16 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck) {
     }
     let rate = window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX);
     let found = format!(
-        "{found}: at most about {rate} messages/s, above that the broker's queue overflows and drops the oldest; \
+        "{found}: at most about {rate} messages/s; above that the broker's queue overflows and drops the oldest. \
          {wanted} keep {} inserts busy",
         config.clickhouse.inserts_in_flight
     );
     let advice = if theirs < mqtt.receive_maximum {
-        "the broker gives no more: EMQX: mqtt.max_inflight = 32000 (in the zone of milepost's listener); Mosquitto: \
+        "the broker allows no more: EMQX: mqtt.max_inflight = 32000 (in the zone of milepost's listener); Mosquitto: \
          max_inflight_messages 32000; and raise the queue: mqtt.max_mqueue_len, max_queued_messages"
             .to_owned()
     } else {
-        format!("milepost: mqtt.receive_maximum = {}, at most 32767", wanted.div_ceil(sessions).min(32_767))
+        format!("milepost: mqtt.connections = \"auto\", or {} of 64 at most", wanted.div_ceil(each))
     };
     if rate < RATE_MIN {
         report.error("window", found, advice)
@@ -160,12 +161,12 @@ fn share(mqtt: &Mqtt, topic: &str) -> String {
     format!("$share/{}-check/{topic}", mqtt.group)
 }
 
-/// A group of this run alone: another check's would get its share of our messages.
+/// A share group for this run only: another check in the same group would receive a part of our messages.
 fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
     format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
 }
 
-/// Its group gets copies of what is published meanwhile; its session, and they, end with it.
+/// The check's own share group receives copies of messages until its session ends.
 async fn subscription(
     report: &mut Report,
     config: &Config,
@@ -190,8 +191,8 @@ async fn subscription(
         match grants.get(index) {
             Some(Grant::Granted(Qos::AtMostOnce)) if qos == Qos::AtLeastOnce => report.error(
                 "subscription",
-                format!("{filter}: only QoS 0 granted, so nothing is acknowledged"),
-                "EMQX: mqtt.max_qos_allowed = 2; or mqtt.qos = 0 here if losses are acceptable",
+                format!("{filter}: only QoS 0 granted, so milepost cannot acknowledge"),
+                "EMQX: mqtt.max_qos_allowed = 2",
             ),
             Some(Grant::Granted(Qos::AtMostOnce | Qos::AtLeastOnce)) => {
                 report.ok("subscription", format!("{filter} granted at QoS {}", qos.number()));
@@ -209,13 +210,13 @@ async fn subscription(
                 format!("{filter}: {why}"),
                 format!("see the broker's log; {ACL}"),
             ),
-            None => report.failure("subscription", format!("{filter}: the broker did not answer to it")),
+            None => report.failure("subscription", format!("{filter}: no answer from the broker")),
         }
     }
     Ok(())
 }
 
-/// `mqtt.broker_metrics`, on a connection of its own: there are brokers that close it.
+/// `mqtt.broker_metrics`, on a separate connection: some brokers close it.
 async fn broker_metrics(report: &mut Report, config: &Config, login: Option<&(String, String)>) {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";
     let granted = async {
@@ -233,7 +234,7 @@ async fn broker_metrics(report: &mut Report, config: &Config, login: Option<&(St
     }
 }
 
-/// What the broker has dropped, where it tells, and a message of ours there and back.
+/// The broker's drop counter, if it has one, and a message published and received.
 async fn messages(
     report: &mut Report,
     config: &Config,
@@ -254,24 +255,24 @@ async fn messages(
         Ok(0) => report.ok("queue drops", "none since the broker's start"),
         Ok(dropped) => report.warning(
             "queue drops",
-            format!("{dropped} messages met a full queue since the broker's start"),
-            "Mosquitto: max_queued_messages; and see why a subscriber was slow or away",
+            format!("{dropped} messages dropped at a full queue since the broker's start"),
+            "Mosquitto: max_queued_messages; and find out why a subscriber was slow or disconnected",
         ),
         Err(ProbeError::Unanswered) => report.ok(
             "queue drops",
-            "not to be seen from here; EMQX: mqtt.broker_metrics = true here, or emqx_delivery_dropped_queue_full on its dashboard's /api/v5/prometheus/stats",
+            "not visible here; EMQX: set mqtt.broker_metrics = true, or read emqx_delivery_dropped_queue_full on its dashboard's /api/v5/prometheus/stats",
         ),
         Err(error) => return Err(error),
     }
     let Some(topic) = probe_topic else {
         probe.leave().await;
-        report.ok("message", "none sent; --probe-topic drivers/ID/gps-check sends one and wants it back");
+        report.ok("message", "none sent; --probe-topic drivers/ID/gps-check publishes one and waits for it");
         return Ok(());
     };
     if !matches!(grants.get(1), Some(Grant::Granted(_))) {
         report.error(
             "message",
-            format!("{topic}: the subscription is refused"),
+            format!("{topic}: the broker refuses the subscription"),
             format!("allow it: EMQX acl.conf: {{allow, {{username, \"…\"}}, all, [\"{topic}\"]}}"),
         );
         return Ok(());
@@ -301,19 +302,19 @@ async fn messages(
     match (acked, came) {
         (Some(NOT_AUTHORIZED), _) => report.warning(
             "message",
-            format!("{topic}: publishing is not authorized, so the way back is not known"),
+            format!("{topic}: publishing is not authorized, so delivery is untested"),
             format!(
                 "milepost never publishes; for this check alone: EMQX acl.conf: {{allow, {{username, \"…\"}}, publish, [\"{topic}\"]}}; Mosquitto acl_file: topic readwrite {topic}"
             ),
         ),
         (Some(reason), _) if reason >= REFUSED_FROM => report.warning("message", format!("{topic}: refused, reason {reason:#04x}"), "see the broker's log"),
-        (Some(_), Some(after)) => report.ok("message", format!("{topic}: there and back in {after:.1?}")),
+        (Some(_), Some(after)) => report.ok("message", format!("{topic}: published and received in {after:.1?}")),
         (Some(_), None) => report.error(
             "message",
-            format!("{topic}: taken by the broker, and not delivered to us within {ANSWER_WITHIN:?}"),
-            "the access rules let this user publish, and not read: EMQX acl.conf: subscribe; Mosquitto acl_file: topic read …, for the sources' topics too",
+            format!("{topic}: accepted by the broker, but not delivered within {ANSWER_WITHIN:?}"),
+            "the access rules allow this user to publish, but not to read: EMQX acl.conf: subscribe; Mosquitto acl_file: topic read …, for the sources' topics too",
         ),
-        (None, _) => report.error("message", format!("{topic}: the broker does not acknowledge it"), "see the broker's log"),
+        (None, _) => report.error("message", format!("{topic}: no acknowledgement from the broker"), "see the broker's log"),
     }
     Ok(())
 }

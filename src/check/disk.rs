@@ -1,4 +1,4 @@
-//! The spool's directory: whether it can be written, how much fits, and whether it outlives us.
+//! The spool's directory: whether it is writable, how much fits, and whether it survives a restart.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -19,19 +19,19 @@ pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
     const WHAT: &str = "spool";
     let Some(spool) = spool else {
         return report
-            .ok(WHAT, "none (spool.dir): while ClickHouse is away the broker's queue is all there is");
+            .ok(WHAT, "none (spool.dir): while ClickHouse is down, only the broker's queue holds messages");
     };
     let dir = spool.dir.display();
     // What is missing of it is made at the start: so the nearest that is there counts.
     let absolute = std::path::absolute(&spool.dir).unwrap_or_else(|_| spool.dir.clone());
     let Some(there) = absolute.ancestors().find(|path| path.exists()) else {
-        return report.error(WHAT, format!("{dir} does not exist"), "spool.dir wants a directory");
+        return report.error(WHAT, format!("{dir} does not exist"), "set spool.dir to a directory");
     };
     if let Err(error) = try_to_write(there) {
         return report.error(
             WHAT,
             format!("{}: {error}", there.display()),
-            format!("spool.dir ({dir}) wants a directory that this user may write to"),
+            format!("set spool.dir ({dir}) to a directory that this user can write to"),
         );
     }
     match statfs(there) {

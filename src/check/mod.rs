@@ -1,8 +1,7 @@
-//! `milepost check`: asks the configured servers and the disk what they are ready for, and names the setting to
-//! change and where.
+//! `milepost check`: checks the configured servers and the disk, and names each setting to change and where.
 //!
-//! Guarantee: it changes nothing, and does not disturb the members of the group: its sessions have a client id and a
-//! share group of their own, and end with it. It says what it cannot see, and never calls that good.
+//! Guarantee: it changes nothing and does not disturb the members of the group: its sessions have their own client id and
+//! share group, and end with it. What it cannot see it reports as such, never as good.
 
 mod broker;
 mod disk;
@@ -15,7 +14,7 @@ mod shards;
 pub(crate) use self::report::{Level, Report};
 use crate::config::Config;
 
-/// Everything. `probe_topic`: where a message may be sent and is wanted back.
+/// All checks. `probe_topic`: topic of a message to publish and receive.
 pub(crate) async fn all(config: &Config, probe_topic: Option<&str>, unix_ms: fn() -> i64) -> Report {
     let mut report = Report::default();
     broker::check(&mut report, config, probe_topic).await;
@@ -24,7 +23,7 @@ pub(crate) async fn all(config: &Config, probe_topic: Option<&str>, unix_ms: fn(
     report
 }
 
-/// The spool's directory; blocks for as long as the disk takes.
+/// Checks the spool's directory. Blocks as long as the disk takes.
 #[must_use]
 pub(crate) fn spool_at_start(config: &Config) -> Report {
     let mut report = Report::default();
@@ -32,22 +31,22 @@ pub(crate) fn spool_at_start(config: &Config) -> Report {
     report
 }
 
-/// ClickHouse. A start does not ask the broker a second time: the sessions say themselves what is wrong.
+/// Checks ClickHouse. The broker is not checked at start: the sessions report its errors.
 pub(crate) async fn server_at_start(config: &Config, unix_ms: fn() -> i64) -> Report {
     let mut report = Report::default();
     server::check(&mut report, config, unix_ms).await;
     report
 }
 
-/// Why this topic cannot be probed.
+/// Why a topic is no probe topic.
 #[must_use]
 pub fn unusable_probe(config: &Config, topic: &str) -> Option<String> {
     if topic.is_empty() || topic.contains(['+', '#']) || topic.starts_with('$') {
-        return Some("a topic is wanted, without + and #, not beginning with $".to_owned());
+        return Some("must be a topic without + and #, not beginning with $".to_owned());
     }
     let source = config.sources.iter().find(|source| source.takes(topic))?;
     Some(format!(
-        "the running group takes it for a fix ({}); give one that no source matches",
+        "the running group reads it as a fix ({}); choose a topic that no source matches",
         source.topic()
     ))
 }

@@ -1,4 +1,4 @@
-//! A connection with one question at a time, and a session that ends with it.
+//! A short MQTT session for one check.
 
 use std::io;
 use std::sync::{Arc, LazyLock};
@@ -8,16 +8,15 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
+use crate::codec::Qos;
+use crate::codec::{self, CodecError, ConnAck, Connect, Grant, Input, Packet, Subscribing};
 use crate::config::Mqtt;
-use crate::mqtt::codec::{self, CodecError, ConnAck, Connect, Grant, Input, Packet, Subscribing};
-use crate::session::events::Qos;
 use crate::tls::{self, Server, Stream, Tls};
 
-/// How long connecting may take, and then each answer.
+/// Limit for connecting, and for each answer.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// One a process: two checks at once must not throw each other out, and the second connection of one ends the session
-/// of the first.
+/// Part of the client id, one a process: two checks at once must not disconnect each other.
 static TAG: LazyLock<u32> = LazyLock::new(|| fastrand::u32(..));
 
 #[derive(Debug, thiserror::Error)]
@@ -34,14 +33,13 @@ pub(super) enum ProbeError {
     Unanswered,
 }
 
-/// One connection with one question at a time.
 pub(super) struct Probe {
     stream: Box<dyn Stream>,
     input: Input,
 }
 
 impl Probe {
-    /// Connects; `expiry` is that of its session, which begins anew.
+    /// Connects with a clean start. `expiry`: of the session.
     pub(super) async fn open(
         mqtt: &Mqtt,
         login: Option<&(String, String)>,
@@ -79,7 +77,7 @@ impl Probe {
         Ok(timeout(ANSWER_WITHIN, sent).await.map_err(|_| ProbeError::Unanswered)??)
     }
 
-    /// The first packet of which `pick` makes something.
+    /// Waits for the first packet that `pick` accepts.
     pub(super) async fn hear<T>(
         &mut self,
         within: Duration,
@@ -118,6 +116,6 @@ impl Probe {
     pub(super) async fn leave(mut self) {
         let mut bytes = BytesMut::new();
         codec::put_disconnect(false, &mut bytes);
-        let _ = self.say(&bytes).await; // it is over either way
+        let _ = self.say(&bytes).await; // the connection ends either way
     }
 }

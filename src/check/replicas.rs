@@ -1,18 +1,17 @@
-//! Replicated tables: whether an acknowledged insert is on more than one server, and how the replicas are. What is told
-//! of the replicas is what the one that answered says; behind a load balancer that is any of them.
+//! Replicated tables: whether an acknowledged insert is on more than one server, and the state of the replicas, as the one that
+//! answers reports it.
 
 use super::report::Report;
 use crate::clickhouse::{ClickHouse, Error};
 use crate::config::{self, InsertQuorum, Replication};
 
-/// A replica that is so far behind, in seconds, keeps quorums waiting, and readers see old rows.
+/// With a longer delay, in seconds, quorums wait and readers see old rows.
 const DELAY_SECONDS_MAX: u64 = 60;
-/// A token may be tried again for so long: a day, which is more than an outage that nobody mends.
+/// How long an insert may be retried under one token: a day.
 const TOKEN_SECONDS_MIN: u64 = 86_400;
-/// Blocks of all members together are counted; a member makes one or two a second.
+/// Counted over all members, each of which inserts one or two blocks a second.
 const TOKENS_MIN: u64 = 10_000;
 
-/// A row of `system.replicas`.
 #[derive(Debug, Default)]
 struct Replica {
     table: String,
@@ -25,7 +24,7 @@ struct Replica {
     exception: String,
 }
 
-/// The value of a MergeTree setting: the table's own, else the server's default; 0 if nobody says it.
+/// The value of a MergeTree setting: the table's own, else the server's default, else 0.
 pub(super) fn setting(engine_full: &str, name: &str, defaults: &[Vec<String>]) -> u64 {
     // By its whole name: one setting's name ends like another's.
     let own = engine_full.split([' ', ',']).skip_while(|word| *word != name).nth(2).map(str::to_owned);
@@ -72,7 +71,7 @@ fn replica(row: &[String]) -> Replica {
     }
 }
 
-/// Whether there are replicas to look at.
+/// Returns whether there are replicas to check.
 fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[&Vec<String>]) -> bool {
     let named = |test: fn(&str) -> bool| {
         let names = tables.iter().filter(|row| test(&row[1])).map(|row| row[0].as_str());
@@ -94,12 +93,12 @@ fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[&Vec<Stri
     if !plain.is_empty() {
         report.error(
             "replication",
-            format!("{plain}: on one server alone, beside tables that are replicated"),
+            format!("{plain}: on one server alone, beside replicated tables"),
             "make them replicated, see docs/clickhouse.md",
         );
     }
     if replicated.is_empty() {
-        report.ok("insert quorum", "none is needed: the tables are in storage that all servers share");
+        report.ok("insert quorum", "none is needed: all servers share the storage");
         return false;
     }
     let advice = match (config.replication, config.insert_quorum) {
@@ -108,13 +107,13 @@ fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[&Vec<Stri
             "clickhouse.insert_quorum = \"auto\""
         }
         (Replication::Macros | Replication::Managed, InsertQuorum::Auto | InsertQuorum::Replicas(_)) => {
-            report.ok("insert quorum", "what is acknowledged is on more than one replica");
+            report.ok("insert quorum", "acknowledged rows are on more than one replica");
             return true;
         }
     };
     report.error(
         "insert quorum",
-        format!("{replicated}: replicated, and an insert is acknowledged that one replica alone has; if that dies, it is lost"),
+        format!("{replicated}: replicated, but milepost acknowledges inserts that only one replica has; if it dies, they are lost"),
         advice,
     );
     true
@@ -140,7 +139,7 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
         report.error(
             "Keeper",
             format!("{keeper}: no session with Keeper {}", words.unwrap_or_default()).trim_end().to_owned(),
-            "start it, and let the server reach it: <zookeeper> in its configuration; nothing is inserted meanwhile",
+            "start Keeper, and let the server reach it: <zookeeper> in its configuration; until then nothing can be inserted",
         );
     }
     let readonly = with(&|replica| replica.readonly);
@@ -152,14 +151,14 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
         );
     }
     if !keeper.is_empty() || !readonly.is_empty() {
-        return; // what else they say is old
+        return; // their other values are old
     }
     // Not told: an engine that keeps no such table, or replicas that this user may not see.
     let Some(least) = replicas.iter().min_by_key(|replica| (replica.active, replica.total)) else {
         return report.warning(
             "replicas",
             "system.replicas shows none to this user",
-            "look there as an administrator: total_replicas, active_replicas, absolute_delay",
+            "query it as an administrator: total_replicas, active_replicas, absolute_delay",
         );
     };
     let found = format!("{} of {} live ({})", least.active, least.total, least.table);
@@ -174,16 +173,16 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
         report.error(
             "replicas",
             format!("{found}: fewer than the {wanted} that an insert waits for, so nothing is inserted"),
-            "start the servers that are away; system.replicas on each says which",
+            "start the servers that are down; system.replicas names them",
         );
     } else if wanted > 0 && least.total == wanted {
         report.warning(
             "replicas",
             format!("{found}: an insert waits for all of them, so losing one stops inserts"),
-            "add one more replica; until then set spool.dir, where batches wait",
+            "add one more replica; until then set spool.dir, which holds the batches",
         );
     } else if least.active < least.total {
-        report.warning("replicas", found, "start the servers that are away");
+        report.warning("replicas", found, "start the servers that are down");
     } else {
         report.ok("replicas", found);
     }
@@ -216,7 +215,7 @@ fn tokens(report: &mut Report, database: &str, tables: &[&Vec<String>], defaults
     if !statements.is_empty() {
         report.warning(
             "token window",
-            "replicas forget an insert's token before it may be tried again for the last time; then rejects are there twice",
+            "replicas forget an insert's token before its last retry; then rejects are stored twice",
             format!("in ClickHouse: {}", statements.join("; ")),
         );
     }
@@ -232,7 +231,6 @@ mod tests {
         Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse
     }
 
-    /// Names and engines.
     fn tables(of: &[[&str; 2]]) -> Vec<Vec<String>> {
         of.iter()
             .map(|[name, engine]| vec![(*name).to_owned(), (*engine).to_owned(), String::new()])

@@ -6,20 +6,18 @@ use serde::Serialize;
 
 use crate::tls;
 
-/// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// As it should be, or nothing that can be seen from here.
+    /// Right, or not visible from here.
     Ok,
-    /// It works, and something will go wrong.
+    /// It works now, and will fail later.
     Warning,
-    /// It does not work, or it loses data.
+    /// It fails, or loses data.
     Error,
 }
 
 impl Level {
-    /// As it is shown.
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -30,16 +28,13 @@ impl Level {
     }
 }
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    /// How bad.
     pub level: Level,
-    /// What was looked at, in two or three words.
+    /// The subject, in two or three words.
     pub what: &'static str,
-    /// What was found.
     pub found: String,
-    /// What to change, and where.
+    /// The setting to change, and where.
     pub advice: Option<String>,
 }
 
@@ -50,7 +45,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Everything that was found, in the order in which it was looked at.
+/// All findings, in the order of the checks.
 #[derive(Debug, Default)]
 pub struct Report {
     findings: Vec<Finding>,
@@ -76,12 +71,12 @@ impl Report {
         self.findings.push(Finding { level: Level::Error, what, found: found.into(), advice });
     }
 
-    /// The reason says itself what to change.
+    /// An error whose text names the setting to change.
     pub(super) fn failure(&mut self, what: &'static str, found: impl Into<String>) {
         self.findings.push(Finding { level: Level::Error, what, found: found.into(), advice: None });
     }
 
-    /// Whether others can read what passes between us and a `peer`. `advice`: how they cannot.
+    /// Whether the connection to a `peer` is encrypted. `advice`: how to encrypt it.
     pub(super) fn transport(
         &mut self,
         [what, peer]: [&'static str; 2],
@@ -95,24 +90,20 @@ impl Report {
                     files.ca.as_ref().map_or("a public CA".to_owned(), |path| path.display().to_string());
                 self.ok(what, format!("its certificate is signed by {by}, and for {host}"));
             }
-            None if tls::is_this_machine(host) => {
-                self.ok(what, format!("none, and the {peer} is this machine"))
-            }
+            None if tls::is_this_machine(host) => self.ok(what, format!("none; the {peer} is this machine")),
             None => self.warning(
                 what,
-                "positions and password pass in plain text",
+                "positions and the password travel in plain text",
                 format!("{advice}, or a network of their own"),
             ),
         }
     }
 
-    /// The lines.
     #[must_use]
     pub(crate) fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// Whether anything is an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.count(Level::Error) > 0
@@ -123,9 +114,6 @@ impl Report {
     }
 
     /// One object: `errors`, `warnings`, and `checks` with `level`, `what`, `found` and `advice` (or null).
-    ///
-    /// # Panics
-    /// Texts and numbers can always be written.
     #[must_use]
     pub fn json(&self) -> String {
         #[derive(Serialize)]
@@ -141,7 +129,7 @@ impl Report {
 }
 
 impl fmt::Display for Report {
-    /// A line a finding, and a last one that counts.
+    /// One line a finding, and a line with the counts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
             writeln!(f, "{finding}")?;

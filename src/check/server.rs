@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::replicas::{self, setting};
 use super::report::Report;
 use super::shards;
-use crate::clickhouse::{ClickHouse, Error, OLD_POSITIONS};
+use crate::clickhouse::{ClickHouse, Error};
 use crate::config::Config;
 use crate::delivery::sink::error_chain;
 use crate::pipeline::encode::TABLES;
@@ -59,12 +59,12 @@ pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() ->
 fn not_reached(report: &mut Report, config: &Config, error: &Error) {
     let chain = error_chain(error);
     let why = format!("{}: {chain}", config.clickhouse.url);
-    // Where it names a setting, that is the advice.
+    // An error that names a setting is its own advice.
     if error.code().is_none() && error.may_pass() && !chain.contains("clickhouse.") {
         report.error(
             "clickhouse",
             why,
-            "clickhouse.url wants its HTTP port (8123, TLS 8443), and the network must let us there",
+            "set clickhouse.url to its HTTP port (8123, TLS 8443), and open the network to it",
         );
     } else {
         report.failure("clickhouse", why);
@@ -83,7 +83,7 @@ fn transport(report: &mut Report, config: &Config) {
 fn version(report: &mut Report, text: &str) {
     let mut numbers = text.split('.').map_while(|part| part.parse::<u32>().ok());
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
-        return report.warning("version", format!("{text:?}"), "milepost knows ClickHouse's own");
+        return report.warning("version", format!("{text:?}"), "not a version of ClickHouse");
     };
     let (min, tried) = (VERSION_MIN, VERSION_TRIED);
     if (major, minor) < min {
@@ -103,14 +103,14 @@ fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
     let Some(difference_ms) = difference_ms else {
         return report.warning(
             "clocks",
-            "the server does not tell its time",
+            "the server does not report its time",
             "compare by hand: SELECT now64(3)",
         );
     };
     let difference = Duration::from_millis(difference_ms.unsigned_abs());
     let ahead = if difference_ms >= 0 { "ahead of" } else { "behind" };
-    let found = format!("ClickHouse is {difference:?} {ahead} us");
-    let advice = "let both hosts follow NTP (chronyd or systemd-timesyncd): received_at is our clock, inserted_at ClickHouse's, too_new ours";
+    let found = format!("ClickHouse is {difference:?} {ahead} this host");
+    let advice = "synchronise both hosts by NTP (chronyd or systemd-timesyncd): received_at and too_new use this host's clock, inserted_at ClickHouse's";
     if difference > config.decode.fix_future_max.max(CLOCKS_MAY_DIFFER) {
         report.error("clocks", found, advice);
     } else if difference > CLOCKS_MAY_DIFFER {
@@ -133,16 +133,13 @@ async fn grants(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
             Some(true) => {}
             Some(false) => missing.push(format!("GRANT {what} ON {database}.{table} TO {user}")),
             None => {
-                report.ok("grants", "not to be seen on this server (no CHECK GRANT)");
+                report.ok("grants", "not visible on this server (no CHECK GRANT)");
                 return Ok(());
             }
         }
     }
     if missing.is_empty() {
-        report.ok(
-            "grants",
-            format!("{user} may insert, and read which migrations are there and who is erased"),
-        );
+        report.ok("grants", format!("{user} can insert, and read the migrations and the erased drivers"));
     } else {
         report.error(
             "grants",
@@ -162,7 +159,7 @@ async fn has_grant(clickhouse: &ClickHouse, what: &str, on: &str) -> Result<Opti
     }
 }
 
-/// Whether the tables can be looked at.
+/// Returns whether the tables can be checked.
 async fn migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
     match clickhouse.pending().await {
         Ok(pending) if pending.is_empty() => {
@@ -194,7 +191,7 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
         .collect();
     let misfits = clickhouse.misfits().await?;
     if !missing.is_empty() {
-        report.error("tables", format!("{} missing in {database}", missing.join(", ")), "rename or restore them; where nothing is to be kept: drop schema_migrations and run milepost migrate, which makes what is missing");
+        report.error("tables", format!("{} missing in {database}", missing.join(", ")), "rename or restore them; if you need no data: drop schema_migrations and run milepost migrate, which creates the missing tables");
     }
     if !misfits.is_empty() {
         report.error(
@@ -204,8 +201,8 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
         );
     }
     if missing.is_empty() && misfits.is_empty() {
-        let rest = if all_seen { "" } else { "; views are not for this user to see" };
-        report.ok("tables", format!("there, with every column that is inserted{rest}"));
+        let rest = if all_seen { "" } else { "; this user cannot see the views" };
+        report.ok("tables", format!("all exist, with every column that milepost inserts{rest}"));
     }
     // A server may keep this table to those with a grant; then a table's own settings count.
     let sql = "SELECT name, value FROM system.merge_tree_settings";
@@ -217,13 +214,12 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
     let holds_rows =
         |row: &&Vec<String>| row.len() == 3 && row[1].ends_with("MergeTree") && row[0] != "schema_migrations";
     let with_rows: Vec<&Vec<String>> = there.iter().filter(holds_rows).collect();
-    order(report, database, &there);
     durability(report, database, &with_rows, &defaults);
     shards::check(report, &config.clickhouse, clickhouse, &there).await?;
     replicas::check(report, &config.clickhouse, clickhouse, &with_rows, &defaults).await
 }
 
-/// milepost does without them, analysts do not. Who only writes need not see them.
+/// Analysts need the views, milepost does not. A user who only inserts need not see them.
 async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let (database, names) = clickhouse.views();
     if has_grant(clickhouse, "SHOW TABLES", &format!("{database}.*")).await? == Some(false) {
@@ -234,7 +230,7 @@ async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error
     let missing: Vec<&str> =
         names.into_iter().filter(|name| !there.iter().any(|row| row[0] == *name)).collect();
     if missing.is_empty() {
-        report.ok("views", format!("those of {database} are there"));
+        report.ok("views", format!("all of {database} exist"));
     } else {
         report.warning(
             "views",
@@ -266,7 +262,7 @@ fn durability(report: &mut Report, database: &str, tables: &[&Vec<String>], defa
         }
     }
     if windows.is_empty() {
-        report.ok("deduplication", "the tables remember what was inserted");
+        report.ok("deduplication", "the tables recognise repeated inserts");
     } else {
         report.error(
             "deduplication",
@@ -275,23 +271,12 @@ fn durability(report: &mut Report, database: &str, tables: &[&Vec<String>], defa
         );
     }
     if syncs.is_empty() {
-        report.ok("fsync", "an insert survives a power cut");
+        report.ok("fsync", "an insert survives a power failure");
     } else {
         report.error(
             "fsync",
-            "what is acknowledged does not survive a power cut",
+            "acknowledged rows do not survive a power failure",
             format!("in ClickHouse: {}", syncs.join("; ")),
-        );
-    }
-}
-
-/// What a move left.
-fn order(report: &mut Report, database: &str, tables: &[Vec<String>]) {
-    if tables.iter().any(|row| row[0] == OLD_POSITIONS) {
-        report.warning(
-            "order",
-            format!("{database}.{OLD_POSITIONS} still has the fixes as they were, and nobody reads it"),
-            format!("when you are satisfied: DROP TABLE {database}.{OLD_POSITIONS}"),
         );
     }
 }
@@ -319,11 +304,11 @@ async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Er
         );
     }
     if wrong.is_empty() {
-        report.ok("profile", "its settings let us insert");
+        report.ok("profile", "its settings allow inserts");
     } else {
         report.error(
             "profile",
-            "the user's settings profile stands in the way",
+            "the user's settings profile prevents inserts",
             format!("in ClickHouse, in the profile of this user: {}", wrong.join(", ")),
         );
     }

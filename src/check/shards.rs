@@ -1,25 +1,25 @@
-//! Shards: whether tables, views, hosts and `clickhouse.shards` mean the same by them. Half of it shows a reader a part of the
-//! drivers, or puts one driver's fixes on two shards, and no error says so.
+//! Shards: whether tables, views, hosts and `clickhouse.shards` agree. Where they do not, readers see a part of the drivers, or one
+//! driver's fixes are on two shards, without an error.
 
 use super::report::Report;
 use crate::clickhouse::{ClickHouse, Error};
 use crate::config::{self, Replication};
 
 const WHAT: &str = "shards";
-const ELSEWHERE: &str = "have tables made in another database (clickhouse.database), and copy the history there, see docs/clickhouse.md";
-/// Through it inserts go, and fixes are read.
+const ELSEWHERE: &str = "create the tables in another database (clickhouse.database), and copy the history there, see docs/clickhouse.md";
+/// The Distributed table of inserts and reads.
 const OVER_POSITIONS: &str = "positions_all";
 /// Views that would show one shard if they read its tables.
-const VIEWS: [&str; 6] = ["fixes", "last_positions", "driver_quarters", "trips", "stops", "cell_quarters"];
+const VIEWS: [&str; 3] = ["fixes", "last_positions", "driver_quarters"];
 
-/// A replica of the cluster, as the server that answered has it in its configuration.
+/// A replica of the cluster, by the configuration of the server that answered.
 #[derive(Debug)]
 struct Host {
     shard: String,
     written_by_itself: bool,
 }
 
-/// `tables`: name, engine and engine_full of all there are.
+/// `tables`: name, engine and engine_full of every table.
 pub(super) async fn check(
     report: &mut Report,
     config: &config::ClickHouse,
@@ -39,7 +39,7 @@ pub(super) async fn check(
         "SELECT shard_num, internal_replication FROM system.clusters WHERE cluster = {} ORDER BY shard_num, replica_num",
         named(cluster)
     );
-    // A server may keep this table to those with a grant, or be too old to say how its shards are written.
+    // The server may require a grant for this table, or be too old for the column.
     let Some(rows) = asked(clickhouse, &sql).await? else { return Ok(()) };
     let hosts: Vec<Host> = (rows.iter())
         .map(|row| Host {
@@ -57,7 +57,7 @@ pub(super) async fn check(
         VIEWS.join("', '")
     );
     views(report, &clickhouse.ask("reading what views select", &sql).await?);
-    // Each replica is a shard of its own there, by its number in the cluster's order.
+    // clusterAllReplicas numbers each replica as a shard, in the order of the cluster.
     let sql = format!(
         "SELECT shardNum(), hostName(), getMacro('shard') FROM clusterAllReplicas('{cluster}', system.one) ORDER BY 1, 2"
     );
@@ -66,13 +66,13 @@ pub(super) async fn check(
         Err(error) => report.warning(
             WHAT,
             format!("not every host could be asked for its macros: {error}"),
-            "start those that are away; the user needs the grant REMOTE for this",
+            "start the hosts that are down; the user needs the grant REMOTE for this",
         ),
     }
     Ok(())
 }
 
-/// As it stands in SQL; `{cluster}` is a macro of the server's.
+/// The name as SQL; `{cluster}` is a macro of the server.
 fn named(cluster: &str) -> String {
     match cluster.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
         Some(name) => format!("getMacro('{name}')"),
@@ -80,7 +80,7 @@ fn named(cluster: &str) -> String {
     }
 }
 
-/// `None`: the server refuses to say.
+/// `None`: the server rejects the query.
 async fn asked(clickhouse: &ClickHouse, sql: &str) -> Result<Option<Vec<Vec<String>>>, Error> {
     match clickhouse.ask("reading system.clusters", sql).await {
         Ok(rows) => Ok(Some(rows)),
@@ -89,7 +89,7 @@ async fn asked(clickhouse: &ClickHouse, sql: &str) -> Result<Option<Vec<Vec<Stri
     }
 }
 
-/// What the tables are made for, beside the configuration and the cluster. Whether there are no shards to look at.
+/// Compares the tables with the configuration and the cluster. Returns whether there are no shards to check.
 fn made(report: &mut Report, config: &config::ClickHouse, tables: &[Vec<String>], hosts: &[Host]) -> bool {
     let over = tables.iter().find(|row| row[0] == OVER_POSITIONS);
     let shards = hosts.iter().map(|host| &host.shard).collect::<std::collections::BTreeSet<_>>().len();
@@ -99,10 +99,10 @@ fn made(report: &mut Report, config: &config::ClickHouse, tables: &[Vec<String>]
                 format!("{OVER_POSITIONS} is missing: these tables were made without clickhouse.shards");
             report.error(WHAT, found, ELSEWHERE);
         } else if over.is_some() {
-            let found = format!("{OVER_POSITIONS} is there, and inserts go past it to one shard's own table");
+            let found = format!("{OVER_POSITIONS} exists, but inserts go to one shard's own table");
             report.error(WHAT, found, "clickhouse.shards = true");
         } else if shards > 1 {
-            let found = format!("the cluster has {shards}: fixes shows what one of them holds");
+            let found = format!("the cluster has {shards}, but fixes shows one of them");
             report.error(WHAT, found, format!("clickhouse.shards = true; {ELSEWHERE}"));
         }
         return true;
@@ -110,19 +110,15 @@ fn made(report: &mut Report, config: &config::ClickHouse, tables: &[Vec<String>]
     let cluster = config.cluster.as_deref().unwrap_or_default();
     let expected = format!("'{}', 'positions', cityHash64(driver_id))", config.database);
     if !over[2].contains(&expected) {
-        let found = format!("{OVER_POSITIONS} is {}, which is not what migrate makes", over[2]);
+        let found = format!("{OVER_POSITIONS} is {}, not as milepost migrate creates it", over[2]);
         report.error(
             WHAT,
             found,
-            format!("drop it where nothing was inserted yet, and run milepost migrate; else {ELSEWHERE}"),
+            format!("if nothing was inserted yet, drop it and run milepost migrate; else {ELSEWHERE}"),
         );
     } else if hosts.is_empty() {
         let found = format!("the server knows no cluster {cluster}");
-        report.error(
-            WHAT,
-            found,
-            "put it into <remote_servers> on every host, or correct clickhouse.cluster",
-        );
+        report.error(WHAT, found, "add it to <remote_servers> on every host, or correct clickhouse.cluster");
     } else if hosts.len() > shards && hosts.iter().any(|host| host.written_by_itself) {
         let found = format!(
             "the cluster {cluster} has replicas without internal_replication: each insert is written to all of them by one host"
@@ -134,7 +130,7 @@ fn made(report: &mut Report, config: &config::ClickHouse, tables: &[Vec<String>]
     false
 }
 
-/// `rows`: those that read one shard's table.
+/// `rows`: views that read one shard's table.
 fn views(report: &mut Report, rows: &[Vec<String>]) {
     if rows.is_empty() {
         return;
@@ -142,8 +138,8 @@ fn views(report: &mut Report, rows: &[Vec<String>]) {
     let names: Vec<&str> = rows.iter().filter_map(|row| row.first()).map(String::as_str).collect();
     report.error(
         WHAT,
-        format!("{}: reads one shard's table, and shows its drivers alone", names.join(", ")),
-        "run the statement of `milepost migrate --plan` that makes it",
+        format!("{}: reads one shard's table, so it shows only the drivers there", names.join(", ")),
+        "run the statement of `milepost migrate --plan` that creates it",
     );
 }
 
@@ -153,12 +149,8 @@ fn macros(report: &mut Report, hosts: &[Host], rows: &[Vec<String>]) {
     for a in rows {
         for b in rows {
             let found = match (shard(a) == shard(b), a[2] == b[2]) {
-                (true, false) => {
-                    "are one shard, and replicate nothing from each other: their macros {shard} differ"
-                }
-                (false, true) => {
-                    "are two shards, and replicate from each other: their macro {shard} is the same"
-                }
+                (true, false) => "are one shard but do not replicate each other: their macros {shard} differ",
+                (false, true) => "are two shards but replicate each other: their macro {shard} is the same",
                 (true, true) | (false, false) => continue,
             };
             let found = format!("{} ({}) and {} ({}) {found}", a[1], a[2], b[1], b[2]);
@@ -213,15 +205,20 @@ mod tests {
         for (toml, over, hosts, words) in [
             (SHARDS, None, &two[..], "another database"),
             ("", Some(OVER), &[], "clickhouse.shards = true"),
-            ("replication = 'macros'\ncluster = 'c'", Some(OVER), &two, "past it"),
-            ("replication = 'macros'\ncluster = 'c'", None, &two, "shows what one of them holds"),
-            ("replication = 'managed'", None, &two, "shows what one of them holds"),
-            (SHARDS, Some("Distributed('c', 'fleet', 'positions', rand())"), &two, "not what migrate makes"),
+            ("replication = 'macros'\ncluster = 'c'", Some(OVER), &two, "one shard's own table"),
+            ("replication = 'macros'\ncluster = 'c'", None, &two, "but fixes shows one of them"),
+            ("replication = 'managed'", None, &two, "but fixes shows one of them"),
+            (
+                SHARDS,
+                Some("Distributed('c', 'fleet', 'positions', rand())"),
+                &two,
+                "not as milepost migrate creates it",
+            ),
             (
                 SHARDS,
                 Some("Distributed('c', 'other', 'positions', cityHash64(driver_id))"),
                 &two,
-                "not what migrate makes",
+                "not as milepost migrate creates it",
             ),
             (SHARDS, Some(OVER), &[], "no cluster c"),
             (SHARDS, Some(OVER), &[("1", true), ("1", true), ("2", true)], "internal_replication"),

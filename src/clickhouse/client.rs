@@ -78,9 +78,6 @@ pub(crate) enum Error {
         /// Their database.
         database: String,
     },
-    /// Something that a person must change first.
-    #[error("{0}")]
-    Refused(String),
     /// The password file.
     #[error("clickhouse.password_file cannot be read")]
     Password(#[source] std::io::Error),
@@ -92,11 +89,9 @@ impl Error {
     pub(crate) fn code(&self) -> Option<u32> {
         match self {
             Self::Server { code, .. } => *code,
-            Self::Edited { .. }
-            | Self::NotManaged { .. }
-            | Self::NotForShards { .. }
-            | Self::Refused(_)
-            | Self::Password(_) => None,
+            Self::Edited { .. } | Self::NotManaged { .. } | Self::NotForShards { .. } | Self::Password(_) => {
+                None
+            }
         }
     }
 
@@ -209,10 +204,10 @@ impl ClickHouse {
         Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
     }
 
-    /// The same, of numbers alone, all rows in one.
+    /// The same, of numbers alone, all rows in one. What is none is the largest: never a reason to think that nothing is there.
     pub(super) async fn numbers(&self, what: &str, sql: &str) -> Result<Vec<u64>, Error> {
         let answer = self.ask(what, sql).await?;
-        Ok(answer.concat().iter().map(|number| number.parse().unwrap_or_default()).collect())
+        Ok(answer.concat().iter().map(|number| number.parse().unwrap_or(u64::MAX)).collect())
     }
 
     /// Looks how many replicas there are, if that decides what an insert asks for. Who does not say it changes nothing.

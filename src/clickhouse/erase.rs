@@ -6,13 +6,15 @@
 
 use std::time::Duration;
 
-use super::by_day::SECOND;
 use super::client::{ClickHouse, Error};
 use super::files::{ERASED, MIGRATIONS, Migration};
 use crate::config::Replication;
 use crate::delivery::sink::FailureKind;
 use crate::pipeline::erased::{ERASED_MAX, Erased};
 use crate::pipeline::position::DriverId;
+
+/// Of the old parts of a table, this many are named.
+const OLD_PARTS_NAMED: u8 = 3;
 
 /// What a table still has of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(crate) struct Traces {
     pub(crate) is_masked: bool,
     /// Parts out of use that are still on the disk, and that the last erasing of anybody has not passed.
     pub(crate) old_parts: u64,
+    /// The first of them, and why each is still there, in ClickHouse's words.
+    pub(crate) named: String,
 }
 
 /// Who is asked what there is.
@@ -125,9 +129,10 @@ impl ClickHouse {
         );
         let what = "asking for the tables";
         let tables: Vec<String> = self.ask(what, &sql).await?.into_iter().flatten().collect();
-        let moved = if self.is_being_moved().await? { Some(SECOND) } else { None };
-        let of_drivers = MIGRATIONS.iter().filter(|migration| migration.sql.contains("\n    driver_id "));
-        let wanted = of_drivers.filter_map(Migration::table).filter(|table| *table != ERASED).chain(moved);
+        let of_drivers = MIGRATIONS.iter().filter(|migration| {
+            ["\n    driver_id ", "\n{stored}"].iter().any(|column| migration.sql.contains(column))
+        });
+        let wanted = of_drivers.filter_map(Migration::table).filter(|table| *table != ERASED);
         let unseen: Vec<&str> = wanted.filter(|table| !tables.iter().any(|seen| seen == table)).collect();
         if unseen.is_empty() {
             return Ok(tables);
@@ -183,24 +188,29 @@ impl ClickHouse {
                     "SELECT countIf(NOT is_done), \
                      countIf(command LIKE '%_row_exists%') > 0 AND maxIf(create_time, command LIKE '%_row_exists%') \
                      >= maxIf(create_time, command LIKE '%APPLY DELETED MASK%'), \
-                     anyLastIf(latest_fail_reason, NOT is_done AND latest_fail_reason != '') FROM {mutations} {of}"
+                     anyLastIf(concat(mutation_id, ': ', latest_fail_reason), NOT is_done AND latest_fail_reason != '') FROM {mutations} {of}"
                 ),
             )
             .await?;
         let mut answer = answer.into_iter().flatten();
-        let mutations_left = answer.next().and_then(|count| count.parse().ok()).unwrap_or(0);
-        let is_masked = answer.next().is_some_and(|flag| flag == "1");
+        let mutations_left = answer.next().and_then(|count| count.parse().ok()).unwrap_or(u64::MAX);
+        let is_masked = answer.next().is_none_or(|flag| flag != "0");
         let failure = answer.collect::<Vec<_>>().join(" ");
         // A replicated table numbers by partition; a partition without parts has no number there.
         let old = format!(
-            "SELECT count() FROM (SELECT hostName() AS host, partition_id, data_version FROM {parts} {of} AND NOT active) AS part \
+            "SELECT count(), arrayStringConcat(groupArray({OLD_PARTS_NAMED})(concat(part.name, ' on ', part.host, ', used by ', \
+             toString(part.refcount - 1), ' others, out of use since ', toString(part.remove_time), ': ', part.removal_state)), '; ') \
+             FROM (SELECT hostName() AS host, name, refcount, remove_time, removal_state, partition_id, data_version FROM {parts} {of} \
+             AND NOT active) AS part \
              INNER JOIN (SELECT host, partition_id, max(number) AS number FROM (SELECT hostName() AS host, \
              block_numbers.partition_id AS ids, block_numbers.number AS numbers FROM {mutations} {of} \
              AND command LIKE '%APPLY DELETED MASK%') ARRAY JOIN ids AS partition_id, numbers AS number GROUP BY host, partition_id) \
              AS mutation ON part.host = mutation.host \
              WHERE (mutation.partition_id = '' OR mutation.partition_id = part.partition_id) AND part.data_version < mutation.number"
         );
-        let old_parts = self.number(&old).await?;
+        let mut answer = self.ask("asking for old parts", &old).await?.into_iter().flatten();
+        let old_parts = answer.next().and_then(|count| count.parse().ok()).unwrap_or(u64::MAX);
+        let named = answer.next().unwrap_or_default();
         Ok(Traces {
             table: table.to_owned(),
             seen,
@@ -209,6 +219,7 @@ impl ClickHouse {
             failure,
             is_masked,
             old_parts,
+            named,
         })
     }
 
@@ -225,13 +236,29 @@ impl ClickHouse {
         self.number(&sql).await
     }
 
+    /// Inserts into this database that have been under way for at least this long. A server goes on with an insert whose
+    /// process was killed or has given up, and commits rows that no member will mention again.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn inserts_older_than(&self, hosts: &Hosts, age: Duration) -> Result<u64, Error> {
+        let sql = format!(
+            "SELECT count() FROM {} WHERE query_kind IN ('Insert', 'AsyncInsertFlush') AND elapsed >= {} \
+             AND (current_database = '{2}' OR position(query, '{2}.') > 0)",
+            hosts.table("system", "processes"),
+            age.as_secs_f64(),
+            self.database
+        );
+        self.number(&sql).await
+    }
+
     /// Rows of this driver are not seen any more, when its mutation is done.
     ///
     /// # Errors
     /// See [`Error`].
     pub(crate) async fn hide(&self, table: &str, driver_id: &DriverId) -> Result<(), Error> {
         let sql = self.layout.statement(&format!(
-            "DELETE FROM {{database}}.{table} WHERE driver_id = '{}'",
+            "DELETE FROM {{database}}.{table}{{on_cluster}} WHERE driver_id = '{}'",
             driver_id.as_str()
         ));
         self.tell(&format!("hiding rows of {table}"), &format!("{sql} SETTINGS lightweight_deletes_sync = 0"))
@@ -243,7 +270,9 @@ impl ClickHouse {
     /// # Errors
     /// See [`Error`].
     pub(crate) async fn remove_hidden(&self, table: &str) -> Result<(), Error> {
-        let sql = self.layout.statement(&format!("ALTER TABLE {{database}}.{table} APPLY DELETED MASK"));
+        let sql = self
+            .layout
+            .statement(&format!("ALTER TABLE {{database}}.{table}{{on_cluster}} APPLY DELETED MASK"));
         self.tell(&format!("removing hidden rows of {table}"), &format!("{sql} SETTINGS mutations_sync = 0"))
             .await
     }
@@ -253,7 +282,6 @@ impl ClickHouse {
     }
 
     async fn number(&self, sql: &str) -> Result<u64, Error> {
-        let rows = self.ask("counting", sql).await?;
-        Ok(rows.first().and_then(|row| row.first()?.parse().ok()).unwrap_or(u64::MAX))
+        Ok(self.numbers("counting", sql).await?.first().copied().unwrap_or(u64::MAX))
     }
 }

@@ -8,15 +8,14 @@ use hyper_util::client::legacy;
 use crate::delivery::sink::FailureKind;
 
 /// ClickHouse's error codes that only a person can mend: unknown column, table, database, format, setting or user, wrong
-/// types, a read-only or constrained profile, a setting that the server's version does not allow here, no grant, failed
+/// types, a storage policy that does not fit (36) or is unknown (478), a read-only or constrained profile, a setting that the server's version does not allow here, no grant, failed
 /// login.
 ///
 /// Not CANNOT_READ_ALL_DATA (33): our bytes are whole, so something on the way has cut them, and may not the next time.
-const PERMANENT: [u32; 17] = [16, 27, 53, 60, 62, 73, 81, 115, 117, 164, 192, 193, 194, 344, 452, 497, 516];
+const PERMANENT: [u32; 19] =
+    [16, 27, 36, 53, 60, 62, 73, 81, 115, 117, 164, 192, 193, 194, 344, 452, 478, 497, 516];
 /// The server itself does not know whether it committed: UNKNOWN_STATUS_OF_INSERT, KEEPER_EXCEPTION.
 const AMBIGUOUS: [u32; 2] = [UNKNOWN_STATUS_OF_INSERT, 999];
-/// TIMEOUT_EXCEEDED: of an asynchronous insert, which the server may still flush.
-const TIMEOUT_EXCEEDED: u32 = 159;
 pub(super) const UNKNOWN_TABLE: u32 = 60;
 pub(super) const UNKNOWN_DATABASE: u32 = 81;
 pub(super) const AUTHENTICATION_FAILED: u32 = 516;
@@ -38,10 +37,8 @@ const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_R
 /// How inserts are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// To one server, which answers when it has written.
-    Synchronous,
-    /// To one server, which writes inserts of many together.
-    Asynchronous,
+    /// To the only server, which answers when it has written.
+    Alone,
     /// To one of several replicas. The next attempt may meet another one.
     Replicated,
     /// Through one of several hosts, which hands each row on to its shard. What one shard refuses another may have written.
@@ -56,8 +53,7 @@ pub(super) fn kind_of_code(code: u32, way: Way) -> FailureKind {
         return FailureKind::Permanent;
     }
     let is_open = match way {
-        Way::Synchronous => AMBIGUOUS.contains(&code),
-        Way::Asynchronous => AMBIGUOUS.contains(&code) || code == TIMEOUT_EXCEEDED,
+        Way::Alone => AMBIGUOUS.contains(&code),
         Way::Replicated => !BEFORE_THE_WRITE.contains(&code),
         Way::Sharded => true,
     };
@@ -67,18 +63,20 @@ pub(super) fn kind_of_code(code: u32, way: Way) -> FailureKind {
 /// What to change.
 pub(super) fn advice(code: u32) -> Option<String> {
     match code {
-        AUTHENTICATION_FAILED => Some("wrong login; set clickhouse.user and clickhouse.password_file".to_owned()),
+        AUTHENTICATION_FAILED => {
+            Some("wrong login; set clickhouse.user and clickhouse.password_file".to_owned())
+        }
         NO_GRANT => Some("grant clickhouse.user what it lacks, see deploy/clickhouse".to_owned()),
         NOT_SUPPORTED => Some(
-            "this server's version does not support what the insert asks for; to deduplicate asynchronous inserts into \
-             views it must be 26.1 or later, or clickhouse.async_insert = false"
-                .to_owned(),
+            "this server's version does not support what the insert asks for: update ClickHouse".to_owned(),
         ),
         TABLE_IS_READ_ONLY => Some(
-            "this replica is read-only: look whether it reaches its Keeper, and at system.replicas there".to_owned(),
+            "this replica is read-only: look whether it reaches its Keeper, and at system.replicas there"
+                .to_owned(),
         ),
         TOO_FEW_LIVE_REPLICAS => Some(
-            "fewer replicas live than clickhouse.insert_quorum wants: bring one back, or add a third one".to_owned(),
+            "fewer replicas live than clickhouse.insert_quorum wants: bring one back, or add a third one"
+                .to_owned(),
         ),
         UNKNOWN_STATUS_OF_INSERT => Some(
             "not enough replicas had it in time: one is away or behind, see system.replicas and \
@@ -111,7 +109,7 @@ pub(super) fn code(error: &ClientError) -> Option<u32> {
 pub(super) fn kind(error: &ClientError) -> FailureKind {
     match error {
         ClientError::BadResponse(_) => {
-            code(error).map_or(FailureKind::Ambiguous, |code| kind_of_code(code, Way::Synchronous))
+            code(error).map_or(FailureKind::Ambiguous, |code| kind_of_code(code, Way::Alone))
         }
         ClientError::TimedOut => FailureKind::TimedOut,
         ClientError::Network(source) if never_connected(source.as_ref()) => FailureKind::Transient,
@@ -195,18 +193,17 @@ mod tests {
 
     #[test]
     fn a_code_means_what_it_means_for_the_way_of_inserting() {
-        for (code, synchronous, asynchronous) in [
-            (159, FailureKind::Transient, FailureKind::Ambiguous),
-            (319, FailureKind::Ambiguous, FailureKind::Ambiguous),
-            (344, FailureKind::Permanent, FailureKind::Permanent),
-            (252, FailureKind::Transient, FailureKind::Transient),
-            (33, FailureKind::Transient, FailureKind::Transient),
-            (73, FailureKind::Permanent, FailureKind::Permanent),
-            (115, FailureKind::Permanent, FailureKind::Permanent),
+        for (code, expected) in [
+            (159, FailureKind::Transient),
+            (319, FailureKind::Ambiguous),
+            (344, FailureKind::Permanent),
+            (252, FailureKind::Transient),
+            (33, FailureKind::Transient),
+            (73, FailureKind::Permanent),
+            (115, FailureKind::Permanent),
         ] {
-            assert_eq!(kind_of_code(code, Way::Synchronous), synchronous, "{code}");
-            assert_eq!(kind_of_code(code, Way::Asynchronous), asynchronous, "{code}");
+            assert_eq!(kind_of_code(code, Way::Alone), expected, "{code}");
         }
-        assert!(advice(344).is_some_and(|advice| advice.contains("async_insert = false")));
+        assert!(advice(344).is_some_and(|advice| advice.contains("update ClickHouse")));
     }
 }

@@ -6,52 +6,52 @@ include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
 /// The table that records migrations.
 pub(super) const LEDGER: &str = "schema_migrations";
-/// The table of drivers whose data is to be gone.
+/// The table of erased drivers.
 pub(super) const ERASED: &str = "erased";
-/// The table that says how far `milepost backfill` is.
-pub(super) const BACKFILLS: &str = "backfills";
 
-/// What makes `positions` in the order of days, as migrations up to this number leave it; later ones change it, too.
-pub(super) const BY_DAY_FILE: Migration = Migration {
-    version: 61,
-    name: "061_positions_by_day",
-    sql: include_str!("../../sql/backfill/positions_by_day.sql"),
-};
-
-/// One numbered file of `sql/`.
+/// One numbered file of `sql/`: a template (see [`super::render`]).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Migration {
     /// The number.
     pub version: u32,
-    /// File name without `.sql`.
+    /// File name without `.sql`. A file that makes a table or a view has its name behind the number.
     pub name: &'static str,
-    /// One statement, with `{database}` where the database's name goes.
+    /// The statements.
     pub sql: &'static str,
 }
 
 impl Migration {
-    /// Of its text, so that an edit is noticed.
+    /// Of the template, so that an edit is noticed.
     pub(super) fn checksum(&self) -> String {
         format!("{:032x}", XxHash3_128::oneshot(self.sql.as_bytes()))
     }
 
     /// The table that it makes, if it makes one.
     pub(super) fn table(&self) -> Option<&'static str> {
-        self.makes().filter(|_| self.sql.contains("CREATE TABLE IF NOT EXISTS "))
+        self.makes().filter(|_| self.sql.contains("{engine:"))
     }
 
-    /// The table or view that it makes, if it makes one.
+    /// The table or view that it makes, if it makes one in the database of all tables.
     pub(super) fn makes(&self) -> Option<&'static str> {
-        self.name_behind("IF NOT EXISTS {database}.")
+        let name = self.object();
+        let made = |words: &str| self.sql.contains(&format!("{words} {{database}}.{name}{{on_cluster}}"));
+        (made("IF NOT EXISTS") || made("CREATE OR REPLACE VIEW")).then_some(name)
     }
 
     /// The parameterised view that it makes, if it makes one.
     pub(super) fn makes_ask_view(&self) -> Option<&'static str> {
-        self.name_behind("VIEW {database}_ask.")
+        let name = self.object().strip_prefix("ask_")?;
+        self.sql
+            .contains(&format!("VIEW IF NOT EXISTS {{database}}_ask.{name}{{on_cluster}}"))
+            .then_some(name)
     }
 
-    fn name_behind(&self, words: &str) -> Option<&'static str> {
-        let name = self.sql.split_once(words)?.1;
-        name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+    /// What it makes, if that has another rows on each shard: `…_all` stands over it there.
+    pub(super) fn over(&self) -> Option<&'static str> {
+        self.makes().filter(|_| self.sql.contains("\n{shards}CREATE TABLE "))
+    }
+
+    fn object(&self) -> &'static str {
+        self.name.split_once('_').map_or("", |(_, object)| object)
     }
 }

@@ -1,9 +1,11 @@
 //! One attempt to insert, over HTTP. Not with the client library: it takes any 200 for a success, and collects an error's
 //! body whole.
 //!
-//! Guarantee: `Ok` means that ClickHouse itself said that it committed (with fsync, as the tables ask for; where they are
-//! replicated, on as many as [`Quorum`] says): a 200 with an empty body and a summary. Everything else is sorted by what to do about it. Where nobody can know whether it committed,
-//! it is ambiguous. At most 8 KiB of any answer are read.
+//! Guarantee: `Ok` means that ClickHouse itself said that it committed all rows (with fsync, as the tables ask for; where
+//! they are replicated, on as many replicas as [`Quorum`] says): a 200 with an empty body and a summary that counts at least
+//! the rows sent. Views add their own rows to that count. A server that recognises a token it has counts all of them, or on
+//! another replica none; none is ambiguous like any other gap, and the next attempt has another token. Every other answer is
+//! a failure of a [`FailureKind`]; where the commit is unknown, an ambiguous one. At most 8 KiB of any answer are read.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +18,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use tokio::time::timeout;
+use tracing::debug;
 use url::Url;
 
 use super::compress::compress;
@@ -61,11 +64,24 @@ enum InsertError {
     #[error("a success with a body, so it is not known whether the rows are there: {0}")]
     WithBody(String),
     #[error(
-        "a success without X-ClickHouse-Summary: not ClickHouse's own answer, or something on the way takes that header out"
+        "a success without X-ClickHouse-Summary and its written_rows: not ClickHouse's own answer, or something on the way \
+         takes that header out"
     )]
     WithoutSummary,
+    #[error(
+        "a success, but of {sent} rows ClickHouse wrote {written}: something on the way drops a part of the request's body"
+    )]
+    WroteLess { sent: u64, written: u64 },
     #[error("the answer broke off")]
     BrokenOff(#[source] hyper::Error),
+}
+
+/// What an attempt is called in `system.query_log`.
+#[derive(Debug, thiserror::Error)]
+#[error("log_comment {log_comment}")]
+struct Named {
+    log_comment: String,
+    source: InsertError,
 }
 
 impl InsertError {
@@ -80,17 +96,16 @@ impl InsertError {
             | Self::NotClickHouse { .. }
             | Self::WithBody(_)
             | Self::WithoutSummary
+            | Self::WroteLess { .. }
             | Self::BrokenOff(_) => FailureKind::Ambiguous,
         }
     }
 }
 
-/// Sends inserts to one server.
 #[derive(Debug)]
 pub(super) struct Inserter {
     http: legacy::Client<Connector, Full<Bytes>>,
     url: Url,
-    async_insert: bool,
     pub(super) quorum: Quorum,
     /// Inserts go to the tables over all shards.
     shards: bool,
@@ -108,8 +123,8 @@ impl Inserter {
             // The answer comes when everything is done, and says all of it.
             .append_pair("wait_end_of_query", "1")
             .append_pair("send_progress_in_http_headers", "0")
-            .append_pair("async_insert", if config.async_insert { "1" } else { "0" })
-            .append_pair("wait_for_async_insert", "1")
+            // A profile may turn it on; then the answer would not say how many rows were written.
+            .append_pair("async_insert", "0")
             .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1");
         if config.shards {
             // Without it the server answers when it has the rows in a file of its own, for later.
@@ -120,7 +135,6 @@ impl Inserter {
         Self {
             http: http.build(connector),
             url,
-            async_insert: config.async_insert,
             quorum: Quorum::new(config),
             shards: config.shards,
             plain: config.tls.is_none(),
@@ -139,6 +153,7 @@ impl Inserter {
         url.query_pairs_mut()
             .extend_pairs(self.quorum.settings(attempt.timeout))
             .append_pair("insert_deduplication_token", &attempt.token)
+            .append_pair("log_comment", &attempt.token)
             .append_pair("query", &statement);
         let request = Request::builder().method(Method::POST).uri(url.as_str());
         let request = self
@@ -161,11 +176,17 @@ impl Inserter {
         let header = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_owned);
         let exception = header(EXCEPTION_CODE).and_then(|code| code.trim().parse::<u32>().ok());
         if status == StatusCode::OK && exception.is_none() {
-            let has_summary = header(SUMMARY).is_some();
-            return match beginning(response).await.map_err(InsertError::BrokenOff)? {
-                body if !body.is_empty() => Err(InsertError::WithBody(told(&body))),
-                _ if !has_summary => Err(InsertError::WithoutSummary),
-                _ => Ok(()),
+            let written = header(SUMMARY).and_then(|summary| written_rows(&summary));
+            let body = beginning(response).await.map_err(InsertError::BrokenOff)?;
+            let sent = insert.rows as u64;
+            return match written {
+                _ if !body.is_empty() => Err(InsertError::WithBody(told(&body))),
+                None => Err(InsertError::WithoutSummary),
+                // A Distributed table hands the rows on: how it counts them could not be tried.
+                Some(written) if written < if self.shards { sent.min(1) } else { sent } => {
+                    Err(InsertError::WroteLess { sent, written })
+                }
+                Some(_) => Ok(()),
             };
         }
         let body = timeout(ERROR_BODY_WITHIN, beginning(response)).await;
@@ -188,11 +209,10 @@ impl Inserter {
     }
 
     fn way(&self) -> Way {
-        match (self.quorum.is_replicated(), self.async_insert) {
+        match self.quorum.is_replicated() {
             _ if self.shards => Way::Sharded,
-            (true, _) => Way::Replicated,
-            (false, true) => Way::Asynchronous,
-            (false, false) => Way::Synchronous,
+            true => Way::Replicated,
+            false => Way::Alone,
         }
     }
 
@@ -212,8 +232,19 @@ impl Sink for Inserter {
     async fn insert(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
         let sent = timeout(attempt.timeout, self.send(insert, attempt)).await;
         let sent = sent.unwrap_or(Err(InsertError::TimedOut(attempt.timeout)));
-        sent.map_err(|error| SinkError { kind: error.kind(), source: Box::new(error) })
+        debug!(log_comment = attempt.token, rows = insert.rows, ok = sent.is_ok(), "insert ended");
+        sent.map_err(|source| {
+            let (kind, log_comment) = (source.kind(), attempt.token.clone());
+            SinkError { kind, source: Box::new(Named { log_comment, source }) }
+        })
     }
+}
+
+/// `written_rows` of a summary such as `{"read_rows":"0","written_rows":"5000"}`.
+fn written_rows(summary: &str) -> Option<u64> {
+    let summary: serde_json::Value = serde_json::from_str(summary).ok()?;
+    let rows = summary.get("written_rows")?;
+    rows.as_u64().or_else(|| rows.as_str()?.parse().ok())
 }
 
 /// The first bytes of a body. What is not read ends with its connection.

@@ -1,6 +1,6 @@
 //! The tables, and the ledger of what was done to them.
 //!
-//! Guarantee: migrations are numbered one-statement files, each idempotent, recorded with a checksum; applying them twice,
+//! Guarantee: migrations are numbered files of idempotent statements, recorded with a checksum; applying them twice,
 //! or from two places at once, changes nothing.
 
 use std::fmt::Write as _;
@@ -9,10 +9,9 @@ use std::time::Duration;
 use clickhouse::error::Error as ClientError;
 use tracing::info;
 
-use super::by_day;
 use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within};
 use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, code};
-use super::files::{BACKFILLS, LEDGER, MIGRATIONS, Migration};
+use super::files::{LEDGER, MIGRATIONS, Migration};
 use super::render::Layout;
 use super::shards;
 use crate::config::{self, Replication};
@@ -21,13 +20,6 @@ use crate::pipeline::encode::TABLES;
 /// What the database of the parameterised views has after the other's name. They are apart because tools that ask every table for
 /// its columns fail on them.
 const ASK: &str = "_ask";
-/// The view that keeps each driver's last position. Rows that came while it was away never passed it.
-const LAST_POSITIONS_VIEW: &str = "last_positions_mv";
-/// What it would have done with them. The maximum of the same rows is the same, however often it is asked.
-const FILL_LAST_POSITIONS: &str = "INSERT INTO {database}.last_positions_state SELECT driver_id, \
-    max((ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at)) AS last \
-    FROM {database}.positions GROUP BY driver_id SETTINGS max_execution_time = 0, max_bytes_before_external_group_by = 1000000000";
-
 /// How long all hosts of a cluster may take for a statement, each of its limits above the one before: what it waits for in its own
 /// words, what it may take, and until its answer is here. Then it is asked again.
 const HOSTS_SECONDS_MAX: [&str; 2] = ["180", "200"];
@@ -46,19 +38,11 @@ impl ClickHouse {
         self.ensure_made_for_shards(&pending).await?;
         let is_pending = |of: &Migration| pending.iter().any(|migration| migration.version == of.version);
         let all_again = self.hosts_lack_tables().await?;
-        let by_day = all_again && self.positions_are_by_day().await?;
-        let may_be_moving = pending.iter().all(|migration| migration.table() != Some(BACKFILLS));
         let mut applied = Vec::new();
         for migration in MIGRATIONS.iter().filter(|migration| all_again || is_pending(migration)) {
             let failed = |error| self.failed(format!("migration {}", migration.name), error);
-            for sql in self.layout.migration(migration, MIGRATIONS, by_day) {
+            for sql in self.layout.migration(migration) {
                 self.statement(&sql).await.map_err(failed)?;
-            }
-            if may_be_moving {
-                self.change_the_second_too(migration).await?;
-            }
-            if migration.makes() == Some(LAST_POSITIONS_VIEW) && is_pending(migration) {
-                self.fill_last_positions().await?;
             }
             // Both are idempotent: a stop in between is mended by the next run, and another pod that does the
             // same at the same time does no harm.
@@ -74,34 +58,30 @@ impl ClickHouse {
     async fn retain(&self) -> Result<(), Error> {
         let sql = format!("SELECT name, engine_full FROM system.tables WHERE database = '{}'", self.database);
         let tables = self.ask("asking for the times to live", &sql).await?;
-        // While it is moved, and until somebody drops the older one, there are two of positions.
-        let beside = |name: &'static str| match name {
-            by_day::POSITIONS => vec![name, by_day::SECOND, by_day::OLD],
-            name => vec![name],
-        };
-        let ttls = self.layout.ttls();
-        for (table, ttl) in
-            ttls.iter().flat_map(|(table, ttl)| beside(table).into_iter().map(move |table| (table, ttl)))
-        {
+        if let Some(policy) = self.layout.policy() {
+            let table = TABLES[0].name;
+            let wanted = format!("storage_policy = '{policy}'");
+            let has_it = |row: &Vec<String>| row[0] == table && row[1].contains(&wanted);
+            if !tables.iter().any(has_it) {
+                let failed = |error| self.failed(format!("the storage policy of {table}"), error);
+                self.statement(&self.layout.statement(&modify_policy(table, policy)))
+                    .await
+                    .map_err(failed)?;
+                info!(table, policy, place = self.layout.place(), "storage policy set");
+            }
+        }
+        for (table, ttl) in self.layout.ttls() {
             let engine = tables
                 .iter()
-                .find(|row| row.first().is_some_and(|name| name == table))
+                .find(|row| row.first().is_some_and(|name| *name == table))
                 .and_then(|row| row.get(1));
             if engine.is_some_and(|engine| !engine.contains(&format!("TTL {ttl} "))) {
                 let failed = |error| self.failed(format!("the time to live of {table}"), error);
-                self.statement(&self.layout.statement(&modify_ttl(table, ttl))).await.map_err(failed)?;
+                self.statement(&self.layout.statement(&modify_ttl(table, &ttl))).await.map_err(failed)?;
                 info!(table, ttl, place = self.layout.place(), "rows stay so long");
             }
         }
         Ok(())
-    }
-
-    /// The view exists from now on; what was inserted before it did is added. Takes as long as reading the table takes.
-    async fn fill_last_positions(&self) -> Result<(), Error> {
-        let failed = |error| self.failed("filling last_positions", error);
-        info!("filling last_positions from positions");
-        let sql = self.layout.copying(FILL_LAST_POSITIONS);
-        self.client().query_raw(&sql).execute().await.map_err(failed)
     }
 
     /// A host that came to the cluster when the others had recorded everything has nothing yet.
@@ -241,7 +221,7 @@ impl ClickHouse {
     /// The tables and views that the migrations make here.
     #[must_use]
     pub(crate) fn tables(&self) -> Vec<String> {
-        let beside = self.layout.shards().map(|_| shards::names()).unwrap_or_default();
+        let beside = self.layout.shards().map(|_| shards::names()).into_iter().flatten();
         MIGRATIONS.iter().filter_map(Migration::makes).map(str::to_owned).chain(beside).collect()
     }
 
@@ -275,11 +255,15 @@ impl ClickHouse {
 }
 
 fn create_database(name: &str) -> String {
-    format!("CREATE DATABASE IF NOT EXISTS {name}")
+    format!("CREATE DATABASE IF NOT EXISTS {name}{{on_cluster}}")
+}
+
+fn modify_policy(table: &str, policy: &str) -> String {
+    format!("ALTER TABLE {{database}}.{table}{{on_cluster}}\n    MODIFY SETTING storage_policy = '{policy}'")
 }
 
 fn modify_ttl(table: &str, ttl: &str) -> String {
-    format!("ALTER TABLE {{database}}.{table}\n    MODIFY TTL {ttl}")
+    format!("ALTER TABLE {{database}}.{table}{{on_cluster}}\n    MODIFY TTL {ttl}")
 }
 
 fn record(database: &str, migration: &Migration) -> String {
@@ -289,17 +273,9 @@ fn record(database: &str, migration: &Migration) -> String {
     )
 }
 
-/// Those that the migrations name: the database, and such as have its name and something behind it.
-fn databases(database: &str) -> Vec<String> {
-    let mut names = Vec::new();
-    for after in MIGRATIONS.iter().flat_map(|migration| migration.sql.split("{database}").skip(1)) {
-        let end = after.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(after.len());
-        let name = format!("{database}{}", &after[..end]);
-        if after[end..].starts_with('.') && !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+/// The one of all tables, and that of the parameterised views.
+fn databases(database: &str) -> [String; 2] {
+    [database.to_owned(), format!("{database}{ASK}")]
 }
 
 /// Every statement of `migrate` on an empty server, in order, each with where it runs. Nobody is asked.
@@ -313,15 +289,16 @@ pub(crate) fn plan(config: &config::ClickHouse) -> String {
         tell("database", &layout.place(), &layout.statement(&create_database(&database)));
     }
     for migration in MIGRATIONS {
-        for sql in layout.migration(migration, MIGRATIONS, false) {
+        for sql in layout.migration(migration) {
             tell(migration.name, &layout.place(), &sql);
-        }
-        if migration.makes() == Some(LAST_POSITIONS_VIEW) {
-            let sql = layout.copying(FILL_LAST_POSITIONS);
-            tell("what was inserted before", "on the host that is asked", &sql);
         }
         let sql = record(&config.database, migration);
         tell("recorded", "on the host that is asked, when the statement before is done", &sql);
+    }
+    if let Some(policy) = layout.policy() {
+        let table = TABLES[0].name;
+        let what = format!("the storage policy of {table}, if it is another");
+        tell(&what, &layout.place(), &layout.statement(&modify_policy(table, policy)));
     }
     for (table, ttl) in layout.ttls() {
         let what = format!("how long rows of {table} stay, if it is not that already");
@@ -335,21 +312,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn migrations_are_numbered_one_statement_files_in_order() {
+    fn each_object_has_one_file_and_the_files_are_in_order() {
         assert!(MIGRATIONS.windows(2).all(|pair| pair[0].version < pair[1].version));
+        assert_eq!(MIGRATIONS[0].makes(), Some(LEDGER), "what records the others comes first");
+        let mut made: Vec<_> = MIGRATIONS.iter().map(|migration| migration.name.split_once('_')).collect();
+        made.sort_unstable_by_key(|name| name.map(|(_, object)| object));
+        assert!(
+            made.windows(2).all(|pair| pair[0].map(|name| name.1) != pair[1].map(|name| name.1)),
+            "{made:?}"
+        );
         for migration in MIGRATIONS {
-            assert!(
-                !migration.sql.trim_end().contains(';'),
-                "{}: one statement, no semicolon",
-                migration.name
-            );
-            assert!(
-                migration.sql.contains("{database}"),
-                "{}: the database is configuration",
-                migration.name
-            );
+            let is_named = migration.makes().is_some() || migration.makes_ask_view().is_some();
+            assert!(is_named, "{}: named after what it makes", migration.name);
         }
-        assert!(MIGRATIONS[0].sql.contains("schema_migrations"), "what records the others comes first");
-        assert!(MIGRATIONS.iter().any(|migration| migration.makes() == Some(LAST_POSITIONS_VIEW)));
     }
 }

@@ -1,7 +1,6 @@
 //! ClickHouse: inserts, and the tables they go to. The only room that names the clickhouse crate, which asks questions and
 //! makes tables; inserts go over HTTP without it ([`insert`]).
 
-mod by_day;
 mod client;
 mod compress;
 mod connector;
@@ -18,7 +17,6 @@ mod rejects;
 mod render;
 mod shards;
 
-pub(crate) use self::by_day::{Move, OLD as OLD_POSITIONS, plan as plan_of_the_move};
 pub(crate) use self::client::{ClickHouse, Error};
 pub(crate) use self::erase::{Hosts, Traces};
 pub(crate) use self::files::Migration;

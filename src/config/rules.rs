@@ -1,4 +1,4 @@
-//! What the values of single settings must be. Each error says what is right.
+//! Rules for single settings. Each error says what is right.
 
 use std::net::Ipv6Addr;
 
@@ -19,11 +19,10 @@ pub(super) fn http_url(text: String) -> Result<(String, Option<bool>), String> {
     Ok((text, Some(tls)))
 }
 
-/// `scheme://host:port`; the second scheme is that with TLS. A URL that is refused is not repeated: it may hold
-/// a password.
+/// Parses `scheme://host:port`; the second scheme is the one with TLS. No error repeats the URL: it may hold a password.
 fn server_url(text: &str, schemes: [&str; 2], login_goes_to: &str) -> Result<(url::Url, bool), String> {
     let [plain, tls] = schemes;
-    let wanted = format!("{plain}://host:port or {tls}://host:port is wanted");
+    let wanted = format!("must be {plain}://host:port or {tls}://host:port");
     let url = url::Url::parse(text).map_err(|error| format!("not a URL ({error}): {wanted}"))?;
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
         return Err(format!("put the login into {login_goes_to}, not into the URL"));
@@ -39,38 +38,38 @@ fn server_url(text: &str, schemes: [&str; 2], login_goes_to: &str) -> Result<(ur
 pub(super) fn client_id(text: String) -> Result<String, String> {
     if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
         return Err(
-            "1-200 bytes without control characters are wanted, unique in the group and stable over \
-                    restarts (the default is the host's name)"
+            "must have 1-200 bytes without control characters, be unique in the group, and stay the same after a \
+             restart (default: the host's name)"
                 .to_owned(),
         );
     }
     Ok(text)
 }
 
-/// It goes into a header of HTTP.
+/// The name goes into an HTTP header.
 pub(super) fn user_name(text: String) -> Result<String, String> {
     if text.chars().any(char::is_control) {
-        return Err("a name without control characters is wanted".to_owned());
+        return Err("must not have control characters".to_owned());
     }
     Ok(text)
 }
 
 pub(super) fn group(text: String) -> Result<String, String> {
     if text.is_empty() || text.contains(['/', '+', '#']) {
-        return Err(format!("\"{text}\": a share group is a name without / + #"));
+        return Err(format!("\"{text}\": a share group must not be empty or have / + #"));
     }
     Ok(text)
 }
 
 pub(super) fn topics(topics: Vec<String>) -> Result<Vec<String>, String> {
     if topics.is_empty() {
-        return Err("at least one topic is wanted".to_owned());
+        return Err("must have at least one topic".to_owned());
     }
     for topic in &topics {
         if filter(topic) != Ok(1) {
             return Err(format!(
-                "\"{topic}\": a filter with exactly one level + (the driver's id) is wanted, without # and without \
-                 $share/ (mqtt.group says that); [[sources]] can have other filters"
+                "\"{topic}\": must have exactly one level + (the driver's id), no # and no $share/ (set mqtt.group \
+                 instead); [[sources]] can have other filters"
             ));
         }
     }
@@ -80,25 +79,28 @@ pub(super) fn topics(topics: Vec<String>) -> Result<Vec<String>, String> {
 pub(super) fn identifier(text: String) -> Result<String, String> {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if text.is_empty() || !plain || text.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(format!(
-            "\"{text}\": a name of letters, digits and _ is wanted, not beginning with a digit"
-        ));
+        return Err(format!("\"{text}\": must have letters, digits and _ only, and not begin with a digit"));
     }
     Ok(text)
 }
 
-/// It stands in quotes, after ON CLUSTER; `{cluster}` is the server's macro.
+/// The name goes in quotes after ON CLUSTER; `{cluster}` is the server's macro.
 pub(super) fn cluster_name(text: &str) -> Result<(), String> {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.{}".contains(c));
-    if plain { Ok(()) } else { Err("a name of letters, digits and _ - . { } is wanted".to_owned()) }
+    if plain { Ok(()) } else { Err("must have letters, digits and _ - . { } only".to_owned()) }
 }
 
 pub(super) fn log_filter(text: String) -> Result<String, String> {
-    match text.parse::<tracing_subscriber::filter::Targets>() {
-        Ok(_) => Ok(text),
-        Err(error) => {
-            Err(format!("\"{text}\" is not a filter such as \"info\" or \"milepost=debug,info\": {error}"))
-        }
+    // The library takes a bare word for a target, so "inof" would log nothing but that target.
+    let unknown = text.split(',').map(str::trim).find(|directive| {
+        !directive.contains('=') && directive.parse::<tracing_subscriber::filter::LevelFilter>().is_err()
+    });
+    let wanted =
+        "must be a level (off, error, warn, info, debug, trace) or a filter such as \"milepost=debug,info\"";
+    match (unknown, text.parse::<tracing_subscriber::filter::Targets>()) {
+        (Some(word), _) => Err(format!("\"{word}\" is no level: {wanted}")),
+        (None, Err(error)) => Err(format!("\"{text}\": {error}: {wanted}")),
+        (None, Ok(_)) => Ok(text),
     }
 }
 
@@ -122,22 +124,9 @@ pub(super) fn peers(texts: Vec<String>) -> Result<Vec<Peer>, String> {
                 Ok(Peer { host: in_brackets(host).unwrap_or_default(), port })
             }
             Some(_) | None => {
-                Err(format!("\"{text}\": host:port is wanted, the port of the members' http.listen"))
+                Err(format!("\"{text}\": must be host:port, with the port of the members' http.listen"))
             }
         }
     };
     texts.into_iter().filter(|text| !text.is_empty()).map(peer).collect()
-}
-
-/// Former subscriptions, as the broker has them.
-pub(super) fn former_filters(filters: Vec<String>) -> Result<Vec<String>, String> {
-    let filters: Vec<String> = filters.into_iter().filter(|filter| !filter.is_empty()).collect();
-    for filter in &filters {
-        let mut levels = filter.split('/');
-        let shared = levels.next() == Some("$share") && levels.next().is_some_and(|group| !group.is_empty());
-        if !shared || levels.next().is_none() {
-            return Err(format!("\"{filter}\": as the broker has it is wanted: $share/GROUP/FILTER"));
-        }
-    }
-    Ok(filters)
 }

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 /// A password, or the file that holds it. Never shown.
 #[derive(Clone)]
 pub enum Secret {
-    /// Given as it is.
     Inline(String),
     /// Read when it is needed, so that it can change without a restart.
     File(PathBuf),

@@ -1,4 +1,4 @@
-//! What a setting can be, and how it is shown.
+//! The types of settings: how each is parsed and shown.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,12 +6,11 @@ use std::time::Duration;
 use config::{Value, ValueKind};
 
 use super::types::{InsertQuorum, LeaveGroup, LogFormat, Replication};
+use crate::codec::Qos;
 use crate::consumer::{CONNECTIONS_MAX, Connections};
-use crate::session::events::Qos;
 
-/// A type that a setting can have.
 pub trait Setting: Sized {
-    /// From a file's or the environment's value; the error says what is wanted.
+    /// Parses a value of the file or the environment. The error says what the value must be.
     fn parse(value: Value) -> Result<Self, String>;
     /// As TOML.
     fn show(&self) -> String;
@@ -19,9 +18,9 @@ pub trait Setting: Sized {
 
 impl Setting for String {
     fn parse(value: Value) -> Result<Self, String> {
-        value.into_string().map_err(|_| "a text is wanted".to_owned())
+        value.into_string().map_err(|_| "must be a string".to_owned())
     }
-    /// A basic string of TOML, whose escapes are not Rust's.
+    /// A basic string of TOML, whose escapes differ from Rust's.
     fn show(&self) -> String {
         let mut shown = Self::from('"');
         for c in self.chars() {
@@ -37,7 +36,7 @@ impl Setting for String {
 
 impl Setting for bool {
     fn parse(value: Value) -> Result<Self, String> {
-        value.into_bool().map_err(|_| "true or false is wanted".to_owned())
+        value.into_bool().map_err(|_| "must be true or false".to_owned())
     }
     fn show(&self) -> String {
         self.to_string()
@@ -48,7 +47,7 @@ macro_rules! whole_numbers {
     ($($type:ty),*) => {$(
         impl Setting for $type {
             fn parse(value: Value) -> Result<Self, String> {
-                let wanted = || format!("a whole number of at most {} is wanted", <$type>::MAX);
+                let wanted = || format!("must be a whole number of at most {}", <$type>::MAX);
                 let number = value.into_int().map_err(|_| wanted())?;
                 Self::try_from(number).map_err(|_| wanted())
             }
@@ -73,7 +72,7 @@ impl Setting for Duration {
 
 impl Setting for Vec<String> {
     fn parse(value: Value) -> Result<Self, String> {
-        let wanted = || "a list of texts is wanted (in the environment: with commas)".to_owned();
+        let wanted = || "must be a list of strings (in the environment: separated by commas)".to_owned();
         if let ValueKind::String(text) = &value.kind {
             if text.trim_start().starts_with('[') {
                 return Err(format!(
@@ -99,48 +98,12 @@ impl Setting for SocketAddr {
     }
 }
 
-impl Setting for LogFormat {
-    fn parse(value: Value) -> Result<Self, String> {
-        match value.into_string().unwrap_or_default().as_str() {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            other => Err(format!("\"{other}\" is neither \"text\" nor \"json\"")),
-        }
-    }
-    fn show(&self) -> String {
-        match self {
-            Self::Text => "\"text\"".to_owned(),
-            Self::Json => "\"json\"".to_owned(),
-        }
-    }
-}
-
-impl Setting for LeaveGroup {
-    fn parse(value: Value) -> Result<Self, String> {
-        if matches!(&value.kind, ValueKind::String(text) if text == "auto") {
-            return Ok(Self::Auto);
-        }
-        match value.into_bool() {
-            Ok(true) => Ok(Self::Always),
-            Ok(false) => Ok(Self::Never),
-            Err(_) => Err("\"auto\", true or false is wanted".to_owned()),
-        }
-    }
-    fn show(&self) -> String {
-        match self {
-            Self::Auto => "\"auto\"".to_owned(),
-            Self::Always => "true".to_owned(),
-            Self::Never => "false".to_owned(),
-        }
-    }
-}
-
 impl Setting for Qos {
     fn parse(value: Value) -> Result<Self, String> {
         match value.into_int() {
             Ok(0) => Ok(Self::AtMostOnce),
             Ok(1) => Ok(Self::AtLeastOnce),
-            Ok(_) | Err(_) => Err("0 or 1 is wanted".to_owned()),
+            Ok(_) | Err(_) => Err("must be 0 or 1".to_owned()),
         }
     }
     fn show(&self) -> String {
@@ -148,58 +111,66 @@ impl Setting for Qos {
     }
 }
 
-impl Setting for Replication {
-    fn parse(value: Value) -> Result<Self, String> {
-        match value.into_string().unwrap_or_default().as_str() {
-            "none" => Ok(Self::None),
-            "macros" => Ok(Self::Macros),
-            "managed" => Ok(Self::Managed),
-            other => Err(format!("\"{other}\" is neither \"none\" nor \"macros\" nor \"managed\"")),
+/// Enums whose values have names.
+macro_rules! named {
+    ($type:ident: $wanted:literal, $($name:literal = $variant:ident),+) => {
+        impl Setting for $type {
+            fn parse(value: Value) -> Result<Self, String> {
+                match value.into_string().unwrap_or_default().as_str() {
+                    $($name => Ok(Self::$variant),)+
+                    other => Err(format!(concat!("\"{}\": must be ", $wanted), other)),
+                }
+            }
+            fn show(&self) -> String {
+                match self {
+                    $(Self::$variant => concat!('"', $name, '"').to_owned(),)+
+                }
+            }
         }
-    }
-    fn show(&self) -> String {
-        match self {
-            Self::None => "\"none\"".to_owned(),
-            Self::Macros => "\"macros\"".to_owned(),
-            Self::Managed => "\"managed\"".to_owned(),
-        }
-    }
+    };
 }
+named!(LogFormat: "\"text\" or \"json\"", "text" = Text, "json" = Json);
+named!(Replication: "\"none\", \"macros\" or \"managed\"", "none" = None, "macros" = Macros, "managed" = Managed);
 
-impl Setting for InsertQuorum {
-    fn parse(value: Value) -> Result<Self, String> {
-        if matches!(&value.kind, ValueKind::String(text) if text == "auto") {
-            return Ok(Self::Auto);
+/// Enums that are `"auto"`, or another type of setting.
+macro_rules! auto_or {
+    ($type:ident: $wanted:expr, $parse:expr, $show:expr) => {
+        impl Setting for $type {
+            fn parse(value: Value) -> Result<Self, String> {
+                if matches!(&value.kind, ValueKind::String(text) if text == "auto") {
+                    return Ok(Self::Auto);
+                }
+                $parse(value).ok_or_else(|| $wanted.to_owned())
+            }
+            fn show(&self) -> String {
+                let other: Option<String> = $show(*self);
+                other.unwrap_or_else(|| "\"auto\"".to_owned())
+            }
         }
-        let number = value.into_int().ok().and_then(|number| u8::try_from(number).ok());
-        let number = number.filter(|number| *number != 1);
-        number.map(Self::Replicas).ok_or_else(|| {
-            "\"auto\" or a number of at least 2 is wanted; 0: none (1 would be none, too)".to_owned()
-        })
-    }
-    fn show(&self) -> String {
-        match self {
-            Self::Auto => "\"auto\"".to_owned(),
-            Self::Replicas(number) => number.to_string(),
-        }
-    }
+    };
 }
-
-impl Setting for Connections {
-    fn parse(value: Value) -> Result<Self, String> {
-        if matches!(&value.kind, ValueKind::String(text) if text == "auto") {
-            return Ok(Self::Auto);
-        }
-        let number = value.into_int().ok().and_then(|number| usize::try_from(number).ok());
-        let number = number.filter(|number| (1..=CONNECTIONS_MAX).contains(number));
-        number
-            .map(Self::Fixed)
-            .ok_or_else(|| format!("\"auto\" or a number of 1..={CONNECTIONS_MAX} is wanted"))
+auto_or!(
+    LeaveGroup: "must be \"auto\", true or false",
+    |value: Value| value.into_bool().ok().map(|leave| if leave { Self::Always } else { Self::Never }),
+    |leave| match leave {
+        Self::Auto => None,
+        Self::Always => Some("true".to_owned()),
+        Self::Never => Some("false".to_owned()),
     }
-    fn show(&self) -> String {
-        match self {
-            Self::Auto => "\"auto\"".to_owned(),
-            Self::Fixed(number) => number.to_string(),
-        }
+);
+auto_or!(
+    InsertQuorum: "must be \"auto\", 0 (no quorum) or at least 2 (1 would be no quorum, too)",
+    |value| u8::parse(value).ok().filter(|number| *number != 1).map(Self::Replicas),
+    |quorum| match quorum {
+        Self::Auto => None,
+        Self::Replicas(number) => Some(number.to_string()),
     }
-}
+);
+auto_or!(
+    Connections: format!("must be \"auto\" or a number of 1..={CONNECTIONS_MAX}"),
+    |value| usize::parse(value).ok().filter(|number| (1..=CONNECTIONS_MAX).contains(number)).map(Self::Fixed),
+    |connections| match connections {
+        Self::Auto => None,
+        Self::Fixed(number) => Some(number.to_string()),
+    }
+);

@@ -1,4 +1,4 @@
-//! Hands out settings by key, and remembers what was wrong.
+//! Returns settings by key, and collects violations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,19 +11,20 @@ use super::secret::Secret;
 use super::setting::Setting;
 use crate::tls;
 
-/// Why there is no configuration.
+/// More violations than these are counted, not listed.
+const VIOLATIONS_MAX: usize = 100;
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A source that cannot be read as a whole.
+    /// A file that is missing or not TOML.
     #[error("configuration cannot be read: {0}")]
     Source(String),
-    /// Everything that is wrong, a line each.
     #[error("configuration is not usable:\n  {}", .0.join("\n  "))]
     Violations(Vec<String>),
 }
 
 impl Error {
-    /// A parser shows the line it stumbled over, and that may hold a password: only where and what are told.
+    /// Drops the source line that the parser quotes: it may hold a password.
     pub(super) fn source(error: &config::ConfigError) -> Self {
         let text = error.to_string();
         let told: Vec<&str> = text.lines().filter(|line| !line.contains('|')).collect();
@@ -31,22 +32,20 @@ impl Error {
     }
 }
 
-/// Hands out settings by key, and remembers what was wrong and what is left.
 #[derive(Default)]
 pub struct Settings {
     given: BTreeMap<String, Value>,
     known: Vec<String>,
     /// Keys that were given, whether or not they have been read.
     given_keys: BTreeSet<String>,
-    /// Those among them that are an empty text, which is none.
+    /// Keys with an empty string, which counts as unset.
     empty_keys: BTreeSet<String>,
     effective: Vec<(String, String)>,
-    /// What was wrong, a line each.
+    /// A line each: the key, what is wrong, what is right.
     pub violations: Vec<String>,
 }
 
 impl Settings {
-    /// Of what a file and the environment gave.
     pub fn new(values: config::Map<String, Value>) -> Self {
         let mut given = BTreeMap::new();
         flatten("", values, &mut given);
@@ -58,31 +57,30 @@ impl Settings {
         Self { given, known, given_keys, empty_keys, effective, violations }
     }
 
-    /// The value of `key`, or `default`.
     pub fn value<T: Setting>(&mut self, key: &str, default: T) -> T {
         let value = self.given(key).unwrap_or(default);
         self.effective.push((key.to_owned(), value.show()));
         value
     }
 
-    /// Some key that begins so was given.
+    /// Whether a key with this prefix was given.
     pub(super) fn is_given(&self, prefix: &str) -> bool {
-        self.given_keys.iter().any(|key| key.starts_with(prefix))
+        self.given_keys.range(prefix.to_owned()..).next().is_some_and(|key| key.starts_with(prefix))
     }
 
-    /// An empty text is none.
+    /// An empty string counts as unset.
     pub fn was_given(&self, key: &str) -> bool {
         self.given_keys.contains(key) && !self.empty_keys.contains(key)
     }
 
-    /// The sections that were given, such as the NAMEs of `[formats.NAME]`.
+    /// The names of the sections below `prefix`: each NAME of `[formats.NAME]`.
     pub(super) fn names_in(&self, prefix: &str) -> Vec<String> {
         let rest = self.given_keys.iter().filter_map(|key| key.strip_prefix(prefix));
         let names: BTreeSet<&str> = rest.filter_map(|rest| Some(rest.split_once('.')?.0)).collect();
         names.into_iter().map(str::to_owned).collect()
     }
 
-    /// What is wrong with these keys has been told; whether there were any.
+    /// Drops keys whose violation is already reported. Returns whether there were any.
     pub(super) fn forget(&mut self, prefix: &str) -> bool {
         let before = self.given.len();
         self.given.retain(|key, _| !key.starts_with(prefix));
@@ -93,12 +91,12 @@ impl Settings {
         self.given.remove(key).is_some()
     }
 
-    /// An effective value of a section that can come several times.
+    /// Adds an effective value of a repeated section, such as `sources[2].topic`.
     pub(super) fn show(&mut self, key: String, value: &impl Setting) {
         self.effective.push((key, value.show()));
     }
 
-    /// The value of `key` if it was given; it is not shown.
+    /// The value of `key` if it was given. It is not part of the effective configuration.
     pub fn given<T: Setting>(&mut self, key: &str) -> Option<T> {
         self.known.push(key.to_owned());
         let value = self.given.remove(key)?;
@@ -106,19 +104,18 @@ impl Settings {
         parsed.map_err(|wanted| self.violations.push(format!("{key}: {wanted}"))).ok()
     }
 
-    /// An empty text is none: an environment often cannot say it otherwise.
+    /// An empty string counts as unset: an environment often cannot unset a variable.
     pub(super) fn given_text(&mut self, key: &str) -> Option<String> {
         self.given(key).filter(|text: &String| !text.is_empty())
     }
 
-    /// A text, or none; shown.
     pub fn optional(&mut self, key: &str) -> Option<String> {
         let value = self.given_text(key);
         self.effective.push((key.to_owned(), value.clone().unwrap_or_default().show()));
         value
     }
 
-    /// `key`, or the file that `{key}_file` names.
+    /// The secret in `key`, or in the file that `{key}_file` names.
     pub fn secret(&mut self, key: &str) -> Option<Secret> {
         let inline = self.given_text(key);
         let file = self.given_text(&format!("{key}_file"));
@@ -146,16 +143,15 @@ impl Settings {
         }
     }
 
-    /// The path of a file, or none.
     pub fn path(&mut self, key: &str) -> Option<PathBuf> {
         self.optional(key).map(PathBuf::from)
     }
 
-    /// The files of a section, if its URL says that they are used.
+    /// The TLS files of a section, if the scheme of its URL uses them.
     pub fn tls(&mut self, files: tls::Files, with_tls: Option<bool>) -> Option<tls::Files> {
         let section = files.server.section();
         match with_tls {
-            None => None, // that its URL is wrong has been told
+            None => None, // the URL's own violation is already reported
             Some(true) => {
                 self.violations.extend(files.violations());
                 Some(files)
@@ -166,7 +162,7 @@ impl Settings {
                 {
                     if path.is_some() {
                         self.violations
-                            .push(format!("{section}.{name}: only for TLS, and {section}.url is plain"));
+                            .push(format!("{section}.{name}: only for TLS, but {section}.url is plain text"));
                     }
                 }
                 None
@@ -174,7 +170,7 @@ impl Settings {
         }
     }
 
-    /// A value that `check` turns into what the program uses.
+    /// The value of `key` after `check`, whose error is the violation.
     pub fn checked<T: Setting + Clone, U: Default>(
         &mut self,
         key: &str,
@@ -185,7 +181,16 @@ impl Settings {
         check(value).map_err(|wanted| self.violations.push(format!("{key}: {wanted}"))).unwrap_or_default()
     }
 
-    /// A number within `range`.
+    /// A value that the program knows. Tests and the laboratory give another one as `lab.NAME`, which is not documented,
+    /// shown or suggested.
+    pub(super) fn constant<T: Setting>(&mut self, name: &str, constant: T) -> T {
+        let Some(value) = self.given.remove(&format!("lab.{name}")) else { return constant };
+        T::parse(value).unwrap_or_else(|wanted| {
+            self.violations.push(format!("lab.{name}: {wanted}"));
+            constant
+        })
+    }
+
     pub fn within<T>(&mut self, key: &str, default: T, range: std::ops::RangeInclusive<T>) -> T
     where
         T: Setting + PartialOrd + fmt::Display + Copy,
@@ -197,7 +202,6 @@ impl Settings {
         value
     }
 
-    /// A duration from `min` to `max`.
     pub fn duration(&mut self, key: &str, default: &str, min: &str, max: &str) -> Duration {
         let parse =
             |text| humantime::parse_duration(text).expect("the durations in this file are well formed");
@@ -209,17 +213,35 @@ impl Settings {
         value
     }
 
-    /// The effective values by key, or everything that was wrong.
+    /// The effective values by key.
+    ///
+    /// # Errors
+    /// All violations, unknown keys among them.
     pub fn finish(&mut self) -> Result<Vec<(String, String)>, Error> {
-        for key in std::mem::take(&mut self.given).into_keys() {
-            let nearest = self.known.iter().min_by_key(|known| distance(known, &key));
-            self.violations
-                .push(format!("{key}: unknown key; did you mean {}?", nearest.map_or("", |key| key)));
+        for (n, key) in std::mem::take(&mut self.given).into_keys().enumerate() {
+            // No suggestion past the end of the list: it takes a look at every known key.
+            let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
+            self.violations.push(format!("{key}: unknown key; did you mean {nearest}?"));
         }
         if !self.violations.is_empty() {
+            let more = self.violations.len().saturating_sub(VIOLATIONS_MAX);
+            self.violations.truncate(VIOLATIONS_MAX);
+            if more > 0 {
+                self.violations.push(format!("and {more} more"));
+            }
             return Err(Error::Violations(std::mem::take(&mut self.violations)));
         }
         Ok(std::mem::take(&mut self.effective))
+    }
+}
+
+impl Settings {
+    fn nearest(&self, key: &str) -> &str {
+        let section = key.rsplit_once('.').map_or("", |(section, _)| section);
+        let is_near = |known: &&String| known.rsplit_once('.').is_some_and(|(of, _)| of == section);
+        let beside = self.known.iter().filter(is_near).min_by_key(|known| distance(known, key));
+        let any = || self.known.iter().min_by_key(|known| distance(known, key));
+        beside.or_else(any).map_or("", |known| known)
     }
 }
 
@@ -244,7 +266,7 @@ fn sections(value: &Value) -> Option<Vec<config::Map<String, Value>>> {
     tables.collect::<Option<Vec<_>>>().filter(|tables| !tables.is_empty())
 }
 
-/// Letters that differ, roughly: enough to find the key that was meant.
+/// A rough edit distance, good enough to suggest a key.
 fn distance(known: &str, given: &str) -> usize {
     let common = known.chars().zip(given.chars()).take_while(|(a, b)| a == b).count();
     let common_end = known.chars().rev().zip(given.chars().rev()).take_while(|(a, b)| a == b).count();

@@ -1,25 +1,25 @@
-//! `[[sources]]`, or one source from the environment, or `mqtt.topics`; and `[formats.NAME]`.
+//! `[[sources]]`, one source from the environment, or `mqtt.topics`; and `[formats.NAME]`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::settings::Settings;
 use crate::pipeline::attributes::ATTRIBUTES_MAX;
-use crate::pipeline::decode::formats::{Fields, Format, Mapping};
+use crate::pipeline::decode::formats::{Fields, Format, Mapping, shipped};
 use crate::pipeline::decode::{
     Driver, Keep, LengthUnit, NAME_BYTES_MAX, PLUSES_MAX, Pointer, Source, SpeedUnit, Template, TimeUnit,
     overlap,
 };
 
-/// `[formats.NAME]`; `None` where something is wrong with it, which has been told.
+/// By NAME of `[formats.NAME]`; `None` after a violation.
 type Mappings = BTreeMap<String, Option<Arc<Mapping>>>;
 
-/// There are sources, or somebody has tried.
+/// Whether any key of a source is given.
 pub(super) fn are_given(s: &Settings) -> bool {
     ["sources", "source."].iter().any(|prefix| s.is_given(prefix))
 }
 
-/// Every source; `topics`: those of `mqtt.topics`, if that is how they are said.
+/// `topics`: those of `mqtt.topics`; empty if `[[sources]]` are given.
 pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
     let mappings = mappings(s);
     if !topics.is_empty() {
@@ -28,7 +28,7 @@ pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
     }
     if s.forget("sources.") | s.forget_key("sources") {
         s.violations.push(
-            "sources: a list is wanted: [[sources]], with two brackets, for each; from the environment one can be set: \
+            "sources: must be a list: write [[sources]], with two brackets, before each; the environment can set one: \
              MILEPOST__SOURCE__TOPIC and so on"
                 .to_owned(),
         );
@@ -38,7 +38,7 @@ pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
     if s.is_given("source.") {
         if !entries.is_empty() {
             s.violations
-                .push("source: give either it (from the environment) or [[sources]], not both".to_owned());
+                .push("source: give either this (from the environment) or [[sources]], not both".to_owned());
         }
         entries.push("source".to_owned());
     }
@@ -47,59 +47,70 @@ pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
         let shown = if at == "source" { "sources[1]".to_owned() } else { at.clone() };
         sources.extend(Entry { s, at, shown }.read(&mappings));
     }
-    assert!(
-        sources.len() == wanted || !s.violations.is_empty(),
-        "a source was left out, and nobody told why"
-    );
+    assert!(sources.len() == wanted || !s.violations.is_empty(), "a source without a violation was dropped");
     if sources.len() == wanted {
-        unused(s, &mappings); // else the one that is wrong may be the one that uses it
+        unused(s, &mappings); // else the invalid source may be the one that uses it
     }
-    for (n, later) in sources.iter().enumerate() {
-        for earlier in sources[..n].iter().filter(|earlier| overlap(earlier.topic(), later.topic())) {
-            s.violations.push(format!(
-                "sources: \"{}\" and \"{}\" overlap: a message of both would come twice; make one of them narrower",
-                earlier.topic(),
-                later.topic()
-            ));
-        }
-    }
+    overlaps(s, &sources);
     sources
 }
 
-/// A format that no source has is a mistake of the one or of the other.
+/// Names one neighbour of each source that overlaps: a list of all pairs grows with the square of the sources.
+fn overlaps(s: &mut Settings, sources: &[Source]) {
+    let mut distinct: Vec<&str> = Vec::new();
+    let mut times: BTreeMap<&str, usize> = BTreeMap::new();
+    for topic in sources.iter().map(Source::topic) {
+        let times = times.entry(topic).or_default();
+        *times += 1;
+        if *times > 1 {
+            continue;
+        }
+        if let Some(earlier) = distinct.iter().find(|earlier| overlap(earlier, topic)) {
+            s.violations.push(format!(
+                "sources: \"{earlier}\" and \"{topic}\" overlap: both would store the same message; make one of them narrower"
+            ));
+        }
+        distinct.push(topic);
+    }
+    for (topic, times) in times.into_iter().filter(|(_, times)| *times > 1) {
+        s.violations
+            .push(format!("sources: \"{topic}\" is the topic of {times} sources, which overlap; keep one"));
+    }
+}
+
 fn unused(s: &mut Settings, mappings: &Mappings) {
     for (name, mapping) in mappings {
         if mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1) {
             s.violations.push(format!(
-                "formats.{name}: no source has it: give one format = \"{name}\", or remove it"
+                "formats.{name}: no source has it: set format = \"{name}\" in one, or remove it"
             ));
         }
     }
 }
 
-/// What a topic filter must be; with its number of levels `+`.
+/// Checks a topic filter; returns how many levels are `+`.
 pub(super) fn filter(topic: &str) -> Result<usize, String> {
     let levels = topic.split('/').filter(|level| *level == "+").count();
-    let wanted = "without #, without $share/ (mqtt.group says that), + only as a whole level";
+    let wanted = "without #, without $share/ (set mqtt.group instead), + only as a whole level";
     if topic.is_empty()
         || topic.contains(['#', '\0'])
         || topic.starts_with('$')
         || levels != topic.matches('+').count()
     {
-        return Err(format!("\"{topic}\": a filter such as \"owntracks/+/+\" is wanted: {wanted}"));
+        return Err(format!("\"{topic}\": must be a filter such as \"owntracks/+/+\", {wanted}"));
     }
     if levels > PLUSES_MAX {
-        return Err(format!("\"{topic}\": at most {PLUSES_MAX} levels + are wanted"));
+        return Err(format!("\"{topic}\": must have at most {PLUSES_MAX} levels +"));
     }
     Ok(levels)
 }
 
-/// One section, and what is wrong in it.
+/// One section, `[[sources]]` or `[formats.NAME]`.
 struct Entry<'s> {
     s: &'s mut Settings,
-    /// As it is given: `sources[1]`, `source`, `formats.acme`.
+    /// Its key: `sources[1]`, `source`, `formats.acme`.
     at: String,
-    /// As it is shown.
+    /// Its key in the effective configuration.
     shown: String,
 }
 
@@ -108,7 +119,7 @@ impl Entry<'_> {
         self.s.violations.push(format!("{}.{name}: {what}", self.at));
     }
 
-    /// Not shown: whoever calls knows what it becomes.
+    /// Not added to the effective configuration.
     fn hidden(&mut self, name: &str) -> Option<String> {
         self.s.given_text(&format!("{}.{name}", self.at))
     }
@@ -135,15 +146,15 @@ impl Entry<'_> {
     fn unit<T: Copy>(&mut self, name: &str, units: &[(&'static str, T)]) -> Option<T> {
         self.checked(name, |text| {
             let known = units.iter().find(|(unit, _)| *unit == text);
-            known.map(|(_, unit)| *unit).ok_or_else(|| format!("\"{text}\": {} is wanted", names(units)))
+            known.map(|(_, unit)| *unit).ok_or_else(|| format!("\"{text}\": must be one of {}", names(units)))
         })
     }
 
-    /// A source; `None` where something is wrong, which has been told.
+    /// Reads a source; `None` after a violation.
     fn read(mut self, mappings: &Mappings) -> Option<Source> {
         let topic = self.text("topic");
         if topic.is_none() {
-            self.wrong("topic", "a filter such as \"owntracks/+/+\" is wanted");
+            self.wrong("topic", "required: a filter such as \"owntracks/+/+\"");
         }
         let pluses =
             topic.as_deref().and_then(|topic| filter(topic).map_err(|what| self.wrong("topic", &what)).ok());
@@ -161,31 +172,30 @@ impl Entry<'_> {
         let needs_unit = matches!(&*name, "thingsboard" | "geojson");
         if unit.is_none() && needs_unit && !self.has("speed_unit") {
             let units = names(&SpeedUnit::NAMES);
-            self.wrong("speed_unit", &format!("{name} says no unit of speed: give one of {units}"));
+            self.wrong("speed_unit", &format!("{name} defines no unit of speed: set one of {units}"));
         } else if unit.is_some() && !needs_unit {
             self.wrong(
                 "speed_unit",
-                &format!("{name} has its own; only thingsboard and geojson want one here"),
+                &format!("{name} has its own; only thingsboard and geojson need one here"),
             );
         }
         Some(match &*name {
             "milepost" => Format::Milepost,
-            "owntracks" => Format::OwnTracks,
-            "traccar" => Format::Traccar,
-            "traccar-client" => Format::TraccarClient,
-            "teltonika" => Format::Teltonika,
-            "thingsboard" => Format::ThingsBoard(unit?),
             "geojson" => Format::GeoJson(unit?),
             "nmea" => Format::Nmea,
-            "w3c" => Format::W3c,
-            _ => match mappings.get(&name) {
-                Some(mapping) => Format::Mapped(Arc::clone(mapping.as_ref()?)),
-                None => {
+            _ => match (shipped(&name, unit), mappings.get(&name)) {
+                (Some(_), _) if needs_unit && unit.is_none() => return None,
+                (Some(mapping), _) => Format::Mapped(Arc::new(mapping)),
+                (None, Some(mapping)) => Format::Mapped(Arc::clone(mapping.as_ref()?)),
+                (None, None) => {
                     let known: Vec<&str> =
                         Format::NAMES.into_iter().chain(mappings.keys().map(String::as_str)).collect();
                     self.wrong(
                         "format",
-                        &format!("\"{name}\" is none of {}; your own is [formats.NAME]", known.join(", ")),
+                        &format!(
+                            "\"{name}\" is none of {}; define your own as [formats.NAME]",
+                            known.join(", ")
+                        ),
                     );
                     return None;
                 }
@@ -205,7 +215,10 @@ impl Entry<'_> {
                 Template::new(&text, pluses?).map(Driver::Topic)
             };
             if matches!((&driver, format), (Ok(Driver::Payload(_)), Some(Format::Nmea))) {
-                self.wrong("driver", "nmea sentences name nobody: the topic has to, as in \"{1}\"");
+                self.wrong(
+                    "driver",
+                    "nmea sentences do not name the driver: take it from the topic, as in \"{1}\"",
+                );
                 return None;
             }
             return driver.map_err(|what| self.wrong("driver", &what)).ok();
@@ -223,14 +236,14 @@ impl Entry<'_> {
             0 => {
                 self.wrong(
                     "driver",
-                    "the topic has no +: give a JSON pointer into the payload, such as \"/device/uniqueId\"",
+                    "the topic has no +: set a JSON pointer into the payload, such as \"/device/uniqueId\"",
                 );
                 None
             }
             several => {
                 let all: Vec<String> = (1..=several).map(|n| format!("{{{n}}}")).collect();
                 let what = format!(
-                    "the topic has {several} levels +: say which name the driver, such as \"{}\"",
+                    "the topic has {several} levels +: set which of them name the driver, such as \"{}\"",
                     all.join(":")
                 );
                 self.wrong("driver", &what);
@@ -248,29 +261,29 @@ impl Entry<'_> {
         }
         self.show("keep", names.clone());
         if matches!(format, Some(Format::Nmea)) {
-            self.wrong("keep", "nmea sentences have no names to keep fields by");
+            self.wrong("keep", "nmea sentences have no named fields");
         }
         if names.iter().any(|name| name == "*") {
             if names.len() > 1 {
-                self.wrong("keep", "\"*\" keeps everything: give it alone, or names");
+                self.wrong("keep", "\"*\" keeps every field: give it alone, or names");
             }
             return Keep::All;
         }
         if names.len() > ATTRIBUTES_MAX {
-            self.wrong("keep", &format!("at most {ATTRIBUTES_MAX} names are wanted"));
+            self.wrong("keep", &format!("at most {ATTRIBUTES_MAX} names"));
         }
         let is_wrong =
             |name: &&String| name.starts_with('/') || name.ends_with('/') || name.len() > NAME_BYTES_MAX;
         if let Some(name) = names.iter().find(is_wrong) {
             let what = format!(
-                "\"{name}\": a name such as \"batt\", or a path such as \"io/239\" without / before it, is wanted"
+                "\"{name}\": must be a name such as \"batt\", or a path such as \"io/239\" without / before it"
             );
             self.wrong("keep", &what);
         }
         Keep::Named(names)
     }
 
-    /// `[formats.NAME]`; `None` where something is wrong, which has been told.
+    /// Reads `[formats.NAME]`; `None` after a violation.
     fn mapping(mut self) -> Option<Mapping> {
         let points = self.pointer("points");
         let (lat, lng) = (self.required("lat"), self.required("lng"));
@@ -282,7 +295,7 @@ impl Entry<'_> {
         let fields = Fields { points, lat: lat?, lng: lng?, ts, speed, heading, alt, acc, seq, driver };
         let pointers: Vec<&str> = fields.pointers().into_iter().flatten().map(Pointer::as_str).collect();
         if let Some(n) = (1..pointers.len()).find(|n| pointers[..*n].contains(&pointers[*n])) {
-            let what = format!("{}: \"{}\" is given for two fields", self.at, pointers[n]);
+            let what = format!("{}: \"{}\" is the pointer of two fields", self.at, pointers[n]);
             self.s.violations.push(what);
             return None;
         }
@@ -291,19 +304,19 @@ impl Entry<'_> {
 
     fn required(&mut self, name: &str) -> Option<Pointer> {
         if !self.has(name) {
-            self.wrong(name, &format!("where is it? a JSON pointer such as \"/{name}\" is wanted"));
+            self.wrong(name, &format!("required: a JSON pointer such as \"/{name}\""));
         }
         self.pointer(name)
     }
 
-    /// A pointer, and its unit beside it.
+    /// A pointer, and the unit in `{name}_unit`.
     fn with_unit<T: Copy>(&mut self, name: &str, units: &[(&'static str, T)]) -> Option<(Pointer, T)> {
         let unit_name = format!("{name}_unit");
         let (has, has_unit) = (self.has(name), self.has(&unit_name));
         if has && !has_unit {
-            self.wrong(&unit_name, &format!("say what {name} is in: {}", names(units)));
+            self.wrong(&unit_name, &format!("required with {name}: one of {}", names(units)));
         } else if has_unit && !has {
-            self.wrong(&unit_name, &format!("there is no {name} that it would be the unit of"));
+            self.wrong(&unit_name, &format!("there is no {name}: remove the unit, or set the pointer"));
         }
         let (pointer, unit) = (self.pointer(name), self.unit(&unit_name, units));
         Some((pointer?, unit?))
@@ -321,10 +334,10 @@ fn mappings(s: &mut Settings) -> Mappings {
         let is_taken = Format::NAMES.contains(&&*name);
         let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
         if is_taken {
-            s.violations.push(format!("{at}: milepost has a format of this name already; choose another"));
+            s.violations.push(format!("{at}: milepost ships a format of this name; choose another"));
         }
         if !is_name {
-            s.violations.push(format!("{at}: a name of letters, digits, _ and - is wanted"));
+            s.violations.push(format!("{at}: must be a name of letters, digits, _ and -"));
         }
         let mapping = Entry { s, shown: at.clone(), at }.mapping().map(Arc::new);
         mappings.insert(name, mapping.filter(|_| is_name && !is_taken));

@@ -1,16 +1,15 @@
-//! What each section holds once it is read.
+//! The sections of the configuration, after validation.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::secret::Secret;
+use crate::codec::Qos;
 use crate::consumer::Connections;
 use crate::peers::ask::Peer;
-use crate::session::events::Qos;
 use crate::tls;
 
-/// The broker, and our place in it.
 #[derive(Debug, Clone)]
 pub struct Mqtt {
     pub host: String,
@@ -23,150 +22,142 @@ pub struct Mqtt {
     pub client_id: String,
     /// The `x` of `$share/x/…`.
     pub group: String,
-    /// The sources' topic filters.
     pub topics: Vec<String>,
-    /// Former filters, with their groups, that sessions may still be subscribed to.
-    pub unsubscribe: Vec<String>,
-    /// Subscribe to the broker's own counters, too.
+    /// Whether to subscribe to the broker's own counters as well.
     pub broker_metrics: bool,
-    /// Of the subscription.
+    /// Of the subscription. Not a key: only the laboratory subscribes at QoS 0.
     pub qos: Qos,
-    /// Sessions of this process.
     pub connections: Connections,
-    /// Unacknowledged messages we ask for.
+    /// Unacknowledged messages that each session asks for. Not a key.
     pub receive_maximum: u16,
-    /// How long TCP, TLS and CONNACK may take together, and then SUBACK.
+    /// How long TCP, TLS and CONNACK may take together, and then SUBACK. Not a key.
     pub connect_timeout: Duration,
-    /// How long the broker keeps our session.
+    /// How long the broker keeps a session without a connection.
     pub session_expiry: Duration,
+    /// Not a key.
     pub keep_alive: Duration,
-    /// Maximum Packet Size; what is larger all the same is cut.
+    /// Maximum Packet Size. A larger packet that the broker sends anyway is truncated and rejected.
     pub max_packet_bytes: u32,
     /// Bytes of closed batches that may wait for an insert slot.
     pub buffer_bytes_max: usize,
 }
 
-/// Where ClickHouse is, and who we are there.
 #[derive(Debug, Clone)]
 pub struct Server {
     /// `http://host:port` or `https://host:port`
     pub url: String,
     /// `None`: plain text.
     pub tls: Option<tls::Files>,
-    /// Database of all tables.
     pub database: String,
     pub user: String,
     pub password: Option<Secret>,
 }
 
-/// The server, and how to insert.
 #[derive(Debug, Clone)]
 pub struct ClickHouse {
     /// `http://host:port` or `https://host:port`
     pub url: String,
     /// `None`: plain text.
     pub tls: Option<tls::Files>,
-    /// Database of all tables.
     pub database: String,
     pub user: String,
     pub password: Option<Secret>,
-    /// Inserts under way at once.
+    /// Inserts at once. Not a key: a batch grows while all of them are under way.
     pub inserts_in_flight: usize,
-    /// How long one attempt may take; doubles with every timeout.
+    /// How long one attempt may take; doubles with every timeout. Not a key.
     pub insert_timeout: Duration,
-    /// Let the server collect inserts of many processes.
-    pub async_insert: bool,
-    /// How the tables are replicated, if they are.
     pub replication: Replication,
-    /// Of `ON CLUSTER`; with [`Replication::Macros`] alone.
+    /// The cluster of `ON CLUSTER`; only with [`Replication::Macros`].
     pub cluster: Option<String>,
-    /// The cluster's shards have different drivers.
+    /// The shards of the cluster hold different drivers.
     pub shards: bool,
-    /// How many replicas must have an insert before it counts as done.
     pub insert_quorum: InsertQuorum,
     pub retention: Retention,
 }
 
-/// How long rows stay, in days.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
     /// After their `ts`.
     pub positions_days: u32,
+    /// Where positions move to before.
+    pub positions_tier: Option<Tier>,
+    /// The server's storage policy for positions; `None`: its default.
+    pub positions_policy: Option<String>,
     /// After their `inserted_at`.
     pub rejects_days: u32,
     /// After the quarter that they are of.
     pub rollups_days: u32,
 }
 
-/// Who says where the copies of a table are.
+/// A cheaper volume of a storage policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tier {
+    pub volume: String,
+    /// Rows move after this many days.
+    pub after_days: u32,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replication {
-    /// There is one server.
+    /// Not: there is one server.
     None,
-    /// The tables name a path, with the server's macros `{shard}` and `{replica}`.
+    /// Each table names a path, with the server's macros `{shard}` and `{replica}`.
     Macros,
-    /// The database does: a Replicated one, or ClickHouse Cloud's.
+    /// By their database: a Replicated one, or ClickHouse Cloud's.
     Managed,
 }
 
-/// What `insert_quorum` is sent with an insert.
+/// How many replicas must have an insert before it counts as committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InsertQuorum {
-    /// None where the tables are not replicated; else a majority, and at least two.
+    /// A majority, and at least two; none where the tables are not replicated.
     Auto,
-    /// So many; 0: none.
+    /// 0: no quorum.
     Replicas(u8),
 }
 
-/// Where batches go while ClickHouse cannot take them.
 #[derive(Debug, Clone)]
 pub struct Spool {
-    /// This process' own.
+    /// A directory that no other process uses.
     pub dir: PathBuf,
-    /// Of all files in it.
+    /// Limit for the sum of all files.
     pub bytes_max: u64,
 }
 
-/// `/metrics`, `/livez`, `/readyz`.
 #[derive(Debug, Clone)]
 pub struct Http {
-    /// Address and port.
     pub listen: SocketAddr,
 }
 
-/// Leaving.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
-    /// How long flushing may take.
     pub grace: Duration,
-    /// Whether to unsubscribe first: only where other members stay.
     pub leave: LeaveGroup,
-    /// The other members, and perhaps ourselves.
+    /// The other members; this process may be among them.
     pub peers: Vec<Peer>,
 }
 
-/// Whether a member that is told to go leaves the group.
+/// Whether a member unsubscribes before it stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaveGroup {
-    /// As the peers' answers say; without peers it does not.
+    /// Only if a peer with a lower name stays subscribed.
     Auto,
     Always,
     Never,
 }
 
-/// Logs, on stderr.
 #[derive(Debug, Clone)]
 pub struct Log {
-    /// For people or for machines.
     pub format: LogFormat,
     /// `level` or `target=level,…`
     pub filter: String,
+    /// Lines that wait for stderr. Not a key.
+    pub queue_bytes_max: usize,
 }
 
-/// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     Text,
-    /// One object a line.
+    /// One JSON object a line.
     Json,
 }

@@ -1,15 +1,15 @@
-//! What the broker says that it dropped: its own counters, which EMQX publishes every minute or so, if we ask for them.
+//! Messages that the broker reports as dropped: EMQX publishes its counters about once a minute to subscribers of [`FILTER`].
 //!
-//! They are absolute and begin anew with the broker. Here they become counts that only rise, over the broker's restarts
-//! and over all nodes of a cluster. What was dropped before a node was first heard is not counted.
+//! The broker's counters start at 0 when it restarts. Here they become counts that only rise, over restarts and over all nodes
+//! of a cluster. Drops before the first report of a node are not counted.
 //!
-//! Such a message is no position: it is told apart by its topic, is not decoded, and is in no other count.
+//! A report is recognised by its topic. It is not decoded, and no other count includes it.
 
 /// What to subscribe to: every counter of every node. An access rule for it names this very filter.
 pub(crate) const FILTER: &str = "$SYS/brokers/+/metrics/#";
 /// Topics of brokers themselves. No filter of a fleet's topics matches them (MQTT 5, 4.7.2).
 const BROKERS_OWN: &[u8] = b"$SYS/";
-/// Nodes that are remembered; more are not counted.
+/// Nodes that are counted.
 const NODES_MAX: usize = 64;
 
 /// Why a broker dropped messages.
@@ -23,14 +23,13 @@ pub(crate) enum DropReason {
     TooLarge,
     /// QoS 0, for a session that was away or full.
     Qos0,
-    /// Nobody was subscribed, or had a session.
+    /// No client was subscribed or had a session.
     NoSubscribers,
     /// Above a limit of the publisher.
     QuotaExceeded,
 }
 
 impl DropReason {
-    /// All of them.
     pub(crate) const ALL: [Self; 6] = [
         Self::QueueFull,
         Self::Expired,
@@ -40,7 +39,6 @@ impl DropReason {
         Self::QuotaExceeded,
     ];
 
-    /// The label's value.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
@@ -75,7 +73,6 @@ struct Node {
     last: [Option<u64>; DropReason::ALL.len()],
 }
 
-/// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct BrokerDrops {
     nodes: Vec<Node>,
@@ -83,12 +80,11 @@ pub(super) struct BrokerDrops {
 }
 
 impl BrokerDrops {
-    /// Since we listen.
     pub(super) fn dropped(&self) -> Dropped {
         self.dropped
     }
 
-    /// Takes a message that is the broker's own; `false`: it is not.
+    /// Counts a report; `false` if the message is not one.
     pub(super) fn heard(&mut self, topic: &[u8], payload: &[u8]) -> bool {
         let Some(topic) = topic.strip_prefix(BROKERS_OWN) else { return false };
         if let Some((node, reason, count)) = counter(topic, payload) {
@@ -109,7 +105,7 @@ impl BrokerDrops {
         };
         let more = match self.nodes[index].last[reason as usize].replace(count) {
             None => 0,
-            // Fewer than before: the broker counts from 0 again.
+            // The broker restarted.
             Some(last) => count.checked_sub(last).unwrap_or(count),
         };
         self.dropped[reason as usize] = self.dropped[reason as usize].saturating_add(more);

@@ -1,30 +1,16 @@
-//! Whether the wall clock can be trusted: the age of a fix is measured with it.
+//! Whether the wall clock can be trusted. The age of a fix is measured with it.
 //!
-//! ClickHouse is asked for its time every half minute, see `app/schema.rs`. Between two answers a jump is noticed here: the
-//! monotonic clock did not jump with it.
+//! `app/schema.rs` compares it with ClickHouse's every 30 s. Between two comparisons a jump shows against the monotonic clock.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::pipeline::position::Timestamp;
+use crate::intake::Now;
 
-/// The two clocks, read once by the shell.
-#[derive(Debug, Clone, Copy)]
-pub struct Now {
-    /// For deadlines.
-    pub instant: Instant,
-    /// For rows.
-    pub wall: Timestamp,
-}
-
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// A larger jump is a reason to ask.
     jump_max: Duration,
     last: Option<Now>,
-    /// Why it is not trusted, if it is not.
     off: Option<String>,
-    /// Jumps so far.
     jumps: u64,
 }
 
@@ -33,17 +19,14 @@ impl Clock {
         Self { jump_max, last: None, off: None, jumps: 0 }
     }
 
-    /// Why it is not trusted, if it is not.
     pub(super) fn off(&self) -> Option<&str> {
         self.off.as_deref()
     }
 
-    /// Rises with every jump: somebody should ask ClickHouse.
     pub(super) fn jumps(&self) -> u64 {
         self.jumps
     }
 
-    /// Both clocks were read.
     pub(super) fn read(&mut self, now: Now) {
         let Some(last) = self.last.replace(now) else { return };
         let passed = now.instant.saturating_duration_since(last.instant);
@@ -54,12 +37,12 @@ impl Clock {
             self.jumps += 1;
             let direction = if jump_ms > 0 { "forward" } else { "back" };
             self.off = Some(format!(
-                "our clock jumped {jump:.0?} {direction}: nothing is taken until ClickHouse has said what time it is"
+                "our clock jumped {jump:.0?} {direction}: messages stay with the broker until it was compared with ClickHouse's"
             ));
         }
     }
 
-    /// ClickHouse was asked, after so many jumps.
+    /// The clocks were compared. A result from before the last jump is void.
     pub(super) fn compared(&mut self, off: Option<String>, jumps: u64) {
         if jumps == self.jumps {
             self.off = off;

@@ -9,14 +9,15 @@
 //! Guarantee: what [`session`](crate::session), [`intake`](crate::intake) and
 //! [`delivery`](crate::delivery) promise, put together. Nothing is acknowledged before every row of it is durable. Every
 //! position is in exactly one of the places that [`Totals`] names. Memory is bounded. When no acknowledgements go out,
-//! [`Consumer::troubles`] says why.
+//! [`Consumer::unready_reasons`] says why.
 //!
-//! Its shell is `mqtt/driver.rs`, which owns the connections; `delivery/executor.rs` does what delivery says.
+//! Its shell is `app/driver.rs`, which owns the connections. `delivery/executor.rs` obeys its commands.
 
 mod back_pressure;
 pub(crate) mod broker_drops;
 mod clock;
 mod connections;
+mod former;
 mod notice;
 mod totals;
 
@@ -27,75 +28,73 @@ use std::time::{Duration, Instant};
 use self::back_pressure::{BackPressure, READ_ROOM_BYTES};
 use self::broker_drops::BrokerDrops;
 use self::clock::Clock;
-pub use self::clock::Now;
-pub use self::connections::{CONNECTIONS_MAX, Connections};
+pub use self::connections::Connections;
 use self::connections::{Growth, Step};
+pub use self::former::{CONNECTIONS_MAX, FormerTotals};
 pub(crate) use self::notice::{ACKNOWLEDGED_WITHIN, Notice};
 pub(crate) use self::totals::Totals;
-use crate::delivery::events::{Command, Durable, Report, Schema};
-use crate::delivery::policy::{Policy, Want};
+use crate::codec::{Message, Qos};
+use crate::delivery::events::{Attention, Command, Durable, Report, ServerStatus};
+use crate::delivery::policy::{Delivery, Want};
+pub use crate::intake::Now;
 use crate::intake::{CloseWhen, Intake, SessionIndex};
-use crate::pipeline::decode::{Ignored, Message};
+use crate::pipeline::decode::Ignored;
 use crate::pipeline::erased::Erased;
 use crate::session::Session;
-use crate::session::acks::Ack;
-use crate::session::events::{self, Admission, ConnectionState, Event, Leave, NoRoom, Qos, Role};
+use crate::session::events::{self, Admission, ConnectionState, Event, Leave, NoRoom};
+use crate::throttle::Throttle;
 
-/// What goes to the spool before it is due waits this long for more: a file costs two fsyncs and an insert.
+/// An open batch that closes early for the spool waits this long for more rows: a file costs two fsyncs and an insert.
 const FILE_AGE: Duration = Duration::from_millis(100);
-/// Acknowledgements that stand still for so long are a trouble, whatever the cause.
+/// `/readyz` reports acknowledgements that stand still for this long, whatever the cause.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
-/// A subscription of former days is told of this often.
+/// Interval between log lines about messages that match no source.
 const FOREIGN_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// What a consumer needs to know.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How many sessions.
     pub connections: Connections,
-    /// Of each session.
     pub session: events::Settings,
     /// Unacknowledged messages that keep every insert busy: (inserts in flight + 1) × rows of a batch.
     pub window_wanted: usize,
-    /// `mqtt.qos`.
     pub qos: Qos,
-    /// `mqtt.buffer_bytes_max`.
     pub buffer_bytes_max: usize,
-    /// A larger jump of the wall clock stops the taking until ClickHouse has said what time it is.
+    /// After a larger jump of the wall clock, messages are deferred until it was compared with ClickHouse's.
     pub clock_jump_max: Duration,
 }
 
-/// A PUBLISH, as the connection read it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Publish<'a> {
-    /// Topic as sent.
-    pub topic: &'a [u8],
-    /// Payload as sent; of a packet larger than Maximum Packet Size its beginning.
-    pub payload: &'a [u8],
-    /// How long it was as sent.
-    pub payload_bytes: usize,
-    /// What it wants to be answered with; none at QoS 0.
-    pub ack: Option<Ack>,
-    /// The broker may have sent it before (DUP).
-    pub redelivered: bool,
+#[derive(Debug)]
+struct Log {
+    /// Once while there is no room.
+    shedding: Throttle,
+    window: Throttle,
+    encrypted: Throttle,
+    expired: Throttle,
+    foreign: Throttle,
+    /// When that was last logged.
+    foreign_messages: u64,
 }
 
-/// See the module's documentation.
+impl Default for Log {
+    fn default() -> Self {
+        let [shedding, window, encrypted, expired] = [const { Throttle::once() }; 4];
+        let foreign = Throttle::every(FOREIGN_LOGGED_EVERY);
+        Self { shedding, window, encrypted, expired, foreign, foreign_messages: 0 }
+    }
+}
+
 #[derive(Debug)]
 pub struct Consumer {
     settings: Settings,
     sessions: Vec<Session>,
     intake: Intake,
-    delivery: Policy,
+    delivery: Delivery,
     growth: Growth,
     clock: Clock,
     broker_drops: BrokerDrops,
     leaving: Option<Leave>,
     back_pressure: BackPressure,
-    shedding: bool,
-    window_told: bool,
-    foreign_told: Option<(u64, Instant)>,
-    encrypted_told: bool,
+    log: Log,
     /// Acknowledgements at the last look, and since when there have been no more while messages waited.
     progress: (u64, Option<Instant>),
     notices: VecDeque<Notice>,
@@ -103,9 +102,8 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// A consumer whose sessions want to connect at once.
     #[must_use]
-    pub fn new(settings: Settings, intake: Intake, delivery: Policy) -> Self {
+    pub fn new(settings: Settings, intake: Intake, delivery: Delivery) -> Self {
         let mut consumer = Self {
             growth: Growth::new(settings.connections),
             clock: Clock::new(settings.clock_jump_max),
@@ -116,226 +114,203 @@ impl Consumer {
             broker_drops: BrokerDrops::default(),
             leaving: None,
             back_pressure: BackPressure::default(),
-            shedding: false,
-            window_told: false,
-            foreign_told: None,
-            encrypted_told: false,
+            log: Log::default(),
             progress: (0, None),
             notices: VecDeque::new(),
             durable: VecDeque::new(),
         };
         for _ in 0..consumer.growth.members() {
-            consumer.add_session(Role::Member);
+            consumer.add_session(Session::member);
         }
         consumer
     }
 
-    fn add_session(&mut self, role: Role) {
+    fn add_session(&mut self, new: fn(events::Settings) -> Session) {
         let seed = self.settings.session.seed.wrapping_add(self.sessions.len() as u64);
-        self.sessions.push(Session::new(events::Settings { role, seed, ..self.settings.session.clone() }));
+        self.sessions.push(new(events::Settings { seed, ..self.settings.session }));
     }
 
-    /// Sessions there are; they only become more. A session's client id ends in its index.
+    /// Number of sessions; it only grows. The client id of a session ends in its index.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// One of them.
     #[must_use]
     pub fn session(&self, index: SessionIndex) -> &Session {
         &self.sessions[index]
     }
 
-    /// The same, for its shell to carry out commands and acknowledgements.
+    /// For its shell to carry out commands and acknowledgements.
     pub fn session_mut(&mut self, index: SessionIndex) -> &mut Session {
         &mut self.sessions[index]
     }
 
-    /// Something happened to a session. Then take a [turn](Self::turn).
-    pub fn handle(&mut self, index: SessionIndex, event: Event, now: Instant) {
-        self.sessions[index].handle(event, now);
+    /// Call [`handle_timeout`](Self::handle_timeout) afterwards.
+    pub fn handle_event(&mut self, index: SessionIndex, event: Event, now: Instant) {
+        self.sessions[index].handle_event(event, now);
     }
 
-    /// A PUBLISH came.
-    pub fn published(&mut self, index: SessionIndex, publish: Publish<'_>, now: Now) {
-        if publish.ack.is_none() && self.broker_drops.heard(publish.topic, publish.payload) {
+    pub fn published(&mut self, index: SessionIndex, message: Message<'_>, now: Now) {
+        if message.packet_id.is_none() && self.broker_drops.heard(message.topic, message.payload) {
             return;
         }
         let room = self.room();
-        let admission = self.sessions[index].published(publish.ack, publish.redelivered, room, now.instant);
-        let Publish { topic, payload, payload_bytes, .. } = publish;
-        let message = Message { topic, payload, payload_bytes, received_at: now.wall };
-        match admission {
+        match self.sessions[index].published(message, room, now.instant) {
             Admission::Take(arrival) => {
-                self.intake.take(message, arrival.map(|arrival| (index, arrival)), now.instant);
-                // The other reasons to close a batch concern all sessions, and can wait for the turn.
+                self.intake.take(message, arrival.map(|arrival| (index, arrival)), now);
+                // The other reasons to close a batch concern all sessions, and wait for `handle_timeout`.
                 if self.intake.is_due(now.instant) {
                     self.move_batches(now.instant);
                 }
             }
-            Admission::LetGo => {}
+            Admission::Defer => {}
             Admission::Shed => {
-                self.intake.shed(message);
-                if !std::mem::replace(&mut self.shedding, true) {
-                    self.notices.push_back(Notice::Shedding);
-                }
+                self.intake.shed(message, now.wall);
+                self.notices.extend(self.log.shedding.allow(now.instant).then_some(Notice::Shedding));
             }
         }
     }
 
-    /// What became of a command of delivery's.
-    pub fn report(&mut self, report: Report, now: Instant) {
-        self.delivery.report(report, now);
+    /// The outcome of a command.
+    pub fn handle_report(&mut self, report: Report, now: Instant) {
+        self.delivery.handle_report(report, now);
     }
 
-    /// Whether the tables are there.
-    pub fn schema(&mut self, schema: Schema) {
-        self.delivery.schema(schema);
+    /// What ClickHouse answered when it was last asked.
+    pub fn server(&mut self, status: ServerStatus, now: Instant) {
+        self.clock.compared(status.clock_off.clone(), status.clock_jumps);
+        self.delivery.server(status, now);
     }
 
-    /// Whose data is to be gone, from now on.
+    /// What to ask ClickHouse, and how soon.
+    #[must_use]
+    pub fn attention(&self, now: Instant) -> Attention {
+        Attention { clock_jumps: self.clock.jumps(), ..self.delivery.attention(now) }
+    }
+
+    /// From now on nothing of these drivers is taken.
     pub fn erase(&mut self, erased: Arc<Erased>) {
         self.intake.erase(erased);
     }
 
-    /// Whether ClickHouse answers questions on a connection of their own.
-    pub fn answers(&mut self, answer: Result<(), String>, now: Instant) {
-        self.delivery.answers(answer, now);
-    }
-
-    /// The clocks were read. Before anything that they judge is handed over.
+    /// Call it before messages are handed over that this time judges.
     pub fn read_clock(&mut self, now: Now) {
         self.clock.read(now);
     }
 
-    /// Whether our clock agrees with ClickHouse's, which was asked after so many [jumps](Self::clock_jumps) of ours; if not,
-    /// why nothing is taken meanwhile.
-    pub fn clock(&mut self, off: Option<String>, jumps: u64) {
-        self.clock.compared(off, jumps);
-    }
-
-    /// Rises whenever our clock has jumped: somebody should ask ClickHouse for the time.
-    pub fn clock_jumps(&self) -> u64 {
-        self.clock.jumps()
-    }
-
-    /// It is time to go.
+    /// The process shuts down.
     pub fn leave(&mut self, leave: Leave, now: Instant) {
         self.leaving.get_or_insert(leave);
         self.delivery.leave(now);
-        self.sessions.iter_mut().for_each(|session| session.handle(Event::Leave(leave), now));
+        self.sessions.iter_mut().for_each(|session| session.handle_event(Event::Leave(leave), now));
     }
 
-    /// Everything that follows from what happened, and from the time.
-    pub fn turn(&mut self, now: Instant) {
-        self.delivery.crowded(self.is_crowded());
+    /// Does everything that follows from the events so far and from the time.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.delivery.set_under_pressure(self.is_under_pressure());
         self.move_batches(now);
-        self.delivery.turn(now);
+        self.delivery.handle_timeout(now);
         self.complete(now);
         let room = self.has_room_to_renew();
-        self.sessions.iter_mut().for_each(|session| session.turn(room, now));
+        for index in 0..self.sessions.len() {
+            let may_end = self.growth.former().may_end(&self.sessions, index);
+            self.sessions[index].handle_timeout(room, may_end, now);
+        }
         self.back_pressure.turn(self.is_full_for_a_read(), now);
-        self.shedding &= self.room().is_err();
+        if self.room().is_ok() {
+            self.log.shedding.reset();
+        }
         self.watch_progress(now);
         self.tell(now);
         if self.leaving.is_none() {
-            self.grow();
+            self.grow(now);
         }
     }
 
-    /// Delivery's next command, if any.
-    pub fn command(&mut self) -> Option<Command> {
-        self.delivery.command()
+    /// The next command for the executor.
+    pub fn poll_command(&mut self) -> Option<Command> {
+        self.delivery.poll_command()
     }
 
-    /// The next thing to log, if any.
-    pub fn notice(&mut self) -> Option<Notice> {
+    pub fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    /// The next batch that has become durable, for whoever counts.
-    pub fn durable(&mut self) -> Option<Durable> {
+    /// The next batch that has become durable, for the metrics.
+    pub fn poll_durable(&mut self) -> Option<Durable> {
         self.durable.pop_front()
     }
 
-    /// When the next [turn](Self::turn) is due, if nothing happens before.
+    /// When [`handle_timeout`](Self::handle_timeout) is due, if nothing happens before.
     #[must_use]
-    pub fn deadline(&self, now: Instant) -> Option<Instant> {
-        let sessions = self.sessions.iter().filter_map(Session::deadline);
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let sessions = self.sessions.iter().filter_map(Session::poll_timeout);
         let batch = match self.delivery.wants(now) {
             Want::ToInsert(_) => self.intake.deadline(),
             Want::ToStore => self.intake.open().opened_at.map(|opened_at| opened_at + FILE_AGE),
             Want::Nothing => None,
         };
         let held = self.back_pressure.until().filter(|until| now < *until);
-        sessions.chain(batch).chain(held).chain(self.suspicion_at()).chain(self.delivery.deadline(now)).min()
+        sessions
+            .chain(batch)
+            .chain(held)
+            .chain(self.suspicion_at())
+            .chain(self.delivery.poll_timeout(now))
+            .min()
     }
 
-    /// Whether nothing should be read now, so that the broker waits. Never where acknowledgements hold it back.
+    /// Whether to stop reading, so that the broker waits. Only at QoS 0: at QoS 1 acknowledgements hold it back.
     #[must_use]
     pub fn holds_back(&self, now: Instant) -> bool {
         self.is_full_for_a_read() && self.back_pressure.until().is_none_or(|until| now < until)
     }
 
-    /// Nothing is left to do: every session has ended, and nothing is under way that somebody waits for.
+    /// Every session has ended, and no batch of theirs is under way.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        (self.leaving.is_some() || self.growth.has_looked())
+        (self.leaving.is_some() || self.growth.former().has_looked())
             && self.sessions.iter().all(|session| session.connection() == ConnectionState::Ended)
             && self.intake.is_empty()
             && !self.delivery.is_busy()
     }
 
-    /// And nothing else is under way, such as a replay.
+    /// And no replay is under way.
     #[must_use]
     pub(crate) fn is_idle(&self) -> bool {
         self.has_ended() && self.delivery.is_idle()
     }
 
-    /// Files of the spool are being replayed.
     #[must_use]
     pub(crate) fn is_replaying(&self) -> bool {
         self.delivery.is_replaying()
     }
 
-    /// How many unacknowledged messages the broker lets a session have, at least.
+    /// The smallest in-flight window of a member.
     #[must_use]
     pub(crate) fn smallest_window(&self) -> usize {
         let members = &self.sessions[..self.growth.members()];
         members.iter().map(|session| session.window().messages()).min().unwrap_or(usize::MAX)
     }
 
-    /// Rises whenever somebody should look at the tables again.
+    /// The lines of `/readyz`; empty when ready.
     #[must_use]
-    pub(crate) fn questions(&self) -> u64 {
-        self.delivery.questions()
-    }
-
-    /// Whether ClickHouse should be asked often how it is.
-    #[must_use]
-    pub(crate) fn is_doubtful(&self) -> bool {
-        self.delivery.is_doubtful()
-    }
-
-    /// Why this process does not do its work, a line each; empty when it does.
-    #[must_use]
-    pub fn troubles(&self, now: Instant) -> Vec<String> {
-        let mut troubles = self.growth.troubles(&self.sessions, now);
-        troubles.extend(self.delivery.troubles(now));
-        troubles.extend(self.clock.off().map(|why| format!("clock: {why}")));
+    pub fn unready_reasons(&self, now: Instant) -> Vec<String> {
+        let mut reasons = self.growth.unready_reasons(&self.sessions, now);
+        reasons.extend(self.delivery.unready_reasons(now));
+        reasons.extend(self.clock.off().map(|why| format!("clock: {why}")));
         let stalled = self.progress.1.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         if stalled >= STALLED_AFTER {
-            troubles.push(format!(
+            reasons.push(format!(
                 "acknowledgements: none for {} s, and {} messages wait",
                 stalled.as_secs(),
                 self.unacked()
             ));
         }
-        troubles
+        reasons
     }
 
-    /// Counts and levels now, all of one moment.
+    /// Counts and levels of one moment.
     #[must_use]
     pub fn totals(&self) -> Totals {
         Totals {
@@ -343,7 +318,7 @@ impl Consumer {
             intake: self.intake.totals(),
             delivery: self.delivery.totals(),
             broker_dropped: self.broker_drops.dropped(),
-            held_back: self.back_pressure.times(),
+            former: self.growth.former_totals(&self.sessions),
             still_subscribed: self.sessions.iter().any(Session::is_still_subscribed),
         }
     }
@@ -352,7 +327,6 @@ impl Consumer {
         self.sessions.iter().map(Session::unacked).sum()
     }
 
-    /// Whether another message can be taken.
     fn room(&self) -> Result<(), NoRoom> {
         if self.clock.off().is_some() {
             return Err(NoRoom::ClockOff);
@@ -360,7 +334,7 @@ impl Consumer {
         if self.intake.room_bytes() == 0 { Err(NoRoom::BufferFull) } else { Ok(()) }
     }
 
-    /// Without acknowledgements: whether what one more read brings might find no room. The open batch is not in the backlog yet.
+    /// At QoS 0: whether one more read may find no room. The open batch is not in the backlog yet.
     fn is_full_for_a_read(&self) -> bool {
         let has_room = self.intake.room_bytes() >= self.intake.open().bytes + READ_ROOM_BYTES;
         self.settings.qos == Qos::AtMostOnce
@@ -368,21 +342,20 @@ impl Consumer {
             && !(has_room && self.clock.off().is_none())
     }
 
-    /// Whether a session that has let messages go can take them now: half its share of the room is free.
+    /// Whether a session can take the messages it deferred: half its share of the buffer is free.
     fn has_room_to_renew(&self) -> bool {
         let share = self.settings.buffer_bytes_max / self.sessions.len().max(1);
         self.clock.off().is_none() && self.intake.room_bytes() * 2 >= share
     }
 
-    /// A broker that waits for acknowledgements queues little, and then drops.
-    fn is_crowded(&self) -> bool {
-        let crowded = |session: &Session| {
-            session.is_letting_go() || session.unacked() * 2 >= session.window().messages()
-        };
-        self.intake.room_bytes() * 2 <= self.settings.buffer_bytes_max || self.sessions.iter().any(crowded)
+    /// A broker that waits for acknowledgements queues little, and then drops messages.
+    fn is_under_pressure(&self) -> bool {
+        let is_pressed =
+            |session: &Session| session.is_paused() || session.unacked() * 2 >= session.window().messages();
+        self.intake.room_bytes() * 2 <= self.settings.buffer_bytes_max || self.sessions.iter().any(is_pressed)
     }
 
-    /// From the intake to delivery, as far as delivery wants.
+    /// From the intake to delivery, as many as delivery wants.
     fn move_batches(&mut self, now: Instant) {
         loop {
             let want = self.delivery.wants(now);
@@ -402,7 +375,7 @@ impl Consumer {
         }
     }
 
-    /// An open batch closes before it is due where nothing more will come.
+    /// An open batch closes before it is due if the broker can send nothing more.
     fn closes_to_insert(&mut self, now: Instant) -> CloseWhen {
         let mut sessions = self.sessions.iter().enumerate();
         if self.is_flushing() || sessions.any(|(index, session)| self.waits_for_open(index, session)) {
@@ -418,10 +391,10 @@ impl Consumer {
         CloseWhen::NotEmpty
     }
 
-    /// A session gets nothing more before rows in the open batch are durable.
+    /// Its window is full, with messages whose rows are in the open batch.
     fn waits_for_open(&self, index: SessionIndex, session: &Session) -> bool {
         let is_full = session.unacked() > 0 && session.unacked() >= session.window().messages();
-        session.is_letting_go() || is_full && self.intake.is_open_for(index)
+        session.is_paused() || is_full && self.intake.is_open_for(index)
     }
 
     fn closes_to_store(&self, now: Instant) -> CloseWhen {
@@ -434,8 +407,8 @@ impl Consumer {
         self.leaving.is_some() && self.sessions.iter().all(Session::is_flushing)
     }
 
-    /// When a silence means that a broker's window is full. While a batch is under way, its acknowledgements are what
-    /// the broker may be waiting for.
+    /// When a silence suggests that a window is full. Not while a batch is under way: the broker may wait for its
+    /// acknowledgements.
     fn suspicion_at(&self) -> Option<Instant> {
         if self.intake.open().is_empty() || self.delivery.is_busy() {
             return None;
@@ -445,11 +418,11 @@ impl Consumer {
 
     /// From delivery through the intake to the sessions.
     fn complete(&mut self, now: Instant) {
-        while let Some(durable) = self.delivery.next_durable() {
+        while let Some(durable) = self.delivery.poll_durable() {
             self.intake.durable(durable.batch);
             self.durable.push_back(durable);
         }
-        while let Some(completion) = self.intake.completion() {
+        while let Some(completion) = self.intake.poll_completion() {
             self.sessions[completion.session].complete_below(completion.below, now);
         }
         if let Some(bytes) = self.delivery.batch_bytes_max() {
@@ -466,43 +439,45 @@ impl Consumer {
 
     fn tell(&mut self, now: Instant) {
         for (index, session) in self.sessions.iter_mut().enumerate() {
-            let notices = std::iter::from_fn(|| session.notice());
+            let notices = std::iter::from_fn(|| session.poll_notice());
             self.notices.extend(notices.map(|notice| Notice::Session(index, notice)));
         }
-        self.notices.extend(std::iter::from_fn(|| self.delivery.notice()).map(Notice::Delivery));
+        self.notices.extend(std::iter::from_fn(|| self.delivery.poll_notice()).map(Notice::Delivery));
         let intake = self.intake.totals();
         let encrypted = intake.ignored[Ignored::Encrypted as usize];
-        if encrypted > 0 && !std::mem::replace(&mut self.encrypted_told, true) {
+        if encrypted > 0 && self.log.encrypted.allow(now) {
             self.notices.push_back(Notice::Encrypted);
         }
         let foreign = intake.foreign_messages;
-        let (told, at) = self.foreign_told.unwrap_or((0, now));
-        if foreign > told && (self.foreign_told.is_none() || now >= at + FOREIGN_LOGGED_EVERY) {
-            self.foreign_told = Some((foreign, now));
+        if foreign > self.log.foreign_messages && self.log.foreign.allow(now) {
+            self.log.foreign_messages = foreign;
             self.notices.push_back(Notice::Foreign { messages: foreign });
+        }
+        let expired = self.growth.former_totals(&self.sessions).expired;
+        if expired > 0 && self.log.expired.allow(now) {
+            self.notices.push_back(Notice::FormerExpired { sessions: expired });
         }
     }
 
-    /// More sessions where their windows are small; visits to those of earlier runs.
-    fn grow(&mut self) {
+    /// More sessions where their windows are small; visits to former ones.
+    fn grow(&mut self, now: Instant) {
         let wanted = self.settings.window_wanted;
-        match self.growth.step(&self.sessions, wanted) {
-            Step::Nothing => {}
-            Step::Visit => self.add_session(Role::Leftover),
-            Step::Grow => {
-                let sessions = self.growth.members();
-                match self.sessions.get_mut(sessions - 1) {
-                    Some(visited) => visited.become_member(),
-                    None => self.add_session(Role::Member),
+        loop {
+            match self.growth.step(&self.sessions, wanted) {
+                Step::Nothing => break,
+                Step::Visit => self.add_session(Session::visit),
+                Step::Grow => {
+                    let sessions = self.growth.members();
+                    match self.sessions.get_mut(sessions - 1) {
+                        Some(visited) => visited.become_member(),
+                        None => self.add_session(Session::member),
+                    }
+                    self.notices.push_back(Notice::Growing { sessions });
                 }
-                self.notices.push_back(Notice::Growing { sessions });
             }
         }
         let window = self.growth.window(&self.sessions);
-        if window < wanted
-            && self.growth.is_complete(&self.sessions, wanted)
-            && !std::mem::replace(&mut self.window_told, true)
-        {
+        if window < wanted && self.growth.is_complete(&self.sessions, wanted) && self.log.window.allow(now) {
             self.notices.push_back(Notice::WindowSmall { window, wanted, sessions: self.growth.members() });
         }
     }

@@ -1,4 +1,4 @@
-//! What the consumer has to log.
+//! Log lines of the consumer.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,45 +7,52 @@ use crate::delivery;
 use crate::intake::SessionIndex;
 use crate::session;
 
-/// What is worth a log line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     Session(SessionIndex, session::events::Notice),
     Delivery(delivery::events::Notice),
     /// The sum of the windows caps every batch below `rows_max`.
     WindowSmall {
-        /// Unacknowledged messages the broker lets us have, over all sessions.
+        /// Messages in flight that the broker allows, over all sessions.
         window: usize,
         /// Enough for every insert and the open batch.
         wanted: usize,
         sessions: usize,
     },
-    /// QoS 0 input is dropped, for the first time since there was room.
+    /// The first QoS 0 message was dropped since there was room.
     Shedding,
     /// Messages come on topics of no configured filter.
     Foreign {
         messages: u64,
     },
-    /// Somebody's app encrypts what it sends.
+    /// OwnTracks with an encryption key.
     Encrypted,
+    /// Sessions of an earlier process were gone before they could be emptied.
+    FormerExpired {
+        sessions: u64,
+    },
     /// Another session, because the windows of the others hold too few messages.
     Growing {
         sessions: usize,
     },
 }
 
-/// From a message's arrival to its acknowledgement: a batch's rows come, and an insert takes a while.
+/// Typical time from a message's arrival to its acknowledgement: the batch fills, and the insert runs.
 pub(crate) const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
 
 impl Notice {
-    /// Something is wrong, or was lost.
+    /// Logged at WARN instead of INFO.
     #[must_use]
     pub(crate) fn is_warning(&self) -> bool {
         match self {
             Self::Session(_, notice) => notice.is_warning(),
             Self::Delivery(notice) => notice.is_warning(),
+            Self::WindowSmall { .. }
+            | Self::Shedding
+            | Self::Foreign { .. }
+            | Self::Encrypted
+            | Self::FormerExpired { .. } => true,
             Self::Growing { .. } => false,
-            Self::WindowSmall { .. } | Self::Shedding | Self::Encrypted | Self::Foreign { .. } => true,
         }
     }
 }
@@ -59,22 +66,26 @@ impl fmt::Display for Notice {
                 f,
                 "the broker gives {window} messages in flight over {sessions} sessions: at most about {} messages/s here; \
                  above that its queue overflows and drops the oldest. {wanted} keep every insert busy (EMQX: \
-                 mqtt.max_inflight and mqtt.max_mqueue_len, Mosquitto: max_inflight_messages and max_queued_messages, \
-                 here: mqtt.receive_maximum)",
+                 mqtt.max_inflight and mqtt.max_mqueue_len, Mosquitto: max_inflight_messages and max_queued_messages)",
                 window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX)
             ),
             Self::Shedding => f.write_str(
-                "QoS 0 messages are dropped and counted as shed: there is no room, or it is time to go",
+                "QoS 0 messages are dropped and counted as shed: the buffer is full, or this process is leaving",
             ),
             Self::Foreign { messages } => write!(
                 f,
-                "{messages} messages so far on topics that no source matches: the broker has another \
-                 subscription for our sessions; they are rejects (bad_topic). Name the former filter in \
-                 mqtt.unsubscribe: $share/GROUP/FILTER"
+                "{messages} messages so far on topics that no source matches; they become rejects (bad_topic). The \
+                 broker keeps an older subscription of these sessions: stop this process for longer than \
+                 mqtt.session_expiry, or choose another mqtt.client_id"
             ),
             Self::Encrypted => f.write_str(
                 "OwnTracks messages are encrypted, and milepost has no key: they are counted as ignored \
                  (kind=\"encrypted\") and not stored. Remove the encryption key in the app, and use TLS",
+            ),
+            Self::FormerExpired { sessions } => write!(
+                f,
+                "{sessions} former sessions were gone before they could be emptied, and what the broker had queued for them is \
+                 lost: they expired (mqtt.session_expiry), or the broker dropped them"
             ),
             Self::Growing { sessions } => {
                 write!(f, "one more session, now {sessions}: the windows of the others hold too few messages")

@@ -1,21 +1,18 @@
 //! Where every position is.
 
 use super::broker_drops::Dropped;
+use super::former::FormerTotals;
 use crate::{delivery, intake, session};
 
 /// Counts and levels of the whole process, all of one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Of all sessions together.
     pub sessions: session::events::Totals,
-    /// From messages to batches.
     pub intake: intake::Totals,
-    /// From batches to durable rows.
     pub delivery: delivery::events::Totals,
-    /// Messages that the broker says it dropped, by reason.
+    /// Messages that the broker reports as dropped.
     pub(crate) broker_dropped: Dropped,
-    /// Times that reading stopped at QoS 0 for want of room.
-    pub(crate) held_back: u64,
+    pub former: FormerTotals,
     /// A session wanted to unsubscribe, and has not been able to.
     pub still_subscribed: bool,
 }
@@ -27,13 +24,13 @@ impl Totals {
         self.intake.rejected.iter().sum()
     }
 
-    /// Messages that are in order and hold no fix.
+    /// Valid messages without a fix.
     #[must_use]
     pub(crate) fn ignored(&self) -> u64 {
         self.intake.ignored.iter().sum()
     }
 
-    /// Of drivers whose data is to be gone.
+    /// Points of erased drivers.
     #[must_use]
     pub fn erased(&self) -> u64 {
         self.intake.erased + self.delivery.erased

@@ -1,4 +1,4 @@
-//! The policy's inputs and outputs: commands, reports, things to log, counts.
+//! Delivery's inputs and outputs: commands, reports, log lines, counts.
 
 use std::fmt;
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub struct Piece {
     pub rows: Range<usize>,
 }
 
-/// What the executor is to do. Everything but [`Command::Take`] and [`Command::Forget`] is reported, once.
+/// What the executor has to do. It reports each once, except [`Command::Take`] and [`Command::Forget`].
 #[derive(Debug)]
 pub enum Command {
     /// Encode it, and keep its inserts.
@@ -44,7 +44,6 @@ pub enum Command {
     Forget(BatchId),
 }
 
-/// What became of a command.
 #[derive(Debug)]
 pub struct Report {
     pub batch: BatchId,
@@ -54,7 +53,7 @@ pub struct Report {
 /// See [`Report`].
 #[derive(Debug)]
 pub enum Outcome {
-    /// The piece is in ClickHouse, after so long, without so many rows of drivers whose data is to be gone.
+    /// The insert committed. `took`: duration; `erased`: rows left out because their driver is erased.
     Inserted {
         took: Duration,
         erased: u64,
@@ -104,6 +103,89 @@ pub enum Schema {
     Ready,
 }
 
+/// What is known of ClickHouse, from questions on a connection of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerStatus {
+    pub schema: Schema,
+    /// Whether it answers, or why not.
+    pub answers: Result<(), String>,
+    /// Why our clock cannot be trusted, if it differs too much from ClickHouse's.
+    pub clock_off: Option<String>,
+    /// [`Attention::clock_jumps`] when the clock was compared.
+    pub clock_jumps: u64,
+}
+
+impl ServerStatus {
+    /// The tables are there, and the clocks agree.
+    #[must_use]
+    pub fn ready() -> Self {
+        Self { schema: Schema::Ready, answers: Ok(()), clock_off: None, clock_jumps: 0 }
+    }
+}
+
+/// What to ask ClickHouse, and how soon.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Attention {
+    /// An insert is slow or failed, or ClickHouse is silent: ask every second.
+    pub in_doubt: bool,
+    /// Rises with each insert that was refused for good: ask now whether the tables are still ours.
+    pub refusals: u64,
+    /// Rises with each jump of our clock: compare the clocks now.
+    pub clock_jumps: u64,
+}
+
+/// Why a batch goes to the spool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreBecause {
+    /// It is not known that the tables are there.
+    NoTables,
+    /// An attempt to insert it failed.
+    ItFailed,
+    /// An attempt to insert another batch failed, and files wait already.
+    ServerIsAway,
+    /// It takes long, and the broker will soon send nothing more.
+    ServerIsSlow,
+    /// It is one more than can be inserted: the server is slow, and it was taken for the spool.
+    NoSlot,
+    /// The process is leaving.
+    Leaving,
+}
+
+impl StoreBecause {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::NoTables, Self::ItFailed, Self::ServerIsAway, Self::ServerIsSlow, Self::NoSlot, Self::Leaving];
+
+    /// The metric's label.
+    #[must_use]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::NoTables => "no_tables",
+            Self::ItFailed => "insert_failed",
+            Self::ServerIsAway => "clickhouse_away",
+            Self::ServerIsSlow => "clickhouse_slow",
+            Self::NoSlot => "inserts_busy",
+            Self::Leaving => "leaving",
+        }
+    }
+}
+
+impl fmt::Display for StoreBecause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoTables => "it is not known that the tables are there",
+            Self::ItFailed => "its insert failed",
+            Self::ServerIsAway => "inserts fail, and files wait already",
+            Self::ServerIsSlow => {
+                "its insert takes long, and half the broker's window or of the buffer is used up"
+            }
+            Self::NoSlot => {
+                "every insert takes long, and half the broker's window or of the buffer is used up"
+            }
+            Self::Leaving => "this process is leaving, and ClickHouse has not taken it",
+        })
+    }
+}
+
 /// A fresh batch that became durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Durable {
@@ -114,10 +196,9 @@ pub struct Durable {
     pub opened_at: Option<Instant>,
 }
 
-/// What is worth a log line.
+/// A log line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// An attempt failed.
     InsertFailed {
         batch: BatchId,
         /// Rows of the piece.
@@ -128,27 +209,28 @@ pub enum Notice {
         /// The error chain.
         why: String,
     },
-    /// It got through after that.
-    InsertSucceeded { batch: BatchId, failures: u32 },
-    /// An insert has had no answer for a while.
-    NoAnswer { for_: Duration },
-    /// Half the window is unacknowledged, and no insert ends.
-    Spooling {
-        /// How long the oldest has been under way.
-        under_way: Duration,
+    InsertSucceeded {
+        batch: BatchId,
+        failures: u32,
     },
-    /// The spool does not take batches.
+    /// An insert has had no answer for a while.
+    NoAnswer {
+        for_: Duration,
+    },
+    /// A batch goes to the spool.
+    Spooling(StoreBecause),
     SpoolRefuses(String),
-    /// It does again.
     SpoolTakesAgain,
     /// The disk has not answered for a while.
-    SpoolHangs { for_: Duration },
+    SpoolHangs {
+        for_: Duration,
+    },
     /// The spool was not empty, and is.
     SpoolEmpty {
         /// Batches replayed since it was not.
         batches: u64,
     },
-    /// The way to the server takes no insert of this size.
+    /// A proxy or the server refuses an insert of this size.
     TooLarge {
         /// Rows of the piece.
         rows: usize,
@@ -157,7 +239,7 @@ pub enum Notice {
         /// The error chain.
         why: String,
     },
-    /// It does not even take a row.
+    /// Not even a single row.
     RowTooLarge {
         /// The error chain.
         why: String,
@@ -171,25 +253,17 @@ pub enum Notice {
         why: String,
     },
     /// A file is left in the spool for now.
-    Deferred { file: String, why: String },
+    Deferred {
+        file: String,
+        why: String,
+    },
 }
 
 impl Notice {
-    /// Something is wrong, or was lost.
+    /// Logged at WARN instead of INFO.
     #[must_use]
     pub(crate) fn is_warning(&self) -> bool {
-        match self {
-            Self::InsertSucceeded { .. } | Self::SpoolTakesAgain | Self::SpoolEmpty { .. } => false,
-            Self::InsertFailed { .. }
-            | Self::NoAnswer { .. }
-            | Self::Spooling { .. }
-            | Self::SpoolRefuses(_)
-            | Self::SpoolHangs { .. }
-            | Self::TooLarge { .. }
-            | Self::RowTooLarge { .. }
-            | Self::Quarantined { .. }
-            | Self::Deferred { .. } => true,
-        }
+        !matches!(self, Self::InsertSucceeded { .. } | Self::SpoolTakesAgain | Self::SpoolEmpty { .. })
     }
 }
 
@@ -208,14 +282,9 @@ impl fmt::Display for Notice {
             }
             Self::NoAnswer { for_ } => write!(
                 f,
-                "no answer to an insert from ClickHouse for {for_:.0?}: without a spool nothing is acknowledged meanwhile"
+                "no answer to an insert from ClickHouse for {for_:.0?}: without a spool no message is acknowledged meanwhile"
             ),
-            Self::Spooling { under_way } => write!(
-                f,
-                "ClickHouse is slow: no insert has ended for {} ms and half the window is unacknowledged; batches go \
-                 to the spool",
-                under_way.as_millis()
-            ),
+            Self::Spooling(because) => write!(f, "batches go to the spool: {because}"),
             Self::SpoolRefuses(why) => write!(
                 f,
                 "the spool takes no batch: nothing is acknowledged until the spool or ClickHouse takes rows again: {why}"
@@ -253,6 +322,8 @@ pub struct Totals {
     pub inserted: u64,
     /// Batches durable in ClickHouse.
     pub batches_inserted: u64,
+    /// Batches that were to go to the spool, by [`StoreBecause`].
+    pub stored: [u64; StoreBecause::ALL.len()],
     /// In batches that no file holds and ClickHouse has not got, or that are being inserted beside their file.
     pub in_flight: u64,
     /// In the spool when it was opened.
@@ -261,13 +332,11 @@ pub struct Totals {
     pub in_spool: u64,
     /// Of damaged files, and rows that no way takes.
     pub quarantined: u64,
-    /// Positions of drivers whose data is to be gone, left out of an insert or a replay.
+    /// Positions of erased drivers, left out of an insert or a replay.
     pub erased: u64,
-    /// Files put into quarantine.
     pub files_quarantined: u64,
     /// Batches the spool did not take.
     pub refused: u64,
-    /// Files in the spool.
     pub spool_batches: u64,
     /// Files in quarantine, also those of earlier processes.
     pub spool_quarantined: u64,

@@ -1,7 +1,6 @@
-//! Does what the policy says: encodes batches, sends inserts, writes and reads the spool's files; and reports.
+//! Obeys the commands of delivery: encodes batches, sends inserts, writes and reads spool files, and reports.
 //!
-//! It decides nothing, and never waits for one thing while another is to be done: every attempt, and everything that
-//! touches the disk, is a task of its own.
+//! It decides nothing and blocks on nothing: every attempt and every disk operation is a task of its own.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet, spawn_blocking};
 
 use super::events::{BatchId, Command, Loaded, Outcome, Piece, Report};
 use super::sink::{Attempt, FailureKind, Sink, error_chain};
@@ -20,31 +19,29 @@ use crate::spool::{LoadError, Spool};
 /// What the executor works with.
 #[derive(Debug)]
 pub struct Executor<S> {
-    /// Where inserts go.
     pub sink: Arc<S>,
-    /// Where batches go meanwhile, if there is a spool.
     pub spool: Option<Arc<Spool>>,
-    /// Database of the tables.
     pub database: String,
     /// Whose rows are left out of every insert.
     pub erased: watch::Receiver<Arc<Erased>>,
-    /// To whoever gives the commands.
     pub reports: mpsc::Sender<Report>,
 }
 
-/// A batch's inserts, as they are sent.
-struct Kept {
+/// The inserts of a batch, encoded.
+struct EncodedBatch {
     inserts: Arc<Vec<Insert>>,
     positions: u64,
-    /// The list that it was made by. It is in force as long as the batch is here: rows of whoever was erased since may still go to a file.
+    /// The list that it was made by. `Member::erased` counts the holders of each list by its strong count, and reports a new list
+    /// only when no batch holds an older one: rows of a driver that was erased since may still go to a file. The count is right
+    /// whatever ends a batch or a task, a panic too, which a counter beside it would not be.
     _erased: Arc<Erased>,
     attempt: Option<AbortHandle>,
 }
 
 impl<S: Sink> Executor<S> {
-    /// Works until `commands` is closed; what is under way then ends with it.
+    /// Work until `commands` is closed; what is under way then ends with it.
     pub async fn run(self, mut commands: mpsc::Receiver<Command>) {
-        let mut works = Works { executor: self, kept: HashMap::new(), tasks: JoinSet::new() };
+        let mut works = Work { executor: self, batches: HashMap::new(), tasks: JoinSet::new() };
         loop {
             tokio::select! {
                 command = commands.recv() => match command {
@@ -57,19 +54,18 @@ impl<S: Sink> Executor<S> {
     }
 }
 
-struct Works<S> {
+struct Work<S> {
     executor: Executor<S>,
-    kept: HashMap<BatchId, Kept>,
+    batches: HashMap<BatchId, EncodedBatch>,
     tasks: JoinSet<Done>,
 }
 
-/// What a task leaves behind.
 enum Done {
     Reported,
     Loaded(BatchId, Vec<Insert>, Report),
 }
 
-impl<S: Sink> Works<S> {
+impl<S: Sink> Work<S> {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Take(batch) => {
@@ -78,7 +74,7 @@ impl<S: Sink> Works<S> {
             }
             Command::Attempt { batch, piece, attempt } => self.attempt(batch, &piece, attempt),
             Command::Abort(batch) => {
-                if let Some(attempt) = self.kept.get(&batch).and_then(|kept| kept.attempt.as_ref()) {
+                if let Some(attempt) = self.batches.get(&batch).and_then(|kept| kept.attempt.as_ref()) {
                     attempt.abort();
                 }
             }
@@ -110,18 +106,20 @@ impl<S: Sink> Works<S> {
                 });
             }
             Command::QuarantineRow(batch, piece) => self.quarantine_row(batch, &piece),
-            Command::Forget(batch) => drop(self.kept.remove(&batch)),
+            Command::Forget(batch) => drop(self.batches.remove(&batch)),
         }
     }
 
     fn keep(&mut self, batch: BatchId, inserts: Vec<Insert>, positions: u64) {
         let erased = Arc::clone(&self.executor.erased.borrow());
-        self.kept
-            .insert(batch, Kept { inserts: Arc::new(inserts), positions, _erased: erased, attempt: None });
+        self.batches.insert(
+            batch,
+            EncodedBatch { inserts: Arc::new(inserts), positions, _erased: erased, attempt: None },
+        );
     }
 
     fn piece(&self, batch: BatchId, Piece { insert, rows }: &Piece) -> Option<Insert> {
-        self.kept.get(&batch)?.inserts.get(*insert)?.part(rows.clone())
+        self.batches.get(&batch)?.inserts.get(*insert)?.part(rows.clone())
     }
 
     fn attempt(&mut self, batch: BatchId, piece: &Piece, mut attempt: Attempt) {
@@ -138,17 +136,18 @@ impl<S: Sink> Works<S> {
         let (sink, began) = (Arc::clone(&self.executor.sink), Instant::now());
         let running = tokio::spawn(async move {
             let inserted = if insert.rows > 0 { sink.insert(&insert, &attempt).await } else { Ok(()) };
-            drop(erased); // whoever holds a list is not done with it
+            drop(erased); // held until the insert has ended
             match inserted {
                 Ok(()) => Outcome::Inserted { took: began.elapsed(), erased: left_out as u64 },
                 Err(error) => Outcome::Failed { kind: error.kind, why: error_chain(&error) },
             }
         });
-        if let Some(kept) = self.kept.get_mut(&batch) {
+        if let Some(kept) = self.batches.get_mut(&batch) {
             kept.attempt = Some(running.abort_handle());
         }
+        let mut running = AbortOnDrop(running);
         self.reported(batch, async move {
-            match running.await {
+            match (&mut running.0).await {
                 Ok(outcome) => outcome,
                 Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
                 Err(_) => {
@@ -160,7 +159,7 @@ impl<S: Sink> Works<S> {
     }
 
     fn store(&mut self, batch: BatchId) {
-        let (spool, kept) = (self.spool(), self.kept.get(&batch).expect("what is to be stored was taken"));
+        let (spool, kept) = (self.spool(), self.batches.get(&batch).expect("what is to be stored was taken"));
         let (inserts, positions) = (Arc::clone(&kept.inserts), kept.positions);
         self.on_disk(batch, move || match spool.store(&inserts, positions) {
             Ok(file) => Outcome::Stored(file),
@@ -188,7 +187,7 @@ impl<S: Sink> Works<S> {
         let reports = self.executor.reports.clone();
         self.tasks.spawn(async move {
             let outcome = outcome.await;
-            // Whoever gave the command is gone only when the process is ending.
+            // The receiver is gone only when the process ends.
             let _ = reports.send(Report { batch, outcome }).await;
             Done::Reported
         });
@@ -207,6 +206,15 @@ impl<S: Sink> Works<S> {
 
     fn spool(&self) -> Arc<Spool> {
         Arc::clone(self.executor.spool.as_ref().expect("the policy knows that there is a spool"))
+    }
+}
+
+/// A spawned task lives on without its handle; an attempt must end with its executor.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -240,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Else a member would say that it leaves somebody out whose rows may still go to a file.
+    /// Otherwise a member would report a driver as left out whose rows may still go to a file.
     #[tokio::test]
     async fn a_batch_holds_the_list_that_it_was_made_by() {
         let (to_report, _reports) = mpsc::channel(1);
@@ -253,7 +261,7 @@ mod tests {
             erased,
             reports: to_report,
         };
-        let mut works = Works { executor, kept: HashMap::new(), tasks: JoinSet::new() };
+        let mut works = Work { executor, batches: HashMap::new(), tasks: JoinSet::new() };
         works.obey(Command::Take(Batch::default()));
         list.send_replace(Arc::new(Erased::new(["d1".to_owned()])));
         assert!(before.upgrade().is_some(), "a batch waits that may have rows of d1");

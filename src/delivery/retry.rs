@@ -10,40 +10,38 @@ const DELAY_MIN: Duration = Duration::from_millis(100);
 /// Longest delay before a retry.
 const DELAY_MAX: Duration = Duration::from_secs(5);
 
-/// How long to wait after so many failures in a row.
+/// Delay after this many consecutive failures.
 pub(crate) fn delay(failures: u32, jitter: &mut fastrand::Rng) -> Duration {
     let doubled = DELAY_MIN.saturating_mul(1 << failures.saturating_sub(1).min(10));
     doubled.min(DELAY_MAX).mul_f64(0.5 + jitter.f64() / 2.0)
 }
 
-/// Names the rows of a batch among all that this process, and every other one, ever inserts.
+/// Identifies a batch among those of all processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// This process, by a random number.
+    /// A random number of this process.
     pub incarnation: u64,
-    /// The batch in it.
     pub number: u64,
 }
 
-/// The attempts at one batch so far: what the next one looks like.
+/// The attempts at one batch so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Tries {
     identity: Identity,
     pub failures: u32,
-    /// May or may not have been committed.
+    /// Attempts that may have been committed.
     ambiguous_ends: u32,
 }
 
 impl Tries {
-    /// None yet in this process. A batch that an earlier process has tried gets another identity here: its last attempt
-    /// may have been committed.
+    /// A batch that an earlier process tried gets another identity here: its last attempt may have been committed.
     #[must_use]
     pub(crate) fn new(identity: Identity) -> Self {
         Self { identity, failures: 0, ambiguous_ends: 0 }
     }
 
-    /// The next one. A server that answered with an error knows whether it committed: the same token again lets it
-    /// recognise rows that it has. One that died can know a token and not its rows: then the next one is fresh.
+    /// The next attempt. After an error the same token lets the server recognise rows that it has. A server that crashed can know
+    /// a token and have lost its rows, so after an ambiguous end the token is fresh.
     #[must_use]
     pub(crate) fn next(&self, piece: &Piece, timeout: Duration) -> Attempt {
         let Identity { incarnation, number } = self.identity;

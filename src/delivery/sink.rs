@@ -1,4 +1,4 @@
-//! Where inserts go, and what can become of one. The server sits behind a trait, so that tests can script it.
+//! Where inserts go, and how one can end. The server is behind a trait, so that tests can script it.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::pipeline::encode::Insert;
 
-/// Takes inserts.
 pub trait Sink: Send + Sync + 'static {
     /// One attempt. `Ok` only when the rows are durable.
     fn insert(
@@ -26,23 +25,22 @@ pub struct Attempt {
     pub timeout: Duration,
 }
 
-/// What to do about an attempt that did not succeed.
+/// How an attempt failed, by what to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// Not committed; may go better next time.
+    /// Not committed; a retry may succeed.
     Transient,
     /// May have been committed: the connection was lost, or the answer is not ClickHouse's.
     Ambiguous,
     /// May have been committed: it took longer than the timeout.
     TimedOut,
-    /// Not committed, and not before somebody mends the table, the grant or the login.
+    /// Not committed; a person must mend the table, the grant or the login first.
     Permanent,
-    /// Something on the way takes no insert of this size; smaller ones may pass.
+    /// Not committed: a proxy limits the size of an insert. A smaller one may pass.
     TooLarge,
 }
 
 impl FailureKind {
-    /// The metric's label.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -54,11 +52,9 @@ impl FailureKind {
     }
 }
 
-/// A failed attempt.
 #[derive(Debug, thiserror::Error)]
 #[error("insert failed ({})", kind.name())]
 pub struct SinkError {
-    /// What to do about it.
     pub kind: FailureKind,
     #[source]
     pub source: Box<dyn StdError + Send + Sync>,

@@ -1,20 +1,20 @@
-//! Whether a polygon is one: exactly, in whole numbers, so that rounding neither makes nor hides a crossing.
+//! Whether a polygon is valid, computed in integers, so that rounding neither creates nor hides a crossing.
 
 use std::cmp::Ordering;
 
 /// Longitude and latitude, in degrees.
 pub(super) type Point = [f64; 2];
-/// The outline, then holes; each ring ends where it begins.
+/// The outline, then holes; each ring's last point is its first.
 pub(super) type Polygon = Vec<Vec<Point>>;
 
-/// Longitude and latitude in billionths of a degree, a tenth of a millimetre, times two: so the middle of two is whole, too.
+/// Longitude and latitude in half billionths of a degree, so that the middle of two points is an integer too. 1e-9 degrees are 0.1 mm.
 type Place = (i64, i64);
 
 const BILLION: f64 = 1e9;
-/// A border of a country has some 10,000.
+/// The border of a country has about 10,000.
 const POINTS_MAX: usize = 200_000;
 
-/// What is wrong with it, in words, if anything is.
+/// Returns what is wrong with the polygon.
 pub(super) fn check(polygon: &Polygon) -> Result<(), String> {
     let points: usize = polygon.iter().map(Vec::len).sum();
     if points > POINTS_MAX {
@@ -37,27 +37,30 @@ pub(super) fn check(polygon: &Polygon) -> Result<(), String> {
     Ok(())
 }
 
-/// A ring's corners, each once; points that come twice in a row are one.
+/// The corners of a ring, each once; repeated points in a row count once.
 fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
     if ring.len() < 4 {
-        return Err(format!("{} points; at least 4 are wanted, the last as the first", ring.len()));
+        return Err(format!("{} points; a ring has at least 4, the last equal to the first", ring.len()));
     }
     if ring.first() != ring.last() {
         return Err("is not closed: its last point is not its first".to_owned());
     }
     for [lng, lat] in ring {
         if !(-90.0..=90.0).contains(lat) {
-            let swapped =
-                if (-90.0..=90.0).contains(lng) { ": are the two swapped? [lng, lat] is wanted" } else { "" };
+            let swapped = if (-90.0..=90.0).contains(lng) {
+                ": are the two swapped? GeoJSON uses [lng, lat]"
+            } else {
+                ""
+            };
             return Err(format!("{lat} is no latitude{swapped}"));
         }
         if !(-180.0..=180.0).contains(lng) {
             return Err(format!(
-                "{lng} is no longitude: what lies across the antimeridian is cut there into two polygons (RFC 7946, 3.1.9)"
+                "{lng} is no longitude: cut an area that crosses the antimeridian into two polygons there (RFC 7946, 3.1.9)"
             ));
         }
     }
-    // A side along a parallel or a pole may be as long as it likes if it does not jump from one end of the world to the other.
+    // A side along a parallel or a pole may have any length, unless it jumps from one end of the map to the other.
     let jumps = |pair: &&[Point]| (pair[0][0] - pair[1][0]).abs() > 180.0 && !is_of_the_whole_world(ring);
     if let Some(pair) = ring.windows(2).find(jumps) {
         return Err(format!(
@@ -77,13 +80,13 @@ fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
     Ok(places)
 }
 
-/// It reaches from one end of the map to the other on purpose: along both edges of it.
+/// The ring covers the whole width of the map, along both edges.
 fn is_of_the_whole_world(ring: &[Point]) -> bool {
     let along = |edge: f64| ring.windows(2).any(|pair| pair[0][0] == edge && pair[1][0] == edge);
     along(-180.0) && along(180.0)
 }
 
-/// Where a side of a ring is, and which.
+/// A side of a ring, with its ring and number.
 struct Side {
     ring: usize,
     index: usize,
@@ -100,7 +103,7 @@ impl Side {
     }
 }
 
-/// Each side against those that begin before it ends, from west to east.
+/// Compares each side with those that begin before it ends, from west to east.
 fn meetings(rings: &[Vec<Place>]) -> Result<(), String> {
     let mut sides: Vec<Side> = Vec::new();
     for (ring, places) in rings.iter().enumerate() {
@@ -142,7 +145,7 @@ fn side(places: &[Place], index: usize) -> (Place, Place) {
     (places[index], places[(index + 1) % places.len()])
 }
 
-/// The corner where two sides turn back, if they share one.
+/// The corner where two neighbouring sides run back along each other.
 fn shared((a, b): (Place, Place), (c, d): (Place, Place)) -> Place {
     if b == c || b == d { b } else { a }
 }
@@ -150,17 +153,17 @@ fn shared((a, b): (Place, Place), (c, d): (Place, Place)) -> Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meet {
     Not,
-    /// In one point, which is an end of one of them.
+    /// In one point, an end of one of them.
     Touch,
     Cross,
-    /// In more than a point.
+    /// In more than one point.
     Along,
 }
 
 fn meet((a, b): (Place, Place), (c, d): (Place, Place)) -> Meet {
     let (c_of, d_of, a_of, b_of) = (turn(a, b, c), turn(a, b, d), turn(c, d, a), turn(c, d, b));
     if c_of == Ordering::Equal && d_of == Ordering::Equal {
-        // On one line: places on it are ordered as pairs are.
+        // Collinear: points of one line are ordered as (lng, lat) pairs are.
         let (from, to) = (a.min(b).max(c.min(d)), a.max(b).min(c.max(d)));
         return match from.cmp(&to) {
             Ordering::Less => Meet::Along,
@@ -175,7 +178,7 @@ fn meet((a, b): (Place, Place), (c, d): (Place, Place)) -> Meet {
     Meet::Not
 }
 
-/// On which side of the line from `a` to `b` the place `c` is; equal: on it.
+/// The side of the line from `a` to `b` that `c` is on; `Equal`: on the line.
 fn turn(a: Place, b: Place, c: Place) -> Ordering {
     let by = |from: i64, to: i64| i128::from(to) - i128::from(from);
     (by(a.0, b.0) * by(a.1, c.1)).cmp(&(by(a.1, b.1) * by(a.0, c.0)))
@@ -188,7 +191,7 @@ enum Where {
     Outside,
 }
 
-/// By the crossings of a ray to the east.
+/// Counts the crossings of a ray to the east.
 fn locate(place: Place, ring: &[Place]) -> Where {
     let mut is_inside = false;
     for index in 0..ring.len() {

@@ -1,7 +1,7 @@
-//! GeoJSON (RFC 7946) → areas for the table `fences`, and in words what is wrong with the others.
+//! GeoJSON (RFC 7946) → areas for the table `fences`, and an error message for each invalid one.
 //!
-//! Guarantee: an area that comes out has closed rings that neither cross nor touch themselves, holes inside its outline, and
-//! degrees that exist; so `fence_visits` says of every fix whether it is inside. Polygons of one area may overlap: their union counts.
+//! Guarantee: a returned area has closed rings that neither cross nor touch themselves, holes inside its outline, and valid degrees,
+//! so `fence_visits` can decide for every fix whether it is inside. Polygons of one area may overlap: their union counts.
 
 mod geometry;
 
@@ -18,34 +18,34 @@ use crate::pipeline::position::Timestamp;
 const ALWAYS: Timestamp = Timestamp::from_unix_ms(0);
 /// 2200-01-01, as the table's default.
 const FOR_EVER: Timestamp = Timestamp::from_unix_ms(7_258_118_400_000);
-/// What the table's columns can hold.
+/// Range of the table's columns.
 const MOMENTS_MS: std::ops::RangeInclusive<i64> = -2_208_988_800_000..=10_413_791_999_000;
 const NAME_BYTES_MAX: usize = 256;
 
-/// An area with a name, for a time. In the table its name and `valid_from` are what it is known by.
+/// An area with a name and a validity. Its key in the table is (name, valid_from).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fence {
     pub(crate) name: String,
     pub(crate) valid_from: Timestamp,
-    /// The first moment that does not count any more.
+    /// Exclusive.
     pub(crate) valid_until: Timestamp,
     pub(crate) polygons: Vec<Polygon>,
 }
 
-/// What is in a file.
+/// Content of a file.
 #[derive(Debug, Default, PartialEq)]
 pub struct Read {
     pub fences: Vec<Fence>,
-    /// A line for each thing that is wrong.
+    /// One line per error.
     pub invalid: Vec<String>,
-    /// Features that have one.
+    /// Number of features with an error.
     pub invalid_features: usize,
 }
 
 /// Reads a FeatureCollection, or a Feature.
 ///
 /// # Errors
-/// It is neither, in words.
+/// The file is neither.
 pub fn read(json: &str) -> Result<Read, String> {
     let file: Value = serde_json::from_str(json).map_err(|error| format!("not JSON: {error}"))?;
     let one;
@@ -57,7 +57,7 @@ pub fn read(json: &str) -> Result<Read, String> {
         }
         (found, _) => {
             let found = found.map_or("no type".to_owned(), |found| format!("the type {found}"));
-            return Err(format!("a FeatureCollection or a Feature is wanted; it has {found}"));
+            return Err(format!("the file has {found}; expected a FeatureCollection or a Feature"));
         }
     };
     let mut read = Read::default();
@@ -78,7 +78,7 @@ pub fn read(json: &str) -> Result<Read, String> {
     Ok(read)
 }
 
-/// None if anything is wrong with it: then all that is.
+/// Returns all errors of a feature, not only the first.
 fn fence(feature: &Value, faults: &mut Vec<String>) -> Option<Fence> {
     let properties = &feature["properties"];
     let name = name(&properties["name"]).map_err(|fault| faults.push(fault));
@@ -98,11 +98,9 @@ fn fence(feature: &Value, faults: &mut Vec<String>) -> Option<Fence> {
 }
 
 fn name(value: &Value) -> Result<String, String> {
-    let name = value.as_str().ok_or("has no properties.name, a text")?;
+    let name = value.as_str().ok_or("has no properties.name, a string")?;
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
-        return Err(format!(
-            "properties.name is wanted with 1-{NAME_BYTES_MAX} bytes and without control characters"
-        ));
+        return Err(format!("properties.name must have 1-{NAME_BYTES_MAX} bytes and no control characters"));
     }
     Ok(name.to_owned())
 }
@@ -115,7 +113,7 @@ fn moment(value: &Value, otherwise: Timestamp) -> Result<Timestamp, String> {
     let whole = if text.len() == "2026-11-21".len() { format!("{text}T00:00:00Z") } else { text.to_owned() };
     let moment = rfc3339(&whole).filter(|moment| MOMENTS_MS.contains(&moment.unix_ms()));
     moment.ok_or_else(|| {
-        format!("{value} is no moment of the years 1900 to 2299 such as \"2026-11-21\" (UTC) or \"2026-11-21T08:00:00+01:00\"")
+        format!("{value} is no date or time of the years 1900 to 2299 such as \"2026-11-21\" (UTC) or \"2026-11-21T08:00:00+01:00\"")
     })
 }
 
@@ -125,7 +123,7 @@ fn polygons(geometry: &Value, faults: &mut Vec<String>) -> Vec<Polygon> {
         Some("Polygon") => std::slice::from_ref(coordinates),
         Some("MultiPolygon") => coordinates.as_array().map_or(&[][..], Vec::as_slice),
         Some(other) => {
-            faults.push(format!("is a {other}; a Polygon or a MultiPolygon is wanted"));
+            faults.push(format!("is a {other}; expected a Polygon or a MultiPolygon"));
             return Vec::new();
         }
         None => {
@@ -161,16 +159,16 @@ fn polygon(coordinates: &Value) -> Result<Polygon, String> {
     rings.iter().enumerate().map(ring).collect()
 }
 
-/// A third number would be a height: it is left out.
+/// Ignores a third number, the height.
 fn point(value: &Value) -> Result<Point, String> {
     let numbers = value.as_array().map(|numbers| numbers.iter().map_while(Value::as_f64).collect::<Vec<_>>());
     match numbers.as_deref() {
         Some([lng, lat] | [lng, lat, _]) => Ok([*lng, *lat]),
-        Some(_) | None => Err(format!("{value} is no point; [lng, lat] is wanted")),
+        Some(_) | None => Err(format!("{value} is no point; expected [lng, lat]")),
     }
 }
 
-/// The rows of these areas.
+/// The insert of these areas.
 #[must_use]
 pub(crate) fn insert(fences: &[Fence], database: &str) -> Insert {
     let mut body = Vec::new();
@@ -210,7 +208,6 @@ mod tests {
         read(&feature(r#"{"name":"depot"}"#, "Polygon", coordinates)).unwrap()
     }
 
-    /// One that says what is wrong.
     fn refused(coordinates: &str, why: &str) {
         let read = polygon(coordinates);
         assert_eq!((read.fences.len(), read.invalid.len(), read.invalid_features), (0, 1, 1), "{read:?}");
@@ -247,7 +244,7 @@ mod tests {
             ("[]", "has no rings"),
             ("[7]", "ring 0 is no array"),
             ("[[[0,0],[1,\"1\"],[0,1],[0,0]]]", "ring 0: [1,\"1\"] is no point"),
-            ("[[[0,0],[1,1],[0,0]]]", "ring 0: 3 points; at least 4 are wanted"),
+            ("[[[0,0],[1,1],[0,0]]]", "ring 0: 3 points; a ring has at least 4"),
             ("[[[0,0],[1,0],[1,1],[0,1]]]", "ring 0: is not closed"),
             ("[[[0,0],[1,0],[1,0],[0,0]]]", "ring 0: has no area"),
             ("[[[0,0],[2,0],[1,0],[0,0]]]", "ring 0: runs back along itself"),
@@ -255,7 +252,7 @@ mod tests {
             ("[[[0,0],[1,0],[1,91],[0,0]]]", "91 is no latitude"),
             (
                 "[[[170,0],[190,0],[190,5],[170,5],[170,0]]]",
-                "190 is no longitude: what lies across the antimeridian",
+                "190 is no longitude: cut an area that crosses the antimeridian",
             ),
             ("[[[170,0],[-170,0],[-170,5],[170,5],[170,0]]]", "crosses the antimeridian"),
             ("[[[0,0],[4,4],[4,0],[0,4],[0,0]]]", "ring 0: crosses itself near 0, 0"),
@@ -270,7 +267,7 @@ mod tests {
         ] {
             refused(coordinates, why);
         }
-        // Holes may touch the outline in a point, and either way round is good.
+        // A hole may touch the outline in one point; both orientations are valid.
         for good in [
             "[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[0,1],[1,2],[1,1],[0,1]]]",
             "[[[0,0],[0,4],[4,4],[4,4],[4,0],[0,0]]]",
@@ -298,10 +295,10 @@ mod tests {
         assert_eq!(read.fences.iter().map(|fence| &*fence.name).collect::<Vec<_>>(), ["e"]);
         assert_eq!(read.invalid_features, 7);
         let expected = [
-            "feature 0: has no properties.name, a text",
-            "feature 1 \"a\": valid_from: \"then\" is no moment",
+            "feature 0: has no properties.name, a string",
+            "feature 1 \"a\": valid_from: \"then\" is no date",
             "feature 2 \"b\": valid_to is not after valid_from",
-            "feature 3 \"c\": is a Point; a Polygon or a MultiPolygon is wanted",
+            "feature 3 \"c\": is a Point; expected a Polygon or a MultiPolygon",
             "feature 4 \"d\": polygon 1: ring 0: 1 points",
             "feature 4 \"d\": polygon 2: has no rings",
             "feature 6 \"e\": has the name and the valid_from of feature 5",
@@ -311,7 +308,7 @@ mod tests {
         for (told, expected) in read.invalid.iter().zip(expected) {
             assert!(told.starts_with(expected), "{told:?} is not {expected:?}");
         }
-        for (text, why) in [("{", "not JSON"), ("[]", "it has no type"), (square, "it has no type")] {
+        for (text, why) in [("{", "not JSON"), ("[]", "has no type"), (square, "has no type")] {
             assert!(super::read(text).unwrap_err().contains(why), "{text}");
         }
     }

@@ -1,4 +1,4 @@
-//! How old the newest fix of a message was when the message came, counted by message.
+//! Histogram of the age of a message's newest fix when the message arrived.
 
 use crate::pipeline::decode::Decoded;
 

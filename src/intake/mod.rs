@@ -1,10 +1,9 @@
 //! From messages to closed batches: one batcher and one backlog for all sessions of the process.
 //!
-//! A message of any session goes in. Batches come out. Later comes, for each session, the arrival number below which its
-//! messages are complete: every row of them is durable.
+//! Messages of all sessions go in, batches come out. When batches become durable, it returns for each session the arrival number
+//! below which every message is complete: all its rows are durable.
 //!
-//! Guarantee: rows leave in the order in which they came. Every row that was taken leaves, whatever becomes of its
-//! connection. A message is complete only when the batch that holds its last row is durable, and every batch before that
+//! Guarantee: rows leave in the order of arrival. Every row that was taken leaves, whatever happens to its connection. A message is complete only when the batch that holds its last row is durable, and every batch before that
 //! one. Closed batches never hold more than `buffer_bytes_max` and one batch.
 //!
 //! Pure: it takes `now`, and knows no packet ids, sockets or servers.
@@ -16,29 +15,36 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use self::ages::Ages;
+use crate::codec::Message;
 use crate::pipeline::batch::{self, Batch, Batcher};
-use crate::pipeline::decode::{Decoded, Decoder, Ignored, Lacking, Message};
+use crate::pipeline::decode::{Decoded, Decoder, Ignored, Lacking};
 use crate::pipeline::erased::Erased;
+use crate::pipeline::position::Timestamp;
 use crate::pipeline::reject::Reason;
 
-/// Which session, by its place in the process.
+/// A session of this process; its client id ends in this number.
 pub(crate) type SessionIndex = usize;
 
-/// What the intake needs to know.
+/// The two clocks, read once by the shell.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// For deadlines.
+    pub instant: Instant,
+    /// For rows.
+    pub wall: Timestamp,
+}
+
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// When batches close.
     pub batch: batch::Limits,
     /// Bytes of closed batches that may wait.
     pub buffer_bytes_max: usize,
 }
 
-/// "Everything of this session below this arrival number is durable."
+/// Every message of this session below this arrival number is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Completion {
-    /// Whose messages.
     pub session: SessionIndex,
-    /// Those with a smaller arrival number.
     pub below: u64,
 }
 
@@ -62,23 +68,21 @@ pub struct Totals {
     pub ignored: [u64; Ignored::ALL.len()],
     /// Points of QoS 0 messages dropped on a full buffer or while leaving.
     pub shed: u64,
-    /// Points, good or refused, of drivers whose data is to be gone.
+    /// Points of erased drivers.
     pub erased: u64,
-    /// What the positions lacked.
     pub lacking: Lacking,
-    /// How old the messages' newest fixes were.
     pub(crate) ages: Ages,
     /// Messages on topics that match no configured filter.
     pub foreign_messages: u64,
-    /// Open, or in batches that wait.
+    /// In the open batch and in the backlog.
     pub in_flight: u64,
 }
 
-/// A closed batch that is not durable yet, or behind one that is not.
+/// A closed batch that is not durable, or is behind one that is not.
 #[derive(Debug)]
 struct Closed {
     batch: u64,
-    /// What it completes, with those before it.
+    /// Messages that are complete once this batch and those before it are durable.
     completes: Vec<Completion>,
     durable: bool,
 }
@@ -93,17 +97,17 @@ impl Closed {
     }
 }
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub struct Intake {
     settings: Settings,
     decoder: Decoder,
     erased: Arc<Erased>,
     batcher: Batcher,
-    /// Closed, and not handed over yet.
+    /// Closed batches that delivery has not taken.
     backlog: VecDeque<Batch>,
     backlog_bytes: usize,
-    /// So many batches would be taken at once.
+    /// How many more batches delivery takes: a copy of `Delivery::wants`, which looks at every batch and is too dear for each
+    /// message. `handle_timeout` renews it, and [`next`](Self::next) counts it down.
     wanted: usize,
     /// By session: below which arrival number its messages are wholly in the open batch or before it; 0 where none has
     /// come since the last batch closed.
@@ -116,7 +120,6 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// An empty intake.
     #[must_use]
     pub fn new(settings: Settings, decoder: Decoder) -> Self {
         Self {
@@ -135,7 +138,7 @@ impl Intake {
         }
     }
 
-    /// How many batches would be taken now: as many are closed as soon as they are due.
+    /// How many batches delivery takes now; that many close as soon as they are due.
     pub(crate) fn wants(&mut self, batches: usize) {
         self.wanted = batches;
     }
@@ -146,8 +149,9 @@ impl Intake {
     }
 
     /// Takes a message's rows. `arrival`: its session and its number there; none at QoS 0.
-    pub(crate) fn take(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Instant) {
-        self.decode(message);
+    pub(crate) fn take(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Now) {
+        self.decode(message, now.wall);
+        let now = now.instant;
         let awaited = arrival.is_some();
         self.totals.lacking.add(self.decoded.lacking);
         self.totals.ages.observe(&self.decoded);
@@ -177,15 +181,15 @@ impl Intake {
         }
     }
 
-    /// Counts the points of a message that nobody takes and nobody sends again.
-    pub(crate) fn shed(&mut self, message: Message<'_>) {
-        self.decode(message);
+    /// Counts the points of a QoS 0 message that is dropped.
+    pub(crate) fn shed(&mut self, message: Message<'_>, received_at: Timestamp) {
+        self.decode(message, received_at);
         self.totals.shed += self.decoded.points();
     }
 
-    fn decode(&mut self, message: Message<'_>) {
+    fn decode(&mut self, message: Message<'_>, received_at: Timestamp) {
         self.decoded.clear();
-        self.decoder.decode(message, &mut self.decoded);
+        self.decoder.decode(message, received_at, &mut self.decoded);
         self.totals.received += self.decoded.points();
         self.totals.foreign_messages += u64::from(self.decoded.is_foreign);
         if !self.erased.is_empty() {
@@ -196,7 +200,6 @@ impl Intake {
         }
     }
 
-    /// The last row of a message is in the open batch, or it had none.
     fn is_taken(&mut self, session: SessionIndex, below: u64) {
         if self.batcher.open().is_empty() {
             let completion = Completion { session, below };
@@ -239,12 +242,12 @@ impl Intake {
         Some(batch)
     }
 
-    /// A batch is closed, or should be, and somebody wants it.
+    /// Delivery takes a batch, and one is closed or due.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.wanted > 0 && (!self.backlog.is_empty() || self.batcher.is_due(now))
     }
 
-    /// The open batch has rows that a session waits for.
+    /// The open batch has rows of this session.
     #[must_use]
     pub(crate) fn is_open_for(&self, session: SessionIndex) -> bool {
         self.taken_below.get(session).is_some_and(|below| *below > 0)
@@ -257,7 +260,6 @@ impl Intake {
         }
     }
 
-    /// Its rows are durable, in ClickHouse or in the spool.
     pub(crate) fn durable(&mut self, batch: u64) {
         if let Some(closed) = self.closed.iter_mut().find(|closed| closed.batch == batch) {
             closed.durable = true;
@@ -267,8 +269,7 @@ impl Intake {
         }
     }
 
-    /// The next thing that became complete, if any.
-    pub(crate) fn completion(&mut self) -> Option<Completion> {
+    pub(crate) fn poll_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
 
@@ -277,37 +278,31 @@ impl Intake {
         self.batcher.lower_bytes_max(bytes);
     }
 
-    /// The open batch.
     #[must_use]
     pub(crate) fn open(&self) -> &Batch {
         self.batcher.open()
     }
 
-    /// The open batch has its rows.
     #[must_use]
     pub(crate) fn is_open_full(&self) -> bool {
         self.batcher.is_full()
     }
 
-    /// When the open batch is due by age.
     #[must_use]
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.batcher.deadline()
     }
 
-    /// No row waits here: none is in an open batch or in one that was not handed over.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.backlog.is_empty() && self.batcher.open().is_empty()
     }
 
-    /// What `buffer_bytes_max` still allows.
     #[must_use]
     pub(crate) fn room_bytes(&self) -> usize {
         self.settings.buffer_bytes_max.saturating_sub(self.backlog_bytes)
     }
 
-    /// Counts and levels now.
     #[must_use]
     pub(crate) fn totals(&self) -> Totals {
         let waiting: usize = self.backlog.iter().map(|batch| batch.positions.len()).sum();

@@ -1,28 +1,25 @@
-//! The question for the broker's own counters (`mqtt.broker_metrics`): a second SUBSCRIBE, on the first session alone, once
-//! the broker has granted the first one. What comes of it is counted in `consumer/broker_drops.rs`.
+//! Subscribes to the broker's own counters (`mqtt.broker_metrics`): a second SUBSCRIBE, on the first session alone, after the
+//! first was granted. `consumer/broker_drops.rs` counts the reports.
 //!
-//! Guarantee: whatever the answer is, positions go on. A broker that refuses is told of once. One that closes the
-//! connection instead of answering is not asked again.
+//! Guarantee: positions flow whatever the answer. A refusal is logged once. After three connections that the broker closed
+//! instead of answering, milepost stops asking.
 
 use tracing::{info, warn};
 
-use super::codec::Grant;
+use crate::codec::Grant;
 use crate::consumer::broker_drops::FILTER;
 use crate::intake::SessionIndex;
 
-/// Every session would hear the same.
+/// All sessions would receive the same reports.
 const ASKING: SessionIndex = 0;
-/// So many questions in a row without an answer: it is the question that ends the connections.
+/// After this many connections that end without SUBACK, the question is taken for the cause.
 const UNANSWERED_MAX: u32 = 3;
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct BrokerMetrics {
-    /// The configuration wants it.
     wanted: Option<String>,
-    /// Questions since the last answer.
     unanswered: u32,
-    /// The answer that was last told.
+    /// The answer that was logged last.
     granted: Option<bool>,
 }
 
@@ -31,7 +28,7 @@ impl BrokerMetrics {
         Self { wanted: wanted.then(|| FILTER.to_owned()), unanswered: 0, granted: None }
     }
 
-    /// Whether this session is to ask, now that it is subscribed; `true`: it does.
+    /// Whether this session, now subscribed, asks.
     pub(super) fn asks(&mut self, index: SessionIndex) -> bool {
         if self.filters(index).is_empty() {
             return false;
@@ -39,8 +36,8 @@ impl BrokerMetrics {
         if self.unanswered == UNANSWERED_MAX {
             self.wanted = None;
             warn!(
-                "the broker ended {UNANSWERED_MAX} connections instead of answering our question for its counters \
-                 ({FILTER}): it is not asked again; set mqtt.broker_metrics = false, or let this user subscribe to them"
+                "the broker closed {UNANSWERED_MAX} connections instead of answering a subscription to its counters \
+                 ({FILTER}): milepost stops asking; set mqtt.broker_metrics = false, or let this user subscribe to them"
             );
             return false;
         }
@@ -48,12 +45,10 @@ impl BrokerMetrics {
         true
     }
 
-    /// What this session asks for.
     pub(super) fn filters(&self, index: SessionIndex) -> &[String] {
         if index == ASKING { self.wanted.as_slice() } else { &[] }
     }
 
-    /// SUBACK.
     pub(super) fn answered(&mut self, grants: &[Grant]) {
         self.unanswered = 0;
         let granted = grants.iter().all(|grant| matches!(grant, Grant::Granted(_)));
@@ -61,10 +56,10 @@ impl BrokerMetrics {
             return;
         }
         if granted {
-            info!("the broker tells us what it drops ({FILTER}): milepost_broker_dropped_total");
+            info!("the broker reports what it drops ({FILTER}): milepost_broker_dropped_total counts it");
         } else {
             info!(
-                "the broker does not tell us what it drops ({FILTER}: {grants:?}): milepost_broker_dropped_total stays \
+                "the broker does not report what it drops ({FILTER}: {grants:?}): milepost_broker_dropped_total stays \
                  0; let this user subscribe to it (EMQX: acl.conf), or set mqtt.broker_metrics = false"
             );
         }
@@ -74,7 +69,7 @@ impl BrokerMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::events::Qos;
+    use crate::codec::Qos;
 
     #[test]
     fn only_the_first_session_asks_and_only_if_that_is_wanted() {

@@ -1,5 +1,5 @@
-//! One connection: a stream, what was read and not handed on, what is to be written, and whether the other side still
-//! lives. It dies as a whole, so nothing of it can reach the next one.
+//! One connection: a stream, its read and write buffers, and its keep-alive. It is dropped as a whole, so no byte of it
+//! reaches the next connection.
 
 use std::io;
 use std::pin::Pin;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
-use super::codec::{self, CodecError, Input, Packet};
 use super::keep_alive::{Due, KeepAlive};
+use crate::codec::{self, CodecError, Input, Packet};
 use crate::tls::{self, Server, Stream};
 
 /// More bytes than this are not put into the write buffer: acknowledgements wait in the session instead.
@@ -30,7 +30,7 @@ pub(super) enum ConnectionError {
         #[source]
         source: io::Error,
     },
-    #[error("no answer to our CONNECT within {0:?} (mqtt.connect_timeout)")]
+    #[error("no CONNACK within {0:?}")]
     Unanswered(Duration),
     #[error("{0}")]
     Login(String),
@@ -70,7 +70,7 @@ impl ConnectionError {
     }
 }
 
-/// A client's certificate is refused after the handshake, in TLS 1.3: so reads and writes tell of TLS too.
+/// In TLS 1.3 the server refuses a client certificate after the handshake, so reads and writes return TLS errors, too.
 fn broken(source: io::Error) -> ConnectionError {
     match tls::explain(Server::Broker, &source) {
         Some(words) => ConnectionError::Tls { words, source },
@@ -79,11 +79,10 @@ fn broken(source: io::Error) -> ConnectionError {
     }
 }
 
-/// See the module's documentation.
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
     input: Input,
-    /// How it ended, to be told after what came before.
+    /// How it ended; reported after the packets that came before.
     end: Option<ConnectionError>,
     /// Bytes read since [`take_bytes`](Self::take_bytes).
     bytes: usize,
@@ -95,7 +94,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// `connect` is that packet's bytes.
+    /// `connect`: the bytes of CONNECT.
     pub(super) fn new(
         stream: Box<dyn Stream>,
         connect: BytesMut,
@@ -160,7 +159,7 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// How many bytes were read since this was last asked.
+    /// Bytes read since the last call.
     pub(super) fn take_bytes(&mut self) -> usize {
         std::mem::take(&mut self.bytes)
     }
@@ -170,17 +169,16 @@ impl Connection {
         Ok(self.input.packet()?)
     }
 
-    /// The broker lived at `now`.
     pub(super) fn heard(&mut self, now: Instant) {
         self.keep_alive.heard(now);
     }
 
-    /// From CONNACK on there are pings.
+    /// Starts pings; for CONNACK.
     pub(super) fn agree_on(&mut self, keep_alive: Duration) {
         self.keep_alive.agreed(keep_alive);
     }
 
-    /// Where our packets go.
+    /// The write buffer.
     pub(super) fn output(&mut self, now: Instant) -> &mut BytesMut {
         if !self.has_unsent() {
             self.keep_alive.waiting(now);
@@ -194,7 +192,7 @@ impl Connection {
         self.disconnecting = true;
     }
 
-    /// DISCONNECT and everything before it is the system's now; says so once.
+    /// Whether DISCONNECT has been written since the last call.
     pub(super) fn take_disconnect_sent(&mut self) -> bool {
         let sent = self.disconnecting && !self.has_unsent();
         self.disconnecting &= !sent;
@@ -239,7 +237,6 @@ mod tests {
     use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, duplex};
 
     use super::*;
-    use crate::session::acks::Ack;
 
     const KEEP_ALIVE: Duration = Duration::from_secs(8);
     const PACKET_BYTES_MAX: u32 = 1_024;
@@ -345,7 +342,7 @@ mod tests {
         let (mut connection, _broker) = open(100, began);
         for packet_id in 1..=u16::MAX {
             if connection.takes_more() {
-                codec::put_ack(Ack::Acknowledged(packet_id), connection.output(began));
+                codec::put_ack(packet_id, connection.output(began));
             }
         }
         assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX);
@@ -361,7 +358,7 @@ mod tests {
     fn a_disconnect_is_sent_when_everything_before_it_is() {
         let began = Instant::now();
         let (mut connection, mut broker) = open(4, began);
-        codec::put_ack(Ack::Acknowledged(7), connection.output(began));
+        codec::put_ack(7, connection.output(began));
         connection.disconnect(false, began);
         assert!(write(&mut connection).is_pending());
         assert!(!connection.take_disconnect_sent());

@@ -1,4 +1,4 @@
-//! Opens connections: the password as its file has it now, TCP, TLS, and CONNECT on its way.
+//! Opens connections: reads the password file, connects over TCP and TLS, and puts CONNECT into the write buffer.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,22 +8,20 @@ use bytes::BytesMut;
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
-use super::codec::{self, Connect};
 use super::connection::{Connection, ConnectionError};
+use crate::codec::{self, Connect};
 use crate::config;
 use crate::intake::SessionIndex;
 use crate::session::events::Terms;
 use crate::tls::{self, Tls};
 
-/// User name and password.
 type Login = (String, String);
 
-/// See the module's documentation.
 #[derive(Debug, Clone)]
 pub(super) struct Dialer {
     mqtt: Arc<config::Mqtt>,
     tls: Option<Arc<Tls>>,
-    /// As it was when last read.
+    /// Last good read.
     login: Arc<Mutex<Option<Login>>>,
 }
 
@@ -33,7 +31,7 @@ impl Dialer {
         Self { mqtt: Arc::new(mqtt.clone()), tls, login: Arc::default() }
     }
 
-    /// A connection of this session. Has no time limit of its own.
+    /// Connects this session. Has no time limit of its own.
     pub(super) fn dial(
         &self,
         index: SessionIndex,
@@ -48,7 +46,7 @@ impl Dialer {
         }
     }
 
-    /// A file that cannot be read now may be about to be replaced: the last password goes on.
+    /// Keeps the last password while the file cannot be read: it may be about to be replaced.
     async fn login(&self) -> Result<Option<Login>, ConnectionError> {
         let Some(username) = self.mqtt.username.clone() else { return Ok(None) };
         let Some(secret) = self.mqtt.password.clone() else { return Ok(Some((username, String::new()))) };

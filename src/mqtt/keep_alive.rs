@@ -1,31 +1,28 @@
-//! When to ping, and when a connection that hangs is given up.
+//! When to ping, and when to close a connection that hangs.
 //!
-//! Pings after three quarters of the keep-alive without a packet either way, and gives up after two whole ones: brokers
-//! wait one and a half for us.
+//! Pings after three quarters of the keep-alive without a packet either way, and closes after two whole ones. Brokers close
+//! after one and a half.
 
 use std::time::{Duration, Instant};
 
-/// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
-    /// A ping.
     Ping,
-    /// Nothing came in spite of a ping: the end.
+    /// Close: no packet came after a ping.
     Silent,
-    /// The broker takes none of what we write: the end.
+    /// Close: the broker takes no bytes.
     Blocked,
 }
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct KeepAlive {
     /// `None` until CONNACK, which has a time limit of its own.
     keep_alive: Option<Duration>,
     heard_at: Instant,
     written_at: Instant,
-    /// Since when bytes wait of which none has been written.
+    /// Since when the write buffer has waited without progress.
     waiting_since: Instant,
-    /// The first ping since which nothing has been heard.
+    /// The first ping without a packet after it.
     pinged_at: Option<Instant>,
 }
 
@@ -34,7 +31,6 @@ impl KeepAlive {
         Self { keep_alive: None, heard_at: now, written_at: now, waiting_since: now, pinged_at: None }
     }
 
-    /// From CONNACK on there are pings.
     pub(super) fn agreed(&mut self, keep_alive: Duration) {
         self.keep_alive = Some(keep_alive);
     }
@@ -49,22 +45,18 @@ impl KeepAlive {
         self.waiting_since = now;
     }
 
-    /// Bytes wait, from now on.
     pub(super) fn waiting(&mut self, now: Instant) {
         self.waiting_since = now;
     }
 
-    /// A ping was put among them.
     pub(super) fn pinged(&mut self, now: Instant) {
         self.pinged_at.get_or_insert(now);
     }
 
-    /// Nothing has been heard for so long.
     pub(super) fn silence(&self, now: Instant) -> Duration {
         now.duration_since(self.heard_at)
     }
 
-    /// Nothing has been taken for so long.
     pub(super) fn blockade(&self, now: Instant) -> Duration {
         now.duration_since(self.waiting_since)
     }

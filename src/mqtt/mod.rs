@@ -1,13 +1,10 @@
-//! The broker's side: bytes and packets, connections, and the thread that drives them all.
+//! Connections to the broker: packets in → the [consumer](crate::consumer), its acknowledgements → the broker.
 //!
-//! In: what the broker sends. Out: PUBLISHes to the [consumer](crate::consumer), its acknowledgements to the broker.
+//! Guarantee: bytes that were read or are to be written die with their connection.
 
 mod broker_metrics;
-pub mod codec;
 mod connection;
 mod dialer;
-pub(crate) mod driver;
 mod keep_alive;
-mod read_delay;
-mod shared;
-mod transport;
+pub(crate) mod shared;
+pub(crate) mod transport;

@@ -1,25 +1,26 @@
-//! What all connections share: how to connect, what to subscribe to, and what is said once for all of them.
+//! State that all connections share: the dialer, the filters, and log lines that would repeat for each.
+
+use std::time::Instant;
 
 use tracing::warn;
 
 use super::broker_metrics::BrokerMetrics;
-use super::codec::{ConnAck, Grant};
 use super::dialer::Dialer;
+use crate::codec::{ConnAck, Grant, Qos};
 use crate::config;
-use crate::session::events::Qos;
+use crate::throttle::Throttle;
 
-/// What all transports share.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     pub(super) mqtt: config::Mqtt,
     pub(super) dialer: Dialer,
-    /// What we subscribe to.
+    /// `$share/GROUP/TOPIC` of each source.
     pub(super) filters: Vec<String>,
     pub(super) metrics: BrokerMetrics,
-    expiry_told: bool,
+    expiry_log: Throttle,
 }
 
 impl Shared {
-    pub(super) fn new(mqtt: config::Mqtt) -> Self {
+    pub(crate) fn new(mqtt: config::Mqtt) -> Self {
         let share = |topic: &String| format!("$share/{}/{topic}", mqtt.group);
         let filters = mqtt.topics.iter().map(share).collect();
         Self {
@@ -27,16 +28,16 @@ impl Shared {
             filters,
             metrics: BrokerMetrics::new(mqtt.broker_metrics),
             mqtt,
-            expiry_told: false,
+            expiry_log: Throttle::once(),
         }
     }
 
-    /// Said once: it is the same for every session.
-    pub(super) fn compare_expiry(&mut self, connack: ConnAck) {
+    /// Logs it once: it is the same for every session.
+    pub(super) fn compare_expiry(&mut self, connack: ConnAck, now: Instant) {
         let asked = self.mqtt.session_expiry.as_secs();
         if let Some(granted) =
             connack.session_expiry_seconds.map(u64::from).filter(|granted| *granted < asked)
-            && !std::mem::replace(&mut self.expiry_told, true)
+            && self.expiry_log.allow(now)
         {
             warn!(
                 granted_s = granted,
@@ -46,18 +47,12 @@ impl Shared {
         }
     }
 
-    pub(super) fn former_answered(&self, refusals: &Vec<String>) {
-        if !refusals.is_empty() {
-            warn!(?refusals, filters = ?self.mqtt.unsubscribe, "the broker does not end former subscriptions (mqtt.unsubscribe)");
-        }
-    }
-
     pub(super) fn refusals(&self, grants: &[Grant]) -> Vec<String> {
         let asked = self.mqtt.qos;
         let refusal = |(index, filter): (usize, &String)| match grants.get(index) {
-            Some(Grant::Granted(Qos::AtMostOnce)) if asked == Qos::AtLeastOnce => {
-                Some(format!("{filter}: only QoS 0 granted; set mqtt.qos = 0 if losses are acceptable"))
-            }
+            Some(Grant::Granted(Qos::AtMostOnce)) if asked == Qos::AtLeastOnce => Some(format!(
+                "{filter}: only QoS 0 granted, at which the broker waits for no acknowledgement; let it grant QoS 1"
+            )),
             Some(Grant::Granted(Qos::AtMostOnce | Qos::AtLeastOnce)) => None,
             Some(Grant::NotAuthorized) => {
                 Some(format!("{filter}: not authorized; let this user subscribe to it in the broker's ACL"))

@@ -1,16 +1,19 @@
-//! One session's connection over its life: none, being opened, open. Carries packets between it and the consumer.
+//! The connections of one session, one after another: none, dialing, open. Carries packets between them and the consumer.
+//!
+//! The session has a connection state of its own ([`ConnectionState`]): what it wants. This one is what the socket does, which can
+//! end at any time. [`Transport::follow`] acts on what the session wants, and events report what happened.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::codec::{self, CodecError, ConnAck, Packet, Subscribing, Unsubscribing};
 use super::connection::{Connection, ConnectionError};
 use super::shared::Shared;
+use crate::codec::{self, CodecError, ConnAck, Packet, Qos, Subscribing};
 use crate::consumer::{Consumer, Now};
 use crate::delivery::sink::error_chain;
 use crate::intake::SessionIndex;
-use crate::session::events::{Command, ConnectionState, Event, Qos};
+use crate::session::events::{Command, ConnectionState, Event};
 use crate::tls::{self, Server};
 
 type Dialing = Pin<Box<dyn Future<Output = Result<Connection, ConnectionError>> + Send>>;
@@ -28,19 +31,18 @@ enum State {
     },
 }
 
-/// See the module's documentation.
-pub(super) struct Transport {
+pub(crate) struct Transport {
     index: SessionIndex,
     state: State,
 }
 
 impl Transport {
-    pub(super) fn new(index: SessionIndex) -> Self {
+    pub(crate) fn new(index: SessionIndex) -> Self {
         Self { index, state: State::Down }
     }
 
-    /// Begins and ends connections as the session wants them.
-    pub(super) fn follow(&mut self, consumer: &Consumer, shared: &Shared, now: Instant) {
+    /// Opens and closes the connection as the session wants.
+    pub(crate) fn follow(&mut self, consumer: &Consumer, shared: &Shared, now: Instant) {
         let session = consumer.session(self.index);
         let is_down = matches!(self.state, State::Down);
         match session.connection() {
@@ -48,7 +50,7 @@ impl Transport {
                 let dialing = Box::pin(shared.dialer.dial(self.index, session.terms()));
                 self.state = State::Dialing { dialing, by: now + shared.mqtt.connect_timeout };
             }
-            // What was read and not taken, and what was to be written and is not, goes with it.
+            // Both buffers are dropped with it.
             ConnectionState::BackingOff { .. } | ConnectionState::Ended => self.state = State::Down,
             ConnectionState::Connecting
             | ConnectionState::Subscribing { .. }
@@ -57,8 +59,8 @@ impl Transport {
         }
     }
 
-    /// Reads and writes what can be; ready when anything happened that the consumer should look at.
-    pub(super) fn poll(
+    /// Reads and writes; ready when the consumer has something to do.
+    pub(crate) fn poll(
         &mut self,
         consumer: &mut Consumer,
         shared: &mut Shared,
@@ -99,7 +101,7 @@ impl Transport {
         }
     }
 
-    /// Hands what was read to the consumer. One `now` for all of it: it came within one delay.
+    /// Hands packets to the consumer. One `now` for all of them: they came within one read delay.
     fn hand_on(
         &mut self,
         consumer: &mut Consumer,
@@ -109,16 +111,16 @@ impl Transport {
         let index = self.index;
         let State::Open { connection, connack_by } = &mut self.state else { return Ok(()) };
         connection.heard(now.instant);
-        let (mut released, mut asks_for_metrics) = (Vec::new(), false);
+        let (mut replies, mut asks_for_metrics) = (Vec::new(), false);
         while let Some(packet) = connection.packet()? {
             match packet {
-                Packet::Published(publish) => consumer.published(index, publish, now),
+                Packet::Published(message) => consumer.published(index, message, now),
                 Packet::Connected(connack) => {
                     *connack_by = None;
                     let keep_alive = agreed_keep_alive(shared.mqtt.keep_alive, connack);
-                    shared.compare_expiry(connack);
+                    shared.compare_expiry(connack, now.instant);
                     let ConnAck { session_present, receive_maximum, .. } = connack;
-                    consumer.handle(
+                    consumer.handle_event(
                         index,
                         Event::Connected { session_present, receive_maximum },
                         now.instant,
@@ -128,25 +130,24 @@ impl Transport {
                 Packet::Subscribed(Subscribing::Group, grants) => {
                     let refusals = shared.refusals(&grants);
                     asks_for_metrics = refusals.is_empty() && shared.metrics.asks(index);
-                    consumer.handle(index, Event::Subscribed { refusals }, now.instant);
+                    consumer.handle_event(index, Event::Subscribed { refusals }, now.instant);
                 }
                 Packet::Subscribed(Subscribing::BrokerMetrics, grants) => shared.metrics.answered(&grants),
-                Packet::Unsubscribed(which, answers) => {
+                Packet::Unsubscribed(answers) => {
                     let refusals = answers.into_iter().flatten().collect();
-                    match which {
-                        Unsubscribing::Former => shared.former_answered(&refusals),
-                        Unsubscribing::Everything => {
-                            consumer.handle(index, Event::Unsubscribed { refusals }, now.instant);
-                        }
-                    }
+                    consumer.handle_event(index, Event::Unsubscribed { refusals }, now.instant);
                 }
-                Packet::Released(packet_id) => released.push(packet_id),
+                Packet::ExactlyOnce { reply } => {
+                    replies.extend(reply);
+                    consumer.handle_event(index, Event::ExactlyOnceRefused, now.instant);
+                }
                 Packet::Pong => {}
                 Packet::Acked(_) => return Err(CodecError::Unexpected(codec::PUBACK).into()),
             }
         }
-        for packet_id in released {
-            codec::put_completed(packet_id, connection.output(now.instant));
+        // A broker that takes nothing sends these messages again on the next connection.
+        if !replies.is_empty() && connection.takes_more() {
+            connection.output(now.instant).extend_from_slice(&replies);
         }
         if asks_for_metrics {
             let filter = shared.metrics.filters(index);
@@ -156,13 +157,13 @@ impl Transport {
         Ok(())
     }
 
-    /// Carries out what the session wants; `true` if there was anything.
-    pub(super) fn obey(&mut self, consumer: &mut Consumer, shared: &Shared, now: Instant) -> bool {
+    /// Carries out the session's commands; `true` if there were any.
+    pub(crate) fn obey(&mut self, consumer: &mut Consumer, shared: &Shared, now: Instant) -> bool {
         let session = consumer.session_mut(self.index);
         let mut did_anything = false;
-        while let Some(command) = session.command() {
+        while let Some(command) = session.poll_command() {
             did_anything = true;
-            // What was wanted of a connection that is gone is void.
+            // A command for a connection that is gone is void.
             let State::Open { connection, .. } = &mut self.state else { continue };
             if let Err(error) = carry_out(command, self.index, connection, shared, now) {
                 self.ended(&error, consumer, now);
@@ -179,14 +180,13 @@ impl Transport {
             did_anything = true;
         }
         if connection.take_disconnect_sent() {
-            consumer.handle(self.index, Event::DisconnectSent, now);
+            consumer.handle_event(self.index, Event::DisconnectSent, now);
             did_anything = true;
         }
         did_anything
     }
 
-    /// Writes what the socket takes now.
-    pub(super) fn write(&mut self, consumer: &mut Consumer, now: Instant, cx: &mut Context<'_>) {
+    pub(crate) fn write(&mut self, consumer: &mut Consumer, now: Instant, cx: &mut Context<'_>) {
         let State::Open { connection, .. } = &mut self.state else { return };
         let written = match connection.poll_write(cx) {
             Poll::Ready(written) => written,
@@ -197,8 +197,8 @@ impl Transport {
         }
     }
 
-    /// When [`poll`](Self::poll) and [`write`](Self::write) have something to do at the latest.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    /// When to call [`poll`](Self::poll) and [`write`](Self::write) at the latest.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Down => None,
             State::Dialing { by, .. } => Some(*by),
@@ -208,15 +208,14 @@ impl Transport {
         }
     }
 
-    /// Bytes read since this was last asked.
-    pub(super) fn take_bytes(&mut self) -> usize {
+    /// Bytes read since the last call.
+    pub(crate) fn take_bytes(&mut self) -> usize {
         match &mut self.state {
             State::Open { connection, .. } => connection.take_bytes(),
             State::Down | State::Dialing { .. } => 0,
         }
     }
 
-    /// The connection is no more.
     fn ended(&mut self, error: &ConnectionError, consumer: &mut Consumer, now: Instant) {
         let before_connack = match &self.state {
             State::Dialing { .. } | State::Open { connack_by: Some(_), .. } => true,
@@ -229,15 +228,14 @@ impl Transport {
         if before_connack && error.may_be_tls() {
             why = format!("{why}; {}", tls::is_this_the_port(Server::Broker, false));
         }
-        consumer.handle(self.index, Event::Disconnected { taken_over, why }, now);
+        consumer.handle_event(self.index, Event::Disconnected { taken_over, why }, now);
     }
 }
 
-/// What became of an open connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Polled {
     Read,
-    /// The broker has taken all that waited: more may be written.
+    /// The write buffer is empty again.
     Written,
     Nothing,
 }
@@ -267,17 +265,14 @@ fn carry_out(
     shared: &Shared,
     now: Instant,
 ) -> Result<(), ConnectionError> {
-    let (filters, former) = (shared.filters.as_slice(), shared.mqtt.unsubscribe.as_slice());
+    let filters = shared.filters.as_slice();
     match command {
         Command::Subscribe => {
             codec::put_subscribe(Subscribing::Group, filters, shared.mqtt.qos, connection.output(now))?;
-            if !former.is_empty() {
-                codec::put_unsubscribe(Unsubscribing::Former, former, connection.output(now))?;
-            }
         }
         Command::Unsubscribe => {
-            let all = [filters, former, shared.metrics.filters(index)].concat();
-            codec::put_unsubscribe(Unsubscribing::Everything, &all, connection.output(now))?;
+            let all = [filters, shared.metrics.filters(index)].concat();
+            codec::put_unsubscribe(&all, connection.output(now))?;
         }
         Command::Disconnect { end_session } => connection.disconnect(end_session, now),
         Command::HangUp => {}

@@ -1,13 +1,12 @@
-//! What is wrong now, in words: the answers of `/readyz` and `/livez`.
+//! The answers of `/readyz` and `/livez`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A part that has not turned for this long hangs; an idle one turns every few seconds.
+/// A part without a heartbeat for this long hangs. An idle part beats every few seconds.
 const BEAT_AGE_MAX: Duration = Duration::from_secs(30);
 
-/// Shared by every part that can be in trouble.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     troubles: Mutex<BTreeMap<&'static str, Vec<String>>>,
@@ -15,28 +14,27 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// Why `part` cannot do its work, a line each; none: it does.
+    /// Sets why `part` cannot do its work, a line each; empty if it can.
     pub(crate) fn set(&self, part: &'static str, troubles: Vec<String>) {
         lock(&self.troubles).insert(part, troubles);
     }
 
-    /// `part` turned at `now`.
     pub(crate) fn beat(&self, part: &'static str, now: Instant) {
         lock(&self.beats).insert(part, now);
     }
 
-    /// Why this process does not do its work, a line each; empty when it does.
+    /// Why this process cannot do its work, a line each; empty if it can.
     #[must_use]
     pub(crate) fn unready(&self) -> Vec<String> {
         lock(&self.troubles).values().flatten().cloned().collect()
     }
 
-    /// What hangs and needs a restart, a line each.
+    /// Parts that hang, a line each: the process needs a restart.
     #[must_use]
     pub(crate) fn dead(&self, now: Instant) -> Vec<String> {
         let hangs = |(part, beat): (&&str, &Instant)| {
             let age = now.saturating_duration_since(*beat);
-            (age > BEAT_AGE_MAX).then(|| format!("{part}: has not turned for {} s", age.as_secs()))
+            (age > BEAT_AGE_MAX).then(|| format!("{part}: no heartbeat for {} s", age.as_secs()))
         };
         lock(&self.beats).iter().filter_map(hangs).collect()
     }
@@ -51,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_unready_until_it_says_otherwise_and_dead_when_it_stops_turning() {
+    fn a_part_is_unready_until_it_reports_otherwise_and_dead_without_a_heartbeat() {
         let health = Health::default();
         let start = Instant::now();
         health.set("consumer", vec!["session 0: not subscribed yet".to_owned()]);
@@ -61,6 +59,6 @@ mod tests {
 
         health.beat("consumer", start);
         assert!(health.dead(start + Duration::from_secs(30)).is_empty());
-        assert_eq!(health.dead(start + Duration::from_secs(31)), ["consumer: has not turned for 31 s"]);
+        assert_eq!(health.dead(start + Duration::from_secs(31)), ["consumer: no heartbeat for 31 s"]);
     }
 }

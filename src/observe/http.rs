@@ -1,7 +1,9 @@
 //! `/metrics`, `/livez`, `/readyz`, and `/member` for the other members.
 //!
-//! Guarantee: answers as long as the process lives, and says why when the answer is no.
+//! Guarantee: answers as long as the process lives, and says why when the answer is no. No client keeps another one out: a
+//! new connection takes the place of the oldest, each gets one answer, and one that does not read it in time is closed.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -16,19 +18,23 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinSet};
 use tracing::debug;
 
 use super::health::Health;
+use super::logging;
 use super::metrics::Metrics;
+pub use super::read_in_time::ReadInTime;
 use crate::peers::ask::PATH;
 use crate::peers::standing::Member;
 
-/// Connections at once; more wait for the next free place.
+/// Connections at once. One more ends the oldest: only a request says whether a connection is a probe's, so no place can be
+/// kept for probes.
 const CONNECTIONS_MAX: usize = 64;
-/// A client that does not finish its request in this time is sent away.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long `milepost health` waits.
+/// A younger connection is not ended for a new one: it may be a probe whose request is not read yet.
+const CONNECTION_AGE_MIN: Duration = Duration::from_millis(100);
+/// How long a client may take to send a request's head, and then to read the answer.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Serves until it is dropped.
@@ -38,10 +44,19 @@ pub(crate) async fn serve(
     health: Arc<Health>,
     member: Arc<Member>,
 ) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut tasks = JoinSet::new();
+    let mut oldest_first = VecDeque::<(Instant, AbortHandle)>::new();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
+        let accepted = listener.accept().await;
+        while tasks.try_join_next().is_some() {}
+        oldest_first.retain(|(_, connection)| !connection.is_finished());
+        if oldest_first.len() >= CONNECTIONS_MAX
+            && let Some((since, connection)) = oldest_first.pop_front()
+        {
+            tokio::time::sleep(CONNECTION_AGE_MIN.saturating_sub(since.elapsed())).await;
+            connection.abort();
+        }
+        let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
                 debug!(%error, "accept failed");
@@ -50,20 +65,21 @@ pub(crate) async fn serve(
             }
         };
         let (metrics, health, member) = (Arc::clone(&metrics), Arc::clone(&health), Arc::clone(&member));
-        tokio::spawn(async move {
+        let connection = tasks.spawn(async move {
             let answer = service_fn(move |request: Request<Incoming>| {
                 let response = respond(request.uri().path(), &metrics, &health, &member);
                 async { Ok::<_, Infallible>(response) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), answer);
+                .keep_alive(false) // one answer a connection: a thousand requests for metrics would take the thread that inserts
+                .header_read_timeout(CLIENT_TIMEOUT)
+                .serve_connection(TokioIo::new(ReadInTime::new(stream, CLIENT_TIMEOUT)), answer);
             if let Err(error) = connection.await {
                 debug!(%error, "connection ended early");
             }
-            drop(place);
         });
+        oldest_first.push_back((Instant::now(), connection));
     }
 }
 
@@ -78,7 +94,10 @@ fn respond(path: &str, metrics: &Metrics, health: &Health, member: &Member) -> R
     let (status, text) = match path {
         "/metrics" => (StatusCode::OK, metrics.render()),
         "/livez" => verdict("alive", health.dead(Instant::now())),
-        "/readyz" => verdict("ready", health.unready()),
+        "/readyz" => {
+            let (status, text) = verdict("ready", health.unready());
+            (status, text + &logging::warning().map_or(String::new(), |warning| warning + "\n"))
+        }
         PATH => {
             let spool = metrics.totals().delivery;
             let files = spool.spool_batches + spool.spool_quarantined;
@@ -94,7 +113,7 @@ fn respond(path: &str, metrics: &Metrics, health: &Health, member: &Member) -> R
     response
 }
 
-/// Asks a running milepost's `/readyz`, for health checks in images without a shell.
+/// Asks the `/readyz` of a running milepost, for health checks in images without a shell.
 ///
 /// # Errors
 /// What it said, or why it could not be asked.
@@ -102,7 +121,7 @@ pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
     ask_ready_over(listen, |_, stream| Ok(stream))
 }
 
-/// The same over what `wrap` makes of a connection to that address.
+/// [`ask_ready`] over what `wrap` makes of a connection to that address.
 ///
 /// # Errors
 /// As [`ask_ready`].
@@ -119,7 +138,7 @@ pub fn ask_ready_over<S: Read + Write>(
         write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         match stream.read_to_string(&mut answer) {
-            // TLS that closes without saying so has said all the same.
+            // TLS that closes without a notice has sent the answer nevertheless.
             Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error),
             _ => Ok(answer),
         }

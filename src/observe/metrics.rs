@@ -1,8 +1,7 @@
-//! What can be counted from outside. A metric is one entry of [`COUNTED`] or one histogram: its name, its help, and where
-//! its value comes from.
+//! The metrics. Each is one entry of [`COUNTED`] or one histogram: its name, its help, and where its value comes from.
 //!
-//! Guarantee: the numbers of one scrape belong together. The consumer publishes its [`Totals`], a consistent snapshot, as
-//! a whole, and a scrape reads one of them.
+//! Guarantee: all values of a scrape belong to one moment. The consumer publishes its [`Totals`] as a whole, and a scrape
+//! reads one of them.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,9 +10,11 @@ use prometheus::proto::{self, Bucket, Counter, Gauge, LabelPair, Metric, MetricF
 use prometheus::{Encoder, Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
 use super::health::lock;
+use super::logging;
+use crate::build;
 use crate::consumer::Totals;
 use crate::consumer::broker_drops::DropReason;
-use crate::delivery::events::{Outcome, Report};
+use crate::delivery::events::{Outcome, Report, StoreBecause};
 use crate::delivery::sink::FailureKind;
 use crate::intake::Ages;
 use crate::pipeline::decode::{Field, Ignored};
@@ -64,114 +65,95 @@ static COUNTED: &[Counted] = &[
         t.sessions.messages_received
     }),
     counter(
-        "messages_redelivered_total",
-        "Messages among these that the broker had sent before: their undated positions and rejects are there twice.",
-        |t| t.sessions.messages_redelivered,
-    ),
-    counter(
-        "messages_let_go_total",
-        "MQTT messages left with the broker for want of room; it sends them again.",
-        |t| t.sessions.messages_let_go,
+        "messages_deferred_total",
+        "MQTT messages left with the broker because the buffer is full or a clock is off. The broker sends them again.",
+        |t| t.sessions.messages_deferred,
     ),
     counter(
         "positions_received_total",
-        "Points taken, good or broken, plus one for each message rejected whole.",
+        "Points received, good or broken, plus one for each message that is rejected whole.",
         |t| t.intake.received,
     ),
     counter("positions_inserted_total", "Positions durable in ClickHouse.", |t| t.delivery.inserted),
     counters(
         "positions_rejected_total",
-        "Points and messages refused; each is a row of the rejects table, or counted in one.",
+        "Points and messages rejected. Each is a row of the rejects table, or is counted in one.",
         "reason",
         |t| Reason::ALL.iter().map(|reason| (reason.name(), t.intake.rejected[*reason as usize])).collect(),
     ),
     counter(
         "positions_shed_total",
-        "Points of QoS 0 messages dropped on a full buffer or while shutting down.",
+        "Points of QoS 0 messages dropped because the buffer was full or the process was stopping.",
         |t| t.intake.shed,
     ),
-    counter(
-        "positions_erased_total",
-        "Points of drivers whose data is to be gone (milepost erase), dropped on their way.",
-        Totals::erased,
-    ),
-    counter(
-        "positions_abandoned_total",
-        "Always 0: every position that was taken is inserted. Goes with the next major version.",
-        |_| 0,
-    ),
+    counter("positions_erased_total", "Points of erased drivers (milepost erase), dropped.", Totals::erased),
     counter(
         "positions_undated_total",
-        "Positions without ts: they got the receive time, and a redelivery is a second row.",
+        "Positions without ts. They get the time of receipt, so a redelivery is a second row.",
         |t| t.intake.lacking.undated,
     ),
     counters(
         "positions_ignored_total",
-        "Messages, or parts of one, that are in order and hold no fix; counted as received, too.",
+        "Valid messages, or parts of one, without a fix. Counted as received as well.",
         "kind",
         |t| Ignored::ALL.iter().map(|kind| (kind.name(), t.intake.ignored[*kind as usize])).collect(),
     ),
     counter(
-        "attributes_cut_total",
-        "Fields that a source keeps, and that were more than a point may keep: 64 names, 4,096 bytes.",
-        |t| t.intake.lacking.attributes_cut,
-    ),
-    counter(
         "positions_quarantined_total",
-        "Positions of damaged spool files, by the files' names, and single ones too large for something on the way to ClickHouse.",
+        "Positions in damaged spool files, counted by the files' names, and single positions too large for a proxy before ClickHouse.",
         |t| t.delivery.quarantined,
     ),
     gauge(
         "positions_in_flight",
-        "Positions received and neither in ClickHouse nor handed to the spool.",
+        "Positions in memory: received, and neither in ClickHouse nor in the spool.",
         Totals::in_flight,
     ),
-    gauge("positions_in_spool", "Positions on disk, to be replayed.", |t| t.delivery.in_spool),
-    gauge("positions_in_spool_at_start", "Positions that an earlier process had left in the spool.", |t| {
+    gauge("positions_in_spool", "Positions in the spool, waiting for ClickHouse.", |t| t.delivery.in_spool),
+    gauge("positions_in_spool_at_start", "Positions that an earlier process left in the spool.", |t| {
         t.delivery.spool_at_start
     }),
-    gauge("spool_bytes", "Size of the spool's files, those in quarantine too.", |t| t.delivery.spool_bytes),
-    gauge("spool_batches", "Batches in the spool, to be replayed.", |t| t.delivery.spool_batches),
-    counter("spool_quarantined_total", "Damaged spool files, put into quarantine.", |t| {
+    gauge("spool_bytes", "Size of the spool's files, quarantine included.", |t| t.delivery.spool_bytes),
+    gauge("spool_batches", "Batches in the spool, waiting for ClickHouse.", |t| t.delivery.spool_batches),
+    counter("spool_quarantined_total", "Damaged spool files, moved to quarantine.", |t| {
         t.delivery.files_quarantined
     }),
     counter(
         "spool_refused_total",
-        "Batches the spool did not take, for want of room or because the disk refused.",
+        "Batches that the spool did not store, because it was full or the disk failed.",
         |t| t.delivery.refused,
     ),
     counters(
         "fields_unknown_total",
-        "Optional fields that were out of range or of the wrong type, and became NULL.",
+        "Optional fields that became NULL: out of range, or of the wrong type. field=\"attributes\": kept fields beyond 64 names or \
+         4,096 bytes of one point, dropped.",
         "field",
-        |t| Field::ALL.iter().map(|field| (field.name(), t.intake.lacking.fields[*field as usize])).collect(),
+        |t| {
+            let lacking = &t.intake.lacking;
+            let fields = Field::ALL.iter().map(|field| (field.name(), lacking.fields[*field as usize]));
+            fields.chain([("attributes", lacking.attributes_cut)]).collect()
+        },
     ),
     gauge("mqtt_connected", "Connections with a granted subscription.", |t| t.sessions.connected),
     counter("mqtt_reconnects_total", "Connections after the first of each session.", |t| {
         t.sessions.reconnects
     }),
-    counter("mqtt_sessions_lost_total", "Sessions that the broker did not keep.", |t| {
-        t.sessions.sessions_lost
-    }),
+    counter(
+        "mqtt_sessions_lost_total",
+        "Sessions that the broker had lost when milepost reconnected, and former ones that expired or could not be emptied.",
+        |t| t.sessions.sessions_lost + t.former.expired + t.former.left,
+    ),
     gauge(
         "mqtt_window",
-        "Messages the broker lets us have unacknowledged, as far as known, over all connections.",
+        "Messages that the broker allows unacknowledged, over all connections, as far as it says.",
         |t| t.sessions.window,
     ),
-    gauge("mqtt_unacked", "Messages taken and not yet acknowledged.", |t| t.sessions.unacked),
-    counter(
-        "mqtt_stalls_total",
-        "Times a full buffer, or a clock that is off, made us leave messages with the broker.",
-        |t| t.sessions.stalls + t.held_back,
-    ),
-    counter(
-        "mqtt_foreign_total",
-        "Messages on topics that no source matches: of a former subscription (mqtt.unsubscribe).",
-        |t| t.intake.foreign_messages,
-    ),
+    gauge("mqtt_unacked", "Messages received and not yet acknowledged.", |t| t.sessions.unacked),
+    counters("batches_spooled_total", "Batches that went to the spool, by the reason.", "reason", |t| {
+        StoreBecause::ALL.iter().map(|reason| (reason.name(), t.delivery.stored[*reason as usize])).collect()
+    }),
     counters(
         "broker_dropped_total",
-        "Messages the broker says it dropped, of all its clients, since we listen (mqtt.broker_metrics). Every process counts the same.",
+        "Messages that the broker reports as dropped, over all its clients, since this process listens (mqtt.broker_metrics). Every process counts the same.",
         "reason",
         |t| {
             DropReason::ALL.iter().map(|reason| (reason.name(), t.broker_dropped[*reason as usize])).collect()
@@ -179,14 +161,15 @@ static COUNTED: &[Counted] = &[
     ),
     Counted {
         name: "fix_age_seconds",
-        help: "Time from a message's newest fix until the message came here: the device's delay and the broker's queue. Not of messages with undated fixes.",
+        help: "Age of a message's newest fix at receipt: the device's delay and the broker's queue. Messages with undated fixes do not count.",
         value: Value::Histogram(|t| &t.intake.ages),
     },
-    counter("acks_total", "Acknowledgements given.", |t| t.sessions.acks),
-    counter("batches_inserted_total", "Batches durable in ClickHouse.", |t| t.delivery.batches_inserted),
+    counter("acks_total", "Messages acknowledged.", |t| t.sessions.acks),
+    counter("log_lines_dropped_total", "Log lines dropped because nobody read stderr.", |_| {
+        logging::dropped()
+    }),
 ];
 
-/// Every metric milepost has.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -200,18 +183,17 @@ pub struct Metrics {
 }
 
 impl Default for Metrics {
-    /// All at zero.
     fn default() -> Self {
         let registry = Registry::new_custom(Some(PREFIX.to_owned()), None).expect("the prefix is not empty");
         let totals = Arc::<Mutex<Totals>>::default();
-        let insert_errors = Opts::new("insert_errors_total", "Failed attempts to insert.");
+        let insert_errors = Opts::new("insert_errors_total", "Failed INSERTs.");
         let insert_errors =
             IntCounterVec::new(insert_errors, &["kind"]).expect("name and label are well formed");
         let metrics = Self {
-            batch_rows: histogram("batch_rows", "Rows of a batch, positions and rejects.", &ROWS),
+            batch_rows: histogram("batch_rows", "Rows of an inserted batch, positions and rejects.", &ROWS),
             insert_duration: histogram(
                 "insert_duration_seconds",
-                "Time of one successful INSERT, as ClickHouse's client sees it (what reports call flush).",
+                "Time of one successful INSERT, from the request to the answer.",
                 &SECONDS,
             ),
             insert_errors,
@@ -220,11 +202,14 @@ impl Default for Metrics {
                 "Time from the arrival of a batch's first row until the batch is durable.",
                 &SECONDS,
             ),
-            spool_bytes_max: IntGauge::new("spool_bytes_max", "spool.bytes_max, or 0 without a spool.")
-                .expect("the name is well formed"),
+            spool_bytes_max: IntGauge::new(
+                "spool_bytes_max",
+                "Configured limit of the spool (spool.bytes_max); 0 without a spool.",
+            )
+            .expect("the name is well formed"),
             in_flight_usual: IntGauge::new(
                 "positions_in_flight_usual",
-                "(clickhouse.inserts_in_flight + 1) * batch.rows_max: with full batches, as many are in flight where ClickHouse keeps up.",
+                "Positions in flight when batches are full and ClickHouse keeps up: 3 * batch.rows_max.",
             )
             .expect("the name is well formed"),
             totals,
@@ -242,7 +227,7 @@ impl Default for Metrics {
         for collector in collectors {
             metrics.registry.register(collector).expect("no name comes twice");
         }
-        // A series that has not happened yet is 0, not absent: a rate over it must not miss the first one.
+        // Every series exists from the start, at 0: a rate over it must not miss the first event.
         for kind in
             [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::Permanent, FailureKind::TooLarge]
         {
@@ -253,30 +238,26 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The consumer's counts and levels now, all of one moment.
     pub(crate) fn publish(&self, totals: Totals) {
         *lock(&self.totals) = totals;
     }
 
-    /// What is configured, for alerts that compare with it.
+    /// Sets the gauges that alerts compare with.
     pub(crate) fn configured(&self, spool_bytes_max: u64, in_flight_usual: usize) {
         self.spool_bytes_max.set(i64::try_from(spool_bytes_max).unwrap_or(i64::MAX));
         self.in_flight_usual.set(i64::try_from(in_flight_usual).unwrap_or(i64::MAX));
     }
 
-    /// As they were last published.
     #[must_use]
     pub(crate) fn totals(&self) -> Totals {
         lock(&self.totals).clone()
     }
 
-    /// At least one connection had a granted subscription then.
     #[must_use]
     pub(crate) fn is_subscribed(&self) -> bool {
         lock(&self.totals).sessions.connected > 0
     }
 
-    /// What became of something that delivery wanted.
     pub(crate) fn reported(&self, report: &Report) {
         match &report.outcome {
             Outcome::Inserted { took, .. } => self.insert_duration.observe(took.as_secs_f64()),
@@ -291,7 +272,7 @@ impl Metrics {
         }
     }
 
-    /// A batch of this many rows is durable, so many seconds after its first row came.
+    /// `seconds`: from the arrival of the batch's first row.
     pub(crate) fn durable(&self, rows: usize, seconds: f64) {
         self.batch_rows.observe(f64::from(u32::try_from(rows).unwrap_or(u32::MAX)));
         self.ingest.observe(seconds);
@@ -316,11 +297,11 @@ fn histogram(name: &str, help: &str, buckets: &[f64]) -> Histogram {
     Histogram::with_opts(options).expect("the name is well formed")
 }
 
-/// All of [`COUNTED`], and the build's version.
+/// Collects [`COUNTED`] and the build's version.
 struct FromTotals(Arc<Mutex<Totals>>);
 
 impl Collector for FromTotals {
-    /// None: names are this file's constants, and a test sees that none comes twice.
+    /// None: names are constants of this file, and a test checks that they are unique.
     fn desc(&self) -> Vec<&Desc> {
         Vec::new()
     }
@@ -329,21 +310,25 @@ impl Collector for FromTotals {
         let totals = lock(&self.0).clone();
         let build = family(
             "build_info",
-            "Always 1; the version is a label.",
+            "Always 1; version, commit and date of the build are labels.",
             MetricType::GAUGE,
-            vec![metric(Some(("version", env!("CARGO_PKG_VERSION"))), 1, MetricType::GAUGE)],
+            vec![metric(
+                &[("version", build::VERSION), ("commit", build::COMMIT), ("date", build::DATE)],
+                1,
+                MetricType::GAUGE,
+            )],
         );
         let counted = COUNTED.iter().map(|Counted { name, help, value }| match value {
             Value::Counter(of) => {
-                family(name, help, MetricType::COUNTER, vec![metric(None, of(&totals), MetricType::COUNTER)])
+                family(name, help, MetricType::COUNTER, vec![metric(&[], of(&totals), MetricType::COUNTER)])
             }
             Value::Gauge(of) => {
-                family(name, help, MetricType::GAUGE, vec![metric(None, of(&totals), MetricType::GAUGE)])
+                family(name, help, MetricType::GAUGE, vec![metric(&[], of(&totals), MetricType::GAUGE)])
             }
             Value::Counters(label, of) => {
                 let values = of(&totals).into_iter();
                 let metrics =
-                    values.map(|(value, count)| metric(Some((label, value)), count, MetricType::COUNTER));
+                    values.map(|(value, count)| metric(&[(label, value)], count, MetricType::COUNTER));
                 family(name, help, MetricType::COUNTER, metrics.collect())
             }
             Value::Histogram(of) => {
@@ -364,14 +349,15 @@ fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> Met
 }
 
 #[expect(clippy::cast_precision_loss, reason = "Prometheus' numbers are floats")]
-fn metric(label: Option<(&str, &str)>, value: u64, kind: MetricType) -> Metric {
+fn metric(labels: &[(&str, &str)], value: u64, kind: MetricType) -> Metric {
     let mut metric = Metric::default();
-    if let Some((name, text)) = label {
+    let pairs = labels.iter().map(|(name, text)| {
         let mut pair = LabelPair::default();
-        pair.set_name(name.to_owned());
-        pair.set_value(text.to_owned());
-        metric.set_label(vec![pair]);
-    }
+        pair.set_name((*name).to_owned());
+        pair.set_value((*text).to_owned());
+        pair
+    });
+    metric.set_label(pairs.collect());
     if kind == MetricType::COUNTER {
         let mut counter = Counter::default();
         counter.set_value(value as f64);

@@ -1,6 +1,7 @@
-//! What can be seen from outside: metrics, and what is wrong right now.
+//! Metrics, probes and logs.
 
 pub(crate) mod health;
 pub mod http;
 pub mod logging;
 pub mod metrics;
+mod read_in_time;

@@ -1,4 +1,4 @@
-//! Asks the peers, all at once, within a bound in time.
+//! Asks all peers for `/member` at the same time, within a time limit.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,77 +12,99 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::decision::{Decision, Inquiry};
+use super::decision::{Decision, Inquiry, Next};
 use super::standing::Standing;
 
-/// Where a member answers, on its HTTP port.
+/// Path on the member's HTTP port.
 pub const PATH: &str = "/member";
-/// A peer that has not answered by then is asked again, beside the first question: what hangs may be the connection, and not the peer.
+/// After this a further request starts beside the first: the connection may hang while the peer is healthy.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
-/// So many addresses are asked; a group is smaller.
+/// Pause before a peer that gave no answer is asked again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Addresses that are asked; a group is smaller.
 const ADDRESSES_MAX: usize = 256;
-/// So much of an answer is read.
+/// Bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Where members answer: every address of the name is one.
+/// An entry of `shutdown.peers`; every address of the name is a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// A name, or an address without brackets.
+    /// A host name, or an address without brackets.
     pub host: String,
     pub port: u16,
 }
 
-/// What came of one question.
+/// Result of one request.
 enum Came {
     Addresses(usize, Result<Vec<SocketAddr>, String>),
     Answer(SocketAddr, Result<Standing, String>),
 }
 
-/// Asks every address of every peer, as the member that `ours` is. Returns as soon as one answer decides, and at the latest
-/// after `within`.
+/// Asks every address of every peer on behalf of `ours`, again where there is no answer. Returns as soon as the decision is
+/// certain, at the latest after `within`.
 pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
     let mut inquiry = Inquiry::new(ours);
     hear(peers, within, |address, answer| inquiry.heard(address, answer)).await;
     inquiry.decision()
 }
 
-/// Asks every address of every peer, and tells `heard` each answer, or why there is none, until it says that it has heard enough.
-/// Takes no longer than `within`.
+/// Asks every address of every peer and passes each answer, or the cause of a missing one, to `heard`, which says whether to ask
+/// that peer again. Takes at most `within`.
 pub(crate) async fn hear(
     peers: &[Peer],
     within: Duration,
-    mut heard: impl FnMut(&str, Result<Standing, String>) -> bool,
+    mut heard: impl FnMut(&str, Result<Standing, String>) -> Next,
 ) {
     let until = Instant::now() + within;
     let mut questions = JoinSet::new();
+    // Those whose first answer is awaited.
     let mut unresolved: BTreeSet<usize> = (0..peers.len()).collect();
     let (mut asked, mut silent) = (BTreeSet::new(), BTreeSet::new());
-    for (index, Peer { host, port }) in peers.iter().cloned().enumerate() {
-        questions.spawn(async move { Came::Addresses(index, resolve(&host, port).await) });
+    let resolution = |index: usize, pause: Duration| {
+        let Peer { host, port } = peers[index].clone();
+        async move {
+            sleep(pause).await;
+            Came::Addresses(index, resolve(&host, port).await)
+        }
+    };
+    let question = |address: SocketAddr, pause: Duration| async move {
+        sleep(pause).await;
+        Came::Answer(address, ask_again(address).await)
+    };
+    for index in 0..peers.len() {
+        questions.spawn(resolution(index, Duration::ZERO));
     }
     while let Ok(Some(came)) = timeout_at(until, questions.join_next()).await {
-        match came.expect("asking does not panic") {
+        let next = match came.expect("a request does not panic") {
             Came::Addresses(index, found) => {
                 unresolved.remove(&index);
-                let addresses = found.unwrap_or_else(|why| {
-                    heard(&peers[index].host, Err(why));
-                    Vec::new()
-                });
-                for address in addresses {
+                let next = found
+                    .as_ref()
+                    .map_or_else(|why| heard(&peers[index].host, Err(why.clone())), |_| Next::Settled);
+                if next == Next::AskAgain {
+                    questions.spawn(resolution(index, PAUSE));
+                }
+                for address in found.unwrap_or_default() {
                     if asked.len() < ADDRESSES_MAX && asked.insert(address) {
                         silent.insert(address);
-                        questions.spawn(async move { Came::Answer(address, ask_again(address).await) });
+                        questions.spawn(question(address, Duration::ZERO));
                     }
                 }
+                next
             }
             Came::Answer(address, answer) => {
                 silent.remove(&address);
-                if heard(&address.to_string(), answer) {
-                    return;
+                let next = heard(&address.to_string(), answer);
+                if next == Next::AskAgain {
+                    questions.spawn(question(address, PAUSE));
                 }
+                next
             }
+        };
+        if next == Next::Stop {
+            return;
         }
     }
     for index in unresolved {
@@ -98,14 +120,14 @@ async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     Ok(found.take(ADDRESSES_MAX).collect())
 }
 
-/// The first answer to any of its questions. A refusal is final if no other question is open: nobody is there. Has no time limit of
-/// its own.
+/// The first answer to any request to `address`. A refused connection is final if no other request is open: no process listens there. Has
+/// no time limit of its own.
 async fn ask_again(address: SocketAddr) -> Result<Standing, String> {
     let mut questions = JoinSet::new();
     loop {
         questions.spawn(ask_one(address));
         while let Ok(Some(answer)) = timeout(AGAIN_AFTER, questions.join_next()).await {
-            let answer = answer.expect("asking does not panic");
+            let answer = answer.expect("a request does not panic");
             if answer.is_ok() || questions.is_empty() {
                 return answer;
             }
@@ -122,7 +144,7 @@ async fn ask_one(address: SocketAddr) -> Result<Standing, String> {
         .header(HOST, address.to_string())
         .header(CONNECTION, "close")
         .body(Empty::<Bytes>::new())
-        .expect("its parts are good");
+        .expect("the parts of the request are valid");
     let answer = async move {
         let response = sender.send_request(request).await.map_err(broken)?;
         if response.status() != StatusCode::OK {
@@ -131,7 +153,7 @@ async fn ask_one(address: SocketAddr) -> Result<Standing, String> {
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
         Standing::from_json(&body.map_err(|error| format!("the connection broke: {error}"))?.to_bytes())
     };
-    // The connection ends when the answer is there, and its sender gone.
+    // The connection ends when the answer has arrived and the sender is dropped.
     let (answer, _) = tokio::join!(answer, connection);
     answer
 }

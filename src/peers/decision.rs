@@ -1,30 +1,28 @@
-//! Which member leaves the group when it is told to go, and which keeps its session for its next process.
+//! Which member leaves the group at SIGTERM, and which keeps its session for its next process.
 //!
-//! A member leaves if another one with a lower name stays: subscribed to the same, and not told to go. Names are ordered, so
-//! two that are told to go at once cannot both trust each other: the lowest always keeps its session.
+//! A member leaves if a member with a lower name stays: subscribed to the same topics, not leaving. Names are ordered, so two members that
+//! stop at once cannot both rely on each other: the lowest always keeps its session.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::standing::Standing;
 
-/// So many peers are named in a log line.
-const TOLD_MAX: usize = 8;
+/// Peers that a log line names.
+const NAMED_MAX: usize = 8;
 
-/// What to do with our sessions.
+/// What to do with the sessions of this member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Leave the group: this one goes on.
-    Leave {
-        /// Its name.
-        to: String,
-        /// Where it was asked.
-        address: String,
-    },
-    /// Keep them: nobody with a lower name is known to go on.
+    /// Unsubscribe: this peer stays.
+    Leave { to: String, address: String },
+    /// Keep them: no member with a lower name is known to stay.
     Keep {
-        /// What became of each peer, for people.
+        /// One reason per peer, for the log.
         because: Vec<String>,
+        /// Every peer answered, and none that may yet take our share. Otherwise the log warns: nobody may come back to our sessions.
+        certain: bool,
     },
 }
 
@@ -34,22 +32,33 @@ impl fmt::Display for Decision {
             Self::Leave { to, address } => {
                 write!(f, "unsubscribing: {to} at {address} stays, and takes our share")
             }
-            Self::Keep { because } => {
+            Self::Keep { because, .. } => {
                 f.write_str("keeping the session: no member with a lower name is known to stay")?;
-                let untold = because.len().saturating_sub(TOLD_MAX);
-                let more = (untold > 0).then(|| format!("and {untold} more"));
-                let told: Vec<_> = because.iter().take(TOLD_MAX).chain(&more).map(String::as_str).collect();
-                if told.is_empty() { Ok(()) } else { write!(f, " ({})", told.join("; ")) }
+                let unnamed = because.len().saturating_sub(NAMED_MAX);
+                let more = (unnamed > 0).then(|| format!("and {unnamed} more"));
+                let named: Vec<_> = because.iter().take(NAMED_MAX).chain(&more).map(String::as_str).collect();
+                if named.is_empty() { Ok(()) } else { write!(f, " ({})", named.join("; ")) }
             }
         }
     }
 }
 
-/// What a member says to us, who are about to go.
+/// Whether a peer is asked again, while there is time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Its answer will not change.
+    Settled,
+    /// It did not answer, or may answer otherwise in a second.
+    AskAgain,
+    /// No other answer is needed.
+    Stop,
+}
+
+/// What the answer of a peer means for this member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Stays,
-    /// Our own answer, perhaps from another of our addresses.
+    /// The answer of this process, possibly at another of its addresses.
     Ourselves,
     NotLower,
     OtherGroup,
@@ -70,66 +79,70 @@ fn judge(ours: &Standing, theirs: &Standing) -> Verdict {
     }
 }
 
-/// The question of one member that is told to go, to all others.
+/// The inquiry of one leaving member.
 #[derive(Debug)]
 pub struct Inquiry {
     ours: Standing,
     heir: Option<(String, String)>,
-    because: Vec<String>,
+    /// By address: why this peer does not take our share, by its last answer.
+    others: BTreeMap<String, (String, Next)>,
 }
 
 impl Inquiry {
-    /// Nobody has answered yet.
+    /// An inquiry without answers.
     #[must_use]
     pub fn new(ours: Standing) -> Self {
-        Self { ours, heir: None, because: Vec::new() }
+        Self { ours, heir: None, others: BTreeMap::new() }
     }
 
-    /// What was said at `address`, or why nothing came from there; `true`: nobody else need be heard.
-    pub fn heard(&mut self, address: &str, answer: Result<Standing, String>) -> bool {
-        let theirs = match answer {
-            Ok(theirs) => theirs,
-            Err(why) => {
-                self.because.push(format!("{address}: {why}"));
-                return self.heir.is_some();
+    /// Takes the answer of `address`, or the cause of a missing one.
+    pub fn heard(&mut self, address: &str, answer: Result<Standing, String>) -> Next {
+        let (why, next) = match answer {
+            Err(why) => (format!("{address}: {why}"), Next::AskAgain),
+            Ok(theirs) => {
+                let (what, next) = match judge(&self.ours, &theirs) {
+                    Verdict::Stays => {
+                        self.heir.get_or_insert((theirs.name, address.to_owned()));
+                        return Next::Stop;
+                    }
+                    Verdict::Ourselves => {
+                        self.others.remove(address);
+                        return Next::Settled;
+                    }
+                    Verdict::NotLower => ("has a higher name", Next::Settled),
+                    Verdict::OtherGroup => ("is of another group", Next::Settled),
+                    Verdict::OtherTopics => ("has other topics", Next::Settled),
+                    Verdict::NotSubscribed => ("is not subscribed", Next::AskAgain),
+                    Verdict::Leaving => ("is leaving, too", Next::Settled),
+                };
+                (format!("{} at {address} {what}", theirs.name), next)
             }
         };
-        let what = match judge(&self.ours, &theirs) {
-            Verdict::Stays => {
-                self.heir.get_or_insert((theirs.name, address.to_owned()));
-                return true;
-            }
-            Verdict::Ourselves => return self.heir.is_some(),
-            Verdict::NotLower => "has a higher name",
-            Verdict::OtherGroup => "is of another group",
-            Verdict::OtherTopics => "has other topics",
-            Verdict::NotSubscribed => "is not subscribed",
-            Verdict::Leaving => "is leaving, too",
-        };
-        self.because.push(format!("{} at {address} {what}", theirs.name));
-        self.heir.is_some()
+        self.others.insert(address.to_owned(), (why, next));
+        next
     }
 
-    /// What follows from what was heard. Whoever has said nothing is not there.
+    /// The decision from the answers so far. A peer that has not answered counts as absent.
     #[must_use]
     pub fn decision(self) -> Decision {
-        match self.heir {
-            Some((to, address)) => Decision::Leave { to, address },
-            None => Decision::Keep { because: self.because },
+        if let Some((to, address)) = self.heir {
+            return Decision::Leave { to, address };
         }
+        let certain = self.others.values().all(|(_, next)| *next == Next::Settled);
+        Decision::Keep { because: self.others.into_values().map(|(why, _)| why).collect(), certain }
     }
 }
 
-/// The order of names: numbers in them count as numbers, so `milepost-9` is below `milepost-10`. Only equal names are equal.
+/// Compares names, with numbers in them as numbers: `milepost-9` < `milepost-10`. Only equal names are equal.
 #[must_use]
 pub fn order(a: &str, b: &str) -> Ordering {
     Parts(a.as_bytes()).cmp(Parts(b.as_bytes())).then_with(|| a.cmp(b))
 }
 
-/// A name's bytes, a run of digits as one number.
+/// The bytes of a name, a run of digits as one number.
 struct Parts<'a>(&'a [u8]);
 
-/// By its digits without leading zeros: a number can be longer than any integer.
+/// Compares digits without leading zeros: a number can be longer than any integer.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Part<'a> {
     Number { digits: usize, value: &'a [u8] },
@@ -190,7 +203,7 @@ mod tests {
             "m-a",
             "n-1",
         ];
-        // Equal numbers are told apart by their bytes, so that two names are never equal.
+        // `07` and `7` differ by their bytes, so that two different names are never equal.
         assert_eq!(order("m-10", "m-010"), "m-10".cmp("m-010"));
         let mut shuffled = sorted.to_vec();
         shuffled.reverse();
@@ -206,9 +219,9 @@ mod tests {
         let ours = standing("milepost-2");
         let decide = |theirs: Standing| {
             let mut inquiry = Inquiry::new(ours.clone());
-            let decided = inquiry.heard("10.0.0.1:9464", Ok(theirs));
+            let next = inquiry.heard("10.0.0.1:9464", Ok(theirs));
             let decision = inquiry.decision();
-            assert_eq!(decided, matches!(decision, Decision::Leave { .. }));
+            assert_eq!(next == Next::Stop, matches!(decision, Decision::Leave { .. }));
             decision.to_string()
         };
         assert_eq!(
@@ -236,11 +249,34 @@ mod tests {
         }
     }
 
+    /// A pod that cannot ask and does not come back loses its share: that must not look like a good end.
+    #[test]
+    fn a_decision_without_answers_is_uncertain() {
+        let certain = |answers: Vec<Result<Standing, String>>| {
+            let mut inquiry = Inquiry::new(standing("milepost-2"));
+            for answer in answers {
+                inquiry.heard("10.0.0.1:9464", answer);
+            }
+            match inquiry.decision() {
+                Decision::Keep { certain, .. } => certain,
+                Decision::Leave { .. } => panic!("nobody stays"),
+            }
+        };
+        let silent = || Err("cannot be reached".to_owned());
+        let starting = Standing { subscribed: false, ..standing("milepost-1") };
+        let leaving = Standing { leaving: true, ..standing("milepost-1") };
+        assert!(!certain(vec![silent()]));
+        assert!(!certain(vec![Ok(starting.clone())]));
+        assert!(certain(vec![silent(), Ok(starting), Ok(leaving)]), "the last answer counts");
+        assert!(certain(vec![Ok(standing("milepost-3"))]));
+    }
+
     #[test]
     fn a_log_line_has_a_bound() {
         let mut inquiry = Inquiry::new(standing("milepost-2"));
-        (0..1_000)
-            .for_each(|n| assert!(!inquiry.heard(&format!("10.0.0.{n}:1"), Err("no answer".to_owned()))));
+        for n in 0..1_000 {
+            inquiry.heard(&format!("10.0.0.{n}:1"), Err("no answer".to_owned()));
+        }
         let told = inquiry.decision().to_string();
         assert!(told.ends_with("; and 992 more)") && told.len() < 500, "{told}");
     }

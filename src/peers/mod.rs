@@ -1,9 +1,8 @@
-//! Who goes on when this process is told to go: what members say of themselves, what follows from it, and how they are
-//! asked.
+//! Which member stays when this process gets SIGTERM: the answers of the members, the decision, and the requests.
 //!
-//! Guarantee: of the members of a group that can ask each other, the lowest by name keeps its session, whatever the others do and
-//! whenever they do it. So the broker always has somebody to queue for. A member that cannot be asked in time counts as
-//! not there. It trusts what a peer says of itself.
+//! Guarantee: of the members of a group that can ask each other, the lowest by name keeps its session, whatever the others do and whenever
+//! they do it. So the broker always has a session to queue for. A member that does not answer in time counts as absent, and
+//! the decision as uncertain. Answers are trusted.
 
 pub mod ask;
 pub mod decision;

@@ -1,4 +1,4 @@
-//! What a member of a share group says of itself.
+//! The answer of a member of the share group to `/member`.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,27 +8,27 @@ use serde_json::{Value, json};
 
 use crate::pipeline::erased::Erased;
 
-/// What a member says of itself when it is asked.
+/// The fields of `/member`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// `mqtt.client_id`.
     pub name: String,
     /// `mqtt.group`.
     pub group: String,
-    /// Its filters.
+    /// Filters of `mqtt.topics` or of the sources.
     pub topics: BTreeSet<String>,
     /// At least one of its connections has a granted subscription.
     pub subscribed: bool,
-    /// It has been told to go.
+    /// It got SIGTERM.
     pub leaving: bool,
-    /// The digest of the list of erased drivers that is in force: nothing of them is under way any more. None: not yet.
+    /// Digest of the list of erased drivers that every running insert uses; `None` while an insert still uses an older list.
     pub erased: Option<String>,
-    /// Files in its spool, those in quarantine among them.
+    /// Files in its spool, quarantine included.
     pub spool_files: u64,
 }
 
 impl Standing {
-    /// One JSON object.
+    /// Serialises to one JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
         let Self { name, group, topics, subscribed, leaving, erased, spool_files } = self;
@@ -39,10 +39,10 @@ impl Standing {
         .to_string()
     }
 
-    /// From the same; other fields are ignored: a newer version may say more.
+    /// Parses the same object; ignores other fields, which a newer version may send.
     ///
     /// # Errors
-    /// What is missing, for people.
+    /// The missing field, as a message.
     pub fn from_json(text: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(text).map_err(|_| "its answer is not JSON".to_owned())?;
         let missing = |field: &str| format!("its answer has no {field}");
@@ -56,14 +56,13 @@ impl Standing {
             topics: topics.collect::<Option<_>>().ok_or_else(|| missing("topics"))?,
             subscribed: flag("subscribed")?,
             leaving: flag("leaving")?,
-            // An older version has neither.
             erased: value["erased"].as_str().map(str::to_owned),
             spool_files: value["spool_files"].as_u64().unwrap_or(0),
         })
     }
 }
 
-/// This process as a member: what its [`Standing`] is made of.
+/// This process as a member: the source of its [`Standing`].
 #[derive(Debug)]
 pub struct Member {
     name: String,
@@ -73,16 +72,16 @@ pub struct Member {
     erased: Mutex<Lists>,
 }
 
-/// Lists of erased drivers, weakly: what is under way holds the one that it began with.
+/// Weak references to lists of erased drivers: each running insert holds the list that it started with.
 #[derive(Debug, Default)]
 struct Lists {
     current: Weak<Erased>,
-    /// Those before it that something may still go by.
+    /// Earlier lists that a running insert may still use.
     older: Vec<Weak<Erased>>,
 }
 
 impl Member {
-    /// One that has not been told to go.
+    /// A member that is not leaving.
     #[must_use]
     pub fn new(name: &str, group: &str, topics: &[String]) -> Self {
         let topics = topics.iter().cloned().collect();
@@ -95,12 +94,12 @@ impl Member {
         }
     }
 
-    /// It has been told to go. Say so before anybody is asked: of two that leave at once, one must know of the other.
+    /// Marks this member as leaving. Call it before asking the peers: of two members that leave at once, one must learn of the other.
     pub fn leaves(&self) {
         self.leaving.store(true, Ordering::SeqCst);
     }
 
-    /// From now on this list holds for what begins.
+    /// Inserts that start from now on use this list.
     pub fn erases(&self, erased: &Arc<Erased>) {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         let current = Arc::downgrade(erased);
@@ -111,14 +110,14 @@ impl Member {
         lists.older.retain(|older| older.strong_count() > 0);
     }
 
-    /// The list that holds for all that is under way.
+    /// The list that every running insert uses.
     fn erased(&self) -> Option<String> {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         lists.older.retain(|older| older.strong_count() > 0);
         lists.current.upgrade().filter(|_| lists.older.is_empty()).map(|erased| erased.digest())
     }
 
-    /// Now.
+    /// The answer at this moment.
     #[must_use]
     pub fn standing(&self, subscribed: bool, spool_files: u64) -> Standing {
         Standing {

@@ -1,11 +1,11 @@
-//! Other fields of a point that somebody wants to keep: names and values, as text.
+//! Other fields of a point that its source keeps: names and values as strings.
 
-/// Names that one point may keep.
+/// Names per point.
 pub(crate) const ATTRIBUTES_MAX: usize = 64;
-/// Bytes of names and values that one point may keep.
+/// Bytes of names and values per point.
 pub(crate) const ATTRIBUTE_BYTES_MAX: usize = 4_096;
 
-/// Each name once, in the order sent. Empty costs a pointer.
+/// Each name once, in the order sent. An empty value costs one pointer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes(Option<Box<Pairs>>);
 
@@ -16,7 +16,7 @@ struct Pairs {
 }
 
 impl Attributes {
-    /// Adds a value, or takes it for the earlier one of this name; `false` if there is no room.
+    /// Adds a value, or replaces the earlier one of this name; returns `false` if there is no room.
     pub(crate) fn put(&mut self, name: &str, value: &str) -> bool {
         let pairs = self.0.get_or_insert_default();
         let known = pairs.pairs.iter().position(|(known, _)| known == name);
@@ -34,18 +34,16 @@ impl Attributes {
         true
     }
 
-    /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs().iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// How many.
     #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.pairs().len()
     }
 
-    /// What they take in memory, and no more than that encoded.
+    /// Bytes in memory, an upper bound of the encoded size.
     #[must_use]
     pub(crate) fn memory_bytes(&self) -> usize {
         let of_a_pair = size_of::<(String, String)>();

@@ -1,28 +1,27 @@
-//! Collects rows until they are worth an insert.
+//! Collects rows into the open batch.
 //!
-//! Guarantee: rows come out in the order they went in, none twice, none missing; an open batch knows when it is due, by
-//! rows or by age, and never holds more than `bytes_max`. It takes `now`, never asks for it, and does not know whether
-//! the server has room: the intake decides when a due batch closes.
+//! Guarantee: rows leave in the order in which they came, each once. The open batch is due by rows or by age, and never holds more than
+//! `bytes_max`. Time comes in as `now`. The intake decides when a due batch closes, since it depends on the server's room.
 
 use std::time::{Duration, Instant};
 
 use super::position::Position;
 use super::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reject, TOPIC_BYTES_MAX};
 
-/// What a position may take in memory, without attributes: the row, and its encoded form beside it while it is being sent.
+/// Bytes of a position in memory without attributes: the row, and its encoded form while it is sent.
 pub const POSITION_BYTES_MAX: usize = size_of::<Position>() + 128;
-/// What a reject's fixed part may take; its texts and payload count twice, for the same reason.
+/// Bytes of a reject's fixed part; its strings and payload count twice, for the same reason.
 const REJECT_FIXED_BYTES: usize = size_of::<Reject>() + 64;
-/// Any row fits into a batch of this size.
+/// Every row fits into a batch of this size.
 pub(crate) const BYTES_MAX_MIN: usize = 256 * 1024;
 const _: () = assert!(
     REJECT_FIXED_BYTES + 2 * (PAYLOAD_BYTES_MAX + 3 * TOPIC_BYTES_MAX + 4 * DETAIL_CHARS_MAX + 64)
         <= BYTES_MAX_MIN
 );
 
-/// Above this many a second, one reject row stands for several of its reason (the flood limit).
+/// Flood limit: above this many rejects per second one row stands for several of its reason.
 pub const REJECT_ROWS_PER_SECOND_MAX: u32 = 100;
-/// The same, above this many bytes of them a second.
+/// Flood limit in bytes per second.
 pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
 
 /// `[batch]` in the configuration.
@@ -39,28 +38,26 @@ pub struct Limits {
 /// Rows that go to ClickHouse together and become durable together.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// For logs, and to recognise the batch when it is durable. Unique in the process, and rising.
+    /// Unique in the process, and rising.
     pub id: u64,
-    /// Good points, in arrival order.
+    /// In arrival order.
     pub positions: Vec<Position>,
-    /// Refused points and messages, in arrival order.
+    /// In arrival order.
     pub rejects: Vec<Reject>,
-    /// What the rows take in memory, an upper bound.
+    /// Upper bound of the bytes in memory.
     pub bytes: usize,
-    /// When the first row came.
+    /// Arrival of the first row.
     pub opened_at: Option<Instant>,
-    /// Some of it will be acknowledged: not to acknowledge it stops the broker.
+    /// At least one message of it gets a PUBACK, which the broker's window waits for.
     pub at_least_once: bool,
 }
 
 impl Batch {
-    /// Positions and reject rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.positions.len() + self.rejects.len()
     }
 
-    /// No rows.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.rows() == 0
@@ -76,19 +73,17 @@ pub struct Batcher {
 }
 
 impl Batcher {
-    /// An empty batcher.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { limits, open: Batch::default(), flood: FloodLimit::default() }
     }
 
-    /// The open batch's rows.
     #[must_use]
     pub fn open(&self) -> &Batch {
         &self.open
     }
 
-    /// From now on batches are at most this large, or [`BYTES_MAX_MIN`]; never larger than before.
+    /// Lowers the bound of a batch to this, at least [`BYTES_MAX_MIN`]; never raises it.
     pub fn lower_bytes_max(&mut self, bytes: usize) {
         self.limits.bytes_max = self.limits.bytes_max.min(bytes.max(BYTES_MAX_MIN));
     }
@@ -105,7 +100,7 @@ impl Batcher {
         self.open.bytes + bytes_of(reject) <= self.limits.bytes_max
     }
 
-    /// Adds a position that [fits](Self::fits_position). `awaited`: its message is acknowledged once it is durable.
+    /// Adds a position that [fits](Self::fits_position). `awaited`: its message gets a PUBACK when the row is durable.
     pub fn push_position(&mut self, position: Position, awaited: bool, now: Instant) {
         self.open.at_least_once |= awaited;
         let bytes = bytes_of_position(&position);
@@ -137,13 +132,13 @@ impl Batcher {
         );
     }
 
-    /// Enough rows, or old enough.
+    /// `rows_max` rows, or older than `age_max`.
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
         self.is_full() || self.deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// Enough rows.
+    /// `rows_max` rows.
     #[must_use]
     pub(crate) fn is_full(&self) -> bool {
         self.open.rows() >= self.limits.rows_max
@@ -155,14 +150,14 @@ impl Batcher {
         self.open.opened_at.map(|opened_at| opened_at + self.limits.age_max)
     }
 
-    /// Takes the open batch and begins the next, which has the next id.
+    /// Closes the open batch and starts the next one, with the next id.
     pub fn close(&mut self) -> Batch {
         let next = Batch { id: self.open.id + 1, ..Batch::default() };
         std::mem::replace(&mut self.open, next)
     }
 }
 
-/// Attributes are there twice while they are being sent.
+/// Attributes count twice: in the row, and encoded while they are sent.
 fn bytes_of_position(position: &Position) -> usize {
     POSITION_BYTES_MAX + 2 * position.attributes.memory_bytes()
 }
@@ -172,7 +167,7 @@ fn bytes_of(reject: &Reject) -> usize {
         + 2 * (reject.payload.len() + reject.topic.len() + reject.driver_id.len() + reject.detail.len())
 }
 
-/// Counts rejects, and their bytes, by the second.
+/// Counts the rejects and their bytes of the current second.
 #[derive(Debug, Default)]
 struct FloodLimit {
     second_began_at: Option<Instant>,

@@ -1,8 +1,8 @@
-//! A closed batch becomes the bytes of its INSERT statements, once.
+//! Encodes a closed batch into the bytes of its INSERT statements.
 //!
-//! Guarantee: rows are sorted by the table's order, and the same batch always gives the same bytes, so that a retry
-//! repeats exactly what was sent before. Format: RowBinary, columns named in the statement. RowBinary carries no
-//! types, so the columns say theirs, and the server's are compared with them.
+//! Guarantee: rows are in the table's sort order, and the same batch gives the same bytes, so a retry repeats exactly what was sent. The
+//! format is RowBinary with the columns named in the statement. RowBinary carries no types, so each column states its type, and
+//! milepost compares it with the server's.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -13,14 +13,14 @@ use super::batch::Batch;
 use super::position::Position;
 use super::reject::Reject;
 
-/// What a column holds, as RowBinary has it.
+/// The RowBinary form of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The length as unsigned LEB128, then the bytes.
     Text,
     /// Milliseconds since 1970-01-01 UTC.
     Time,
-    /// How many, as unsigned LEB128, then so many names and values, each a [`Text`](Self::Text).
+    /// The number of pairs as unsigned LEB128, then names and values, each a [`Text`](Self::Text).
     Texts,
     /// A number of this ClickHouse type.
     Number(&'static str, usize),
@@ -32,7 +32,7 @@ const U64: Kind = Kind::Number("UInt64", 8);
 const I32: Kind = Kind::Number("Int32", 4);
 
 impl Kind {
-    /// Whether a column of this ClickHouse type takes such values.
+    /// Whether a column of this ClickHouse type accepts such values.
     #[must_use]
     pub(crate) fn fits(self, clickhouse_type: &str) -> bool {
         match self {
@@ -64,19 +64,16 @@ impl Kind {
     }
 }
 
-/// Every table that is inserted into says by this column whose a row is.
+/// The column of every inserted table that names the driver of a row.
 const DRIVER_ID: &str = "driver_id";
 
-/// A table that is inserted into, with the columns of an insert in their order.
+/// An inserted table with its columns in the order of the insert.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Its name in the database.
     pub name: &'static str,
-    /// Name and kind of each column.
     pub columns: &'static [(&'static str, Kind)],
 }
 
-/// Every fix.
 pub(crate) static POSITIONS: Table = Table {
     name: "positions",
     columns: &[
@@ -94,7 +91,6 @@ pub(crate) static POSITIONS: Table = Table {
     ],
 };
 
-/// What was refused.
 pub(crate) static REJECTS: Table = Table {
     name: "rejects",
     columns: &[
@@ -109,7 +105,7 @@ pub(crate) static REJECTS: Table = Table {
     ],
 };
 
-/// Every table that is inserted into.
+/// Every inserted table.
 pub(crate) static TABLES: [&Table; 2] = [&POSITIONS, &REJECTS];
 
 /// The columns of [`POSITIONS`], in that order.
@@ -143,7 +139,7 @@ fn encode_reject(reject: &Reject, out: &mut Vec<u8>) {
     out.extend_from_slice(&reject.count.to_le_bytes());
 }
 
-/// One INSERT: the statement, its data, and how many rows that is.
+/// One INSERT: statement, data, and number of rows.
 #[derive(Debug, Clone)]
 pub struct Insert {
     /// `INSERT INTO … FORMAT RowBinary`
@@ -152,7 +148,7 @@ pub struct Insert {
     pub rows: usize,
 }
 
-/// The inserts of a batch: its positions, its rejects, or both.
+/// The inserts of a batch: positions, rejects, or both.
 #[must_use]
 pub fn encode(mut batch: Batch, database: &str) -> Vec<Insert> {
     batch.positions.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
@@ -194,7 +190,7 @@ impl Table {
 }
 
 impl Insert {
-    /// These rows of it; `None` if its columns are not those of a table of ours, as in a file of another version.
+    /// A range of its rows; `None` if its columns are not those of a known table, as in a file of another version.
     #[must_use]
     pub fn part(&self, rows: Range<usize>) -> Option<Self> {
         if rows == (0..self.rows) {
@@ -237,7 +233,7 @@ impl Insert {
         Some((Self { statement: self.statement.clone(), body: body.into(), rows: self.rows - gone }, gone))
     }
 
-    /// Those that the statement names, if they are of a table of ours: an older version's file has fewer.
+    /// The columns that the statement names, if they belong to a known table; the file of an older version has fewer.
     fn columns(&self) -> Option<Vec<(&'static str, Kind)>> {
         let (into, rest) = self.statement.strip_prefix("INSERT INTO ")?.split_once(" (")?;
         let (names, _) = rest.split_once(") FORMAT RowBinary")?;
@@ -248,12 +244,12 @@ impl Insert {
 }
 
 impl Table {
-    /// What follows the database's name.
+    /// The statement after the name of the database.
     fn statement_end(&self) -> String {
         self.statement("").split_off("INSERT INTO ".len())
     }
 
-    /// The length of so many rows at the beginning of `bytes`.
+    /// The length of `rows` rows at the beginning of `bytes`.
     fn skip(&self, bytes: &[u8], rows: usize) -> Option<usize> {
         let mut at = 0;
         for _ in 0..rows {
@@ -290,8 +286,9 @@ fn count_at(bytes: &[u8]) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Message;
     use crate::config::Config;
-    use crate::pipeline::decode::{Decoded, Decoder, Message};
+    use crate::pipeline::decode::{Decoded, Decoder};
     use crate::pipeline::position::Timestamp;
 
     /// Rows of both tables, of different lengths.
@@ -305,13 +302,8 @@ mod tests {
             for payload in
                 [format!(r#"{{"lat":{n},"lng":1,"a":{n},"b":"{}"}}"#, "x".repeat(n * 50)), "x".repeat(n * 50)]
             {
-                let message = Message {
-                    topic: topic.as_bytes(),
-                    payload: payload.as_bytes(),
-                    payload_bytes: payload.len(),
-                    received_at: Timestamp::from_unix_ms(1),
-                };
-                decoder.decode(message, &mut decoded);
+                let message = Message::new(topic.as_bytes(), payload.as_bytes());
+                decoder.decode(message, Timestamp::from_unix_ms(1), &mut decoded);
             }
         }
         let Decoded { positions, rejects, .. } = decoded;

@@ -1,7 +1,7 @@
-//! What a position passes through on its way: bytes of a message → a validated [`position`] or a [`reject`] → a
-//! [`batch`] of rows → the bytes of an insert ([`encode`]).
+//! The way of a position: bytes of a message → a validated [`position`] or a [`reject`] → a [`batch`] of rows → the bytes of an insert
+//! ([`encode`]).
 //!
-//! Pure: plain functions and values, no clock, no task, no I/O.
+//! Pure: no clock, no task, no I/O.
 
 pub mod attributes;
 pub mod batch;

@@ -1,7 +1,7 @@
-//! A position as it is stored: validated, scaled to integers, nothing left to check.
+//! A validated position, scaled to integers as it is stored.
 //!
-//! Every field is a type that can only hold a legal value, so no later step looks again. Units are
-//! those of the table's columns; the largest value of an optional column's type means "unknown".
+//! Every field is a type that holds only valid values, so no later step validates again. Units are those of the table's columns; the
+//! largest value of an optional column's type means "unknown".
 
 use std::ops::RangeInclusive;
 
@@ -15,36 +15,29 @@ pub(crate) const DRIVER_ID_BYTES_MAX: usize = 64;
 /// One fix of one driver, ready to be encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
-    /// Who: from the topic or the payload, as the source says.
+    /// From the topic or the payload, as the source says.
     pub driver_id: DriverId,
-    /// When the fix was taken.
+    /// Time of the fix.
     pub ts: Timestamp,
-    /// The device's own counter; 0 if it has none.
+    /// The device's counter; 0 if it has none.
     pub seq: u32,
-    /// Where, north–south.
     pub lat: Latitude,
-    /// Where, east–west.
     pub lng: Longitude,
-    /// How fast.
     pub speed: Speed,
-    /// Which way.
     pub heading: Heading,
-    /// How high.
     pub alt: Altitude,
-    /// How sure the receiver was, horizontally.
     pub acc: Accuracy,
-    /// When milepost took the message from the broker.
+    /// Arrival of the message at milepost.
     pub received_at: Timestamp,
-    /// Other fields that the source keeps.
     pub attributes: Attributes,
 }
 
-/// A value outside what its field may hold.
+/// A value outside the range of its field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("out of range")]
 pub(crate) struct OutOfRange;
 
-/// For whoever sent another one.
+/// The rule for driver ids, in error messages.
 pub(crate) const DRIVER_ID_RULE: &str = "a driver id is 1-64 bytes of A-Z a-z 0-9 . _ : -";
 
 /// 1–64 bytes of `A–Z a–z 0–9 . _ : -`.
@@ -62,7 +55,6 @@ impl DriverId {
         ArrayString::from(id).map(Self).map_err(|_| OutOfRange)
     }
 
-    /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -74,13 +66,11 @@ impl DriverId {
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// From milliseconds since the epoch.
     #[must_use]
     pub const fn from_unix_ms(ms: i64) -> Self {
         Self(ms)
     }
 
-    /// Milliseconds since the epoch.
     #[must_use]
     pub const fn unix_ms(self) -> i64 {
         self.0
@@ -128,7 +118,7 @@ impl Longitude {
 }
 
 impl Heading {
-    /// No heading was sent, or none that can be.
+    /// No heading, or one out of range.
     pub const UNKNOWN: Self = Self(u16::MAX);
 
     /// # Errors
@@ -144,8 +134,8 @@ impl Heading {
     }
 }
 
-/// Makes the type of an optional number: a range, and how many whole units are kept for one. The largest value
-/// of its integer is "unknown", as in the table.
+/// Defines the type of an optional number: its range, and the stored units per one. The largest value of its integer is "unknown", as in
+/// the table.
 macro_rules! optional_number {
     ($(#[$doc:meta])* $name:ident, $range:expr, $units_per_one:expr, $read:ident -> $integer:ty) => {
         $(#[$doc])*
@@ -153,7 +143,7 @@ macro_rules! optional_number {
         pub struct $name($integer);
 
         impl $name {
-            /// None was sent, or none that can be.
+            /// No value, or one out of range.
             pub const UNKNOWN: Self = Self(<$integer>::MAX);
 
             /// # Errors
@@ -163,7 +153,7 @@ macro_rules! optional_number {
                 <$integer>::try_from(units).map(Self).map_err(|_| OutOfRange)
             }
 
-            /// In the units kept; the integer's largest value is unknown.
+            /// In stored units; the integer's largest value is unknown.
             #[must_use]
             pub const fn $read(self) -> $integer {
                 self.0
@@ -185,7 +175,7 @@ optional_number!(
     Accuracy, 0.0..=6_553.4, 10.0, dm -> u16
 );
 
-/// `value` rounded to the nearest of `units_per_one`; NaN is out of range.
+/// `value` in units, rounded to the nearest; NaN is out of range.
 #[expect(clippy::cast_possible_truncation, reason = "every caller's range fits i32 after scaling")]
 fn scaled(value: f64, range: RangeInclusive<f64>, units_per_one: f64) -> Result<i32, OutOfRange> {
     if range.contains(&value) { Ok((value * units_per_one).round() as i32) } else { Err(OutOfRange) }

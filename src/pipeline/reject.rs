@@ -1,18 +1,17 @@
-//! What was refused, and why: a row of the `rejects` table.
+//! A row of the `rejects` table: the rejected point or message, and the reason.
 
 use super::position::Timestamp;
+pub use crate::codec::PAYLOAD_BYTES_MAX;
 
-/// How much of a rejected payload is kept.
-pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
-/// How much of a rejected message's topic is kept.
+/// Bytes of a rejected message's topic that are stored.
 pub(crate) const TOPIC_BYTES_MAX: usize = 1024;
-/// How long a reject's explanation may get, in characters.
+/// Characters of `detail`.
 pub(crate) const DETAIL_CHARS_MAX: usize = 200;
 
-/// Why a point or a message was refused. The order is the order of the checks.
+/// The reason of a reject, in the order of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// The payload is larger than `decode.payload_bytes_max`.
+    /// The payload is larger than a packet may be, or the broker sent only a part.
     TooLarge,
     /// The topic names no driver, or one outside the rule for ids.
     BadTopic,
@@ -22,19 +21,19 @@ pub enum Reason {
     InvalidUtf8,
     /// The payload is not JSON.
     InvalidJson,
-    /// Neither an object nor an array of objects with something in it.
+    /// Neither an object nor a non-empty array of objects.
     WrongShape,
     /// The format has no such kind of message, or cannot read this one.
     UnknownFormatKind,
-    /// NMEA: a line that is no sentence, or a field of one that cannot be read.
+    /// NMEA: a line that is no sentence, or one with an unreadable field.
     InvalidSentence,
     /// NMEA: the checksum is missing or wrong.
     BadChecksum,
-    /// More points than `decode.points_max`.
+    /// More than 10,000 points.
     TooManyPoints,
-    /// The payload is to name the driver, and names none, or one outside the rule for ids.
+    /// The payload must name the driver, and names none, or one outside the rule for ids.
     BadDriver,
-    /// The payload names another driver than the topic.
+    /// The payload names a driver other than the topic's.
     DriverMismatch,
     /// `lat` or `lng` is absent or not a number.
     MissingField,
@@ -106,19 +105,18 @@ impl Reason {
 /// One row of the `rejects` table: a refused point or message, or many of them above the flood limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reject {
-    /// When milepost took the message from the broker.
+    /// Arrival of the message at milepost.
     pub received_at: Timestamp,
     /// The message's topic, its first 1,024 bytes.
     pub topic: String,
     /// The driver, if the topic or the payload named one.
     pub driver_id: String,
     pub reason: Reason,
-    /// Why, in words.
     pub detail: String,
-    /// The broken point, else the whole message; its first 64 KiB.
+    /// The invalid point, or the whole message; its first 64 KiB.
     pub payload: Vec<u8>,
-    /// How long it was before the cut.
+    /// Length before truncation.
     pub payload_bytes: u64,
-    /// How many refused points this row stands for.
+    /// Number of rejects that this row stands for.
     pub count: u64,
 }

@@ -3,80 +3,85 @@
 //! It knows arrival numbers and packet ids, not rows. It decides when to connect, which messages to take, which may be
 //! acknowledged, and how to leave.
 //!
-//! Guarantee: nothing is acknowledged before the intake says that it is complete. Nothing of one connection is
-//! acknowledged on another. What a connection took is acknowledged on it, if it lives. Every wait has a deadline.
-//! It holds no clock, socket or task: its shell, `mqtt/driver.rs`, tells it what happened and when, and does as it says.
+//! Guarantee: no message is acknowledged before the intake calls it complete. No message of one connection is acknowledged on
+//! another. What a connection took is acknowledged on it, if it lives. Every wait has a deadline.
+//! It holds no clock, socket or task: its shell, `mqtt/transport.rs`, reports what happened and when, and obeys.
 
 pub mod acks;
+mod continuity;
 pub mod events;
-mod kept;
-mod leaving;
-mod outage;
+mod purpose;
+mod reconnect;
 pub(crate) mod window;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use self::acks::{Ack, Acks};
+use self::acks::Acks;
+use self::continuity::{Continuity, Found};
 use self::events::{
-    Admission, Command, ConnectionState, Event, Leave, NoRoom, Notice, Role, Settings, Terms, Totals,
+    Admission, Command, ConnectionState, Event, Leave, NoRoom, Notice, Settings, Terms, Totals,
 };
-use self::kept::{Found, Kept};
-use self::leaving::Leaving;
-use self::outage::{End, Outage};
+use self::purpose::{Emptying, Purpose, Step, Then};
+use self::reconnect::{End, Reconnect};
 use self::window::Window;
+use crate::codec::Message;
+use crate::throttle::Throttle;
 
-/// After UNSUBACK and the last acknowledgement, a silence of this length is worth the question whether that was all.
-const DRAIN_QUIET: Duration = Duration::from_secs(1);
-/// A session that may be left behind is visited so often, if it cannot be reached.
+/// Attempts to connect to a former session. It may not exist, so they do not go on for ever.
 const VISITS_MAX: u32 = 3;
 /// How long the broker may take to close after DISCONNECT.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub struct Session {
     settings: Settings,
     connection: ConnectionState,
-    leaving: Leaving,
+    purpose: Purpose,
     acks: Acks,
     window: Window,
-    letting_go: Option<NoRoom>,
-    /// Messages let go on this connection.
-    let_go: u64,
-    kept: Kept,
-    /// It has been subscribed.
+    /// Why messages are deferred on this connection, if they are. None is taken before the next connection.
+    paused: Option<NoRoom>,
+    /// Messages deferred on this connection.
+    deferred: u64,
+    continuity: Continuity,
+    /// It has been subscribed at least once.
     has_lived: bool,
-    exactly_once_told: bool,
-    /// The last connection went with messages unacknowledged, or with acknowledgements that may not have left.
+    exactly_once_logged: Throttle,
+    /// The last connection ended with messages unacknowledged, or with acknowledgements that may not have left.
     held_by_broker: bool,
-    outage: Outage,
-    disconnect_sent: bool,
+    reconnect: Reconnect,
     commands: VecDeque<Command>,
     notices: VecDeque<Notice>,
     totals: Totals,
 }
 
 impl Session {
-    /// A session that wants to connect at once.
+    /// A member of the group. It connects at once.
     #[must_use]
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn member(settings: Settings) -> Self {
+        Self::new(settings, Purpose::Consume)
+    }
+
+    /// A visit to a session that an earlier process may have left: it is unsubscribed, emptied and ended.
+    #[must_use]
+    pub(crate) fn visit(settings: Settings) -> Self {
+        Self::new(settings, Purpose::Empty(Emptying::Unsubscribing, Then::End))
+    }
+
+    fn new(settings: Settings, purpose: Purpose) -> Self {
         Self {
             connection: ConnectionState::Connecting,
-            leaving: match settings.role {
-                Role::Member => Leaving::No,
-                Role::Leftover => Leaving::Unsubscribing,
-            },
+            purpose,
             acks: Acks::default(),
             window: Window::new(settings.receive_maximum),
-            letting_go: None,
-            let_go: 0,
-            kept: Kept::default(),
+            paused: None,
+            deferred: 0,
+            continuity: Continuity::default(),
             has_lived: false,
-            exactly_once_told: false,
+            exactly_once_logged: Throttle::once(),
             held_by_broker: false,
-            disconnect_sent: false,
-            outage: Outage::new(settings.seed),
+            reconnect: Reconnect::new(settings.seed),
             commands: VecDeque::new(),
             notices: VecDeque::new(),
             totals: Totals::default(),
@@ -84,56 +89,56 @@ impl Session {
         }
     }
 
-    /// Tells the session what happened. Then let it take its [turn](Self::turn).
-    pub(crate) fn handle(&mut self, event: Event, now: Instant) {
+    /// Call [`handle_timeout`](Self::handle_timeout) afterwards.
+    pub(crate) fn handle_event(&mut self, event: Event, now: Instant) {
         match event {
             Event::Connected { session_present, receive_maximum } => {
                 self.connected(session_present, receive_maximum, now);
             }
             Event::Subscribed { refusals } => self.subscribed(&refusals, now),
             Event::Unsubscribed { refusals } => self.unsubscribed(&refusals, now),
-            Event::DisconnectSent => self.disconnect_sent = true,
+            Event::ExactlyOnceRefused => {
+                let first = self.exactly_once_logged.allow(now);
+                self.notices.extend(first.then_some(Notice::ExactlyOnceRefused));
+            }
+            Event::DisconnectSent => {
+                if let ConnectionState::Closing { sent, .. } = &mut self.connection {
+                    *sent = true;
+                }
+            }
             Event::Disconnected { taken_over, why } => self.disconnected(taken_over, why, now),
             Event::Leave(leave) => self.leave(leave, now),
         }
     }
 
-    /// A PUBLISH came; `ack`: what it wants to be answered with, none at QoS 0; `redelivered`: its DUP flag.
+    /// Decides what to do with a message.
     pub(crate) fn published(
         &mut self,
-        ack: Option<Ack>,
-        redelivered: bool,
+        Message { packet_id, redelivered, .. }: Message<'_>,
         room: Result<(), NoRoom>,
         now: Instant,
     ) -> Admission {
-        match &mut self.leaving {
-            Leaving::Draining { quiet_until } => *quiet_until = now + DRAIN_QUIET,
-            Leaving::Confirming { came } => *came = true,
-            Leaving::No | Leaving::Unsubscribing | Leaving::Flushing | Leaving::EndingSession => {}
+        if let Purpose::Empty(emptying, _) = &mut self.purpose {
+            emptying.handle_message(now);
         }
-        let Some(ack) = ack else {
-            let takes = room.is_ok() && self.takes_messages();
+        let Some(packet_id) = packet_id else {
+            let takes = room.is_ok() && self.purpose.takes_messages();
             self.totals.messages_received += 1;
             return if takes { Admission::Take(None) } else { Admission::Shed };
         };
-        self.notices.extend(self.kept.arrived(redelivered));
-        let is_open = self.takes_messages() && self.is_connected();
-        if let (true, None, Err(why)) = (is_open, self.letting_go, room) {
-            self.letting_go = Some(why);
-            self.totals.stalls += 1;
-            self.notices.push_back(Notice::LettingGo(why));
+        self.notices.extend(self.continuity.arrived(redelivered));
+        let is_open = self.purpose.takes_messages() && self.is_connected();
+        if let (true, None, Err(why)) = (is_open, self.paused, room) {
+            self.paused = Some(why);
+            self.notices.push_back(Notice::Paused(why));
         }
-        if !is_open || self.letting_go.is_some() {
-            self.let_go += 1;
-            self.totals.messages_let_go += u64::from(self.letting_go.is_some());
-            return Admission::LetGo;
-        }
-        if matches!(ack, Ack::Received(_)) && !std::mem::replace(&mut self.exactly_once_told, true) {
-            self.notices.push_back(Notice::ExactlyOnce);
+        if !is_open || self.paused.is_some() {
+            self.deferred += 1;
+            self.totals.messages_deferred += u64::from(self.paused.is_some());
+            return Admission::Defer;
         }
         self.totals.messages_received += 1;
-        self.totals.messages_redelivered += u64::from(redelivered);
-        let arrival = self.acks.arrived(ack);
+        let arrival = self.acks.arrived(packet_id);
         self.window.arrived(self.acks.unacked(), now);
         Admission::Take(Some(arrival))
     }
@@ -144,64 +149,60 @@ impl Session {
         self.window.acked(now);
     }
 
-    /// What to acknowledge next, if anything; offer it to the connection, then say [`ack_sent`](Self::ack_sent). One
-    /// that the connection cannot take now stays first.
+    /// The packet id to acknowledge next. Write it, then call [`ack_sent`](Self::ack_sent); until then it stays first.
     #[must_use]
-    pub fn ack_due(&self) -> Option<Ack> {
+    pub fn ack_due(&self) -> Option<u16> {
         self.acks.due()
     }
 
-    /// The acknowledgement that was due is in the connection's hands.
     pub fn ack_sent(&mut self) {
         self.acks.sent();
         self.totals.acks += 1;
     }
 
-    /// Steps that depend on time, on what has been acknowledged, and on `room`: enough for a new connection.
-    pub(crate) fn turn(&mut self, room: bool, now: Instant) {
+    /// Steps that depend on time and on acknowledgements. `room`: there is room for what was deferred. `may_end`: a former
+    /// session that is empty may be ended.
+    pub(crate) fn handle_timeout(&mut self, room: bool, may_end: bool, now: Instant) {
         self.window.tick(now);
-        let unacked = self.acks.unacked();
-        if let Leaving::Draining { quiet_until } = &mut self.leaving {
-            if unacked > 0 {
-                *quiet_until = now + DRAIN_QUIET; // a full window is silent until it is acknowledged
-            } else if *quiet_until <= now && self.letting_go.is_none() && self.is_connected() {
-                self.leaving = Leaving::Confirming { came: false };
-                self.unsubscribe(now);
+        let settled = self.is_settled();
+        if let Purpose::Empty(emptying, then) = &mut self.purpose {
+            let then = *then;
+            match emptying.handle_timeout(settled, now) {
+                Step::Unsubscribe => self.unsubscribe(now),
+                Step::Finish if then == Then::Keep || may_end => self.finish_emptying(then, now),
+                Step::Finish | Step::Wait => {}
             }
         }
         self.advance(room, now);
     }
 
-    /// The next thing to do, if any.
-    pub fn command(&mut self) -> Option<Command> {
+    pub fn poll_command(&mut self) -> Option<Command> {
         self.commands.pop_front()
     }
 
-    /// The next thing to log, if any.
-    pub(crate) fn notice(&mut self) -> Option<Notice> {
+    pub(crate) fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    /// Where the connection stands: the shell keeps one in every state but `BackingOff` and `Ended`.
+    /// The shell keeps a connection in every state but `BackingOff` and `Ended`.
     #[must_use]
     pub fn connection(&self) -> ConnectionState {
         self.connection
     }
 
-    /// How to connect.
     #[must_use]
     pub fn terms(&self) -> Terms {
-        Terms { end_session: self.leaving == Leaving::EndingSession }
+        Terms { end_session: self.purpose == Purpose::End }
     }
 
-    /// When the next [turn](Self::turn) is due, if nothing happens before.
+    /// When [`handle_timeout`](Self::handle_timeout) is due, if nothing happens before.
     #[must_use]
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        let drained =
-            if let Leaving::Draining { quiet_until } = self.leaving { Some(quiet_until) } else { None };
-        let drained =
-            drained.filter(|_| self.acks.unacked() == 0 && self.letting_go.is_none() && self.is_connected());
-        self.connection.deadline().into_iter().chain(drained).min()
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let emptying = match self.purpose {
+            Purpose::Empty(emptying, _) if self.is_settled() => emptying.poll_timeout(),
+            Purpose::Empty(..) | Purpose::Consume | Purpose::Flush | Purpose::End => None,
+        };
+        self.connection.deadline().into_iter().chain(emptying).min()
     }
 
     /// Messages taken on this connection and not acknowledged.
@@ -210,39 +211,34 @@ impl Session {
         self.acks.unacked()
     }
 
-    /// How many unacknowledged messages the broker lets us have.
     #[must_use]
     pub(crate) fn window(&self) -> &Window {
         &self.window
     }
 
-    /// Rows go out early because of a [suspicion](Window::suspicion_at).
+    /// The open batch closes early because of a [suspicion](Window::suspicion_at).
     pub(crate) fn probed(&mut self, now: Instant) {
         self.window.probed(self.acks.unacked(), now);
     }
 
-    /// Messages are being left with the broker.
     #[must_use]
-    pub(crate) fn is_letting_go(&self) -> bool {
-        self.letting_go.is_some()
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.is_some()
     }
 
-    /// Nothing is taken any more: what is open may go out.
+    /// It takes no more messages, so the open batch need not wait.
     #[must_use]
     pub(crate) fn is_flushing(&self) -> bool {
-        matches!(self.leaving, Leaving::Flushing | Leaving::EndingSession)
-            || self.connection == ConnectionState::Ended
+        matches!(self.purpose, Purpose::Flush | Purpose::End) || self.connection == ConnectionState::Ended
     }
 
-    /// A visit that has ended goes on as a member. Arrival numbers go on, too.
+    /// Turns a visit that has ended into a member. Arrival numbers continue.
     pub(crate) fn become_member(&mut self) {
-        self.settings.role = Role::Member;
-        self.leaving = Leaving::No;
+        self.purpose = Purpose::Consume;
         self.connection = ConnectionState::Connecting;
-        self.kept.forget();
+        self.continuity.forget();
     }
 
-    /// It has been subscribed.
     #[must_use]
     pub(crate) fn has_lived(&self) -> bool {
         self.has_lived
@@ -251,54 +247,49 @@ impl Session {
     /// The broker held this session when we came.
     #[must_use]
     pub(crate) fn was_found(&self) -> bool {
-        self.kept.was_found()
+        self.continuity.was_found()
     }
 
-    /// It wants to unsubscribe and has not been able to.
+    /// A visit that gave up before the session was empty.
+    #[must_use]
+    pub(crate) fn was_left(&self) -> bool {
+        self.connection == ConnectionState::Ended && matches!(self.purpose, Purpose::Empty(_, Then::End))
+    }
+
+    /// UNSUBSCRIBE was not answered yet.
     #[must_use]
     pub(crate) fn is_still_subscribed(&self) -> bool {
-        self.settings.role == Role::Member && self.leaving == Leaving::Unsubscribing
+        self.purpose == Purpose::Empty(Emptying::Unsubscribing, Then::Keep)
     }
 
-    /// Why it does not do its work, in words.
+    /// Why it does not consume, for `/readyz`.
     #[must_use]
-    pub(crate) fn trouble(&self, now: Instant) -> Option<String> {
-        if self.leaving != Leaving::No {
+    pub(crate) fn unready_reason(&self, now: Instant) -> Option<String> {
+        if self.purpose != Purpose::Consume {
             return Some("leaving".to_owned());
         }
-        let letting_go = self.letting_go.map(|why| Notice::LettingGo(why).to_string());
-        self.outage.trouble(self.connection.live_since(), now).or(letting_go)
+        let paused = self.paused.map(|why| Notice::Paused(why).to_string());
+        self.reconnect.unready_reason(self.connection.live_since(), now).or(paused)
     }
 
-    /// Acknowledgements sent.
     pub(crate) fn acks(&self) -> u64 {
         self.totals.acks
     }
 
-    /// Counts and levels now.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let visits = self.settings.role == Role::Leftover;
-        let is_left = self.connection == ConnectionState::Ended && self.leaving != Leaving::EndingSession;
         Totals {
-            leftovers_found: u64::from(visits && self.was_found()),
-            leftovers_left: u64::from(visits && is_left),
             unacked: self.acks.unacked() as u64,
-            // A visit takes no share of the load.
-            window: if self.settings.role == Role::Member { self.window.messages() as u64 } else { 0 },
+            // A visit is unsubscribed.
+            window: if self.purpose.is_visit() { 0 } else { self.window.messages() as u64 },
             connected: u64::from(self.connection.live_since().is_some()),
             held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
-            reconnects: self.kept.reconnects(),
-            sessions_lost: self.kept.sessions_lost(),
+            reconnects: self.continuity.reconnects(),
+            sessions_lost: self.continuity.sessions_lost(),
             ..self.totals
         }
     }
 
-    fn takes_messages(&self) -> bool {
-        self.leaving == Leaving::No || self.leaving.unsubscribes()
-    }
-
-    /// CONNACK came, and the connection has not ended.
     fn is_open(&self) -> bool {
         self.is_connected() || matches!(self.connection, ConnectionState::Closing { .. })
     }
@@ -307,41 +298,46 @@ impl Session {
         matches!(self.connection, ConnectionState::Subscribing { .. } | ConnectionState::Live { .. })
     }
 
+    /// The broker waits for no acknowledgement and holds no deferred message.
+    fn is_settled(&self) -> bool {
+        self.is_connected() && self.acks.unacked() == 0 && self.paused.is_none()
+    }
+
     fn connected(&mut self, session_present: bool, announced: Option<u16>, now: Instant) {
         self.held_by_broker = false;
         self.window.connected(announced);
-        if self.settings.role == Role::Member || session_present {
+        if session_present || self.purpose == Purpose::Consume {
             let window = self.window.messages();
             self.notices.push_back(Notice::Connected { session_present, window });
         }
         let found = Found { session_present, announced, asked: self.settings.receive_maximum };
-        let lost = self.kept.connected(found, self.terms().end_session);
+        let lost = self.continuity.connected(found, self.terms().end_session);
         self.notices.extend(lost);
         self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
-        match self.leaving {
-            Leaving::No => self.commands.push_back(Command::Subscribe),
-            Leaving::Unsubscribing | Leaving::Draining { .. } | Leaving::Confirming { .. }
-                if session_present =>
-            {
-                self.leaving = Leaving::Unsubscribing;
+        match &mut self.purpose {
+            Purpose::Consume => self.commands.push_back(Command::Subscribe),
+            Purpose::Empty(emptying, _) if session_present => {
+                *emptying = Emptying::Unsubscribing;
                 self.commands.push_back(Command::Unsubscribe);
             }
-            // Nothing is there: not even a subscription.
-            Leaving::Unsubscribing | Leaving::Draining { .. } | Leaving::Confirming { .. } => {
-                self.drained(now)
+            // There is no session, so no subscription either.
+            Purpose::Empty(_, then) => {
+                let then = *then;
+                self.finish_emptying(then, now);
             }
-            Leaving::Flushing | Leaving::EndingSession => self.disconnect(false, now),
+            Purpose::Flush | Purpose::End => self.disconnect(false, now),
         }
     }
 
     fn subscribed(&mut self, refusals: &[String], now: Instant) {
-        if !matches!(self.connection, ConnectionState::Subscribing { .. }) || self.leaving != Leaving::No {
+        if !matches!(self.connection, ConnectionState::Subscribing { .. }) || self.purpose != Purpose::Consume
+        {
             return;
         }
         if refusals.is_empty() {
             self.connection = ConnectionState::Live { since: now };
             self.has_lived = true;
-            self.outage.is_over();
+            self.reconnect.succeeded();
             self.notices.push_back(Notice::Subscribed);
             return;
         }
@@ -351,48 +347,41 @@ impl Session {
     }
 
     fn unsubscribed(&mut self, refusals: &[String], now: Instant) {
-        if !matches!(self.leaving, Leaving::Unsubscribing | Leaving::Confirming { .. })
-            || !matches!(self.connection, ConnectionState::Subscribing { .. })
-        {
+        let Purpose::Empty(emptying, _) = &mut self.purpose else { return };
+        if !matches!(self.connection, ConnectionState::Subscribing { .. }) || !emptying.handle_unsuback(now) {
             return;
         }
         if refusals.is_empty() {
             self.connection = ConnectionState::Live { since: now };
-            if self.leaving == (Leaving::Confirming { came: false }) {
-                self.drained(now);
-            } else {
-                self.leaving = Leaving::Draining { quiet_until: now + DRAIN_QUIET };
-            }
         } else {
             self.notices.push_back(Notice::UnsubscriptionRefused(refusals.join("; ")));
             self.held_by_broker = true;
-            self.leaving = Leaving::Flushing;
+            self.purpose = Purpose::Flush;
         }
     }
 
-    /// There is nothing more for us.
-    fn drained(&mut self, now: Instant) {
-        match self.settings.role {
-            Role::Member => self.leaving = Leaving::Flushing,
-            // One that was there is ended by a clean start: what came for it meanwhile goes to its group.
-            Role::Leftover if self.was_found() => {
+    /// The broker holds no more messages of this session.
+    fn finish_emptying(&mut self, then: Then, now: Instant) {
+        self.purpose = match then {
+            Then::Keep => Purpose::Flush,
+            // A clean start ends it, and the broker gives what came meanwhile to the group.
+            Then::End if self.was_found() => {
                 let messages = self.totals.messages_received;
-                self.notices.push_back(Notice::LeftoverEmptied { messages });
+                self.notices.push_back(Notice::FormerEmptied { messages });
                 self.disconnect(true, now);
-                self.leaving = Leaving::EndingSession;
+                Purpose::End
             }
-            Role::Leftover => {
-                self.leaving = Leaving::EndingSession;
-                self.disconnect(false, now);
-            }
+            Then::End => Purpose::End,
+        };
+        if self.purpose == Purpose::End && !self.was_found() {
+            self.disconnect(false, now);
         }
     }
 
-    /// For good, or for a new connection.
+    /// `again`: a new connection follows.
     fn disconnect(&mut self, again: bool, now: Instant) {
-        self.commands.push_back(Command::Disconnect { end_session: self.leaving == Leaving::EndingSession });
-        self.disconnect_sent = false;
-        self.connection = ConnectionState::Closing { until: now + CLOSE_WITHIN, again };
+        self.commands.push_back(Command::Disconnect { end_session: self.purpose == Purpose::End });
+        self.connection = ConnectionState::Closing { until: now + CLOSE_WITHIN, again, sent: false };
     }
 
     fn hang_up(&mut self, why: String, now: Instant) {
@@ -404,11 +393,13 @@ impl Session {
         if !self.is_open() && self.connection != ConnectionState::Connecting {
             return;
         }
-        let (unacked, let_go) = (self.acks.unacked(), std::mem::take(&mut self.let_go));
-        self.held_by_broker |= unacked > 0 || self.is_closing_unsent();
-        self.kept.ended(unacked + usize::try_from(let_go).unwrap_or(usize::MAX));
+        let (unacked, deferred) = (self.acks.unacked(), std::mem::take(&mut self.deferred));
+        // The last acknowledgements may not have been written.
+        let unsent = matches!(self.connection, ConnectionState::Closing { sent: false, .. });
+        self.held_by_broker |= unacked > 0 || unsent;
+        self.continuity.ended(unacked + usize::try_from(deferred).unwrap_or(usize::MAX));
         self.acks.new_epoch();
-        self.letting_go = None;
+        self.paused = None;
         if let ConnectionState::Closing { again, .. } = self.connection {
             self.connection =
                 if again { ConnectionState::BackingOff { until: now } } else { ConnectionState::Ended };
@@ -419,38 +410,34 @@ impl Session {
 
     fn back_off(&mut self, taken_over: bool, why: String, now: Instant) {
         let lived = self.connection.live_since().map(|since| now.duration_since(since));
-        let leaving = self.leaving != Leaving::No;
-        let until = self.outage.began(End { lived, taken_over, leaving, why }, now, &mut self.notices);
-        let is_done =
-            self.settings.role == Role::Leftover && (taken_over || self.outage.failures() >= VISITS_MAX);
-        // A visit ends where somebody lives, or where we may not go.
-        self.connection =
-            if is_done { ConnectionState::Ended } else { ConnectionState::BackingOff { until } };
-    }
-
-    /// The last acknowledgements may still be on our side.
-    fn is_closing_unsent(&self) -> bool {
-        matches!(self.connection, ConnectionState::Closing { .. }) && !self.disconnect_sent
+        let leaving = self.purpose != Purpose::Consume;
+        let end = End { lived, taken_over, leaving, why: why.clone() };
+        let until = self.reconnect.failed(end, now, &mut self.notices);
+        // Another process uses the session, or it cannot be reached.
+        let gives_up = taken_over || self.reconnect.failures() >= VISITS_MAX;
+        self.connection = if self.purpose.is_visit() && gives_up {
+            self.notices.push_back(Notice::FormerLeft { why });
+            ConnectionState::Ended
+        } else {
+            ConnectionState::BackingOff { until }
+        };
     }
 
     fn leave(&mut self, leave: Leave, now: Instant) {
-        if self.settings.role == Role::Leftover {
-            self.leaving = Leaving::Flushing; // the next run looks again
-        }
-        if self.leaving != Leaving::No {
-            return;
-        }
-        self.leaving = match leave {
-            Leave::KeepSession => Leaving::Flushing,
-            Leave::Unsubscribe => Leaving::Unsubscribing,
-        };
-        if leave == Leave::KeepSession {
-            return;
-        }
-        if self.is_connected() {
-            self.unsubscribe(now);
-        } else if let ConnectionState::BackingOff { until } = &mut self.connection {
-            *until = now; // the grace may be shorter than that
+        match (self.purpose, leave) {
+            // The next process visits a former session again.
+            (Purpose::Empty(_, Then::End) | Purpose::End, _) | (Purpose::Consume, Leave::KeepSession) => {
+                self.purpose = Purpose::Flush;
+            }
+            (Purpose::Consume, Leave::Unsubscribe) => {
+                self.purpose = Purpose::Empty(Emptying::Unsubscribing, Then::Keep);
+                if self.is_connected() {
+                    self.unsubscribe(now);
+                } else if let ConnectionState::BackingOff { until } = &mut self.connection {
+                    *until = now; // the grace may be shorter than that
+                }
+            }
+            (Purpose::Empty(_, Then::Keep) | Purpose::Flush, _) => {}
         }
     }
 
@@ -460,28 +447,31 @@ impl Session {
     }
 
     fn advance(&mut self, room: bool, now: Instant) {
-        if self.leaving == Leaving::Flushing && !self.is_open() {
+        let flushes = self.purpose == Purpose::Flush;
+        if flushes && !self.is_open() {
             self.connection = ConnectionState::Ended;
         } else if self.connection.deadline().is_some_and(|until| until <= now) {
             self.waited_long_enough(now);
-        } else if self.acks.unacked() == 0 && self.leaving == Leaving::Flushing && self.is_connected() {
+        } else if self.acks.unacked() > 0 {
+            // What this connection took is acknowledged on it.
+        } else if flushes && self.is_connected() {
             self.disconnect(false, now);
-        } else if self.acks.unacked() == 0 && self.letting_go.is_some() && room && self.may_renew() {
-            // The next connection brings what was let go on this one.
-            self.notices.push_back(Notice::Renewed { let_go: self.let_go });
+        } else if self.paused.is_some() && room && self.may_renew() {
+            // The next connection brings what was deferred on this one.
+            self.notices.push_back(Notice::Renewed { deferred: self.deferred });
             self.disconnect(true, now);
         }
     }
 
     fn may_renew(&self) -> bool {
-        self.connection.live_since().is_some() && self.takes_messages()
+        self.connection.live_since().is_some() && self.purpose.takes_messages()
     }
 
     fn waited_long_enough(&mut self, now: Instant) {
         match self.connection {
             ConnectionState::BackingOff { .. } => self.connection = ConnectionState::Connecting,
             ConnectionState::Subscribing { .. } => {
-                let asked = if self.leaving.unsubscribes() { "UNSUBSCRIBE" } else { "SUBSCRIBE" };
+                let asked = if self.purpose == Purpose::Consume { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
                 self.hang_up(
                     format!("no answer to our {asked} within {:?}", self.settings.answer_within),
                     now,

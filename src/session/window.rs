@@ -1,8 +1,8 @@
-//! How many unacknowledged messages the broker lets us have, as far as can be known.
+//! The in-flight window that the broker grants, as far as it can be learned.
 //!
-//! Messages are acknowledged after the insert, so this number caps a batch: when it is reached nothing more will come, and
-//! waiting for `rows_max` or `age_max` would only stall. Brokers tell it badly (MQTT 5 CONNACK's Receive
-//! Maximum is what *we* may publish; EMQX echoes the delivery window there, HiveMQ and Mosquitto do not), so:
+//! Messages are acknowledged after the insert, so the window caps a batch: when it is full the broker sends nothing more, and
+//! waiting for the batch's rows or age would only stall. CONNACK does not state it reliably (its Receive Maximum is what *we*
+//! may publish; EMQX puts the delivery window there, HiveMQ and Mosquitto do not), so:
 //!
 //! - what is announced is a first guess; more unacknowledged messages than the guess refute it;
 //! - a silence much longer than the gaps before it, with rows waiting, is a suspicion, and an early flush its
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// A silence of this many usual gaps is a suspicion.
 const SILENCE_GAPS: u32 = 20;
-/// A shorter silence is none: threads and brokers pause for milliseconds, and so does our own thread (`mqtt/read_delay.rs`).
+/// A shorter silence is none: threads and brokers pause for milliseconds, and so does our own thread (`app/read_delay.rs`).
 pub(crate) const SILENCE_MIN: Duration = Duration::from_millis(150);
 /// A longer one needs no probe: the batch's age closes it.
 const SILENCE_MAX: Duration = Duration::from_millis(500);

@@ -1,7 +1,7 @@
-//! Takes the rows of drivers whose data is to be gone out of a directory that no process works in.
+//! Removes the rows of erased drivers from a spool directory that no process uses.
 //!
-//! Guarantee: the other rows stay. A file is written anew before the old one is removed; a crash in between leaves both, which changes
-//! nothing for the others, and the next time does the rest.
+//! Guarantee: all other rows stay. The new file is fsynced before the old one is removed. A crash in between leaves both; the other
+//! rows collapse in ClickHouse, and the next run removes the old file.
 
 use std::fs;
 
@@ -10,31 +10,29 @@ use bytes::Bytes;
 use super::{Kind, Left, LoadError, Spool, StoreError, format, list};
 use crate::pipeline::encode::Insert;
 
-/// What was found, and if it was wanted taken out.
+/// Counts of one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Rows of theirs.
+    /// Rows of erased drivers.
     pub rows: u64,
-    /// Files that cannot be read, and so may have some: damaged ones, and those of a newer milepost.
+    /// Files that may hold such rows but cannot be read: damaged ones, and those of a newer format.
     pub unreadable: u64,
 }
 
-/// Why it was not done.
+/// Files handled before the error stay handled.
 #[derive(Debug, thiserror::Error)]
 pub enum EraseError {
-    /// Listing, reading or removing.
     #[error("a file of the spool cannot be used")]
     Io(#[source] std::io::Error),
-    /// Writing anew.
     #[error(transparent)]
     Store(StoreError),
 }
 
 impl Spool {
-    /// `left`: the batches that there are. `remove`: not only count.
+    /// `left`: the batches in the directory. `remove: false` only counts.
     ///
     /// # Errors
-    /// See [`EraseError`]; files before it are done.
+    /// See [`EraseError`].
     pub fn erase(
         &self,
         left: &Left,
@@ -61,7 +59,7 @@ impl Spool {
             if rows == 0 || !remove {
                 continue;
             }
-            // Positions come first, if there are any.
+            // The insert of positions is the first, if there is one.
             let positions = if file.positions > 0 { file.positions - gone(0) } else { 0 };
             let others: Vec<Insert> = others.into_iter().filter(|insert| insert.rows > 0).collect();
             if !others.is_empty() {
@@ -73,7 +71,7 @@ impl Spool {
         Ok(found)
     }
 
-    /// Single rows that were too large, and what cannot be read.
+    /// Files in quarantine: single rows that were too large, and damaged files.
     fn erase_quarantined(
         &self,
         is_gone: &impl Fn(&[u8]) -> bool,

@@ -1,28 +1,24 @@
-//! A file of the spool, by its name, which says everything that the replay's order and the ledger need.
+//! The name of a spool file. It holds all that the replay order and the counters need, so no file is opened to list them.
 
 use std::fmt;
 
-/// The extension of a batch that is to be replayed.
+/// Extension of a batch to replay.
 pub(super) const BATCH: &str = "batch";
 
 /// A batch on disk.
 ///
-/// The order is that of the sequence numbers. Two files can have the same one, where directories were put together by
-/// hand: the tag tells them apart.
+/// Ordered by sequence number. Merged directories can hold the same number twice: the tag differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct File {
-    /// Its place in the order.
     pub sequence: u64,
-    /// Position rows in it.
     pub positions: u64,
-    /// A random number of the process that wrote it. (Up to format 1's first writers: how many attempts to insert it had
-    /// ended ambiguously.)
+    /// A random number of the process that wrote it.
     pub tag: u32,
     pub bytes: u64,
 }
 
 impl File {
-    /// From a file's name without its extension; `None` if it is not one of ours.
+    /// Parses a name without extension, such as `00000000000000000042-4980-730194`.
     #[must_use]
     pub fn from_stem(stem: &str, bytes: u64) -> Option<Self> {
         let mut parts = stem.split('-');
@@ -35,7 +31,7 @@ impl File {
         parts.next().is_none().then_some(file)
     }
 
-    /// Its name.
+    /// The name with its extension.
     #[must_use]
     pub(crate) fn name(&self, extension: &str) -> String {
         format!("{:020}-{}-{}.{extension}", self.sequence, self.positions, self.tag)

@@ -1,18 +1,18 @@
-//! One spool file: a batch's inserts as they are sent, readable by the next version.
+//! The bytes of a spool file: the inserts of one batch as milepost sends them.
 //!
 //! All numbers are little-endian.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 8 | `MILEPOST` |
 //! | 4 | format version, 1 |
-//! | 4 | how many inserts, 1 or 2 |
+//! | 4 | number of inserts, 1 or 2 |
 //! | each: 16, 8, 4, 8 | hash of statement and body, rows, length of the statement, length of the body |
-//! | … | its statement (UTF-8), then its body |
+//! | … | statement (UTF-8), then body |
 //! | 16 | XXH3-128 of everything before |
 //!
-//! The checksum comes first when reading: a file that was torn, flipped or extended anywhere is [`Damaged`] as a
-//! whole, and none of it is used.
+//! A reader verifies the checksum first: a file that was truncated, flipped or extended anywhere is [`Damaged`], and no part of it
+//! is used.
 
 use std::io::{self, Write};
 
@@ -25,37 +25,33 @@ const MAGIC: &[u8; 8] = b"MILEPOST";
 const VERSION: u32 = 1;
 const CHECKSUM_BYTES: usize = 16;
 
-/// The file is not what was written.
+/// The file cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Damaged {
-    /// Torn or flipped.
+    /// The checksum does not match.
     #[error("the checksum does not match: torn or changed after it was written")]
     Checksum,
-    /// Whole, but not of this kind.
+    /// The checksum matches, but the file is no spool file.
     #[error("not a spool file")]
     NotOne,
-    /// Whole, but of a version that this binary cannot read.
+    /// Written by a newer milepost.
     #[error("format version {0}; this binary reads version {VERSION}")]
     Version(u32),
-    /// Whole, but it does not say what it should: written by a program with a mistake.
+    /// The checksum matches, but the content contradicts itself: a bug in the writer.
     #[error("{0} does not fit")]
     Content(&'static str),
-    /// Somebody removed it.
     #[error("the file is gone")]
     Gone,
 }
 
-/// The bytes that [`write()`] writes.
+/// Number of bytes that [`write()`] writes.
 #[must_use]
 pub fn length(inserts: &[Insert]) -> u64 {
     let each = |insert: &Insert| 36 + insert.statement.len() + insert.body.len();
     (16 + inserts.iter().map(each).sum::<usize>() + CHECKSUM_BYTES) as u64
 }
 
-/// Writes a batch's inserts, without copying their bodies.
-///
-/// # Errors
-/// The writer's.
+/// Writes the inserts without copying their bodies.
 pub fn write(inserts: &[Insert], to: &mut impl Write) -> io::Result<()> {
     let mut hasher = XxHash3_128::new();
     let mut put = |bytes: &[u8]| {
@@ -78,7 +74,7 @@ pub fn write(inserts: &[Insert], to: &mut impl Write) -> io::Result<()> {
     to.write_all(&checksum.to_le_bytes())
 }
 
-/// Earlier readers make their deduplication tokens of it.
+/// Part of the format; no reader uses it today.
 fn content_hash(insert: &Insert) -> u128 {
     let mut hasher = XxHash3_128::new();
     hasher.write(insert.statement.as_bytes());
@@ -86,7 +82,7 @@ fn content_hash(insert: &Insert) -> u128 {
     hasher.finish_128()
 }
 
-/// The inserts of a file; their bodies are slices of it.
+/// Parses a file. The bodies are slices of it.
 ///
 /// # Errors
 /// See [`Damaged`].

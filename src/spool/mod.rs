@@ -1,21 +1,19 @@
 //! Batches on disk while ClickHouse cannot take them.
 //!
-//! Guarantee: a batch that [`Spool::store`] has taken survives a crash and a power cut. Its file is written under
-//! another name, fsynced, renamed, and the directory is fsynced. It comes back as it was, or, if it was torn or flipped,
-//! not at all. A directory belongs to one process, which holds its lock, and never has more than `bytes_max` of files. No
-//! file is ever written over another one.
+//! Guarantee: a batch that [`Spool::store`] has taken survives a crash and a power cut: the file is written under another name,
+//! fsynced, renamed, and the directory is fsynced. A file that was truncated or flipped is not used, not even in part. One process
+//! owns the directory and holds its lock. The files never exceed `bytes_max`. No file overwrites another one.
 //!
-//! Each batch is one file, which never changes. It is named
+//! Each batch is one file, which never changes:
 //!
 //! ```text
 //! 00000000000000000042-4980-730194.batch      sequence - positions - tag
 //! ```
 //!
-//! So the listing is the order in which they came, and the ledger is known without opening them. A damaged file is
-//! renamed to `….damaged`. A single row that something on the way to the server does not let through becomes `….row`. Both
-//! are counted, and kept for a person to look at. `format.rs` says what is inside.
+//! So a listing is the order of arrival, and gives the counts without opening a file. Quarantine: milepost renames a damaged file to
+//! `….damaged`, and stores a single row that ClickHouse or a proxy refuses as too large as `….row`. The operator removes both.
 //!
-//! Every function here blocks for as long as the disk takes: none may be called on a thread that serves.
+//! Every function blocks for as long as the disk takes: call none on a thread that serves.
 
 pub mod erase;
 mod file;
@@ -38,13 +36,12 @@ const DAMAGED: &str = "damaged";
 const ROW: &str = "row";
 const UNFINISHED: &str = "unfinished";
 
-/// Why there is no spool.
+/// The spool cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// A second process would replay what the first one does.
+    /// Another process holds the lock.
     #[error("spool.dir {0} is in use by another process: give each its own")]
     InUse(PathBuf),
-    /// The directory, or a file in it.
     #[error("spool.dir: cannot use {path}")]
     Io {
         path: PathBuf,
@@ -53,53 +50,51 @@ pub enum OpenError {
     },
 }
 
-/// Why a batch was not taken.
+/// A batch was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The bound.
     #[error("the spool holds {bytes} bytes, and spool.bytes_max is {bytes_max}")]
     Full {
-        /// Before this batch.
+        /// Bytes before this batch.
         bytes: u64,
         /// The bound.
         bytes_max: u64,
     },
-    /// The disk, for instance full.
     #[error("the spool cannot be written")]
     Io(#[source] io::Error),
 }
 
-/// Why a batch did not come back.
+/// A batch was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// Not what was written.
     #[error(transparent)]
     Damaged(format::Damaged),
-    /// Whole, and written by a newer milepost: it will read it again.
+    /// Written by a newer milepost: deferred until one runs.
     #[error("a spooled batch has format version {0}: a newer milepost must replay it")]
     Newer(u32),
-    /// Not readable now.
+    /// The disk failed: retried.
     #[error("a spooled batch cannot be read")]
     Io(#[source] io::Error),
 }
 
-/// What an earlier process left.
+/// Files of an earlier process.
 #[derive(Debug, Clone, Default)]
 pub struct Left {
-    /// To be replayed, in the order in which they came.
+    /// To replay, in order of arrival.
     pub files: Vec<File>,
-    /// Of files in quarantine.
+    /// Size of the files in quarantine.
     pub quarantined_bytes: u64,
-    /// How many these are.
+    /// Number of files in quarantine.
     pub files_quarantined: u64,
 }
 
-/// One process' directory of batches.
+/// The directory of one process.
 #[derive(Debug)]
 pub struct Spool {
     dir: PathBuf,
     bytes_max: u64,
-    /// Of the files that this process writes.
+    /// In the names of the files that this process writes.
     tag: u32,
     state: Mutex<State>,
     _lock: fs::File,
@@ -108,12 +103,12 @@ pub struct Spool {
 #[derive(Debug, Default)]
 struct State {
     next_sequence: u64,
-    /// Of every file of ours, also those in quarantine and those being written.
+    /// Of all spool files, quarantine and unfinished ones included.
     bytes: u64,
 }
 
 impl Spool {
-    /// Locks the directory, makes it if it is missing, and finds what an earlier process left.
+    /// Creates the directory if it is missing, locks it, and lists the files of an earlier process.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -123,7 +118,7 @@ impl Spool {
             move |source| OpenError::Io { path, source }
         };
         if !dir.exists() {
-            // Where everybody was is nobody else's business on this machine.
+            // Positions are personal data: no other user of this machine may read them.
             DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed(dir))?;
             dir.parent().filter(|parent| parent.exists()).map_or(Ok(()), sync_dir).map_err(failed(dir))?;
         }
@@ -139,7 +134,7 @@ impl Spool {
             let path = dir.join(&listed.name);
             match (listed.kind, listed.file) {
                 (Kind::Batch, Some(file)) => left.files.push(file),
-                // Never acknowledged: its messages are still with the broker.
+                // Its messages were not acknowledged: the broker sends them again.
                 (Kind::Unfinished, _) => {
                     fs::remove_file(&path).map_err(failed(&path))?;
                     continue;
@@ -165,15 +160,15 @@ impl Spool {
         &self.dir
     }
 
-    /// Writes a batch and makes it durable; takes the time of two fsyncs.
+    /// Writes a batch and fsyncs the file and the directory.
     ///
     /// # Errors
-    /// See [`StoreError`]; then nothing of it is left behind.
+    /// See [`StoreError`]; no file is left behind.
     pub fn store(&self, inserts: &[Insert], positions: u64) -> Result<File, StoreError> {
         self.write(inserts, positions, BATCH)
     }
 
-    /// Keeps a row that something on the way to the server does not let through.
+    /// Stores a row that ClickHouse or a proxy refuses as too large.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -213,7 +208,7 @@ impl Spool {
     /// See [`LoadError`].
     pub fn load(&self, file: &File) -> Result<Vec<Insert>, LoadError> {
         let bytes = fs::read(self.path(file, BATCH)).map_err(|error| {
-            // If the directory is gone, too, it may come back.
+            // If the directory is missing too, its file system may be mounted again later.
             let only_the_file = error.kind() == io::ErrorKind::NotFound && self.dir.join(LOCK).exists();
             if only_the_file { LoadError::Damaged(format::Damaged::Gone) } else { LoadError::Io(error) }
         })?;
@@ -226,27 +221,27 @@ impl Spool {
         })
     }
 
-    /// Its rows are in ClickHouse.
+    /// Removes a file whose rows are in ClickHouse.
     ///
     /// # Errors
-    /// The file stays, and is replayed once more after a restart, which changes nothing.
+    /// The file stays, and the next process replays it; its rows collapse.
     pub fn remove(&self, file: &File) -> io::Result<()> {
         let removed = fs::remove_file(self.path(file, BATCH));
         self.forget_if(removed.is_ok() || is_gone(&removed), file);
         removed
     }
 
-    /// Puts a damaged file out of the way.
+    /// Moves a damaged file to quarantine.
     ///
     /// # Errors
-    /// It is gone, or the disk refuses.
+    /// The file is missing, or the disk refuses.
     pub fn quarantine(&self, file: &File) -> io::Result<()> {
         let moved = fs::rename(self.path(file, BATCH), self.path(file, DAMAGED));
         self.forget_if(is_gone(&moved), file);
         moved
     }
 
-    /// A file that the disk did not let go still takes its room.
+    /// Counts the file as gone only if the disk removed it.
     fn forget_if(&self, takes_no_room: bool, file: &File) {
         if takes_no_room {
             self.state().bytes -= file.bytes;
@@ -266,16 +261,12 @@ fn is_gone(outcome: &io::Result<()>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// What a file of the directory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A batch.
     Batch,
-    /// A batch that cannot be read.
     Damaged,
-    /// A row that something on the way to the server does not let through.
     Row,
-    /// What a crash left of one that was being written.
+    /// A crash interrupted the write.
     Unfinished,
 }
 
@@ -285,12 +276,12 @@ pub struct Listed {
     pub name: String,
     /// By its extension.
     pub kind: Kind,
-    /// By its name; `None` if that is not one of ours.
+    /// `None` if the name is not milepost's.
     pub file: Option<File>,
     pub bytes: u64,
 }
 
-/// The spool's files in the order they came; others are not looked at.
+/// Lists the spool's files in order of arrival; ignores other files.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -309,7 +300,7 @@ pub fn list(dir: &Path) -> io::Result<Vec<Listed>> {
         };
         let bytes = match file.metadata() {
             Ok(metadata) => metadata.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // its owner is at work
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // removed by its owner meanwhile
             Err(error) => return Err(error),
         };
         files.push(Listed { file: File::from_stem(stem, bytes), name, kind, bytes });
@@ -325,7 +316,7 @@ fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
     file.get_ref().sync_all()
 }
 
-/// A name is durable when its directory is.
+/// A rename is durable after an fsync of the directory.
 fn sync_dir(dir: &Path) -> io::Result<()> {
     fs::File::open(dir)?.sync_all()
 }

@@ -1,4 +1,4 @@
-//! Why TLS failed, in words, and what to change.
+//! Why TLS failed, and which setting to change.
 
 use std::io;
 
@@ -10,25 +10,25 @@ pub(super) fn no_tls_there(server: Server) -> String {
     let (tls, plain) = server.schemes();
     let section = server.section();
     format!(
-        "the server does not speak TLS there; {section}.url wants its TLS port, or {plain}:// instead of {tls}://"
+        "the server does not speak TLS there; set {section}.url to its TLS port, or to {plain}:// instead of {tls}://"
     )
 }
 
-/// What to look at where a connection meets something that is not what it expects.
+/// A hint for a connection whose server answers with another protocol.
 #[must_use]
 pub(crate) fn is_this_the_port(server: Server, with_tls: bool) -> String {
     let (tls, plain) = server.schemes();
     let section = server.section();
     if with_tls {
         format!(
-            "does it speak TLS there, and {section}'s protocol in it? Else {section}.url wants its TLS port, or {plain}://"
+            "does it speak TLS there, and {section}'s protocol in it? If not, set {section}.url to its TLS port, or to {plain}://"
         )
     } else {
-        format!("is this a TLS port? Then {section}.url wants {tls}://")
+        format!("is this a TLS port? Then set {section}.url to {tls}://")
     }
 }
 
-/// What a failed read, write or handshake says of TLS, and what to change; `None` if it is not about TLS.
+/// The cause of a failed read, write or handshake, and the setting to change; `None` if it has nothing to do with TLS.
 #[must_use]
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
 pub(crate) fn explain(server: Server, error: &io::Error) -> Option<String> {
@@ -38,7 +38,7 @@ pub(crate) fn explain(server: Server, error: &io::Error) -> Option<String> {
         RustlsError::InvalidMessage(_) => no_tls_there(server),
         RustlsError::AlertReceived(alert) => explain_alert(server.section(), *alert),
         RustlsError::PeerIncompatible(_) => {
-            "the server knows neither TLS 1.2 nor 1.3 with a cipher of ours; enable them there".to_owned()
+            "the server offers neither TLS 1.2 nor 1.3 with a cipher that milepost supports; enable them there".to_owned()
         }
         _ => "TLS failed".to_owned(),
     };
@@ -58,17 +58,22 @@ fn explain_certificate(section: &str, error: &CertificateError) -> String {
             "the server's certificate is not valid yet; are both clocks right?".to_owned()
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => format!(
-            "the server's certificate is for another host name; {section}.url wants one that the certificate holds"
+            "the server's certificate is for another host name; set {section}.url to a host name that is in the certificate"
         ),
         _ => "the server's certificate cannot be used".to_owned(),
     }
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "alerts are a byte, and most are of no use to anybody")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an alert is one byte, and most values have no cause that an operator can mend"
+)]
 fn explain_alert(section: &str, alert: AlertDescription) -> String {
     match alert {
         AlertDescription::CertificateRequired => {
-            format!("the server wants a certificate of ours; set {section}.cert_file and {section}.key_file")
+            format!(
+                "the server requires a client certificate; set {section}.cert_file and {section}.key_file"
+            )
         }
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
@@ -78,16 +83,16 @@ fn explain_alert(section: &str, alert: AlertDescription) -> String {
         | AlertDescription::UnknownCA
         | AlertDescription::AccessDenied
         | AlertDescription::DecryptError => format!(
-            "the server refuses our certificate; {section}.cert_file must be valid, and signed by a CA it trusts"
+            "the server refuses the client certificate; {section}.cert_file must be valid, and signed by a CA it trusts"
         ),
         AlertDescription::HandshakeFailure => format!(
-            "the server refuses the handshake; does it want a certificate ({section}.cert_file, {section}.key_file)?"
+            "the server refuses the handshake; does it require a client certificate ({section}.cert_file, {section}.key_file)?"
         ),
         _ => "the server ended TLS".to_owned(),
     }
 }
 
-/// The innermost: layers wrap each other's.
+/// The innermost error: each layer wraps the one below.
 fn rustls_error(error: &io::Error) -> Option<&RustlsError> {
     let inner = error.get_ref()?;
     inner.downcast_ref::<RustlsError>().or_else(|| rustls_error(inner.downcast_ref::<io::Error>()?))
@@ -115,7 +120,9 @@ mod tests {
         }
         assert_eq!(explain(Server::Broker, &io::Error::other("reset")), None);
         let plain = is_this_the_port(Server::ClickHouse, false);
-        assert_eq!(plain, "is this a TLS port? Then clickhouse.url wants https://");
-        assert!(is_this_the_port(Server::Broker, true).ends_with("mqtt.url wants its TLS port, or mqtt://"));
+        assert_eq!(plain, "is this a TLS port? Then set clickhouse.url to https://");
+        assert!(
+            is_this_the_port(Server::Broker, true).ends_with("set mqtt.url to its TLS port, or to mqtt://")
+        );
     }
 }

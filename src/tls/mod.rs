@@ -1,9 +1,8 @@
-//! TLS: certificates and keys from their files, the handshake, and in words why one failed. The only room that
-//! names rustls (with ring: no C beyond cc).
+//! TLS: certificates and keys from files, the handshake, and the cause of a failed one. The only room that names rustls (with ring,
+//! which needs no C library).
 //!
-//! Guarantee: the server's certificate and name are always verified; there is no switch. Files are read again
-//! for every connection, so you can replace them without a restart. If one cannot be used, the log says so, and the last
-//! good ones are kept.
+//! Guarantee: the server's certificate and name are always verified; no setting disables it. Files are read again for every
+//! connection, so you can replace them without a restart. If one cannot be used, milepost logs that and keeps the last good ones.
 
 mod explain;
 mod server;
@@ -31,34 +30,31 @@ use self::explain::no_tls_there;
 pub(crate) use self::explain::{explain, is_this_the_port};
 pub(crate) use self::server::{Server, is_this_machine};
 
-/// How long TCP may take, over all of a name's addresses. Shorter than what the callers give the whole, so that a
-/// network that answers nothing is told from a server that does not.
+/// Time for TCP over all addresses of a name. Shorter than the callers' time limit, so that an error can tell a silent network from a
+/// silent server.
 const TCP_WITHIN: Duration = Duration::from_secs(3);
-/// The system's list of public CAs is read again after this.
+/// Age at which the system's list of public CAs is read again.
 const SYSTEM_CAS_AGE_MAX: Duration = Duration::from_secs(600);
-/// The public CAs of a system are a quarter of this.
+/// Four times the size of a system's list of public CAs.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// TCP, or what is put around it.
+/// TCP, or TLS over it.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// Why there is no TLS connection.
+/// Failed connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// No TCP connection.
     #[error("cannot be reached")]
     Unreachable(#[source] io::Error),
-    /// A file that was given cannot be used.
+    /// A configured file cannot be used.
     #[error("{0}")]
     File(String),
-    /// The handshake failed.
     #[error("no TLS: {words}")]
     Handshake {
-        /// Why, and what to change.
+        /// The cause and the setting to change.
         words: String,
-        /// As the library says it.
         #[source]
         source: io::Error,
     },
@@ -68,10 +64,9 @@ pub(crate) enum Error {
 #[derive(Debug, Clone)]
 pub struct Files {
     pub server: Server,
-    /// PEM: who may sign the server's certificate. `None`: the system's list of public CAs, because that is where
-    /// a company adds its own, and where updates come to.
+    /// PEM: the CAs that may sign the server's certificate. `None`: the system's list, where companies add their own CA.
     pub ca: Option<PathBuf>,
-    /// PEM: our certificate, and those between it and its CA.
+    /// PEM: the client certificate and its intermediates.
     pub cert: Option<PathBuf>,
     /// PEM: its key, without a passphrase.
     pub key: Option<PathBuf>,
@@ -86,7 +81,7 @@ struct Contents {
 }
 
 impl Files {
-    /// What is wrong with them now, a line each, by key.
+    /// What is wrong with the files now, one line per key.
     #[must_use]
     pub(crate) fn violations(&self) -> Vec<String> {
         let mut told = Vec::new();
@@ -133,7 +128,7 @@ impl Files {
         Error::File(format!("{}.{name}: {}: {why}", self.server.section(), path.display()))
     }
 
-    /// Without resumption: a resumed session does not look at the certificate again.
+    /// No resumption: a resumed session does not verify the certificate again.
     fn build(&self, read: &Contents) -> Result<ClientConfig, Error> {
         let mut config = self.build_resuming(read)?;
         config.resumption = Resumption::disabled();
@@ -181,7 +176,7 @@ impl Files {
         if roots.is_empty() {
             let section = self.server.section();
             return Err(Error::File(format!(
-                "{section}.ca_file: this system has no list of public CAs (ca-certificates); give the server's CA as {section}.ca_file"
+                "{section}.ca_file: this system has no list of public CAs (ca-certificates); set {section}.ca_file to the CA of the server"
             )));
         }
         Ok(roots)
@@ -196,13 +191,13 @@ impl Files {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         let certificates = certificates.map_err(|error| self.unusable(name, path, error))?;
         if certificates.is_empty() {
-            return Err(self.unusable(name, path, "holds no certificate; a PEM file is wanted"));
+            return Err(self.unusable(name, path, "holds no certificate; give a PEM file"));
         }
         Ok(certificates)
     }
 }
 
-/// Connects to a server, with TLS if there is one. Has no time limit of its own.
+/// Connects, over TLS if `tls` is given. Has no time limit of its own.
 ///
 /// # Errors
 /// See [`Error`].
@@ -216,11 +211,11 @@ pub(crate) async fn open(host: String, port: u16, tls: Option<Arc<Tls>>) -> Resu
     }
 }
 
-/// The first of the name's addresses that answers; each has its share of the time, or a dead one would take it all.
+/// Connects to the first address that answers. Each address gets an equal share of the time, so that a dead one does not take it all.
 async fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
     let share = TCP_WITHIN / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name resolves to no address");
     for address in addresses {
         match timeout(share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return stream.set_nodelay(true).map(|()| stream),
@@ -231,13 +226,13 @@ async fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Puts TLS around the connections to one server.
+/// TLS for the connections to one server.
 pub(crate) struct Tls {
     files: Files,
     last: Mutex<Option<Last>>,
 }
 
-/// What the last connection was made with.
+/// Files of the last connection.
 struct Last {
     read: Contents,
     at: Instant,
@@ -245,30 +240,30 @@ struct Last {
 }
 
 impl fmt::Debug for Tls {
-    /// Not derived: it holds the key.
+    /// Not derived, because the value holds the private key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
     }
 }
 
 impl Tls {
-    /// With these files, which it reads when it connects.
+    /// Reads the files at each connection, not here.
     #[must_use]
     pub(crate) fn new(files: Files) -> Self {
         Self { files, last: Mutex::new(None) }
     }
 
-    /// TLS around a connection to `host`. Has no time limit of its own.
+    /// The handshake with `host`. Has no time limit of its own.
     ///
     /// # Errors
-    /// [`Error::Handshake`], or [`Error::File`] where no earlier connection could read the files.
+    /// [`Error::Handshake`], or [`Error::File`] if no earlier connection could read the files.
     pub(crate) async fn handshake(
         self: Arc<Self>,
         host: &str,
         stream: TcpStream,
     ) -> Result<Box<dyn Stream>, Error> {
         let this = Arc::clone(&self);
-        // A disk that hangs holds this connection up, and nothing else.
+        // A hung disk blocks this connection only.
         let config =
             spawn_blocking(move || this.config()).await.expect("reading certificates does not panic")?;
         let failed = |source: io::Error| {
@@ -280,7 +275,7 @@ impl Tls {
         Ok(Box::new(stream))
     }
 
-    /// As the files are now; blocks for as long as the disk takes.
+    /// Reads the files; blocks for as long as the disk takes.
     fn config(&self) -> Result<Arc<ClientConfig>, Error> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let read = self.files.read();
@@ -296,7 +291,7 @@ impl Tls {
                 Ok(config)
             }
             (Err(error), Some(known)) => {
-                warn!(%error, "keeping the certificates that were read before");
+                warn!(%error, "keeping the certificates read before");
                 Ok(Arc::clone(&known.config))
             }
             (Err(error), None) => Err(error),

@@ -1,13 +1,11 @@
-//! The two servers that we speak to over TLS, and how their settings are called.
+//! The two servers that milepost connects to, and the names of their settings.
 
 use std::net::IpAddr;
 
-/// Whom we speak to.
+/// A server that milepost connects to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
-    /// The MQTT broker.
     Broker,
-    /// ClickHouse.
     ClickHouse,
 }
 
@@ -21,7 +19,7 @@ impl Server {
         }
     }
 
-    /// Of URLs with TLS, and without.
+    /// URL schemes with TLS and without.
     pub(super) const fn schemes(self) -> (&'static str, &'static str) {
         match self {
             Self::Broker => ("mqtts", "mqtt"),
@@ -30,7 +28,7 @@ impl Server {
     }
 }
 
-/// A password may go there in plain text: it does not leave this machine.
+/// The loopback address: a password may go there in plain text.
 #[must_use]
 pub(crate) fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())

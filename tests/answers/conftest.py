@@ -1,7 +1,6 @@
 """The ClickHouse engine and the tables of `milepost migrate`, for tests that ask what analysts ask.
 
-    make answers-test
-    make answers-test ARGS=--by-day               after `milepost backfill`
+    make test ARGS=answers
 
 Environment: MILEPOST names the binary, else it is target/debug/milepost.
 """
@@ -11,6 +10,7 @@ import contextlib
 import itertools
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from devices import working_day
+from devices import fleet, working_day
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 60
@@ -59,8 +59,9 @@ class Database:
         lines = self.ask(sql + " FORMAT JSONEachRow", output_format_json_quote_64bit_integers="0", **settings)
         return [json.loads(line) for line in lines.splitlines()]
 
-    def insert(self, fixes: list[dict]) -> None:
-        """Fixes as milepost inserts them: driver, ms, lat, lng; optional seq, speed, received (ms)."""
+    def insert(self, fixes: list[dict], inserted_at: int | None = None) -> None:
+        """Fixes as milepost inserts them: driver, ms, lat, lng; optional seq, speed, acc, received (ms). inserted_at: the server's clock."""
+        columns = COLUMNS if inserted_at is None else (*COLUMNS, "inserted_at")
         lines = []
         for fix in fixes:
             row = {
@@ -70,15 +71,19 @@ class Database:
             }
             if fix.get("speed") is not None:
                 row["speed_cms"] = round(fix["speed"] * 100)
-            lines.append("\t".join(str(row[name]) for name in COLUMNS))
-        self.ask(f"INSERT INTO {{db}}.positions ({', '.join(COLUMNS)}) FORMAT TabSeparated\n" + "\n".join(lines))
+            if fix.get("acc") is not None:
+                row["acc_dm"] = round(fix["acc"] * 10)
+            if inserted_at is not None:
+                row["inserted_at"] = inserted_at
+            lines.append("\t".join(str(row[name]) for name in columns))
+        self.ask(f"INSERT INTO {{db}}.positions ({', '.join(columns)}) FORMAT TabSeparated\n" + "\n".join(lines))
 
-    def refresh(self, *views: str) -> None:
-        """What the schedule of the roll-ups does every hour."""
-        for view in views or ("driver_quarters_mv", "driver_blocks_mv", "episodes_mv", "cell_quarters_mv"):
-            self.ask(f"SYSTEM WAIT VIEW {{db}}.{view}")  # the one that its creation began
-            self.ask(f"SYSTEM REFRESH VIEW {{db}}.{view}")
-            self.ask(f"SYSTEM WAIT VIEW {{db}}.{view}")
+    def refresh(self) -> None:
+        """What the schedule of the roll-up does every five minutes."""
+        self.ask("SYSTEM START VIEW {db}.driver_days_mv")
+        self.ask("SYSTEM WAIT VIEW {db}.driver_days_mv")  # the one that its creation began
+        self.ask("SYSTEM REFRESH VIEW {db}.driver_days_mv")
+        self.ask("SYSTEM WAIT VIEW {db}.driver_days_mv")
 
 
 def free_port() -> int:
@@ -134,38 +139,46 @@ def migrated(url: str) -> Database:
     return Database(url, name)
 
 
-def by_day(url: str) -> Database:
-    """The same after `milepost backfill`, and without the older table."""
-    db = migrated(url)
-    milepost(url, db.name, "backfill")
-    db.ask("DROP TABLE {db}.positions_by_driver SYNC")
-    return db
-
-
-def pytest_addoption(parser):
-    parser.addoption("--by-day", action="store_true", help="positions in the order of days, as `milepost backfill` leaves it")
+TABLES = ("positions", "touched", "driver_days_state", "last_positions_state", "fences", "rejects")
 
 
 @pytest.fixture(scope="session")
-def make_db(request):
-    return by_day if request.config.getoption("--by-day") else migrated
+def one_database(engine) -> Database:
+    return migrated(engine)
 
 
 @pytest.fixture
-def db(engine, make_db) -> Database:
-    return make_db(engine)
-
-
-@pytest.fixture(scope="module")
-def shared_db(engine, make_db) -> Database:
-    """One for all tests of a file."""
-    return make_db(engine)
+def db(one_database) -> Database:
+    """An empty one: migrating takes longer than most tests."""
+    one_database.ask("SYSTEM STOP VIEW {db}.driver_days_mv")
+    for table in TABLES:
+        one_database.ask(f"SYSTEM START MERGES {{db}}.{table}")
+        one_database.ask(f"TRUNCATE TABLE {{db}}.{table}")
+    return one_database
 
 
 @pytest.fixture(scope="session")
-def day(engine, make_db) -> Database:
-    """The day that docs/analysts.md asks about, and nothing else; counted."""
-    db = make_db(engine)
+def shared_db(engine) -> Database:
+    """One for tests that share what is in it."""
+    return migrated(engine)
+
+
+@pytest.fixture(scope="session")
+def everybody(engine) -> tuple[Database, list[dict]]:
+    """The fleet, each fix inserted twice or more, in parts that overlap, in no order; computed once."""
+    db, fixes, chance = migrated(engine), [fix for device in fleet() for fix in device.fixes], random.Random(1)
+    for part in range(3):
+        some = [fix for fix in fixes if part == 0 or chance.random() < 0.6]
+        chance.shuffle(some)
+        db.insert(some)
+    db.refresh()
+    return db, fixes
+
+
+@pytest.fixture(scope="session")
+def day(engine) -> Database:
+    """The day that docs/analysts.md asks about, and nothing else; computed."""
+    db = migrated(engine)
     fill_day(db)
     return db
 

@@ -111,11 +111,51 @@ def wild(number: int) -> Device:
     for fix in device.fixes:
         if chance.random() < 0.2:
             fix["speed"] = None
+        if chance.random() < 0.1:
+            fix["acc"] = chance.choice((5, 200, 201, 5000))
     return device
+
+
+def walker() -> Device:
+    """Two hours at 1.0 m/s, with a fix every 5 s: 7,200 m, and no stop."""
+    return Device("walker", "2026-06-01T08:00:00", 52.5, 13.4).drive(70, 1.0, 7200)
+
+
+def courier() -> Device:
+    """Over midnight UTC: 400 m and four minutes at a door, again and again, and back the same way."""
+    device = Device("courier", "2026-06-01T23:01:00", 52.5, 13.4, every=10)
+    for number in range(20):
+        device.drive(90 if number < 10 else 270, 8, 50).stand(240)
+    return device
+
+
+def jam() -> Device:
+    """An hour of 0.4 m/s, over midnight."""
+    return Device("jam", "2026-06-01T23:20:00", 52.5, 13.4, every=10).drive(0, 15, 300).drive(0, 0.4, 3600).drive(0, 15, 300)
+
+
+def jumper() -> Device:
+    """3,000 m at 10 m/s, with a fix 100 km off, one 200 m off, one of an accuracy of 900 m, and one at the end of the UTC day."""
+    device = Device("jumper", "2026-06-01T12:00:00", 52.5, 13.4).drive(90, 10, 300)
+    device.fixes[20].update(lat=53.4, speed=99.0)
+    device.fixes[30].update(dict(zip(("lat", "lng"), ahead(device.fixes[30]["lat"], device.fixes[30]["lng"], 0, 900))), speed=98.0)
+    device.fixes[40].update(lng=13.44, acc=900.0, speed=97.0)
+    device.silent(2 * 3600).drive(90, 10, 35_000)
+    device.fixes[-1].update(acc=30.0)
+    last = max(place for place, fix in enumerate(device.fixes) if fix["ms"] < epoch_ms("2026-06-02T00:00:00"))
+    device.fixes[last].update(lat=50.0)
+    return device
+
+
+def flight() -> Device:
+    """From one town to another in ten minutes: nobody knows how."""
+    device = Device("flight", "2026-06-01T12:00:00", 52.5, 13.4).drive(90, 10, 600).silent(600).jump(48.1, 11.5)
+    return device.drive(90, 10, 600).silent(20 * 3600).jump(48.2, 11.5).drive(90, 10, 300)
 
 
 def fleet() -> list[Device]:
     return [
+        walker(), courier(), jam(), jumper(), flight(),
         square(), lunch(), night(), dateline(), pole(), silent(),
         parked("autumn-berlin", "2026-10-24T18:00:00", 48, "Europe/Berlin"),
         parked("spring-new-york", "2026-03-07T18:00:00", 48, "America/New_York"),

@@ -6,6 +6,10 @@ import sys
 
 from conftest import Database, fill_day
 
-url, name = (*sys.argv[1:], *("http://localhost:8123", "fleet")[len(sys.argv) - 1:])
-fill_day(Database(url, name))
-print(f"five drivers, 1 June 2026, are in {name} on {url}")
+
+def main(url: str = "http://localhost:8123", name: str = "fleet") -> None:
+    fill_day(Database(url, name))
+    print(f"five drivers, 1 June 2026, are in {name} on {url}")
+
+
+main(*sys.argv[1:])

@@ -48,6 +48,10 @@ def test_a_panel_answers_and_its_columns_have_units(day, title):
     if panel["type"] == "geomap":
         for layer in panel["options"]["layers"]:
             assert {layer["location"]["latitude"], layer["location"]["longitude"]} <= columns
+        assert panel["options"]["basemap"]["type"] == "carto" and "basemaps.cartocdn.com" in panel["description"]
+    if panel["type"] == "xychart":
+        (series,) = panel["options"]["series"]
+        assert {series[axis]["matcher"]["options"] for axis in "xy"} <= columns
     # All drivers; a name that is meant to end the text, and nobody.
     everybody = answer(day, panel)
     assert (everybody == []) == (title == "Track") and (title == "Track" or len(everybody) >= len(rows))

@@ -56,7 +56,7 @@ def test_visits_are_those_of_every_fix_tested_alone(db):
     db.insert(fixes)
     db.insert(chance.sample(fixes, 500))
     fences = {}
-    for number in range(40):
+    for number in range(48):
         near = chance.choice(fixes)
         size = chance.choice([0.003, 0.03, 0.3, 4])
         outline = star(chance, near["lat"], near["lng"], size)

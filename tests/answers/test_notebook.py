@@ -1,6 +1,7 @@
 """docs/analysts.ipynb: every cell runs, every question is drawn, and what it counted is what truth.py says."""
 from __future__ import annotations
 
+import json
 from datetime import date
 
 import nbclient
@@ -19,7 +20,11 @@ def test_the_notebook_answers_ten_questions(day, monkeypatch, tmp_path):
         monkeypatch.setenv(name, value)
     book = nbformat.read(NOTEBOOK, as_version=4)
     assert all(not cell.outputs and cell.execution_count is None for cell in book.cells if cell.cell_type == "code"), "kept without answers"
-    counted = nbformat.v4.new_code_cell("print(len(places), round(days.metres.sum()), len(episodes), len(track), len(stops), len(trips), health.missing.sum())")
+    counted = nbformat.v4.new_code_cell("print(len(places), round(days.metres.sum()), len(episodes), len(track), len(stops), len(trips), health.missing.sum())\n"
+                                        "print(quarters.to_json(date_format='iso', orient='records')); print([round(float(figure.axes[0].get_aspect()), 3) for figure in maps])")
+    for cell in book.cells:  # pictures are closed when they are shown
+        if cell.cell_type == "code" and "def map_of" in cell.source:
+            cell.source += "\nmaps, draw = [], map_of\ndef map_of(*what):\n    axes = draw(*what)\n    maps.append(axes.figure)\n    return axes\n"
     book.cells.append(counted)
     nbclient.NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
 
@@ -29,10 +34,21 @@ def test_the_notebook_answers_ten_questions(day, monkeypatch, tmp_path):
     assert len(drawn) == len(questions) == 10
 
     fixes = [fix for device in working_day() for fix in device.fixes]
-    whole = truth.whole_episodes(fixes)
+    whole = truth.episodes(fixes)
     days = truth.days(fixes, date(2026, 6, 1), date(2026, 6, 3), "Europe/Berlin")
-    found = [int(float(word)) for word in counted.outputs[0].text.split()]
+    numbers, drawn, aspects = counted.outputs[0].text.splitlines()
+    found = [int(float(word)) for word in numbers.split()]
     metres = found.pop(1)
     assert abs(metres - sum(one["metres"] for one in days.values())) < 30
-    assert found == [5, 12, len(fixes), sum(key[1] == "stop" and one["ended"] - key[2] > 600_000 for key, one in whole.items()),
-                     sum(key[1] == "trip" for key in whole), 4]
+    of_busiest = max(sum(row["driver_id"] == driver for row in whole) for driver in {row["driver_id"] for row in whole})
+    assert found == [5, of_busiest, len(fixes), sum(row["kind"] == "stop" and row["ended"] - row["began"] > 600_000 for row in whole),
+                     sum(row["kind"] == "trip" for row in whole), 4]
+    # The third picture: wall clock time of Berlin, a row for each quarter of an hour, and nobody where nobody sent anything.
+    drawn = json.loads(drawn)
+    assert drawn[0]["at"].startswith("2026-06-01T08:00") and drawn[-1]["at"].startswith("2026-06-02T00:30")
+    assert len(drawn) == 67 and {row["sending"] for row in drawn if "T15:00" <= row["at"][10:16] < "T22:30"} == {0}
+    sending = {}
+    for fix in fixes:
+        sending.setdefault(fix["ms"] // 900_000 * 900, set()).add(fix["driver"])
+    assert [row["sending"] for row in drawn] == [len(sending.get(row["second"], ())) for row in drawn]
+    assert all(1.6 < aspect < 1.7 for aspect in json.loads(aspects)), "a degree east is 0.6 of one north in Berlin"

@@ -1,9 +1,12 @@
 """`fixes` and `last_positions`: right while parts are not merged yet, fast, and with words for those who browse."""
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
+
+from conftest import migrated
 
 START = 1_790_000_000_000
 DRIVERS = 400
@@ -44,17 +47,62 @@ def test_last_positions_shows_the_newest_of_each_while_parts_are_not_merged(wand
 
 
 def test_what_must_not_be_done_with_the_state_is_wrong_and_says_so(wanderers):
-    """The day one of these becomes right, the comments of 013 and 014 and docs/analysts.md can lose a warning."""
+    """The day one of these becomes right, the comment of the table and docs/analysts.md can lose a warning."""
     db, newest = wanderers
-    for condition in (
-        "FINAL WHERE last.lat_e7 BETWEEN 100000000 AND 400000000",
-        "FINAL PREWHERE tupleElement(last, 'lat_e7') BETWEEN 100000000 AND 400000000",
-        "WHERE tupleElement(last, 'lat_e7') BETWEEN 100000000 AND 400000000",
-    ):
+    for condition in ("FINAL PREWHERE lat BETWEEN 10 AND 40", "WHERE lat BETWEEN 10 AND 40"):
         wrong = int(db.ask(f"SELECT count() FROM {{db}}.last_positions_state {condition}"))
         assert wrong != in_the_north(newest), condition
     comment = db.ask("SELECT comment FROM system.tables WHERE database = '{db}' AND name = 'last_positions_state'")
-    assert all(word in comment for word in ("last_positions instead", "last.lat_e7", "PREWHERE", "without FINAL"))
+    assert all(word in comment for word in ("last_positions instead", "PREWHERE", "without FINAL"))
+
+
+@pytest.fixture(scope="module")
+def ties():
+    """Rows of few drivers that agree in ts, in seq, in where, or in all of these, and what each driver's newest is."""
+    chance = random.Random(30)
+    rows = [{"driver_id": f"d{chance.randrange(40)}", "ts": chance.choice([-5, 0, START, START + 1]) / 1000, "seq": chance.choice([0, 1, 2**32 - 1]),
+             "lat_e7": chance.choice([-9 * 10**8, 0, 9 * 10**8]), "lng_e7": chance.choice([-18 * 10**8, -1, 18 * 10**8]),
+             "received_at": (START + chance.randrange(3)) / 1000, "speed_cms": chance.choice([0, 65535]),
+             "attributes": {"battery": str(chance.randrange(3))}} for _ in range(3000)]
+    rank = lambda row: (row["ts"], row["seq"], row["lat_e7"], row["lng_e7"], row["received_at"])  # noqa: E731
+    newest = {}
+    for row in rows:
+        newest[row["driver_id"]] = max(newest.get(row["driver_id"], row), row, key=rank)
+    return rows, {driver: rank(row) for driver, row in newest.items()}
+
+
+@pytest.mark.parametrize("kept", ["one of each insert", "all of each insert", "merged"])
+def test_last_positions_is_the_newest_in_whatever_order_rows_come(engine, ties, kept):
+    """Late, with equal ts, any seq, and inserted again: the order of inserts never decides."""
+    rows, newest = ties
+    answers = []
+    for seed in (1, 2):
+        db, chance = migrated(engine), random.Random(seed)
+        db.ask("SYSTEM STOP MERGES {db}.last_positions_state")
+        shuffled = chance.sample(rows, len(rows)) + chance.sample(rows, len(rows) // 3)
+        for part in range(8):
+            lines = "\n".join(json.dumps(row) for row in shuffled[part::8])
+            db.ask(f"INSERT INTO {{db}}.positions FORMAT JSONEachRow {lines}", optimize_on_insert="0" if kept == "all of each insert" else "1")
+        stored = int(db.ask("SELECT count() FROM {db}.last_positions_state"))
+        assert stored == len(shuffled) if kept == "all of each insert" else stored <= 8 * len(newest)
+        if kept == "merged":
+            db.ask("SYSTEM START MERGES {db}.last_positions_state")
+            db.ask("OPTIMIZE TABLE {db}.last_positions_state FINAL")
+            assert int(db.ask("SELECT count() FROM {db}.last_positions_state")) == len(newest)
+        answers.append({row["driver_id"]: row for row in db.rows(
+            "SELECT driver_id, toUnixTimestamp64Milli(ts) / 1000 AS ts, seq, lat, lng, speed, toUnixTimestamp64Milli(received_at) / 1000 AS received_at, "
+            "attributes FROM {db}.last_positions")})
+    assert answers[0] == answers[1]
+    found = {driver: (row["ts"], row["seq"], round(row["lat"] * 1e7), round(row["lng"] * 1e7), row["received_at"]) for driver, row in answers[0].items()}
+    assert found == newest
+
+
+def test_last_positions_has_the_attributes_of_the_newest_fix(db):
+    insert = "INSERT INTO {db}.positions (driver_id, ts, attributes) VALUES "
+    db.ask(insert + "('d', '2026-06-01 08:00:00', {'battery': '80', 'ignition': 'on'})")
+    db.ask(insert + "('d', '2026-06-01 08:00:10', {'battery': '79'})")
+    db.ask(insert + "('d', '2026-06-01 08:00:05', {'battery': '99', 'ignition': 'off'})")
+    assert db.ask("SELECT attributes FROM {db}.last_positions") == "{'battery':'79'}\n"
 
 
 def test_a_condition_on_fixes_is_tested_early_only_where_that_is_right(wanderers):
@@ -74,7 +122,7 @@ def test_an_older_row_of_the_same_fix_does_not_come_back(db):
     assert db.ask("SELECT count() FROM {db}.fixes WHERE lat = 1") == "1\n"
 
 
-@pytest.mark.parametrize("view", ["fixes", "last_positions", "driver_quarters", "trips", "stops", "cell_quarters", "rollups"])
+@pytest.mark.parametrize("view", ["fixes", "last_positions", "driver_quarters", "trips", "stops", "rollups"])
 def test_a_view_and_its_columns_say_what_they_are(shared_db, view):
     assert shared_db.ask(f"SELECT comment != '' FROM system.tables WHERE database = '{{db}}' AND name = '{view}'") == "1\n"
     silent = f"SELECT name FROM system.columns WHERE database = '{{db}}' AND table = '{view}' AND comment = ''"

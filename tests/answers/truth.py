@@ -1,6 +1,6 @@
 """What the views must answer, computed the slow way: no SQL, distances by Vincenty's formulae on WGS84 (Survey Review, 1975).
 
-A fix is a dictionary: driver, ms (epoch), lat, lng; optional seq, speed, received (ms).
+A fix is a dictionary: driver, ms (epoch), lat, lng; optional seq, speed, acc, received (ms).
 """
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import math
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-GAP_MS, STILL_MS, STILL_M = 3_600_000, 180_000, 200
-MARGIN_MS = 12 * 3_600_000
-QUARTER_MS, NEAR_MS = 900_000, 3 * 3_600_000
+GAP_MS, STOP_MS, STOP_M, LOOK_MS = 3_600_000, 180_000, 100, 15_000
+JUMP_MPS, JUMP_M, ACC_M_MAX = 100, 100, 200
+SILENCE_MARGIN_MS = 12 * 3_600_000
+QUARTER_MS, DAY_MS, SEQ_MARGIN_MS = 900_000, 86_400_000, 2 * 3_600_000
 A, F = 6378137.0, 1 / 298.257223563
 B = A * (1 - F)
 
@@ -78,11 +79,6 @@ def on_three_axes(lat, lng):
             n * math.cos(math.radians(lat)) * math.sin(math.radians(lng)), n * (1 - e2) * math.sin(math.radians(lat)))
 
 
-def diagonal(points) -> float:
-    axes = list(zip(*(on_three_axes(*point) for point in points)))
-    return math.sqrt(sum((max(axis) - min(axis)) ** 2 for axis in axes))
-
-
 def middle(points) -> tuple[float, float]:
     x, y, z = (sum(axis) / len(axis) for axis in zip(*(on_three_axes(*point) for point in points)))
     return math.degrees(math.atan2(z, (1 - F) ** 2 * math.hypot(x, y))), math.degrees(math.atan2(y, x))
@@ -99,51 +95,86 @@ def by_driver(fixes, since=-math.inf, until=math.inf) -> dict[str, list[dict]]:
     return {driver: [unique[key] for key in sorted(unique)] for driver, unique in drivers.items()}
 
 
-def legs(track: list[dict], reach_ms=math.inf) -> list[dict]:
-    """The ways between neighbours, each a gap, a part of a stop, or a part of a trip; with metres. A stop is where its fixes are that
-    are less than reach_ms from the trip."""
-    ways = [{"a": a, "b": b, "kind": "gap" if b["ms"] - a["ms"] > GAP_MS else "trip"} for a, b in zip(track, track[1:])]
-    for last in range(len(ways)):
-        # The ways that end in the 180 s before this fix, and no gap: do they last so long, and stay so small?
-        end, first = ways[last]["b"]["ms"], last
-        while first >= 0 and ways[first]["b"]["ms"] > end - STILL_MS:
-            first -= 1
-        peer = last
-        while peer + 1 < len(ways) and ways[peer + 1]["b"]["ms"] == end:
-            peer += 1
-        lately = [way for way in ways[first + 1:peer + 1]]
-        joined = [way for way in lately if way["kind"] != "gap"]
-        points = [(fix["lat"], fix["lng"]) for way in joined for fix in (way["a"], way["b"])]
-        points += [(way["b"]["lat"], way["b"]["lng"]) for way in lately if way["kind"] == "gap"]
-        if joined and min(way["a"]["ms"] for way in joined) <= end - STILL_MS and diagonal(points) <= STILL_M:
-            for way in joined:
-                way["kind"] = "stop"
-    for way in ways:
-        way["metres"], way["untracked"] = 0.0, 0.0
-    for run in runs(ways):
-        first, last = ways.index(run[0]), ways.index(run[-1])
-        if run[0]["kind"] == "gap":
-            run[0]["untracked"] = between(run[0]["a"], run[0]["b"])
-        if run[0]["kind"] == "trip":
-            for way in run:
-                way["metres"] = between(way["a"], way["b"])
-            if first > 0 and ways[first - 1]["kind"] == "stop":
-                run[0]["metres"] += metres(*stop_middle(ways, first - 1, -1, reach_ms), run[0]["a"]["lat"], run[0]["a"]["lng"])
-            if last + 1 < len(ways) and ways[last + 1]["kind"] == "stop":
-                run[-1]["metres"] += metres(run[-1]["b"]["lat"], run[-1]["b"]["lng"], *stop_middle(ways, last + 1, 1, reach_ms))
-    return ways
-
-
 def between(a, b):
     return metres(a["lat"], a["lng"], b["lat"], b["lng"])
 
 
-def stop_middle(ways, start, step, reach_ms):
-    points, place = [], start
-    while 0 <= place < len(ways) and ways[place]["kind"] == "stop" and abs(ways[place]["b"]["ms"] - ways[start]["b"]["ms"]) < reach_ms:
-        points.append((ways[place]["b"]["lat"], ways[place]["b"]["lng"]))
-        place += step
-    return middle(points)
+def apart(a, b) -> float:
+    """The straight line through the earth."""
+    return math.dist(on_three_axes(a["lat"], a["lng"]), on_three_axes(b["lat"], b["lng"]))
+
+
+def is_impossible(a, b) -> bool:
+    return apart(a, b) > JUMP_M + JUMP_MPS * (b["ms"] - a["ms"]) / 1000
+
+
+def reasons(track: list[dict]) -> list[str]:
+    """Why each fix is dropped, or ''."""
+    why = ["inaccurate" if (fix.get("acc") or 0) > ACC_M_MAX else "" for fix in track]
+    accurate = [place for place, reason in enumerate(why) if not reason]
+    for before, place, after in zip(accurate, accurate[1:], accurate[2:]):
+        a, fix, b = track[before], track[place], track[after]
+        soon = fix["ms"] - a["ms"] <= GAP_MS and b["ms"] - fix["ms"] <= GAP_MS
+        if soon and is_impossible(a, fix) and is_impossible(fix, b) and not is_impossible(a, b):
+            why[place] = "jump"
+    return why
+
+
+def good(track: list[dict]) -> list[dict]:
+    return [fix for fix, reason in zip(track, reasons(track)) if not reason]
+
+
+def stops_of_a_day(fixes: list[dict], day: int) -> list[tuple[int, int, tuple[float, float]]]:
+    """First and last place in fixes, and where, of each stop of the UTC day."""
+    looks, bins = [], set()
+    for place, fix in enumerate(fixes):
+        if fix["ms"] // DAY_MS == day and fix["ms"] // LOOK_MS not in bins:
+            bins.add(fix["ms"] // LOOK_MS)
+            looks.append(place)
+    found, stay = [], []
+
+    def close():
+        if stay and fixes[stay[-1]]["ms"] - fixes[stay[0]]["ms"] >= STOP_MS:
+            early = [fixes[place] for place in stay if fixes[place]["ms"] - fixes[stay[0]]["ms"] <= STOP_MS]
+            found.append((stay[0], stay[-1], middle([(fix["lat"], fix["lng"]) for fix in early])))
+    for place in looks:
+        after_gap = place > 0 and fixes[place]["ms"] - fixes[place - 1]["ms"] > GAP_MS
+        if stay and (after_gap or apart(fixes[stay[0]], fixes[place]) > STOP_M):
+            close()
+            stay = []
+        stay.append(place)
+    close()
+    return found
+
+
+def legs(track: list[dict]) -> list[dict]:
+    """The ways between good neighbours: a, b, kind, metres, and `place` of those that stand."""
+    fixes = good(track)
+    stop_of: dict[int, tuple] = {}
+    for day in {fix["ms"] // DAY_MS for fix in fixes}:
+        for first, last, place in stops_of_a_day(fixes, day):
+            stop_of.update((at, (day, first, place)) for at in range(first, last + 1))
+    ways = []
+    for at, (a, b) in enumerate(zip(fixes, fixes[1:])):
+        way = {"a": a, "b": b, "metres": 0.0, "untracked": 0.0, "place": None}
+        ends = [(fix["lat"], fix["lng"]) for fix in (a, b)]
+        midnight = b["ms"] // DAY_MS * DAY_MS
+        if b["ms"] - a["ms"] > GAP_MS or is_impossible(a, b):
+            way["kind"] = "gap"
+            way["untracked"] = metres(*ends[0], *ends[1])
+            way["is_known"] = b["ms"] // DAY_MS - a["ms"] // DAY_MS <= 1
+        elif a["ms"] < midnight:
+            around = [fix for fix in fixes if abs(fix["ms"] - midnight) <= STOP_MS] + [a]
+            way["kind"] = "stop" if all(apart(fix, b) <= STOP_M for fix in around) else "trip"
+            way["metres"] = metres(*ends[0], *ends[1]) if way["kind"] == "trip" else 0.0
+            way["place"] = stop_of[at + 1][2] if at + 1 in stop_of else ends[1]
+        elif at in stop_of and stop_of[at] == stop_of.get(at + 1):
+            way["kind"], way["place"] = "stop", stop_of[at][2]
+        else:
+            places = [stop_of[place][2] if place in stop_of else end for place, end in zip((at, at + 1), ends)]
+            way["kind"], way["metres"] = "trip", metres(*places[0], *places[1])
+        ways.append(way)
+    return ways
 
 
 def runs(ways):
@@ -154,49 +185,34 @@ def runs(ways):
             together[-1].append(way)
         else:
             together.append([way])
-    return together
+    return [run for run in together if run[0].get("is_known", True)]
 
 
-def episodes(fixes, since, until) -> list[dict]:
+def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
     """What `episodes` says, in the order of driver and time; times as epoch milliseconds."""
     found = []
-    for driver, track in sorted(by_driver(fixes, since - MARGIN_MS, until + MARGIN_MS).items()):
+    for driver, track in sorted(by_driver(fixes).items()):
         for run in runs(legs(track)):
             began, ended = run[0]["a"]["ms"], run[-1]["b"]["ms"]
             if ended > since and began < until:
+                speeds = [way["b"]["speed"] for way in run if way["b"].get("speed") is not None]
                 found.append({"driver_id": driver, "kind": run[0]["kind"], "began": began, "ended": ended, "fixes": len(run),
-                              "metres": sum(way["metres"] for way in run), "untracked_m": sum(way["untracked"] for way in run)})
+                              "metres": sum(way["metres"] for way in run), "untracked_m": sum(way["untracked"] for way in run),
+                              "speed_max": max(speeds, default=None),
+                              "places": [way["place"] or (way["a"]["lat"], way["a"]["lng"]) for way in run]})
     return found
 
 
-def silences(fixes, seconds, since, until, now) -> list[dict]:
-    """Those that touch the window, as far as twelve hours outside; without an end where nobody was heard of again by then."""
+def pieces(way, cuts):
+    """The shares of a way, each with its moment, cut by what `cuts` gives for a moment: the next cut after it."""
+    began, ended, at = way["a"]["ms"], way["b"]["ms"], way["a"]["ms"]
+    if began == ended:
+        return [(at, 1.0, 0.0)]
     found = []
-    for driver, track in by_driver(fixes, since - MARGIN_MS, until + MARGIN_MS).items():
-        for fix, following in zip(track, [*track[1:], None]):
-            ended = following and following["ms"]
-            lasts = ((ended or min(until, now)) - fix["ms"]) / 1000
-            if lasts > seconds and fix["ms"] < until and (ended is None or ended > since):
-                way = following and between(fix, following)
-                found.append({"driver_id": driver, "began": fix["ms"], "ended": ended, "seconds": lasts, "metres": way})
-    return found
-
-
-def whole_episodes(fixes) -> dict[tuple, dict]:
-    """What `trips` and `stops` say, by driver, kind and first fix (epoch milliseconds)."""
-    found = {}
-    for driver, track in by_driver(fixes).items():
-        for run in runs(legs(track, STILL_MS)):
-            kind, first, last = run[0]["kind"], run[0]["a"], run[-1]["b"]
-            if kind == "gap":
-                continue
-            place, to_place = (first["lat"], first["lng"]), (last["lat"], last["lng"])
-            if kind == "stop":
-                place = to_place = middle([(way["b"]["lat"], way["b"]["lng"]) for way in run])
-            assert (driver, kind, first["ms"]) not in found
-            found[driver, kind, first["ms"]] = {
-                "ended": last["ms"], "fixes": len(run), "metres": sum(way["metres"] for way in run), "place": place, "to_place": to_place,
-                "speed_max": max((way["b"]["speed"] for way in run if way["b"].get("speed") is not None), default=None)}
+    while at < ended:
+        until = min(ended, cuts(at))
+        found.append((at, (until - at) / (ended - began), (until - at) / 1000))
+        at = until
     return found
 
 
@@ -207,65 +223,59 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
     def day_of(ms):
         return datetime.fromtimestamp(ms / 1000, zone).date()
 
-    def midnight(day):
+    def next_midnight(ms):
+        day = day_of(ms) + timedelta(days=1)
         return round(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() * 1000)
 
-    since, until = midnight(since_day), midnight(until_day)
-    for driver, track in by_driver(fixes, since - MARGIN_MS, until + MARGIN_MS).items():
-        def of(day):
-            return found.setdefault((driver, day.isoformat()), dict.fromkeys(
-                ("fixes", "metres", "untracked_m", "moving_s", "standing_s", "trips", "stops"), 0))
+    def of(day):
+        return found.setdefault((driver, day.isoformat()), dict.fromkeys(
+            ("fixes", "metres", "untracked_m", "moving_s", "standing_s", "trips", "stops"), 0))
+    for driver, track in by_driver(fixes).items():
         for fix in track:
             of(day_of(fix["ms"]))["fixes"] += 1
         for run in runs(legs(track)):
             if run[0]["kind"] != "gap":
-                of(day_of(run[0]["a"]["ms"]))["trips" if run[0]["kind"] == "trip" else "stops"] += 1
+                of(day_of(run[0]["a"]["ms"]))[run[0]["kind"] + "s"] += 1
             for way in run:
-                began, ended = way["a"]["ms"], way["b"]["ms"]
-                of(day_of(ended))["untracked_m"] += way["untracked"]
-                if way["kind"] == "gap":
-                    continue
-                cut = midnight(day_of(ended))
-                pieces = [(began, cut), (cut, ended)] if began < cut else [(began, ended)]
-                for piece_began, piece_ended in pieces:
-                    share = (piece_ended - piece_began) / (ended - began) if ended > began else 1
-                    day = of(day_of(piece_began))
-                    day["metres"] += way["metres"] * share
-                    day["moving_s" if way["kind"] == "trip" else "standing_s"] += (piece_ended - piece_began) / 1000
-    return {key: day for key, day in found.items()
-            if since_day.isoformat() <= key[1] < until_day.isoformat() and (day["fixes"] or day["moving_s"] or day["standing_s"])}
+                of(day_of(way["b"]["ms"]))["untracked_m"] += way["untracked"]
+                for at, share, seconds in pieces(way, next_midnight) if way["kind"] != "gap" else []:
+                    of(day_of(at))["metres"] += way["metres"] * share
+                    of(day_of(at))["moving_s" if way["kind"] == "trip" else "standing_s"] += seconds
+    return {key: day for key, day in found.items() if since_day.isoformat() <= key[1] < until_day.isoformat()}
 
 
 def quarters(fixes) -> dict[tuple[str, int], dict]:
     """What `driver_quarters` says; a quarter as its epoch seconds."""
-    names = ("fixes", "distance_m", "untracked_m", "moving_s", "tracked_s", "speed_sum", "speed_count", "missing")
+    names = ("fixes", "distance_m", "moving_s", "tracked_s", "speed_sum", "speed_count", "missing")
     found: dict[tuple[str, int], dict] = {}
     for driver, track in by_driver(fixes).items():
         def of(ms):
             return found.setdefault((driver, ms // QUARTER_MS * 900), {**dict.fromkeys(names, 0), "speed_max": None})
-        for fix in track:
+        for before, fix, reason in zip([None, *track], track, reasons(track)):
             quarter = of(fix["ms"])
             quarter["fixes"] += 1
-            if fix.get("speed") is not None:
+            if before and before["ms"] >= fix["ms"] // DAY_MS * DAY_MS - SEQ_MARGIN_MS and 0 < before.get("seq", 0) < fix.get("seq", 0):
+                quarter["missing"] += fix["seq"] - before["seq"] - 1
+            if fix.get("speed") is not None and not reason:
                 quarter["speed_sum"] += fix["speed"]
                 quarter["speed_count"] += 1
                 quarter["speed_max"] = max(quarter["speed_max"] or 0, fix["speed"])
-        for way in legs(track, STILL_MS):
-            began, ended = way["a"]["ms"], way["b"]["ms"]
-            if ended - began <= NEAR_MS:
-                of(ended)["untracked_m"] += way["untracked"]
-                seqs = way["a"].get("seq", 0), way["b"].get("seq", 0)
-                of(ended)["missing"] += seqs[1] - seqs[0] - 1 if 0 < seqs[0] < seqs[1] else 0
-            if way["kind"] == "gap":
-                continue
-            at = began
-            while True:
-                until = min(ended, at // QUARTER_MS * QUARTER_MS + QUARTER_MS)
-                quarter = of(at)
-                quarter["distance_m"] += way["metres"] * ((until - at) / (ended - began) if ended > began else 1)
-                quarter["moving_s"] += (until - at) / 1000 if way["kind"] == "trip" else 0
-                quarter["tracked_s"] += (until - at) / 1000
-                at = until
-                if at >= ended:
-                    break
+        for way in legs(track):
+            for at, share, seconds in pieces(way, lambda ms: ms // QUARTER_MS * QUARTER_MS + QUARTER_MS) if way["kind"] != "gap" else []:
+                of(at)["distance_m"] += way["metres"] * share
+                of(at)["moving_s"] += seconds if way["kind"] == "trip" else 0
+                of(at)["tracked_s"] += seconds
+    return found
+
+
+def silences(fixes, seconds, since, until, now) -> list[dict]:
+    """Those that touch the window, as far as twelve hours outside; without an end where nobody was heard of again by then."""
+    found = []
+    for driver, track in by_driver(fixes, since - SILENCE_MARGIN_MS, until + SILENCE_MARGIN_MS).items():
+        for fix, following in zip(track, [*track[1:], None]):
+            ended = following and following["ms"]
+            lasts = ((ended or min(until, now)) - fix["ms"]) / 1000
+            if lasts > seconds and fix["ms"] < until and (ended is None or ended > since):
+                way = following and between(fix, following)
+                found.append({"driver_id": driver, "began": fix["ms"], "ended": ended, "seconds": lasts, "metres": way})
     return found

@@ -26,6 +26,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    #![proptest_config(crate::cases::cases(256))]
+
     #[test]
     fn batches_joined_are_the_input(steps in prop::collection::vec(step(), 0..300), rows_max in 1_usize..40) {
         let limits = Limits { rows_max, age_max: Duration::from_secs(1), bytes_max: 1 << 20 };

@@ -1,11 +1,7 @@
 //! MQTT's bytes: whatever the pieces they come in, the same packets; whatever they are, no panic and no growth.
 
 use bytes::{BufMut as _, BytesMut};
-use milepost::mqtt::codec::{
-    self, CodecError, ConnAck, Connect, Grant, Input, Packet, Publish, Subscribing, Unsubscribing,
-};
-use milepost::session::acks::Ack;
-use milepost::session::events::Qos;
+use milepost::codec::{self, CodecError, ConnAck, Connect, Grant, Input, Packet, Qos, Subscribing};
 use proptest::prelude::*;
 use rumqttc::v5::mqttbytes::v5::{self as library, PublishProperties};
 use rumqttc::v5::mqttbytes::{Error as LibraryError, QoS};
@@ -17,20 +13,20 @@ const PACKET_BYTES_MAX: usize = 1_024;
 const INPUT_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4 + 16 * 1024;
 const REJECT_BYTES: usize = 64 * 1024;
 
-/// What [`Publish`] borrows.
+/// What [`codec::Message`] borrows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Message {
     topic: Vec<u8>,
     payload: Vec<u8>,
     payload_bytes: usize,
-    ack: Option<Ack>,
+    packet_id: Option<u16>,
     redelivered: bool,
 }
 
 impl Message {
-    fn of(publish: Publish<'_>) -> Self {
-        let Publish { topic, payload, payload_bytes, ack, redelivered } = publish;
-        Self { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes, ack, redelivered }
+    fn of(message: codec::Message<'_>) -> Self {
+        let codec::Message { topic, payload, payload_bytes, packet_id, redelivered } = message;
+        Self { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes, packet_id, redelivered }
     }
 }
 
@@ -79,17 +75,8 @@ fn publish(message: &Message, properties: &[u8]) -> Vec<u8> {
     let mut body = BytesMut::new();
     body.put_u16(u16::try_from(message.topic.len()).unwrap());
     body.put_slice(&message.topic);
-    let qos = match message.ack {
-        None => 0,
-        Some(Ack::Acknowledged(packet_id)) => {
-            body.put_u16(packet_id);
-            1
-        }
-        Some(Ack::Received(packet_id)) => {
-            body.put_u16(packet_id);
-            2
-        }
-    };
+    message.packet_id.iter().for_each(|packet_id| body.put_u16(*packet_id));
+    let qos = u8::from(message.packet_id.is_some());
     body.put_slice(properties);
     body.put_slice(&message.payload);
     framed(0x30 | qos << 1 | u8::from(message.redelivered) << 3, &body)
@@ -115,9 +102,9 @@ fn varint(mut value: usize) -> Vec<u8> {
 }
 
 fn message(topic: &[u8], payload: &[u8], packet_id: u16) -> Message {
-    let ack = (packet_id > 0).then_some(Ack::Acknowledged(packet_id));
+    let packet_id = (packet_id > 0).then_some(packet_id);
     let (topic, payload_bytes) = (topic.to_vec(), payload.len());
-    Message { topic, payload: payload.to_vec(), payload_bytes, ack, redelivered: false }
+    Message { topic, payload: payload.to_vec(), payload_bytes, packet_id, redelivered: false }
 }
 
 #[test]
@@ -179,21 +166,41 @@ fn what_cannot_be_acknowledged_ends_the_connection() {
 }
 
 #[test]
-fn qos_and_dup_are_told_also_of_what_is_cut() {
+fn packet_id_and_dup_survive_truncation() {
     for payload in [&b"{}"[..], &[b'x'; 2_000]] {
-        for ack in [Ack::Acknowledged(7), Ack::Received(8)] {
-            for redelivered in [false, true] {
-                let sent = Message { ack: Some(ack), redelivered, ..message(b"t", payload, 1) };
-                assert_eq!(read_whole(&publish(&sent, b"\x00")).0, [sent]);
-            }
+        for redelivered in [false, true] {
+            let sent = Message { redelivered, ..message(b"t", payload, 7) };
+            assert_eq!(read_whole(&publish(&sent, b"\x00")).0, [sent]);
         }
     }
-    let mut input = Input::new(PACKET_BYTES_MAX);
-    let bytes = [&CONNACK[..], b"\x62\x02\x00\x08"].concat();
-    input.space()[..bytes.len()].copy_from_slice(&bytes);
-    input.came(bytes.len());
-    assert!(matches!(input.packet(), Ok(Some(Packet::Connected(_)))));
-    assert_eq!(input.packet().unwrap(), Some(Packet::Released(8)));
+}
+
+/// A broker discards what PUBREC refuses, and sends anything else again on every connection.
+#[test]
+fn qos_2_is_refused_step_by_step() {
+    let refusals = |bytes: &[u8]| {
+        let mut input = Input::new(PACKET_BYTES_MAX);
+        let bytes = [&CONNACK[..], bytes].concat();
+        let mut space = input.space();
+        assert!(space.len() >= bytes.len());
+        space = &mut space[..bytes.len()];
+        space.copy_from_slice(&bytes);
+        input.came(bytes.len());
+        assert!(matches!(input.packet(), Ok(Some(Packet::Connected(_)))));
+        let Ok(Some(Packet::ExactlyOnce { reply })) = input.packet() else { panic!("{bytes:?}") };
+        by_library(BytesMut::from(&reply[..]))
+    };
+    for payload in [&b"{}"[..], &[b'x'; 2_000]] {
+        let mut sent = publish(&message(b"t", payload, 0x0107), b"\x00");
+        sent[0] = 0x34;
+        let library::Packet::PubRec(refused) = refusals(&sent) else { panic!() };
+        assert_eq!(
+            (refused.pkid, refused.reason),
+            (0x0107, library::PubRecReason::ImplementationSpecificError)
+        );
+    }
+    let library::Packet::PubComp(refused) = refusals(b"\x62\x02\x01\x08") else { panic!() };
+    assert_eq!((refused.pkid, refused.reason), (0x0108, library::PubCompReason::PacketIdentifierNotFound));
 }
 
 #[test]
@@ -262,23 +269,17 @@ fn what_we_say_is_mqtt() {
     let asked: Vec<_> = subscribe.filters.iter().map(|filter| (filter.path.clone(), filter.qos)).collect();
     assert_eq!(asked, filters.clone().map(|filter| (filter, QoS::AtLeastOnce)));
 
-    for which in [Unsubscribing::Former, Unsubscribing::Everything] {
-        codec::put_unsubscribe(which, &filters, &mut out).unwrap();
-        let library::Packet::Unsubscribe(unsubscribe) = by_library(out.split()) else { panic!() };
-        assert_eq!(unsubscribe.filters, filters);
-        packet_ids.push(unsubscribe.pkid);
-    }
+    codec::put_unsubscribe(&filters, &mut out).unwrap();
+    let library::Packet::Unsubscribe(unsubscribe) = by_library(out.split()) else { panic!() };
+    assert_eq!(unsubscribe.filters, filters);
+    packet_ids.push(unsubscribe.pkid);
     packet_ids.sort_unstable();
     packet_ids.dedup();
-    assert_eq!(packet_ids.len(), 4, "their answers are told apart");
+    assert_eq!(packet_ids.len(), 3, "their answers are told apart");
 
-    codec::put_ack(Ack::Acknowledged(0x1234), &mut out);
+    codec::put_ack(0x1234, &mut out);
     let library::Packet::PubAck(ack) = by_library(out.split()) else { panic!() };
     assert_eq!((ack.pkid, ack.reason), (0x1234, library::PubAckReason::Success));
-    codec::put_ack(Ack::Received(5), &mut out);
-    assert!(matches!(by_library(out.split()), library::Packet::PubRec(received) if received.pkid == 5));
-    codec::put_completed(5, &mut out);
-    assert!(matches!(by_library(out.split()), library::Packet::PubComp(completed) if completed.pkid == 5));
     codec::put_ping(&mut out).unwrap();
     assert!(matches!(by_library(out.split()), library::Packet::PingReq(_)));
     codec::put_disconnect(false, &mut out);
@@ -346,8 +347,7 @@ fn the_brokers_answers_are_understood() {
     assert_eq!(input.packet().unwrap(), Some(Packet::Subscribed(Subscribing::Group, grants)));
     let counters = Packet::Subscribed(Subscribing::BrokerMetrics, vec![Grant::NotAuthorized]);
     assert_eq!(input.packet().unwrap(), Some(counters));
-    let everything =
-        Packet::Unsubscribed(Unsubscribing::Everything, vec![None, Some("not authorized".to_owned())]);
+    let everything = Packet::Unsubscribed(vec![None, Some("not authorized".to_owned())]);
     assert_eq!(input.packet().unwrap(), Some(everything));
     assert_eq!(input.packet().unwrap(), Some(Packet::Pong));
     assert_eq!(input.packet().unwrap(), None);
@@ -404,7 +404,7 @@ fn pieces<'a>(mut bytes: &'a [u8], lengths: &'a [usize]) -> impl Iterator<Item =
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(crate::cases::cases(200))]
 
     #[test]
     fn what_the_codec_writes_comes_back_however_it_is_cut(

@@ -8,16 +8,17 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::consumer::{Now, Publish};
+use milepost::codec::{Message, Qos};
+use milepost::consumer::Now;
 use milepost::pipeline::position::Timestamp;
-use milepost::session::acks::Ack;
-use milepost::session::events::{ConnectionState, Leave, Qos};
+use milepost::session::events::{ConnectionState, Leave};
 use proptest::prelude::*;
 
 use crate::model::real::Real;
 use crate::model::server::{Disk, Mood, Server};
 use crate::model::{Backend, Setup, World};
 use crate::rows::{WALL_MS, consumer_settings, intake_settings, now, payload, policy_settings};
+use crate::saved::saved_and;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -103,14 +104,14 @@ fn play<B: Backend>(world: &mut World<B>, step: Step) {
         }
         Step::Server(mood) => world.server.mood(mood),
         Step::Disk(disk) => world.server.disk(disk, world.instant()),
-        Step::Clock(off) => world.consumer.clock(off.then(|| "off".to_owned()), 0),
+        Step::Clock(off) => world.clock(off.then(|| "off".to_owned()), 0),
         Step::Kill => world.kill(),
         Step::Erase => world.erase(),
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(saved_and(400))]
 
     #[test]
     fn nothing_is_lost_acknowledged_early_or_left_waiting(
@@ -169,7 +170,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(saved_and(100))]
 
     #[test]
     fn the_same_holds_with_the_real_executor_and_the_real_spool(
@@ -186,6 +187,25 @@ proptest! {
         let missing = world.missing();
         prop_assert!(missing.is_empty(), "lost: {missing:?}");
     }
+}
+
+/// A server that still has the insert of a killed process commits it after the driver was erased; nothing that begins later does.
+#[test]
+fn an_insert_of_a_killed_process_may_still_commit_and_none_that_begins_later() {
+    let (real, began) = Real::new(1);
+    let mut world = World::new(plain(), real, began);
+    world.server.mood(Mood::Taking(30));
+    (0..3).for_each(|_| world.publish(1, true, false)); // the third is of the driver who will be erased
+    world.wait(Duration::from_secs(2));
+    world.kill();
+    world.erase();
+    assert_eq!(world.server.inserts_from_before(), 1, "the server goes on with it");
+    assert!(!world.server.is_stored(2));
+    world.wait(Duration::from_secs(40));
+    assert_eq!(world.server.inserts_from_before(), 0);
+    assert!(world.server.is_stored(2), "what milepost erase waits for, and then hides");
+    world.recover();
+    assert_eq!(world.missing(), Vec::<u32>::new());
 }
 
 fn plain() -> Setup {
@@ -209,7 +229,7 @@ fn a_disk_that_hangs_does_not_hold_up_what_clickhouse_takes() {
     world.server.mood(Mood::Fine);
     world.wait(Duration::from_secs(10));
     assert_eq!(world.acked.len(), 50, "the disk still hangs");
-    let troubles = world.consumer.troubles(world.instant()).join("; ");
+    let troubles = world.consumer.unready_reasons(world.instant()).join("; ");
     assert!(troubles.contains("spool.dir has not answered"), "{troubles}");
 }
 
@@ -224,13 +244,8 @@ fn a_full_window_does_not_close_batches_that_hold_none_of_its_rows() {
     world.server.mood(Mood::Taking(60));
     let arrives = |world: &mut World<Server>, session: usize, packet_id: u16| {
         let payload = payload(&[u32::from(packet_id)]);
-        let publish = Publish {
-            topic: b"drivers/d/gps",
-            payload: payload.as_bytes(),
-            payload_bytes: payload.len(),
-            ack: Some(Ack::Acknowledged(packet_id)),
-            redelivered: false,
-        };
+        let publish =
+            Message { packet_id: Some(packet_id), ..Message::new(b"drivers/d/gps", payload.as_bytes()) };
         world.consumer.published(session, publish, now(world.instant(), Duration::ZERO));
         world.turn();
     };
@@ -283,7 +298,7 @@ fn a_slow_server_is_not_given_up() {
         let mut world = World::new(plain(), Server::new(1), Instant::now());
         world.server.mood(Mood::Taking(takes));
         (0..40).for_each(|_| world.publish(1, true, false));
-        let ready = |world: &World<Server>| world.consumer.troubles(world.instant()).is_empty();
+        let ready = |world: &World<Server>| world.consumer.unready_reasons(world.instant()).is_empty();
         world.wait(Duration::from_millis(20_600));
         assert!(takes < 20 || !ready(&world), "an insert takes {takes} s, and nobody says so");
         world.wait(Duration::from_secs(20 * takes));
@@ -299,19 +314,19 @@ fn a_clock_that_jumps_judges_nothing_before_clickhouse_has_said_what_time_it_is(
         world.consumer.read_clock(Now { instant: began, wall: Timestamp::from_unix_ms(WALL_MS) });
         let wall = Timestamp::from_unix_ms(WALL_MS + wall_seconds * 1_000);
         world.consumer.read_clock(Now { instant: began + Duration::from_secs(seconds), wall });
-        world.consumer.clock_jumps()
+        world.consumer.attention(began).clock_jumps
     };
     assert_eq!(clock(&mut world, 100, 130), 0, "it was set, within what is normal");
     assert_eq!(clock(&mut world, 100, 100 - 40 * 86_400), 1);
     (0..10).for_each(|_| world.publish(1, true, false));
     (0..20).for_each(|_| world.wait(Duration::from_millis(500)));
     assert_eq!(world.acked.len(), 0);
-    let troubles = world.consumer.troubles(world.instant()).join("; ");
+    let troubles = world.consumer.unready_reasons(world.instant()).join("; ");
     assert!(troubles.contains("jumped"), "{troubles}");
-    world.consumer.clock(None, 0);
+    world.clock(None, 0);
     (0..20).for_each(|_| world.wait(Duration::from_millis(500)));
     assert_eq!(world.acked.len(), 0, "that was asked before the jump");
-    world.consumer.clock(None, 1);
+    world.clock(None, 1);
     (0..20).for_each(|_| world.wait(Duration::from_millis(500)));
     assert_eq!(world.acked.len(), 10);
 }

@@ -1,6 +1,7 @@
 //! The input contract, line by line.
 
-use milepost::pipeline::decode::{Decoded, Field, Message};
+use milepost::codec::Message;
+use milepost::pipeline::decode::{Decoded, Field};
 use milepost::pipeline::position::{Position, Timestamp};
 use milepost::pipeline::reject::Reason;
 use proptest::prelude::*;
@@ -10,8 +11,7 @@ use crate::rows::{WALL_MS, decoder, limits};
 fn decode_on(topic: &str, payload: &[u8]) -> Decoded {
     let mut out = Decoded::default();
     let received_at = Timestamp::from_unix_ms(WALL_MS);
-    let (topic, payload_bytes) = (topic.as_bytes(), payload.len());
-    decoder().decode(Message { topic, payload, payload_bytes, received_at }, &mut out);
+    decoder().decode(Message::new(topic.as_bytes(), payload), received_at, &mut out);
     out
 }
 
@@ -203,7 +203,11 @@ fn a_payload_that_was_cut_on_the_way_is_too_large_however_good_its_beginning() {
     let mut out = Decoded::default();
     let (topic, payload) = (b"drivers/d7/gps", br#"{"lat":1,"lng":2}"#);
     let received_at = Timestamp::from_unix_ms(WALL_MS);
-    decoder().decode(Message { topic, payload, payload_bytes: 99_999, received_at }, &mut out);
+    decoder().decode(
+        Message { payload_bytes: 99_999, ..Message::new(topic, payload) },
+        received_at,
+        &mut out,
+    );
     let reject = out.rejects.remove(0);
     assert_eq!((reject.reason, reject.payload_bytes), (Reason::TooLarge, 99_999));
     assert_eq!(reject.payload, payload);
@@ -211,14 +215,13 @@ fn a_payload_that_was_cut_on_the_way_is_too_large_however_good_its_beginning() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(crate::cases::cases(2_000))]
 
     #[test]
     fn any_bytes_give_something_and_never_a_panic(topic in prop::collection::vec(any::<u8>(), 0..40), payload in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut out = Decoded::default();
         let received_at = Timestamp::from_unix_ms(WALL_MS);
-        let payload_bytes = payload.len();
-        decoder().decode(Message { topic: &topic, payload: &payload, payload_bytes, received_at }, &mut out);
+        decoder().decode(Message::new(&topic, &payload), received_at, &mut out);
         prop_assert!(out.positions.len() + out.rejects.len() == 1);
     }
 

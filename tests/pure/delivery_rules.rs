@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use milepost::delivery::events::{BatchId, Command, Loaded, Notice, Outcome, Piece, Report, Schema};
-use milepost::delivery::policy::{Policy, Settings, Want};
+use milepost::delivery::events::{
+    BatchId, Command, Loaded, Notice, Outcome, Piece, Report, Schema, ServerStatus,
+};
+use milepost::delivery::policy::{Delivery, Settings, Want};
 use milepost::delivery::sink::FailureKind;
 use milepost::pipeline::batch::Batch;
 use milepost::spool::{File, Left};
@@ -20,7 +22,8 @@ type Rule = Box<dyn Fn(&str, &Piece) -> Result<(), FailureKind>>;
 
 /// Takes 20 ms, and then does as the rule says; a timeout takes as long as it may.
 struct Rig {
-    policy: Policy,
+    policy: Delivery,
+    status: ServerStatus,
     rule: Rule,
     now: Instant,
     began: Instant,
@@ -52,10 +55,11 @@ fn with_files(
     let files: BTreeMap<_, _> = (0..).zip(names).map(file).collect();
     let left = Left { files: files.keys().copied().collect(), quarantined_bytes: 0, files_quarantined: 0 };
     let now = Instant::now();
-    let mut policy = Policy::new(settings, left);
-    policy.schema(Schema::Ready);
+    let mut policy = Delivery::new(settings, left);
+    policy.server(ServerStatus::ready(), now);
     Rig {
         policy,
+        status: ServerStatus::ready(),
         rule: Box::new(rule),
         now,
         began: now,
@@ -77,6 +81,16 @@ fn spooling() -> Settings {
 }
 
 impl Rig {
+    fn schema(&mut self, schema: Schema) {
+        self.status.schema = schema;
+        self.policy.server(self.status.clone(), self.now);
+    }
+
+    fn answers(&mut self, answers: Result<(), String>) {
+        self.status.answers = answers;
+        self.policy.server(self.status.clone(), self.now);
+    }
+
     /// Hands over a batch of so many rows, if it is wanted.
     fn offer(&mut self, name: &str, rows: u32, at_least_once: bool) -> Option<BatchId> {
         if self.policy.wants(self.now) == Want::Nothing {
@@ -104,7 +118,7 @@ impl Rig {
     }
 
     fn obey(&mut self) {
-        while let Some(command) = self.policy.command() {
+        while let Some(command) = self.policy.poll_command() {
             match command {
                 Command::Take(_) => {}
                 Command::Forget(batch) => drop(self.names.remove(&batch)),
@@ -159,18 +173,18 @@ impl Rig {
                 }
             }
         }
-        while let Some(durable) = self.policy.next_durable() {
+        while let Some(durable) = self.policy.poll_durable() {
             assert!(self.durable.insert(durable.batch), "durable twice");
         }
-        self.notices.extend(std::iter::from_fn(|| self.policy.notice()));
+        self.notices.extend(std::iter::from_fn(|| self.policy.poll_notice()));
     }
 
     fn wait(&mut self, duration: Duration) {
         let until = self.now + duration;
         loop {
-            self.policy.turn(self.now);
+            self.policy.handle_timeout(self.now);
             self.obey();
-            let due = self.pending.iter().map(|(at, _)| *at).chain(self.policy.deadline(self.now)).min();
+            let due = self.pending.iter().map(|(at, _)| *at).chain(self.policy.poll_timeout(self.now)).min();
             let Some(at) = due.filter(|at| *at <= until) else { break };
             self.now = self.now.max(at);
             while let Some(index) = self.pending.iter().position(|(at, _)| *at <= self.now) {
@@ -178,12 +192,12 @@ impl Rig {
                 if let Outcome::Inserted { .. } = report.outcome {
                     self.inserted.push(self.names[&report.batch].0.clone());
                 }
-                self.policy.report(report, self.now);
+                self.policy.handle_report(report, self.now);
                 self.obey();
             }
         }
         self.now = until;
-        self.policy.turn(self.now);
+        self.policy.handle_timeout(self.now);
         self.obey();
     }
 
@@ -201,7 +215,7 @@ impl Rig {
     }
 
     fn troubles(&self) -> String {
-        self.policy.troubles(self.now).join("; ")
+        self.policy.unready_reasons(self.now).join("; ")
     }
 
     fn notice(&self, is_it: impl Fn(&Notice) -> bool) -> bool {
@@ -252,12 +266,12 @@ fn files_nobody_can_insert_do_not_slow_the_others() {
     let began = rig.now;
     while rig.inserted.len() < 30 {
         rig.wait(Duration::from_millis(200));
-        rig.policy.schema(Schema::Ready); // asked again, the tables are as they should be
+        rig.schema(Schema::Ready); // asked again, the tables are as they should be
         assert!(rig.now < began + Duration::from_secs(180));
     }
     assert!(rig.troubles().contains("Permanent"), "{}", rig.troubles());
     rig.rule = Box::new(|_, _| Ok(()));
-    rig.policy.schema(Schema::Ready);
+    rig.schema(Schema::Ready);
     let took = rig.wait_for_inserted(60);
     assert!(took < Duration::from_secs(60), "mended, and noticed after {took:?}");
     rig.wait(Duration::from_secs(1));
@@ -275,16 +289,16 @@ fn a_file_that_cannot_be_read_does_not_slow_the_others_and_is_told() {
 }
 
 #[test]
-fn oldest_first_and_ready_again_when_the_spool_is_empty() {
+fn in_turn_and_ready_again_when_the_spool_is_empty() {
     let mut rig = with_files(spooling(), &names(0, 5), |_, _| Err(FailureKind::Transient));
     rig.wait(Duration::from_secs(20));
     assert_ne!(rig.troubles(), "");
     rig.rule = Box::new(|_, _| Ok(()));
     rig.wait_for_inserted(5);
     rig.wait(Duration::from_millis(100));
-    // While nothing gets through, another than the oldest is tried now and then.
+    // While nothing gets through, all have their turns.
     let order: String = rig.inserted.iter().map(|name| name.trim_start_matches("good")).collect();
-    assert!(["01234", "10234"].contains(&order.as_str()), "{order}");
+    assert!("0123401234".contains(&order) && order.len() == 5, "{order}");
     assert_eq!(rig.troubles(), "");
     assert!(rig.notice(|notice| matches!(notice, Notice::SpoolEmpty { batches: 5 })));
     assert_eq!((rig.policy.totals().inserted, rig.policy.totals().in_spool), (50, 0));
@@ -307,18 +321,18 @@ fn a_damaged_file_goes_into_quarantine_and_a_newer_one_is_left() {
 #[test]
 fn what_only_a_person_can_mend_is_held_at_qos_1_and_spooled_at_qos_0() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
-    rig.policy.crowded(true);
+    rig.policy.set_under_pressure(true);
     let held = rig.offer("d1", 1, true).unwrap();
     rig.wait(Duration::from_secs(300));
     assert!(rig.durable.is_empty(), "not acknowledged, however crowded it is");
-    assert!(rig.policy.questions() > 0, "and the tables are asked about");
+    assert!(rig.policy.attention(rig.now).refusals > 0, "and the tables are asked about");
     let at_most_once = rig.offer("d2", 1, false).unwrap();
     rig.wait(Duration::from_secs(1));
     assert_eq!(rig.durable, BTreeSet::from([at_most_once]));
     rig.rule = Box::new(|_, _| Ok(()));
     rig.wait(Duration::from_secs(10));
     assert!(!rig.durable.contains(&held), "nobody has said yet that the tables are right");
-    rig.policy.schema(Schema::Ready);
+    rig.schema(Schema::Ready);
     rig.wait(Duration::from_secs(10));
     assert!(rig.durable.contains(&held));
 }
@@ -329,7 +343,7 @@ fn nothing_is_inserted_before_the_tables_are_there() {
         [(Schema::Refused("not migrated".to_owned()), 0), (Schema::Unknown("nobody".to_owned()), 1)]
     {
         let mut rig = rig(spooling(), |_, _| Ok(()));
-        rig.policy.schema(schema);
+        rig.schema(schema);
         rig.offer("d", 1, true).unwrap();
         rig.wait(Duration::from_secs(300));
         assert_eq!(
@@ -337,7 +351,7 @@ fn nothing_is_inserted_before_the_tables_are_there() {
             (0, spooled),
             "a person must act, or nobody has answered"
         );
-        rig.policy.schema(Schema::Ready);
+        rig.schema(Schema::Ready);
         rig.wait_for_inserted(1);
         rig.wait(Duration::from_secs(1));
         assert_eq!(rig.durable.len(), 1);
@@ -353,14 +367,14 @@ fn a_crowded_broker_gets_its_acknowledgements_from_the_spool_while_inserts_are_s
     assert_eq!(rig.offer("c", 1, true), None, "two at once");
     rig.wait(Duration::from_secs(1));
     assert!(rig.durable.is_empty(), "not crowded: it may still get through");
-    rig.policy.crowded(true);
+    rig.policy.set_under_pressure(true);
     rig.wait(Duration::from_millis(50));
     assert_eq!(rig.durable.len(), 2, "saved, while they are being inserted");
     assert_eq!(rig.policy.wants(rig.now), Want::ToStore);
     rig.offer("c", 1, true).unwrap();
     rig.wait(Duration::from_millis(50));
     assert_eq!((rig.durable.len(), rig.files.len()), (3, 3), "and what waits behind them");
-    assert!(rig.notice(|notice| matches!(notice, Notice::Spooling { .. })));
+    assert!(rig.notice(|notice| matches!(notice, Notice::Spooling(_))));
 }
 
 #[test]
@@ -370,11 +384,11 @@ fn a_hanging_server_is_told_in_seconds_and_its_recovery_noticed_at_once() {
     rig.wait(Duration::from_secs(6));
     assert!(rig.notice(|notice| matches!(notice, Notice::NoAnswer { .. })), "{:?}", rig.notices);
     assert_eq!(rig.troubles(), "");
-    rig.policy.answers(Err("no answer".to_owned()), rig.now);
+    rig.answers(Err("no answer".to_owned()));
     rig.wait(Duration::from_secs(20));
     assert!(rig.troubles().contains("no answer"), "{}", rig.troubles());
     rig.rule = Box::new(|_, _| Ok(()));
-    rig.policy.answers(Ok(()), rig.now);
+    rig.answers(Ok(()));
     rig.wait(Duration::from_secs(1));
     assert!(rig.durable.contains(&id), "the insert that hangs is not waited for any longer");
     assert_eq!(rig.troubles(), "");
@@ -387,9 +401,9 @@ fn a_server_whose_answers_flicker_is_not_kept_from_finishing() {
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(1));
     for _ in 0..10 {
-        rig.policy.answers(Err("no answer".to_owned()), rig.now);
+        rig.answers(Err("no answer".to_owned()));
         rig.wait(Duration::from_secs(2));
-        rig.policy.answers(Ok(()), rig.now);
+        rig.answers(Ok(()));
         rig.wait(Duration::from_secs(2));
     }
     let aborted = rig
@@ -475,11 +489,11 @@ fn what_is_under_way_when_the_tables_go_waits_for_them() {
             rig.offer("d", 10, true).unwrap();
         }
         rig.wait(Duration::from_millis(takes));
-        rig.policy.schema(gone());
+        rig.schema(gone());
         let before = rig.inserted.len();
         rig.wait(Duration::from_secs(60));
         assert!(rig.inserted.len() <= before + 1, "only what had begun");
-        rig.policy.schema(Schema::Ready);
+        rig.schema(Schema::Ready);
         rig.wait(Duration::from_secs(60));
         assert!(rig.files.is_empty());
         assert_eq!(rig.policy.totals().inserted, 10);
@@ -490,10 +504,10 @@ fn what_is_under_way_when_the_tables_go_waits_for_them() {
 #[test]
 fn leaving_stores_what_no_server_takes_and_begins_no_replay() {
     let mut rig = with_files(spooling(), &names(0, 3), |_, _| Err(FailureKind::TimedOut));
-    rig.policy.schema(Schema::Refused("not yet".to_owned()));
+    rig.schema(Schema::Refused("not yet".to_owned()));
     let id = rig.offer("d", 1, false).unwrap();
     rig.wait(Duration::from_secs(1));
-    rig.policy.schema(Schema::Ready);
+    rig.schema(Schema::Ready);
     let at_least_once = rig.offer("e", 1, true).unwrap();
     rig.policy.leave(rig.now);
     rig.wait(Duration::from_secs(11));

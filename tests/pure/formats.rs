@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use milepost::codec::Message;
 use milepost::config::Config;
-use milepost::pipeline::decode::{Decoded, Decoder, Ignored, Limits, Message};
+use milepost::pipeline::decode::{Decoded, Decoder, Ignored, Limits};
 use milepost::pipeline::position::{DriverId, Position, Timestamp};
 use milepost::pipeline::reject::Reason;
 use proptest::prelude::*;
@@ -33,9 +34,8 @@ impl Source {
 
     fn decode(&self, payload: &str) -> Decoded {
         let mut decoded = Decoded::default();
-        let (topic, payload) = (self.topic.as_bytes(), payload.as_bytes());
-        let message = Message { topic, payload, payload_bytes: payload.len(), received_at: self.received_at };
-        self.decoder.decode(message, &mut decoded);
+        let message = Message::new(self.topic.as_bytes(), payload.as_bytes());
+        self.decoder.decode(message, self.received_at, &mut decoded);
         decoded
     }
 
@@ -460,6 +460,8 @@ fn presence_is_ignored_and_not_refused() {
 }
 
 proptest! {
+    #![proptest_config(crate::cases::cases(256))]
+
     /// Whatever comes, something is counted for it, and never more than the limit.
     #[test]
     fn every_format_makes_something_of_anything(index in 0..9_usize, text in r#"[\[\]{},:"$*.0-9a-zA-Z_\- ]{1,80}"#) {
@@ -496,11 +498,9 @@ fn a_refused_point_of_an_array_keeps_its_driver() {
         let good = payload.replace("91", "9");
         let id = |name: &str| source.decode(&good.replace("d7", name)).positions[0].driver_id;
         let of = |payload: &str, driver: Option<DriverId>| {
-            let (topic, payload_bytes) = (source.topic.as_bytes(), payload.len());
-            let payload = payload.as_bytes();
-            let message = Message { topic, payload, payload_bytes, received_at: source.received_at };
+            let message = Message::new(source.topic.as_bytes(), payload.as_bytes());
             let mut decoded = Decoded::default();
-            source.decoder.decode_of(message, driver, &mut decoded);
+            source.decoder.decode_of(message, source.received_at, driver, &mut decoded);
             decoded
         };
         let mended = of(&stored.replace("91", "9"), Some(id("d7")));

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use milepost::codec::Message;
 use milepost::config::Config;
-use milepost::pipeline::decode::{Decoded, Decoder, Field, Limits, Message};
+use milepost::pipeline::decode::{Decoded, Decoder, Field, Limits};
 use milepost::pipeline::position::Timestamp;
 use milepost::pipeline::reject::Reason;
 
@@ -130,13 +131,8 @@ impl Device {
             fix_future_max: day / 288,
         };
         let mut decoded = Decoded::default();
-        let message = Message {
-            topic: b"in/d7",
-            payload: payload.as_bytes(),
-            payload_bytes: payload.len(),
-            received_at: Timestamp::from_unix_ms(NOW_MS),
-        };
-        Decoder::new(&sources, limits).decode(message, &mut decoded);
+        let message = Message::new(b"in/d7", payload.as_bytes());
+        Decoder::new(&sources, limits).decode(message, Timestamp::from_unix_ms(NOW_MS), &mut decoded);
         decoded
     }
 

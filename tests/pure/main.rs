@@ -6,6 +6,7 @@
 )]
 
 mod batch_model;
+mod cases;
 mod codec_model;
 mod consumer_model;
 mod decode_command;
@@ -13,12 +14,15 @@ mod decode_contract;
 mod delivery_rules;
 mod deploy;
 mod formats;
+mod former_sessions;
 mod habits;
 mod kubernetes;
+mod links;
 mod model;
 mod modules;
 mod peers_model;
 mod rows;
+mod saved;
 mod sources;
 mod spool_files;
 mod tidy;

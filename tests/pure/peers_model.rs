@@ -1,7 +1,7 @@
 //! Members of a group that are told to go, in every order and at once, and ask each other: some die, hang, answer rubbish, or
 //! say what is not so. At every step somebody is subscribed at the broker, if anybody ever was.
 
-use milepost::peers::decision::{Decision, Inquiry, order};
+use milepost::peers::decision::{Decision, Inquiry, Next, order};
 use milepost::peers::standing::{Member, Standing};
 use proptest::prelude::*;
 
@@ -121,7 +121,7 @@ impl World {
         let Some(process) = &self.pods[asker].process else { return };
         let Some(answer) = self.answer(asked, &process.member.standing(process.connected, 0)) else { return };
         let inquiry = self.pods[asker].process.as_mut().and_then(|process| process.inquiry.as_mut());
-        if inquiry.is_some_and(|inquiry| inquiry.heard(NAMES[asked], answer)) {
+        if inquiry.is_some_and(|inquiry| inquiry.heard(NAMES[asked], answer) == Next::Stop) {
             self.decide(asker);
         }
     }
@@ -167,7 +167,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(crate::cases::cases(2_000))]
 
     #[test]
     fn somebody_is_always_subscribed(

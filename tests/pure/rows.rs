@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use milepost::codec::{Message, Qos};
 use milepost::config::Config;
 use milepost::consumer::{self, Connections, Now};
 use milepost::delivery::policy;
 use milepost::intake;
 use milepost::pipeline::batch;
-use milepost::pipeline::decode::{self, Decoded, Decoder, Message};
+use milepost::pipeline::decode::{self, Decoded, Decoder};
 use milepost::pipeline::position::{Position, Timestamp};
 use milepost::pipeline::reject::{Reason, Reject};
-use milepost::session::events::{self, Qos, Role};
+use milepost::session::events;
 
 /// A wall clock to begin with: 2026-01-01.
 pub const WALL_MS: i64 = 1_767_225_600_000;
@@ -27,14 +28,9 @@ pub struct Sent {
 /// Made by the decoder, so that a new field does not have to be named here.
 pub fn position(driver: &str, seq: u32) -> Position {
     let (topic, payload) = (format!("drivers/{driver}/gps"), payload(&[seq]));
-    let message = Message {
-        topic: topic.as_bytes(),
-        payload: payload.as_bytes(),
-        payload_bytes: payload.len(),
-        received_at: Timestamp::from_unix_ms(WALL_MS),
-    };
+    let message = Message::new(topic.as_bytes(), payload.as_bytes());
     let mut decoded = Decoded::default();
-    decoder().decode(message, &mut decoded);
+    decoder().decode(message, Timestamp::from_unix_ms(WALL_MS), &mut decoded);
     decoded.positions.remove(0)
 }
 
@@ -82,12 +78,7 @@ pub fn intake_settings(rows_max: usize) -> intake::Settings {
 }
 
 pub fn session_settings() -> events::Settings {
-    events::Settings {
-        receive_maximum: 1_000,
-        answer_within: Duration::from_secs(30),
-        role: Role::Member,
-        seed: 1,
-    }
+    events::Settings { receive_maximum: 1_000, answer_within: Duration::from_secs(30), seed: 1 }
 }
 
 pub fn consumer_settings(sessions: usize) -> consumer::Settings {

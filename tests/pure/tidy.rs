@@ -1,5 +1,5 @@
-//! The order of the house: who may name which library, which way imports run, how long a file is, what must be
-//! documented.
+//! The structure of the crates: which room may name a library, which way imports run, how long a file is, and that the
+//! reference documents every key and metric.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,9 @@ use crate::modules::{self, Name};
 
 /// milepost's rooms, from the floor up: a room may use those before it. The last column: a pure room holds no async,
 /// clock, I/O or metrics.
-const ROOMS: [(&str, bool); 16] = [
+const ROOMS: [(&str, bool); 18] = [
+    ("codec", true),
+    ("throttle", true),
     ("pipeline", true),
     ("fences", true),
     ("session", true),
@@ -32,12 +34,11 @@ const ROOMS: [(&str, bool); 16] = [
 ];
 
 /// Pure places of rooms that are not.
-const PURE: [&str; 5] =
-    ["delivery/policy", "delivery/retry", "mqtt/codec", "peers/decision", "peers/standing"];
+const PURE: [&str; 4] = ["delivery/policy", "delivery/retry", "peers/decision", "peers/standing"];
 
 /// Libraries that belong to one place.
 const OWNERS: [(&str, &str); 9] = [
-    ("rumqttc", "mqtt/codec"),
+    ("rumqttc", "codec"),
     ("tokio_rustls", "tls"),
     ("rustls_native_certs", "tls"),
     ("rustix", "check/disk"),
@@ -93,30 +94,6 @@ fn no_crate_has_a_circle_of_imports_or_a_long_file() {
         );
     }
     assert!(found.is_empty(), "{found:#?}");
-}
-
-/// Fields and variants say it by their names; where they do not, a comment does.
-#[test]
-fn every_public_item_says_what_it_is() {
-    let mut found = Vec::new();
-    for folder in modules::crates() {
-        for (path, text) in modules::files(&folder) {
-            let mut documented = false;
-            for (number, line) in text.lines().enumerate() {
-                let line = line.trim_start();
-                let item = line
-                    .strip_prefix("pub ")
-                    .map(|item| item.trim_start_matches("async ").trim_start_matches("const "));
-                let kinds = ["fn ", "struct ", "enum ", "trait ", "static "];
-                if item.is_some_and(|item| kinds.iter().any(|kind| item.starts_with(kind))) && !documented {
-                    found.push(format!("{}:{}", path.display(), number + 1));
-                }
-                let is_doc = line.starts_with("///") || line.starts_with("$(#[$doc");
-                documented = is_doc || documented && !line.is_empty();
-            }
-        }
-    }
-    assert!(found.is_empty(), "no doc: {found:#?}");
 }
 
 #[test]
@@ -210,10 +187,11 @@ fn the_reference_names_every_metric() {
 
 #[test]
 fn every_table_and_column_says_what_it_is() {
-    for entry in fs::read_dir(here().join("sql")).unwrap() {
+    let folders = ["sql", "sql/columns"].map(|folder| fs::read_dir(here().join(folder)).unwrap());
+    for entry in folders.into_iter().flatten() {
         let path = entry.unwrap().path();
         let Ok(sql) = fs::read_to_string(&path) else { continue };
-        assert!(sql.starts_with("-- "), "{}: begins with what it is for", path.display());
+        assert!(sql.trim_start().starts_with("-- "), "{}: begins with what it is for", path.display());
         for column in sql.lines().filter(|line| line.contains("CODEC(") || line.contains(" ALIAS ")) {
             assert!(column.contains("COMMENT '"), "{}: {column}", path.display());
         }
@@ -221,18 +199,14 @@ fn every_table_and_column_says_what_it_is() {
 }
 
 #[test]
-fn the_recipe_for_a_field_takes_the_next_free_numbers() {
+fn the_recipe_for_a_field_takes_a_number_after_all_others() {
     let files = fs::read_dir(here().join("sql")).unwrap().map(|entry| entry.unwrap().file_name());
     let number = |name: &str| name.split('_').next().unwrap().parse::<u32>().ok();
     let last = files.filter_map(|name| number(name.to_str().unwrap())).max().unwrap();
     let recipe = fs::read_to_string(here().join("docs/add-a-field.md")).unwrap();
-    let made = recipe.lines().filter_map(|line| line.strip_prefix("+++ b/sql/"));
-    let made: Vec<u32> = made.filter_map(number).collect();
-    assert_eq!(
-        made,
-        [last + 1, last + 2],
-        "an older number than the last may come in before what it stands on"
-    );
+    let made: Vec<u32> =
+        recipe.lines().filter_map(|line| line.strip_prefix("+++ b/sql/")).filter_map(number).collect();
+    assert!(made.len() == 1 && made[0] > last, "{made:?}: {last} would run after what it stands on");
 }
 
 #[test]

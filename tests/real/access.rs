@@ -92,10 +92,7 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
         "GRANT SELECT ON fleet.erased TO milepost_writer",
         "GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost_migrator",
         "GRANT SELECT ON fleet_ask.* TO milepost_reader",
-        "GRANT DROP TABLE ON fleet.positions TO milepost_migrator",
-        "GRANT DROP TABLE ON fleet.positions_by_day TO milepost_migrator",
-        "GRANT DROP VIEW ON fleet.positions_by_day_mv TO milepost_migrator",
-        "GRANT SELECT ON system.processes TO milepost_migrator",
+        "GRANT SELECT ON system.processes TO milepost_eraser",
     ] {
         ensure!(rules.iter().any(|rule| rule.starts_with(wanted)), "{wanted}");
     }
@@ -129,16 +126,8 @@ fn both_files_grant_the_same_and_what_the_migrations_need() -> Result<()> {
         assert_eq!(to_role(role), to_user(user), "access.sql for {role}, users.xml for {user}");
     }
 
-    let mut replaced = Vec::new();
-    for file in fs::read_dir(repository().join("sql"))? {
-        let path = file?.path();
-        if path.extension() == Some("sql".as_ref()) {
-            let text = statements(&fs::read_to_string(&path)?).concat();
-            let view = text.strip_prefix("CREATE OR REPLACE VIEW {database}.");
-            replaced.extend(view.and_then(|view| view.split_whitespace().next()).map(str::to_owned));
-        }
-    }
-    ensure!(!replaced.is_empty(), "011 replaces a view");
+    // docs/add-a-field.md replaces the first two; a roll-up that is added is a row of the third.
+    let replaced = ["fixes", "last_positions", "rollups"];
     for view in replaced {
         let grants = to_role("milepost_migrator");
         let wanted = format!(" ON fleet.{view}");

@@ -1,54 +1,65 @@
-//! docs/add-a-field.md is true: its patch applies, builds, and the column is there.
+//! docs/add-a-field.md is true: its patch applies and builds, and the column is in every table and view of fixes, also on a replica
+//! that is added later.
+
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::patched;
-use lab_stack::{Broker, Settings, repository};
-use tempfile::TempDir;
+use lab_stack::{Settings, repository};
 
-use crate::world::{SOON, publish, shared_engine};
+use crate::cluster::{self, Hosts};
+use crate::world::{SOON, World, unmigrated};
 
-const FILES_MAX: usize = 4;
-const LINES_MAX: usize = 25;
+const FILES_MAX: usize = 6;
+const LINES_MAX: usize = 30;
 
-/// The way to the table, and the way on to `fixes`.
-fn patches() -> Result<[String; 2]> {
+fn patch() -> Result<String> {
     let text = std::fs::read_to_string(repository().join("docs/add-a-field.md"))?;
-    let blocks = text.split("```diff\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let blocks: Vec<String> = blocks.map(str::to_owned).collect();
-    blocks.try_into().ok().context("docs/add-a-field.md does not have two diffs")
+    let mut blocks = text.split("```diff\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let patch = blocks.next().context("docs/add-a-field.md has no diff")?.to_owned();
+    ensure!(blocks.next().is_none(), "docs/add-a-field.md has two diffs");
+    Ok(patch)
+}
+
+/// What Keeper compares, and what people read.
+fn columns(world: &World) -> Result<String> {
+    world.query(
+        "SELECT table, position, name, type, default_kind, default_expression, compression_codec, comment FROM system.columns \
+         WHERE database = '{db}' AND table IN ('positions', 'last_positions_state', 'fixes', 'last_positions') ORDER BY table, position",
+    )
 }
 
 #[test]
 fn the_recipe_works_as_written() -> Result<()> {
-    let [patch, for_fixes] = patches()?;
+    let patch = patch()?;
     let files = patch.lines().filter(|line| line.starts_with("+++ ")).count();
     let lines = patch.lines().filter(|line| line.starts_with('+') && !line.starts_with("+++ ")).count();
     ensure!(files <= FILES_MAX && lines <= LINES_MAX, "{files} files, {lines} lines");
+    let binary = patched::build(&patch)?;
+    let patched = |world: &World| {
+        Settings::new(&binary, world.folder.path(), world.broker.port, &world.engine.server.url())
+            .with("CLICKHOUSE__DATABASE", &*world.database)
+    };
 
-    let binary = patched::build(&format!("{patch}{for_fixes}"))?;
-    let folder = TempDir::new()?;
-    let engine = shared_engine()?;
-    let broker = Broker::start(folder.path())?;
-    let settings = Settings::new(&binary, folder.path(), broker.port, &engine.server.url())
-        .with("CLICKHOUSE__DATABASE", "add_a_field");
+    let world = unmigrated("add_a_field")?;
+    world.settings.migrate()?;
+    let settings = patched(&world);
     settings.migrate()?;
     let _milepost = settings.run()?;
-    publish(
-        broker.port,
-        &[
-            ("drivers/d1/gps", br#"{"lat":1,"lng":2,"hdop":1.3}"#),
-            ("drivers/d2/gps", br#"{"lat":1,"lng":2,"hdop":"?"}"#),
-            ("drivers/d3/gps", br#"{"lat":1,"lng":2}"#),
-        ],
-    )?;
-    for table in ["positions", "fixes"] {
-        let sql = format!("SELECT driver_id, hdop FROM add_a_field.{table} ORDER BY driver_id");
-        let mut rows = String::new();
-        lab_stack::wait_until("three rows are there", SOON, || {
-            rows = engine.server.query(&sql)?;
-            Ok(rows.lines().count() == 3)
-        })?;
-        assert_eq!(rows, "d1\t1.3\nd2\t\\N\nd3\t\\N\n", "{table}");
+    world.publish(&[
+        ("drivers/d1/gps", br#"{"lat":1,"lng":2,"hdop":1.3}"#),
+        ("drivers/d2/gps", br#"{"lat":1,"lng":2,"hdop":"?"}"#),
+        ("drivers/d3/gps", br#"{"lat":1,"lng":2}"#),
+    ])?;
+    for table in ["positions", "fixes", "last_positions"] {
+        let sql = format!("SELECT driver_id, hdop FROM {{db}}.{table} ORDER BY driver_id");
+        world.wait_for(&sql, "d1\t1.3\nd2\t\\N\nd3\t\\N", SOON)?;
     }
+
+    let replica = unmigrated("add_a_field_replica")?;
+    let settings = cluster::through(patched(&replica), &replica, &Arc::new(Hosts::default()))?;
+    settings.migrate()?;
+    assert_eq!(columns(&replica)?, columns(&world)?, "a replica that is added later makes other tables");
+    ensure!(columns(&world)?.contains("hdop_tenths"), "{}", columns(&world)?);
     Ok(())
 }

@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result, ensure};
 use lab_stack::{Settings, free_port};
 use rumqttc::v5::mqttbytes::v5::Packet;
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::scripted_broker::{Peer, Scripted as ScriptedBroker};
 use crate::secure::{
@@ -56,8 +55,8 @@ fn where_nothing_is_wrong_nothing_is_found_and_nobody_is_disturbed() -> Result<(
     for what in [
         "answers in MQTT 5",
         "subscription         $share/milepost-check/drivers/+/gps granted",
-        "there and back",
-        "there, with every column that is inserted",
+        "published and received in",
+        "all exist, with every column that milepost inserts",
     ] {
         ensure!(printed.contains(what), "{what} is not in {printed}");
     }
@@ -68,7 +67,7 @@ fn where_nothing_is_wrong_nothing_is_found_and_nobody_is_disturbed() -> Result<(
     ensure!(!log.contains("WARN"), "nothing to warn of at the start: {log}");
     milepost.terminate(crate::world::SOON)?;
     let (code, printed) = world.settings.call(&["check", "--probe-topic", "drivers/d1/gps"])?;
-    ensure!(code == 64 && printed.contains("the running group takes it for a fix"), "{code} {printed}");
+    ensure!(code == 64 && printed.contains("the running group reads it as a fix"), "{code} {printed}");
     Ok(())
 }
 
@@ -93,8 +92,8 @@ fn a_broker_that_is_closed_to_us_is_named_with_the_setting() -> Result<()> {
         world.settings.clone().with("MQTT__URL", url)
     };
     let nobody = world.settings.clone().with("MQTT__URL", format!("mqtt://localhost:{}", free_port()?));
-    finds(&nobody, &[], "broker", "error", "mqtt.url wants the host and port of a listener")?;
-    finds(&at("mqtt", "tls"), &[], "broker", "error", "is this a TLS port? Then mqtt.url wants mqtts://")?;
+    finds(&nobody, &[], "broker", "error", "set mqtt.url to the host and port of a listener")?;
+    finds(&at("mqtt", "tls"), &[], "broker", "error", "is this a TLS port? Then set mqtt.url to mqtts://")?;
     finds(&at("mqtts", "plain"), &[], "broker", "error", "does not speak TLS there")?;
     finds(&at("mqtts", "tls"), &[], "broker", "error", "set mqtt.ca_file to the CA that signed it")?;
     let with_ca = at("mqtts", "tls").with("MQTT__CA_FILE", put(folder, "ca.pem", &ca.pem)?);
@@ -104,7 +103,7 @@ fn a_broker_that_is_closed_to_us_is_named_with_the_setting() -> Result<()> {
     };
     finds(&user("milepost", "password"), &[], "login", "error", "set mqtt.username and mqtt.password_file")?;
     let probe = ["--probe-topic", PROBE];
-    finds(&user("reads", "acl"), &probe, "message", "error", "let this user publish, and not read")?;
+    finds(&user("reads", "acl"), &probe, "message", "error", "allow this user to publish, but not to read")?;
     finds(&user("writes", "acl"), &probe, "message", "warning", "publishing is not authorized")
 }
 
@@ -134,8 +133,8 @@ fn a_brokers_terms_are_held_against_what_we_want() -> Result<()> {
     finds(&on(b"\x21\x00\x20", 1)?, &[], "window", "warning", "EMQX: mqtt.max_inflight = 32000")?;
     let alone = on(b"\x21\x00\x20", 1)?.with("MQTT__CONNECTIONS", "1");
     finds(&alone, &[], "window", "error", "at most about 160 messages/s")?;
-    let ours = on(b"", 1)?.with("MQTT__RECEIVE_MAXIMUM", "100");
-    finds(&ours, &[], "window", "warning", "milepost: mqtt.receive_maximum = 235")?;
+    let ours = on(b"", 1)?.with("LAB__RECEIVE_MAXIMUM", "100");
+    finds(&ours, &[], "window", "warning", "milepost: mqtt.connections = \"auto\", or 150 of 64 at most")?;
     finds(
         &on(b"\x27\x10\x00\x00\x00", 1)?,
         &[],
@@ -173,13 +172,13 @@ fn a_clickhouse_that_is_not_as_it_must_be_is_named_with_the_statement() -> Resul
     of("fsync", "ALTER TABLE check_tables.rejects MODIFY SETTING fsync_after_insert = 1")?;
     let milepost = world.settings.run()?;
     lab_stack::wait_until("the start tells of it", crate::world::SOON, || {
-        Ok(milepost.process.log()?.contains("what is acknowledged does not survive a power cut"))
+        Ok(milepost.process.log()?.contains("acknowledged rows do not survive a power failure"))
     })?;
     drop(milepost);
     world.query("ALTER TABLE {db}.rejects MODIFY SETTING fsync_after_insert = 1")?;
     world.query("ALTER TABLE {db}.rejects DROP COLUMN detail")?;
     of("columns", "rejects.detail is missing; ALTER TABLE")?;
-    finds(&world.settings, &[], "views", "ok", "those of check_tables_ask are there")?;
+    finds(&world.settings, &[], "views", "ok", "all of check_tables_ask exist")?;
     world.query("DROP VIEW {db}_ask.near")?;
     finds(&world.settings, &[], "views", "warning", "near missing in check_tables_ask")?;
     world.query("RENAME TABLE {db}.last_positions_mv TO {db}.elsewhere")?;
@@ -202,9 +201,15 @@ fn a_clickhouse_that_is_old_late_or_locked_is_named_with_the_setting() -> Result
     let old = "SELECT '23.3.1.2823', toString(toUnixTimestamp64Milli(now64(3)))";
     finds(&changed(&world, "version()", old)?, &[], "version", "error", "update ClickHouse to")?;
     let late = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) - 600000)";
-    finds(&changed(&world, "version()", late)?, &[], "clocks", "error", "let both hosts follow NTP")?;
+    finds(&changed(&world, "version()", late)?, &[], "clocks", "error", "synchronise both hosts by NTP")?;
     let early = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) + 60000)";
-    finds(&changed(&world, "version()", early)?, &[], "clocks", "warning", "ahead of us; let both hosts")?;
+    finds(
+        &changed(&world, "version()", early)?,
+        &[],
+        "clocks",
+        "warning",
+        "ahead of this host; synchronise both hosts",
+    )?;
     let no_grant = changed(&world, "CHECK GRANT INSERT ON check_server.positions", "SELECT 0")?;
     finds(&no_grant, &[], "grants", "error", "GRANT INSERT ON check_server.positions TO default")?;
     let profile = "SELECT 'insert_deduplicate', '0'";
@@ -221,10 +226,10 @@ fn a_clickhouse_that_is_old_late_or_locked_is_named_with_the_setting() -> Result
     let at = |scheme: &str| {
         world.settings.clone().with("CLICKHOUSE__URL", format!("{scheme}://localhost:{}", https.port))
     };
-    finds(&at("http"), &[], "clickhouse", "error", "clickhouse.url wants https://")?;
+    finds(&at("http"), &[], "clickhouse", "error", "set clickhouse.url to https://")?;
     finds(&at("https"), &[], "clickhouse", "error", "set clickhouse.ca_file to the CA that signed it")?;
     let nobody = world.settings.clone().with("CLICKHOUSE__URL", format!("http://localhost:{}", free_port()?));
-    finds(&nobody, &[], "clickhouse", "error", "clickhouse.url wants its HTTP port")
+    finds(&nobody, &[], "clickhouse", "error", "set clickhouse.url to its HTTP port")
 }
 
 /// A misconfiguration of a cluster, and the line that tells of it.
@@ -280,7 +285,7 @@ const PLANTED: [Planted; 16] = [
     Planted { level: "warning", words: "losing one stops inserts", replica: "0, 0, 0, 0, 2, 2", ..GOOD },
     Planted {
         level: "warning",
-        words: "start the servers that are away",
+        words: "start the servers that are down",
         replica: "0, 0, 0, 0, 3, 2",
         ..GOOD
     },
@@ -310,7 +315,7 @@ const PLANTED: [Planted; 16] = [
     Planted {
         level: "error",
         what: "shards",
-        words: "the cluster has 2: fixes shows what one of them holds",
+        words: "the cluster has 2, but fixes shows one of them",
         settings: &[("REPLICATION", "macros"), ("CLUSTER", "c")],
         ..GOOD
     },
@@ -362,12 +367,12 @@ fn every_misconfiguration_of_a_cluster_is_named_with_the_setting() -> Result<()>
 
 #[test]
 fn a_spool_that_would_not_hold_is_named() -> Result<()> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     // Neither server is there: the disk is looked at all the same.
     let with = |dir: &str| settings(folder.path(), 1, "http://127.0.0.1:1").with("SPOOL__DIR", dir);
     finds(&with("/dev/shm/milepost-check"), &[], "spool", "error", "is memory")?;
     ensure!(!Path::new("/dev/shm/milepost-check").exists(), "a check makes nothing");
-    finds(&with("/proc/milepost"), &[], "spool", "error", "wants a directory that this user may write to")?;
+    finds(&with("/proc/milepost"), &[], "spool", "error", "to a directory that this user can write to")?;
     let large = with("spool").with("SPOOL__BYTES_MAX", "4000000000000");
     finds(&large, &[], "spool space", "error", "lower spool.bytes_max")?;
     finds(&with("spool"), &[], "spool space", "ok", "bytes are free")

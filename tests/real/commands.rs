@@ -1,12 +1,12 @@
 //! `migrate`, `config`, `health`, and how bad usage ends.
 
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::Result;
 use lab_stack::{Broker, free_port, wait_until};
-use tempfile::TempDir;
 
-use crate::world::{SOON, settings, unmigrated, world};
+use crate::world::{Engine, SOON, settings, unmigrated, unmigrated_on, world};
 
 #[test]
 fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
@@ -50,7 +50,7 @@ fn rows_stay_as_long_as_is_configured() -> Result<()> {
     shorter.migrate()?;
     assert_eq!(ttl("positions")?, "toDateTime(ts) + toIntervalDay(50)");
     assert_eq!(ttl("rejects")?, "toDateTime(inserted_at) + toIntervalDay(7)");
-    assert_eq!(ttl("driver_quarters_state")?, "quarter + toIntervalDay(90)");
+    assert_eq!(ttl("driver_days_state")?, "day + toIntervalDay(90)");
     world.wait_for("SELECT count() FROM {db}.positions", "1", SOON)?;
     let mutations = world.query("SELECT count() FROM system.mutations WHERE database = '{db}'")?;
     shorter.migrate()?;
@@ -66,7 +66,7 @@ fn rows_stay_as_long_as_is_configured() -> Result<()> {
 #[test]
 fn what_plays_clickhouse_in_the_bench_can_be_migrated_and_worked_with() -> Result<()> {
     let sink = lab_stand_ins::sink::Sink::start(0, 1)?;
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let broker = Broker::start(folder.path())?;
     let settings = settings(folder.path(), broker.port, &sink.url());
     let (ended, end) = std::sync::mpsc::sync_channel(1);
@@ -81,13 +81,13 @@ fn what_plays_clickhouse_in_the_bench_can_be_migrated_and_worked_with() -> Resul
 fn an_edited_past_migration_is_refused() -> Result<()> {
     let world = world("edited")?;
     world.query(
-        "INSERT INTO {db}.schema_migrations (version, name, checksum) VALUES (2, '002_positions', 'other')",
+        "INSERT INTO {db}.schema_migrations (version, name, checksum) VALUES (10, '010_positions', 'other')",
     )?;
     let settings = world.settings.clone().with("HTTP__LISTEN", "127.0.0.1:0");
     for command in ["migrate", "run"] {
         let (code, printed) = settings.call(&[command])?;
         assert_eq!(code, 1, "{printed}");
-        assert!(printed.contains("002_positions was edited"), "{printed}");
+        assert!(printed.contains("010_positions was edited"), "{printed}");
     }
     Ok(())
 }
@@ -131,7 +131,7 @@ fn a_plan_is_what_migrate_does_and_the_engine_reads_it_for_replicas_too() -> Res
 
 #[test]
 fn decode_says_what_a_file_becomes_and_whether_all_of_it_is_good() -> Result<()> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let file = folder.path().join("message.json");
     // No server is there, and none is asked.
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1").with("SOURCE__TOPIC", "in/+");
@@ -155,15 +155,15 @@ fn decode_says_what_a_file_becomes_and_whether_all_of_it_is_good() -> Result<()>
 
 #[test]
 fn bad_configuration_stops_the_start_with_every_violation() -> Result<()> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1")
-        .with("MQTT__QOS", "2")
+        .with("MQTT__CONNECTIONS", "0")
         .with("BATCH__AGE_MAX", "soon")
         .with("BATCH__ROW_MAX", "5");
     let (code, printed) = settings.call(&["run"])?;
     assert_eq!(code, 64);
     for part in [
-        "mqtt.qos: 0 or 1 is wanted",
+        "mqtt.connections: must be \"auto\" or a number of 1..=64",
         "batch.age_max: \"soon\"",
         "batch.row_max: unknown key",
         "batch.rows_max?",
@@ -175,7 +175,7 @@ fn bad_configuration_stops_the_start_with_every_violation() -> Result<()> {
 
 #[test]
 fn usage_and_files_are_told_in_a_line() -> Result<()> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
     assert_eq!(settings.call(&["fly"])?.0, 64);
     assert_eq!(settings.call(&["--help"])?.0, 0);
@@ -187,8 +187,11 @@ fn usage_and_files_are_told_in_a_line() -> Result<()> {
 
 #[test]
 fn the_effective_configuration_merges_file_and_environment_and_hides_secrets() -> Result<()> {
-    let folder = TempDir::new()?;
-    std::fs::write(folder.path().join("milepost.toml"), "[mqtt]\ngroup = \"file\"\nreceive_maximum = 100\n")?;
+    let folder = lab_stack::folder()?;
+    std::fs::write(
+        folder.path().join("milepost.toml"),
+        "[mqtt]\ngroup = \"file\"\nmax_packet_bytes = 4096\n",
+    )?;
     let settings = settings(folder.path(), 1883, "http://127.0.0.1:1")
         .with("MQTT__GROUP", "environment")
         .with("MQTT__USERNAME", "u")
@@ -198,7 +201,7 @@ fn the_effective_configuration_merges_file_and_environment_and_hides_secrets() -
     assert_eq!(code, 0, "{printed}");
     for line in [
         "group = \"environment\"",
-        "receive_maximum = 100",
+        "max_packet_bytes = 4096",
         "topics = [\"a/+\", \"b/+/c\"]",
         "password = \"***\"",
     ] {
@@ -226,12 +229,43 @@ fn health_asks_the_running_process() -> Result<()> {
 
 #[test]
 fn a_port_that_is_taken_is_told_in_a_line() -> Result<()> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1")
         .with("HTTP__LISTEN", taken.local_addr()?.to_string());
     let (code, printed) = settings.call(&["run"])?;
     assert_eq!(code, 1);
     assert!(printed.contains("http.listen: cannot listen on"), "{printed}");
+    Ok(())
+}
+
+/// Two volumes on this disk, whatever is free on it.
+const TIERED: &str = "<clickhouse><storage_configuration><disks><cold><path>COLD/</path></cold></disks>
+<policies><tiered><volumes><default><disk>default</disk></default><cold><disk>cold</disk></cold></volumes><move_factor>0</move_factor></tiered></policies>
+</storage_configuration></clickhouse>";
+
+#[test]
+fn older_positions_move_to_the_volume_that_is_configured() -> Result<()> {
+    let cold = tempfile::TempDir::new()?;
+    let config = TIERED.replace("COLD", &cold.path().display().to_string());
+    let engine = Arc::new(Engine::start_with_config(tempfile::TempDir::new()?, &config)?);
+    let world = unmigrated_on(engine, "tiered")?;
+    world.settings.migrate()?;
+    let tiered = world.settings.clone().with("CLICKHOUSE__RETENTION__POSITIONS_POLICY", "tiered");
+    let tiered = tiered.with("CLICKHOUSE__RETENTION__POSITIONS_VOLUME", "cold");
+    tiered.migrate()?;
+    let (code, printed) = tiered.call(&["migrate"])?;
+    assert!(code == 0 && !printed.contains("storage policy") && !printed.contains("rows stay"), "{printed}");
+    world.query("INSERT INTO {db}.positions (driver_id, ts) VALUES ('d', now64(3) - INTERVAL 60 DAY), ('d', now64(3))")?;
+    let disks = "SELECT groupArray(disk_name) FROM (SELECT disk_name FROM system.parts WHERE database = '{db}' AND table = 'positions' \
+                 AND active ORDER BY partition_id)";
+    world.wait_for(disks, "['cold','default']", SOON)?;
+    assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "2");
+
+    let anew = tiered.with("CLICKHOUSE__DATABASE", "tiered_anew");
+    anew.migrate()?;
+    let policy =
+        "SELECT storage_policy FROM system.tables WHERE database = 'tiered_anew' AND name = 'positions'";
+    assert_eq!(world.query(policy)?, "tiered");
     Ok(())
 }

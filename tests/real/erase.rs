@@ -1,16 +1,22 @@
 //! A driver whose data is to be gone.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use anyhow::Result;
-use lab_harness::proxy::{Fault, Proxy};
+use anyhow::{Result, ensure};
+use lab_harness::proxy::{self, Proxy};
 use lab_stack::{Process, free_port, wait_until};
 
+use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
 
 const DRIVER: &str = "sim-gone-7";
 const NUMBER: usize = 7;
+
+/// By default old parts stay for eight minutes, and the thread that removes them sleeps for up to five.
+const AT_ONCE: &str = "old_parts_lifetime = 1, cleanup_delay_period = 1, max_cleanup_delay_period = 1, cleanup_delay_period_random_add = 0";
 
 const MERGE_TREES: &str =
     "SELECT name FROM system.tables WHERE database = '{db}' AND engine LIKE '%MergeTree'";
@@ -45,8 +51,7 @@ fn rows(world: &World) -> Result<Vec<(String, u64)>> {
 fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result<()> {
     let world = world("erase")?;
     for table in world.query(MERGE_TREES)?.lines() {
-        // By default eight minutes: nobody waits for that here.
-        world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING old_parts_lifetime = 1"))?;
+        world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {AT_ONCE}"))?;
     }
     let http = Proxy::start(world.engine.server.port)?;
     let ports = [free_port()?, free_port()?];
@@ -67,7 +72,7 @@ fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result
     world.publish(&[(&*topic, b"broken")])?;
     wait_for_metric(&stays, "positions_inserted_total", 500.0)?;
     wait_for_metric(&spools, "positions_inserted_total", 500.0)?;
-    http.set(Fault::Refuse);
+    http.set(proxy::Fault::Refuse);
     wait_for_metric(&spools, "positions_in_spool", 500.0)?;
     count_again(&world)?;
     wait_until("quarters are counted", 3 * SOON, || {
@@ -101,7 +106,7 @@ fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result
     assert_eq!(code, 75, "{printed}");
     assert!(printed.contains("pod-0 at 127.0.0.1:") && printed.contains("has not read"), "{printed}");
 
-    http.set(Fault::None);
+    http.set(proxy::Fault::None);
     let (code, printed) = erase(&["--yes", "--within", "5m"])?;
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains(&format!("nothing of {DRIVER} is left")), "{printed}");
@@ -116,9 +121,10 @@ fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result
     assert!(verdict.is_exact(), "{verdict}");
     world.publish(&[(&*topic, br#"{"lat":1,"lng":2}"#), (&*topic, b"broken")])?;
     count_again(&world)?;
-    for milepost in [&mut spools, &mut stays] {
+    // The second has nobody left to ask whether its session may go: it keeps it, and says so.
+    for (milepost, code) in [(&mut spools, 0), (&mut stays, 75)] {
         wait_until("everything is acknowledged", SOON, || Ok(milepost.metric("mqtt_unacked")? == 0.0))?;
-        assert_eq!(milepost.terminate(SOON)?, 0);
+        assert_eq!(milepost.terminate(SOON)?, code);
         let log = milepost.process.log()?;
         assert!(log.contains("adds_up=true"), "{log}");
     }
@@ -140,7 +146,7 @@ fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result
         "1",
         SOON,
     )?;
-    assert_eq!(again.terminate(SOON)?, 0);
+    assert_eq!(again.terminate(SOON)?, 75);
     Ok(())
 }
 
@@ -153,7 +159,7 @@ fn what_is_not_gone_for_certain_is_not_called_gone() -> Result<()> {
     };
     let (code, printed) = erase("nobody", &["--within", "4s"])?;
     assert!(
-        code == 75 && printed.contains("not sure yet"),
+        code == 75 && (printed.contains("not sure yet") || printed.contains("being counted again")),
         "members read who is erased every 30 s: {printed}"
     );
 
@@ -219,5 +225,163 @@ fn what_is_not_gone_for_certain_is_not_called_gone() -> Result<()> {
         assert!(code == 0 && printed.starts_with("lifted"), "{code} {printed}");
     }
     assert_eq!(member.terminate(SOON)?, 0);
+    Ok(())
+}
+
+/// A killed process leaves the server an insert that it works on; nobody waits for that any more, and no member mentions it.
+#[test]
+fn an_insert_that_outlived_its_process_is_waited_for() -> Result<()> {
+    let world = world("erase_late")?;
+    let insert = "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT 'd7', now64(3), number + 1 FROM numbers(12) \
+                  WHERE sleepEachRow(1) = 0 SETTINGS max_block_size = 1, min_insert_block_size_rows = 1000";
+    let erase = || world.settings.call(&["erase", "--driver", "d7", "--yes", "--within", "4s"]);
+    thread::scope(|scope| -> Result<()> {
+        let late = scope.spawn(|| world.query(insert));
+        let under_way = "SELECT count() FROM system.processes WHERE query LIKE '%{db}.positions%' AND query_kind = 'Insert' \
+             AND elapsed > 2";
+        world.wait_for(under_way, "1", SOON)?;
+        // Members have known for a second that the driver is erased: what began before has nobody to leave the driver out.
+        world.query(
+            "INSERT INTO {db}.erased (driver_id, written_at) VALUES ('d7', now64(3) - INTERVAL 41 SECOND)",
+        )?;
+        let (code, printed) = erase()?;
+        assert!(code == 75 && printed.contains("1 inserts under way"), "{code} {printed}");
+        late.join().expect("no panic")?;
+        Ok(())
+    })?;
+    let count = "SELECT count() FROM {db}.positions WHERE driver_id = 'd7'";
+    assert_eq!(world.query(count)?, "12", "it came after all");
+    let (code, printed) = erase()?;
+    assert!(code == 75 && !printed.contains("under way began"), "{code} {printed}");
+    // The mutation that hides them goes on without the command.
+    world.wait_for(count, "0", SOON)
+}
+
+/// What happens to a statement of an erasing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The process is killed before the engine has it.
+    KilledBefore,
+    /// And when the engine has done it.
+    KilledAfter,
+    Refused,
+    /// The engine does it, the answer is lost.
+    Cut,
+}
+
+/// The same for every driver, table and number, so that each kind of statement of an erasing is one.
+fn kind(statement: &str, driver: &str, tables: &[String]) -> String {
+    let mut kind = statement.replace(driver, "D");
+    for table in tables {
+        kind = kind.replace(&format!(".{table} "), ".T ").replace(&format!("'{table}'"), "'T'");
+    }
+    kind.retain(|c| !c.is_ascii_digit() && c != '.');
+    kind
+}
+
+/// Erases a driver with a fault at the n-th kind of statement: 1 if it was reached. Without a fault: how many kinds were seen.
+fn erase_with(
+    world: &World,
+    driver: &str,
+    tables: &[String],
+    at: usize,
+    fault: Option<Fault>,
+) -> Result<usize> {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let reached = Arc::new(AtomicBool::new(false));
+    let (kinds, flag) = (Arc::clone(&seen), Arc::clone(&reached));
+    let (name, all) = (driver.to_owned(), tables.to_vec());
+    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+        let kind = kind(statement, &name, &all);
+        let mut kinds = kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = !kinds.contains(&kind);
+        if is_new {
+            kinds.push(kind);
+        }
+        let Some(fault) = fault.filter(|_| is_new && kinds.len() == at + 1) else { return Scripted::Pass };
+        flag.store(true, Ordering::SeqCst);
+        match fault {
+            Fault::KilledBefore => Scripted::Never,
+            Fault::KilledAfter | Fault::Cut => Scripted::Cut,
+            Fault::Refused => {
+                Scripted::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded.".to_owned())
+            }
+        }
+    })?;
+    let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
+    let mut command = settings.command(&["erase", "--driver", driver, "--yes", "--within", "60s"]);
+    let log = world.folder.path().join(format!("{driver}.log"));
+    let mut erase = Process::start("milepost erase", &mut command, log)?;
+    let kills = matches!(fault, Some(Fault::KilledBefore | Fault::KilledAfter));
+    wait_until("the erasing ends, or is to be killed", 6 * SOON, || {
+        Ok(kills && reached.load(Ordering::SeqCst) || erase.ensure_alive().is_err())
+    })?;
+    erase.kill()?;
+    if fault.is_some() {
+        return Ok(usize::from(reached.load(Ordering::SeqCst)));
+    }
+    let kinds = seen.lock().unwrap_or_else(PoisonError::into_inner).len();
+    Ok(kinds)
+}
+
+/// Kill it, refuse it and cut its answer at every kind of statement that it sends: a plain run afterwards succeeds.
+#[test]
+fn wherever_an_erasing_is_broken_off_the_next_one_succeeds() -> Result<()> {
+    let world = world("erase_broken")?;
+    for table in world.query(MERGE_TREES)?.lines() {
+        world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {AT_ONCE}"))?;
+    }
+    let tables = world
+        .query("SELECT DISTINCT table FROM system.columns WHERE database = '{db}' AND name = 'driver_id'")?;
+    let tables: Vec<String> = tables.lines().map(str::to_owned).collect();
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT concat('f', toString(number % 100)), now64(3), number FROM numbers(1000)",
+    )?;
+    let kinds = erase_with(&world, "f99", &tables, 0, None)?;
+    ensure!((10..=20).contains(&kinds), "{kinds} kinds of statements");
+    let faults = [Fault::KilledBefore, Fault::KilledAfter, Fault::Refused, Fault::Cut];
+    let plans: Vec<(usize, Fault)> = (0..kinds).flat_map(|at| faults.map(|fault| (at, fault))).collect();
+    let driver = |n: usize| format!("f{n}");
+    let next = AtomicUsize::new(0);
+    let each = |threads: usize, work: &(dyn Fn(usize) -> Result<()> + Sync)| -> Result<()> {
+        next.store(0, Ordering::SeqCst);
+        thread::scope(|scope| {
+            let one = |_| {
+                scope.spawn(|| -> Result<()> {
+                    loop {
+                        let n = next.fetch_add(1, Ordering::SeqCst);
+                        if n >= plans.len() {
+                            return Ok(());
+                        }
+                        work(n)?;
+                    }
+                })
+            };
+            let at_once: Vec<_> = (0..threads).map(one).collect();
+            at_once.into_iter().try_for_each(|one| one.join().expect("no panic"))
+        })
+    };
+    let reached: Vec<AtomicUsize> = (0..kinds).map(|_| AtomicUsize::new(0)).collect();
+    each(4, &|n| {
+        let (at, fault) = plans[n];
+        let is_reached = erase_with(&world, &driver(n), &tables, at, Some(fault))?;
+        reached[at].fetch_add(is_reached, Ordering::SeqCst);
+        Ok(())
+    })?;
+    // One erasing removes what others have hidden: these then need not.
+    ensure!(reached.iter().all(|times| times.load(Ordering::SeqCst) > 0), "{reached:?}");
+    // All at once: each that removes something makes old parts for which the others wait.
+    each(plans.len(), &|n| {
+        let (code, printed) =
+            world.settings.call(&["erase", "--driver", &driver(n), "--yes", "--within", "20m"])?;
+        ensure!(code == 0, "after {:?}: {code} {printed}", plans[n]);
+        Ok(())
+    })?;
+    let left = "SELECT DISTINCT driver_id FROM {db}.positions WHERE driver_id LIKE 'f%' ORDER BY driver_id SETTINGS apply_deleted_mask = 0";
+    let expected: Vec<String> = (plans.len()..99).map(|n| format!("f{n}")).collect();
+    let left = world.query(left)?;
+    let mut left: Vec<&str> = left.lines().collect();
+    left.sort_by_key(|id| id[1..].parse::<usize>().unwrap_or_default());
+    assert_eq!(left, expected, "those whom nobody erased");
     Ok(())
 }

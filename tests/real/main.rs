@@ -4,7 +4,6 @@
 mod access;
 mod add_a_field;
 mod answers;
-mod backfill;
 mod broker_metrics;
 mod check;
 mod cluster;
@@ -19,8 +18,10 @@ mod impolite;
 mod main_job;
 mod outages;
 mod peers;
+mod readers;
 mod scripted_broker;
 mod secure;
 mod spool;
 mod tls;
 mod world;
+mod written_rows;

@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use lab_stack::{Broker, ClickHouse, free_port, wait_until};
-use tempfile::TempDir;
 
 use crate::world::{
     SOON, finish, publish, publish_in_background, settings, unmigrated, wait_for_metric, world,
@@ -19,7 +18,7 @@ fn kill_9_under_load_loses_nothing() -> Result<()> {
         })?;
         milepost.process.kill()?;
         milepost = world.settings.run()?;
-        wait_for_metric(&milepost, "batches_inserted_total", 1.0)?;
+        wait_for_metric(&milepost, "batch_rows_count", 1.0)?;
     }
     let verdict = world.verify(&finish(fleet)?)?;
     assert!(verdict.is_exact(), "{verdict}");
@@ -32,7 +31,7 @@ fn sigterm_and_restart_of_the_only_member_under_load_loses_nothing() -> Result<(
     let mut milepost = world.settings.run()?;
     let fleet = publish_in_background(world.plan("term", 3_000, 5));
     for _ in 0..3 {
-        wait_for_metric(&milepost, "batches_inserted_total", 1.0)?;
+        wait_for_metric(&milepost, "batch_rows_count", 1.0)?;
         assert_eq!(milepost.terminate(SOON)?, 0);
         milepost = world.settings.run()?;
     }
@@ -44,7 +43,7 @@ fn sigterm_and_restart_of_the_only_member_under_load_loses_nothing() -> Result<(
 
 #[test]
 fn servers_that_are_not_there_yet_are_waited_for() -> Result<()> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let (mqtt_port, clickhouse_port) = (free_port()?, free_port()?);
     let settings = settings(folder.path(), mqtt_port, &format!("http://127.0.0.1:{clickhouse_port}"));
     let mut milepost = settings.start()?;
@@ -82,7 +81,7 @@ fn a_broker_that_goes_away_comes_back() -> Result<()> {
 
 #[test]
 fn a_clickhouse_that_dies_loses_nothing_and_a_stop_meanwhile_says_so() -> Result<()> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let broker = Broker::start(folder.path())?;
     let mut server = ClickHouse::start(folder.path())?;
     let settings = settings(folder.path(), broker.port, &server.url()).with("SHUTDOWN__GRACE", "1s");

@@ -197,6 +197,8 @@ pub enum Scripted {
     Pass,
     /// None, for as long as the client waits.
     Never,
+    /// The engine does it, and its answer is lost.
+    Cut,
 }
 
 /// Before the engine. The script is given statements; of an insert, which passes, the first line of its request.
@@ -235,7 +237,8 @@ fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str) -> Scripted)
     let first_line = head.lines().next().unwrap_or_default();
     let is_insert = first_line.contains("query=INSERT");
     let statement = if is_insert { first_line.into() } else { String::from_utf8_lossy(&body) };
-    let body = match script(&statement) {
+    let outcome = script(&statement);
+    let body = match &outcome {
         Scripted::Answer(status, text) => {
             let length = text.len();
             write!(
@@ -248,13 +251,17 @@ fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str) -> Scripted)
             let _ = stream.read(&mut [0]);
             return Ok(());
         }
-        Scripted::Instead(statement) => statement.into_bytes(),
-        Scripted::Pass => body,
+        Scripted::Instead(statement) => statement.clone().into_bytes(),
+        Scripted::Pass | Scripted::Cut => body.clone(),
     };
     let mut inside = TcpStream::connect((Ipv4Addr::LOCALHOST, engine))?;
     let length = body.len();
     write!(inside, "{head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n")?;
     inside.write_all(&body)?;
-    std::io::copy(&mut inside, &mut stream)?;
+    if matches!(outcome, Scripted::Cut) {
+        std::io::copy(&mut inside, &mut std::io::sink())?;
+    } else {
+        std::io::copy(&mut inside, &mut stream)?;
+    }
     Ok(())
 }

@@ -161,8 +161,8 @@ fn a_replay_inserts_nothing_before_the_tables_are_known_to_be_ours() -> Result<(
     };
     scene
         .world
-        .query("ALTER TABLE {db}.schema_migrations DELETE WHERE version = 9 SETTINGS mutations_sync = 2")?;
-    waits_for("009_")?;
+        .query("ALTER TABLE {db}.schema_migrations DELETE WHERE version = 30 SETTINGS mutations_sync = 2")?;
+    waits_for("030_")?;
     scene.world.settings.migrate()?;
     scene.world.query("ALTER TABLE {db}.rejects MODIFY COLUMN count UInt32 SETTINGS mutations_sync = 2")?;
     waits_for("rejects.count")?;
@@ -224,7 +224,7 @@ fn a_torn_file_is_set_aside_and_the_others_are_replayed() -> Result<()> {
 fn a_full_spool_stops_acknowledging_and_loses_nothing() -> Result<()> {
     let scene = scene("spool_full")?;
     let settings =
-        scene.settings.clone().with("SPOOL__BYTES_MAX", "1048576").with("BATCH__BYTES_MAX", "1048576");
+        scene.settings.clone().with("SPOOL__BYTES_MAX", "1048576").with("LAB__BATCH_BYTES_MAX", "1048576");
     let milepost = settings.run()?;
     scene.http.set(Fault::Refuse);
     let fleet = publish_in_background(scene.world.plan("full", 5_000, 6));
@@ -329,7 +329,7 @@ fn a_missing_table_stops_the_acknowledging_but_qos_0_goes_to_the_spool() -> Resu
     milepost.process.kill()?;
 
     // The same failure, and nobody who would keep the messages for us.
-    let settings = scene.settings.clone().with("MQTT__QOS", "0").with("MQTT__GROUP", "zero");
+    let settings = scene.settings.clone().with("LAB__QOS", "0").with("MQTT__GROUP", "zero");
     let dir = scene.world.folder.path().join("zero").display().to_string();
     let zero = settings.with("MQTT__CLIENT_ID", "zero").with("SPOOL__DIR", dir).start()?;
     wait_until("it is subscribed, though not ready", SOON, || {

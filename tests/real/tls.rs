@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result, ensure};
 use lab_stack::{ClickHouse, Milepost, Settings, wait_until};
 use loadgen::publish::Plan;
 use loadgen::verify::verify;
-use tempfile::TempDir;
 
 use crate::secure::{
     Authority, Identity, Scripted, SecureBroker, TlsFront, broker_password, put, scripted_clickhouse,
@@ -46,7 +45,7 @@ fn passes(broker: &SecureBroker, milepost: &Milepost, seq: u32) -> Result<()> {
 
 #[test]
 fn fixes_pass_through_tls_and_logins_and_every_file_is_exchanged_without_a_restart() -> Result<()> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let folder = folder.path();
     let (old, new) = (Authority::new("old")?, Authority::new("new")?);
     let engine = ClickHouse::start_with_password(folder, "ch-Secret-1")?;
@@ -103,7 +102,7 @@ fn fixes_pass_through_tls_and_logins_and_every_file_is_exchanged_without_a_resta
 
 #[test]
 fn a_client_certificate_is_a_login_and_is_exchanged_without_a_restart() -> Result<()> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let folder = folder.path();
     let (ca, clients, others) =
         (Authority::new("ca")?, Authority::new("clients")?, Authority::new("others")?);
@@ -126,7 +125,7 @@ fn a_client_certificate_is_a_login_and_is_exchanged_without_a_restart() -> Resul
 
     put(folder, "server-ca.pem", &others.pem)?;
     broker = broker.restart()?;
-    wait_for_words(&milepost, "the server refuses our certificate; mqtt.cert_file must be valid")?;
+    wait_for_words(&milepost, "the server refuses the client certificate; mqtt.cert_file must be valid")?;
     let theirs = others.sign(&["milepost"])?;
     put(folder, "client.pem", &theirs.cert)?;
     put(folder, "client.key", &theirs.key)?;
@@ -140,7 +139,7 @@ fn a_client_certificate_is_a_login_and_is_exchanged_without_a_restart() -> Resul
 
 #[test]
 fn a_fleet_passes_through_tls_on_both_sides_and_a_kill_loses_nothing() -> Result<()> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let folder = folder.path();
     let ca = Authority::new("ca")?;
     let engine = shared_engine()?;
@@ -164,7 +163,7 @@ fn a_fleet_passes_through_tls_on_both_sides_and_a_kill_loses_nothing() -> Result
         messages: 20_000,
         ..Plan::default()
     });
-    wait_for_metric(&milepost, "batches_inserted_total", 1.0)?;
+    wait_for_metric(&milepost, "batch_rows_count", 1.0)?;
     milepost.process.kill()?;
     milepost = settings.run()?;
     let verdict = verify(&engine.server.store("fleet_through_tls"), &finish(fleet)?, SOON)?;
@@ -203,7 +202,7 @@ fn each_is_told<'a>(folder: &Path, cases: impl IntoIterator<Item = Case<'a>>) ->
 
 #[test]
 fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_change() -> Result<()> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let folder = folder.path();
     let (ca, other) = (Authority::new("ca")?, Authority::new("other")?);
     let good = ca.sign(&HOSTS)?;
@@ -238,24 +237,24 @@ fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_c
         (
             "host_name",
             vec![url("mqtts", "elsewhere"), ca_file.clone()],
-            "for another host name; mqtt.url wants",
+            "for another host name; set mqtt.url to",
         ),
         ("no_cert", vec![url("mqtts", "mutual"), ca_file.clone()], "set mqtt.cert_file and mqtt.key_file"),
         (
             "cert",
             vec![url("mqtts", "mutual"), ca_file.clone(), cert, key],
-            "the server refuses our certificate; mqtt.cert_file must be valid",
+            "the server refuses the client certificate; mqtt.cert_file must be valid",
         ),
         (
             "password",
             vec![url("mqtts", "password"), ca_file.clone(), user, password],
             "set mqtt.username and mqtt.password_file",
         ),
-        ("plain_to_tls", vec![url("mqtt", "tls")], "is this a TLS port? Then mqtt.url wants mqtts://"),
+        ("plain_to_tls", vec![url("mqtt", "tls")], "is this a TLS port? Then set mqtt.url to mqtts://"),
         (
             "tls_to_plain",
             vec![url("mqtts", "plain"), ca_file],
-            "the server does not speak TLS there; mqtt.url wants",
+            "the server does not speak TLS there; set mqtt.url to",
         ),
     ];
     each_is_told(folder, cases)
@@ -263,7 +262,7 @@ fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_c
 
 #[test]
 fn each_way_in_which_a_clickhouse_and_we_do_not_meet_is_one_line_that_says_what_to_change() -> Result<()> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let folder = folder.path();
     let (ca, other) = (Authority::new("ca")?, Authority::new("other")?);
     let engine = ClickHouse::start_with_password(folder, "right")?;
@@ -294,7 +293,7 @@ fn each_way_in_which_a_clickhouse_and_we_do_not_meet_is_one_line_that_says_what_
         (
             "host_name",
             vec![url("https", elsewhere.port), ca_file.clone()],
-            "for another host name; clickhouse.url wants",
+            "for another host name; set clickhouse.url to",
         ),
         (
             "password",
@@ -305,12 +304,12 @@ fn each_way_in_which_a_clickhouse_and_we_do_not_meet_is_one_line_that_says_what_
         (
             "plain_to_tls",
             vec![url("http", good.port)],
-            "is this a TLS port? Then clickhouse.url wants https://",
+            "is this a TLS port? Then set clickhouse.url to https://",
         ),
         (
             "tls_to_plain",
             vec![url("https", engine.port), ca_file],
-            "the server does not speak TLS there; clickhouse.url wants",
+            "the server does not speak TLS there; set clickhouse.url to",
         ),
     ];
     each_is_told(folder, cases)
@@ -318,7 +317,7 @@ fn each_way_in_which_a_clickhouse_and_we_do_not_meet_is_one_line_that_says_what_
 
 #[test]
 fn files_that_cannot_be_used_stop_the_start_with_every_violation() -> Result<()> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let folder = folder.path();
     let ca = Authority::new("ca")?;
     let (one, two) = (ca.sign(&["one"])?, ca.sign(&["two"])?);
@@ -336,7 +335,7 @@ fn files_that_cannot_be_used_stop_the_start_with_every_violation() -> Result<()>
         (tls().with("MQTT__CA_FILE", "nowhere.pem"), "mqtt.ca_file: nowhere.pem: No such file"),
         (
             tls().with("CLICKHOUSE__CA_FILE", &cert),
-            "clickhouse.ca_file: only for TLS, and clickhouse.url is plain",
+            "clickhouse.ca_file: only for TLS, but clickhouse.url is plain text",
         ),
     ];
     for (settings, words) in cases {

@@ -15,7 +15,7 @@ use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use tempfile::TempDir;
 
 /// Enough for anything that should happen soon, also on a busy machine.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// An engine with the folder it lives in.
 pub struct Engine {
@@ -45,7 +45,7 @@ pub fn shared_engine() -> Result<Arc<Engine>> {
     if let Some(engine) = shared.upgrade() {
         return Ok(engine);
     }
-    let engine = Arc::new(Engine::start(TempDir::new()?)?);
+    let engine = Arc::new(Engine::start(lab_stack::folder()?)?);
     *shared = Arc::downgrade(&engine);
     Ok(engine)
 }
@@ -73,7 +73,7 @@ pub fn unmigrated(name: &str) -> Result<World> {
 
 /// The same on an engine of the test's own.
 pub fn unmigrated_on(engine: Arc<Engine>, name: &str) -> Result<World> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let broker = Broker::start(folder.path())?;
     let settings =
         settings(folder.path(), broker.port, &engine.server.url()).with("CLICKHOUSE__DATABASE", name);

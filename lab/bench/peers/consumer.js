@@ -1,7 +1,6 @@
-// MQTT → ClickHouse, for Node and Bun: what a good team would write with the well-known libraries.
+// MQTT → ClickHouse, for Node: what a good team would write with the well-known libraries.
 //
-// Guarantee, MODE=ours: a PUBACK leaves after the insert of its rows was answered; a crash loses nothing the broker
-// holds. MODE=published: mqtt.js acknowledges on receipt; a crash loses the rows that were not inserted yet.
+// Guarantee: a PUBACK leaves after the insert of its rows was answered; a crash loses nothing the broker holds.
 // Messages that are refused are counted, not stored.
 
 import { createClient } from '@clickhouse/client';
@@ -15,7 +14,7 @@ import { serve } from './http.js';
 import * as settings from './settings.js';
 
 const registry = new Registry();
-if (!globalThis.Bun) collectDefaultMetrics({ register: registry });
+collectDefaultMetrics({ register: registry });
 const counter = (name, help, labelNames = []) => new Counter({ name, help, labelNames, registers: [registry] });
 const messages = counter('peer_messages_received_total', 'MQTT messages taken from the broker.');
 const inserted = counter('peer_positions_inserted_total', 'Positions ClickHouse has answered for.');
@@ -42,7 +41,7 @@ const batcher = new Batcher(async (rows, token) => {
 }, settings.batch);
 
 const client = connect(settings.mqtt.url, settings.mqtt.options);
-const acknowledge = settings.mqtt.ackAfterInsert && settings.mqtt.qos > 0 ? acknowledgeLater(client) : undefined;
+const acknowledge = settings.mqtt.qos > 0 ? acknowledgeLater(client) : undefined;
 const refuse = ({ reason }) => rejected.inc({ reason });
 let subscribed = false;
 

@@ -1,10 +1,6 @@
-// Every setting once, each with its reason. `as ours` is what milepost does; `as published` is what the story that
-// this benchmark answers ran with.
+// Every setting once, each with its reason; where nothing else is said, as milepost does it.
 
 const { env } = process;
-
-export const mode = env.MODE ?? 'ours';
-if (!['ours', 'published'].includes(mode)) throw new Error(`MODE is ours or published, not ${mode}`);
 
 export const httpPort = Number(env.HTTP_PORT ?? 9464);
 
@@ -19,8 +15,6 @@ export const mqtt = {
   url: env.MQTT_URL ?? 'mqtt://127.0.0.1:1883',
   topic: `$share/${env.MQTT_GROUP ?? 'milepost'}/drivers/+/gps`,
   qos: Number(env.MQTT_QOS ?? 1),
-  // as ours: a PUBACK follows its insert. as published: mqtt.js acknowledges on receipt.
-  ackAfterInsert: mode === 'ours',
   options: {
     clientId: env.MQTT_CLIENT_ID ?? 'peer',
     protocolVersion: 5, // shared subscriptions are part of the standard from here on
@@ -41,8 +35,6 @@ export const clickhouse = {
     max_open_connections: batch.insertsInFlight,
     request_timeout: 60_000,
     // The client's default is no compression: right on a local network, where gzip costs more than it saves.
-    clickhouse_settings: mode === 'ours'
-      ? { async_insert: 0 } // each batch is one block already
-      : { async_insert: 1, wait_for_async_insert: 1 },
+    clickhouse_settings: { async_insert: 0 }, // each batch is one block already
   },
 };

@@ -1,15 +1,13 @@
 //! The consumers side by side: how each is started, and how it is asked.
 
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use lab_stack::{Process, Settings, free_port, get, prom};
 
-use crate::go_peers::{BENTO, TELEGRAF};
 use crate::kind::{Endpoints, Kind};
 use crate::peers;
 
@@ -28,17 +26,11 @@ pub(crate) struct Binaries {
 impl Binaries {
     /// Finds them, and installs or builds what is missing.
     pub(crate) fn find(milepost: PathBuf, kinds: &BTreeSet<Kind>, logs: &Path) -> Self {
-        let npm = OnceCell::new();
-        let installed = || npm.get_or_init(|| peers::install(logs).map_err(|error| format!("{error:#}")));
         let find = |kind: Kind| match kind {
             Kind::Milepost => Ok(milepost.clone()),
             Kind::Floor => Ok(std::env::current_exe()?),
-            Kind::Node | Kind::NodePublished => installed().clone().map_err(|why| anyhow!(why)),
-            Kind::Bun | Kind::BunPublished => {
-                installed().clone().map_err(|why| anyhow!(why)).and_then(|_| peers::bun())
-            }
-            Kind::Telegraf => TELEGRAF.build(logs),
-            Kind::Bento => BENTO.build(logs),
+            Kind::Node => peers::node(logs),
+            Kind::Telegraf => peers::telegraf(logs),
         };
         let find = |kind: &Kind| (*kind, find(*kind).map_err(|error| format!("{error:#}")));
         let found = kinds.iter().map(find).collect();
@@ -55,17 +47,14 @@ impl Binaries {
         self.of(kind).err()
     }
 
-    /// Name and version of each.
     pub(crate) fn versions(&self) -> BTreeMap<&'static str, String> {
         let of = |kind: &Kind| {
             let binary = self.of(*kind).ok()?;
             let said = || peers::version(binary).unwrap_or_else(|error| error.to_string());
             match kind {
                 Kind::Milepost => Some(("milepost", said())),
-                Kind::Node | Kind::NodePublished => Some(("Node", said())),
-                Kind::Bun | Kind::BunPublished => Some(("Bun", said())),
-                Kind::Telegraf => Some(("Telegraf", TELEGRAF.version().ok()?)),
-                Kind::Bento => Some(("Bento", BENTO.version().ok()?)),
+                Kind::Node => Some(("Node", said())),
+                Kind::Telegraf => Some(("Telegraf", peers::telegraf_version().ok()?)),
                 Kind::Floor => None,
             }
         };
@@ -80,20 +69,19 @@ pub(crate) struct Place<'a> {
     pub(crate) mqtt_port: u16,
     pub(crate) clickhouse_url: &'a str,
     pub(crate) qos: u8,
-    /// Number of the member in its group.
-    pub(crate) member: u32,
+    pub(crate) connections: Option<u32>,
 }
 
 impl Place<'_> {
     /// What the peers read from their environment; each takes what it knows.
     fn environment(&self, http_port: u16) -> [(&'static str, String); 9] {
-        let Self { mqtt_port, clickhouse_url, qos, member, .. } = self;
+        let Self { mqtt_port, clickhouse_url, qos, .. } = self;
         [
             ("MQTT_URL", format!("mqtt://127.0.0.1:{mqtt_port}")),
             ("MQTT_PORT", mqtt_port.to_string()),
             ("MQTT_QOS", qos.to_string()),
-            ("MQTT_CLIENT_ID", format!("peer-{member}")),
-            ("MEMBER", member.to_string()),
+            ("MQTT_CLIENT_ID", "peer".to_owned()),
+            ("MEMBER", "0".to_owned()),
             ("CLICKHOUSE_URL", (*clickhouse_url).to_owned()),
             ("CLICKHOUSE_ADDRESS", clickhouse_url.trim_start_matches("http://").to_owned()),
             ("HTTP_PORT", http_port.to_string()),
@@ -102,7 +90,6 @@ impl Place<'_> {
     }
 }
 
-/// A running consumer.
 #[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) process: Process,
@@ -115,12 +102,15 @@ impl Consumer {
     pub(crate) fn start(kind: Kind, binaries: &Binaries, place: &Place<'_>) -> Result<Self> {
         let began = Instant::now();
         let binary = binaries.of(kind).map_err(|why| anyhow!("{why}"))?;
-        let Place { folder, mqtt_port, clickhouse_url, qos, member } = *place;
+        let Place { folder, mqtt_port, clickhouse_url, qos, connections } = *place;
         let endpoints = kind.endpoints();
         if kind == Kind::Milepost {
-            let settings = Settings::new(binary, folder, mqtt_port, clickhouse_url)
-                .with("MQTT__QOS", qos.to_string())
-                .with("MQTT__CLIENT_ID", format!("milepost-{member}"));
+            let mut settings = Settings::new(binary, folder, mqtt_port, clickhouse_url)
+                .with("LAB__QOS", qos.to_string())
+                .with("MQTT__CLIENT_ID", "milepost-0");
+            if let Some(connections) = connections {
+                settings = settings.with("MQTT__CONNECTIONS", connections.to_string());
+            }
             let milepost = settings.start()?;
             let http = format!("http://{}", milepost.address());
             return Ok(Self { process: milepost.process, http, endpoints, began });
@@ -128,13 +118,12 @@ impl Consumer {
         let port = free_port()?;
         let mut command = Command::new(binary);
         command.envs(place.environment(port));
-        let published = matches!(kind, Kind::NodePublished | Kind::BunPublished);
         match kind {
-            Kind::Node | Kind::Bun | Kind::NodePublished | Kind::BunPublished => command
-                .arg(peers::folder().join("consumer.js"))
-                .env("MODE", if published { "published" } else { "ours" }),
-            Kind::Telegraf => command.args(TELEGRAF.arguments()),
-            Kind::Bento => command.args(BENTO.arguments()),
+            Kind::Node => command.arg(peers::folder().join("consumer.js")),
+            Kind::Telegraf => {
+                // The flag is for a variable that is a number.
+                command.arg("--config").arg(peers::telegraf_configuration()).arg("--non-strict-env-handling")
+            }
             Kind::Milepost | Kind::Floor => command
                 .args(["floor", "--broker", &format!("127.0.0.1:{mqtt_port}")])
                 .args(["--clickhouse", clickhouse_url.trim_start_matches("http://")])
@@ -163,21 +152,11 @@ impl Consumer {
         }
     }
 
-    /// What it says about itself.
-    pub(crate) fn scrape(&self) -> Result<Scrape> {
+    /// Median and 99th percentile of its inserts by its own histogram.
+    pub(crate) fn flush_ms(&self) -> Result<Option<(f64, f64)>> {
+        let Some(name) = self.endpoints.flush else { return Ok(None) };
         let text = get(&format!("{}/metrics", self.http))?;
-        let Endpoints { flush, messages, .. } = self.endpoints;
-        let ms = |q: f64| prom::quantile(&text, flush?, q).map(|seconds| seconds * 1e3);
-        Ok(Scrape {
-            messages: prom::value(&text, messages).with_context(|| format!("no {messages}"))?,
-            flush_ms: ms(0.5).zip(ms(0.99)),
-        })
+        let ms = |q: f64| prom::quantile(&text, name, q).map(|seconds| seconds * 1e3);
+        Ok(ms(0.5).zip(ms(0.99)))
     }
-}
-
-/// A consumer's own figures.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Scrape {
-    pub(crate) messages: f64,
-    pub(crate) flush_ms: Option<(f64, f64)>,
 }

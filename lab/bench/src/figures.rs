@@ -32,17 +32,15 @@ pub(crate) fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
     // The machine's clock ticks, ours does not: a quiet one may come out a little below nothing.
     trial.others_cores = ((last.others_cpu_seconds - first.others_cpu_seconds) / seconds).max(0.0);
     trial.cpu_us_per_message = cpu * 1e6 / done;
-    trial.cpu_percent_of_core = cpu * 100.0 / seconds;
+    trial.kernel_us_per_message = (last.kernel_seconds - first.kernel_seconds) * 1e6 / done;
     let rss: Vec<(f64, f64)> = counted.iter().map(|sample| (sample.seconds, sample.rss_mib)).collect();
-    trial.rss_mean_mib = rss.iter().map(|(_, mib)| mib).sum::<f64>() / rss.len() as f64;
     trial.rss_mib_per_ten_minutes = (seconds >= SLOPE_SECONDS_MIN).then(|| slope(&rss) * 600.0);
     trial.rss_peak_mib = last.rss_peak_mib;
     trial.stored_per_second = (case.source == Source::Firehose || behind).then_some(stored / seconds);
     if done == 0.0 {
         trial.refuse(true, "nothing was stored".to_owned());
     }
-    // Towards a target the firehose sends what the consumer takes.
-    if let Some(wanted) = case.rate.filter(|_| !case.name.starts_with("target-")) {
+    if let Some(wanted) = case.rate {
         check_the_rate(trial, f64::from(wanted));
     }
     Ok(())
@@ -64,7 +62,7 @@ fn under_way(case: &Case) -> f64 {
 /// What the counted seconds cost the engine and the consumer, by what the engine wrote in them: a consumer that lags
 /// behind must not look cheap because its rows are still to come. `written` is what the engine wrote in all, in the rows
 /// of all tables.
-pub(crate) fn figures_of_engine(trial: &mut Trial, case: &Case, written: u64, inserts: usize) {
+pub(crate) fn figures_of_engine(trial: &mut Trial, case: &Case, written: u64) {
     let counted = &trial.samples[WARM_UP_SECONDS as usize..];
     let Some((first, last)) = counted.first().zip(counted.last()) else { return };
     let Some((before, after)) = first.engine.zip(last.engine) else { return };
@@ -74,14 +72,10 @@ pub(crate) fn figures_of_engine(trial: &mut Trial, case: &Case, written: u64, in
     if after.rows == before.rows {
         return trial.refuse(true, "nothing was stored while it counted".to_owned());
     }
-    let process = last.store_cpu_seconds - first.store_cpu_seconds;
-    trial.store_cpu_us_per_row = Some(process * 1e6 / rows);
     trial.engine_cpu_us_per_row = Some((after.cpu - before.cpu).as_secs_f64() * 1e6 / rows);
-    trial.engine_user_us_per_row = Some((after.user - before.user).as_secs_f64() * 1e6 / rows);
-    trial.merged_rows_per_row = Some((after.merged_rows - before.merged_rows) as f64 / rows);
-    trial.rows_per_insert = Some(stored_in_all / inserts as f64);
     if rows < sent * RATE_MIN - under_way(case) {
         trial.cpu_us_per_message *= sent / rows;
+        trial.kernel_us_per_message *= sent / rows;
         trial.stored_per_second = Some(rows / seconds);
     }
 }
@@ -146,14 +140,13 @@ mod tests {
             engine: Some(Work {
                 cpu: Duration::from_millis(100 * second),
                 rows: if second < 2 { 0 } else { 40_000 + written * (second - 2) / 10 },
-                ..Work::default()
             }),
             ..Sample::default()
         };
         let samples = (0..=12).map(sample).collect();
         let mut trial = Trial { samples, messages: 240_000, lost: Some(0), ..Trial::default() };
         figures(&mut trial, &case).unwrap();
-        figures_of_engine(&mut trial, &case, 240_000, 48);
+        figures_of_engine(&mut trial, &case, 240_000);
         trial
     }
 

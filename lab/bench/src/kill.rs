@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use lab_harness::proxy::{Fault, Proxy};
+use lab_harness::scripted_clickhouse::{Behaviour, ScriptedClickHouse};
 use loadgen::manifest::Manifest;
 use loadgen::verify::progress;
 
@@ -42,7 +42,7 @@ impl Moment {
         if kill % 3 == 1 { Self::AnswerUnderWay } else { Self::HalfABatch }
     }
 
-    fn wait(self, proxy: &Proxy, rate: u32) {
+    fn wait(self, proxy: &ScriptedClickHouse, rate: u32) {
         match self {
             Self::HalfABatch => {
                 let before = proxy.inserts_answered();
@@ -50,10 +50,10 @@ impl Moment {
                 sleep(Duration::from_secs(1) * HALF_A_BATCH_MESSAGES / rate);
             }
             Self::AnswerUnderWay => {
-                let before = proxy.inserts_hit();
-                proxy.set(Fault::SwallowAnswer { count: 1 });
-                wait_for(|| proxy.inserts_hit() > before);
-                proxy.set(Fault::None);
+                let before = proxy.hits();
+                proxy.set_for(1, Behaviour::SwallowAnswer);
+                wait_for(|| proxy.hits() > before);
+                proxy.set(Behaviour::Honest);
             }
         }
     }

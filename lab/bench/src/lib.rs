@@ -1,60 +1,60 @@
-//! `lab bench`: milepost beside Node, Bun and the floor, each alone in turn on fresh servers, under the same load.
+//! `lab bench`: milepost beside Node, Telegraf and the floor, each alone in turn on fresh servers, under the same load.
 //!
-//! CPU and memory come from the operating system, each second, for the whole process tree. The first seconds of a
-//! step warm the consumer up and do not count. Loss is by sets of (driver, seq). A figure does not count when the
-//! generator fell behind, or when its count is not the broker's: then the row says so instead. What was measured is
-//! written down after every step, so an interrupt costs the step under way.
+//! The operating system reports CPU and memory of the whole process tree each second. The first seconds of a step warm
+//! the consumer up and do not count. Losses are counted by sets of (driver, seq). A step does not count when the
+//! generator fell behind, when its count differs from the broker's, or when other processes used the machine; the report
+//! says so. The report is written after every step, so an interrupt costs only the step under way.
 
-// A module imports those before it: words, kind, cases; engine, limits, peers, go_peers, consumer, machine; trial;
-// servers, load, figures, kill, step; report, markdown, page.
 mod cases;
 mod consumer;
 mod engine;
 mod figures;
-mod go_peers;
 mod kill;
 mod kind;
-mod limits;
 mod load;
 mod machine;
-mod markdown;
-mod page;
+mod others;
 mod peers;
 mod report;
 mod servers;
 mod step;
 mod trial;
-mod words;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use lab_stack::procfs::{busy_time_of_machine, usage_of_tree};
 use lab_stack::say;
 
 use self::cases::Case;
 use self::consumer::Binaries;
 use self::kind::Kind;
 use self::machine::Machine;
+use self::others::What;
 use self::report::Report;
 use self::step::Stage;
 use self::trial::Trial;
-use self::words::minutes;
+
+/// A quiet machine uses less than this besides.
+const OTHERS_CORES_MAX: f64 = 0.1;
 
 /// What to measure.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
+    /// Which bench; all other options are of `peers`
+    #[arg(long, value_enum, default_value = "peers")]
+    what: What,
     /// The binary
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
-    /// Everything: all rates, members, limits, ceilings, fleet sizes, the slope of memory, and who must be built; over an hour
+    /// Everything: Telegraf, more rates, connections, fleet sizes, memory over ten minutes; an hour
     #[arg(long)]
     full: bool,
     /// Only this case; may be given several times; see --list
     #[arg(long)]
     only: Vec<String>,
-    /// Only this consumer; may be given several times: milepost, node, bun, node-published, bun-published, telegraf,
-    /// bento, floor
+    /// Only this consumer; may be given several times: milepost, node, telegraf, floor
     #[arg(long)]
     consumer: Vec<String>,
     /// Seconds a step counts, after its warm-up
@@ -63,9 +63,12 @@ pub struct Arguments {
     /// How often each step is repeated
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: Option<u32>,
-    /// How often a step is tried whose figures do not count because the machine was busy
+    /// How often a step is tried whose figures do not count because of the machine
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     tries: u32,
+    /// Measure also while other processes use the machine
+    #[arg(long)]
+    busy: bool,
     /// Name the cases, and end
     #[arg(long)]
     list: bool,
@@ -75,38 +78,62 @@ pub struct Arguments {
     /// Where the reports go
     #[arg(long, default_value = "bench-results")]
     results: PathBuf,
+    /// After `--`: arguments of another bench
+    #[arg(last = true)]
+    more: Vec<String>,
 }
 
 /// Runs the cases; `true` if every row could be reported.
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    if arguments.what != What::Peers {
+        return others::run(arguments.what, &arguments.more);
+    }
     let cases = chosen(arguments)?;
     if arguments.list {
         cases.iter().for_each(|case| say(&format!("{:<22} {}", case.name, case.title)));
         return Ok(true);
     }
+    if !arguments.busy {
+        ensure_quiet()?;
+    }
     let arguments = arguments.clone();
     let written = arguments.results.join("latest.md");
     let outcome = lab_stack::in_scratch_folder("bench-", move |folder| measure(&arguments, &cases, folder));
-    limits::remove_forgotten();
     outcome.with_context(|| format!("not all was measured; {} has the rest", written.display()))
+}
+
+/// Refuses a machine that other processes use: its figures would depend on the day.
+fn ensure_quiet() -> Result<()> {
+    const LOOK: Duration = Duration::from_secs(3);
+    let others = || {
+        Ok::<_, anyhow::Error>(busy_time_of_machine()?.saturating_sub(usage_of_tree(std::process::id())?.cpu))
+    };
+    let before = others()?;
+    std::thread::sleep(LOOK);
+    let cores = others()?.saturating_sub(before).as_secs_f64() / LOOK.as_secs_f64();
+    ensure!(
+        cores <= OTHERS_CORES_MAX,
+        "other processes use {cores:.2} cores of this machine, more than {OTHERS_CORES_MAX}: wait for them, or measure all the \
+         same with --busy"
+    );
+    Ok(())
 }
 
 fn chosen(arguments: &Arguments) -> Result<Vec<Case>> {
     // Where both have a case of the same name, the one that was asked for counts.
-    let (all, others) =
+    let (mut cases, others) =
         if arguments.full { (cases::full(), cases::quick()) } else { (cases::quick(), cases::full()) };
-    let every: Vec<Case> = all.iter().cloned().chain(others).collect();
+    if !arguments.only.is_empty() {
+        let more = others.into_iter().filter(|other| cases.iter().all(|case| case.name != other.name));
+        cases.extend(more.collect::<Vec<_>>());
+    }
     for name in &arguments.only {
         ensure!(
-            every.iter().any(|case| case.name == *name),
+            cases.iter().any(|case| case.name == *name),
             "no case is called {name}; --list --full names them"
         );
     }
-    let mut cases = if arguments.only.is_empty() { all } else { every };
-    let mut seen = std::collections::BTreeSet::new();
-    cases.retain(|case| {
-        (arguments.only.is_empty() || arguments.only.contains(&case.name)) && seen.insert(case.name.clone())
-    });
+    cases.retain(|case| arguments.only.is_empty() || arguments.only.contains(&case.name));
     let known = Kind::ALL.map(Kind::name);
     for name in &arguments.consumer {
         ensure!(known.contains(&name.as_str()), "no consumer is called {name}: {}", known.join(", "));
@@ -114,10 +141,6 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Case>> {
     for case in &mut cases {
         case.seconds = arguments.seconds.unwrap_or(case.seconds);
         case.repetitions = arguments.repetitions.unwrap_or(case.repetitions);
-        // Who is asked for by name takes part wherever consumers are compared.
-        if case.kinds.len() > 1 && !arguments.consumer.is_empty() {
-            case.kinds = Kind::ALL.to_vec();
-        }
         case.kinds.retain(|kind| {
             arguments.consumer.is_empty() || arguments.consumer.iter().any(|name| name == kind.name())
         });
@@ -135,47 +158,36 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
     let mut report = Report::new(Machine::here(binaries.versions()), cases, Some(&binaries));
     let steps = steps(cases);
     let total: Duration = steps.iter().map(|(case, ..)| case.takes()).sum();
-    let (mut done, began) = (Duration::ZERO, Instant::now());
-    eprintln!("{} steps, about {}", steps.len(), minutes(total));
+    let began = Instant::now();
+    eprintln!("{} steps, about {} minutes", steps.len(), total.as_secs().div_ceil(60));
+    let others_cores_max = if arguments.busy { f64::INFINITY } else { OTHERS_CORES_MAX };
     for (index, &(case, kind, repetition)) in steps.iter().enumerate() {
         eprint!("[{}/{}] {} · {} · {} … ", index + 1, steps.len(), case.name, kind.name(), repetition + 1);
         if binaries.missing(kind).is_some() {
-            eprintln!("not to be had, see the report");
-        } else {
-            let stage = Stage { case, kind, repetition, binaries: &binaries, folder };
-            let trial = measure_once_or_again(&stage, arguments.tries);
-            done += case.takes();
-            // What a step took so far says more about the rest than its plan does.
-            let scale = began.elapsed().as_secs_f64() / done.as_secs_f64().max(1.0);
-            let left = (total - done).mul_f64(scale);
-            eprintln!(
-                "{}   ({} so far, {} left)",
-                trial.in_a_line(),
-                minutes(began.elapsed()),
-                minutes(left)
-            );
-            report.add(trial);
-            write_down(&report, &arguments.results)?;
+            eprintln!("missing, see the report");
+            continue;
         }
+        let stage = Stage { case, kind, repetition, binaries: &binaries, folder, others_cores_max };
+        let trial = measure_once_or_again(&stage, arguments.tries);
+        eprintln!("{}   ({} s so far)", trial.in_a_line(), began.elapsed().as_secs());
+        report.add(trial);
+        write_down(&report, &arguments.results)?;
     }
-    let written = write_down(&report, &arguments.results)?;
-    say(&markdown::of(&report));
-    say(&format!("Written to {}; the same as a page: .html.", written.display()));
+    write_down(&report, &arguments.results)?;
+    say(&report.markdown());
     Ok(report.is_complete())
 }
 
-/// What has been measured so far, in three forms, under its date and as the latest; the Markdown file.
-fn write_down(report: &Report, folder: &Path) -> Result<PathBuf> {
+/// Writes what has been measured so far, under its date and as the latest.
+fn write_down(report: &Report, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let dated = report.machine.date.replace(':', "").trim_end_matches('Z').replace('T', "-");
-    let (markdown, json) = (markdown::of(report), serde_json::to_string_pretty(report)?);
-    let page = page::of(report)?;
+    let (markdown, json) = (report.markdown(), serde_json::to_string_pretty(report)?);
     for name in [&dated, "latest"] {
-        for (kind, text) in [("md", &markdown), ("json", &json), ("html", &page)] {
-            std::fs::write(folder.join(format!("{name}.{kind}")), text)?;
-        }
+        std::fs::write(folder.join(format!("{name}.md")), &markdown)?;
+        std::fs::write(folder.join(format!("{name}.json")), &json)?;
     }
-    Ok(folder.join(format!("{dated}.md")))
+    Ok(())
 }
 
 /// Each case by itself; within it the repetitions, each with the consumers in another order.

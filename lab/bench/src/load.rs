@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use lab_harness::background::Background;
-use lab_stack::procfs::{Usage, busy_time_of_machine, usage_of_tree};
+use lab_stack::procfs::{busy_time_of_machine, usage_of_tree};
 use lab_stack::{unix_ms, wait_until};
 use lab_stand_ins::firehose::Firehose;
 use loadgen::manifest::Manifest;
@@ -22,12 +22,9 @@ use crate::trial::{Sample, Trial};
 pub(crate) const DRAINED_WITHIN: Duration = Duration::from_secs(180);
 /// A store that has not grown for this long will not.
 pub(crate) const QUIET: Duration = Duration::from_secs(4);
-/// The same under the limits of the pod.
-pub(crate) const QUIET_LIMITED: Duration = Duration::from_secs(30);
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(2);
 const MIB: f64 = 1_048_576.0;
 
-/// What was sent.
 pub(crate) struct Sent {
     pub(crate) messages: u64,
     /// The fleet's account, where there was one.
@@ -36,7 +33,6 @@ pub(crate) struct Sent {
     pub(crate) by_driver: Vec<u32>,
 }
 
-/// A load under way.
 pub(crate) enum Load<'a> {
     Fleet(Background),
     Firehose(&'a Firehose),
@@ -45,10 +41,7 @@ pub(crate) enum Load<'a> {
 impl<'a> Load<'a> {
     pub(crate) fn start(case: &Case, servers: &'a Servers) -> Result<Self> {
         if let Some(firehose) = &servers.firehose {
-            // Bento says that it is ready while its SUBSCRIBE is still on its way. A member may have several connections.
-            wait_until("every member has subscribed", SUBSCRIBED_WITHIN, || {
-                Ok(firehose.subscribers() >= case.members as usize)
-            })?;
+            wait_until("the consumer has subscribed", SUBSCRIBED_WITHIN, || Ok(firehose.subscribers() > 0))?;
             firehose.open();
             return Ok(Self::Firehose(firehose));
         }
@@ -113,21 +106,15 @@ pub(crate) fn sample(
     case: &Case,
     load: &Load<'_>,
     servers: &Servers,
-    consumers: &mut [Consumer],
+    consumer: &mut Consumer,
 ) -> Result<Vec<Sample>> {
     let began = Instant::now();
     let mut samples = Vec::new();
     for second in 0..=u64::from(WARM_UP_SECONDS + case.seconds) {
         let counts = [WARM_UP_SECONDS, WARM_UP_SECONDS + case.seconds].map(u64::from).contains(&second);
         sleep(Duration::from_secs(second).saturating_sub(began.elapsed()));
-        let mut sum = Usage::default();
-        for consumer in consumers.iter_mut() {
-            consumer.process.ensure_alive()?;
-            let usage = usage_of_tree(consumer.process.pid())?;
-            sum.cpu += usage.cpu;
-            sum.resident_bytes += usage.resident_bytes;
-            sum.peak_bytes += usage.peak_bytes;
-        }
+        consumer.process.ensure_alive()?;
+        let usage = usage_of_tree(consumer.process.pid())?;
         // Servers and consumers are our children, generator and sink our threads.
         let ours = usage_of_tree(std::process::id())?;
         samples.push(Sample {
@@ -135,10 +122,10 @@ pub(crate) fn sample(
             sent: load.sent(),
             stored: if case.store == Store::Sink { servers.stored() } else { 0 },
             inserts: servers.inserts_took().len(),
-            cpu_seconds: sum.cpu.as_secs_f64(),
-            rss_mib: sum.resident_bytes as f64 / MIB,
-            rss_peak_mib: sum.peak_bytes as f64 / MIB,
-            store_cpu_seconds: servers.store_cpu()?.as_secs_f64(),
+            cpu_seconds: usage.cpu.as_secs_f64(),
+            kernel_seconds: usage.kernel.as_secs_f64(),
+            rss_mib: usage.resident_bytes as f64 / MIB,
+            rss_peak_mib: usage.peak_bytes as f64 / MIB,
             engine: servers.engine().ok().filter(|_| counts).map(Work::of).transpose()?,
             others_cpu_seconds: busy_time_of_machine()?.as_secs_f64() - ours.cpu.as_secs_f64(),
         });

@@ -1,55 +1,85 @@
-//! Installs what the peers in JavaScript need: pinned versions, from the lock file, into lab/bench/peers/node_modules.
+//! Installs the peers: Node's packages from the lock file, Telegraf from its pinned version.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-
 use lab_stack::{Process, repository};
 
 const NODE_MIN: u32 = 20;
-const INSTALL_WITHIN: Duration = Duration::from_secs(300);
+/// Telegraf takes five minutes on two cores with an empty cache, after its downloads.
+const INSTALL_WITHIN: Duration = Duration::from_secs(30 * 60);
+/// Tags choose Telegraf's plugins: those of telegraf.conf.
+const TELEGRAF_TAGS: &str = "custom,inputs.internal,inputs.mqtt_consumer,outputs.prometheus_client,outputs.sql,\
+    parsers.json,processors.defaults,processors.rename,processors.round,processors.scale";
 
 pub(crate) fn folder() -> PathBuf {
     repository().join("lab/bench/peers")
 }
 
-/// Installs them, unless that was done with this lock file; what they run on.
-pub(crate) fn install(logs: &Path) -> Result<PathBuf> {
+pub(crate) fn telegraf_configuration() -> PathBuf {
+    folder().join("telegraf/telegraf.conf")
+}
+
+/// Returns Node's binary; runs `npm ci` unless that was done with this lock file.
+pub(crate) fn node(logs: &Path) -> Result<PathBuf> {
     let node = PathBuf::from("node");
     let version = version(&node)?;
     let major = version.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
-    ensure!(major >= Some(NODE_MIN), "Node {version}: @clickhouse/client wants {NODE_MIN} or newer");
-    let lock = std::fs::read_to_string(folder().join("package-lock.json"))?;
+    ensure!(major >= Some(NODE_MIN), "Node {version}: @clickhouse/client needs {NODE_MIN} or newer");
+    let lock = fs::read_to_string(folder().join("package-lock.json"))?;
     let stamp = folder().join("node_modules/installed-lock.json");
-    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == lock) {
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == lock) {
         return Ok(node);
     }
-    eprintln!(
-        "npm ci in {}: mqtt.js, @clickhouse/client, prom-client, bun, d3, Plot; once",
-        folder().display()
-    );
+    eprintln!("npm ci in {}, once", folder().display());
     let mut command = Command::new("npm");
     command.arg("ci").current_dir(folder());
-    let mut npm = Process::start("npm", &mut command, logs.join("npm.log"))?;
-    let status = npm.wait(INSTALL_WITHIN)?;
-    ensure!(status.success(), "npm ci failed: {}", last_line(&npm.log()?));
-    std::fs::write(stamp, lock)?;
+    install("npm ci", &mut command, logs.join("npm.log"))?;
+    fs::write(stamp, lock)?;
     Ok(node)
 }
 
-/// The binary that Bun's package brought for this machine: there is one for each libc.
-pub(crate) fn bun() -> Result<PathBuf> {
-    let packages = std::fs::read_dir(folder().join("node_modules/@oven")).context("npm brought no Bun")?;
-    packages
-        .flatten()
-        .map(|package| package.path().join("bin/bun"))
-        .find(|binary| version(binary).is_ok())
-        .context("npm brought no Bun that runs here")
+/// Returns Telegraf's binary; builds it unless that was done from the same go.mod. Go's checksum database stands in for
+/// a go.sum: go.mod is copied, and completed there.
+pub(crate) fn telegraf(logs: &Path) -> Result<PathBuf> {
+    let modules = fs::read_to_string(folder().join("telegraf/go.mod"))?;
+    let (build, made_of) = (repository().join(".local/peers/telegraf"), modules.clone() + TELEGRAF_TAGS);
+    let (binary, stamp) = (build.join("telegraf"), build.join("stamp"));
+    if binary.is_file() && fs::read_to_string(&stamp).is_ok_and(|before| before == made_of) {
+        return Ok(binary);
+    }
+    Command::new("go").arg("version").output().context("no go on the PATH to build Telegraf with")?;
+    eprintln!("building Telegraf {}, once, a few minutes", telegraf_version()?);
+    fs::create_dir_all(&build)?;
+    fs::write(build.join("go.mod"), modules)?;
+    let mut command = Command::new("go");
+    // Two compilers, because linking takes a gigabyte as it is; without symbols it is a third smaller.
+    command.args(["build", "-mod=mod", "-p", "2", "-ldflags", "-s -w", "-tags", TELEGRAF_TAGS, "-o"]);
+    command.arg(&binary).arg("github.com/influxdata/telegraf/cmd/telegraf").current_dir(&build);
+    install("go build", &mut command, logs.join("telegraf-build.log"))?;
+    fs::write(stamp, made_of)?;
+    Ok(binary)
 }
 
-/// What `--version` says.
+pub(crate) fn telegraf_version() -> Result<String> {
+    let modules = fs::read_to_string(folder().join("telegraf/go.mod"))?;
+    let version = modules.split_whitespace().last().context("no version in go.mod")?;
+    Ok(version.to_owned())
+}
+
+fn install(name: &str, command: &mut Command, log: PathBuf) -> Result<()> {
+    let mut process = Process::start(name, command, log)?;
+    let status = process.wait(INSTALL_WITHIN)?;
+    let text = process.log()?;
+    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output");
+    ensure!(status.success(), "{name} failed: {last}");
+    Ok(())
+}
+
+/// What `--version` prints.
 pub(crate) fn version(binary: &Path) -> Result<String> {
     let output =
         Command::new(binary).arg("--version").output().with_context(|| format!("no {}", binary.display()))?;
@@ -57,7 +87,27 @@ pub(crate) fn version(binary: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// For a report: a failed command's last word.
-pub(crate) fn last_line(text: &str) -> &str {
-    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no word about why")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn telegraf_is_built_with_the_plugins_it_is_configured_with_and_no_others() {
+        let configuration = fs::read_to_string(telegraf_configuration()).unwrap();
+        let tags: Vec<&str> = TELEGRAF_TAGS.split(',').skip(1).collect();
+        let sections = configuration.lines().filter_map(|line| line.strip_prefix("[[")?.strip_suffix("]]"));
+        for section in sections {
+            assert!(tags.contains(&section), "{section} is not built");
+        }
+        for tag in tags {
+            let format = tag == "parsers.json" && configuration.contains("data_format = \"json\"");
+            assert!(format || configuration.contains(&format!("[[{tag}]]")), "{tag} is not configured");
+        }
+        for setting in
+            ["metric_batch_size = 5000", "flush_interval = \"1s\"", "$share/milepost/drivers/+/gps"]
+        {
+            assert!(configuration.contains(setting), "every consumer has {setting}");
+        }
+        assert!(telegraf_version().unwrap().starts_with('v'));
+    }
 }

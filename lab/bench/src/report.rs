@@ -1,40 +1,91 @@
-//! What has been measured so far: figures over repetitions, and ratios between consumers.
+//! The report: figures over repetitions, and ratios between consumers, as JSON and as Markdown tables.
+//!
+//! A ratio is taken within a repetition: its two steps ran within minutes of each other, so what drifts with the machine
+//! cancels. Every ratio of several repetitions says how far they are apart.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::once;
 
+use lab_harness::table::Table;
+use lab_stand_ins::tally;
 use serde::Serialize;
 
-use crate::cases::Case;
+use crate::cases::{Case, WARM_UP_SECONDS};
 use crate::consumer::Binaries;
 use crate::kind::Kind;
+use crate::load::QUIET;
 use crate::machine::Machine;
-use crate::trial::{Account, Trial};
+use crate::trial::{Kills, Trial};
 
-/// One figure of a step.
-pub(crate) type Of = fn(&Trial) -> Option<f64>;
+type Of = fn(&Trial) -> Option<f64>;
+/// A column: its name, its figure, and digits after the point.
+type Column = (&'static str, Of, usize);
 
-/// A message's, in microseconds.
-pub(crate) const CPU: Of = |trial| Some(trial.cpu_us_per_message);
+/// A floor that takes more than this share of Node's CPU is not one.
+const FLOOR_MAX: f64 = 0.2;
+/// Repetitions of a ratio that are further apart than this settle nothing.
+const APART_MAX: f64 = 0.25;
+
+const CPU: Column = ("CPU µs/message", |t| Some(t.cpu_us_per_message), 2);
+const COLUMNS: [Column; 12] = [
+    CPU,
+    ("of it kernel", |t| Some(t.kernel_us_per_message), 2),
+    ("peak RSS MiB", |t| Some(t.rss_peak_mib), 1),
+    ("RSS MiB/10 min", |t| t.rss_mib_per_ten_minutes, 1),
+    ("flush p50 ms", |t| t.flush_seen_ms.map(|ms| ms.0), 1),
+    ("flush p99", |t| t.flush_seen_ms.map(|ms| ms.1), 1),
+    ("own p99", |t| t.flush_own_ms.map(|ms| ms.1), 1),
+    ("fresh p50 ms", |t| t.freshness_ms.map(|ms| ms.0), 0),
+    ("fresh p99", |t| t.freshness_ms.map(|ms| ms.1), 0),
+    ("rows/s", |t| t.stored_per_second, 0),
+    ("engine CPU µs/row", |t| t.engine_cpu_us_per_row, 2),
+    ("start ms", |t| Some(t.start_to_subscribed_ms), 0),
+];
+
+/// The first table, the one of docs/results.md: its column, the case, the figure, digits and unit.
+const HEADLINES: [(&str, &str, Of, usize, &str); 6] = [
+    ("CPU a message: 20k/s QoS 1 → ClickHouse", "engine-20k-qos1", CPU.1, 1, "µs"),
+    ("50k/s QoS 0 → null sink", "sink-50k-qos0", CPU.1, 1, "µs"),
+    ("memory there", "sink-50k-qos0", |t| Some(t.rss_peak_mib), 1, "MiB"),
+    ("flush p50 there", "sink-50k-qos0", |t| t.flush_seen_ms.map(|ms| ms.0), 2, "ms"),
+    ("p99", "sink-50k-qos0", |t| t.flush_seen_ms.map(|ms| ms.1), 1, "ms"),
+    (
+        "ceiling: firehose → null sink",
+        "ceiling-qos0",
+        |t| t.stored_per_second.map(|rows| rows / 1e3),
+        0,
+        "k/s",
+    ),
+];
+
+/// Cases that differ in one thing, by the beginning of their names.
+const SERIES: [(&str, &str); 2] =
+    [("connections-", "CPU a message by connections"), ("fleet-", "CPU a message by drivers")];
+
+const READING: &str = "Generator, broker and store share the cores with the consumer, so only ratios carry over to other \
+    machines. `lost` is what was not stored once the store had not grown for 4 s, `twice` what is stored again: by sets of \
+    (driver, seq), and by counts for fleets of more than 200,000 drivers. `flush` is measured at a proxy before the engine, \
+    or in the sink, from a request's first byte to its answer; `own` by the consumer's histogram. `engine CPU` is \
+    ClickHouse's by its system.events, merges included. Not measured: EMQX, a network, TLS, more than this machine's cores.";
 
 /// The trials, and what they were measured on.
 #[derive(Serialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
-    /// Name, and what it is.
-    pub(crate) consumers: Vec<(&'static str, String)>,
+    consumers: Vec<(&'static str, &'static str)>,
     /// Consumers that could not be had, and why.
-    pub(crate) missing: BTreeMap<&'static str, String>,
-    pub(crate) trials: Vec<Trial>,
+    missing: BTreeMap<&'static str, String>,
+    trials: Vec<Trial>,
     #[serde(skip)]
-    pub(crate) cases: Vec<Case>,
+    cases: Vec<Case>,
 }
 
-/// One figure over the repetitions.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Figure {
-    pub(crate) median: f64,
-    pub(crate) least: f64,
-    pub(crate) most: f64,
+struct Figure {
+    median: f64,
+    least: f64,
+    most: f64,
+    of_several: bool,
 }
 
 impl Figure {
@@ -42,32 +93,35 @@ impl Figure {
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);
         let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-        Some(Self { median: f64::midpoint(low, high), least, most })
+        Some(Self { median: f64::midpoint(low, high), least, most, of_several: values.len() > 1 })
     }
 
-    /// "12.3", or with its spread "12.3 (11.9–12.8)".
-    pub(crate) fn in_words(self, digits: usize, with_spread: bool) -> String {
-        let Self { median, least, most } = self;
+    /// "12.30", or with its spread "12.30 (11.90–12.80)".
+    fn text(self, digits: usize) -> String {
+        let Self { median, least, most, of_several } = self;
         let spread =
-            if with_spread { format!(" ({least:.digits$}–{most:.digits$})") } else { String::new() };
+            if of_several { format!(" ({least:.digits$}–{most:.digits$})") } else { String::new() };
         format!("{median:.digits$}{spread}")
+    }
+
+    /// The distance between its repetitions, as a share of the median.
+    fn apart(self) -> f64 {
+        (self.most - self.least) / self.median
     }
 }
 
-/// One consumer's steps of one case.
-pub(crate) struct Row<'a> {
-    pub(crate) kind: Kind,
-    pub(crate) good: Vec<&'a Trial>,
+/// One consumer's steps of one case that count.
+struct Row<'a> {
+    kind: Kind,
+    good: Vec<&'a Trial>,
 }
 
 impl Row<'_> {
-    pub(crate) fn figure(&self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
+    fn figure(&self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
         Figure::of(self.good.iter().filter_map(|trial| of(trial)).collect())
     }
 
-    /// How many times `base`'s figure this one's is, by pairs of the same repetition: they ran within minutes of each
-    /// other, so what drifts with the machine drops out.
-    pub(crate) fn ratio_to(&self, base: &Self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
+    fn ratio_to(&self, base: &Self, of: impl Fn(&Trial) -> Option<f64>) -> Option<Figure> {
         let ratio = |trial: &&Trial| {
             let paired = base.good.iter().find(|other| other.repetition == trial.repetition)?;
             Some(of(trial)? / of(paired).filter(|figure| *figure > 0.0)?)
@@ -75,17 +129,41 @@ impl Row<'_> {
         Figure::of(self.good.iter().filter_map(ratio).collect())
     }
 
-    pub(crate) fn account(&self) -> Option<Account> {
-        Account::of(self.good.iter().copied())
+    fn sum(&self, of: impl Fn(&Trial) -> u64) -> u64 {
+        self.good.iter().map(|trial| of(trial)).sum()
+    }
+
+    fn lost(&self) -> u64 {
+        self.sum(|trial| trial.lost.unwrap_or(0))
+    }
+
+    fn twice(&self) -> u64 {
+        self.sum(|trial| trial.duplicates.unwrap_or(0))
+    }
+
+    fn kills(&self) -> impl Iterator<Item = &Kills> {
+        self.good.iter().filter_map(|trial| trial.kills.as_ref())
+    }
+
+    /// "0, 0", with what is wrong in words.
+    fn account(&self) -> String {
+        if self.good.is_empty() {
+            return none();
+        }
+        let (lost, twice) = (self.lost(), self.twice());
+        // What one that did not come back has not stored may still be with the broker.
+        let words = match self.kills().find_map(|kills| kills.gone.as_ref()) {
+            Some(why) => format!(" **did not come back**: {}", why.replace(['|', '\n'], " ")),
+            None if lost > 0 => " **loses data**".to_owned(),
+            None if twice > 0 => " **stores twice**".to_owned(),
+            None => String::new(),
+        };
+        format!("{lost}, {twice}{words}")
     }
 }
 
-/// One consumer's figure of one case.
-pub(crate) struct Measured {
-    pub(crate) kind: Kind,
-    pub(crate) figure: Figure,
-    /// Of milepost's, within repetitions; `None`: there is no repetition that has both.
-    pub(crate) ratio: Option<f64>,
+fn none() -> String {
+    "–".to_owned()
 }
 
 impl Report {
@@ -114,55 +192,196 @@ impl Report {
         self.cases.iter().all(|case| self.rows(case).iter().filter(had).all(|row| !row.good.is_empty()))
     }
 
-    /// Steps that were asked for.
-    pub(crate) fn planned(&self) -> usize {
-        self.cases.iter().map(|case| case.kinds.len() * case.repetitions as usize).sum()
-    }
-
-    pub(crate) fn trials_of(&self, case: &Case, kind: Kind) -> impl Iterator<Item = &Trial> {
+    fn trials_of(&self, case: &Case, kind: Kind) -> impl Iterator<Item = &Trial> {
         self.trials.iter().filter(move |trial| trial.case == case.name && trial.consumer == kind.name())
     }
 
-    pub(crate) fn rows(&self, case: &Case) -> Vec<Row<'_>> {
+    fn rows(&self, case: &Case) -> Vec<Row<'_>> {
         let mut kinds = case.kinds.clone();
         kinds.sort_unstable();
         let good = |kind| self.trials_of(case, kind).filter(|trial| trial.refused.is_empty()).collect();
         kinds.into_iter().map(|kind| Row { kind, good: good(kind) }).collect()
     }
 
-    /// The consumers of a case that have this figure.
-    pub(crate) fn measured(&self, case: &Case, of: Of) -> Vec<Measured> {
-        let rows = self.rows(case);
-        let milepost = rows.iter().find(|row| row.kind == Kind::Milepost);
-        let one = |row: &Row<'_>| {
-            let ratio = milepost.and_then(|milepost| row.ratio_to(milepost, of)).map(|ratio| ratio.median);
-            Some(Measured { kind: row.kind, figure: row.figure(of)?, ratio })
-        };
-        rows.iter().filter_map(one).collect()
+    pub(crate) fn markdown(&self) -> String {
+        let mut out =
+            format!("# milepost beside its peers, {}\n\n{}\n\n", self.machine.date, self.machine.in_words());
+        out += &self.headlines().map_or(String::new(), |table| table.markdown() + "\n");
+        for (name, what) in &self.consumers {
+            out += &format!("- **{name}**: {what}\n");
+        }
+        for (name, why) in &self.missing {
+            out += &format!("- missing: {name}: {why}\n");
+        }
+        for case in &self.cases {
+            let rows = self.rows(case);
+            let table = if case.kills > 0 { of_kills(&rows) } else { of_cost(&rows) };
+            out += &format!(
+                "\n## {}\n\n`--only {}`: {} drivers, {} s a step after {WARM_UP_SECONDS} s of warm-up, {} repetitions; \
+                 medians (least–most).\n\n{}\n",
+                case.title,
+                case.name,
+                case.drivers,
+                case.seconds,
+                case.repetitions,
+                table.markdown()
+            );
+            self.notes(case, &rows).iter().for_each(|note| out += &format!("- {note}\n"));
+        }
+        for (prefix, title) in SERIES {
+            out += &self
+                .series(prefix)
+                .map_or(String::new(), |table| format!("\n## {title}\n\n{}", table.markdown()));
+        }
+        out + &format!(
+            "\n## How to read this\n\n{READING} A store counts as full after {} s.\n",
+            QUIET.as_secs()
+        )
     }
 
-    /// Cores that others took while it counted, at the most; and how many steps count.
-    pub(crate) fn others_and_counted(&self) -> (f64, usize) {
-        let good = self.trials.iter().filter(|trial| trial.refused.is_empty());
-        good.fold((0.0, 0), |(most, count), trial| (trial.others_cores.max(most), count + 1))
+    /// The most important figures of several cases: the ratio, then the figure itself.
+    fn headlines(&self) -> Option<Table> {
+        let rows_of = |name: &str| Some(self.rows(self.cases.iter().find(|case| case.name == name)?));
+        let known: Vec<_> = HEADLINES.iter().filter_map(|line| Some((line, rows_of(line.1)?))).collect();
+        let kinds: Vec<Kind> = known.first()?.1.iter().map(|row| row.kind).collect();
+        let base = *kinds.first()?;
+        let killed = rows_of("kill-9");
+        let names =
+            once(format!("{} = 1", base.name())).chain(known.iter().map(|(line, _)| line.0.to_owned()));
+        let mut table = Table::of(names.chain(killed.iter().map(|_| "lost, twice after kill -9".to_owned())));
+        let find = |rows: &[Row<'_>], kind| rows.iter().position(|row| row.kind == kind);
+        for kind in kinds {
+            let mut cells = vec![kind.name().to_owned()];
+            for ((_, _, of, digits, unit), rows) in &known {
+                let cell = || {
+                    let (row, base) = (&rows[find(rows, kind)?], &rows[find(rows, base)?]);
+                    let (ratio, figure) = (row.ratio_to(base, of)?, row.figure(of)?);
+                    Some(format!("{:.2} ({:.digits$} {unit})", ratio.median, figure.median))
+                };
+                cells.push(cell().unwrap_or_else(none));
+            }
+            cells.extend(
+                killed.iter().map(|rows| find(rows, kind).map_or_else(none, |at| rows[at].account())),
+            );
+            table.rows.push(cells);
+        }
+        Some(table)
+    }
+
+    fn notes(&self, case: &Case, rows: &[Row<'_>]) -> Vec<String> {
+        let mut notes = Vec::new();
+        let row = |kind: Kind| rows.iter().find(|row| row.kind == kind);
+        let share =
+            row(Kind::Floor).zip(row(Kind::Node)).and_then(|(floor, node)| floor.ratio_to(node, CPU.1));
+        if let Some(Figure { median: share, .. }) = share.filter(|_| case.kills == 0) {
+            let verdict = if share <= FLOOR_MAX { "a floor" } else { "NOT A FLOOR here" };
+            notes.push(format!("The floor takes {share:.2} of Node's CPU ({FLOOR_MAX} at most): {verdict}."));
+        }
+        for row in rows.iter().skip(1).filter(|_| case.kills == 0) {
+            let apart = row.ratio_to(&rows[0], CPU.1).map_or(0.0, Figure::apart);
+            if apart > APART_MAX {
+                notes.push(format!(
+                    "{}: the repetitions of its CPU ratio are {:.0} % apart: repeat this on a quiet machine.",
+                    row.kind.name(),
+                    apart * 100.0
+                ));
+            }
+        }
+        let trials = case.kinds.iter().flat_map(|kind| self.trials_of(case, *kind));
+        notes.extend(trials.filter(|trial| !trial.refused.is_empty()).map(|trial| {
+            format!(
+                "Not counted: {}, repetition {}: {}",
+                trial.consumer,
+                trial.repetition + 1,
+                trial.refused.join("; ")
+            )
+        }));
+        notes
+    }
+
+    /// How the CPU of a message grows over the cases of a series.
+    fn series(&self, prefix: &str) -> Option<Table> {
+        let cases: Vec<&Case> = self.cases.iter().filter(|case| case.name.starts_with(prefix)).collect();
+        let first = cases.first().filter(|_| cases.len() > 1)?;
+        let names = once(format!("{} = 1", first.name)).chain(cases.iter().map(|case| case.name.clone()));
+        let mut table = Table::of(names);
+        for kind in &first.kinds {
+            let row = |case: &Case| self.rows(case).into_iter().find(|row| row.kind == *kind);
+            let cell = |case: &&Case| Some(row(case)?.ratio_to(&row(first)?, CPU.1)?.text(2));
+            let cells = cases.iter().map(|case| cell(case).unwrap_or_else(none));
+            table.rows.push(once(kind.name().to_owned()).chain(cells).collect());
+        }
+        Some(table)
     }
 }
+
+/// Each figure, and its ratio to the first consumer's.
+fn of_cost(rows: &[Row<'_>]) -> Table {
+    let columns: Vec<&Column> =
+        COLUMNS.iter().filter(|column| rows.iter().any(|row| row.figure(column.1).is_some())).collect();
+    let names = once("consumer").chain(columns.iter().map(|column| column.0));
+    let mut table = Table::of(names.chain(["messages", "lost, twice"]));
+    for (index, row) in rows.iter().enumerate() {
+        let cell = |(_, of, digits): &&Column| {
+            let Some(figure) = row.figure(of) else { return none() };
+            let ratio = row.ratio_to(&rows[0], of).filter(|_| index > 0);
+            figure.text(*digits) + &ratio.map_or(String::new(), |ratio| format!("; × {}", ratio.text(2)))
+        };
+        let cells = once(row.kind.name().to_owned()).chain(columns.iter().map(cell));
+        table.rows.push(cells.chain([row.sum(|trial| trial.messages).to_string(), row.account()]).collect());
+    }
+    table
+}
+
+/// Sums over the repetitions, and the longest absence.
+fn of_kills(rows: &[Row<'_>]) -> Table {
+    let names = "consumer|kills|messages|lost, twice|inserted again|met no session|longest absence";
+    let mut table = Table::of(names.split('|'));
+    for row in rows {
+        let sum = |of: fn(&Kills) -> u64| row.kills().map(of).sum::<u64>().to_string();
+        let longest = row.kills().flat_map(|kills| &kills.back_after_ms).copied().reduce(f64::max);
+        table.rows.push(vec![
+            row.kind.name().to_owned(),
+            sum(|kills| u64::from(kills.count)),
+            row.sum(|trial| trial.messages).to_string(),
+            row.account(),
+            sum(|kills| kills.duplicates_raw),
+            sum(|kills| kills.no_subscriber),
+            longest.map_or_else(none, |ms| format!("{:.2} s", ms / 1e3)),
+        ]);
+    }
+    table
+}
+
+const _: () = assert!(tally::DRIVERS_MAX == 200_000, "READING says so");
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Milepost takes 1 µs in the first repetition and 2 µs in the second; Node takes this many times that.
+    fn report(times: [f64; 2]) -> String {
+        let case = crate::cases::quick().remove(0);
+        let mut report = Report::new(Machine::default(), std::slice::from_ref(&case), None);
+        for (repetition, (machine, times)) in (0..).zip([1.0, 2.0].into_iter().zip(times)) {
+            for (kind, times) in [(Kind::Milepost, 1.0), (Kind::Node, times), (Kind::Floor, 0.5)] {
+                let (case, consumer) = (case.name.clone(), kind.name().to_owned());
+                let cpu_us_per_message = machine * times;
+                report.add(Trial { case, consumer, repetition, cpu_us_per_message, ..Trial::default() });
+            }
+        }
+        report.markdown()
+    }
+
     #[test]
-    fn ratios_are_taken_within_a_repetition() {
-        let trial =
-            |repetition, cpu_us_per_message| Trial { repetition, cpu_us_per_message, ..Trial::default() };
-        // The machine is twice as slow in the second repetition, and the third has no partner.
-        let ours = [trial(0, 1.0), trial(1, 2.0)];
-        let theirs = [trial(0, 8.0), trial(1, 16.0), trial(2, 100.0)];
-        let ours = Row { kind: Kind::Milepost, good: ours.iter().collect() };
-        let theirs = Row { kind: Kind::Node, good: theirs.iter().collect() };
-        let ratio = theirs.ratio_to(&ours, |t| Some(t.cpu_us_per_message)).unwrap();
-        assert_eq!((ratio.least, ratio.median, ratio.most), (8.0, 8.0, 8.0));
-        assert!(theirs.ratio_to(&ours, |t| t.stored_per_second).is_none());
+    fn ratios_are_taken_within_a_repetition_and_say_how_far_they_are_apart() {
+        let steady = report([8.0, 8.0]);
+        assert!(steady.contains("| node | 12.00 (8.00–16.00); × 8.00 (8.00–8.00) |"), "{steady}");
+        assert!(
+            steady.contains("The floor takes 0.06 of Node's CPU") && !steady.contains("apart:"),
+            "{steady}"
+        );
+        let drifting = report([8.0, 12.0]);
+        assert!(drifting.contains("node: the repetitions of its CPU ratio are 40 % apart"), "{drifting}");
     }
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use lab_harness::proxy::Proxy;
+use lab_harness::scripted_clickhouse::ScriptedClickHouse;
 use lab_mqtt::{Publish, first_packet, put_connect, put_subscribe};
-use lab_stack::{Broker, ClickHouse, Settings, Store as Tables, procfs};
+use lab_stack::{Broker, ClickHouse, Settings, Store as Tables};
 use lab_stand_ins::firehose::{self, Firehose};
 use lab_stand_ins::sink::Sink;
 use loadgen::manifest::Manifest;
@@ -20,21 +20,13 @@ use crate::kind::Kind;
 
 /// Mosquitto publishes its counts each second.
 const COUNT_WITHIN: Duration = Duration::from_secs(10);
-/// `positions` parses what it is given, and keeps nothing: what parsing alone costs the server.
-const NULL_TABLE: [&str; 3] = [
-    "DROP TABLE fleet.last_positions_mv",
-    "CREATE TABLE fleet.positions_null AS fleet.positions ENGINE = Null",
-    "RENAME TABLE fleet.positions TO fleet.positions_kept, fleet.positions_null TO fleet.positions",
-];
-
 /// Both sides of a consumer: a broker or the firehose, the engine or the sink.
 pub(crate) struct Servers {
     pub(crate) firehose: Option<Firehose>,
     pub(crate) sink: Option<Sink>,
     /// With a proxy before it, where an insert's answer can be kept from the consumer.
-    engine: Option<(ClickHouse, Proxy)>,
+    engine: Option<(ClickHouse, ScriptedClickHouse)>,
     pub(crate) mqtt_port: u16,
-    /// For the consumer.
     pub(crate) clickhouse_url: String,
     /// What the engine had done before the consumer came.
     before: Work,
@@ -62,8 +54,8 @@ impl Servers {
             (None, Some(sink), url)
         } else {
             let engine = ClickHouse::start(folder)?;
-            let proxy = Proxy::start(engine.port)?;
-            let url = format!("http://127.0.0.1:{}", proxy.port);
+            let proxy = ScriptedClickHouse::start(&[engine.url()])?;
+            let url = proxy.url();
             (Some((engine, proxy)), None, url)
         };
         // The sink must look migrated to milepost, and has no tables for the others.
@@ -74,12 +66,6 @@ impl Servers {
         }
         let mut before = Work::default();
         if let Some((engine, _)) = &engine {
-            let statements: &[&str] = match case.store {
-                Store::Engine | Store::Sink => &[],
-                Store::NoMerges => &["SYSTEM STOP MERGES"],
-                Store::NullTable => &NULL_TABLE,
-            };
-            statements.iter().try_for_each(|statement| engine.query(statement).map(drop))?;
             before = Work::of(engine)?;
         }
         Ok(Self { firehose, sink, engine, mqtt_port, clickhouse_url, before, _broker: broker })
@@ -89,7 +75,7 @@ impl Servers {
         self.engine.as_ref().map(|(engine, _)| engine).context("a sink has no tables")
     }
 
-    pub(crate) fn proxy(&self) -> Result<&Proxy> {
+    pub(crate) fn proxy(&self) -> Result<&ScriptedClickHouse> {
         self.engine.as_ref().map(|(_, proxy)| proxy).context("there is no proxy before a sink")
     }
 
@@ -99,15 +85,9 @@ impl Servers {
         self.engine().and_then(Work::of).map_or_else(|_| in_sink(), |work| work.rows - self.before.rows)
     }
 
-    /// The engine's CPU time so far; 0 for the sink, which is a thread of ours.
-    pub(crate) fn store_cpu(&self) -> Result<Duration> {
-        let cpu = |(engine, _): &(ClickHouse, Proxy)| Ok(procfs::usage_of_tree(engine.pid())?.cpu);
-        self.engine.as_ref().map_or(Ok(Duration::ZERO), cpu)
-    }
-
     pub(crate) fn inserts_took(&self) -> Vec<Duration> {
         let at_sink = || self.sink.as_ref().map_or(Vec::new(), Sink::took);
-        self.proxy().map_or_else(|_| at_sink(), Proxy::inserts_took)
+        self.proxy().map_or_else(|_| at_sink(), ScriptedClickHouse::inserts_took)
     }
 
     /// Whom to ask what is stored.

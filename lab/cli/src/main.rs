@@ -1,12 +1,11 @@
-//! `lab faults` judges the promises, `lab replicas` those that need several servers, `lab bench` the cost; `firehose`, `sink` and `floor` are the bench's stand-ins,
-//! each by itself.
+//! `lab faults` judges the promises, `lab replicas` those that need several servers, `lab bench` the cost; `floor` is the bench's yardstick.
 
 mod replicas;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lab_stand_ins::{firehose, floor, sink};
+use lab_stand_ins::floor;
 
 /// Something does not hold, or could not be measured.
 const NOT_GOOD: u8 = 1;
@@ -27,12 +26,8 @@ enum Command {
     Faults(lab_faults::Arguments),
     /// Milepost on your own replicas, which your own commands kill, cut off and bring back
     Replicas(replicas::Arguments),
-    /// Milepost beside Node, Bun and the floor under the same load; a report under bench-results/
+    /// Milepost beside Node, Telegraf and the floor under the same load; or another bench, with --what
     Bench(lab_bench::Arguments),
-    /// Play the broker, and send as fast as the consumer takes it
-    Firehose(firehose::Arguments),
-    /// Play ClickHouse, and keep nothing but counts
-    Sink(sink::Arguments),
     /// The least a consumer could cost
     Floor(floor::Arguments),
 }
@@ -49,8 +44,6 @@ fn main() -> ExitCode {
         Command::Faults(arguments) => lab_faults::run(&arguments),
         Command::Replicas(arguments) => replicas::run(&arguments),
         Command::Bench(arguments) => lab_bench::run(&arguments),
-        Command::Firehose(arguments) => firehose::run(&arguments),
-        Command::Sink(arguments) => sink::run(&arguments),
         Command::Floor(arguments) => floor::run(&arguments),
     };
     match outcome {

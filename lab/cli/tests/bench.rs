@@ -9,7 +9,7 @@ use serde_json::Value;
 fn measured(arguments: &[&str]) -> Result<Value> {
     let results = tempfile::tempdir()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
-    let step = "bench --only sink-10k-qos0 --consumer floor --seconds 2 --repetitions 1 --tries 5";
+    let step = "bench --only sink-10k-qos0 --consumer floor --seconds 2 --repetitions 1 --tries 5 --busy";
     command.args(step.split(' '));
     // The floor is the laboratory itself; there is no milepost in this step, but there must be a file.
     command.args(["--milepost", env!("CARGO_BIN_EXE_lab"), "--results"]).arg(results.path());
@@ -21,8 +21,6 @@ fn measured(arguments: &[&str]) -> Result<Value> {
     let report: Value = serde_json::from_str(&report)?;
     let markdown = std::fs::read_to_string(results.path().join("latest.md"))?;
     assert!(markdown.contains("| floor |"), "{markdown}");
-    let page = std::fs::read_to_string(results.path().join("latest.html"))?;
-    assert!(page.contains("1 of 1 steps count") && page.contains("\"who\":\"floor\""), "{page}");
     Ok(report["trials"][0].clone())
 }
 
@@ -44,4 +42,15 @@ fn drops_duplicates_and_burnt_cpu_are_in_the_report() {
     // A busy neighbour moves a figure, but hardly three in a row.
     let burns = || cpu(&measured(&["--burn-us", "20"]).unwrap()) - cpu(&measured(&[]).unwrap());
     assert!((0..3).any(|_| (14.0..=28.0).contains(&burns())), "20 µs a message were burnt, and not found");
+}
+
+#[test]
+fn a_busy_machine_is_refused() {
+    let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let mut lab = Command::new(env!("CARGO_BIN_EXE_lab"));
+    let refused = lab.args(["bench", "--only", "sink-10k-qos0", "--consumer", "floor"]).output();
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    let said = String::from_utf8(refused.unwrap().stderr).unwrap();
+    assert!(said.contains("cores of this machine") && said.contains("--busy"), "{said}");
 }

@@ -21,7 +21,9 @@ pub(crate) fn all() -> Vec<Row> {
     vec![
         row("reject-flood", "60,000 refused messages beside the fleet", (3_000, 20), reject_flood),
         row("poison", "every kind of harmful message, twenty times, between good ones", (3_000, 12), poison)
-            .quick(),
+            .quick()
+            // Below what the broker lets through.
+            .with("LAB__PAYLOAD_BYTES_MAX", "1000000"),
         row("clock-back", "milepost's clock an hour back, then right again", (3_000, 20), clock_back)
             .clock()
             .with("DECODE__FIX_FUTURE_MAX", "2h"),

@@ -1,10 +1,7 @@
 //! Mistakes that a consumer of this kind is made with, as patches; the harness must find each on its row.
 
-/// A mistake.
 pub(crate) struct Mistake {
-    /// "a milepost that …"
     pub(crate) what: &'static str,
-    /// Where it must show.
     pub(crate) row: &'static str,
     /// Against `src/`.
     pub(crate) patch: &'static str,

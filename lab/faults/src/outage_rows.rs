@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::proxy::Fault as Bad;
+use lab_harness::scripted_clickhouse::Behaviour;
 use lab_stack::wait_until;
 
 use crate::row::{Row, SETTLE, row};
-use crate::scene::Scene;
+use crate::rows::inserts_hit;
+use crate::scene::{Scene, UNDONE};
 
 /// The expiry of a session, shorter than the outages here.
 const EXPIRY: &str = "10s";
 const OUTAGE: Duration = Duration::from_secs(30);
-/// The exit code of a milepost that left with something undone.
-const UNDONE: i32 = 75;
 
 pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
     vec![
@@ -40,8 +40,7 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
             "ClickHouse away, the broker killed and back from an old snapshot",
             (2_000, 6),
             old_snapshot,
-        )
-        .on_exact_broker(strict_broker),
+        ),
         row(
             "session-emptied",
             "ClickHouse away, the broker empties the session and loses its CONNACK",
@@ -56,7 +55,7 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
             session_reborn,
         )
         .with("MQTT__CONNECTIONS", "1")
-        .with("BATCH__BYTES_MAX", "1048576")
+        .with("LAB__BATCH_BYTES_MAX", "1048576")
         .on_exact_broker(strict_broker),
         row(
             "leave-away",
@@ -69,7 +68,7 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
         .with("SHUTDOWN__GRACE", "6s")
         .on_exact_broker(strict_broker),
         row("answers-missing", "CONNACK and SUBACK late, then never", (2_000, 30), answers_missing)
-            .with("MQTT__CONNECT_TIMEOUT", "3s")
+            .with("LAB__CONNECT_TIMEOUT", "3s")
             .on_exact_broker(strict_broker),
         row("fsync-slow", "fsync takes 0.5 s, and every insert is reset", (3_000, 25), fsync_slow)
             .spool()
@@ -100,7 +99,7 @@ fn kill_in_outage(scene: &mut Scene) -> Result<()> {
 fn full_buffer(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Refuse);
-    wait_until("the buffer is full", OUTAGE, || Ok(scene.metric("messages_let_go_total")? > 0.0))?;
+    wait_until("the buffer is full", OUTAGE, || Ok(scene.metric("messages_deferred_total")? > 0.0))?;
     sleep(OUTAGE);
     scene.http.set(Bad::None);
     Ok(())
@@ -116,7 +115,7 @@ pub(crate) fn take_all_unacked(scene: &mut Scene) -> Result<()> {
 fn old_snapshot(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Refuse);
-    scene.tell_broker("snapshot")?;
+    scene.snapshot_broker()?;
     take_all_unacked(scene)?;
     scene.kill_broker()?;
     scene.restart_broker()?;
@@ -217,9 +216,7 @@ fn answers_missing(scene: &mut Scene) -> Result<()> {
 fn fsync_slow(scene: &mut Scene) -> Result<()> {
     scene.set_disk(Duration::from_millis(500))?;
     for _ in 0..8 {
-        let reset = Bad::ResetMidBody { after_bytes: 2_000, count: 2 };
-        scene.http.set(reset);
-        wait_until("both have hit an insert", SETTLE, || Ok(scene.http.fault() == Bad::None))?;
+        inserts_hit(scene, 2, Behaviour::ResetInBody { after_bytes: 2_000 })?;
     }
     scene.wait_until_recovered(SETTLE)?;
     scene.set_disk(Duration::ZERO)

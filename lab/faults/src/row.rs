@@ -8,13 +8,10 @@ use lab_stack::BrokerKind;
 
 use crate::scene::{Scene, Setup};
 
-/// One row of the table.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
-    /// Part of the quick subset.
     pub(crate) quick: bool,
-    /// Part of the whole.
     pub(crate) whole: bool,
     pub(crate) setup: Setup,
     pub(crate) act: fn(&mut Scene) -> Result<()>,
@@ -39,6 +36,7 @@ pub(crate) fn row(
         clock: false,
         slow_disk: false,
         pods: false,
+        cluster: false,
         settings: Vec::new(),
     };
     Row { name, what, quick: false, whole: true, setup, act }
@@ -121,6 +119,13 @@ impl Row {
             1_000_000,
             "--session-rate 25000 --max-mailbox 100000 --resume-rate 60000",
         )
+    }
+
+    /// On a cluster of two with EMQX's ghosts and this `shared_subscription_strategy`.
+    pub(crate) fn on_cluster(self, binary: &Path, strategy: &str) -> Self {
+        let mut row = self.on_broker(binary, 32_000, 1_000_000, &format!("--strategy {strategy}"));
+        row.setup.cluster = true;
+        row
     }
 
     /// On a strict-broker with a window that it announces, a queue beyond it, and what else it is asked for.

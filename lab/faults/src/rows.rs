@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::proxy::Fault as Bad;
+use lab_harness::scripted_clickhouse::Behaviour;
 use lab_stack::wait_until;
 
 use crate::row::{Row, SETTLE, row};
@@ -37,11 +38,11 @@ pub(crate) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
         row("clickhouse-killed", "ClickHouse killed, and away 20 s", (2_000, 40), clickhouse_killed),
         row("answer-lost", "insert committed, its answer lost", (4_000, 12), answer_lost).quick(),
         row("answer-late", "answer later than the timeout", (3_000, 25), answer_late)
-            .with("CLICKHOUSE__INSERT_TIMEOUT", "1s"),
+            .with("LAB__INSERT_TIMEOUT", "1s"),
         row("http-500", "HTTP 500 instead of an answer", (4_000, 15), http_500),
         row("reset-mid-body", "connection reset in the middle of an insert", (4_000, 15), reset_mid_body),
         row("clickhouse-slow", "ClickHouse takes 2 s an insert", (5_000, 25), clickhouse_slow)
-            .with("CLICKHOUSE__INSERT_TIMEOUT", "30s"),
+            .with("LAB__INSERT_TIMEOUT", "30s"),
         row("broker-restarted", "broker restarted, persistence on", (3_000, 20), broker_restarted)
             .broker_forgets(),
         row("broker-away", "broker away 30 s", (1_500, 50), broker_away).broker_forgets(),
@@ -156,7 +157,7 @@ fn clickhouse_killed(scene: &mut Scene) -> Result<()> {
 
 fn answer_lost(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
-    http_fault(scene, Bad::SwallowAnswer { count: 4 })
+    inserts_hit(scene, 4, Behaviour::SwallowAnswer)
 }
 
 fn answer_late(scene: &mut Scene) -> Result<()> {
@@ -169,18 +170,18 @@ fn answer_late(scene: &mut Scene) -> Result<()> {
 
 fn http_500(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
-    http_fault(scene, Bad::Status500 { count: 6 })
+    inserts_hit(scene, 6, Behaviour::ProxyError { status: 500 })
 }
 
 fn reset_mid_body(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
-    http_fault(scene, Bad::ResetMidBody { after_bytes: 5_000, count: 4 })
+    inserts_hit(scene, 4, Behaviour::ResetInBody { after_bytes: 5_000 })
 }
 
-/// A fault that counts down with the inserts it hits.
-fn http_fault(scene: &Scene, fault: Bad) -> Result<()> {
-    scene.http.set(fault);
-    wait_until("every one has hit an insert", SETTLE, || Ok(scene.http.fault() == Bad::None))
+/// Treats the next `count` inserts like this, and waits until they have come.
+pub(crate) fn inserts_hit(scene: &Scene, count: u32, behaviour: Behaviour) -> Result<()> {
+    scene.script.set_for(count, behaviour);
+    wait_until("every one has hit an insert", SETTLE, || Ok(scene.script.is_honest()))
 }
 
 fn clickhouse_slow(scene: &mut Scene) -> Result<()> {
@@ -212,6 +213,11 @@ fn cut(scene: &mut Scene) -> Result<()> {
         scene.mqtt.set(Bad::Cut);
         if time < 5 {
             scene.wait_until_recovered(SETTLE)?;
+        }
+        if time == 4 {
+            // The third short life in a row backs off for seconds and keeps `/readyz` at 503 for ten more. Which cut was the third
+            // depended on the machine's load; the last one, which is judged, must not be it.
+            sleep(GOOD_CONNECTION);
         }
     }
     Ok(())
@@ -249,6 +255,8 @@ fn half_open(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// A connection that lived this long was a good one (src/session/outage.rs).
+const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 /// Messages a second, more than a window of 32 carries on most machines.
 const SMALL_WINDOW_RATE: u32 = 3_000;
 

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use lab_harness::background::Background;
 use lab_harness::proxy::Proxy;
+use lab_harness::scripted_clickhouse::ScriptedClickHouse;
 use lab_stack::{Broker, BrokerKind, ClickHouse, Milepost, Settings, free_port, wait_until};
 use loadgen::manifest::Manifest;
 use loadgen::publish::Plan;
@@ -21,6 +22,8 @@ use crate::watch::Watch;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// As many as a row of pods scales to.
 const PODS: usize = 4;
+/// The exit code of a milepost that left with something undone.
+pub(crate) const UNDONE: i32 = 75;
 /// What the engine of the password row is given.
 pub(crate) const PASSWORD: &str = "the right one";
 
@@ -36,7 +39,6 @@ pub(crate) struct Setup {
     /// Mosquitto 2.0.11 brings sessions back after a restart, but not their shared subscriptions: until the
     /// consumer has subscribed again, it drops messages and says so to the fleet, which sends them again.
     pub(crate) broker_forgets: bool,
-    /// Each member has a spool.
     pub(crate) spool: bool,
     /// The members' wall clock is what the row says.
     pub(crate) clock: bool,
@@ -44,6 +46,8 @@ pub(crate) struct Setup {
     pub(crate) slow_disk: bool,
     /// The members are [`PODS`] of which some are there, and know each other's ports.
     pub(crate) pods: bool,
+    /// The broker is a cluster of two: the fleet publishes to the second node, and members know both.
+    pub(crate) cluster: bool,
     /// Beyond the harness's own: `MILEPOST__` keys and values.
     pub(crate) settings: Vec<(&'static str, &'static str)>,
 }
@@ -66,12 +70,13 @@ impl Setup {
     }
 }
 
-/// One row's stage.
 pub(crate) struct Scene {
     pub(crate) settings: Settings,
     pub(crate) members: Vec<Member>,
     pub(crate) mqtt: Proxy,
+    /// Before the script, which is before the engine.
     pub(crate) http: Proxy,
+    pub(crate) script: ScriptedClickHouse,
     pub(crate) rng: fastrand::Rng,
     /// The fewest unacknowledged messages that a fault of this row met.
     pub(crate) unacked: Option<u64>,
@@ -115,19 +120,20 @@ pub(crate) struct Member {
 
 impl Scene {
     pub(crate) fn begin(binary: &Path, setup: &Setup, run: &str, seed: u64) -> Result<Self> {
-        let folder = TempDir::with_prefix("milepost-faults-")?;
+        let folder = lab_stack::folder()?;
         let broker = Broker::start_kind(setup.broker.clone(), folder.path())?;
         let engine = if setup.password {
             ClickHouse::start_with_password(folder.path(), PASSWORD)?
         } else {
             ClickHouse::start(folder.path())?
         };
-        let (mqtt, http) = (Proxy::start(broker.port)?, Proxy::start(engine.port)?);
+        let script = ScriptedClickHouse::start(&[engine.url()])?;
+        let (mqtt, http) = (Proxy::start(broker.port)?, Proxy::start(script.port)?);
         let mut settings =
             Settings::new(binary, folder.path(), mqtt.port, &format!("http://127.0.0.1:{}", http.port))
-                .with("MQTT__KEEP_ALIVE", "5s")
+                .with("LAB__KEEP_ALIVE", "5s")
                 .with("MQTT__SESSION_EXPIRY", "5m")
-                .with("CLICKHOUSE__INSERT_TIMEOUT", "5s");
+                .with("LAB__INSERT_TIMEOUT", "5s");
         let password_file = folder.path().join("password");
         if setup.password {
             std::fs::write(&password_file, PASSWORD)?;
@@ -150,12 +156,19 @@ impl Scene {
             let peers: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
             settings = settings.with("SHUTDOWN__PEERS", peers.join(","));
         }
+        let mut fleet_port = broker.port;
+        if let Some(second) = broker.second_port.filter(|_| setup.cluster) {
+            let nodes = [broker.port, second].map(|port| format!("mqtt://127.0.0.1:{port}"));
+            settings = settings.with("MQTT__URL", nodes.join(","));
+            fleet_port = second;
+        }
         settings.migrate()?;
         let mut scene = Self {
             settings,
             members: Vec::new(),
             mqtt,
             http,
+            script,
             rng: fastrand::Rng::with_seed(seed),
             unacked: None,
             password_file,
@@ -164,7 +177,7 @@ impl Scene {
             ports,
             clock_file,
             disk_file: disk,
-            plan: setup.plan(broker.port, run, seed),
+            plan: setup.plan(fleet_port, run, seed),
             broker: Some(broker),
             engine: Some(engine),
             fleet: None,
@@ -226,7 +239,12 @@ impl Scene {
         settings.with("SPOOL__DIR", self.spool_dir(client_id).display().to_string())
     }
 
-    /// A member's spool.
+    /// The logs and the data of everything that played stay there.
+    pub(crate) fn keep(&mut self) -> PathBuf {
+        self.folder.disable_cleanup(true);
+        self.folder.path().to_owned()
+    }
+
     pub(crate) fn spool_dir(&self, client_id: &str) -> PathBuf {
         self.folder.path().join(format!("spool-{client_id}"))
     }
@@ -291,7 +309,6 @@ impl Scene {
         Ok(began.elapsed())
     }
 
-    /// The fleet has sent everything.
     fn is_sent(&self) -> bool {
         self.fleet.as_ref().is_none_or(Background::is_finished)
     }
@@ -321,9 +338,17 @@ impl Scene {
         self.members[0].process.metric(name)
     }
 
-    /// Gives a strict-broker a command.
     pub(crate) fn tell_broker(&self, command: &str) -> Result<String> {
         self.broker.as_ref().context("there is a broker")?.tell(command)
+    }
+
+    /// Mosquitto writes its sessions down; after kill -9 it comes back with these.
+    pub(crate) fn snapshot_broker(&self) -> Result<()> {
+        let file = self.folder.path().join("mosquitto/mosquitto.db");
+        let written = || std::fs::metadata(&file).and_then(|file| file.modified()).ok();
+        let before = written();
+        self.broker.as_ref().context("there is a broker")?.process().signal("USR1")?;
+        wait_until("the broker has written its sessions down", PATIENCE, || Ok(written() != before))
     }
 
     pub(crate) fn kill_broker(&mut self) -> Result<()> {

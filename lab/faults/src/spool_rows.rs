@@ -178,7 +178,7 @@ fn kill(scene: &mut Scene) -> Result<()> {
     scene.http.set(Bad::Delay(Duration::from_millis(150)));
     for _ in 0..3 {
         wait_until("a batch has been replayed", SETTLE, || {
-            Ok(scene.metric("batches_inserted_total").unwrap_or(0.0) > 0.0)
+            Ok(scene.metric("batch_rows_count").unwrap_or(0.0) > 0.0)
         })?;
         scene.kill_and_restart(0)?;
     }

@@ -10,7 +10,6 @@ use loadgen::publish::{Plan, Progress, run};
 
 /// A fleet that sends from a thread of its own.
 pub struct Background {
-    /// How far it is.
     pub progress: Arc<Progress>,
     thread: JoinHandle<Result<Manifest>>,
 }

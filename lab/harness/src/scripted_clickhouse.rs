@@ -1,4 +1,4 @@
-//! A ClickHouse that misbehaves by script, in front of a real engine. For the harness.
+//! A ClickHouse that misbehaves by script, in front of a real engine.
 //!
 //! Guarantee: what it says it stored is stored, because the engine has said so first. What brings rows (an INSERT
 //! whose statement is in the URL) is treated by the [`Behaviour`] that the test sets at run time. Every other
@@ -15,17 +15,21 @@ mod tests;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tokio::sync::oneshot;
+
+use lab_stack::lock;
 
 use self::client::Client;
 use self::script::Shared;
 pub use self::script::{Behaviour, HangAt, Seen, TooLarge};
+use crate::proxy::run;
 
 /// Small, so that a client is still writing a large body when the answer comes.
 const RECEIVE_BUFFER_BYTES: u32 = 64 * 1024;
@@ -73,13 +77,47 @@ impl ScriptedClickHouse {
     /// # Panics
     /// The code of an error is not among those that are known here.
     pub fn set(&self, behaviour: Behaviour) {
+        self.change(behaviour, None);
+    }
+
+    /// Does so for the next `count` INSERTs that [`Behaviour::ClickHouseError`], [`Behaviour::ProxyError`], [`Behaviour::SwallowAnswer`] or
+    /// [`Behaviour::ResetInBody`] hits, and is honest afterwards.
+    pub fn set_for(&self, count: u32, behaviour: Behaviour) {
+        self.change(behaviour, Some(count));
+    }
+
+    fn change(&self, behaviour: Behaviour, left: Option<u32>) {
         if let Behaviour::ClickHouseError { code, .. } | Behaviour::ReplicaDies { code } = behaviour {
             assert!(answers::is_known(code), "there is no text for ClickHouse's error {code}");
         }
         self.shared.script.send_modify(|script| {
-            script.behaviour = behaviour;
+            (script.behaviour, script.left) = (behaviour, left);
             script.changes += 1;
         });
+    }
+
+    /// Honest, whether it was told so or has done what it was told.
+    #[must_use]
+    pub fn is_honest(&self) -> bool {
+        self.shared.script.borrow().behaviour == Behaviour::Honest
+    }
+
+    /// INSERTs that were met so far by a behaviour that [`set_for`](Self::set_for) counts.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        self.shared.hits.load(Ordering::Relaxed)
+    }
+
+    /// How long INSERTs took that the engine answered with 200: from their head to the answer.
+    #[must_use]
+    pub fn inserts_took(&self) -> Vec<Duration> {
+        lock(&self.shared.took).clone()
+    }
+
+    /// How many of them there are.
+    #[must_use]
+    pub fn inserts_answered(&self) -> usize {
+        lock(&self.shared.took).len()
     }
 
     /// Every INSERT whose body came whole, in that order.
@@ -101,15 +139,6 @@ fn listen() -> io::Result<TcpListener> {
     socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
     socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
     socket.listen(BACKLOG)
-}
-
-fn run(runtime: &Runtime, accepting: impl Future<Output = ()>, stopped: oneshot::Receiver<()>) {
-    runtime.block_on(async {
-        tokio::select! {
-            _ = stopped => {}
-            () = accepting => {}
-        }
-    });
 }
 
 async fn accept(shared: Arc<Shared>, listener: TcpListener) {

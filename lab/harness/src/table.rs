@@ -5,14 +5,11 @@ use serde::Serialize;
 /// Names of columns, and rows of as many cells.
 #[derive(Debug, Default, Clone, Serialize)]
 pub struct Table {
-    /// The columns' names.
     pub head: Vec<String>,
-    /// Cells, in Markdown.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// Without rows.
     #[must_use]
     pub fn of<Name: Into<String>>(head: impl IntoIterator<Item = Name>) -> Self {
         Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new() }

@@ -1,4 +1,4 @@
-//! MQTT 3.1.1 and 5 as bytes: the one codec of the fleet, the firehose, the floor and the bench.
+//! MQTT 5 as bytes: the one codec of the fleet, the firehose, the floor and the bench.
 //!
 //! By hand, and borrowed from the buffer that was read: the firehose sends millions of messages a second, and what the
 //! floor costs is a yardstick, so the cost of a library's codec (rumqttc's copies each topic and payload) must not be in
@@ -30,14 +30,12 @@ const LENGTH_BYTES_MAX: usize = 4;
 const SESSION_EXPIRY: u8 = 17;
 const RECEIVE_MAXIMUM: u8 = 33;
 
-/// A packet, borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// One of [`kind`].
     pub kind: u8,
     /// The lower four bits of the first byte.
     pub flags: u8,
-    /// What follows the remaining length.
     pub body: &'a [u8],
     /// How many bytes all of it takes.
     pub len: usize,
@@ -65,7 +63,6 @@ pub fn length(input: &[u8]) -> Result<Option<(usize, usize)>> {
     Ok(None)
 }
 
-/// Appends a variable byte integer.
 pub fn put_length(mut value: usize, out: &mut impl BufMut) {
     while value >= 0x80 {
         out.put_u8(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
@@ -74,7 +71,6 @@ pub fn put_length(mut value: usize, out: &mut impl BufMut) {
     out.put_u8(u8::try_from(value).expect("less than 0x80"));
 }
 
-/// Appends a packet.
 pub fn put_packet(kind: u8, flags: u8, body: &[u8], out: &mut impl BufMut) {
     out.put_u8(kind << 4 | flags);
     put_length(body.len(), out);
@@ -154,14 +150,11 @@ pub fn read_puback(body: &[u8]) -> Result<(u16, u8)> {
     Ok((packet_id(body)?, body.get(2).copied().unwrap_or(0)))
 }
 
-/// A message, borrowed.
 #[derive(Debug, Clone, Copy)]
 pub struct Publish<'a> {
-    /// Where it was published to.
     pub topic: &'a [u8],
     /// At QoS 1.
     pub packet_id: Option<u16>,
-    /// What it says.
     pub payload: &'a [u8],
 }
 
@@ -176,36 +169,22 @@ impl<'a> Publish<'a> {
     }
 }
 
-/// What the firehose wants to know of a CONNECT.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Connect {
-    /// 4 is MQTT 3.1.1, 5 is MQTT 5.
-    pub version: u8,
-    /// Messages at QoS 1 that may be unacknowledged; without a word about it, as many as there are packet ids.
-    pub receive_maximum: u16,
-}
-
-impl Connect {
-    /// Reads one of either version; an error if it is cut, or of another.
-    pub fn read(body: &[u8]) -> Result<Self> {
-        let mut reader = Reader(body);
-        ensure!(reader.string()? == b"MQTT", "a CONNECT of another protocol");
-        let version = reader.u8()?;
-        ensure!(matches!(version, 4 | 5), "MQTT version {version} is not spoken here");
-        let (_flags, _keep_alive) = (reader.u8()?, reader.u16()?);
-        let receive_maximum = if version == 5 { reader.receive_maximum()? } else { u16::MAX };
-        ensure!(receive_maximum > 0, "a Receive Maximum of 0 is a protocol error");
-        Ok(Self { version, receive_maximum })
-    }
+/// The Receive Maximum of a CONNECT: messages at QoS 1 that may be unacknowledged; the default is the number of packet ids. An
+/// error if the CONNECT is cut, or of another version.
+pub fn read_connect(body: &[u8]) -> Result<u16> {
+    let mut reader = Reader(body);
+    ensure!(reader.string()? == b"MQTT" && reader.u8()? == 5, "only MQTT 5 is spoken here");
+    let (_flags, _keep_alive) = (reader.u8()?, reader.u16()?);
+    let receive_maximum = reader.receive_maximum()?;
+    ensure!(receive_maximum > 0, "a Receive Maximum of 0 is a protocol error");
+    Ok(receive_maximum)
 }
 
 /// A SUBSCRIBE's packet id, and the QoS asked for by each filter; an error if it is cut.
-pub fn read_subscribe(body: &[u8], version: u8) -> Result<(u16, Vec<u8>)> {
+pub fn read_subscribe(body: &[u8]) -> Result<(u16, Vec<u8>)> {
     let mut reader = Reader(body);
     let packet_id = reader.u16()?;
-    if version == 5 {
-        reader.properties()?;
-    }
+    reader.properties()?;
     let mut wanted = Vec::new();
     while !reader.0.is_empty() {
         reader.string()?;
@@ -219,7 +198,6 @@ pub fn packet_id(body: &[u8]) -> Result<u16> {
     Reader(body).u16()
 }
 
-/// What is left to read.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -299,8 +277,8 @@ mod tests {
         put_length(properties.len(), &mut body);
         body.extend(properties);
         put_string("client", &mut body);
-        assert_eq!(Connect::read(&body).unwrap(), Connect { version: 5, receive_maximum: 0x1234 });
-        assert!(Connect::read(&body[..12]).is_err(), "cut");
+        assert_eq!(read_connect(&body).unwrap(), 0x1234);
+        assert!(read_connect(&body[..12]).is_err(), "cut");
     }
 
     #[test]
@@ -309,7 +287,7 @@ mod tests {
         put_connect("me", Some(("name", "secret")), 60, &mut out);
         let packet = first_packet(&out).unwrap().unwrap();
         assert_eq!((packet.kind, packet.len), (kind::CONNECT, out.len()));
-        assert_eq!(Connect::read(packet.body).unwrap(), Connect { version: 5, receive_maximum: u16::MAX });
+        assert_eq!(read_connect(packet.body).unwrap(), u16::MAX);
         assert!(packet.body.ends_with(b"\0\x02me\0\x04name\0\x06secret"), "{packet:?}");
         for packet_id in [None, Some(7)] {
             let mut out = Vec::new();

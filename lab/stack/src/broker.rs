@@ -18,6 +18,8 @@ pub struct Broker {
     kind: BrokerKind,
     /// Where it listens.
     pub port: u16,
+    /// Where a strict-broker's second node listens.
+    pub second_port: Option<u16>,
     /// Where a strict-broker takes commands.
     control: Option<u16>,
 }
@@ -25,10 +27,10 @@ pub struct Broker {
 /// Which broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrokerKind {
-    /// Mosquitto with our configuration; sessions and queues survive [`Broker::restart`].
+    /// Mosquitto with our configuration. Sessions and queues survive [`Broker::stop`]; after kill -9 they are as they were when
+    /// it last wrote them down, as it does at SIGUSR1.
     Mosquitto,
-    /// `strict-broker`, which keeps to its window, and has the manners it is asked for. Its sessions survive
-    /// [`Broker::stop`]; after kill -9 they are as they were at the last `snapshot`, if there was one.
+    /// `strict-broker`, which keeps to its window, and has the manners it is asked for. Its sessions end with it.
     Strict {
         /// The binary.
         binary: PathBuf,
@@ -46,15 +48,16 @@ pub enum BrokerKind {
 impl Broker {
     /// Starts Mosquitto with its state in `folder`, and waits until it answers.
     pub fn start(folder: &Path) -> Result<Self> {
-        Self::launch(BrokerKind::Mosquitto, folder, free_port()?)
+        Self::start_kind(BrokerKind::Mosquitto, folder)
     }
 
     /// Starts a broker of this kind.
     pub fn start_kind(kind: BrokerKind, folder: &Path) -> Result<Self> {
-        Self::launch(kind, folder, free_port()?)
+        let second = matches!(kind, BrokerKind::Strict { .. }).then(free_port).transpose()?;
+        Self::launch(kind, folder, free_port()?, second)
     }
 
-    fn launch(kind: BrokerKind, folder: &Path, port: u16) -> Result<Self> {
+    fn launch(kind: BrokerKind, folder: &Path, port: u16, second_port: Option<u16>) -> Result<Self> {
         let control = matches!(kind, BrokerKind::Strict { .. }).then(free_port).transpose()?;
         let mut command = match &kind {
             BrokerKind::Mosquitto => {
@@ -66,14 +69,16 @@ impl Broker {
                 let mut command = Command::new(binary);
                 command.args(["--port", &port.to_string(), "--max-inflight", &window.to_string()]);
                 command.args(["--max-queue", &queue.to_string()]);
+                command
+                    .args(second_port.iter().flat_map(|port| ["--second-port".to_owned(), port.to_string()]));
                 command.args(["--announce", if *announced { "true" } else { "false" }]);
                 command.args(control.iter().flat_map(|port| ["--control".to_owned(), port.to_string()]));
-                command.arg("--snapshot").arg(folder.join("sessions")).args(options);
+                command.args(options);
                 command
             }
         };
         let process = Process::start("broker", &mut command, folder.join("broker.log"))?;
-        let mut broker = Self { process, folder: folder.into(), kind, port, control };
+        let mut broker = Self { process, folder: folder.into(), kind, port, second_port, control };
         broker.process.wait_until("answers", || accepts(port))?;
         Ok(broker)
     }
@@ -114,9 +119,9 @@ impl Broker {
 
     /// Starts it again on the same port with the same state.
     pub fn restart(self) -> Result<Self> {
-        let Self { process, folder, kind, port, control: _ } = self;
+        let Self { process, folder, kind, port, second_port, control: _ } = self;
         drop(process);
-        Self::launch(kind, &folder, port)
+        Self::launch(kind, &folder, port, second_port)
     }
 }
 

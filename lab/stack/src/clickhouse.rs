@@ -94,7 +94,9 @@ impl ClickHouse {
         files.retain(|path| path.extension().is_some_and(|extension| extension == "sql"));
         files.sort();
         for file in files {
-            self.query(&std::fs::read_to_string(file)?.replace("{database}", database))?;
+            for statement in for_one_server(&std::fs::read_to_string(file)?, database)? {
+                self.query(&statement)?;
+            }
         }
         Ok(())
     }
@@ -104,6 +106,39 @@ impl ClickHouse {
     pub fn store(&self, database: &str) -> Store {
         Store { url: self.url(), password: self.password.clone(), database: database.to_owned() }
     }
+}
+
+/// The statements of a file of sql/, as `milepost migrate` renders them for one server (src/clickhouse/render.rs says how).
+fn for_one_server(template: &str, database: &str) -> Result<Vec<String>> {
+    let columns = |file: &str| std::fs::read_to_string(repository().join("sql/columns").join(file));
+    let (stored, shown) = (columns("stored.sql")?, columns("shown.sql")?);
+    let lines = shown.lines().map(str::trim).filter(|line| !line.starts_with("--"));
+    let names: Vec<&str> = lines.filter_map(|line| line.split(' ').next()).collect();
+    let statements = template.trim_end().split(";\n").filter(|sql| !sql.trim_start().starts_with("{shards}"));
+    let fill = |statement: &str| {
+        let mut pieces = statement.split('{');
+        let mut filled = pieces.next().unwrap_or_default().to_owned();
+        for piece in pieces {
+            let (placeholder, rest) = piece.split_once('}').unwrap_or((piece, ""));
+            match placeholder.split_once(':').unwrap_or((placeholder, "")) {
+                ("database", _) => filled += database,
+                ("on_cluster" | "all" | "policy", _) => {}
+                ("stored", _) => filled += stored.trim_end(),
+                ("shown", _) => filled += shown.trim_end(),
+                ("shown_names", _) => filled += &names.join(", "),
+                ("tokens", _) => filled += "non_replicated_deduplication_window = 10000",
+                ("engine", engine) => filled += engine,
+                ("retention", what) => {
+                    let time = what.split_once(", ").map_or(what, |(_, time)| time);
+                    filled += &format!("{time} + toIntervalDay(400)");
+                }
+                _ => filled.extend(["{", placeholder, "}"]), // a view's parameter
+            }
+            filled += rest;
+        }
+        filled
+    };
+    Ok(statements.map(fill).collect())
 }
 
 /// A database, and how to ask it.

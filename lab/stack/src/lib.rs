@@ -17,7 +17,7 @@ pub use self::clickhouse::{ClickHouse, Store, get, password, query, user};
 pub use self::map::{Map, MapSettings};
 pub use self::milepost::{Milepost, Settings};
 pub use self::process::{
-    Process, free_port, in_scratch_folder, lock, repository, unless_interrupted, wait_until,
+    Process, folder, free_port, in_scratch_folder, lock, repository, unless_interrupted, wait_until,
 };
 
 /// The wall clock, in milliseconds.

@@ -101,6 +101,14 @@ pub fn in_scratch_folder<T: Send + 'static>(
     unless_interrupted(move || work(&path))
 }
 
+/// A folder for a test's servers, which goes with its handle. With KEEP_FOLDERS in the environment it stays: whoever runs the
+/// tests removes it when they have passed.
+pub fn folder() -> Result<tempfile::TempDir> {
+    let mut folder = tempfile::TempDir::with_prefix("milepost-")?;
+    folder.disable_cleanup(std::env::var_os("KEEP_FOLDERS").is_some());
+    Ok(folder)
+}
+
 /// A child process with its log; killed when dropped.
 #[derive(Debug)]
 pub struct Process {
@@ -125,9 +133,18 @@ impl Process {
         self.child.id()
     }
 
-    /// Everything it has written so far.
+    /// Everything it has written so far. A line comes a moment after what it reports, because a thread of its own writes the
+    /// log: read until the file has stopped growing, for a second at most.
     pub fn log(&self) -> Result<String> {
-        Ok(String::from_utf8_lossy(&std::fs::read(&self.log)?).into_owned())
+        let mut bytes = std::fs::read(&self.log)?;
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(50));
+            let before = std::mem::replace(&mut bytes, std::fs::read(&self.log)?);
+            if before.len() == bytes.len() {
+                break;
+            }
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// kill -9.

@@ -16,6 +16,11 @@ pub fn cpu_time(pid: u32) -> Result<Duration> {
     Ok(clock_gettime(clock)?.into())
 }
 
+/// CPU time of this thread so far.
+pub fn thread_cpu_time() -> Result<Duration> {
+    Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
+}
+
 /// Resident memory now, and its peak, in bytes.
 pub fn resident_bytes(pid: u32) -> Result<(u64, u64)> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -32,6 +37,8 @@ pub fn resident_bytes(pid: u32) -> Result<(u64, u64)> {
 pub struct Usage {
     /// User and system time so far.
     pub cpu: Duration,
+    /// The kernel's share of it, in steps of 10 ms.
+    pub kernel: Duration,
     /// Resident memory now, in bytes.
     pub resident_bytes: u64,
     /// The sum of each one's peak.
@@ -44,6 +51,7 @@ pub fn usage_of_tree(pid: u32) -> Result<Usage> {
     for child in descendants(pid) {
         if let Ok(of_child) = self::usage(child) {
             usage.cpu += of_child.cpu;
+            usage.kernel += of_child.kernel;
             usage.resident_bytes += of_child.resident_bytes;
             usage.peak_bytes += of_child.peak_bytes;
         }
@@ -63,9 +71,13 @@ pub fn busy_time_of_machine() -> Result<Duration> {
 }
 
 fn usage(pid: u32) -> Result<Usage> {
-    let cpu = cpu_time(pid)?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The command's name comes before, in brackets, and may hold anything.
+    let fields = stat.rsplit_once(')').context("no command in /proc/pid/stat")?.1;
+    let ticks: u64 = fields.split_whitespace().nth(12).context("no stime in /proc/pid/stat")?.parse()?;
+    let kernel = Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND);
     let (resident_bytes, peak_bytes) = resident_bytes(pid)?;
-    Ok(Usage { cpu, resident_bytes, peak_bytes })
+    Ok(Usage { cpu: cpu_time(pid)?, kernel, resident_bytes, peak_bytes })
 }
 
 /// All that a process started, and what these started in turn, as far as it lives.
@@ -98,6 +110,11 @@ mod tests {
         let (now, peak) = resident_bytes(pid).unwrap();
         assert!(now > 1 << 20 && peak >= now);
         assert!(busy_time_of_machine().unwrap() > cpu_time(pid).unwrap());
+        let usage = usage_of_tree(pid).unwrap();
+        assert!(
+            usage.kernel > Duration::ZERO && usage.kernel < usage.cpu,
+            "it asked for the time: {usage:?}"
+        );
     }
 
     #[test]

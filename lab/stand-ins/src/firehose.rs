@@ -1,7 +1,7 @@
-//! `lab firehose`: plays the broker, and sends as fast as the consumer takes it, so that the consumer is the
+//! Plays the broker, and sends as fast as the consumer takes it, so that the consumer is the
 //! ceiling.
 //!
-//! MQTT 3.1.1 and 5, QoS 0 and 1. Members of any share group get the same number of messages each. A member never has
+//! MQTT 5, QoS 0 and 1. Members of any share group get the same number of messages each. A member never has
 //! more unacknowledged than its Receive Maximum, and nothing is sent twice. What was sent is known exactly: message
 //! `k` is fix [`FIRST_SEQ`] + `k / drivers` of driver `k % drivers`. Not a broker otherwise: it takes no messages, and
 //! matches no topics.
@@ -14,62 +14,17 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use lab_mqtt::{Connect, Packet, first_packet, kind, packet_id, put_packet, read_subscribe};
+use lab_mqtt::{Packet, first_packet, kind, packet_id, put_packet, read_connect, read_subscribe};
 use lab_stack::lock;
 
 pub use self::dealer::Plan;
 use self::dealer::{Block, Dealer};
-use self::link::{Input, LOOK, Link};
+use self::link::{Input, Link};
 pub use self::segment::FIRST_SEQ;
 use self::segment::{DRIVERS_MAX, Segments};
-
-/// What to send, and for how long.
-#[derive(Debug, Clone, clap::Args)]
-pub struct Arguments {
-    /// Port; 0 takes a free one
-    #[arg(long, default_value_t = 1883)]
-    port: u16,
-    /// How many drivers
-    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(DRIVERS_MAX)))]
-    drivers: u32,
-    /// 0 or 1
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
-    qos: u8,
-    /// Messages a second; without it, what the consumer takes
-    #[arg(long)]
-    rate: Option<f64>,
-    /// How long, from the moment all members have subscribed
-    #[arg(long, default_value_t = 10)]
-    seconds: u64,
-    /// How many subscriptions to wait for
-    #[arg(long, default_value_t = 1)]
-    members: usize,
-}
-
-/// Sends for a while, and says each second how much; `true` if all of it was acknowledged, where that was asked for.
-pub fn run(arguments: &Arguments) -> Result<bool> {
-    let &Arguments { port, drivers, qos, rate, seconds, members } = arguments;
-    let firehose = Firehose::start(port, Plan { drivers, qos, rate })?;
-    eprintln!("firehose on 127.0.0.1:{}, waiting for {members} to subscribe", firehose.port);
-    while firehose.subscribers() < members {
-        std::thread::sleep(LOOK);
-    }
-    firehose.open();
-    for second in 1..=seconds {
-        let before = firehose.sent();
-        std::thread::sleep(Duration::from_secs(1));
-        eprintln!("{second:>4} s: {} messages a second", firehose.sent() - before);
-    }
-    firehose.close();
-    std::thread::sleep(Duration::from_secs(2));
-    let (sent, acked) = (firehose.sent(), firehose.acked());
-    eprintln!("{sent} sent, {acked} acknowledged");
-    ensure!(firehose.faults().is_empty(), "{}", firehose.faults().join("; "));
-    Ok(qos == 0 || sent == acked)
-}
 
 /// A running firehose; its threads end with their connections.
 #[derive(Debug)]
@@ -112,7 +67,6 @@ impl Firehose {
         Ok(Self { port, shared })
     }
 
-    /// Sends from now on.
     pub fn open(&self) {
         let mut dealer = lock(&self.shared.dealer);
         dealer.open = Some((Instant::now(), dealer.next));
@@ -123,13 +77,11 @@ impl Firehose {
         lock(&self.shared.dealer).open = None;
     }
 
-    /// Connections with a subscription.
     #[must_use]
     pub fn subscribers(&self) -> usize {
         lock(&self.shared.dealer).given.len()
     }
 
-    /// Messages written so far.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.shared.sent.load(Ordering::Relaxed)
@@ -179,21 +131,20 @@ impl Shared {
     fn serve_member(&self, member: usize, mut stream: TcpStream) -> Result<()> {
         stream.set_nodelay(true)?;
         let mut input = Input::default();
-        let connect = loop {
+        let receive_maximum = loop {
             if let Some(packet) = first_packet(&input.bytes)? {
                 ensure!(packet.kind == kind::CONNECT, "a connection begins with CONNECT");
-                let (connect, len) = (Connect::read(packet.body)?, packet.len);
+                let (receive_maximum, len) = (read_connect(packet.body)?, packet.len);
                 input.bytes.drain(..len);
-                break connect;
+                break receive_maximum;
             }
             if !input.read(&mut stream)? {
                 return Ok(()); // a port check
             }
         };
         // Session present: no; reason: success; no properties.
-        let accepted: &[u8] = if connect.version == 5 { &[0, 0, 0] } else { &[0, 0] };
-        let link = Link::new(connect);
-        put_packet(kind::CONNACK, 0, accepted, &mut lock(&link.state).control);
+        let link = Link::new(receive_maximum);
+        put_packet(kind::CONNACK, 0, &[0, 0, 0], &mut lock(&link.state).control);
         let mut writer = stream.try_clone()?;
         std::thread::scope(|scope| {
             let writing = scope.spawn(|| {
@@ -234,17 +185,17 @@ impl Shared {
         let mut state = lock(&link.state);
         match packet.kind {
             kind::SUBSCRIBE => {
-                let (packet_id, wanted) = read_subscribe(packet.body, link.connect.version)?;
+                let (packet_id, wanted) = read_subscribe(packet.body)?;
                 let granted: Vec<u8> = wanted.into_iter().map(|qos| qos.min(self.plan.qos)).collect();
                 state.qos = granted.iter().max().copied();
-                let answer = link.with_properties(packet_id, &granted);
+                let answer = with_properties(packet_id, &granted);
                 put_packet(kind::SUBACK, 0, &answer, &mut state.control);
                 let mut dealer = lock(&self.dealer);
                 let slowest = dealer.given.values().min().copied().unwrap_or(0);
                 dealer.given.insert(member, slowest);
             }
             kind::UNSUBSCRIBE => {
-                let answer = link.with_properties(packet_id(packet.body)?, &[0]);
+                let answer = with_properties(packet_id(packet.body)?, &[0]);
                 state.qos = None;
                 put_packet(kind::UNSUBACK, 0, &answer, &mut state.control);
                 lock(&self.dealer).given.remove(&member);
@@ -292,11 +243,15 @@ impl Shared {
                 continue;
             }
             drop(state);
-            let bytes =
-                segments.fill(link.connect.version, self.plan.drivers, block.first..block.first + len, &ids);
+            let bytes = segments.fill(self.plan.drivers, block.first..block.first + len, &ids);
             stream.write_all(bytes).context("the member is gone")?;
             self.sent.fetch_add(len, Ordering::Relaxed);
             block = Block { first: block.first + len, len: block.len - len };
         }
     }
+}
+
+/// The body of a SUBACK or UNSUBACK: MQTT 5 has properties between the id and the codes.
+fn with_properties(packet_id: u16, codes: &[u8]) -> Vec<u8> {
+    [&packet_id.to_be_bytes(), &[0][..], codes].concat()
 }

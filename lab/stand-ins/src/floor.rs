@@ -18,6 +18,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
 use lab_mqtt::{ConnAck, Packet, Publish, first_packet, kind, put_connect, put_length, put_subscribe};
+use lab_stack::procfs::thread_cpu_time;
 use lab_stack::prom::SECONDS;
 use lab_stack::unix_ms;
 use prometheus::core::Collector as _;
@@ -104,7 +105,6 @@ impl Batch {
     }
 }
 
-/// What the endpoint shows.
 struct Shown {
     subscribed: AtomicBool,
     messages: IntCounter,
@@ -238,7 +238,9 @@ fn take_message(
     batch.began.get_or_insert_with(Instant::now);
     batch.packet_ids.extend(publish.packet_id);
     let falls_on = |every: Option<u64>| every.is_some_and(|every| messages.is_multiple_of(every));
-    burn(Duration::from_micros(mistakes.burn_us.unwrap_or(0)));
+    if let Some(us) = mistakes.burn_us {
+        burn(Duration::from_micros(us))?;
+    }
     if falls_on(mistakes.drop_every) {
         return Ok(());
     }
@@ -252,16 +254,10 @@ fn take_message(
     Ok(())
 }
 
-/// Uses this much CPU. A gap is another process's turn on our core, and does not count.
-fn burn(wanted: Duration) {
-    let (mut burnt, mut last) = (Duration::ZERO, Instant::now());
-    while burnt < wanted {
-        let now = Instant::now();
-        if now - last < Duration::from_micros(5) {
-            burnt += now - last;
-        }
-        last = now;
-    }
+fn burn(wanted: Duration) -> Result<()> {
+    let began = thread_cpu_time()?;
+    while thread_cpu_time()? - began < wanted {}
+    Ok(())
 }
 
 /// The columns of [`COLUMNS`] as RowBinary.

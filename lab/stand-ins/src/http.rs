@@ -25,7 +25,6 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The parameter of that name.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -40,7 +39,6 @@ impl Asked {
     }
 }
 
-/// What it is answered with.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     /// Rows that an insert has written: ClickHouse says so in a header.
@@ -49,7 +47,6 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// What was asked for.
     pub(crate) fn ok(body: impl Into<Vec<u8>>) -> Self {
         Self { status: StatusCode::OK, written_rows: None, body: body.into() }
     }

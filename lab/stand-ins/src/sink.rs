@@ -1,13 +1,11 @@
-//! `lab sink`: takes what ClickHouse would take and keeps nothing but counts, so that ClickHouse is not the
+//! Takes what ClickHouse would take and keeps nothing but counts, so that ClickHouse is not the
 //! ceiling.
 //!
-//! Inserts as RowBinary, JSONEachRow or Native, whole or chunked, plain or in ClickHouse's LZ4 blocks. Of other
-//! statements it knows as much as `milepost migrate` and `milepost run` need (what is recorded in `schema_migrations`
-//! is remembered, a CREATE succeeds) and what clickhouse-go asks before it inserts. A format, a column or a codec it
-//! does not know is answered with an error.
+//! It reads inserts as RowBinary or JSONEachRow, whole or chunked, plain or in ClickHouse's LZ4 blocks. Of other
+//! statements it answers those of `milepost migrate` and `milepost run`: it remembers what is recorded in
+//! `schema_migrations`, and a CREATE succeeds. It answers an unknown format, column or codec with an error.
 
 mod bytes;
-mod native;
 mod rows;
 
 use std::fmt::{self, Write as _};
@@ -28,32 +26,6 @@ use crate::tally::Tally;
 const THREADS: usize = 2;
 /// How many durations are kept; a bench has a few hundred inserts a second.
 const INSERTS_KEPT: usize = 1 << 20;
-
-/// Where to listen.
-#[derive(Debug, Clone, clap::Args)]
-pub struct Arguments {
-    /// Port; 0 takes a free one
-    #[arg(long, default_value_t = 8123)]
-    port: u16,
-    /// Number of a driver's first fix: 1 for `loadgen fleet`, 1000000001 for `lab firehose`
-    #[arg(long, default_value_t = 1)]
-    first: u32,
-}
-
-/// Serves until it is interrupted, and says each second what came.
-pub fn run(arguments: &Arguments) -> Result<bool> {
-    let sink = Sink::start(arguments.port, arguments.first)?;
-    eprintln!("sink on http://127.0.0.1:{}", sink.port);
-    let mut before = 0;
-    loop {
-        std::thread::sleep(Duration::from_secs(1));
-        let rows = sink.rows();
-        if rows != before {
-            eprintln!("{rows} rows, {} a second, in {} inserts", rows - before, sink.inserts());
-        }
-        before = rows;
-    }
-}
 
 /// A running sink; its threads end with the process.
 #[derive(Debug)]
@@ -98,13 +70,11 @@ impl Sink {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Rows of positions so far.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.shared.rows.load(Ordering::Relaxed)
     }
 
-    /// Inserts of positions so far.
     #[must_use]
     pub fn inserts(&self) -> u64 {
         self.shared.inserts.load(Ordering::Relaxed)
@@ -116,7 +86,6 @@ impl Sink {
         lock(&self.shared.took).clone()
     }
 
-    /// What was stored.
     pub fn tally(&self) -> MutexGuard<'_, Tally> {
         lock(&self.shared.tally)
     }
@@ -152,28 +121,9 @@ impl Shared {
             let rows = self.insert(statement, if packed { &plain } else { data }, asked)?;
             return Ok(Answer { written_rows: Some(rows), ..Answer::ok("") });
         }
-        let answer = match asked.parameter("default_format") {
-            Some("Native") => {
-                let revision = asked.parameter("client_protocol_version").map_or(Ok(0), str::parse)?;
-                self.asked_in_native(statement, revision)
-            }
-            format => self.other(statement, format.unwrap_or_default()),
-        };
-        answer.map(Answer::ok)
+        self.other(statement, asked.parameter("default_format").unwrap_or_default()).map(Answer::ok)
     }
 
-    /// What clickhouse-go asks, and Telegraf through it.
-    fn asked_in_native(&self, statement: &str, revision: u32) -> Result<Vec<u8>> {
-        if statement.starts_with("DESCRIBE TABLE ") {
-            return Ok(native::description(&self.positions, revision));
-        }
-        let asked =
-            statement.strip_prefix("SELECT ").with_context(|| format!("unknown here: {statement}"))?;
-        // Telegraf asks for a row to learn whether there is a table; that there is none is an answer too.
-        if asked.contains(" FROM ") { Ok(Vec::new()) } else { native::hello(asked, revision) }
-    }
-
-    /// How many rows there were.
     fn insert(&self, statement: &str, data: &[u8], asked: &Asked) -> Result<u64> {
         let target = rows::Target::of(statement)?;
         if target.table != "positions" {
@@ -265,7 +215,6 @@ fn without_comment(mut statement: &str) -> &str {
     statement.trim()
 }
 
-/// RowBinary's names and types.
 fn head(columns: &[(&str, &str)], out: &mut Vec<u8>) {
     put_length(columns.len(), out);
     columns.iter().for_each(|(name, _)| put_text(name, out));

@@ -8,10 +8,8 @@ pub const DRIVERS_MAX: u32 = 200_000;
 /// A driver's fixes beyond this many are not either.
 const FIXES_MAX: u32 = 1 << 24;
 
-/// The sets.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Rows, of whomever.
     pub(crate) rows: u64,
     /// The first number a driver gives.
     first: u32,
@@ -31,11 +29,8 @@ struct Driver {
 /// What was stored against what was sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Sent, and not stored.
     pub lost: u64,
-    /// Stored more than once.
     pub duplicates: u64,
-    /// Stored, and not sent.
     pub never_sent: u64,
 }
 
@@ -45,7 +40,6 @@ impl Tally {
         Self { first, ..Self::default() }
     }
 
-    /// A row came.
     pub(crate) fn add(&mut self, driver_id: &[u8], seq: u32) {
         self.rows += 1;
         let index = seq.checked_sub(self.first).filter(|index| *index < FIXES_MAX);

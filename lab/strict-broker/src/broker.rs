@@ -16,14 +16,10 @@ use crate::packet::Message;
 use crate::router::{ClientId, Router, Target};
 use crate::session::{Death, Ending, Expiry, Life, Link, OUT_BYTES_ENOUGH, Session};
 
-/// What a message costs EMQX that waits in a session.
-const MESSAGE_BYTES: usize = 4096;
-
-/// What a CONNECT asks for.
 #[derive(Debug)]
 pub(crate) struct Hello {
-    /// Whose session.
     pub(crate) client: ClientId,
+    pub(crate) node: usize,
     /// A new one, whatever there was.
     pub(crate) clean_start: bool,
     /// How long it outlives the connection.
@@ -34,29 +30,20 @@ pub(crate) struct Hello {
     pub(crate) bytes_max: usize,
 }
 
-/// A connection has a session.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// Its end of the connection.
     pub(crate) link: Rc<Link>,
-    /// It was there before.
     pub(crate) present: bool,
-    /// Messages it holds.
     pub(crate) messages: usize,
 }
 
-/// Why a session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Its time was over.
     Expired,
-    /// It ended with its connection.
     WithConnection,
-    /// The same client began anew.
     CleanStart,
     /// The client took its expiry back to 0 in DISCONNECT.
     Lowered,
-    /// Its process was killed.
     Killed,
 }
 
@@ -78,17 +65,19 @@ impl End {
 /// What EMQX counts too. A killed session is in none of them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
-    /// Published to us.
     pub(crate) received: u64,
-    /// And nobody was subscribed.
     pub(crate) no_subscriber: u64,
     /// For want of room or size.
     pub(crate) dropped: Dropped,
+    /// Held by sessions whose node was killed. EMQX counts neither these nor the next ones.
+    pub(crate) lost_with_node: u64,
+    /// Given to members whose node was killed before.
+    pub(crate) given_to_ghosts: u64,
 }
 
 impl Counters {
     /// By EMQX's names.
-    pub(crate) fn named(&self) -> [(&'static str, u64); 6] {
+    pub(crate) fn named(&self) -> [(&'static str, u64); 8] {
         let Dropped { queue_full, qos0, too_large } = self.dropped;
         [
             ("messages.received", self.received),
@@ -97,32 +86,31 @@ impl Counters {
             ("delivery.dropped.queue_full", queue_full),
             ("delivery.dropped.qos0_msg", qos0),
             ("delivery.dropped.too_large", too_large),
+            ("lost_with_node", self.lost_with_node),
+            ("given_to_ghosts", self.given_to_ghosts),
         ]
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Broker {
-    /// By client id.
     pub(crate) sessions: HashMap<ClientId, Session>,
-    /// Who gets what.
     pub(crate) router: Router,
-    /// So far.
     pub(crate) counters: Counters,
     options: Rc<Options>,
     pace: Option<Pace>,
+    pub(crate) down: [bool; 2],
     targets: Vec<Target>,
 }
 
 impl Broker {
-    /// Without sessions.
     pub(crate) fn new(options: Rc<Options>) -> Self {
         Self {
             sessions: HashMap::new(),
-            router: Router::default(),
+            router: Router::new(options.strategy),
             counters: Counters::default(),
             pace: options.pace(),
+            down: [false; 2],
             options,
             targets: Vec::new(),
         }
@@ -147,11 +135,16 @@ impl Broker {
         session.life = Life::Connected(Rc::clone(&link));
         session.mailbox.set_stuck(false, now);
         session.expiry = hello.expiry;
+        if session.node != hello.node {
+            session.node = hello.node;
+            for (path, qos) in &session.subscriptions {
+                self.router.subscribe(client, path, *qos, hello.node);
+            }
+        }
         let messages = session.held();
         if let Err(IdInUse) = session.outbox.resume(hello.window, hello.bytes_max) {
             self.kill(client, Death::IdInUse, now);
         }
-        self.bound_heap(client, 2 * messages, now);
         Opened { link, present, messages }
     }
 
@@ -199,7 +192,7 @@ impl Broker {
             .collect();
         if lingers {
             for (path, qos) in &session.subscriptions {
-                self.router.subscribe(client, path, *qos);
+                self.router.subscribe(client, path, *qos, session.node);
             }
             session.forget();
             session.life = Life::Dying(now + self.options.dying);
@@ -216,18 +209,38 @@ impl Broker {
         self.end(client, End::Killed, now);
     }
 
-    /// A message from a client. `false`: nobody is subscribed.
-    pub(crate) fn receive(&mut self, topic: &str, message: &Message, now: Instant) -> bool {
-        let reached = self.publish(topic, message, now);
+    /// kill -9 of a node: its connections and sessions are gone, and its shared subscriptions stay.
+    pub(crate) fn kill_node(&mut self, node: usize) {
+        self.down[node] = true;
+        let of_node =
+            |(client, session): (&ClientId, &Session)| (session.node == node).then(|| Rc::clone(client));
+        let clients: Vec<ClientId> = self.sessions.iter().filter_map(of_node).collect();
+        self.router.kill_node(node, &clients);
+        for session in clients.iter().filter_map(|client| self.sessions.remove(client)) {
+            self.counters.lost_with_node += session.held() as u64;
+            if let Some(link) = session.link() {
+                link.end(Ending::Cut);
+            }
+        }
+    }
+
+    /// The node is back, without its sessions.
+    pub(crate) fn start_node(&mut self, node: usize) {
+        self.down[node] = false;
+        self.router.purge_node(node);
+    }
+
+    /// A message from a client of this node. `false`: nobody is subscribed.
+    pub(crate) fn receive(&mut self, topic: &str, node: usize, message: &Message, now: Instant) -> bool {
+        let reached = self.publish(topic, node, message, now);
         self.counters.received += 1;
         self.counters.no_subscriber += u64::from(!reached);
         reached
     }
 
-    /// The same, from ourselves too.
-    pub(crate) fn publish(&mut self, topic: &str, message: &Message, now: Instant) -> bool {
+    pub(crate) fn publish(&mut self, topic: &str, node: usize, message: &Message, now: Instant) -> bool {
         let mut targets = std::mem::take(&mut self.targets);
-        self.router.targets(topic, &mut targets);
+        self.router.targets(topic, node, &mut targets);
         let reached = !targets.is_empty();
         for target in targets.drain(..) {
             self.deliver(&target, message, now);
@@ -237,27 +250,17 @@ impl Broker {
     }
 
     fn deliver(&mut self, target: &Target, message: &Message, now: Instant) {
-        let Some(session) = self.sessions.get_mut(&target.client) else { return };
+        let Some(client) = &target.client else {
+            self.counters.given_to_ghosts += 1;
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(client) else { return };
         let qos = if message.qos < target.qos { message.qos } else { target.qos };
         let message = Message { qos, share: target.share.clone(), ..message.clone() };
         match session.deliver(message, now, self.pace) {
-            Ok(dropped) => {
-                let held = session.held();
-                self.count(dropped);
-                self.bound_heap(&target.client, held, now);
-            }
-            Err(death) => self.kill(&target.client, death, now),
+            Ok(dropped) => self.counters.dropped += dropped,
+            Err(death) => self.kill(client, death, now),
         }
-    }
-
-    fn bound_heap(&mut self, client: &ClientId, messages: usize, now: Instant) {
-        if self.options.max_heap_bytes.is_some_and(|max| messages * MESSAGE_BYTES > max) {
-            self.kill(client, Death::HeapOverflow, now);
-        }
-    }
-
-    fn count(&mut self, dropped: Dropped) {
-        self.counters.dropped += dropped;
     }
 
     /// A SUBSCRIBE adds to what the session has; the reason codes.
@@ -272,11 +275,10 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(client) else { return 0x80 };
         let qos = if asked.qos == QoS::AtMostOnce { QoS::AtMostOnce } else { QoS::AtLeastOnce };
         session.subscriptions.insert(asked.path.clone(), qos);
-        self.router.subscribe(client, &asked.path, qos);
+        self.router.subscribe(client, &asked.path, qos, session.node);
         qos as u8
     }
 
-    /// The reason codes.
     pub(crate) fn unsubscribe(&mut self, client: &ClientId, filters: &[String]) -> Vec<u8> {
         let Some(session) = self.sessions.get_mut(client) else { return vec![0x80; filters.len()] };
         let gone: Vec<bool> =
@@ -294,7 +296,7 @@ impl Broker {
         let worked = session.work(now, pace);
         let due = session.mailbox.due(pace);
         match worked {
-            Ok(dropped) => self.count(dropped),
+            Ok(dropped) => self.counters.dropped += dropped,
             Err(death) => self.kill(client, death, now),
         }
         due
@@ -334,7 +336,7 @@ impl Broker {
                 all += dropped;
             }
         }
-        self.count(all);
+        self.counters.dropped += all;
         for (client, why) in ends {
             self.end(&client, why, now);
         }

@@ -20,16 +20,12 @@ use crate::socket::{Event, Socket};
 const OUT_BYTES_MAX: usize = 1 << 20;
 const SUBACK: u8 = 0x90;
 const UNSUBACK: u8 = 0xB0;
-const NOT_AUTHORIZED: u8 = 0x87;
 
-/// The end of a connection.
 #[derive(Debug, Default)]
 struct Bye {
-    /// Told in a DISCONNECT.
     code: Option<u8>,
     /// What the client's own DISCONNECT says.
     expiry: Option<Expiry>,
-    /// What waits is sent first.
     flushes: bool,
 }
 
@@ -46,25 +42,26 @@ impl Bye {
 #[derive(Debug)]
 struct Connection<'a> {
     hub: &'a Hub,
+    node: usize,
     greeted: Greeted,
     socket: Socket,
     /// Answers that are late on purpose.
     late: Vec<(Instant, BytesMut)>,
-    /// When something last came.
     heard: Instant,
     /// When something last went, or nothing was to go.
     moved: Instant,
 }
 
 /// Serves a client until it is gone.
-pub(crate) async fn serve(stream: TcpStream, hub: Rc<Hub>) {
+pub(crate) async fn serve(stream: TcpStream, hub: Rc<Hub>, node: usize) {
     let bytes_max = usize::try_from(hub.options.max_packet_bytes).unwrap_or(usize::MAX);
     let mut socket = Socket::new(stream, bytes_max);
-    let Some(greeted) = handshake::greet(&mut socket, &hub).await else {
+    let Some(greeted) = handshake::greet(&mut socket, &hub, node).await else {
         return socket.farewell().await;
     };
     let now = Instant::now();
-    let mut connection = Connection { hub: &hub, greeted, socket, late: Vec::new(), heard: now, moved: now };
+    let mut connection =
+        Connection { hub: &hub, node, greeted, socket, late: Vec::new(), heard: now, moved: now };
     let bye = connection.run().await;
     let Connection { mut socket, greeted: Greeted { client, link, .. }, .. } = connection;
     hub.broker.borrow_mut().close(&client, &link, bye.expiry, Instant::now());
@@ -110,7 +107,6 @@ impl Connection<'_> {
         }
     }
 
-    /// When something is over.
     fn limits(&self) -> impl Iterator<Item = Instant> {
         let late = self.late.iter().map(|(at, _)| *at).min();
         let stuck = (!self.socket.out.is_empty()).then(|| self.moved + self.hub.options.send_timeout);
@@ -123,7 +119,6 @@ impl Connection<'_> {
         (!keep_alive.is_zero()).then(|| self.heard + keep_alive + keep_alive / 2)
     }
 
-    /// Ends what is over.
     fn look(&mut self, now: Instant) -> Result<(), Bye> {
         let stuck = !self.socket.out.is_empty() && self.moved + self.hub.options.send_timeout <= now;
         if stuck {
@@ -196,17 +191,10 @@ impl Connection<'_> {
         if !filter::is_topic(topic) {
             return Err(Bye::told(0x90));
         }
-        let denied = self.hub.is_starting();
-        let reached = !denied && {
-            let message = Message::new(Publish { topic: bytes.clone(), ..publish });
-            self.hub.broker.borrow_mut().receive(topic, &message, Instant::now())
-        };
+        let message = Message::new(Publish { topic: bytes.clone(), ..publish });
+        let reached = self.hub.broker.borrow_mut().receive(topic, self.node, &message, Instant::now());
         if qos == QoS::AtLeastOnce {
-            let reason = match (denied, reached) {
-                (true, _) => PubAckReason::NotAuthorized,
-                (false, true) => PubAckReason::Success,
-                (false, false) => PubAckReason::NoMatchingSubscribers,
-            };
+            let reason = if reached { PubAckReason::Success } else { PubAckReason::NoMatchingSubscribers };
             put(&Packet::PubAck(PubAck { pkid: packet_id, reason, properties: None }), &mut self.socket.out);
         }
         Ok(())
@@ -217,15 +205,8 @@ impl Connection<'_> {
             return Err(Bye::told(0xA1));
         }
         let client = &self.greeted.client;
-        let mut codes = if self.hub.is_starting() {
-            vec![NOT_AUTHORIZED; subscribe.filters.len()]
-        } else {
-            self.hub.broker.borrow_mut().subscribe(client, &subscribe.filters)
-        };
+        let codes = self.hub.broker.borrow_mut().subscribe(client, &subscribe.filters);
         let manner = self.hub.orders.borrow_mut().take(Answer::Subscribe, client);
-        if let Some(Manner::Refuse(code)) = manner {
-            codes.fill(code);
-        }
         match manner {
             Some(Manner::Never | Manner::Lose) => {}
             Some(Manner::Late(time)) => {
@@ -233,7 +214,7 @@ impl Connection<'_> {
                 put_codes(SUBACK, subscribe.pkid, &codes, &mut late);
                 self.late.push((Instant::now() + time, late));
             }
-            None | Some(Manner::Refuse(_)) => put_codes(SUBACK, subscribe.pkid, &codes, &mut self.socket.out),
+            None => put_codes(SUBACK, subscribe.pkid, &codes, &mut self.socket.out),
         }
         Ok(())
     }

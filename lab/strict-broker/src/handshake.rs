@@ -23,18 +23,19 @@ const NO_CLIENT_ID: u8 = 0x85;
 /// A client that has its CONNACK.
 #[derive(Debug)]
 pub(crate) struct Greeted {
-    /// Who it is.
     pub(crate) client: ClientId,
-    /// Its session's end.
     pub(crate) link: Rc<Link>,
     /// It says something at least so often (3.1.2.10); zero: it need not.
     pub(crate) keep_alive: Duration,
 }
 
 /// `None`: there is nothing to go on with.
-pub(crate) async fn greet(socket: &mut Socket, hub: &Hub) -> Option<Greeted> {
+pub(crate) async fn greet(socket: &mut Socket, hub: &Hub, node: usize) -> Option<Greeted> {
     let connect = read_connect(socket).await?;
-    if let Some(code) = hub.starting_code().filter(|code| *code != 0) {
+    if hub.broker.borrow().down[node] {
+        return None;
+    }
+    if let Some(code) = hub.starting_code() {
         put_refusal(code, &mut socket.out);
         return None;
     }
@@ -48,12 +49,7 @@ pub(crate) async fn greet(socket: &mut Socket, hub: &Hub) -> Option<Greeted> {
     }
     let client = ClientId::from(connect.client_id.as_str());
     let manner = hub.orders.borrow_mut().take(Answer::Connect, &client);
-    if let Some(Manner::Refuse(code)) = manner {
-        put_refusal(code, &mut socket.out);
-        return None;
-    }
-
-    let hello = hello(&connect, &client, hub);
+    let hello = hello(&connect, &client, node, hub);
     let opened = hub.broker.borrow_mut().open(&hello, Instant::now());
     let greeted = Greeted {
         client,
@@ -86,11 +82,12 @@ async fn read_connect(socket: &mut Socket) -> Option<Connect> {
     }
 }
 
-fn hello(connect: &Connect, client: &ClientId, hub: &Hub) -> Hello {
+fn hello(connect: &Connect, client: &ClientId, node: usize, hub: &Hub) -> Hello {
     let ConnectProperties { session_expiry_interval, receive_maximum, max_packet_size, .. } =
         connect.properties.clone().unwrap_or_default();
     Hello {
         client: Rc::clone(client),
+        node,
         clean_start: connect.clean_start,
         expiry: Expiry::from_seconds(session_expiry_interval.unwrap_or(0)),
         window: receive_maximum.unwrap_or(u16::MAX).min(hub.options.max_inflight.get()),
@@ -113,7 +110,7 @@ async fn resumes(socket: &mut Socket, hub: &Hub, greeted: &Greeted, opened: &Ope
 /// Whether the CONNACK is to be sent, after what was ordered.
 async fn answers(socket: &mut Socket, hub: &Hub, greeted: &Greeted, manner: Option<Manner>) -> bool {
     let until = match manner {
-        None | Some(Manner::Refuse(_)) => return true,
+        None => return true,
         Some(Manner::Lose) => {
             hub.broker.borrow_mut().forget(&greeted.client);
             return false;

@@ -11,6 +11,8 @@ use crate::options::Options;
 use crate::orders::Orders;
 use crate::packet::Message;
 
+/// "Not authorized", "server unavailable" and "server busy".
+const STARTING_CODES: [u8; 3] = [0x87, 0x88, 0x89];
 /// What EMQX calls its node.
 const METRICS: &str = "$SYS/brokers/strict-broker/metrics/";
 
@@ -35,7 +37,7 @@ impl Hub {
         }
     }
 
-    pub(crate) fn is_starting(&self) -> bool {
+    fn is_starting(&self) -> bool {
         self.started.elapsed() < self.options.starting
     }
 
@@ -44,9 +46,8 @@ impl Hub {
         if !self.is_starting() {
             return None;
         }
-        let codes = &self.options.starting_codes;
         self.refused.set(self.refused.get() + 1);
-        codes.get((self.refused.get() - 1) % codes.len().max(1)).copied()
+        Some(STARTING_CODES[(self.refused.get() - 1) % STARTING_CODES.len()])
     }
 
     /// As EMQX: at QoS 0, and not retained.
@@ -61,7 +62,7 @@ impl Hub {
                 properties: None,
                 share: None,
             };
-            broker.publish(&topic, &message, Instant::now());
+            broker.publish(&topic, 0, &message, Instant::now());
         }
     }
 }

@@ -12,7 +12,6 @@ use crate::packet::Message;
 /// How fast a session's process is, and how much it may have before it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
-    /// What a message costs, alone.
     pub(crate) each: Duration,
     /// What it costs more for each one that waits.
     pub(crate) scan: Duration,
@@ -33,7 +32,6 @@ pub(crate) enum Work {
     Sends,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     waiting: VecDeque<Message>,
@@ -41,17 +39,14 @@ pub(crate) struct Mailbox {
     since: Instant,
     busy: bool,
     stuck: bool,
-    /// Mailbox and window take turns.
     sent_last: bool,
 }
 
 impl Mailbox {
-    /// Empty.
     pub(crate) fn new(now: Instant) -> Self {
         Self { waiting: VecDeque::new(), since: now, busy: false, stuck: false, sent_last: false }
     }
 
-    /// Messages that wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -102,13 +97,7 @@ impl Mailbox {
         self.stuck = stuck;
     }
 
-    /// Loses all of it.
     pub(crate) fn forget(&mut self) {
         self.waiting.clear();
-    }
-
-    /// For the snapshot.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Message> {
-        self.waiting.iter()
     }
 }

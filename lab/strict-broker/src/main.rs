@@ -7,11 +7,13 @@
 //! And it has the manners of EMQX 5.8, which no polite broker shows. Each has an option, or is a command while it runs
 //! (`control.rs`):
 //!
-//! * a session is one process with a rate, a mailbox and a heap, and is killed when one overflows (`mailbox.rs`);
+//! * a session is one process with a rate and a mailbox, and is killed when that overflows (`mailbox.rs`);
 //! * a socket that takes nothing is closed;
 //! * what a session held when it ends goes to its group, or not: it depends on how it ends (`broker.rs`);
 //! * taking over a large session takes time, and giving up empties it (`handshake.rs`);
-//! * answers that are late, never come, or refuse; a snapshot of all sessions to come back with.
+//! * two nodes are a cluster (`--second-port`); the shared subscriptions of one that was killed stay in the table as ghosts,
+//!   whose share is acknowledged to the publisher and lost (`router.rs`);
+//! * answers that are late or never come.
 //!
 //! | room | job |
 //! |---|---|
@@ -20,7 +22,7 @@
 //! | `router`, `broker` | all of them: subscriptions, groups, lives |
 //! | `hub` | what all connections share |
 //! | `socket`, `handshake`, `connection` | a client |
-//! | `control`, `orders`, `snapshot`, `options` | what you tell it |
+//! | `control`, `orders`, `options` | what you tell it |
 //!
 //! What it does not do: QoS 2, retained messages, subscription identifiers, client ids of its own choice and topic aliases,
 //! all of which it refuses; a subscription at QoS 2 is granted QoS 1. MQTT 3.1.1, TLS, logins, wills, message expiry, "no
@@ -40,7 +42,6 @@ mod outbox;
 mod packet;
 mod router;
 mod session;
-mod snapshot;
 mod socket;
 
 use std::io::Write as _;
@@ -87,10 +88,7 @@ fn main() -> ExitCode {
 async fn run(options: Options) -> Result<()> {
     let options = Rc::new(options);
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut broker = Broker::new(Rc::clone(&options));
-    if let Some(file) = &options.snapshot {
-        snapshot::restore(&mut broker, file, &options, Instant::now())?;
-    }
+    let broker = Broker::new(Rc::clone(&options));
     let hub = Rc::new(Hub::new(Rc::clone(&options), broker));
     // The control port first: who waits until clients are served can give orders at once.
     let mut line = String::new();
@@ -100,19 +98,21 @@ async fn run(options: Options) -> Result<()> {
         tokio::task::spawn_local(control::serve(listener, Rc::clone(&hub)));
     }
     let listener = listen(options.port).await?;
+    let second = match options.second_port {
+        Some(port) => Some(listen(port).await?),
+        None => None,
+    };
     let told = if options.announce { "announced" } else { "not announced" };
     line.insert_str(0, &format!("listening on {}", listener.local_addr()?));
     // In one write: eprintln! would let another process's line in between.
     let line = format!("strict-broker: {line}, max inflight {}, {told}\n", options.max_inflight);
     std::io::stderr().write_all(line.as_bytes()).context("cannot write to stderr")?;
     tokio::select! {
-        () = serve(listener, &hub) => {}
+        () = serve(listener, &hub, 0) => {}
+        () = async { serve(second.expect("it is there"), &hub, 1).await }, if options.second_port.is_some() => {}
         () = keep_time(&hub) => {}
         _ = term.recv() => {}
         _ = int.recv() => {}
-    }
-    if let Some(file) = &options.snapshot {
-        snapshot::save(&hub.broker.borrow(), file)?;
     }
     Ok(())
 }
@@ -123,10 +123,12 @@ async fn listen(port: u16) -> Result<TcpListener> {
         .with_context(|| format!("cannot listen on port {port}"))
 }
 
-async fn serve(listener: TcpListener, hub: &Rc<Hub>) {
+async fn serve(listener: TcpListener, hub: &Rc<Hub>, node: usize) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::task::spawn_local(connection::serve(stream, Rc::clone(hub)))),
+            Ok((stream, _)) => {
+                drop(tokio::task::spawn_local(connection::serve(stream, Rc::clone(hub), node)));
+            }
             // Too many open files, say: those that are served come first.
             Err(_) => tokio::time::sleep(TICK).await,
         }

@@ -1,12 +1,18 @@
 //! The command line.
 
 use std::num::NonZeroU16;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
 
 use crate::mailbox::Pace;
+
+/// EMQX's `broker.shared_subscription_strategy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Strategy {
+    RoundRobin,
+    Local,
+}
 
 /// An MQTT 5 broker for tests: exact in its windows, and with EMQX's manners. On 127.0.0.1 alone.
 #[derive(Debug, Clone, Parser)]
@@ -15,6 +21,12 @@ pub(crate) struct Options {
     /// Where clients connect; 0 takes a free port, which is told on stderr
     #[arg(long)]
     pub(crate) port: u16,
+    /// Where clients connect to the cluster's second node; 0 takes a free port
+    #[arg(long)]
+    pub(crate) second_port: Option<u16>,
+    /// Which member of a share group gets a message; `local`: one on the publisher's node, as long as there is one
+    #[arg(long, value_enum, default_value = "round-robin")]
+    pub(crate) strategy: Strategy,
     /// Where you tell it what to do, see the top of src/control.rs; 0 takes a free port, which is told too
     #[arg(long)]
     pub(crate) control: Option<u16>,
@@ -45,17 +57,9 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1_000)]
     pub(crate) max_mailbox: usize,
 
-    /// Bytes of a session's heap above which it is killed, at 4 KiB a message it holds, and twice that while it is taken
-    /// over (EMQX: 1.5 × force_shutdown.max_heap_size, 48 MiB); without it, never
-    #[arg(long)]
-    pub(crate) max_heap_bytes: Option<usize>,
-
-    /// For so long after its start, CONNECT is refused
+    /// For so long after its start, CONNECT is refused with 0x87, 0x88 and 0x89 in turn
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) starting: Duration,
-    /// With these codes in turn; 0x00 lets a client in, whose PUBLISH and SUBSCRIBE are then refused with 0x87
-    #[arg(long, default_value = "0x87,0x88,0x89", value_delimiter = ',', value_parser = code)]
-    pub(crate) starting_codes: Vec<u8>,
 
     /// A session that expires, or ends with its connection, remains a member for so long: what it is given is lost
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
@@ -67,9 +71,6 @@ pub(crate) struct Options {
     /// How often the counters are published under $SYS/brokers/strict-broker/metrics/ (EMQX: about 40s)
     #[arg(long, value_parser = humantime::parse_duration)]
     pub(crate) metrics_every: Option<Duration>,
-    /// Sessions are read from this file at the start, and written to it at SIGTERM, SIGINT and the command `snapshot`
-    #[arg(long)]
-    pub(crate) snapshot: Option<PathBuf>,
 }
 
 impl Options {
@@ -83,13 +84,4 @@ impl Options {
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (1e-3..=1e9).contains(rate));
     rate.ok_or_else(|| format!("{text}: a number above 0 is wanted"))
-}
-
-/// A reason code, as `0x87` or `135`.
-pub(crate) fn code(text: &str) -> Result<u8, String> {
-    let parsed = match text.strip_prefix("0x") {
-        Some(hex) => u8::from_str_radix(hex, 16),
-        None => text.parse(),
-    };
-    parsed.map_err(|_| format!("{text}: a reason code from 0x00 to 0xff is wanted"))
 }

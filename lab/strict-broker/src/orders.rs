@@ -2,24 +2,16 @@
 
 use std::time::Duration;
 
-/// What the broker answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// With CONNACK.
     Connect,
-    /// With SUBACK.
     Subscribe,
 }
 
-/// How it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Not at all.
     Never,
-    /// After this time.
     Late(Duration),
-    /// With this reason code.
-    Refuse(u8),
     /// Not at all, and the session is emptied.
     Lose,
 }
@@ -27,7 +19,6 @@ pub(crate) enum Manner {
 /// How some of the next answers are given.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// For so many answers more.
     pub(crate) left: u32,
     pub(crate) answer: Answer,
     pub(crate) manner: Manner,

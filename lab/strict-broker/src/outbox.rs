@@ -26,7 +26,6 @@ pub(crate) struct Dropped {
     pub(crate) queue_full: u64,
     /// QoS 0.
     pub(crate) qos0: u64,
-    /// Larger than the client takes.
     pub(crate) too_large: u64,
 }
 
@@ -38,7 +37,6 @@ impl AddAssign for Dropped {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     queue_max: usize,
@@ -77,18 +75,6 @@ impl Outbox {
             quick: VecDeque::new(),
             queue: VecDeque::new(),
         }
-    }
-
-    /// As it was saved.
-    pub(crate) fn restore(&mut self, first: u64, sent: Vec<Option<Message>>, queue: Vec<Message>) {
-        self.open = sent.iter().flatten().count();
-        (self.first, self.next) = (first, first);
-        (self.sent, self.queue) = (sent.into(), queue.into());
-    }
-
-    /// For the snapshot: the number of the first, those sent, those that wait.
-    pub(crate) fn parts(&self) -> (u64, &VecDeque<Option<Message>>, &VecDeque<Message>) {
-        (self.first, &self.sent, &self.queue)
     }
 
     /// Messages that wait beyond the window.

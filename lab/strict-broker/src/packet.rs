@@ -17,14 +17,12 @@ const DISCONNECT: u8 = 0xE0;
 pub(crate) enum Fault {
     /// Larger than we said that we take.
     TooLarge,
-    /// Another version of the protocol.
     Version,
     /// Not MQTT 5.
     Malformed,
 }
 
 impl Fault {
-    /// Its reason code.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::TooLarge => 0x95,
@@ -87,29 +85,23 @@ pub(crate) fn put_codes(head: u8, packet_id: u16, codes: &[u8], out: &mut BytesM
 /// A share group and its filter: `$share/NAME/FILTER`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// The group.
     pub(crate) group: String,
     /// What its members have in common.
     pub(crate) filter: String,
 }
 
-/// A message for one session.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Message {
-    /// Where it was published to.
     pub(crate) topic: Bytes,
-    /// What it says.
     pub(crate) payload: Bytes,
     /// The smaller of the publisher's and the subscription's.
     pub(crate) qos: QoS,
-    /// The publisher's.
     pub(crate) properties: Option<Rc<PublishProperties>>,
     /// Whose other members may take it.
     pub(crate) share: Option<Rc<Share>>,
 }
 
 impl Message {
-    /// What a publisher sent.
     pub(crate) fn new(publish: Publish) -> Self {
         let Publish { topic, payload, qos, properties, .. } = publish;
         Self { topic, payload, qos, properties: properties.map(Rc::new), share: None }
@@ -127,12 +119,10 @@ impl Message {
         }
     }
 
-    /// Appends the PUBLISH.
     pub(crate) fn put(&self, packet_id: u16, dup: bool, out: &mut BytesMut) {
         self.publish(packet_id, dup).write(out).expect("it came in as a packet");
     }
 
-    /// Bytes of its packet.
     pub(crate) fn size(&self) -> usize {
         self.publish(1, false).size()
     }

@@ -5,39 +5,51 @@ use std::rc::Rc;
 use rumqttc::v5::mqttbytes::QoS;
 
 use crate::filter;
+use crate::options::Strategy;
 use crate::packet::Share;
 
-/// A client id.
 pub(crate) type ClientId = Rc<str>;
 
 /// A session that gets a message, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// Whose session.
-    pub(crate) client: ClientId,
-    /// The highest it takes.
+    /// Whose session; `None`: a ghost's, which nobody has.
+    pub(crate) client: Option<ClientId>,
     pub(crate) qos: QoS,
-    /// On behalf of which group.
     pub(crate) share: Option<Rc<Share>>,
+}
+
+/// A member of a share group. One whose node was killed stays in the table as a ghost, until the node is back.
+#[derive(Debug)]
+struct Member {
+    client: ClientId,
+    qos: QoS,
+    node: usize,
+    is_ghost: bool,
 }
 
 #[derive(Debug)]
 struct Group {
     share: Rc<Share>,
-    members: Vec<(ClientId, QoS)>,
+    members: Vec<Member>,
     turn: usize,
 }
 
 /// See the module. The number of filters is small, and so they are asked one by one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Router {
+    strategy: Strategy,
     plain: Vec<(String, ClientId, QoS)>,
     groups: Vec<Group>,
 }
 
 impl Router {
-    /// Adds a subscription, or replaces it. The path is a valid filter.
-    pub(crate) fn subscribe(&mut self, client: &ClientId, path: &str, qos: QoS) {
+    pub(crate) fn new(strategy: Strategy) -> Self {
+        Self { strategy, plain: Vec::new(), groups: Vec::new() }
+    }
+
+    /// Adds a subscription of a session on this node, or replaces it. The path is a valid filter.
+    pub(crate) fn subscribe(&mut self, client: &ClientId, path: &str, qos: QoS, node: usize) {
         self.unsubscribe(client, path);
         let Some((group, filter)) = filter::parse(path) else { return };
         let Some(group) = group else {
@@ -45,55 +57,75 @@ impl Router {
             return;
         };
         let share = Share { group: group.to_owned(), filter: filter.to_owned() };
-        let member = (Rc::clone(client), qos);
+        let member = Member { client: Rc::clone(client), qos, node, is_ghost: false };
         match self.groups.iter_mut().find(|group| *group.share == share) {
             Some(group) => group.members.push(member),
             None => self.groups.push(Group { share: Rc::new(share), members: vec![member], turn: 0 }),
         }
     }
 
-    /// Takes a subscription back.
     pub(crate) fn unsubscribe(&mut self, client: &ClientId, path: &str) {
         let Some((group, filter)) = filter::parse(path) else { return };
         match group {
             None => self.plain.retain(|(known, by, _)| known != filter || by != client),
-            Some(name) => {
-                for group in &mut self.groups {
-                    if group.share.group == name && group.share.filter == filter {
-                        group.members.retain(|(member, _)| member != client);
-                    }
-                }
-                self.groups.retain(|group| !group.members.is_empty());
-            }
+            Some(name) => self.retain(|share, member| {
+                share.group != name || share.filter != filter || member.client != *client || member.is_ghost
+            }),
         }
     }
 
-    /// Who gets a message on this topic.
-    pub(crate) fn targets(&mut self, topic: &str, out: &mut Vec<Target>) {
+    /// The node was killed: its sessions' plain subscriptions go, their shared ones stay as ghosts.
+    pub(crate) fn kill_node(&mut self, node: usize, clients: &[ClientId]) {
+        self.plain.retain(|(_, by, _)| !clients.contains(by));
+        for member in self.groups.iter_mut().flat_map(|group| &mut group.members) {
+            member.is_ghost |= member.node == node;
+        }
+    }
+
+    /// The node is back, or was force-left.
+    pub(crate) fn purge_node(&mut self, node: usize) {
+        self.retain(|_, member| member.node != node || !member.is_ghost);
+    }
+
+    fn retain(&mut self, keeps: impl Fn(&Share, &Member) -> bool) {
+        for group in &mut self.groups {
+            group.members.retain(|member| keeps(&group.share, member));
+        }
+        self.groups.retain(|group| !group.members.is_empty());
+    }
+
+    /// Who gets a message on this topic from a client of this node.
+    pub(crate) fn targets(&mut self, topic: &str, node: usize, out: &mut Vec<Target>) {
         for (filter, client, qos) in &self.plain {
             if filter::covers(filter, topic) {
-                out.push(Target { client: Rc::clone(client), qos: *qos, share: None });
+                let client = Some(Rc::clone(client));
+                out.push(Target { client, qos: *qos, share: None });
             }
         }
+        let node = (self.strategy == Strategy::Local).then_some(node);
         for group in &mut self.groups {
             if filter::covers(&group.share.filter, topic) {
-                out.extend(group.next());
+                out.extend(group.next(node));
             }
         }
     }
 
     /// The next member of a group.
     pub(crate) fn member(&mut self, share: &Share) -> Option<Target> {
-        self.groups.iter_mut().find(|group| *group.share == *share)?.next()
+        self.groups.iter_mut().find(|group| *group.share == *share)?.next(None)
     }
 }
 
 impl Group {
-    /// In turns, and an offline member has its turn too, as on EMQX.
-    fn next(&mut self) -> Option<Target> {
-        let (client, qos) = self.members.get(self.turn % self.members.len().max(1))?;
-        self.turn = (self.turn + 1) % self.members.len();
-        let share = Some(Rc::clone(&self.share));
-        Some(Target { client: Rc::clone(client), qos: *qos, share })
+    /// In turns, if possible on this node; an offline member has its turn too, and so has a ghost, as on EMQX.
+    fn next(&mut self, node: Option<usize>) -> Option<Target> {
+        let count = self.members.len();
+        let is_wanted = |at: &usize| node.is_none_or(|node| self.members[*at].node == node);
+        let mut turns = (0..count).map(|ahead| (self.turn + ahead) % count);
+        let at = turns.clone().find(is_wanted).or_else(|| turns.next())?;
+        self.turn = (at + 1) % count;
+        let Member { client, qos, is_ghost, .. } = &self.members[at];
+        let client = (!is_ghost).then(|| Rc::clone(client));
+        Some(Target { client, qos: *qos, share: Some(Rc::clone(&self.share)) })
     }
 }

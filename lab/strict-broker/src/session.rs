@@ -22,12 +22,10 @@ pub(crate) const OUT_BYTES_ENOUGH: usize = 256 * 1024;
 pub(crate) struct Link {
     /// There is something to send, or to look at.
     pub(crate) wake: Notify,
-    /// The connection has to end.
     pub(crate) ending: Cell<Option<Ending>>,
 }
 
 impl Link {
-    /// Ends the connection.
     pub(crate) fn end(&self, ending: Ending) {
         self.ending.set(Some(ending));
         self.wake.notify_one();
@@ -37,9 +35,7 @@ impl Link {
 /// How the broker ends a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Another connection has the session.
     TakenOver,
-    /// Without a word.
     Cut,
 }
 
@@ -48,29 +44,18 @@ pub(crate) enum Ending {
 pub(crate) enum Expiry {
     /// So long; zero ends it with the connection.
     After(Duration),
-    /// For ever.
     Never,
 }
 
 impl Expiry {
-    /// From the property, in seconds.
     pub(crate) fn from_seconds(seconds: u32) -> Self {
         if seconds == u32::MAX { Self::Never } else { Self::After(Duration::from_secs(seconds.into())) }
-    }
-
-    /// The property.
-    pub(crate) fn seconds(self) -> u32 {
-        match self {
-            Self::Never => u32::MAX,
-            Self::After(time) => u32::try_from(time.as_secs()).unwrap_or(u32::MAX),
-        }
     }
 }
 
 /// Where a session is in its life.
 #[derive(Debug, Clone)]
 pub(crate) enum Life {
-    /// It has a connection.
     Connected(Rc<Link>),
     /// It waits for one, not longer than this.
     Away(Option<Instant>),
@@ -81,13 +66,9 @@ pub(crate) enum Life {
 /// Why EMQX kills a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Death {
-    /// Its mailbox.
     MailboxOverflow,
-    /// What it holds.
-    HeapOverflow,
     /// The next packet id belongs to an unacknowledged message.
     IdInUse,
-    /// Somebody wanted it.
     Asked,
 }
 
@@ -103,12 +84,10 @@ impl From<IdInUse> for Death {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// The highest QoS that each filter takes.
     pub(crate) subscriptions: BTreeMap<String, QoS>,
-    /// What it owes.
     pub(crate) outbox: Outbox,
     /// What waits to be looked at; unused without a [`Pace`].
     pub(crate) mailbox: Mailbox,
@@ -116,10 +95,10 @@ pub(crate) struct Session {
     pub(crate) expiry: Expiry,
     /// Where it is in its life.
     pub(crate) life: Life,
+    pub(crate) node: usize,
 }
 
 impl Session {
-    /// A new one.
     pub(crate) fn new(options: &Options, expiry: Expiry, now: Instant) -> Self {
         Self {
             subscriptions: BTreeMap::new(),
@@ -127,10 +106,10 @@ impl Session {
             mailbox: Mailbox::new(now),
             expiry,
             life: Life::Away(None),
+            node: 0,
         }
     }
 
-    /// Its connection.
     pub(crate) fn link(&self) -> Option<&Rc<Link>> {
         match &self.life {
             Life::Connected(link) => Some(link),
@@ -138,12 +117,10 @@ impl Session {
         }
     }
 
-    /// Messages it holds.
     pub(crate) fn held(&self) -> usize {
         self.outbox.unacked() + self.outbox.queued() + self.mailbox.len()
     }
 
-    /// A message for it.
     pub(crate) fn deliver(
         &mut self,
         message: Message,
@@ -188,7 +165,6 @@ impl Session {
         self.outbox.write(out, OUT_BYTES_ENOUGH);
     }
 
-    /// Loses its messages.
     pub(crate) fn forget(&mut self) {
         self.outbox.forget();
         self.mailbox.forget();

@@ -21,42 +21,32 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// It takes us for gone by then.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: TcpStream,
     bytes_max: usize,
     input: BytesMut,
-    /// What is to be sent.
     pub(crate) out: BytesMut,
 }
 
-/// What happened on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// Bytes came.
     Read,
-    /// Bytes went.
     Wrote,
     /// The session has something for us.
     Woken,
-    /// The time has come.
     Due,
-    /// The client is gone.
     Gone,
 }
 
-/// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// Its time is over.
     Over,
     /// The client has left, or another connection has the session.
     InVain,
 }
 
 impl Socket {
-    /// Of a new connection.
     pub(crate) fn new(stream: TcpStream, bytes_max: usize) -> Self {
         // Without it small answers wait for each other; a socket that refuses is about to fail anyhow.
         let _ = stream.set_nodelay(true);

@@ -1,52 +1,51 @@
-//! The drivers' names, back to back, and an index that does not hold them twice.
+//! The drivers' ids, back to back, and an index that does not store them twice.
 
 use std::hash::BuildHasher as _;
 use std::ops::Range;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// A name has one to 64 bytes; `pipeline` refuses others.
+/// An id has 1 to 64 bytes.
 pub const ID_BYTES_MAX: usize = 64;
 
-/// A number for each name.
+/// Assigns a number to each id.
 #[derive(Default)]
 pub struct Ids {
     bytes: Vec<u8>,
-    /// By number: where it begins, and its length; 0: nobody has this number.
+    /// By number: offset and length; length 0: the number is free.
     places: Vec<(u32, u8)>,
     free: Vec<u32>,
-    /// Bytes of names that are gone.
+    /// Bytes of removed ids.
     wasted: usize,
     index: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }
 
 impl Ids {
-    /// How many names there are.
+    /// Number of ids.
     #[must_use]
     pub fn count(&self) -> usize {
         self.index.len()
     }
 
-    /// The numbers given so far are below this.
+    /// All numbers are below this.
     #[must_use]
     pub fn numbers(&self) -> usize {
         self.places.len()
     }
 
-    /// The name with this number; empty: nobody has it.
+    /// The id with this number; empty: the number is free.
     #[must_use]
     pub fn name(&self, number: u32) -> &[u8] {
         &self.bytes[place(self.places[number as usize])]
     }
 
-    /// The number of a name.
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<u32> {
         self.index.find(self.hasher.hash_one(name), |number| self.name(*number) == name).copied()
     }
 
-    /// Gives a number to a name that has none.
+    /// Assigns a number to a new id.
     pub fn add(&mut self, name: &[u8]) -> u32 {
         let at = u32::try_from(self.bytes.len()).expect("16 million names of 64 bytes");
         let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
@@ -64,7 +63,7 @@ impl Ids {
         number
     }
 
-    /// Its name is gone, and another may have the number.
+    /// Removes an id and frees its number.
     pub fn remove(&mut self, number: u32) {
         let name = place(self.places[number as usize]);
         let hash = self.hasher.hash_one(&self.bytes[name.clone()]);
@@ -89,7 +88,7 @@ impl Ids {
         (self.bytes, self.wasted) = (bytes, 0);
     }
 
-    /// Of memory that is taken.
+    /// Bytes in memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
@@ -112,6 +111,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(crate::cases::cases(256))]
+
         #[test]
         fn every_name_keeps_its_number_until_it_is_removed(steps in proptest::collection::vec((0_u8..30, any::<bool>()), 0..300)) {
             let (mut ids, mut model) = (Ids::default(), BTreeMap::new());

@@ -1,7 +1,7 @@
-//! Everybody's last position in memory, in the order of the map. A cache: it is read anew at every start.
+//! Every driver's last position in memory, in the order of the map. A cache, read again at every start.
 //!
-//! Guarantee: a driver's fix is the greatest that was taken, as `last_positions` has it, whatever the order; at most
-//! `drivers_max` drivers are held, each in [`DRIVER_BYTES`] and its name, and others are counted.
+//! Guarantee: a driver's fix is the greatest one taken, whatever the order, as in `last_positions`. At most `drivers_max` drivers are in
+//! memory, each in [`DRIVER_BYTES`] plus its id; others are counted.
 
 pub mod ids;
 pub mod parts;
@@ -11,20 +11,21 @@ use std::ops::Range;
 use self::ids::Ids;
 use crate::geo::{KEY_BITS, Tile, key};
 
-/// Of memory a driver, without its name; vectors that grow may hold twice as much for a while.
+/// Memory per driver without its id; a growing vector can take twice as much for a while.
 pub const DRIVER_BYTES: usize = 150;
-/// More have no place in a row's key.
+/// A row's key has no room for more.
 pub const DRIVERS_MAX: usize = 1 << (u64::BITS - KEY_BITS);
-/// A speed or heading that nobody knows.
+/// An unknown speed or heading.
 pub const UNKNOWN: u16 = u16::MAX;
 
-/// A driver's fix, as `last_positions_state` has it. The order of the fields is that of its tuple: the greater one is the newer.
+/// A driver's fix, as `last_positions_state` has it. The order of the fields is that of its `version`: the greater one is the newer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fix {
     pub ts_ms: i64,
     pub seq: u32,
     pub lat_e7: i32,
     pub lng_e7: i32,
+    pub received_ms: i64,
     /// 65535: unknown.
     pub speed_cms: u16,
     /// 65535: unknown.
@@ -33,13 +34,12 @@ pub struct Fix {
     pub alt_dm: i32,
     /// 65535: unknown.
     pub acc_dm: u16,
-    pub received_ms: i64,
 }
 
 /// What a tile needs of a driver, in the order of the map.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// Place on the curve, then the driver's number.
+    /// Position on the curve, then the driver's number.
     key: u64,
     pub lat_e7: i32,
     pub lng_e7: i32,
@@ -80,15 +80,15 @@ pub struct Fleet {
     ids: Ids,
     /// By number.
     fixes: Vec<Fix>,
-    /// By number: in which pass over all rows it was met last.
+    /// By number: the last full read that contained the driver.
     passes: Vec<u8>,
     pass: u8,
     rows: Vec<Row>,
-    /// Where the next order is made.
+    /// Buffer for the next order.
     spare: Vec<Row>,
-    /// Numbers whose row is not as their fix.
+    /// Numbers whose row differs from their fix.
     changed: Vec<u32>,
-    /// The same, a bit a number.
+    /// The same as a bitmap.
     is_changed: Vec<u64>,
     drivers_max: usize,
     left_out: u64,
@@ -96,7 +96,6 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Nobody yet.
     #[must_use]
     pub fn new(drivers_max: usize) -> Self {
         Self {
@@ -114,37 +113,35 @@ impl Fleet {
         }
     }
 
-    /// How many drivers are held.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ids.count()
     }
 
-    /// Nobody is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many rows of drivers without a place came since [`Fleet::begin_pass`].
+    /// Rows of drivers beyond `drivers_max` since [`Fleet::begin_pass`].
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// When milepost took the newest message, in milliseconds since 1970.
+    /// Arrival of the newest message at milepost, in milliseconds since 1970.
     #[must_use]
     pub fn newest_ms(&self) -> Option<i64> {
         self.newest_ms
     }
 
-    /// How many drivers were heard of since then.
+    /// Number of drivers with a message since then.
     #[must_use]
     pub fn heard_since(&self, ms: i64) -> usize {
         self.fixes.iter().filter(|fix| fix.received_ms >= ms).count()
     }
 
-    /// All rows will be taken now: who is not among them is gone.
+    /// Starts a full read: drivers that are not in it are removed at its end.
     pub fn begin_pass(&mut self) {
         self.pass = self.pass.wrapping_add(1);
         self.left_out = 0;

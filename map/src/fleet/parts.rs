@@ -47,6 +47,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(crate::cases::cases(256))]
+
         #[test]
         fn runs_are_the_numbers_without_holes(parts in proptest::collection::vec((0_u64..60, 0_u64..8), 0..40)) {
             let (mut runs, mut numbers) = (Parts::default(), BTreeSet::new());

@@ -22,6 +22,7 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::watch;
 
+use super::files;
 use super::state::{State, end};
 use crate::fleet::{Fix, UNKNOWN};
 use crate::live::Tick;
@@ -298,7 +299,8 @@ async fn livez(From(state): From<Arc<State>>) -> Response {
 }
 
 async fn readyz(From(state): From<Arc<State>>) -> Response {
-    verdict("ready", &state.live.troubles())
+    let troubles: Vec<_> = files::trouble().into_iter().chain(state.live.troubles()).collect();
+    verdict("ready", &troubles)
 }
 
 fn verdict(good: &str, wrong: &[String]) -> Response {

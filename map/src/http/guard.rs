@@ -16,14 +16,14 @@ use subtle::ConstantTimeEq as _;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::api::Refusal;
+use super::gates::Peer;
 use super::state::State;
 use milepost::config::Secret;
 
 use crate::config::{Http, Map};
 
-/// Who guesses gets an answer a second.
+/// One wrong login a second, whatever the number of connections.
 const WRONG_LOGIN_DELAY: Duration = Duration::from_secs(1);
-
 pub(super) fn around(router: Router, state: Arc<State>) -> Router {
     let headers = Arc::new(headers(&state.config.map));
     router
@@ -86,18 +86,26 @@ async fn let_in(From(state): From<Arc<State>>, request: Request, next: Next) -> 
             Refusal(StatusCode::FORBIDDEN, why.to_owned()).into_response()
         };
     }
-    match login(request.headers(), http).await {
-        Login::Right => return next.run(request).await,
-        Login::Wrong => {
-            state.live.metrics.logins_refused.inc();
-            tokio::time::sleep(WRONG_LOGIN_DELAY).await;
+    if request.headers().contains_key(AUTHORIZATION) {
+        let peer = request.extensions().get::<Peer>().map(|peer| peer.0).filter(|_| !http.behind_proxy);
+        let open = state.gates.pass(peer).await;
+        if is_right(request.headers(), http).await {
+            drop(open);
+            state.gates.knows(peer);
+            return next.run(request).await;
         }
-        Login::None => {}
+        state.live.metrics.logins_refused.inc();
+        // A task of its own: a client that hangs up does not open the gate.
+        let shut = tokio::spawn(async move {
+            tokio::time::sleep(WRONG_LOGIN_DELAY).await;
+            drop(open);
+        });
+        let _ = shut.await;
     }
     let what = match (&http.login, &http.token) {
-        (Some(_), Some(_)) => "a name and password (Basic), or a token (Bearer), is wanted",
-        (Some(_), None) => "a name and password (Basic) is wanted",
-        (None, _) => "a token (Bearer) is wanted",
+        (Some(_), Some(_)) => "log in with a name and password (Basic) or a token (Bearer)",
+        (Some(_), None) => "log in with a name and password (Basic)",
+        (None, _) => "log in with a token (Bearer)",
     };
     let scheme =
         if http.login.is_some() { "Basic realm=\"milepost-map\", charset=\"UTF-8\"" } else { "Bearer" };
@@ -106,15 +114,9 @@ async fn let_in(From(state): From<Arc<State>>, request: Request, next: Next) -> 
     answer
 }
 
-enum Login {
-    Right,
-    Wrong,
-    None,
-}
-
-/// The secrets are read each time, so that they can change without a restart; the files are small, and in memory.
-async fn login(headers: &HeaderMap, http: &Http) -> Login {
-    let Some(given) = headers.get(AUTHORIZATION).cloned() else { return Login::None };
+/// Reads the secrets each time, so that they can change without a restart; the files are small, and in memory.
+async fn is_right(headers: &HeaderMap, http: &Http) -> bool {
+    let Some(given) = headers.get(AUTHORIZATION).cloned() else { return false };
     let (login, token) = (http.login.clone(), http.token.clone());
     let is_right = tokio::task::spawn_blocking(move || {
         let given = given.as_bytes();
@@ -133,7 +135,7 @@ async fn login(headers: &HeaderMap, http: &Http) -> Login {
             wanted_token().is_some_and(|wanted| bool::from(given.ct_eq(wanted.as_bytes())))
         })
     });
-    if is_right.await.unwrap_or(false) { Login::Right } else { Login::Wrong }
+    is_right.await.unwrap_or(false)
 }
 
 /// As the header has it: `name:password` in base 64.

@@ -2,6 +2,8 @@
 //! time is sent away; at the end those under way are finished.
 
 mod api;
+mod files;
+mod gates;
 mod guard;
 mod page;
 mod state;
@@ -10,9 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use milepost::observe::http::ReadInTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -20,12 +24,17 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tracing::{debug, warn};
 
+pub use self::gates::Gates;
+use self::gates::Peer;
 pub use self::state::State;
 use self::state::end;
 use crate::config;
 
 /// A client that does not finish its handshake, and then its request's head, in this time is sent away.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// An answer, or a stream's next event, that is not read in this time ends its connection. A slow line reads a view of the
+/// map in less.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Certificates are looked at again after this.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
 /// How long requests under way may take at the end.
@@ -54,9 +63,9 @@ pub async fn serve(
     let graceful = GracefulShutdown::new();
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let stream = tokio::select! {
+        let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     debug!(%error, "accept failed");
                     tokio::time::sleep(Duration::from_millis(100)).await; // out of file descriptors: do not spin
@@ -66,13 +75,13 @@ pub async fn serve(
             () = end(&mut ending) => break,
         };
         let _ = stream.set_nodelay(true);
-        let (router, watcher) = (router.clone(), graceful.watcher());
+        let (router, watcher, peer) = (router.clone(), graceful.watcher(), Peer(peer.ip()));
         let tls = acceptor.as_ref().map(|tls| TlsAcceptor::from(Arc::clone(&tls.borrow())));
         tokio::spawn(async move {
             match tls {
-                None => connection(stream, router, watcher).await,
+                None => connection(stream, peer, router, watcher).await,
                 Some(tls) => match handshake(tls, stream).await {
-                    Some(stream) => connection(stream, router, watcher).await,
+                    Some(stream) => connection(stream, peer, router, watcher).await,
                     None => debug!("no TLS handshake"),
                 },
             }
@@ -92,13 +101,19 @@ async fn handshake(
 
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
     router: Router,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
+    let routes = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(peer);
+        routes.call(request)
+    });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(ReadInTime::new(stream, READ_TIMEOUT)), service);
     if let Err(error) = watcher.watch(connection).await {
         debug!(%error, "connection ended early");
     }

@@ -10,13 +10,9 @@ use bytes::Bytes;
 use flate2::Compression;
 
 use super::api::{Refusal, takes_gzip};
+use super::files::{FILES, MISSING};
 use super::state::State;
 use crate::wire::gzip;
-
-/// A file of the page: its path, and what is in it.
-type File = (&'static str, &'static [u8]);
-
-include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
 static COMPRESSED: [OnceLock<Option<Bytes>>; FILES.len()] = [const { OnceLock::new() }; FILES.len()];
 
@@ -28,8 +24,7 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
     let path = if uri.path() == "/" { "index.html" } else { uri.path().trim_start_matches('/') };
     let Some(number) = FILES.iter().position(|(name, _)| *name == path) else {
         if FILES.is_empty() && path == "index.html" {
-            let what = "this milepost-map was built without its page: run `make page`, and build it again";
-            return Refusal(StatusCode::SERVICE_UNAVAILABLE, what.to_owned()).into_response();
+            return Refusal(StatusCode::SERVICE_UNAVAILABLE, MISSING.to_owned()).into_response();
         }
         return Refusal(StatusCode::NOT_FOUND, "there is nothing here; docs/map.md has the API".to_owned())
             .into_response();

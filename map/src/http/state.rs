@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Semaphore, watch};
 
+use super::gates::Gates;
 use crate::config;
 use crate::live::Live;
 use crate::store::Store;
@@ -17,6 +18,7 @@ pub struct State {
     pub questions: Semaphore,
     /// Pages at once.
     pub viewers: Arc<Semaphore>,
+    pub gates: Gates,
     /// Turns true when the process ends: streams end then.
     pub ending: watch::Receiver<bool>,
 }

@@ -32,6 +32,8 @@ fn moved(ts: i64, lat: f64) -> Fix {
 }
 
 proptest! {
+    #![proptest_config(crate::cases::cases(256))]
+
     #[test]
     fn it_is_the_greatest_fix_of_each_whatever_the_order(steps in proptest::collection::vec(step(), 0..200)) {
         let (mut fleet, mut model) = (Fleet::new(1_000), BTreeMap::<String, Fix>::new());

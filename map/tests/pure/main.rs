@@ -5,6 +5,8 @@
     reason = "a test's rooms have no outside, and its helpers may fail it"
 )]
 
+#[path = "../../../tests/pure/cases.rs"]
+mod cases;
 mod config;
 mod documented;
 mod fleet;

@@ -1,4 +1,4 @@
-//! What is wrong with a request is told with what is right.
+//! The error of an invalid request names the parameter and what is valid.
 
 use milepost_map::geo::Tile;
 use milepost_map::params::{Bbox, Params, Span, TILES_MAX, driver};
@@ -21,7 +21,7 @@ fn every_mistake_is_told_with_what_is_right() {
     let zoom: Ask = |params| params.zoom().map(drop);
     let of: Ask = |params| params.tiles().map(drop);
     for (ask, query, words) in [
-        (bbox, "", "bbox: is wanted; west,south,east,north in degrees is right"),
+        (bbox, "", "bbox: missing; expected west,south,east,north in degrees"),
         (bbox, "bbox=1,2,3", "\"1,2,3\" is no box"),
         (bbox, "bbox=1,2,3,4,5", "is no box"),
         (bbox, "bbox=a,b,c,d", "is no box"),
@@ -34,39 +34,39 @@ fn every_mistake_is_told_with_what_is_right() {
         (
             span,
             "from=yesterday",
-            "from: \"yesterday\" is no time; milliseconds since 1970, or a text such as 2026-11-21T08:00:00Z",
+            "from: \"yesterday\" is no time; expected milliseconds since 1970, or a string such as 2026-11-21T08:00:00Z",
         ),
         (span, "from=-1", "is no time"),
         (span, "from=1e12", "is no time"),
         (span, "from=9999999999999999", "is no time"),
         (span, "from=2026-13-01T00:00:00Z", "is no time"),
         (span, "to=2026-01-01' OR 1=1 --", "is no time"),
-        (span, "from=1000&to=1000", "from: a time before to is right"),
-        (span, "from=0&to=2678400001", "to: at most 31 days after from is right"),
+        (span, "from=1000&to=1000", "from: expected a time before to"),
+        (span, "from=0&to=2678400001", "to: expected at most 31 days after from"),
         (since, "since=now()", "since: \"now()\" is no time"),
-        (limit, "limit=0", "limit: \"0\" is not; a whole number from 1 to 100 is right"),
-        (limit, "limit=101", "a whole number from 1 to 100 is right"),
+        (limit, "limit=0", "limit: \"0\" is invalid; expected a whole number from 1 to 100"),
+        (limit, "limit=101", "expected a whole number from 1 to 100"),
         (limit, "limit=-5", "a whole number"),
         (limit, "limit=5;", "a whole number"),
         (
             prefix,
             "prefix=%25",
-            "prefix: \"%\" is no driver's id; 1 to 64 letters, digits and . _ : - are right",
+            "prefix: \"%\" is no driver's id; expected 1 to 64 letters, digits and . _ : -",
         ),
         (prefix, "prefix=d'", "is no driver's id"),
         (prefix, "prefix=d%00", "is no driver's id"),
-        (simplify, "simplify=-1", "simplify: \"-1\" is not; metres from 0 to 10000 are right"),
+        (simplify, "simplify=-1", "simplify: \"-1\" is invalid; expected metres from 0 to 10000"),
         (simplify, "simplify=NaN", "metres from 0"),
         (simplify, "simplify=10001", "metres from 0"),
-        (zoom, "", "zoom: \"\" is not; a whole number from 0 to 20 is right"),
-        (zoom, "zoom=21", "a whole number from 0 to 20 is right"),
+        (zoom, "", "zoom: \"\" is invalid; expected a whole number from 0 to 20"),
+        (zoom, "zoom=21", "expected a whole number from 0 to 20"),
         (zoom, "zoom=3.5", "a whole number"),
         (
             of,
             "",
-            "of: is wanted; z/x/y,z/x/y:version,… is right, with z from 0 to 14, x and y from 0 to 2^z - 1",
+            "of: missing; expected z/x/y,z/x/y:version,… with z from 0 to 14, x and y from 0 to 2^z - 1",
         ),
-        (of, "of=15/0/0", "of: \"15/0/0\" is no tile; z/x/y,z/x/y:version,… is right"),
+        (of, "of=15/0/0", "of: \"15/0/0\" is no tile; expected z/x/y,z/x/y:version,…"),
         (of, "of=1/2/0", "is no tile"),
         (of, "of=0/0/1", "is no tile"),
         (of, "of=-1/0/0", "is no tile"),
@@ -132,7 +132,7 @@ fn what_is_right_is_taken() {
     assert_eq!(ask("of=14/16383/0,3/7/2:18446744073709551615,0/0/0:0").tiles(), Ok(tiles));
     let many = |count| ask(&format!("of={}", vec!["0/0/0"; count].join(","))).tiles();
     assert_eq!(many(TILES_MAX).map(|tiles| tiles.len()), Ok(128));
-    assert_eq!(many(129), Err("of: 129 tiles are too many; at most 128 are right".to_owned()));
+    assert_eq!(many(129), Err("of: 129 tiles are too many; expected at most 128".to_owned()));
     assert_eq!(ask("prefix=").prefix(), Ok(""));
     assert_eq!((ask("").limit(20), ask("limit=7").limit(20)), (Ok(20), Ok(7)));
     assert_eq!(

@@ -122,6 +122,8 @@ fn where_there_are_many_they_are_taken_together() {
 }
 
 proptest! {
+    #![proptest_config(crate::cases::cases(256))]
+
     #[test]
     fn everybody_is_in_exactly_one_tile_of_each_zoom(
         places in proptest::collection::vec((-90.0_f64..=90.0, -180.0_f64..=180.0), 1..40),

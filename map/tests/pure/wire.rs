@@ -32,7 +32,7 @@ fn unpacked(gzip: &[u8]) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(30))]
+    #![proptest_config(crate::cases::cases(30))]
     #[test]
     fn gzip_is_the_same_bytes(sizes in proptest::collection::vec(prop_oneof![0_usize..20, 20_usize..5_000], 0..20)) {
         let parts: Vec<_> = sizes.iter().map(|size| part(14, *size, NOW_MS)).collect();

@@ -1,7 +1,7 @@
 //! Who may ask, and what a browser may do with the answers.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::{Map, wait_until};
@@ -70,6 +70,37 @@ fn where_a_login_is_set_nothing_is_answered_without_it() -> Result<()> {
     }
     let log = map.process.log()?;
     ensure!(!log.contains("secret") && !log.contains("t0ken"), "{log}");
+    Ok(())
+}
+
+#[test]
+fn who_guesses_on_many_connections_gets_one_answer_a_second() -> Result<()> {
+    let world = world("map_guesses")?;
+    let settings = world.settings.clone().with("HTTP__USERNAME", "map").with("HTTP__PASSWORD", "secret");
+    let map = settings.run()?;
+    let status =
+        |login: &str| Ok::<_, anyhow::Error>(ask(&map, "/api/config", &[("Authorization", login)])?.status);
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let guesses: Vec<_> = (0..5).map(|_| scope.spawn(|| status(WRONG))).collect();
+        guesses.into_iter().try_for_each(|guess| {
+            ensure!(guess.join().expect("does not panic")? == 401);
+            Ok(())
+        })
+    })?;
+    ensure!(began.elapsed() >= Duration::from_secs(5), "5 guesses took {:?}", began.elapsed());
+
+    // A client that hangs up does not make room for its next guess.
+    let began = Instant::now();
+    for _ in 0..3 {
+        let mut stream = std::net::TcpStream::connect(map.url().trim_start_matches("http://"))?;
+        let request =
+            format!("GET /api/config HTTP/1.1\r\nHost: localhost\r\nAuthorization: {WRONG}\r\n\r\n");
+        std::io::Write::write_all(&mut stream, request.as_bytes())?;
+        std::thread::sleep(Duration::from_millis(300)); // until it is compared
+    }
+    ensure!(status(RIGHT)? == 200);
+    ensure!(began.elapsed() >= Duration::from_secs(1), "3 guesses took {:?}", began.elapsed());
     Ok(())
 }
 

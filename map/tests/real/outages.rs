@@ -6,7 +6,6 @@ use std::net::{TcpListener, TcpStream};
 
 use anyhow::{Result, ensure};
 use lab_stack::{unix_ms, wait_until};
-use tempfile::TempDir;
 
 use crate::live::Viewer;
 use crate::world::{SOON, ask, insert, settings, start_engine, wait_for, whole_world};
@@ -21,7 +20,7 @@ fn it_starts_without_clickhouse_says_so_and_recovers() -> Result<()> {
     put(&engine.0, "d1")?;
     engine.0.kill()?;
 
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let map = settings(folder.path(), &engine.0.url()).start()?;
     let mut viewer = Viewer::open(&map)?;
     let away = viewer.tick_that(|tick| tick["state"] == "away")?;
@@ -61,7 +60,7 @@ fn it_says_so_when_clickhouse_hangs() -> Result<()> {
     let engine = start_engine()?.server_and_folder();
     engine.0.create_tables("fleet")?;
     engine.0.query(&insert("d1", unix_ms(), 1.0, 1.0).replace("{db}", "fleet"))?;
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let map = settings(folder.path(), &engine.0.url()).with("MAP__REREAD", "5s").start()?;
     let mut viewer = Viewer::open(&map)?;
     viewer.tick_that(|tick| tick["state"] == "ok" && tick["drivers"] == 1)?;
@@ -85,7 +84,7 @@ fn it_says_so_when_clickhouse_hangs() -> Result<()> {
 #[test]
 fn a_question_ends_when_who_asked_leaves() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let map = settings(folder.path(), &format!("http://{}", listener.local_addr()?)).start()?;
     let mut asker = TcpStream::connect(("127.0.0.1", map.port))?;
     write!(asker, "GET /api/drivers/d1/track HTTP/1.1\r\nHost: localhost\r\n\r\n")?;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::tile_format::{Part, Read, read_all};
 
 /// Enough for anything that should happen soon, also on a busy machine.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// An engine with the folder it lives in.
 pub struct Engine {
@@ -30,7 +30,7 @@ impl Engine {
 static SHARED: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
 
 pub fn start_engine() -> Result<Engine> {
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     Ok(Engine { server: ClickHouse::start(folder.path())?, folder })
 }
 
@@ -56,7 +56,7 @@ pub struct World {
 pub fn world(name: &str) -> Result<World> {
     let engine = shared_engine()?;
     engine.server.create_tables(name)?;
-    let folder = TempDir::new()?;
+    let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), &engine.server.url()).with("CLICKHOUSE__DATABASE", name);
     Ok(World { engine, database: name.to_owned(), settings, folder })
 }

@@ -6,8 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::{Result, bail};
 use serde_json::json;
 
+use crate::codec::Message;
 use crate::config::Config;
-use crate::pipeline::decode::{Decoded, Decoder, Field, Message, Source};
+use crate::pipeline::decode::{Decoded, Decoder, Field, Source};
 use crate::pipeline::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
 
 /// How a driver is called who is named by a topic that was not given.
@@ -32,14 +33,12 @@ pub struct Origin {
 /// It is not clear which source is meant, or the topic is another one's.
 pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(String, bool)> {
     let topic = topic(&config.sources, origin)?;
-    let message = Message {
-        topic: topic.as_bytes(),
-        payload,
-        payload_bytes: payload.len(),
-        received_at: origin.received_at,
-    };
     let mut decoded = Decoded::default();
-    Decoder::new(&config.sources, config.decode.clone()).decode(message, &mut decoded);
+    Decoder::new(&config.sources, config.decode.clone()).decode(
+        Message::new(topic.as_bytes(), payload),
+        origin.received_at,
+        &mut decoded,
+    );
     Ok((shown(&decoded), decoded.rejects.is_empty()))
 }
 

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
+use super::Shown;
 use crate::app::leaving::ASK_WITHIN;
 use crate::app::run::{Shared, Started, start};
 use crate::app::{Outcome, Signals, schema};
@@ -23,6 +24,7 @@ use crate::consumer::{Connections, Totals};
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 use crate::peers::ask::hear;
+use crate::peers::decision::Next;
 use crate::peers::standing::Member;
 use crate::session::events::Leave;
 use crate::spool::Left;
@@ -30,14 +32,11 @@ use crate::spool::Left;
 /// A driver that has ended says its totals sooner.
 const TOTALS_WITHIN: Duration = Duration::from_secs(5);
 
-/// Whose sessions, and how.
 #[derive(Debug)]
 pub struct Orders {
-    /// The `mqtt.client_id` that it had.
     pub client_id: String,
     /// Unsubscribe though nobody is known to go on.
     pub leave: bool,
-    /// Not longer than this.
     pub within: Duration,
 }
 
@@ -50,24 +49,36 @@ pub struct Drained {
 }
 
 impl Drained {
-    /// Whether anything is left.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let sessions = &self.totals.sessions;
-        let is_left = !self.has_looked || sessions.leftovers_left > 0 || sessions.held_by_broker > 0;
+        let Totals { sessions, former, .. } = &self.totals;
+        let is_left = !self.has_looked || former.left > 0 || sessions.held_by_broker > 0;
         if is_left { Outcome::DataLeft } else { Outcome::Clean }
+    }
+}
+
+impl Shown for Drained {
+    fn json(&self) -> serde_json::Value {
+        let Totals { sessions, former, delivery, .. } = &self.totals;
+        serde_json::json!({
+            "sessions_found": former.found,
+            "messages_taken": sessions.messages_received,
+            "positions_inserted": delivery.inserted,
+            "positions_rejected": self.totals.rejected(),
+            "done": self.outcome() == Outcome::Clean,
+        })
     }
 }
 
 impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Totals { sessions, delivery, .. } = &self.totals;
-        writeln!(f, "sessions found            {:>10}", sessions.leftovers_found)?;
+        let Totals { sessions, former, delivery, .. } = &self.totals;
+        writeln!(f, "sessions found            {:>10}", former.found)?;
         writeln!(f, "messages taken            {:>10}", sessions.messages_received)?;
         writeln!(f, "positions inserted        {:>10}", delivery.inserted)?;
         writeln!(f, "positions rejected        {:>10}", self.totals.rejected())?;
         match (self.outcome(), self.has_looked) {
-            (Outcome::Clean, _) if sessions.leftovers_found == 0 => {
+            (Outcome::Clean, _) if former.found == 0 => {
                 f.write_str("there is no such session: it has expired, or somebody has ended it\n")
             }
             (Outcome::Clean, _) => {
@@ -119,7 +130,7 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
                 Err(_) => bail!("the {task} ended"),
             };
         }
-        Some(ended) = watch.join_next() => bail!("nobody watches ClickHouse any more: {:#}", ended.context("a task died")?.unwrap_err()),
+        Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended: {:#}", ended.context("a task died")?.unwrap_err()),
         () = signals.next() => "a signal",
         () = sleep(within) => "--within is over",
     };
@@ -159,7 +170,7 @@ async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>
             Ok(theirs) => why += &format!("; {} at {address} does not go on with the same", theirs.name),
             Err(silence) => why += &format!("; {address}: {silence}"),
         }
-        living.is_some()
+        if living.is_some() { Next::Stop } else { Next::Settled }
     })
     .await;
     if let Some(address) = living {

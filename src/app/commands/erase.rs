@@ -11,11 +11,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use tracing::info;
 
+use super::Shown;
 use crate::app::leaving::ASK_WITHIN;
 use crate::app::{Outcome, schema};
 use crate::clickhouse::{ClickHouse, Hosts, Traces};
 use crate::config::Config;
 use crate::peers::ask::hear;
+use crate::peers::decision::Next;
 use crate::pipeline::erased::ERASED_MAX;
 use crate::pipeline::position::{DRIVER_ID_RULE, DriverId};
 use crate::spool::{self, Kind, OpenError, Spool};
@@ -46,8 +48,8 @@ pub struct Left {
     hosts: Hosts,
     /// Views that are being counted again.
     refreshes: u64,
-    /// `milepost backfill` copies fixes from one table to another; what it read before may come.
-    is_moved: bool,
+    /// Inserts under way that began before every member knew.
+    inserts: u64,
     members: Members,
     /// In words; and whether it is done.
     spool: (String, bool),
@@ -75,13 +77,36 @@ impl Left {
 
     /// This look found nothing.
     fn is_clean(&self) -> bool {
-        let is_gone = self.refreshes == 0 && !self.is_moved && self.tables.iter().all(is_gone);
+        let is_settled = self.refreshes == 0 && self.inserts == 0;
+        let is_gone = is_settled && self.tables.iter().all(is_gone);
         is_gone && self.members.others.is_empty() && self.spool.1
     }
 }
 
 fn is_gone(traces: &Traces) -> bool {
     (traces.seen, traces.stored, traces.mutations, traces.old_parts) == (0, 0, 0, 0) && !traces.is_masked
+}
+
+impl Shown for Left {
+    fn json(&self) -> serde_json::Value {
+        let table = |traces: &Traces| {
+            let Traces { table, seen, stored, mutations, failure, is_masked: _, old_parts, named } = traces;
+            serde_json::json!({
+                "table": table, "rows_seen": seen, "rows_on_disk": stored, "mutations": mutations, "failure": failure,
+                "old_parts": old_parts, "old_parts_named": named,
+            })
+        };
+        serde_json::json!({
+            "driver_id": self.driver_id.as_str(),
+            "dry_run": !self.yes,
+            "done": self.yes && self.outcome() == Outcome::Clean,
+            "tables": self.tables.iter().map(table).collect::<Vec<_>>(),
+            "refreshes": self.refreshes,
+            "members_done": self.members.done,
+            "members_left": self.members.others,
+            "spool": self.spool.0,
+        })
+    }
 }
 
 impl fmt::Display for Left {
@@ -91,10 +116,14 @@ impl fmt::Display for Left {
             "{:<28} {:>12} {:>12} {:>10} {:>10}",
             "table", "rows seen", "on disk", "mutations", "old parts"
         )?;
-        for Traces { table, seen, stored, mutations, old_parts, failure, is_masked: _ } in &self.tables {
+        for Traces { table, seen, stored, mutations, old_parts, named, failure, is_masked: _ } in &self.tables
+        {
             writeln!(f, "{table:<28} {seen:>12} {stored:>12} {mutations:>10} {old_parts:>10}")?;
             if !failure.is_empty() {
-                writeln!(f, "  a mutation does not go on: {failure}")?;
+                writeln!(f, "  a mutation fails, and ClickHouse retries it: {failure}")?;
+            }
+            if !named.is_empty() {
+                writeln!(f, "  old parts: {named}")?;
             }
         }
         if self.hosts == Hosts::ThisAlone {
@@ -105,8 +134,12 @@ impl fmt::Display for Left {
         if self.refreshes > 0 {
             writeln!(f, "{} views are being counted again", self.refreshes)?;
         }
-        if self.is_moved {
-            f.write_str("milepost backfill is under way: it may have read rows that it has not written. Run this again when it has ended\n")?;
+        if self.inserts > 0 {
+            writeln!(
+                f,
+                "{} inserts under way began before every member knew of it: their rows may still come",
+                self.inserts
+            )?;
         }
         if self.members.unknown {
             f.write_str("members: shutdown.peers is not set, so nobody was asked\n")?;
@@ -167,15 +200,25 @@ pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
     let is_fresh = || written_at.is_some_and(|at| at.elapsed() < READ_WITHIN);
     let (mut clean, mut every) = (0, LOOK_EVERY[0]);
     loop {
-        let mut left = look(config, &clickhouse, driver_id, orders.yes).await?;
+        let age = written_at.map_or(Duration::MAX, |at| at.elapsed());
+        let mut left = look(config, &clickhouse, driver_id, orders.yes, age).await?;
         let is_clean = left.is_clean() && !is_fresh() && !is_too_early(&clickhouse, &left).await?;
         clean = if is_clean { clean + 1 } else { 0 };
         left.is_sure = clean == CLEAN_LOOKS;
-        if !left.yes || left.is_sure || Instant::now() >= ends {
-            return Ok(left);
+        let is_last = !left.yes || left.is_sure || Instant::now() >= ends;
+        if let Some(stuck) =
+            left.tables.iter().find(|traces| !traces.failure.is_empty()).filter(|_| left.yes && is_last)
+        {
+            bail!(
+                "{left}a mutation of {} fails: mend the cause, or end it with KILL MUTATION WHERE database = '{}' AND table = '{}' AND \
+                 mutation_id = '…', and run this again",
+                stuck.table,
+                config.clickhouse.database,
+                stuck.table
+            );
         }
-        if let Some(stuck) = left.tables.iter().find(|traces| !traces.failure.is_empty()) {
-            bail!("{left}a mutation of {} does not go on", stuck.table);
+        if is_last {
+            return Ok(left);
         }
         go_on(&clickhouse, &left).await?;
         sleep(every).await;
@@ -214,7 +257,15 @@ async fn is_too_early(clickhouse: &ClickHouse, left: &Left) -> Result<bool> {
 }
 
 /// Members first, tables last: what is counted there is what is left after the members had been heard.
-async fn look(config: &Config, clickhouse: &ClickHouse, driver_id: DriverId, yes: bool) -> Result<Left> {
+///
+/// `age`: how long ago this run wrote that the driver is erased; the server's clock may disagree, and the shorter time counts.
+async fn look(
+    config: &Config,
+    clickhouse: &ClickHouse,
+    driver_id: DriverId,
+    yes: bool,
+    age: Duration,
+) -> Result<Left> {
     let erased = clickhouse.erased().await?;
     // A replica that has not got the row yet agrees with members that have not read it.
     let digest = if yes && !erased.has(&driver_id) { String::new() } else { erased.digest() };
@@ -222,12 +273,18 @@ async fn look(config: &Config, clickhouse: &ClickHouse, driver_id: DriverId, yes
     let spool = in_spool(config, driver_id, yes).await?;
     let hosts = clickhouse.hosts().await?;
     let refreshes = clickhouse.refreshes(&hosts).await?;
-    let is_moved = clickhouse.is_being_moved().await?;
+    // Before the tables: what such an insert commits meanwhile is counted there.
+    let known_for = clickhouse.erased_for(&driver_id).await?.unwrap_or_default().min(age);
+    let inserts = if yes {
+        clickhouse.inserts_older_than(&hosts, known_for.saturating_sub(READ_WITHIN)).await?
+    } else {
+        0
+    };
     let mut tables = Vec::new();
     for table in clickhouse.tables_of_drivers().await? {
         tables.push(clickhouse.traces(&hosts, &table, &driver_id).await?);
     }
-    Ok(Left { driver_id, yes, tables, hosts, refreshes, is_moved, members, spool, is_sure: false })
+    Ok(Left { driver_id, yes, tables, hosts, refreshes, inserts, members, spool, is_sure: false })
 }
 
 /// Hides what is seen, and when nothing is seen removes what is hidden; a table with a mutation under way has its turn later.
@@ -264,7 +321,7 @@ async fn members(config: &Config, digest: &str) -> Members {
             }
             Err(why) => members.others.push(format!("{address} could not be asked: {why}")),
         }
-        false
+        Next::Settled
     })
     .await;
     members

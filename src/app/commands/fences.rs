@@ -7,18 +7,15 @@ use std::fmt;
 
 use anyhow::{Result, anyhow};
 
-use super::insert_until_done;
+use super::{Shown, insert_until_done};
 use crate::app::schema;
 use crate::clickhouse::ClickHouse;
 use crate::config::Config;
 use crate::fences::{self, Fence};
 
-/// What is done with a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Orders {
-    /// Write nothing.
     pub dry_run: bool,
-    /// Import the others.
     pub skip_invalid: bool,
 }
 
@@ -38,6 +35,17 @@ impl Imported {
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.invalid_features > 0 && !self.orders.skip_invalid
+    }
+}
+
+impl Shown for Imported {
+    fn json(&self) -> serde_json::Value {
+        let Self { orders, invalid, invalid_features, new, changed, unchanged } = self;
+        let imported = !orders.dry_run && !self.is_refused();
+        serde_json::json!({
+            "new": new, "changed": changed, "unchanged": unchanged, "invalid": invalid_features, "problems": invalid,
+            "imported": imported,
+        })
     }
 }
 

@@ -1,13 +1,16 @@
 //! `milepost migrate`.
 
+use std::time::Instant;
+
 use anyhow::Result;
 use tokio::time::sleep;
-use tracing::info;
+use tracing::{info, warn};
 
-use crate::app::schema::{ASK_EVERY, Waits};
+use crate::app::schema::{ASK_EVERY, WAITING_LOGGED_EVERY};
 use crate::clickhouse::{self, ClickHouse};
 use crate::config::Config;
 use crate::delivery::sink::error_chain;
+use crate::throttle::Throttle;
 
 /// Every statement of a migration from nothing, and where it would run. Asks no server.
 #[must_use]
@@ -21,12 +24,14 @@ pub fn plan(config: &Config) -> String {
 /// The server's refusal, or an edited migration.
 pub async fn migrate(config: &Config) -> Result<()> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    let mut waits = Waits::default();
+    let mut log = Throttle::every(WAITING_LOGGED_EVERY);
     let applied = loop {
         match clickhouse.migrate().await {
             Ok(applied) => break applied,
             Err(error) if error.may_pass() => {
-                waits.tell(&error_chain(&error));
+                if log.allow(Instant::now()) {
+                    warn!(why = error_chain(&error), "waiting for ClickHouse");
+                }
                 sleep(ASK_EVERY).await;
             }
             Err(error) => return Err(error.into()),

@@ -1,6 +1,5 @@
 //! The commands other than `run`.
 
-pub mod backfill;
 pub mod check;
 pub mod decode;
 pub mod drain;
@@ -10,6 +9,7 @@ pub mod migrate;
 pub mod rejects;
 pub mod spool;
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -21,6 +21,15 @@ use crate::delivery::events::Piece;
 use crate::delivery::retry::{self, Identity, Tries};
 use crate::delivery::sink::{FailureKind, Sink as _, error_chain};
 use crate::pipeline::encode::Insert;
+
+/// A result that prints as a table, or with `--json` as one object on one line.
+pub trait Shown: Display {
+    fn json(&self) -> serde_json::Value;
+
+    fn shown(&self, json: bool) -> String {
+        if json { format!("{}\n", self.json()) } else { self.to_string() }
+    }
+}
 
 /// For commands that insert by themselves; `number`: no other insert of this process has it.
 async fn insert_until_done(

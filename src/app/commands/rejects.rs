@@ -10,12 +10,13 @@ use anyhow::Result;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::insert_until_done;
+use super::{Shown, insert_until_done};
 use crate::app::{now, schema};
 use crate::clickhouse::{ClickHouse, StoredReject};
+use crate::codec::Message;
 use crate::config::Config;
 use crate::pipeline::batch::Batcher;
-use crate::pipeline::decode::{Decoded, Decoder, Message};
+use crate::pipeline::decode::{Decoded, Decoder};
 use crate::pipeline::encode;
 use crate::pipeline::position::{DriverId, Position, Timestamp};
 use crate::pipeline::reject::Reason;
@@ -32,6 +33,22 @@ pub struct Summary {
     cut: u64,
     /// Counted in another one's row.
     without_row: u64,
+}
+
+impl Shown for Summary {
+    fn json(&self) -> serde_json::Value {
+        let Self { refusals, inserted, refused_again, cut, without_row } = self;
+        let again: serde_json::Map<_, _> = Reason::ALL
+            .iter()
+            .zip(refused_again)
+            .filter(|(_, count)| **count > 0)
+            .map(|(reason, count)| (reason.name().to_owned(), (*count).into()))
+            .collect();
+        serde_json::json!({
+            "rejects": refusals, "positions_inserted": inserted, "rejected_again": again, "truncated": cut,
+            "without_row": without_row,
+        })
+    }
 }
 
 impl fmt::Display for Summary {
@@ -93,13 +110,8 @@ fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mu
     let driver_id = DriverId::new(&reject.driver_id).ok();
     let mut at = |received_at| {
         decoded.clear();
-        let message = Message {
-            topic: reject.topic.as_bytes(),
-            payload: &reject.payload,
-            payload_bytes: reject.payload.len(),
-            received_at,
-        };
-        decoder.decode_of(message, driver_id, decoded);
+        let message = Message::new(reject.topic.as_bytes(), &reject.payload);
+        decoder.decode_of(message, received_at, driver_id, decoded);
         decoded.lacking.undated
     };
     if at(now) > 0 {

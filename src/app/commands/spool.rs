@@ -1,23 +1,25 @@
 //! `milepost spool`: the batches of a directory, for instance of a volume whose pod is gone.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, sleep_until};
 use tracing::{info, warn};
 
+use super::Shown;
 use crate::app::run::delivery;
 use crate::app::{Outcome, Signals, schema};
 use crate::clickhouse::ClickHouse;
 use crate::config::Config;
-use crate::delivery::events::{Command, Report, Schema};
+use crate::delivery::events::{Command, Report, ServerStatus};
 use crate::delivery::executor::Executor;
-use crate::delivery::policy::Policy;
+use crate::delivery::policy::Delivery;
 use crate::delivery::sink::error_chain;
 use crate::pipeline::encode::Insert;
 use crate::spool::{self, Kind, Listed, Spool, format};
@@ -33,37 +35,72 @@ fn files(config: &Config) -> Result<Vec<Listed>> {
     spool::list(dir).with_context(|| format!("spool.dir: cannot read {}", dir.display()))
 }
 
-/// `milepost spool list`: a line a file, and what is in it. Also while a process works there.
+#[derive(Debug)]
+pub struct Listing {
+    dir: PathBuf,
+    files: Vec<File>,
+    batches: u64,
+    positions: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct File {
+    name: String,
+    bytes: u64,
+    /// `None`: its name does not say.
+    positions: Option<u64>,
+    state: String,
+}
+
+impl Shown for Listing {
+    fn json(&self) -> serde_json::Value {
+        let Self { dir, files, batches, positions, bytes } = self;
+        serde_json::json!({
+            "dir": dir, "files": files, "batches": batches, "positions": positions, "bytes": bytes,
+        })
+    }
+}
+
+impl fmt::Display for Listing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<42} {:>12} {:>10}  state", "file", "bytes", "positions")?;
+        for File { name, bytes, positions, state } in &self.files {
+            let positions = positions.map_or("?".to_owned(), |positions| positions.to_string());
+            writeln!(f, "{name:<42} {bytes:>12} {positions:>10}  {state}")?;
+        }
+        let Self { dir, batches, positions, bytes, files: _ } = self;
+        writeln!(f, "{batches} batches with {positions} positions; {bytes} bytes in {}", dir.display())
+    }
+}
+
+/// `milepost spool list`. Works while a process uses the directory.
 ///
 /// # Errors
-/// There is no spool, or it cannot be read.
-pub fn list(config: &Config) -> Result<String> {
+/// `spool.dir` is not set, or cannot be read.
+pub fn list(config: &Config) -> Result<Listing> {
     let dir = &settings(config)?.dir;
-    let mut text = format!("{:<42} {:>12} {:>10}  state\n", "file", "bytes", "positions");
-    let (mut batches, mut positions, mut bytes) = (0_u64, 0_u64, 0_u64);
+    let mut listing = Listing { dir: dir.clone(), files: Vec::new(), batches: 0, positions: 0, bytes: 0 };
     for file in files(config)? {
         let state = match (file.kind, &file.file) {
-            (Kind::Unfinished, _) => "being written, or left by a crash".to_owned(),
+            (Kind::Unfinished, _) => "unfinished: being written, or left by a crash".to_owned(),
             (Kind::Damaged, _) => "damaged, in quarantine".to_owned(),
-            (Kind::Row, _) => {
-                "one row, too large for something on the way to ClickHouse, in quarantine".to_owned()
-            }
-            (Kind::Batch, None) => "not a name of ours: left alone".to_owned(),
+            (Kind::Row, _) => "one row, too large for a proxy before ClickHouse, in quarantine".to_owned(),
+            (Kind::Batch, None) => "not a spool file: ignored".to_owned(),
             (Kind::Batch, Some(_)) => match read(dir, &file) {
                 Ok(_) => "ok".to_owned(),
                 Err(error) => format!("{error:#}"),
             },
         };
         if let (Kind::Batch, Some(batch)) = (file.kind, &file.file) {
-            batches += 1;
-            positions += batch.positions;
+            listing.batches += 1;
+            listing.positions += batch.positions;
         }
-        bytes += file.bytes;
-        let rows = file.file.map_or("?".to_owned(), |file| file.positions.to_string());
-        writeln!(text, "{:<42} {:>12} {rows:>10}  {state}", file.name, file.bytes)?;
+        listing.bytes += file.bytes;
+        let positions = file.file.map(|file| file.positions);
+        listing.files.push(File { name: file.name, bytes: file.bytes, positions, state });
     }
-    writeln!(text, "{batches} batches with {positions} positions; {bytes} bytes in {}", dir.display())?;
-    Ok(text)
+    Ok(listing)
 }
 
 fn read(dir: &Path, file: &Listed) -> Result<Vec<Insert>> {
@@ -111,7 +148,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     let (spool, left) = Spool::open(&settings.dir, settings.bytes_max)?;
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
     let mut signals = Signals::new()?;
-    let mut policy = Policy::new(delivery(config), left);
+    let mut policy = Delivery::new(delivery(config), left);
     let totals = policy.totals();
     info!(batches = totals.spool_batches, positions = totals.in_spool, "replaying");
     tokio::select! {
@@ -137,7 +174,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
             }
         }
     };
-    let places = Policy::commands_max(config.clickhouse.inserts_in_flight);
+    let places = Delivery::commands_max(config.clickhouse.inserts_in_flight);
     let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(places), mpsc::channel(places));
     let executor = Executor {
         sink: clickhouse,
@@ -146,7 +183,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
         erased,
         reports: to_report,
     };
-    policy.schema(Schema::Ready);
+    policy.server(ServerStatus::ready(), Instant::now());
     tokio::select! {
         () = executor.run(to_execute) => {}
         () = drain(&mut policy, commands, reports) => {}
@@ -167,18 +204,18 @@ fn data_left(settings: &crate::config::Spool, batches: u64) -> Outcome {
 }
 
 /// Until nothing is left that this binary can replay.
-async fn drain(policy: &mut Policy, commands: mpsc::Sender<Command>, mut reports: mpsc::Receiver<Report>) {
+async fn drain(policy: &mut Delivery, commands: mpsc::Sender<Command>, mut reports: mpsc::Receiver<Report>) {
     let mut told_at = Instant::now();
     while policy.has_more_to_replay() {
         let now = Instant::now();
-        policy.schema(Schema::Ready); // nobody else asks again here
-        policy.turn(now);
-        while let Some(command) = policy.command() {
+        policy.server(ServerStatus::ready(), now); // nobody else asks again here
+        policy.handle_timeout(now);
+        while let Some(command) = policy.poll_command() {
             if commands.send(command).await.is_err() {
                 return;
             }
         }
-        while let Some(notice) = policy.notice() {
+        while let Some(notice) = policy.poll_notice() {
             if notice.is_warning() { warn!("{notice}") } else { info!("{notice}") }
         }
         if told_at.elapsed() >= PROGRESS_EVERY {
@@ -186,9 +223,9 @@ async fn drain(policy: &mut Policy, commands: mpsc::Sender<Command>, mut reports
             let totals = policy.totals();
             info!(batches_left = totals.spool_batches, inserted = totals.inserted, "replaying");
         }
-        let until = policy.deadline(now).unwrap_or(now + PROGRESS_EVERY);
+        let until = policy.poll_timeout(now).unwrap_or(now + PROGRESS_EVERY);
         tokio::select! {
-            Some(report) = reports.recv() => policy.report(report, Instant::now()),
+            Some(report) = reports.recv() => policy.handle_report(report, Instant::now()),
             () = sleep_until(until.into()) => {}
         }
     }

@@ -1,52 +1,37 @@
-//! The spool's files as the policy sees them: which is replayed next.
+//! Which file of the spool is replayed next.
 //!
-//! While nothing gets through, the oldest file is tried again and again, and another one now and then. A file that fails
-//! while others get through is itself at fault: it is deferred, for longer each time, so that it does not stand in their
-//! way. So is one that cannot be read. One of a newer format is left for a newer milepost.
+//! Files queue for their turn, the oldest first. A file that failed queues behind the others. One that fails while inserts of others
+//! commit is itself at fault: it is deferred, for longer each time, before it queues again. So is one that cannot be read. A
+//! file of a newer format is left for a newer milepost.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::delivery::events::Piece;
-use crate::delivery::retry::{self, Tries};
+use super::stage::Progress;
+use crate::delivery::retry;
 use crate::delivery::sink::FailureKind;
 use crate::spool::File;
 
 /// How long a file at fault is deferred the first time; doubles up to [`DEFERRED_MAX`].
 const DEFERRED_MIN: Duration = Duration::from_secs(1);
-/// Longest time: what is mended is noticed within it.
+/// Longest deferral: a mended cause is noticed within it.
 const DEFERRED_MAX: Duration = Duration::from_secs(30);
-/// Of so many failures in a row, one is another file's.
-const TRY_ANOTHER_EVERY: u32 = 5;
-/// Of so many turns, one is that of the oldest file, even if it was at fault before.
-const TURNS_OF_FRESH: u32 = 8;
-
-/// What is known of a file that has been tried.
-#[derive(Debug, Clone)]
-pub(super) struct Tried {
-    pub(super) tries: Tries,
-    /// What of it is not in ClickHouse.
-    pub(super) pieces: VecDeque<Piece>,
-    /// Positions of it that no way to the server takes.
-    pub(super) quarantined: u64,
-    /// Positions that were left out, because their driver's data is to be gone.
-    pub(super) erased: u64,
-}
 
 /// A failed attempt to insert a file.
 pub(super) struct Failure<'a> {
     pub(super) kind: FailureKind,
     pub(super) why: &'a str,
     /// With this attempt.
-    pub(super) tried: Tried,
+    pub(super) progress: Progress,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
-    tried: Option<Tried>,
-    /// Inserts that had got through, anyone's, when it failed first, or when it was last deferred.
+    progress: Option<Progress>,
+    /// Committed inserts, of any batch, when it failed first or was last deferred.
     successes: Option<u64>,
     deferrals: u32,
+    /// Since when, or from when on, it queues; `None`: from the start.
     not_before: Option<Instant>,
     /// Why it does not get in, if that is its own fault.
     why: Option<String>,
@@ -54,7 +39,6 @@ struct Entry {
     newer: bool,
 }
 
-/// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     entries: BTreeMap<File, Entry>,
@@ -62,15 +46,14 @@ pub(super) struct Files {
     failures: u32,
     /// In a row, of files that were deferred.
     deferrals: u32,
-    turns: u32,
     /// No file is tried before.
     rests_until: Option<Instant>,
 }
 
 impl Files {
-    /// A file is there to be replayed.
-    pub(super) fn add(&mut self, file: File, tried: Option<Tried>) {
-        self.entries.insert(file, Entry { tried, ..Entry::default() });
+    /// A file from before this process queues from the start, any other from `now`.
+    pub(super) fn add(&mut self, file: File, progress: Option<Progress>, now: Option<Instant>) {
+        self.entries.insert(file, Entry { progress, not_before: now, ..Entry::default() });
     }
 
     /// A file is gone, or is not replayed from now on.
@@ -78,7 +61,6 @@ impl Files {
         self.entries.remove(file);
     }
 
-    /// How many.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -88,30 +70,18 @@ impl Files {
         self.entries.values().any(|entry| !entry.newer)
     }
 
-    /// By their names.
+    /// Positions in them, by their names.
     pub(super) fn positions(&self) -> u64 {
         self.entries.keys().map(|file| file.positions).sum()
     }
 
-    /// The next file's turn, if any is due.
-    pub(super) fn next(&mut self, now: Instant) -> Option<File> {
+    /// The file that has queued longest, if any is due.
+    pub(super) fn next(&self, now: Instant) -> Option<File> {
         if self.rests_until.is_some_and(|until| until > now) {
             return None;
         }
-        // Those that were never at fault come before those whose time is over, or many of these would take every turn;
-        // now and then it is theirs, or ever new ones would.
-        let fresh_only = !(self.turns + 1).is_multiple_of(TURNS_OF_FRESH);
-        let oldest = |fresh_only: bool, but: Option<File>| {
-            let mut due = self.entries.iter().filter(|(file, entry)| {
-                entry.is_due(now) && !(fresh_only && entry.deferrals > 0) && but != Some(**file)
-            });
-            due.next().map(|(file, _)| *file)
-        };
-        let first = oldest(fresh_only, None).or_else(|| oldest(false, None))?;
-        let another = self.failures > 0 && self.failures.is_multiple_of(TRY_ANOTHER_EVERY);
-        let file = if another { oldest(false, Some(first)).unwrap_or(first) } else { first };
-        self.turns = self.turns.wrapping_add(1);
-        Some(file)
+        let due = self.entries.iter().filter(|(_, entry)| entry.is_due(now));
+        due.min_by_key(|(file, entry)| (entry.not_before, **file)).map(|(file, _)| *file)
     }
 
     /// When a file that is deferred now is due.
@@ -120,17 +90,21 @@ impl Files {
         due.min().map(|at| at.max(self.rests_until)).unwrap_or_default()
     }
 
-    /// What was tried with it.
-    pub(super) fn tried(&self, file: &File) -> Option<Tried> {
-        self.entries.get(file)?.tried.clone()
+    /// How much of it is in ClickHouse, if it was tried.
+    pub(super) fn progress(&self, file: &File) -> Option<Progress> {
+        self.entries.get(file)?.progress.clone()
     }
 
-    /// An insert of a file got through.
+    /// Consecutive failures of any file.
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
+    }
+
     pub(super) fn succeeded(&mut self) {
         (self.failures, self.deferrals) = (0, 0);
     }
 
-    /// It cannot be read now.
+    /// Tries it again later.
     pub(super) fn defer(&mut self, file: &File, why: &str, successes: u64, now: Instant) {
         let Some(entry) = self.entries.get_mut(file) else { return };
         entry.why = Some(why.to_owned());
@@ -140,7 +114,7 @@ impl Files {
         entry.not_before = Some(now + deferred);
     }
 
-    /// It is for a newer milepost.
+    /// Leaves it for a newer milepost.
     pub(super) fn leave(&mut self, file: &File, why: &str) {
         if let Some(entry) = self.entries.get_mut(file) {
             entry.why = Some(why.to_owned());
@@ -158,10 +132,11 @@ impl Files {
         jitter: &mut fastrand::Rng,
         now: Instant,
     ) -> bool {
-        let Failure { kind, why, tried } = failure;
+        let Failure { kind, why, progress } = failure;
         self.failures = self.failures.saturating_add(1);
         let others_get_through = self.entries.get_mut(file).is_some_and(|entry| {
-            entry.tried = Some(tried);
+            entry.progress = Some(progress);
+            entry.not_before = Some(now);
             successes > *entry.successes.get_or_insert(successes)
         });
         // One that takes its whole timeout each time is not asked about the server's health again and again.
@@ -182,20 +157,19 @@ impl Files {
     }
 
     /// The oldest file that is deferred, and why.
-    pub(super) fn trouble(&self) -> Option<String> {
+    pub(super) fn unready_reason(&self) -> Option<String> {
         let mut at_fault = self.entries.iter().filter_map(|(file, entry)| Some((file, entry.why.as_ref()?)));
         at_fault.next().map(|(file, why)| format!("spool replay: {file}: {why}"))
     }
 
-    /// Of all of them.
     pub(super) fn bytes(&self) -> u64 {
         self.entries.keys().map(|file| file.bytes).sum()
     }
 
-    /// The server may take inserts again: nothing is to wait.
-    pub(super) fn wake(&mut self) {
+    /// The server may take inserts again: every file is due now.
+    pub(super) fn wake(&mut self, now: Instant) {
         self.rests_until = None;
-        self.entries.values_mut().for_each(|entry| entry.not_before = None);
+        self.entries.values_mut().for_each(|entry| entry.not_before = entry.not_before.map(|at| at.min(now)));
     }
 }
 

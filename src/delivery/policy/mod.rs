@@ -2,12 +2,12 @@
 //!
 //! Events in (a batch, an attempt ended, stored, refused, the tables, leaving), commands out (attempt, store, load,
 //! remove). Fresh batches and those that come back from the spool pass through the same states, see [`Stage`].
-//! [`Policy::store_because`] says when a batch goes to the spool.
+//! [`Delivery::store_because`] says when a batch goes to the spool.
 //!
 //! Guarantee: a batch is called durable only when every piece of it was inserted or its file is fsynced; no state waits
-//! for something that may never come, unless [`Policy::troubles`] names it.
+//! for something that may never come, unless [`Delivery::unready_reasons`] names it.
 //!
-//! Pure: it takes `now`; the executor does what it says.
+//! Pure: it takes `now`. The executor obeys its commands.
 
 mod files;
 mod outcomes;
@@ -18,19 +18,22 @@ mod view;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use self::files::{Files, Tried};
+use self::files::Files;
 use self::server::Server;
-use self::stage::{Held, Stage, pieces};
-use super::events::{BatchId, Command, Durable, Notice, Outcome, Report, Schema, Totals};
+use self::stage::{BatchState, Fresh, Origin, Progress, Stage, pieces};
+use super::events::{
+    Attention, BatchId, Command, Durable, Notice, Outcome, Report, ServerStatus, StoreBecause, Totals,
+};
 use super::retry::{Identity, Tries};
 use crate::pipeline::batch::Batch;
 use crate::spool::Left;
+use crate::throttle::Throttle;
 
 /// With half the window unacknowledged, an insert that takes longer than this sends its rows to the spool, too: a
 /// broker whose window is full queues little, and then drops.
 pub(crate) const SLOW_AFTER: Duration = Duration::from_millis(250);
-/// A slow server is logged this often.
-const SLOW_LOGGED_EVERY: Duration = Duration::from_secs(60);
+/// Interval between log lines with the same reason to store a batch.
+const STORING_LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// A spool that refused is asked again after this long.
 const STORE_AGAIN: Duration = Duration::from_secs(1);
 /// While anything is amiss, everything is looked at this often.
@@ -38,12 +41,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Numbers of batches that come from files; others are below.
 const FIRST_LOADED: BatchId = 1 << 63;
 
-/// What the policy needs to know.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Fresh batches that may be inserted at once.
     pub inserts_in_flight: usize,
-    /// There is a spool.
     pub spool: bool,
     /// First timeout of an insert.
     pub insert_timeout: Duration,
@@ -51,11 +52,11 @@ pub struct Settings {
     pub store_when_leaving_after: Duration,
     /// A random number that no other process has, for tokens.
     pub incarnation: u64,
-    /// For the jitter.
+    /// Seed of the jitter in retry delays.
     pub seed: u64,
 }
 
-/// What the policy would take now.
+/// What delivery takes now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
     /// So many batches to insert.
@@ -65,42 +66,24 @@ pub enum Want {
     Nothing,
 }
 
-/// Why a batch goes to the spool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StoreBecause {
-    /// Nobody has said that the tables are there.
-    NoServer,
-    /// An attempt to insert it failed.
-    ItFailed,
-    /// An attempt to insert another one failed, and files wait already.
-    ServerIsAway,
-    /// It takes long, and the broker will soon send nothing more.
-    ServerIsSlow,
-    /// It is one more than can be inserted: the server is slow, and it was taken for the spool.
-    NoSlot,
-    /// It is time to go.
-    Leaving,
-}
-
-/// See the module's documentation.
 #[derive(Debug)]
-pub struct Policy {
+pub struct Delivery {
     settings: Settings,
     server: Server,
-    batches: BTreeMap<BatchId, Held>,
+    batches: BTreeMap<BatchId, BatchState>,
     files: Files,
     next_loaded: BatchId,
     /// Batches replayed since the spool was last empty.
     replayed: u64,
-    /// The broker will soon send nothing more, because too much is unacknowledged.
-    crowded: bool,
+    /// Half of a window or of the buffer is used up.
+    under_pressure: bool,
     leaving_since: Option<Instant>,
-    slow_logged_at: Option<Instant>,
+    store_log: [Throttle; StoreBecause::ALL.len()],
     spool_refusal: Option<String>,
-    spool_hang_told: bool,
+    disk_log: Throttle,
     /// Something on the way to the server refused a batch of twice this size.
     batch_bytes_max: Option<usize>,
-    /// Of damaged files.
+    /// Size of damaged files.
     quarantined_bytes: u64,
     commands: VecDeque<Command>,
     durable: VecDeque<Durable>,
@@ -109,22 +92,22 @@ pub struct Policy {
     jitter: fastrand::Rng,
 }
 
-impl Policy {
+impl Delivery {
     /// With what an earlier process left in the spool.
     #[must_use]
     pub fn new(settings: Settings, left: Left) -> Self {
         let mut files = Files::default();
-        left.files.into_iter().for_each(|file| files.add(file, None));
+        left.files.into_iter().for_each(|file| files.add(file, None, None));
         Self {
             server: Server::new(settings.insert_timeout),
             batches: BTreeMap::new(),
             next_loaded: FIRST_LOADED,
             replayed: 0,
-            crowded: false,
+            under_pressure: false,
             leaving_since: None,
-            slow_logged_at: None,
+            store_log: [const { Throttle::every(STORING_LOGGED_EVERY) }; StoreBecause::ALL.len()],
             spool_refusal: None,
-            spool_hang_told: false,
+            disk_log: Throttle::once(),
             batch_bytes_max: None,
             quarantined_bytes: left.quarantined_bytes,
             commands: VecDeque::new(),
@@ -141,7 +124,6 @@ impl Policy {
         }
     }
 
-    /// What would be taken now.
     #[must_use]
     pub fn wants(&self, now: Instant) -> Want {
         let slots = self.settings.inserts_in_flight;
@@ -160,26 +142,20 @@ impl Policy {
 
     /// A batch that was [wanted](Self::wants).
     pub fn take(&mut self, batch: Batch, now: Instant) {
-        assert!(self.wants(now) != Want::Nothing, "a batch was handed over that nobody wants");
+        assert!(self.wants(now) != Want::Nothing, "a batch was handed over that delivery does not want");
         let id = batch.id;
         let rows = [batch.positions.len(), batch.rejects.len()];
-        let held = Held {
-            stage: Stage::Waiting { at: now },
-            fresh: true,
-            positions: batch.positions.len() as u64,
+        let fresh = Fresh {
             rows: batch.rows(),
             opened_at: batch.opened_at,
-            quarantined: 0,
-            erased: 0,
             bytes: batch.bytes,
             at_least_once: batch.at_least_once,
-            pieces: pieces(rows.into_iter().filter(|rows| *rows > 0)),
-            tries: self.tries(id),
             refused_at: None,
-            told_durable: false,
-            suspect: false,
-            was_aborted: false,
+            reported: false,
         };
+        let positions = batch.positions.len() as u64;
+        let progress = Progress::new(self.tries(id), pieces(rows.into_iter().filter(|rows| *rows > 0)));
+        let held = BatchState::new(Stage::Waiting { at: now }, Origin::Intake(fresh), positions, progress);
         self.batches.insert(id, held);
         self.commands.push_back(Command::Take(batch));
         self.step(id, now);
@@ -189,8 +165,7 @@ impl Policy {
         self.fresh().filter(|held| held.holds_insert_slot()).count()
     }
 
-    /// What became of a command.
-    pub fn report(&mut self, Report { batch, outcome }: Report, now: Instant) {
+    pub fn handle_report(&mut self, Report { batch, outcome }: Report, now: Instant) {
         match outcome {
             Outcome::Inserted { took, erased } => self.inserted(batch, took, erased, now),
             Outcome::Failed { kind, why } => self.failed(batch, kind, why, now),
@@ -204,18 +179,13 @@ impl Policy {
         self.step(batch, now);
     }
 
-    /// Whether the tables are there.
-    pub fn schema(&mut self, schema: Schema) {
-        self.server.schema(schema);
-    }
-
-    /// A question on another connection was answered, or not.
-    pub fn answers(&mut self, answer: Result<(), String>, now: Instant) {
-        if answer.is_err() {
+    /// What ClickHouse answered when it was last asked.
+    pub fn server(&mut self, status: ServerStatus, now: Instant) {
+        if status.answers.is_err() {
             self.batches.values_mut().for_each(|held| held.suspect |= held.stage.attempt_since().is_some());
         } else if self.server.is_silent() {
-            // It is back: what it had not answered by then it will not answer any more.
-            self.files.wake();
+            // It is back, and will not answer what it had not answered by then.
+            self.files.wake(now);
             for (id, held) in &mut self.batches {
                 let hangs = std::mem::take(&mut held.suspect) && held.stage.attempt_since().is_some();
                 if hangs && !std::mem::replace(&mut held.was_aborted, true) {
@@ -226,39 +196,45 @@ impl Policy {
                 }
             }
         }
-        self.server.answers(answer, now);
+        self.server.observed(status, now);
     }
 
-    /// Half of what the broker lets us have is unacknowledged, or half the buffer is full.
-    pub fn crowded(&mut self, crowded: bool) {
-        self.crowded = crowded;
+    /// What to ask ClickHouse, and how soon.
+    #[must_use]
+    pub fn attention(&self, now: Instant) -> Attention {
+        self.server.attention(now)
     }
 
-    /// It is time to go: nothing more is replayed.
+    /// Whether half of a window or of the buffer is used up.
+    pub fn set_under_pressure(&mut self, under_pressure: bool) {
+        self.under_pressure = under_pressure;
+    }
+
+    /// The process shuts down: no file is replayed any more.
     pub fn leave(&mut self, now: Instant) {
         self.leaving_since.get_or_insert(now);
     }
 
     /// Steps that depend on time.
-    pub fn turn(&mut self, now: Instant) {
+    pub fn handle_timeout(&mut self, now: Instant) {
         let ids: Vec<BatchId> = self.batches.keys().copied().collect();
         ids.into_iter().for_each(|id| self.step(id, now));
         self.replay(now);
-        self.tell(now);
+        self.log(now);
     }
 
     /// The next thing for the executor to do, if any.
-    pub fn command(&mut self) -> Option<Command> {
+    pub fn poll_command(&mut self) -> Option<Command> {
         self.commands.pop_front()
     }
 
     /// The next fresh batch that has become durable, if any.
-    pub fn next_durable(&mut self) -> Option<Durable> {
+    pub fn poll_durable(&mut self) -> Option<Durable> {
         self.durable.pop_front()
     }
 
     /// The next thing to log, if any.
-    pub fn notice(&mut self) -> Option<Notice> {
+    pub fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
@@ -268,18 +244,6 @@ impl Policy {
         self.batch_bytes_max
     }
 
-    /// Rises whenever somebody should look at the tables again, because an insert was refused for good.
-    #[must_use]
-    pub fn questions(&self) -> u64 {
-        self.server.questions()
-    }
-
-    /// Whether ClickHouse should be asked often how it is.
-    #[must_use]
-    pub(crate) fn is_doubtful(&self) -> bool {
-        self.server.is_doubtful()
-    }
-
     /// How many commands can wait for the executor at once: each batch has a few, and there are few batches.
     #[must_use]
     pub const fn commands_max(inserts_in_flight: usize) -> usize {
@@ -287,21 +251,22 @@ impl Policy {
     }
 
     /// When a batch goes to the spool, and why. `None`: it does not, now.
-    fn store_because(&self, held: &Held, now: Instant) -> Option<StoreBecause> {
-        if !held.stage.is_unstored() || !self.may_store(held.at_least_once, held.refused_at, now) {
+    fn store_because(&self, held: &BatchState, now: Instant) -> Option<StoreBecause> {
+        let fresh = held.fresh()?;
+        if !held.stage.is_unstored() || !self.may_store(fresh.at_least_once, fresh.refused_at, now) {
             return None;
         }
         if self.leaves_for_long(now) {
             return Some(StoreBecause::Leaving);
         }
         if let Some(since) = held.stage.attempt_since() {
-            return (self.crowded && now >= since + SLOW_AFTER).then_some(StoreBecause::ServerIsSlow);
+            return (self.under_pressure && now >= since + SLOW_AFTER).then_some(StoreBecause::ServerIsSlow);
         }
         if self.insert_slots_held() > self.settings.inserts_in_flight {
             Some(StoreBecause::NoSlot)
         } else if !self.server.has_tables() {
-            Some(StoreBecause::NoServer)
-        } else if held.tries.failures > 0 {
+            Some(StoreBecause::NoTables)
+        } else if held.progress.tries.failures > 0 {
             Some(StoreBecause::ItFailed)
         } else if self.server.is_away(now) && self.files.len() > 0 {
             Some(StoreBecause::ServerIsAway)
@@ -328,8 +293,9 @@ impl Policy {
     fn step(&mut self, id: BatchId, now: Instant) {
         let Some(held) = self.batches.get(&id) else { return };
         if let Some(because) = self.store_because(held, now) {
-            if because == StoreBecause::ServerIsSlow {
-                self.tell_of_slowness(now);
+            self.totals.stored[because as usize] += 1;
+            if self.store_log[because as usize].allow(now) {
+                self.notices.push_back(Notice::Spooling(because));
             }
             self.store(id, now);
         } else if held.stage.is_attempt_due(now) && self.may_attempt() {
@@ -359,9 +325,13 @@ impl Policy {
             }
         };
         held.suspect = self.server.is_silent();
-        let piece =
-            held.pieces.front().expect("a batch whose pieces are all inserted is not attempted").clone();
-        let attempt = held.tries.next(&piece, self.server.timeout());
+        let piece = held
+            .progress
+            .pieces
+            .front()
+            .expect("a batch whose pieces are all inserted is not attempted")
+            .clone();
+        let attempt = held.progress.tries.next(&piece, self.server.timeout());
         self.server.attempted(now);
         self.commands.push_back(Command::Attempt { batch: id, piece, attempt });
     }
@@ -399,34 +369,19 @@ impl Policy {
         let Some(file) = self.files.next(now) else { return };
         let id = self.next_loaded;
         self.next_loaded += 1;
-        let untried = || Tried { tries: self.tries(id), pieces: VecDeque::new(), quarantined: 0, erased: 0 };
-        let Tried { tries, pieces, quarantined, erased } = self.files.tried(&file).unwrap_or_else(untried);
-        let held = Held {
-            stage: Stage::Loading { file, since: now },
-            fresh: false,
-            positions: file.positions,
-            rows: 0,
-            opened_at: None,
-            quarantined,
-            erased,
-            bytes: 0,
-            at_least_once: true,
-            pieces,
-            tries,
-            refused_at: None,
-            told_durable: true,
-            suspect: false,
-            was_aborted: false,
-        };
+        let untried = || Progress::new(self.tries(id), VecDeque::new());
+        let progress = self.files.progress(&file).unwrap_or_else(untried);
+        let held =
+            BatchState::new(Stage::Loading { file, since: now }, Origin::Spool, file.positions, progress);
         self.batches.insert(id, held);
         self.commands.push_back(Command::Load(id, file));
     }
 
     fn is_durable(&mut self, id: BatchId) {
-        if let Some(held) = self.batches.get_mut(&id)
-            && !std::mem::replace(&mut held.told_durable, true)
+        if let Some(fresh) = self.batches.get_mut(&id).and_then(BatchState::fresh_mut)
+            && !std::mem::replace(&mut fresh.reported, true)
         {
-            self.durable.push_back(Durable { batch: id, rows: held.rows, opened_at: held.opened_at });
+            self.durable.push_back(Durable { batch: id, rows: fresh.rows, opened_at: fresh.opened_at });
         }
     }
 
@@ -435,8 +390,8 @@ impl Policy {
         self.commands.push_back(Command::Forget(id));
     }
 
-    fn fresh(&self) -> impl Iterator<Item = &Held> {
-        self.batches.values().filter(|held| held.fresh)
+    fn fresh(&self) -> impl Iterator<Item = &BatchState> {
+        self.batches.values().filter(|held| held.fresh().is_some())
     }
 
     fn tries(&self, number: BatchId) -> Tries {
@@ -445,8 +400,9 @@ impl Policy {
     }
 
     fn is_slow(&self, now: Instant) -> bool {
-        let slow = |held: &Held| held.stage.attempt_since().is_some_and(|since| now >= since + SLOW_AFTER);
-        self.crowded && self.fresh().any(slow)
+        let slow =
+            |held: &BatchState| held.stage.attempt_since().is_some_and(|since| now >= since + SLOW_AFTER);
+        self.under_pressure && self.fresh().any(slow)
     }
 
     fn leaves_for_long(&self, now: Instant) -> bool {

@@ -2,32 +2,32 @@
 
 use std::time::{Duration, Instant};
 
-use super::Policy;
-use super::files::{Failure, Tried};
-use super::stage::{Held, Stage, pieces};
+use super::Delivery;
+use super::files::Failure;
+use super::stage::{BatchState, Origin, Stage, pieces};
 use crate::delivery::events::{BatchId, Command, Loaded, Notice, Piece};
 use crate::delivery::retry;
 use crate::delivery::sink::FailureKind;
 use crate::spool::File;
 
-impl Policy {
-    /// A piece is in ClickHouse, after so long.
+impl Delivery {
+    /// An insert committed.
     pub(super) fn inserted(&mut self, id: BatchId, took: Duration, erased: u64, now: Instant) {
         self.spool_refusal = None; // not needed now; the next need will tell
         let others = self.batches.iter().filter(|(other, _)| **other != id);
         let next = others.filter_map(|(_, held)| held.stage.attempt_since()).min();
         self.server.succeeded(took, next);
         let Some(held) = self.batches.get_mut(&id) else { return };
-        let failures = held.tries.succeeded();
+        let failures = held.progress.tries.succeeded();
         if failures > 0 {
             self.notices.push_back(Notice::InsertSucceeded { batch: id, failures });
         }
-        if !held.fresh {
+        if held.fresh().is_none() {
             self.files.succeeded();
         }
-        let piece = held.pieces.pop_front();
+        let piece = held.progress.pieces.pop_front();
         if piece.is_some_and(|Piece { insert, .. }| insert == 0 && held.positions > 0) {
-            held.erased += erased;
+            held.progress.erased += erased;
         }
         self.go_on(id, now);
     }
@@ -35,7 +35,7 @@ impl Policy {
     /// With the next piece, if there is one; not if the tables have gone meanwhile.
     fn go_on(&mut self, id: BatchId, now: Instant) {
         match self.batches.get(&id) {
-            Some(held) if held.pieces.is_empty() => self.finished(id, now),
+            Some(held) if held.progress.pieces.is_empty() => self.finished(id, now),
             Some(_) if self.server.has_tables() => self.attempt(id, now),
             Some(_) => self.put_back(id, now),
             None => {}
@@ -64,11 +64,11 @@ impl Policy {
     fn finished(&mut self, id: BatchId, now: Instant) {
         self.is_durable(id);
         let Some(held) = self.batches.get_mut(&id) else { return };
-        self.totals.inserted += held.positions - held.quarantined - held.erased;
-        self.totals.erased += held.erased;
-        self.totals.quarantined += held.quarantined;
+        self.totals.inserted += held.positions - held.progress.quarantined - held.progress.erased;
+        self.totals.erased += held.progress.erased;
+        self.totals.quarantined += held.progress.quarantined;
         self.totals.batches_inserted += 1;
-        self.replayed += u64::from(!held.fresh);
+        self.replayed += u64::from(held.fresh().is_none());
         match held.stage {
             Stage::Inserting { .. } => self.forget(id),
             Stage::InsertingStored { file, .. } | Stage::Loading { file, .. } => {
@@ -86,16 +86,18 @@ impl Policy {
         }
     }
 
-    /// An attempt did not get through.
+    /// An attempt failed.
     pub(super) fn failed(&mut self, id: BatchId, kind: FailureKind, why: String, now: Instant) {
         let Some(held) = self.batches.get_mut(&id) else { return };
         if kind == FailureKind::TooLarge {
             return self.too_large(id, why, now);
         }
-        held.tries.failed(kind);
-        let failures = held.tries.failures;
-        let rows = held.pieces.front().map_or(0, |piece| piece.rows.len());
-        self.server.failed(kind, &why, failures, now);
+        held.progress.tries.failed(kind);
+        let failures = held.progress.tries.failures;
+        let rows = held.progress.pieces.front().map_or(0, |piece| piece.rows.len());
+        // Files take turns, so their failures count together.
+        let in_a_row = if held.fresh().is_some() { failures } else { self.files.failures() + 1 };
+        self.server.failed(kind, &why, in_a_row, now);
         let delay = retry::delay(failures, &mut self.jitter);
         let retry_in = match held.stage {
             Stage::InsertingStored { file, .. } => {
@@ -122,16 +124,16 @@ impl Policy {
     /// Halves the piece; a row that is too large by itself goes into quarantine.
     fn too_large(&mut self, id: BatchId, why: String, now: Instant) {
         let Some(held) = self.batches.get_mut(&id) else { return };
-        let Some(Piece { insert, rows }) = held.pieces.pop_front() else { return };
+        let Some(Piece { insert, rows }) = held.progress.pieces.pop_front() else { return };
         if rows.len() > 1 {
             let middle = rows.start + rows.len() / 2;
-            held.pieces.push_front(Piece { insert, rows: middle..rows.end });
-            held.pieces.push_front(Piece { insert, rows: rows.start..middle });
-            if held.fresh {
+            held.progress.pieces.push_front(Piece { insert, rows: middle..rows.end });
+            held.progress.pieces.push_front(Piece { insert, rows: rows.start..middle });
+            if held.fresh().is_some() {
                 self.bound_batches(id, rows.len(), why);
             }
         } else {
-            held.quarantined += u64::from(insert == 0 && held.positions > 0);
+            held.progress.quarantined += u64::from(insert == 0 && held.positions > 0);
             self.totals.spool_quarantined += u64::from(self.settings.spool);
             self.notices.push_back(Notice::RowTooLarge { why });
             self.commands.push_back(Command::QuarantineRow(id, Piece { insert, rows }));
@@ -152,8 +154,8 @@ impl Policy {
 
     /// What was too large this time shall not be tried again with every batch.
     fn bound_batches(&mut self, id: BatchId, rows: usize, why: String) {
-        let Some(Held { bytes, .. }) = self.batches.get(&id) else { return };
-        let batch_bytes_max = bytes / 2;
+        let Some(fresh) = self.batches.get(&id).and_then(BatchState::fresh) else { return };
+        let batch_bytes_max = fresh.bytes / 2;
         if self.batch_bytes_max.is_none_or(|max| batch_bytes_max < max) {
             self.batch_bytes_max = Some(batch_bytes_max);
             self.notices.push_back(Notice::TooLarge { rows, batch_bytes_max, why });
@@ -169,15 +171,16 @@ impl Policy {
         now: Instant,
     ) {
         self.is_durable(id);
-        let Some(Held { fresh, tries, pieces, quarantined, erased, .. }) = self.batches.remove(&id) else {
-            return;
-        };
+        let Some(BatchState { origin, progress, .. }) = self.batches.remove(&id) else { return };
         self.commands.push_back(Command::Forget(id));
-        let tried = Tried { tries, pieces, quarantined, erased };
-        let Some((kind, why)) = failure.filter(|_| !fresh) else {
-            return self.files.add(file, Some(tried));
+        let failure = match origin {
+            Origin::Intake(_) => None,
+            Origin::Spool => failure,
         };
-        let failure = Failure { kind, why, tried };
+        let Some((kind, why)) = failure else {
+            return self.files.add(file, Some(progress), Some(now));
+        };
+        let failure = Failure { kind, why, progress };
         if self.files.failed(&file, failure, self.server.successes(), &mut self.jitter, now) {
             self.notices.push_back(Notice::Deferred { file: file.to_string(), why: why.to_owned() });
         }
@@ -214,7 +217,9 @@ impl Policy {
             self.notices.push_back(Notice::SpoolRefuses(why));
         }
         let Some(held) = self.batches.get_mut(&id) else { return };
-        held.refused_at = Some(now);
+        if let Some(fresh) = held.fresh_mut() {
+            fresh.refused_at = Some(now);
+        }
         match held.stage {
             Stage::InsertingAndStoring { since, .. } => held.stage = Stage::Inserting { since },
             Stage::InsertedWhileStoring { .. } => self.forget(id),
@@ -233,8 +238,8 @@ impl Policy {
         let Stage::Loading { file, .. } = held.stage else { return };
         match loaded {
             Loaded::Rows(rows) => {
-                if held.pieces.is_empty() {
-                    held.pieces = pieces(rows);
+                if held.progress.pieces.is_empty() {
+                    held.progress.pieces = pieces(rows);
                 }
                 self.go_on(id, now);
             }

@@ -1,31 +1,33 @@
-//! What is known of ClickHouse: whether inserts may begin, whether it answers, and since when it does not.
+//! The state of ClickHouse: whether inserts may begin, whether it answers, and since when it does not.
 
 use std::time::{Duration, Instant};
 
-use crate::delivery::events::Schema;
+use crate::delivery::events::{Attention, Schema, ServerStatus};
 use crate::delivery::sink::FailureKind;
+use crate::throttle::Throttle;
 
-/// While ClickHouse seems to be away, a fresh batch is tried this often all the same: one that nobody can insert must
-/// not speak for all.
+/// While ClickHouse seems to be away, a fresh batch is tried this often: the failing one may itself be the cause.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
-/// An insert without an answer is told after this.
-const TOLD_AFTER: Duration = Duration::from_secs(5);
-/// And makes this process unready after this.
+/// An insert without an answer makes ClickHouse's health doubtful after this.
+const DOUBT_AFTER: Duration = Duration::from_secs(1);
+/// An insert without an answer is logged after this.
+const LOGGED_AFTER: Duration = Duration::from_secs(5);
+/// An insert without an answer makes this process unready after this.
 const UNREADY_AFTER: Duration = Duration::from_secs(20);
 /// Longest timeout of an insert.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
-/// An insert may take so many times as long as the last one that got through.
+/// An insert may take this many times as long as the last one that committed.
 const TIMEOUT_PER_INSERT: u32 = 4;
-/// So do so many failures of a batch in a row.
+/// After this many consecutive failures of one batch, or of files in turn, the server counts as down.
 const FAILURES_UNREADY: u32 = 3;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Server {
     schema: Schema,
-    /// The last attempt failed, and nobody needs to act.
+    /// The last attempt failed, and a retry may succeed.
     away: bool,
-    /// The last attempt failed, and somebody must act.
+    /// The last attempt failed, and a person must act.
     stopped: bool,
     probe_at: Option<Instant>,
     /// How long an insert may take: at least what is configured; more after one that ran into it.
@@ -35,13 +37,13 @@ pub(super) struct Server {
     successes: u64,
     /// The first attempt since one last got through.
     waiting_since: Option<Instant>,
-    told: bool,
+    no_answer_log: Throttle,
     /// Why the last attempt failed, if none has got through since, and how many of its batch had failed.
     last_failure: Option<(String, u32)>,
     /// A question on another connection has no answer.
     silent: Option<(String, Instant)>,
-    /// How often somebody should look at the tables again, because an insert was refused for good.
-    questions: u64,
+    /// Inserts that were refused for good.
+    refusals: u64,
 }
 
 impl Server {
@@ -55,22 +57,18 @@ impl Server {
             probe_at: None,
             successes: 0,
             waiting_since: None,
-            told: false,
+            no_answer_log: Throttle::once(),
             last_failure: None,
             silent: None,
-            questions: 0,
+            refusals: 0,
         }
-    }
-
-    pub(super) fn schema(&mut self, schema: Schema) {
-        self.schema = schema;
     }
 
     pub(super) fn has_tables(&self) -> bool {
         self.schema == Schema::Ready
     }
 
-    /// Nothing gets in before somebody has mended a table, a grant or a login.
+    /// A person must mend a table, a grant or a login before an insert can succeed.
     pub(super) fn needs_a_person(&self) -> bool {
         self.stopped || matches!(self.schema, Schema::Refused(_))
     }
@@ -80,14 +78,8 @@ impl Server {
         self.away && self.probe_at.is_some_and(|at| now < at)
     }
 
-    /// How many inserts got through so far: more of them later means that the server takes some.
     pub(super) fn successes(&self) -> u64 {
         self.successes
-    }
-
-    /// See [`Server::questions`]' field.
-    pub(super) fn questions(&self) -> u64 {
-        self.questions
     }
 
     /// An attempt begins.
@@ -103,7 +95,7 @@ impl Server {
         self.timeout
     }
 
-    /// One got through, after so long; another one has been under way since `next`.
+    /// An insert committed. `next`: since when another one has been under way.
     pub(super) fn succeeded(&mut self, took: Duration, next: Option<Instant>) {
         self.timeout = (took * TIMEOUT_PER_INSERT).clamp(self.timeout_min, TIMEOUT_MAX.max(self.timeout_min));
         self.successes += 1;
@@ -111,11 +103,11 @@ impl Server {
         self.stopped = false;
         self.probe_at = None;
         self.waiting_since = next;
-        self.told = false;
+        self.no_answer_log.reset();
         self.last_failure = None;
     }
 
-    /// One failed; so many of its batch have, in a row.
+    /// An attempt failed. `failures`: consecutive ones of its batch.
     pub(super) fn failed(&mut self, kind: FailureKind, why: &str, failures: u32, now: Instant) {
         let permanent = kind == FailureKind::Permanent;
         if kind == FailureKind::TimedOut {
@@ -129,59 +121,57 @@ impl Server {
         if permanent {
             // A table may be another one, or gone: the ledger of migrations is asked before anything else is inserted.
             self.schema = Schema::Unknown(format!("asked again after: {why}"));
-            self.questions += 1;
+            self.refusals += 1;
         }
     }
 
-    /// A question on another connection was answered, or not.
-    pub(super) fn answers(&mut self, answer: Result<(), String>, now: Instant) {
-        self.silent = match (answer, self.silent.take()) {
-            (Ok(()), _) => None,
-            (Err(why), Some((_, since))) => Some((why, since)),
-            (Err(why), None) => Some((why, now)),
-        };
+    /// What ClickHouse answered when it was last asked.
+    pub(super) fn observed(&mut self, ServerStatus { schema, answers, .. }: ServerStatus, now: Instant) {
+        self.schema = schema;
+        self.silent = answers.err().map(|why| (why, self.silent.take().map_or(now, |(_, since)| since)));
     }
 
     pub(super) fn is_silent(&self) -> bool {
         self.silent.is_some()
     }
 
-    /// An insert waits for its answer, or nothing has got through lately: questions should come often.
-    pub(super) fn is_doubtful(&self) -> bool {
-        self.waiting_since.is_some() || self.silent.is_some() || !self.has_tables()
+    /// What to ask ClickHouse, and how soon. An insert under way is no doubt until it has taken long: under traffic there
+    /// always is one.
+    pub(super) fn attention(&self, now: Instant) -> Attention {
+        let is_slow = self.waiting_since.is_some_and(|since| now >= since + DOUBT_AFTER);
+        let in_doubt = is_slow || self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
+        Attention { in_doubt, refusals: self.refusals, clock_jumps: 0 }
     }
 
-    /// For how long there has been no answer, once that is worth a line.
-    pub(super) fn no_answer_to_tell(&mut self, now: Instant) -> Option<Duration> {
+    /// For how long an insert has had no answer, when that is to be logged.
+    pub(super) fn no_answer_to_log(&mut self, now: Instant) -> Option<Duration> {
         let for_ = now.saturating_duration_since(self.waiting_since?);
-        if for_ < TOLD_AFTER || self.last_failure.is_some() || std::mem::replace(&mut self.told, true) {
-            return None;
-        }
-        Some(for_)
+        let is_due = for_ >= LOGGED_AFTER && self.last_failure.is_none() && self.no_answer_log.allow(now);
+        is_due.then_some(for_)
     }
 
-    /// Why nothing gets in, a line each.
-    pub(super) fn troubles(&self, now: Instant) -> Vec<String> {
-        let mut troubles = Vec::new();
+    /// Lines of `/readyz`: why inserts fail.
+    pub(super) fn unready_reasons(&self, now: Instant) -> Vec<String> {
+        let mut reasons = Vec::new();
         match &self.schema {
             Schema::Ready => {}
-            Schema::Unknown(why) | Schema::Refused(why) => troubles.push(format!("clickhouse: {why}")),
+            Schema::Unknown(why) | Schema::Refused(why) => reasons.push(format!("clickhouse: {why}")),
         }
         let for_ = self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         match (&self.last_failure, &self.silent) {
             (Some((why, failures)), _)
                 if self.stopped || *failures >= FAILURES_UNREADY || for_ >= UNREADY_AFTER =>
             {
-                troubles.push(format!("clickhouse: no insert gets through: {why}"));
+                reasons.push(format!("clickhouse: no insert gets through: {why}"));
             }
             (None, _) if for_ >= UNREADY_AFTER => {
-                troubles.push(format!("clickhouse: no answer to an insert for {} s", for_.as_secs()));
+                reasons.push(format!("clickhouse: no answer to an insert for {} s", for_.as_secs()));
             }
             (_, Some((why, since))) if now.saturating_duration_since(*since) >= UNREADY_AFTER => {
-                troubles.push(format!("clickhouse: {why}"));
+                reasons.push(format!("clickhouse: {why}"));
             }
             (Some(_) | None, Some(_) | None) => {}
         }
-        troubles
+        reasons
     }
 }

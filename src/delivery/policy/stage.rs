@@ -7,7 +7,7 @@ use crate::delivery::events::Piece;
 use crate::delivery::retry::Tries;
 use crate::spool::File;
 
-/// A disk that has not answered for so long hangs: inserts go on without it.
+/// After this the disk counts as hanging, and inserts do not wait for it.
 pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a batch is, and what runs.
@@ -32,33 +32,59 @@ pub(super) enum Stage {
     Removing { file: File, since: Instant },
 }
 
-/// A batch that is not done.
+/// A batch that is not done, as decisions need it. Its rows are the executor's, and which messages it completes is the intake's:
+/// both are told by its id.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct BatchState {
     pub(super) stage: Stage,
-    /// It came from the intake, not from a file.
-    pub(super) fresh: bool,
+    pub(super) origin: Origin,
     pub(super) positions: u64,
-    /// Positions and rejects, of a fresh one.
+    pub(super) progress: Progress,
+    /// Its attempt began before the server fell silent.
+    pub(super) suspect: bool,
+    /// An attempt was ended because the server had been silent; not done twice, or a server that flickers would get nothing.
+    pub(super) was_aborted: bool,
+}
+
+/// Where a batch comes from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    Intake(Fresh),
+    /// From its file, so it is durable.
+    Spool,
+}
+
+/// What is known of a batch from the intake.
+#[derive(Debug)]
+pub(super) struct Fresh {
+    /// Positions and rejects.
     pub(super) rows: usize,
     /// When its first row came.
     pub(super) opened_at: Option<Instant>,
-    /// Positions among these that something on the way to the server does not let through.
-    pub(super) quarantined: u64,
-    /// Positions that were left out, because their driver's data is to be gone.
-    pub(super) erased: u64,
     pub(super) bytes: usize,
     pub(super) at_least_once: bool,
-    /// What is not in ClickHouse; the front is next.
-    pub(super) pieces: VecDeque<Piece>,
-    pub(super) tries: Tries,
     /// When the spool last refused it.
     pub(super) refused_at: Option<Instant>,
-    pub(super) told_durable: bool,
-    /// Its attempt began before the server fell silent.
-    pub(super) suspect: bool,
-    /// One was ended because the server had been silent; not done twice, or a server that flickers would get nothing.
-    pub(super) was_aborted: bool,
+    /// The intake knows that it is durable.
+    pub(super) reported: bool,
+}
+
+/// How much of a batch is in ClickHouse. It outlives the batch in memory, as long as its file is there.
+#[derive(Debug, Clone)]
+pub(super) struct Progress {
+    pub(super) tries: Tries,
+    /// What is not in ClickHouse; the front is next. Empty for a file that was never read.
+    pub(super) pieces: VecDeque<Piece>,
+    /// Positions that something on the way to the server does not let through.
+    pub(super) quarantined: u64,
+    /// Positions that were left out because their driver is erased.
+    pub(super) erased: u64,
+}
+
+impl Progress {
+    pub(super) fn new(tries: Tries, pieces: VecDeque<Piece>) -> Self {
+        Self { tries, pieces, quarantined: 0, erased: 0 }
+    }
 }
 
 /// A piece for each insert.
@@ -66,7 +92,20 @@ pub(super) fn pieces(rows: impl IntoIterator<Item = usize>) -> VecDeque<Piece> {
     rows.into_iter().enumerate().map(|(insert, rows)| Piece { insert, rows: 0..rows }).collect()
 }
 
-impl Held {
+impl BatchState {
+    pub(super) fn new(stage: Stage, origin: Origin, positions: u64, progress: Progress) -> Self {
+        Self { stage, origin, positions, progress, suspect: false, was_aborted: false }
+    }
+
+    /// What is known of it, if it comes from the intake.
+    pub(super) fn fresh(&self) -> Option<&Fresh> {
+        if let Origin::Intake(fresh) = &self.origin { Some(fresh) } else { None }
+    }
+
+    pub(super) fn fresh_mut(&mut self) -> Option<&mut Fresh> {
+        if let Origin::Intake(fresh) = &mut self.origin { Some(fresh) } else { None }
+    }
+
     /// It takes a place among the batches being inserted.
     pub(super) fn holds_insert_slot(&self) -> bool {
         match self.stage {

@@ -1,20 +1,22 @@
-//! What the policy shows: when it is due, how it stands, and why it does not go on.
+//! What delivery shows: deadlines, counts, `/readyz` lines and log lines.
 
 use std::time::{Duration, Instant};
 
-use super::stage::{DISK_PATIENCE, Held, Stage};
-use super::{LOOK_EVERY, Policy, SLOW_AFTER, SLOW_LOGGED_EVERY};
+use super::stage::{BatchState, DISK_PATIENCE, Stage};
+use super::{Delivery, LOOK_EVERY, SLOW_AFTER};
 use crate::delivery::events::{Notice, Totals};
 
-impl Policy {
-    /// When the next [turn](Self::turn) is due, if nothing happens before.
+impl Delivery {
+    /// When the next [timeout](Self::handle_timeout) is due, if nothing happens before.
     #[must_use]
-    pub fn deadline(&self, now: Instant) -> Option<Instant> {
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         if self.batches.is_empty() && self.files.len() == 0 {
             return None;
         }
         let slow = self.fresh().filter_map(|held| match held.stage {
-            Stage::Inserting { since } if self.crowded && self.settings.spool => Some(since + SLOW_AFTER),
+            Stage::Inserting { since } if self.under_pressure && self.settings.spool => {
+                Some(since + SLOW_AFTER)
+            }
             Stage::Waiting { at } => Some(at),
             Stage::Inserting { .. }
             | Stage::InsertingAndStoring { .. }
@@ -42,25 +44,25 @@ impl Policy {
     /// A file is being replayed.
     #[must_use]
     pub(crate) fn is_replaying(&self) -> bool {
-        self.batches.values().any(|held| !held.fresh)
+        self.batches.values().any(|held| held.fresh().is_none())
     }
 
     /// Fresh batches of which something is under way: an acknowledgement may follow.
     #[must_use]
     pub(crate) fn is_busy(&self) -> bool {
-        self.fresh().any(Held::holds_insert_slot)
+        self.fresh().any(BatchState::holds_insert_slot)
     }
 
-    /// Why batches do not get through, a line each.
+    /// Lines of `/readyz`: why batches do not become durable.
     #[must_use]
-    pub fn troubles(&self, now: Instant) -> Vec<String> {
-        let mut troubles = self.server.troubles(now);
-        troubles.extend(self.spool_refusal.as_ref().map(|why| format!("spool: {why}")));
+    pub fn unready_reasons(&self, now: Instant) -> Vec<String> {
+        let mut reasons = self.server.unready_reasons(now);
+        reasons.extend(self.spool_refusal.as_ref().map(|why| format!("spool: {why}")));
         if let Some(for_) = self.disk_hangs(now) {
-            troubles.push(format!("spool: {}", Notice::SpoolHangs { for_ }));
+            reasons.push(format!("spool: {}", Notice::SpoolHangs { for_ }));
         }
-        troubles.extend(self.files.trouble());
-        troubles
+        reasons.extend(self.files.unready_reason());
+        reasons
     }
 
     /// Counts and levels now.
@@ -81,23 +83,13 @@ impl Policy {
         Some(now.saturating_duration_since(since)).filter(|for_| *for_ >= DISK_PATIENCE)
     }
 
-    pub(super) fn tell(&mut self, now: Instant) {
-        if let Some(for_) = self.server.no_answer_to_tell(now) {
+    pub(super) fn log(&mut self, now: Instant) {
+        if let Some(for_) = self.server.no_answer_to_log(now) {
             self.notices.push_back(Notice::NoAnswer { for_ });
         }
         let hangs = self.disk_hangs(now);
-        if let Some(for_) = hangs.filter(|_| !self.spool_hang_told) {
-            self.notices.push_back(Notice::SpoolHangs { for_ });
-        }
-        self.spool_hang_told = hangs.is_some();
-    }
-
-    pub(super) fn tell_of_slowness(&mut self, now: Instant) {
-        let told = self.slow_logged_at.is_some_and(|at| now < at + SLOW_LOGGED_EVERY);
-        let oldest = self.fresh().filter_map(|held| held.stage.attempt_since()).min();
-        if let Some(oldest) = oldest.filter(|_| !told) {
-            self.slow_logged_at = Some(now);
-            self.notices.push_back(Notice::Spooling { under_way: now.saturating_duration_since(oldest) });
+        if self.disk_log.allow_while(hangs.is_some(), now) {
+            self.notices.extend(hangs.map(|for_| Notice::SpoolHangs { for_ }));
         }
     }
 }

@@ -1,33 +1,29 @@
-//! From a message to its points.
+//! A message into positions and rejects.
 
 use std::time::Duration;
 
+use super::decoded::Decoded;
 use super::driver::Driver;
 use super::formats;
 use super::ignored::Ignored;
-use super::message::{Decoded, Message};
 use super::point::AgeLimits;
 use super::points::{Points, driver_in, reject};
 use super::presence::is_presence;
 use super::refusal::{Refusal, refuse};
 use super::source::{Named, Source};
-use crate::pipeline::position::{DRIVER_ID_RULE, DriverId, OutOfRange};
+use crate::codec::Message;
+use crate::pipeline::position::{DRIVER_ID_RULE, DriverId, OutOfRange, Timestamp};
 use crate::pipeline::reject::Reason;
 
-/// The bounds of the input contract; `[decode]` in the configuration.
+/// The limits of the input contract.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Larger payloads are refused unread.
     pub payload_bytes_max: usize,
-    /// Longer arrays are refused whole.
     pub points_max: usize,
-    /// Older fixes are refused.
     pub fix_age_max: Duration,
-    /// Fixes further in the future are refused.
     pub fix_future_max: Duration,
 }
 
-/// Decodes messages of the configured sources.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     sources: Vec<Source>,
@@ -36,7 +32,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// No topic matches two of the sources, as the configuration has checked.
+    /// `sources`: no topic may match two of them.
     #[must_use]
     pub fn new(sources: &[Source], limits: Limits) -> Self {
         let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
@@ -44,15 +40,21 @@ impl Decoder {
         Self { sources: sources.to_vec(), limits, age }
     }
 
-    /// Adds the message's positions, rejects, and what is ignored of it, to `out`.
-    pub fn decode(&self, message: Message<'_>, out: &mut Decoded) {
-        self.decode_of(message, None, out);
+    /// Appends the message's positions, rejects and ignored parts to `out`. `received_at`: the wall clock when the
+    /// message was read.
+    pub fn decode(&self, message: Message<'_>, received_at: Timestamp, out: &mut Decoded) {
+        self.decode_of(message, received_at, None, out);
     }
 
-    /// The same for a part of a message, which may have lost its driver: `otherwise` is who, if the payload is to say it
-    /// and says nothing.
-    pub fn decode_of(&self, message: Message<'_>, otherwise: Option<DriverId>, out: &mut Decoded) {
-        let Err(refusal) = self.decode_message(message, otherwise, out) else { return };
+    /// Decodes a part of a message. `otherwise`: the driver if the part does not name it, but the payload should.
+    pub fn decode_of(
+        &self,
+        message: Message<'_>,
+        received_at: Timestamp,
+        otherwise: Option<DriverId>,
+        out: &mut Decoded,
+    ) {
+        let Err(refusal) = self.decode_message(message, received_at, otherwise, out) else { return };
         let may_be_presence =
             matches!(refusal.reason, Reason::InvalidJson | Reason::WrongShape | Reason::InvalidSentence)
                 || matches!(refusal.reason, Reason::UnknownFormatKind | Reason::MissingField);
@@ -61,19 +63,21 @@ impl Decoder {
             return;
         }
         let driver_id = self.driver_of(message, otherwise);
-        out.rejects.push(reject(message, driver_id, message.payload, message.payload_bytes, refusal));
+        let Message { topic, payload, payload_bytes, .. } = message;
+        out.rejects.push(reject(topic, received_at, driver_id, (payload, payload_bytes), refusal));
     }
 
     fn decode_message(
         &self,
         message: Message<'_>,
+        received_at: Timestamp,
         otherwise: Option<DriverId>,
         out: &mut Decoded,
     ) -> Result<(), Refusal> {
         self.check_size(message)?;
         let (source, named) = self.source_of(message.topic).ok_or_else(|| {
             out.is_foreign = true;
-            Refusal::new(Reason::BadTopic, "matches no source's topic (see mqtt.unsubscribe)".into())
+            Refusal::new(Reason::BadTopic, "matches no source's topic".into())
         })?;
         let in_topic;
         let driver_id = match named {
@@ -90,8 +94,17 @@ impl Decoder {
             .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
         let (age, points_max) = (self.age, self.limits.points_max);
         let Source { reading, format, .. } = source;
-        let mut points =
-            Points { reading, message, driver_id, otherwise, age, points_max, announced: 0, out };
+        let mut points = Points {
+            reading,
+            topic: message.topic,
+            received_at,
+            driver_id,
+            otherwise,
+            age,
+            points_max,
+            announced: 0,
+            out,
+        };
         formats::read(format, &mut points, text)
     }
 
@@ -109,13 +122,13 @@ impl Decoder {
         Ok(())
     }
 
-    /// The source that a topic belongs to, and who it names.
+    /// The source of a topic, and the driver that the topic names.
     fn source_of<'t>(&self, topic: &'t [u8]) -> Option<(&Source, Named<'t>)> {
         let topic = std::str::from_utf8(topic).ok()?;
         self.sources.iter().find_map(|source| Some((source, source.driver_in(topic)?)))
     }
 
-    /// As far as a refused message says it.
+    /// The driver of a rejected message, as far as it names one.
     fn driver_of(&self, message: Message<'_>, otherwise: Option<DriverId>) -> Option<DriverId> {
         match (self.source_of(message.topic)?, std::str::from_utf8(message.payload)) {
             ((_, Named::InTopic(id)), _) => DriverId::new(&id).ok(),

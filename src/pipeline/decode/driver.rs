@@ -1,15 +1,12 @@
-//! Who a fix is of.
+//! Where the driver's id comes from.
 
 use super::extract::Pointer;
 use super::topic::Levels;
 use crate::pipeline::position::DriverId;
 
-/// Where the driver's id comes from.
 #[derive(Debug, Clone)]
 pub(crate) enum Driver {
-    /// The topic says it.
     Topic(Template),
-    /// The payload says it.
     Payload(Pointer),
 }
 
@@ -34,7 +31,7 @@ impl Template {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
-            let wanted = || format!("\"{text}\": such as \"{{1}}\" or \"{{1}}:{{2}}\" is wanted");
+            let wanted = || format!("\"{text}\": must be such as \"{{1}}\" or \"{{1}}:{{2}}\"");
             let (number, after) = after.split_once('}').ok_or_else(wanted)?;
             let number: usize = number.parse().map_err(|_| wanted())?;
             if number == 0 || number > pluses {
@@ -63,7 +60,7 @@ impl Template {
         self.0 == [Part::Level(0)]
     }
 
-    /// The id that these levels make; empty, which is none, if one of them is.
+    /// The id of these levels; empty if one of them is.
     pub(super) fn fill(&self, levels: &Levels<'_>) -> String {
         let mut id = String::new();
         for part in &self.0 {

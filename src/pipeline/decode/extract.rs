@@ -1,4 +1,4 @@
-//! Takes some values out of a JSON object in one pass, by their paths; what is not wanted is skipped.
+//! Extracts values from a JSON object by their paths, in one pass.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 
 use super::json::{Scalar, Text};
 
-/// Values that one pass can take. The last one is the driver.
+/// Values that one pass can extract. The last slot is the driver.
 const SLOTS_MAX: usize = 16;
 
-/// A path into JSON: names, or indexes of arrays.
+/// A path into JSON: names, and indexes of arrays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pointer {
     text: String,
@@ -22,7 +22,7 @@ impl Pointer {
     /// # Errors
     /// What is wrong with it, in words: RFC 6901 wants `/a/b`, with `~1` for `/` and `~0` for `~` in a name.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
-        let wanted = || format!("\"{text}\": a JSON pointer such as \"/device/id\" is wanted");
+        let wanted = || format!("\"{text}\": must be a JSON pointer such as \"/device/id\"");
         let steps = text.strip_prefix('/').filter(|steps| !steps.is_empty()).ok_or_else(wanted)?;
         if steps.replace("~0", "").replace("~1", "").contains('~') {
             return Err(wanted() + "; in a name, ~ is ~0 and / is ~1");
@@ -33,10 +33,13 @@ impl Pointer {
         Ok(Self { text: text.to_owned(), steps, paths })
     }
 
-    /// As it was given.
     #[must_use]
     pub(crate) fn as_str(&self) -> &str {
         &self.text
+    }
+
+    pub(super) fn steps(&self) -> impl Iterator<Item = &str> {
+        self.steps.iter().map(String::as_str)
     }
 
     /// As `keep` names it.
@@ -44,13 +47,13 @@ impl Pointer {
         self.steps.join("/")
     }
 
-    /// The value at this place of a JSON object or array.
+    /// The value at this path of a JSON object or array.
     pub(super) fn value<'a>(&self, json: &'a str) -> serde_json::Result<Scalar<'a>> {
         let [value, ..] = self.paths.find(json)?;
         Ok(value)
     }
 
-    /// The text at this place of a JSON object or array.
+    /// The raw JSON at this path of an object or array.
     pub(super) fn raw<'a>(&self, json: &'a str) -> serde_json::Result<Option<&'a RawValue>> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let found = RawAt(&self.steps).deserialize(&mut deserializer)?;
@@ -59,14 +62,14 @@ impl Pointer {
     }
 }
 
-/// The values that are wanted, as a tree of their paths.
+/// The paths to extract, as a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Paths {
     slot: Option<usize>,
     children: Vec<(Box<str>, Paths)>,
 }
 
-/// The values that were there, by slot.
+/// The extracted values, by slot.
 pub(super) type Found<'a> = [Scalar<'a>; SLOTS_MAX];
 
 impl Paths {
@@ -79,7 +82,7 @@ impl Paths {
         tree
     }
 
-    /// A value more. One slot can have several paths: the last value that comes counts.
+    /// Several paths may share a slot: the last value in the payload counts.
     pub(super) fn add<'p>(&mut self, path: impl IntoIterator<Item = &'p str>, slot: usize) {
         assert!(slot < SLOTS_MAX, "a format wants more than {SLOTS_MAX} values");
         let mut at = self;
@@ -94,7 +97,7 @@ impl Paths {
         at.slot = Some(slot);
     }
 
-    /// The driver's id, too; unless the format reads that value as something else.
+    /// Adds the driver's id, unless the format already extracts that value.
     pub(super) fn add_driver(&mut self, pointer: &Pointer) {
         let mut at = Some(&*self);
         for step in &pointer.steps {
@@ -127,7 +130,6 @@ impl Paths {
     }
 }
 
-/// A value that is wanted, or that holds some.
 struct Inside<'p, 'f, 'a> {
     paths: &'p Paths,
     found: &'f mut Found<'a>,
@@ -221,7 +223,6 @@ impl<'de> Visitor<'de> for Inside<'_, '_, 'de> {
     }
 }
 
-/// The text of a value some steps further in.
 struct RawAt<'p>(&'p [String]);
 
 impl<'de> DeserializeSeed<'de> for RawAt<'_> {

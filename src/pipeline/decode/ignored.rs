@@ -1,33 +1,28 @@
-//! Messages that are in order and hold no fix: counted by kind, not refused.
+//! Valid messages without a fix: counted by kind, not rejected.
 
-/// What kind of message it was. The list is closed: it is a metric's label.
+/// A closed list: it is the label of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ignored {
-    /// OwnTracks: a beacon was near.
     Beacon,
-    /// OwnTracks: a person's name and face.
+    /// OwnTracks: a person's name and picture.
     Card,
     /// A remote command, or its answer.
     Command,
     /// OwnTracks: settings, or a dump of them.
     Configuration,
-    /// OwnTracks: encrypted, so nobody without the key can say what it was.
+    /// OwnTracks: encrypted, and milepost has no key.
     Encrypted,
-    /// Traccar: something happened to a device; its position comes by itself.
+    /// Traccar: an event of a device, whose position is a message of its own.
     Event,
-    /// A last will.
     Lwt,
-    /// The receiver says that it has no fix.
+    /// The receiver reports no fix.
     NoFix,
-    /// "online" or "offline".
     Presence,
-    /// OwnTracks: somebody asks for something.
     Request,
     /// NMEA: a sentence other than RMC and GGA.
     Sentence,
-    /// OwnTracks: how the app is.
+    /// OwnTracks: the state of the app.
     Status,
-    /// OwnTracks: a step counter.
     Steps,
     /// Measurements without a position.
     Telemetry,
@@ -38,7 +33,6 @@ pub enum Ignored {
 }
 
 impl Ignored {
-    /// Every kind.
     pub const ALL: [Self; 16] = [
         Self::Beacon,
         Self::Card,
@@ -58,7 +52,6 @@ impl Ignored {
         Self::Waypoint,
     ];
 
-    /// The name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! JSON's shapes, borrowed from the payload: any value, a string, an array's elements. No rule of the contract is here.
+//! JSON values borrowed from the payload: a scalar, a string, an array's elements.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,10 +6,9 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// How much of a client's text is repeated in a message.
+/// Limit for a client's string in an error.
 pub(super) const TEXT_CHARS_MAX: usize = 40;
 
-/// The beginning of a text: what a client sent may be long.
 pub(super) fn excerpt(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
 }
@@ -36,7 +35,7 @@ impl<'de> Deserialize<'de> for Text<'de> {
     }
 }
 
-/// Any JSON value, as far as a field of a point can use it. `null` is as good as missing.
+/// A JSON value, as far as a field can use it. `null` counts as missing.
 #[derive(Debug, Default)]
 pub(super) enum Scalar<'a> {
     #[default]
@@ -61,17 +60,17 @@ impl Scalar<'_> {
         matches!(self, Self::Missing)
     }
 
-    /// In another unit; what is not a number stays what it is.
+    /// Converts a number to another unit; other values stay.
     pub(super) fn times(self, factor: f64) -> Self {
         self.as_f64().map_or(self, |number| Self::Number(number * factor))
     }
 
-    /// For a format that says -1 where it means unknown.
+    /// For formats that send -1 for unknown.
     pub(super) fn unless_negative(self) -> Self {
         if self.as_f64().is_some_and(|number| number < 0.0) { Self::Missing } else { self }
     }
 
-    /// For a format that also writes numbers as text.
+    /// For formats that send numbers as strings.
     pub(super) fn or_number_in_text(self) -> Self {
         match &self {
             Self::Text(text) => number(text).unwrap_or(self),
@@ -157,8 +156,8 @@ impl<'de> Visitor<'de> for ScalarVisitor {
     }
 }
 
-/// The points of an array as texts, so that one broken point does not cost its neighbours; those
-/// beyond the limit are counted, not kept.
+/// The elements of an array as raw JSON, so that an invalid one does not reject its neighbours. Elements beyond the limit are only
+/// counted.
 pub(super) struct RawPoints<'a> {
     pub(super) kept: Vec<&'a RawValue>,
     pub(super) count: usize,

@@ -1,4 +1,4 @@
-//! Other fields of a point, for a source that keeps some: every scalar by its path, `/` between names.
+//! Other fields of a point that a source keeps: every scalar by its path, with `/` between names.
 
 use std::fmt;
 
@@ -8,43 +8,41 @@ use serde_json::value::RawValue;
 use super::json::{Scalar, Text};
 use crate::pipeline::attributes::Attributes;
 
-/// A longer path is not kept.
+/// Longer paths are dropped.
 pub(crate) const NAME_BYTES_MAX: usize = 128;
-/// Nor is what is deeper.
+/// Deeper values are dropped.
 const DEPTH_MAX: usize = 16;
 
-/// What a source keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Keep {
     Nothing,
     /// Every scalar that is not a field of the position.
     All,
-    /// Those at these paths.
+    /// Scalars at these paths.
     Named(Vec<String>),
 }
 
-/// Where in a payload a point was.
+/// A point's place in its payload.
 #[derive(Debug)]
 pub(super) struct Origin<'a> {
-    /// The point as sent.
     pub(super) raw: &'a str,
-    /// The object it came in: itself, or one that holds several.
+    /// The object around the point, or the point itself.
     pub(super) within: &'a str,
-    /// Its driver's id, if the payload is to say it, and the format has come across it.
+    /// The driver's id, if the payload names it and the format found it.
     pub(super) driver: Scalar<'a>,
-    /// The way to the object that the paths of `keep` begin at.
+    /// Path of the object at which the paths of `keep` begin.
     pub(super) root: &'static [&'static str],
 }
 
 impl<'a> Origin<'a> {
-    /// An object of its own, and paths begin there.
+    /// A point that is a whole object.
     pub(super) fn whole(raw: &'a str) -> Self {
         Self { raw, within: raw, driver: Scalar::Missing, root: &[] }
     }
 }
 
 impl Keep {
-    /// What is kept of a point, and how much there was no room for. `used`: paths of the position's own fields.
+    /// The kept fields, and how many exceeded the limits. `used`: paths of the position's own fields.
     #[inline]
     pub(super) fn collect(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
         match self {
@@ -75,15 +73,14 @@ impl Keep {
 struct Walk<'w> {
     keep: &'w Keep,
     used: &'w [String],
-    /// Of the value that is read.
     path: String,
     attributes: Attributes,
     cut: u64,
 }
 
 impl Walk<'_> {
-    /// Those of an object, or of the one at `root` in it; other values have none. What is not JSON after all costs itself:
-    /// a format skips what it does not read, and what is skipped is not looked at closely (half a surrogate, 1e999).
+    /// Collects the members of an object, or of the one at `root` in it. Drops members that are not valid JSON: a format skips what it does
+    /// not read, and the parser accepts more in what it skips (half a surrogate, 1e999).
     fn members(&mut self, json: &str, root: &'static [&'static str], depth: usize) {
         if !json.starts_with('{') {
             return;
@@ -116,7 +113,7 @@ impl Walk<'_> {
                 Ok(text) => self.put(&text.0),
                 Err(_) => self.cut += 1,
             },
-            // A number or a boolean, as it was sent.
+            // A number or a boolean, digit by digit.
             _ => self.put(json),
         }
     }
@@ -134,7 +131,7 @@ impl Walk<'_> {
     }
 }
 
-/// Hands over each key with its value as text.
+/// Visits each key with its raw value.
 struct Members<F>(F);
 
 impl<'de, F: FnMut(&str, &'de str)> Visitor<'de> for Members<F> {

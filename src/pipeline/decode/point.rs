@@ -1,7 +1,7 @@
 //! A point: its shape in milepost's own format, and the rules that turn it into a [`Position`].
 //!
-//! Every format fills a [`Point`]; the rules for a point are here alone. A broken optional field costs itself, a
-//! broken required one the point.
+//! Every format fills a [`Point`]; the rules for points are only here. An invalid optional field becomes unknown, an invalid
+//! required field rejects the point.
 
 use std::fmt;
 
@@ -16,26 +16,19 @@ use crate::pipeline::position::{
 };
 use crate::pipeline::reject::Reason;
 
-/// An optional field that can be unusable without costing the fix.
+/// An optional field: an invalid one becomes unknown, and the fix is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
-    /// `seq`
     Seq,
-    /// `speed`
     Speed,
-    /// `heading`
     Heading,
-    /// `alt`
     Alt,
-    /// `acc`
     Acc,
 }
 
 impl Field {
-    /// Every optional field.
     pub const ALL: [Self; 5] = [Self::Seq, Self::Speed, Self::Heading, Self::Alt, Self::Acc];
 
-    /// The name in the payload and in metrics.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -48,42 +41,37 @@ impl Field {
     }
 }
 
-/// What points lacked.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Lacking {
-    /// Positions that came without `ts`.
     pub undated: u64,
-    /// Unusable optional fields, by [`Field`].
+    /// Invalid optional fields, by [`Field`].
     pub fields: [u64; Field::ALL.len()],
-    /// Fields that a source keeps, and that were more than a point may keep.
+    /// Kept fields beyond the limits of a point.
     pub attributes_cut: u64,
 }
 
-/// What a point is judged against.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
-    /// From the topic or the payload, as the source says.
     pub(super) driver_id: &'a DriverId,
-    /// When its message was taken from the broker.
+    /// Time of receipt.
     pub(super) received_at: Timestamp,
     pub(super) age: AgeLimits,
-    /// What the format calls `lat` and `lng`.
+    /// The format's names of `lat` and `lng`, for errors.
     pub(super) called: &'a [String; 2],
     pub(super) ts_unit: TimeUnit,
 }
 
-/// How far a fix may be from the time it is received at, in milliseconds.
+/// How far `ts` may be from the time of receipt, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AgeLimits {
     pub(super) past_ms: i64,
     pub(super) future_ms: i64,
 }
 
-/// A point as sent, in milepost's units, before any rule but its format's own. A key that comes twice: the last one
-/// counts.
+/// A point as sent, in milepost's units, before the rules. Of a repeated key the last value counts.
 #[derive(Debug, Default)]
 pub(super) struct Point<'a> {
-    /// Must not be another one than the topic's.
+    /// If present, it must equal the topic's.
     pub(super) driver_id: Scalar<'a>,
     pub(super) lat: Scalar<'a>,
     pub(super) lng: Scalar<'a>,
@@ -148,7 +136,7 @@ impl<'de> Visitor<'de> for PointVisitor<'_, 'de> {
 }
 
 impl Point<'_> {
-    /// The point as it is stored; counts what it lacked.
+    /// Applies the rules; counts invalid and missing fields in `lacking`.
     pub(super) fn position(
         &self,
         context: &Context<'_>,
@@ -175,7 +163,7 @@ impl Point<'_> {
         })
     }
 
-    /// A payload may name its driver, and must not name another one.
+    /// A payload that names a driver must name the topic's.
     fn belongs_to(&self, driver_id: &DriverId) -> Result<(), Refusal> {
         match &self.driver_id {
             Scalar::Missing => Ok(()),
@@ -209,9 +197,7 @@ fn required(name: &str, value: &Scalar<'_>) -> Result<f64, Refusal> {
     value.as_f64().ok_or_else(refusal)
 }
 
-/// Reads optional fields; an unusable one is unknown, and counted.
 impl Lacking {
-    /// These, too.
     pub(crate) fn add(&mut self, other: Self) {
         self.undated += other.undated;
         for (total, count) in self.fields.iter_mut().zip(other.fields) {
@@ -312,8 +298,7 @@ fn rounded(ms: f64) -> i64 {
     ms.round() as i64
 }
 
-/// RFC 3339, or with an offset without a colon, as Java's libraries write it.
-/// The moment that such a text names, also of texts that no device sends.
+/// Parses RFC 3339, also with an offset without a colon, as Java's libraries write it.
 pub(crate) fn rfc3339(text: &str) -> Option<Timestamp> {
     rfc3339_ms(text).ok().map(Timestamp::from_unix_ms)
 }

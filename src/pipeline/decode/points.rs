@@ -1,34 +1,33 @@
-//! What a format hands its points to: rules, bounds and rejects are the same for all.
+//! Collects the points of a format: the rules, limits and rejects are the same for all formats.
 
+use super::decoded::Decoded;
 use super::driver::Driver;
 use super::extract::Pointer;
 use super::ignored::Ignored;
 use super::json::{RawPoints, Scalar, excerpt};
 use super::keep::Origin;
-use super::message::{Decoded, Message};
 use super::point::{AgeLimits, Context, Point};
 use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
-use crate::pipeline::position::{DRIVER_ID_RULE, DriverId, OutOfRange};
+use crate::pipeline::position::{DRIVER_ID_RULE, DriverId, OutOfRange, Timestamp};
 use crate::pipeline::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reason, Reject, TOPIC_BYTES_MAX};
 
-/// The points of one message.
 pub(super) struct Points<'m> {
     pub(super) reading: &'m Reading,
-    pub(super) message: Message<'m>,
-    /// From the topic; `None`: the payload says it.
+    pub(super) topic: &'m [u8],
+    pub(super) received_at: Timestamp,
+    /// From the topic; `None`: the payload names the driver.
     pub(super) driver_id: Option<&'m DriverId>,
-    /// Who, if the payload is to say it and says nothing.
+    /// The driver if the payload should name it and does not.
     pub(super) otherwise: Option<DriverId>,
     pub(super) age: AgeLimits,
     pub(super) points_max: usize,
-    /// Points that arrays have announced.
+    /// Elements of the arrays so far.
     pub(super) announced: usize,
     pub(super) out: &'m mut Decoded,
 }
 
 impl Points<'_> {
-    /// One that was read.
     pub(super) fn add(&mut self, point: &Point<'_>, origin: &Origin<'_>) -> Result<(), Refusal> {
         let of_payload;
         let driver_id = match (self.driver_id, &self.reading.driver) {
@@ -45,7 +44,7 @@ impl Points<'_> {
         };
         let Reading { keep, used, called, ts_unit, .. } = self.reading;
         let (attributes, cut) = keep.collect(origin, used);
-        let received_at = self.message.received_at;
+        let received_at = self.received_at;
         let context = Context { driver_id, received_at, age: self.age, called, ts_unit: *ts_unit };
         let position = point.position(&context, attributes, &mut self.out.lacking)?;
         self.out.lacking.attributes_cut += cut;
@@ -53,22 +52,21 @@ impl Points<'_> {
         Ok(())
     }
 
-    /// A message, or a part of one, that holds no fix.
     pub(super) fn ignore(&mut self, kind: Ignored) {
         self.out.ignored.push(kind);
     }
 
-    /// A broken part costs itself. `within`: what it came in.
+    /// Rejects a part of the message. `within`: the object or array around it.
     pub(super) fn refuse(&mut self, raw: &str, within: &str, refusal: Refusal) {
         let driver_id = self.driver_id.copied().or_else(|| match &self.reading.driver {
             Driver::Payload(pointer) => driver_in(pointer, [raw, within], self.otherwise).ok(),
             Driver::Topic(_) => None,
         });
-        let reject = reject(self.message, driver_id, raw.as_bytes(), raw.len(), refusal);
+        let reject = reject(self.topic, self.received_at, driver_id, (raw.as_bytes(), raw.len()), refusal);
         self.out.rejects.push(reject);
     }
 
-    /// A payload that is one object, or an array of such.
+    /// Reads a payload that is an object, or an array of objects.
     pub(super) fn documents(
         &mut self,
         json: &str,
@@ -84,14 +82,14 @@ impl Points<'_> {
         }
     }
 
-    /// Every element of an array, each for itself. `within`: the object that has the array.
+    /// Reads each element of an array. `within`: the object that contains the array.
     pub(super) fn elements(
         &mut self,
         json: &str,
         within: Option<&str>,
         read: impl Fn(&mut Self, &str) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        // The array stands in the place of one that has been announced.
+        // A nested array takes the place of one element.
         let room = self.points_max - self.announced.saturating_sub(1);
         let RawPoints { kept, count } =
             RawPoints::read(json, room).map_err(|error| Refusal::from_json(&error))?;
@@ -113,7 +111,7 @@ impl Points<'_> {
     }
 }
 
-/// The driver's id at the pointer, in the first of these objects that has something there; `otherwise`: if none has.
+/// The driver's id at the pointer, from the first object that has a value there, else `otherwise`.
 pub(super) fn driver_in(
     pointer: &Pointer,
     objects: [&str; 2],
@@ -142,18 +140,18 @@ fn driver_id(pointer: &Pointer, value: &Scalar<'_>) -> Result<DriverId, Refusal>
     })
 }
 
-/// The row for what is refused.
+/// The row of `rejects`. The payload comes with its length as sent.
 pub(super) fn reject(
-    message: Message<'_>,
+    topic: &[u8],
+    received_at: Timestamp,
     driver_id: Option<DriverId>,
-    payload: &[u8],
-    payload_bytes: usize,
+    (payload, payload_bytes): (&[u8], usize),
     refusal: Refusal,
 ) -> Reject {
     let kept = &payload[..payload.len().min(PAYLOAD_BYTES_MAX)];
-    let topic = &message.topic[..message.topic.len().min(TOPIC_BYTES_MAX)];
+    let topic = &topic[..topic.len().min(TOPIC_BYTES_MAX)];
     Reject {
-        received_at: message.received_at,
+        received_at,
         topic: String::from_utf8_lossy(topic).into_owned(),
         driver_id: driver_id.map_or(String::new(), |id| id.as_str().to_owned()),
         reason: refusal.reason,

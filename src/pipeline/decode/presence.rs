@@ -1,4 +1,4 @@
-//! Recognises what a device or its broker says when it comes and goes: "online" and "offline".
+//! Recognises presence messages of devices and brokers: "online" and "offline".
 
 use super::extract::Pointer;
 use super::json::Scalar;
@@ -7,7 +7,7 @@ const BYTES_MAX: usize = 256;
 const WORDS: [&str; 4] = ["online", "offline", "connected", "disconnected"];
 const KEYS: [&str; 2] = ["/status", "/state"];
 
-/// Whether a payload that is no point is such a word, alone or as `{"status": …}`.
+/// Whether a payload is such a word, alone or as `{"status": …}`.
 pub(super) fn is_presence(payload: &[u8]) -> bool {
     let text = std::str::from_utf8(payload).ok().filter(|text| text.len() <= BYTES_MAX).map(str::trim_ascii);
     let Some(text) = text else { return false };

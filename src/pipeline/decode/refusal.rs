@@ -1,8 +1,7 @@
-//! Why a point or a message is refused, in words.
+//! Why a point or a message is rejected.
 
 use crate::pipeline::reject::Reason;
 
-/// A reason with its words.
 pub(super) struct Refusal {
     pub(super) reason: Reason,
     pub(super) detail: String,

@@ -1,4 +1,4 @@
-//! Where messages come from: which topics, who the driver is, and what format they have.
+//! A source: its topics, its format, and where the driver's id comes from.
 
 use std::borrow::Cow;
 
@@ -13,20 +13,19 @@ use super::topic::Filter;
 pub struct Source {
     pub(super) topic: String,
     pub(super) filter: Filter,
-    /// The filter has one `+`, and what it stands for is the driver.
+    /// The filter has one `+`, which is the driver's id.
     is_simple: bool,
     pub(super) format: Format,
     pub(super) reading: Reading,
 }
 
-/// Who a message is of, as far as its topic says it.
+/// The driver, as far as the topic names it.
 pub(super) enum Named<'t> {
     InTopic(Cow<'t, str>),
     InPayload,
 }
 
 impl Source {
-    /// What the configuration has checked.
     pub(crate) fn new(topic: &str, driver: Driver, format: Format, keep: Keep) -> Self {
         let is_simple = topic.matches('+').count() == 1
             && matches!(&driver, Driver::Topic(template) if template.is_only_level());
@@ -34,17 +33,16 @@ impl Source {
         Self { topic: topic.to_owned(), filter: Filter::new(topic), is_simple, format, reading }
     }
 
-    /// milepost's own format, and the driver from the topic's only `+`.
+    /// milepost's own format; the driver's id is the topic's only `+`.
     pub(crate) fn milepost(topic: &str) -> Self {
         Self::new(topic, Driver::Topic(Template::first()), Format::Milepost, Keep::Nothing)
     }
 
-    /// Whether its filter matches.
     pub(crate) fn takes(&self, topic: &str) -> bool {
         self.filter.levels(topic).is_some()
     }
 
-    /// Who a topic names. `None`: it is another source's.
+    /// `None`: the topic does not match.
     pub(super) fn driver_in<'t>(&self, topic: &'t str) -> Option<Named<'t>> {
         match &self.reading.driver {
             // The common case, and the cheapest: every message passes here.
@@ -58,7 +56,6 @@ impl Source {
         }
     }
 
-    /// The topic filter.
     #[must_use]
     pub fn topic(&self) -> &str {
         &self.topic

@@ -1,11 +1,10 @@
-//! A topic filter: which topics it matches, and what its levels `+` stand for there.
+//! A topic filter with `+` levels.
 
 use arrayvec::ArrayVec;
 
-/// Levels `+` that a filter may have.
 pub(crate) const PLUSES_MAX: usize = 8;
 
-/// What the levels `+` stand for, in order.
+/// The levels that match `+`, in order.
 pub(super) type Levels<'a> = ArrayVec<&'a str, PLUSES_MAX>;
 
 /// A filter, split around its `+`.
@@ -17,13 +16,13 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// At most [`PLUSES_MAX`] levels `+`, no `#`: the configuration has checked it.
+    /// The configuration has checked: at most [`PLUSES_MAX`] levels `+`, no `#`.
     pub(super) fn new(filter: &str) -> Self {
         let mut parts = filter.split('+').map(str::to_owned);
         Self { before: parts.next().unwrap_or_default(), after: parts.collect() }
     }
 
-    /// What the only `+` stands for. `None`: the topic does not match, or there are several.
+    /// The level that matches the only `+`. `None`: the topic does not match, or the filter has several.
     pub(super) fn level<'a>(&self, topic: &'a str) -> Option<&'a str> {
         let [after] = &self.after[..] else { return None };
         let level = topic.strip_prefix(&*self.before)?.strip_suffix(&**after)?;
@@ -43,7 +42,7 @@ impl Filter {
     }
 }
 
-/// Some topic matches both filters.
+/// Whether a topic can match both filters.
 pub(crate) fn overlap(a: &str, b: &str) -> bool {
     let same = |(a, b): (&str, &str)| a == b || a == "+" || b == "+";
     a.split('/').count() == b.split('/').count() && a.split('/').zip(b.split('/')).all(same)

@@ -1,6 +1,5 @@
-//! What a number means. A unit comes from the format or from the configuration, never from the value.
+//! Units. A unit comes from the format or the configuration, never from the value.
 
-/// Of a speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SpeedUnit {
     MetresPerSecond,
@@ -10,7 +9,6 @@ pub(crate) enum SpeedUnit {
 }
 
 impl SpeedUnit {
-    /// Every unit, with its name in the configuration.
     pub(crate) const NAMES: [(&'static str, Self); 4] = [
         ("m/s", Self::MetresPerSecond),
         ("km/h", Self::KilometresPerHour),
@@ -29,7 +27,6 @@ impl SpeedUnit {
     }
 }
 
-/// Of an altitude.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LengthUnit {
     Metres,
@@ -37,10 +34,8 @@ pub(crate) enum LengthUnit {
 }
 
 impl LengthUnit {
-    /// Every unit, with its name in the configuration.
     pub(crate) const NAMES: [(&'static str, Self); 2] = [("m", Self::Metres), ("ft", Self::Feet)];
 
-    /// The international foot.
     pub(super) const fn metres(self) -> f64 {
         match self {
             Self::Metres => 1.0,
@@ -49,10 +44,9 @@ impl LengthUnit {
     }
 }
 
-/// Of a time.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimeUnit {
-    /// milepost's own rule: an epoch number whose size tells its unit, or RFC 3339.
+    /// milepost's own rule: RFC 3339, or an epoch number whose size gives its unit.
     #[default]
     BySize,
     Seconds,
@@ -61,7 +55,7 @@ pub(crate) enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Those a mapped format can have, with their names in the configuration.
+    /// The units of a mapping, by their names in the configuration.
     pub(crate) const NAMES: [(&'static str, Self); 3] =
         [("s", Self::Seconds), ("ms", Self::Milliseconds), ("rfc3339", Self::Rfc3339)];
 }

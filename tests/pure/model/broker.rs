@@ -1,6 +1,7 @@
 //! A broker that keeps sessions, packet ids and windows as MQTT says, and does to them what brokers do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
 
 use crate::rows::Sent;
 
@@ -12,19 +13,22 @@ pub struct Session {
     /// Delivered and not acknowledged, in order of delivery; whether on this connection.
     in_flight: VecDeque<(u16, Sent, bool)>,
     packet_id: u16,
+    away_since: Option<Instant>,
 }
 
 /// By client id, here a number.
 #[derive(Debug, Default)]
 pub struct Broker {
     pub sessions: BTreeMap<usize, Session>,
+    /// Session Expiry Interval; `None`: sessions stay for ever.
+    pub expiry: Option<Duration>,
     next: usize,
     /// Sent at QoS 1, and gone with a session.
     pub lost: BTreeSet<u32>,
 }
 
 /// What a delivery is.
-pub struct Delivery {
+pub struct Sending {
     pub packet_id: Option<u16>,
     pub redelivered: bool,
     pub message: Sent,
@@ -62,6 +66,20 @@ impl Broker {
         }
     }
 
+    /// Sessions that were away for too long go, with what they hold.
+    pub fn expire(&mut self, now: Instant) {
+        let Some(expiry) = self.expiry else { return };
+        let mut expired = Vec::new();
+        for (id, session) in &mut self.sessions {
+            if session.connected {
+                session.away_since = None;
+            } else if now >= *session.away_since.get_or_insert(now) + expiry {
+                expired.push(*id);
+            }
+        }
+        expired.into_iter().for_each(|id| self.lose(id, false));
+    }
+
     /// A session ends; the others of its group get what it held.
     pub fn redispatch(&mut self, id: usize) {
         let Some(session) = self.sessions.remove(&id) else { return };
@@ -86,13 +104,13 @@ impl Broker {
     }
 
     /// The next thing to deliver within the window: first what is owed, then what is new.
-    pub fn deliver(&mut self, id: usize, window: usize) -> Option<Delivery> {
+    pub fn deliver(&mut self, id: usize, window: usize) -> Option<Sending> {
         let session = self.sessions.get_mut(&id).filter(|session| session.connected)?;
         if let Some((packet_id, message, on_this)) =
             session.in_flight.iter_mut().find(|(_, _, on_this)| !*on_this)
         {
             *on_this = true;
-            return Some(Delivery {
+            return Some(Sending {
                 packet_id: Some(*packet_id),
                 redelivered: true,
                 message: message.clone(),
@@ -109,7 +127,7 @@ impl Broker {
         if let Some(packet_id) = packet_id {
             session.in_flight.push_back((packet_id, message.clone(), true));
         }
-        Some(Delivery { packet_id, redelivered: false, message })
+        Some(Sending { packet_id, redelivered: false, message })
     }
 
     /// PUBACK: of the oldest message that is in flight on this connection and was taken, or none at all.

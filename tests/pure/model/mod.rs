@@ -8,16 +8,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use milepost::consumer::{Consumer, Publish, Settings};
-use milepost::delivery::events::{Command as Work, Report, Schema};
-use milepost::delivery::policy::{self, Policy};
+use milepost::codec::Message;
+use milepost::consumer::{Consumer, Settings};
+use milepost::delivery::events::{Command as Work, Report, ServerStatus};
+use milepost::delivery::policy::{self, Delivery};
 use milepost::intake::{self, Intake};
 use milepost::pipeline::erased::Erased;
-use milepost::session::acks::Ack;
 use milepost::session::events::{Command, ConnectionState, Event, Leave};
 use milepost::spool::Left;
 
-use self::broker::{Broker, Delivery};
+use self::broker::{Broker, Sending};
 use self::server::{Disk, Mood};
 use crate::rows::{Sent, decoder, now, payload};
 
@@ -59,6 +59,8 @@ pub trait Backend {
     fn rejects(&self) -> u64;
     fn files(&self) -> usize;
     fn attempts(&self) -> usize;
+    /// Inserts that the server had when a driver was erased and has not ended yet, whether or not a process waits for them.
+    fn inserts_from_before(&self) -> usize;
 }
 
 pub struct World<B> {
@@ -82,8 +84,10 @@ pub struct World<B> {
     /// Of the driver who is erased at some time.
     theirs: BTreeSet<u32>,
     erased: bool,
-    /// What was stored of them then, if no attempt was under way.
+    /// What was stored of them when the last insert from before the erasing had ended: `milepost erase` waits for these.
     stored_of_them: Option<BTreeSet<u32>>,
+    /// What the process was told of ClickHouse.
+    status: ServerStatus,
     /// Commands that no executor has seen yet.
     commands: Vec<Work>,
     silent_at: Option<Instant>,
@@ -115,6 +119,7 @@ impl<B: Backend> World<B> {
             theirs: BTreeSet::new(),
             erased: false,
             stored_of_them: None,
+            status: ServerStatus::ready(),
             commands: Vec::new(),
             silent_at: None,
             broker_busy_until: began,
@@ -122,7 +127,7 @@ impl<B: Backend> World<B> {
             most_commands: 0,
             lives: 1,
         };
-        world.consumer.schema(Schema::Ready);
+        world.observe();
         world.turn();
         world
     }
@@ -138,6 +143,7 @@ impl<B: Backend> World<B> {
         self.excused.extend(not_kept);
         self.taken.clear();
         self.commands.clear();
+        self.unanswered.clear();
         let ids: Vec<usize> = self.broker.sessions.keys().copied().collect();
         ids.into_iter().for_each(|id| self.broker.disconnected(id));
         self.lives += 1;
@@ -146,7 +152,8 @@ impl<B: Backend> World<B> {
         if self.erased {
             self.consumer.erase(gone());
         }
-        self.consumer.schema(Schema::Ready);
+        self.status = ServerStatus::ready();
+        self.observe();
         self.turn();
     }
 
@@ -155,10 +162,16 @@ impl<B: Backend> World<B> {
         if std::mem::replace(&mut self.erased, true) {
             return;
         }
-        let stored = self.theirs.iter().copied().filter(|seq| self.server.is_stored(*seq));
-        self.stored_of_them = (self.server.attempts() == 0).then(|| stored.collect());
         self.server.erase(gone());
         self.consumer.erase(gone());
+        self.look_at_the_erased();
+    }
+
+    fn look_at_the_erased(&mut self) {
+        if self.erased && self.stored_of_them.is_none() && self.server.inserts_from_before() == 0 {
+            let stored = self.theirs.iter().copied().filter(|seq| self.server.is_stored(*seq));
+            self.stored_of_them = Some(stored.collect());
+        }
     }
 
     pub fn publish(&mut self, points: u32, qos1: bool, broken: bool) {
@@ -190,7 +203,7 @@ impl<B: Backend> World<B> {
             )
         {
             let event = Event::Disconnected { taken_over: false, why: "cut".to_owned() };
-            self.consumer.handle(id, event, self.instant());
+            self.consumer.handle_event(id, event, self.instant());
         }
     }
 
@@ -203,6 +216,7 @@ impl<B: Backend> World<B> {
 
     /// What the shell does between two waits: everything that came, then what follows from it.
     pub fn turn(&mut self) {
+        self.broker.expire(self.instant());
         for _ in 0..3 {
             self.connect();
             if self.instant() >= self.broker_busy_until {
@@ -211,18 +225,18 @@ impl<B: Backend> World<B> {
             }
         }
         while let Some(report) = self.server.report(self.instant()) {
-            self.consumer.report(report, self.instant());
+            self.consumer.handle_report(report, self.instant());
         }
         self.ask();
         loop {
-            self.consumer.turn(self.instant());
+            self.consumer.handle_timeout(self.instant());
             if !self.obey() {
                 break;
             }
         }
         // The executor is another thread: it has seen nothing of this turn until now.
         self.most_commands = self.most_commands.max(self.commands.len());
-        let most = Policy::commands_max(self.setup.delivery.inserts_in_flight);
+        let most = Delivery::commands_max(self.setup.delivery.inserts_in_flight);
         assert!(
             self.commands.len() <= most,
             "{} commands in one turn, places for {most}",
@@ -231,6 +245,7 @@ impl<B: Backend> World<B> {
         for command in std::mem::take(&mut self.commands) {
             self.server.obey(command, self.instant());
         }
+        self.look_at_the_erased();
         self.check();
     }
 
@@ -250,23 +265,20 @@ impl<B: Backend> World<B> {
             let clean_start = self.consumer.session(id).terms().end_session;
             let session_present = self.broker.connect(id, clean_start);
             let event = Event::Connected { session_present, receive_maximum: Some(self.setup.window) };
-            self.consumer.handle(id, event, self.instant());
+            self.consumer.handle_event(id, event, self.instant());
         }
     }
 
     /// Everything the windows allow, session by session, before the consumer has its turn.
     fn deliver(&mut self) {
         for id in 0..self.consumer.sessions() {
-            while let Some(Delivery { packet_id, redelivered, message }) =
+            while let Some(Sending { packet_id, redelivered, message }) =
                 self.broker.deliver(id, self.setup.window.into())
             {
-                let payload = message.payload.as_bytes();
-                let publish = Publish {
-                    topic: message.topic.as_bytes(),
-                    payload,
-                    payload_bytes: payload.len(),
-                    ack: packet_id.map(Ack::Acknowledged),
+                let publish = Message {
+                    packet_id,
                     redelivered,
+                    ..Message::new(message.topic.as_bytes(), message.payload.as_bytes())
                 };
                 let before = self.consumer.session(id).totals().messages_received;
                 self.consumer.published(id, publish, now(self.began, self.after));
@@ -289,23 +301,30 @@ impl<B: Backend> World<B> {
             Some(since) if self.instant() < since + SILENT_AFTER => return,
             Some(_) => Err("no answer".to_owned()),
         };
-        self.consumer.answers(answer, self.instant());
-        if !hangs {
-            self.consumer.schema(Schema::Ready);
-        }
+        self.status.answers = answer;
+        self.observe();
+    }
+
+    fn observe(&mut self) {
+        self.consumer.server(self.status.clone(), self.instant());
+    }
+
+    /// Whether our clock agrees with ClickHouse's, which was asked after so many jumps of ours.
+    pub fn clock(&mut self, off: Option<String>, jumps: u64) {
+        (self.status.clock_off, self.status.clock_jumps) = (off, jumps);
+        self.observe();
     }
 
     fn obey(&mut self) -> bool {
         let mut did_anything = false;
         for id in 0..self.consumer.sessions() {
-            while let Some(command) = self.consumer.session_mut(id).command() {
+            while let Some(command) = self.consumer.session_mut(id).poll_command() {
                 did_anything = true;
                 self.obey_session(id, command);
             }
-            while let Some(ack) = self.consumer.session(id).ack_due() {
+            while let Some(packet_id) = self.consumer.session(id).ack_due() {
                 did_anything = true;
                 self.consumer.session_mut(id).ack_sent();
-                let Ack::Acknowledged(packet_id) = ack else { panic!("nothing was sent at QoS 2") };
                 let seqs = self.broker.acknowledged(id, packet_id);
                 self.acked_rejects += u64::from(seqs.is_empty());
                 for seq in seqs {
@@ -318,8 +337,8 @@ impl<B: Backend> World<B> {
                 }
             }
         }
-        self.commands.extend(std::iter::from_fn(|| self.consumer.command()));
-        while self.consumer.notice().is_some() || self.consumer.durable().is_some() {}
+        self.commands.extend(std::iter::from_fn(|| self.consumer.poll_command()));
+        while self.consumer.poll_notice().is_some() || self.consumer.poll_durable().is_some() {}
         did_anything
     }
 
@@ -329,7 +348,7 @@ impl<B: Backend> World<B> {
         match command {
             Command::Subscribe => {
                 session.subscribed = true;
-                self.consumer.handle(id, Event::Subscribed { refusals: Vec::new() }, now);
+                self.consumer.handle_event(id, Event::Subscribed { refusals: Vec::new() }, now);
             }
             Command::Unsubscribe => {
                 session.subscribed = false;
@@ -341,7 +360,7 @@ impl<B: Backend> World<B> {
                     0,
                     "disconnected with messages unacknowledged"
                 );
-                self.consumer.handle(id, Event::DisconnectSent, now);
+                self.consumer.handle_event(id, Event::DisconnectSent, now);
                 self.cut(id, true, false);
                 if end_session {
                     self.broker.redispatch(id);
@@ -357,7 +376,7 @@ impl<B: Backend> World<B> {
     /// In order: what was to be delivered has been.
     fn answer(&mut self) {
         for id in std::mem::take(&mut self.unanswered) {
-            self.consumer.handle(id, Event::Unsubscribed { refusals: Vec::new() }, self.instant());
+            self.consumer.handle_event(id, Event::Unsubscribed { refusals: Vec::new() }, self.instant());
         }
     }
 
@@ -367,7 +386,7 @@ impl<B: Backend> World<B> {
         self.turn();
         let mut turns = 0;
         loop {
-            let next = self.consumer.deadline(self.instant()).map_or(until, |at| at.min(until));
+            let next = self.consumer.poll_timeout(self.instant()).map_or(until, |at| at.min(until));
             let at = self.server.pass(next);
             turns = if at > self.instant() { 0 } else { turns + 1 };
             assert!(turns < 100, "a deadline that stays makes the shell spin: {:?}", self.consumer);
@@ -385,7 +404,7 @@ impl<B: Backend> World<B> {
         self.server.mood(Mood::Fine);
         self.server.disk(Disk::Fine, self.instant());
         self.broker_up = true;
-        self.consumer.clock(None, 0);
+        self.clock(None, 0);
         self.turn();
         let mut quiet = Duration::ZERO;
         while self.broker.waiting() > 0 {
@@ -394,7 +413,7 @@ impl<B: Backend> World<B> {
             self.wait(Duration::from_secs(1));
             quiet = if acked(self) > before { Duration::ZERO } else { quiet + Duration::from_secs(1) };
             // An answer that was lost is waited for as long as an insert may take; then somebody is told why.
-            let troubles = self.consumer.troubles(self.instant());
+            let troubles = self.consumer.unready_reasons(self.instant());
             assert!(
                 quiet < LIVELY || !troubles.is_empty(),
                 "no acknowledgement for {quiet:?}, and nobody says why"
@@ -402,7 +421,7 @@ impl<B: Backend> World<B> {
             assert!(quiet < INSERT_TIMEOUT_MAX, "no acknowledgement for {quiet:?}: {troubles:?}");
         }
         for _ in 0..1_500 {
-            let well = self.consumer.troubles(self.instant()).is_empty();
+            let well = self.consumer.unready_reasons(self.instant()).is_empty();
             if well && self.server.files() == 0 && self.consumer.totals().in_flight() == 0 {
                 break;
             }
@@ -413,10 +432,17 @@ impl<B: Backend> World<B> {
             (0, 0),
             "something stays for ever"
         );
-        assert_eq!(self.consumer.troubles(self.instant()), Vec::<String>::new());
+        assert_eq!(self.consumer.unready_reasons(self.instant()), Vec::<String>::new());
         let (stored, acked) = (self.server.rejects(), self.acked_rejects);
         assert!(stored >= acked, "{stored} refusals in the table, {acked} acknowledged");
-        if let Some(before) = &self.stored_of_them {
+        if self.erased {
+            for _ in 0..1_500 {
+                if self.stored_of_them.is_some() {
+                    break;
+                }
+                self.wait(Duration::from_millis(500));
+            }
+            let before = self.stored_of_them.as_ref().expect("an insert from before the erasing never ends");
             let mut since = self.theirs.difference(before);
             let came = since.find(|seq| self.server.is_stored(**seq));
             assert_eq!(came, None, "stored after its driver had been erased");
@@ -448,5 +474,5 @@ fn gone() -> Arc<Erased> {
 fn process(setup: &Setup, left: milepost::spool::Left, incarnation: u64) -> Consumer {
     let delivery = policy::Settings { incarnation, ..setup.delivery.clone() };
     let intake = Intake::new(setup.intake.clone(), decoder());
-    Consumer::new(setup.consumer.clone(), intake, Policy::new(delivery, left))
+    Consumer::new(setup.consumer.clone(), intake, Delivery::new(delivery, left))
 }

@@ -38,7 +38,7 @@ pub struct Real {
 
 #[derive(Debug)]
 struct Scripted {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug)]
@@ -48,6 +48,11 @@ struct State {
     stored: BTreeSet<u32>,
     rejects: u64,
     tokens: BTreeMap<String, Vec<u8>>,
+    /// Inserts that it works on, by number.
+    under_way: BTreeSet<u64>,
+    next_insert: u64,
+    /// Inserts below this number began before a driver was erased.
+    erased_at: u64,
 }
 
 impl Scripted {
@@ -94,7 +99,28 @@ impl State {
 }
 
 impl Sink for Scripted {
+    /// A server goes on with an insert that it has, though the process that sent it is killed or waits no longer.
     async fn insert(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
+        let (server, insert, attempt) =
+            (Self { state: Arc::clone(&self.state) }, insert.clone(), attempt.clone());
+        let working = tokio::spawn(async move {
+            let number = {
+                let mut state = server.state();
+                state.next_insert += 1;
+                let number = state.next_insert;
+                state.under_way.insert(number);
+                number
+            };
+            let answer = server.work(&insert, &attempt).await;
+            server.state().under_way.remove(&number);
+            answer
+        });
+        working.await.expect("a server neither panics nor is cancelled")
+    }
+}
+
+impl Scripted {
+    async fn work(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
         let (mood, chance) = {
             let mut state = self.state();
             (state.mood, state.rng.u32(..8))
@@ -153,11 +179,14 @@ impl Real {
             stored: BTreeSet::new(),
             rejects: 0,
             tokens: BTreeMap::new(),
+            under_way: BTreeSet::new(),
+            next_insert: 0,
+            erased_at: 0,
         };
         // In memory where that can be: a model does not wait for a disk.
         let folder = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
         let began = runtime.block_on(async { tokio::time::Instant::now().into_std() });
-        let server = Arc::new(Scripted { state: Mutex::new(state) });
+        let server = Arc::new(Scripted { state: Arc::new(Mutex::new(state)) });
         let real = Self {
             runtime,
             server,
@@ -242,6 +271,8 @@ impl Backend for Real {
 
     fn erase(&mut self, erased: Arc<Erased>) {
         self.erased.send_replace(erased);
+        let mut state = self.server.state();
+        state.erased_at = state.next_insert + 1;
     }
 
     /// Real disks do not do this on demand.
@@ -301,5 +332,10 @@ impl Backend for Real {
 
     fn attempts(&self) -> usize {
         self.attempts
+    }
+
+    fn inserts_from_before(&self) -> usize {
+        let state = self.server.state();
+        state.under_way.range(..state.erased_at).count()
     }
 }

@@ -253,6 +253,11 @@ impl Backend for Server {
         self.files.len()
     }
 
+    /// What an attempt commits is stored when it begins.
+    fn inserts_from_before(&self) -> usize {
+        0
+    }
+
     fn attempts(&self) -> usize {
         self.pending.iter().filter(|pending| pending.is_attempt).count()
     }

@@ -1,6 +1,5 @@
 //! Mistakes that a consumer is made with where tables are replicated; the judge must find each on its row.
 
-/// How it is made.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Made {
     /// Against `src/`.
@@ -9,11 +8,8 @@ pub(super) enum Made {
     ByQuorum(&'static str),
 }
 
-/// A mistake.
 pub(super) struct Mistake {
-    /// "a milepost that …"
     pub(super) what: &'static str,
-    /// Where it must show.
     pub(super) row: &'static str,
     pub(super) made: Made,
 }

@@ -2,10 +2,8 @@
 
 use super::arguments::Arguments;
 
-/// One thing that is done.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
-    /// A command of the caller's.
     Shell(String),
     /// An insert is committed, and its answer is lost on the way; the next attempt meets the replica that this command turns to.
     TurnInMidInsert(String),
@@ -20,11 +18,9 @@ pub(super) enum Step {
     Renew(Vec<String>),
 }
 
-/// A row of the table.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// Seconds after the fleet's begin.
     pub(super) harm: Vec<(u64, Step)>,
     /// Done when the fleet has sent everything and what is left without the first replica was looked at.
     pub(super) afterwards: Vec<String>,
@@ -47,7 +43,6 @@ impl Row {
     }
 }
 
-/// Those that have their commands.
 pub(super) fn all(arguments: &Arguments) -> Vec<Row> {
     let shell = |at: u64, command: &Option<String>| Some((at, Step::Shell(command.clone()?)));
     let turn = |at: u64, command: &Option<String>| Some((at, Step::TurnInMidInsert(command.clone()?)));

@@ -1,13 +1,12 @@
 //! One row from beginning to end: tables, a broker, milepost, a fleet, the harm, and the comparison.
 
-use std::net::ToSocketAddrs as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::background::Background;
-use lab_harness::proxy::{Fault, Proxy};
+use lab_harness::scripted_clickhouse::{Behaviour, HangAt, ScriptedClickHouse};
 use lab_stack::{Broker, Milepost, Settings, Store, in_scratch_folder, say, unix_ms, wait_until};
 use loadgen::publish::Plan;
 use loadgen::verify::progress;
@@ -48,8 +47,7 @@ struct Scene<'a> {
     row: &'a Row,
     database: &'a str,
     broker: Broker,
-    /// Between milepost and the balancer.
-    way: Proxy,
+    way: ScriptedClickHouse,
     settings: Settings,
     milepost: Milepost,
     /// The first replica's name among the others.
@@ -62,14 +60,12 @@ impl<'a> Scene<'a> {
     fn set(arguments: &'a Arguments, row: &'a Row, folder: &Path, database: &'a str) -> Result<Self> {
         let broker = Broker::start(folder)?;
         let binary = arguments.milepost.canonicalize().context("--milepost")?;
-        let balancer = arguments.balancer.trim_start_matches("http://").trim_end_matches('/');
-        let balancer = balancer.to_socket_addrs().context("--balancer")?.next().context("--balancer")?;
-        let way = Proxy::before(balancer)?;
-        let settings = Settings::new(&binary, folder, broker.port, &format!("http://127.0.0.1:{}", way.port))
+        let way = ScriptedClickHouse::start(&[arguments.balancer.trim_end_matches('/').to_owned()])?;
+        let settings = Settings::new(&binary, folder, broker.port, &way.url())
             .with("CLICKHOUSE__DATABASE", database)
             .with("CLICKHOUSE__REPLICATION", "macros")
             .with("CLICKHOUSE__INSERT_QUORUM", &arguments.insert_quorum)
-            .with("CLICKHOUSE__INSERT_TIMEOUT", "10s")
+            .with("LAB__INSERT_TIMEOUT", "10s")
             .with("SPOOL__DIR", "spool");
         let settings = match lab_stack::password() {
             Some(password) => {
@@ -181,13 +177,13 @@ impl<'a> Scene<'a> {
         match step {
             Step::Shell(command) => shell(command),
             Step::TurnInMidInsert(command) => {
-                let before = self.way.inserts_hit();
-                self.way.set(Fault::HangDown);
+                let before = self.way.hits();
+                self.way.set(Behaviour::Hang(HangAt::AfterStoring));
                 // Committed, or on the way there; nobody has heard of it. Then it is cut, and the others are asked.
                 std::thread::sleep(Duration::from_secs(2));
                 shell(command)?;
-                self.way.set(Fault::SwallowAnswer { count: 1 });
-                wait_until("an answer is lost", SOON, || Ok(self.way.inserts_hit() > before))
+                self.way.set_for(1, Behaviour::SwallowAnswer);
+                wait_until("an answer is lost", SOON, || Ok(self.way.hits() > before))
             }
             Step::ScaleOut => {
                 self.milepost.terminate(BACK_WITHIN)?;

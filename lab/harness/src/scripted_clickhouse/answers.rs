@@ -80,7 +80,6 @@ fn known(code: u32) -> &'static (u32, &'static str, &'static str, &'static str) 
     ERRORS.iter().find(|(known, ..)| *known == code).expect("a code that is listed above")
 }
 
-/// ClickHouse's answer with that error.
 pub(super) fn error(code: u32) -> Vec<u8> {
     let (_, status, ..) = known(code);
     whole(status, &format!("X-ClickHouse-Exception-Code: {code}\r\n"), &text(code))
@@ -140,7 +139,6 @@ pub(super) fn empty() -> Vec<u8> {
     whole("200 OK", "", "")
 }
 
-/// A proxy's page.
 pub(super) fn page(status: u16) -> Vec<u8> {
     html(status, "")
 }
@@ -157,7 +155,7 @@ fn html(status: u16, paragraph: &str) -> Vec<u8> {
         413 => "Request Entity Too Large",
         502 => "Bad Gateway",
         503 => "Service Temporarily Unavailable",
-        _ => "Error",
+        _ => "Internal Server Error",
     };
     let status = format!("{status} {reason}");
     let body = format!(

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hasher as _};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab_stack::lock;
 use tokio::io::{AsyncWriteExt as _, BufReader};
@@ -60,10 +60,14 @@ impl Client {
     }
 
     async fn insert(&mut self, head: Head) -> io::Result<Then> {
-        let script = *self.shared.script.borrow();
+        let (script, began) = (*self.shared.script.borrow(), Instant::now());
         let body = match self.read_rows(&head, script).await? {
             Rows::Whole(body) => body,
             Rows::TooMany(then) => return self.refuse(then).await,
+            Rows::Reset => {
+                self.shared.hit();
+                return Ok(Then::Reset);
+            }
         };
         let mut hasher = DefaultHasher::new();
         hasher.write(&body);
@@ -73,7 +77,7 @@ impl Client {
         if let Behaviour::ReplicaDies { code } = script.behaviour {
             return self.other_replica(code, &head, &body, seen).await;
         }
-        self.answer(script, head, &body).await
+        self.answer(script, head, &body, began).await
     }
 
     /// The body, as far as the script lets it be read.
@@ -89,6 +93,11 @@ impl Client {
                 && body.len() > body_bytes_max
             {
                 return Ok(Rows::TooMany(then));
+            }
+            if let Behaviour::ResetInBody { after_bytes } = script.behaviour
+                && body.len() >= after_bytes
+            {
+                return Ok(Rows::Reset);
             }
             if hangs && !body.is_empty() {
                 self.shared.released(script).await;
@@ -110,16 +119,18 @@ impl Client {
         Ok(if then == TooLarge::AnswersAfterIt { Then::Next } else { Then::Reset })
     }
 
-    async fn answer(&mut self, script: Script, head: Head, body: &[u8]) -> io::Result<Then> {
+    async fn answer(&mut self, script: Script, head: Head, body: &[u8], began: Instant) -> io::Result<Then> {
         match script.behaviour {
             Behaviour::Honest
             | Behaviour::ReplicaDies { .. }
             | Behaviour::HonestWithoutSummary
             | Behaviour::InTurn
+            | Behaviour::ResetInBody { .. }
+            | Behaviour::SwallowAnswer
             | Behaviour::Slow(_)
             | Behaviour::TooLarge { .. }
             | Behaviour::Hang(HangAt::BeforeBody | HangAt::InBody | HangAt::AfterStoring) => {
-                self.honestly(script, &head, body).await
+                self.honestly(script, &head, body, began).await
             }
             Behaviour::Hang(HangAt::ForGood) => std::future::pending().await,
             Behaviour::Hang(HangAt::AfterBody) => {
@@ -141,12 +152,19 @@ impl Client {
                 Ok(Then::Close)
             }
             Behaviour::ExceptionInOldFormat => self.say(&answers::exception_in_the_old_format()).await,
+            Behaviour::BodyDropped => {
+                let answer = self.shared.ask_engine(&head, &[]).await?;
+                self.relay(answer).await
+            }
             Behaviour::PageWithStatus200 => self.say(&answers::page(200)).await,
             Behaviour::EmptyWithoutSummary => self.say(&answers::empty()).await,
             Behaviour::EndlessError => self.send_endless_error().await,
             Behaviour::HugeError => self.send_huge_error().await,
             Behaviour::Redirect { port } => self.say(&answers::redirect(port, head.target())).await,
-            Behaviour::ProxyError { status } => self.say(&answers::page_with_a_quotation(status)).await,
+            Behaviour::ProxyError { status } => {
+                self.shared.hit();
+                self.say(&answers::page_with_a_quotation(status)).await
+            }
             Behaviour::ViewFailed => {
                 self.shared.ask_engine(&head, body).await?;
                 self.say(&answers::view_failed()).await
@@ -155,6 +173,7 @@ impl Client {
                 if stored {
                     self.shared.ask_engine(&head, body).await?;
                 }
+                self.shared.hit();
                 self.say(&answers::error(code)).await
             }
         }
@@ -181,7 +200,13 @@ impl Client {
     }
 
     /// The engine stores it, and its answer is relayed.
-    async fn honestly(&mut self, script: Script, head: &Head, body: &[u8]) -> io::Result<Then> {
+    async fn honestly(
+        &mut self,
+        script: Script,
+        head: &Head,
+        body: &[u8],
+        began: Instant,
+    ) -> io::Result<Then> {
         if let Behaviour::Slow(delay) = script.behaviour {
             tokio::time::sleep(delay).await;
         }
@@ -189,13 +214,20 @@ impl Client {
         if script.behaviour == Behaviour::Hang(HangAt::AfterStoring) {
             self.shared.released(script).await;
         }
+        if head.first_line.starts_with("HTTP/1.1 200") {
+            lock(&self.shared.took).push(began.elapsed());
+            // Also one that hung meanwhile.
+            if self.shared.script.borrow().behaviour == Behaviour::SwallowAnswer {
+                self.shared.hit();
+                return Ok(Then::Reset);
+            }
+        }
         if script.behaviour == Behaviour::HonestWithoutSummary {
             head.remove(SUMMARY);
         }
         self.relay((head, body)).await
     }
 
-    /// Ends when the client does.
     async fn send_endless_error(&mut self) -> io::Result<Then> {
         self.send(&answers::head_of_a_long_error(None)).await?;
         let size = format!("{:x}\r\n", LONG_ERROR_PIECE.len());
@@ -221,7 +253,6 @@ impl Client {
         Ok(Then::Next)
     }
 
-    /// A whole answer.
     async fn say(&mut self, bytes: &[u8]) -> io::Result<Then> {
         self.send(bytes).await?;
         Ok(Then::Next)
@@ -236,4 +267,5 @@ impl Client {
 enum Rows {
     Whole(Vec<u8>),
     TooMany(TooLarge),
+    Reset,
 }

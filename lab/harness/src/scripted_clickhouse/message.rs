@@ -81,7 +81,6 @@ pub(super) enum Body {
     Chunks,
     /// So many bytes of a chunk are to come.
     Chunk(u64),
-    /// It ends with the connection.
     ToTheEnd,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -23,7 +23,6 @@ pub enum Behaviour {
     Honest,
     /// The same, without the header X-ClickHouse-Summary: a proxy drops what it does not know.
     HonestWithoutSummary,
-    /// The same, so much later.
     Slow(Duration),
     /// A load balancer: each request, of any kind, goes to the next engine.
     InTurn,
@@ -35,6 +34,8 @@ pub enum Behaviour {
     ExceptionCutInText,
     /// 200 with the summary, and an exception as older servers write it, without its last newline.
     ExceptionInOldFormat,
+    /// The engine gets the request without its body: it answers 200, and its summary says that it wrote 0 rows.
+    BodyDropped,
     /// 200 with a proxy's HTML page.
     PageWithStatus200,
     /// 200, an empty body, no summary.
@@ -47,28 +48,31 @@ pub enum Behaviour {
     TooLarge {
         /// The longest body that passes, as it comes over the wire.
         body_bytes_max: usize,
-        /// What becomes of longer ones.
         then: TooLarge,
     },
     /// Silence, until another behaviour is set.
     Hang(HangAt),
     /// The engine stores it, and the answer is ClickHouse's for a view that failed behind the table.
     ViewFailed,
+    /// The engine stores it, and the connection is reset instead of the answer.
+    SwallowAnswer,
+    /// The connection is reset after so many bytes of the body; a shorter one passes honestly.
+    ResetInBody {
+        after_bytes: usize,
+    },
     /// 307 to the same path and query at another port of this machine.
     Redirect {
-        /// The port.
         port: u16,
     },
     /// A proxy's HTML page, with an error of ClickHouse's quoted in the middle.
     ProxyError {
-        /// 404, 502 or 503.
+        /// 404, 500, 502 or 503.
         status: u16,
     },
     /// A load balancer before two replicas, of which the engine is the second. The first one takes each body once, names its
     /// token in the Keeper, answers with this error and dies; what it took is gone. The second one knows the token: it says
     /// 319 where the insert wants a quorum, else 200 without storing anything. A token that is new to it is stored.
     ReplicaDies {
-        /// As below.
         code: u32,
     },
     /// ClickHouse's answer for one of its errors: text, status and X-ClickHouse-Exception-Code.
@@ -91,7 +95,6 @@ pub enum TooLarge {
     Resets,
 }
 
-/// Where the silence begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HangAt {
     /// After the request's head; goes on honestly when it is released.
@@ -106,10 +109,8 @@ pub enum HangAt {
     ForGood,
 }
 
-/// An INSERT that came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Its insert_deduplication_token.
     pub token: String,
     /// A hash of its body as it came over the wire.
     pub body_hash: u64,
@@ -122,6 +123,9 @@ pub(super) struct Shared {
     pub(super) turn: AtomicUsize,
     pub(super) script: watch::Sender<Script>,
     pub(super) seen: Mutex<Vec<Seen>>,
+    /// From each INSERT's head to its answer, of those that the engine answered with 200.
+    pub(super) took: Mutex<Vec<Duration>>,
+    pub(super) hits: AtomicU64,
     /// Bodies that the replica which dies has taken, and under which tokens.
     pub(super) taken: Mutex<BTreeMap<u64, String>>,
 }
@@ -129,6 +133,8 @@ pub(super) struct Shared {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Script {
     pub(super) behaviour: Behaviour,
+    /// How many INSERTs it is still for; `None`: all.
+    pub(super) left: Option<u32>,
     pub(super) changes: u64,
 }
 
@@ -137,8 +143,10 @@ impl Shared {
         Self {
             engines,
             turn: AtomicUsize::new(0),
-            script: watch::Sender::new(Script { behaviour: Behaviour::Honest, changes: 0 }),
+            script: watch::Sender::new(Script { behaviour: Behaviour::Honest, left: None, changes: 0 }),
             seen: Mutex::default(),
+            took: Mutex::default(),
+            hits: AtomicU64::new(0),
             taken: Mutex::default(),
         }
     }
@@ -151,6 +159,17 @@ impl Shared {
         let in_turn = self.script.borrow().behaviour == Behaviour::InTurn;
         let turn = if in_turn { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
         &self.engines[turn % self.engines.len()]
+    }
+
+    /// Uses one of a behaviour that is for some INSERTs; with the last one, the server is honest again.
+    pub(super) fn hit(&self) {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        self.script.send_modify(|script| {
+            script.left = script.left.map(|left| left.saturating_sub(1));
+            if script.left == Some(0) {
+                (script.behaviour, script.left) = (Behaviour::Honest, None);
+            }
+        });
     }
 
     /// Returns when another behaviour was set than at `script`.

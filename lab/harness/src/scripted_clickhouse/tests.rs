@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::*;
-use lab_stack::{procfs, wait_until};
+use lab_stack::wait_until;
 
 const SOON: Duration = Duration::from_secs(20);
 const A_WHILE: Duration = Duration::from_millis(150);
@@ -168,203 +168,7 @@ fn other_statements_reach_the_engine_whatever_the_behaviour() {
     assert_eq!(scene.server.seen(), []);
 }
 
-#[test]
-fn without_the_summary_all_else_is_as_it_was() {
-    let mut scene = scene(Behaviour::HonestWithoutSummary);
-    let (head, body) = ask(&mut scene, &insert("a", b"rows"));
-    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && !head.contains("Summary"), "{head}");
-    assert_eq!((body.as_str(), scene.engine.bodies().len()), ("", 1));
-}
-
-#[test]
-fn requests_go_to_two_engines_in_turn() {
-    let (one, two) = (Engine::default(), Engine::default());
-    let server = ScriptedClickHouse::start(&[one.start("one"), two.start("two")]).unwrap();
-    let engine = one.clone();
-    let mut scene = Scene { client: connected(&server), server, engine };
-    ask(&mut scene, &insert("a", b"to the first"));
-    scene.server.set(Behaviour::InTurn);
-    for body in [b"1", b"2", b"3", b"4"] {
-        ask(&mut scene, &insert("a", body));
-    }
-    assert_eq!(one.bodies(), [b"to the first".as_slice(), b"1", b"3"]);
-    assert_eq!(two.bodies(), [b"2", b"4"]);
-}
-
 /// What is answered with these behaviours stores nothing, and the connection goes on.
-#[test]
-fn answers_that_are_made_up_store_nothing() {
-    let error = |code| Behaviour::ClickHouseError { code, stored: false };
-    let oom = "Code: 241. DB::Exception: ";
-    let cases = [
-        (Behaviour::ExceptionInOldFormat, "200 OK", "X-ClickHouse-Summary: ", oom, "(official build))"),
-        (Behaviour::PageWithStatus200, "200 OK", "text/html", "<html>", "</html>\r\n"),
-        (Behaviour::EmptyWithoutSummary, "200 OK", "Content-Length: 0", "", ""),
-        (
-            Behaviour::Redirect { port: 9 },
-            "307 Temporary Redirect",
-            "http://127.0.0.1:9/?query=INSERT%20",
-            "",
-            "",
-        ),
-        (Behaviour::ProxyError { status: 404 }, "404 Not Found", "text/html", "<html>", "</html>\r\n"),
-        (Behaviour::ProxyError { status: 502 }, "502 Bad Gateway", "text/html", "<html>", "</html>\r\n"),
-        (Behaviour::ProxyError { status: 503 }, "503 Service", "text/html", "<html>", "</html>\r\n"),
-        (error(60), "404 Not Found", "Exception-Code: 60\r\n", "Code: 60. ", "build))\n"),
-        (error(81), "404 Not Found", "Exception-Code: 81\r\n", "Code: 81. ", "build))\n"),
-        (error(159), "408 ", "Exception-Code: 159\r\n", "Code: 159. ", "build))\n"),
-        (error(164), "500 ", "Exception-Code: 164\r\n", "Code: 164. ", "build))\n"),
-        (error(241), "500 ", "Exception-Code: 241\r\n", oom, "build))\n"),
-        (error(242), "500 ", "Exception-Code: 242\r\n", "Code: 242. ", "build))\n"),
-        (error(252), "500 ", "Exception-Code: 252\r\n", "Code: 252. ", "build))\n"),
-        (error(319), "500 ", "Exception-Code: 319\r\n", "Code: 319. ", "build))\n"),
-        (error(344), "500 ", "Exception-Code: 344\r\n", "Code: 344. ", "build))\n"),
-        (error(469), "500 ", "Exception-Code: 469\r\n", "Code: 469. ", "build))\n"),
-        (error(516), "403 ", "Exception-Code: 516\r\n", "Code: 516. ", "build))\n"),
-    ];
-    let mut scene = scene(Behaviour::Honest);
-    for (behaviour, status, header, begins, ends) in cases {
-        scene.server.set(behaviour);
-        let (head, body) = ask(&mut scene, &insert("a", b"rows"));
-        assert!(
-            head.starts_with(&format!("HTTP/1.1 {status}")) && head.contains(header),
-            "{behaviour:?}: {head}"
-        );
-        assert!(body.starts_with(begins) && body.ends_with(ends), "{behaviour:?}: {body}");
-        let quotes = matches!(behaviour, Behaviour::ProxyError { .. });
-        assert_eq!(quotes, body.contains("last words: Code: 60. DB::Exception"), "{behaviour:?}: {body}");
-        let has_summary = behaviour == Behaviour::ExceptionInOldFormat;
-        assert_eq!(has_summary, head.contains("Summary"), "{behaviour:?}: {head}");
-    }
-    assert_eq!(scene.engine.bodies().len(), 0);
-    assert_eq!(scene.server.seen().len(), cases.len());
-}
-
-#[test]
-fn errors_that_come_after_the_engine_has_stored_it() {
-    let behaviours = [Behaviour::ViewFailed, Behaviour::ClickHouseError { code: 319, stored: true }];
-    for (behaviour, code) in behaviours.into_iter().zip([469, 319]) {
-        let mut scene = scene(behaviour);
-        let (head, body) = ask(&mut scene, &insert("a", b"rows"));
-        assert!(
-            head.starts_with("HTTP/1.1 500 ") && body.starts_with(&format!("Code: {code}. ")),
-            "{head}{body}"
-        );
-        assert!(head.contains(&format!("X-ClickHouse-Exception-Code: {code}\r\n")), "{head}");
-        assert_eq!(scene.engine.bodies(), [b"rows"]);
-    }
-}
-
-#[test]
-fn a_replica_that_dies_leaves_its_token_behind_and_not_its_rows() {
-    let mut scene = scene(Behaviour::ReplicaDies { code: 999 });
-    let with_quorum = |token: &str, body: &[u8]| {
-        let text = String::from_utf8(insert(token, body)).unwrap();
-        text.replacen("/?", "/?insert_quorum=2&", 1).into_bytes()
-    };
-    assert!(ask(&mut scene, &insert("a", b"rows")).0.contains("Exception-Code: 999"));
-    let (head, body) = ask(&mut scene, &insert("a", b"rows"));
-    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body.is_empty(), "{head}");
-    assert!(ask(&mut scene, &with_quorum("a", b"rows")).0.contains("Exception-Code: 319"));
-    assert_eq!(scene.engine.bodies().len(), 0, "nothing is stored under a token that is known");
-    assert!(ask(&mut scene, &with_quorum("b", b"rows")).0.contains(SUMMARY_LINE));
-    assert_eq!(scene.engine.bodies(), [b"rows"]);
-}
-
-#[test]
-fn an_exception_within_a_200_is_split_or_cut() {
-    let whole = {
-        let mut scene = scene(Behaviour::ExceptionInChunks);
-        scene.client.write_all(&insert("a", b"rows")).unwrap();
-        let head = read_until(&mut scene.client, "\r\n\r\n");
-        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("X-ClickHouse-Summary"), "{head}");
-        let mut body = String::new();
-        loop {
-            let size = read_until(&mut scene.client, "\r\n");
-            let size = usize::from_str_radix(size.trim(), 16).unwrap();
-            assert!(size < 8, "no chunk holds the whole marker");
-            let mut chunk = vec![0; size + 2];
-            scene.client.read_exact(&mut chunk).unwrap();
-            body += str::from_utf8(&chunk[..size]).unwrap();
-            if size == 0 {
-                break;
-            }
-        }
-        let (_, after) = ask(&mut scene, b"GET /ping HTTP/1.1\r\n\r\n");
-        assert_eq!(after, "one: /ping", "the connection goes on");
-        body
-    };
-    let tag = whole.strip_prefix("\r\n__exception__\r\n").unwrap().split_once("\r\n").unwrap().0;
-    let length = whole.split_once("(official build))\n").unwrap().1.split_once(' ').unwrap().0;
-    let words = whole.split_once(&format!("{tag}\r\n")).unwrap().1.split_once(length).unwrap().0;
-    assert_eq!(words.len(), length.parse::<usize>().unwrap());
-    assert!(whole.ends_with(&format!("{length} {tag}\r\n__exception__\r\n")), "{whole}");
-
-    for (behaviour, last) in
-        [(Behaviour::ExceptionCutInMarker, "\r\n__excep"), (Behaviour::ExceptionCutInText, "\r\nCode: 241. ")]
-    {
-        let mut scene = scene(behaviour);
-        scene.client.write_all(&insert("a", b"rows")).unwrap();
-        let mut answer = String::new();
-        scene.client.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && !head.contains("Length"), "{head}");
-        assert!(whole.contains(tag) && body.ends_with(last), "{body}");
-        assert_eq!(scene.engine.bodies().len(), 0);
-    }
-}
-
-#[test]
-fn an_error_is_longer_than_anybody_should_read() {
-    let before = procfs::resident_bytes(std::process::id()).unwrap().1;
-    let mut huge = scene(Behaviour::HugeError);
-    huge.client.write_all(&insert("a", b"rows")).unwrap();
-    let head = read_until(&mut huge.client, "\r\n\r\n");
-    assert!(head.starts_with("HTTP/1.1 500 ") && head.contains("Content-Length: 629145600\r\n"), "{head}");
-    let mut body = BufReader::with_capacity(1 << 20, (&huge.client).take(629_145_600));
-    assert_eq!(std::io::copy(&mut body, &mut std::io::sink()).unwrap(), 629_145_600);
-    let (_, after) = ask(&mut huge, b"GET /ping HTTP/1.1\r\n\r\n");
-    assert_eq!(after, "one: /ping");
-
-    let mut endless = scene(Behaviour::EndlessError);
-    endless.client.write_all(&insert("a", b"rows")).unwrap();
-    let head = read_until(&mut endless.client, "\r\n\r\n");
-    assert!(head.starts_with("HTTP/1.1 500 ") && head.contains("chunked"), "{head}");
-    std::io::copy(&mut (&endless.client).take(64 << 20), &mut std::io::sink()).unwrap();
-    endless.server.set(Behaviour::Honest);
-    std::io::copy(&mut (&endless.client).take(64 << 20), &mut std::io::sink()).unwrap();
-    let grown = procfs::resident_bytes(std::process::id()).unwrap().1 - before;
-    // Beside what other tests hold at the same time.
-    assert!(grown < 300 << 20, "it is made as it goes, not kept: {grown} bytes");
-    drop(endless.server);
-    let end = std::io::copy(&mut &endless.client, &mut std::io::sink());
-    assert!(!end.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "its end closes everything");
-}
-
-#[test]
-fn a_body_that_is_too_large_is_refused_and_a_small_one_passes() {
-    for then in [TooLarge::AnswersAfterIt, TooLarge::AnswersAtOnce, TooLarge::Resets] {
-        let mut scene = scene(Behaviour::TooLarge { body_bytes_max: 1000, then });
-        let (head, _) = ask(&mut scene, &insert("a", &[0; 1000]));
-        assert!(head.starts_with("HTTP/1.1 200 "), "{then:?}: {head}");
-        // The client is still writing when the answer comes.
-        let large = insert("b", &vec![0; LARGE_BYTES]);
-        let mut writes = scene.client.try_clone().unwrap();
-        let writing = thread::spawn(move || writes.write_all(&large));
-        if then == TooLarge::Resets {
-            assert!(ends_without_a_byte(&mut scene.client));
-        } else {
-            let (head, body) = answer(&mut scene.client);
-            assert!(head.starts_with("HTTP/1.1 413 ") && body.starts_with("<html>"), "{head}{body}");
-        }
-        assert_eq!(writing.join().unwrap().is_ok(), then == TooLarge::AnswersAfterIt, "{then:?}");
-        if then == TooLarge::AnswersAfterIt {
-            assert_eq!(ask(&mut scene, b"GET /ping HTTP/1.1\r\n\r\n").1, "one: /ping");
-        }
-        let stored = scene.engine.bodies().into_iter().filter(|body| !body.is_empty());
-        assert_eq!(stored.collect::<Vec<_>>(), [[0; 1000]], "{then:?}");
-    }
-}
 
 #[test]
 fn a_hang_lasts_until_it_is_released() {
@@ -401,18 +205,6 @@ fn a_hang_lasts_until_it_is_released() {
     }
 }
 
-#[test]
-fn a_hang_for_good_is_one_of_its_connection_alone() {
-    let mut scene = scene(Behaviour::Hang(HangAt::ForGood));
-    scene.client.write_all(&insert("a", b"rows")).unwrap();
-    wait_until("it has come", SOON, || Ok(scene.server.seen().len() == 1)).unwrap();
-    scene.server.set(Behaviour::Honest);
-    assert!(is_silent(&mut scene.client));
-    scene.client = connected(&scene.server);
-    assert!(ask(&mut scene, &insert("b", b"rows")).0.starts_with("HTTP/1.1 200 "));
-    assert_eq!(scene.engine.bodies().len(), 1);
-}
-
 fn write_in_background(client: &TcpStream, bytes: Vec<u8>, written: SyncSender<()>) {
     let mut client = client.try_clone().unwrap();
     thread::spawn(move || {
@@ -424,6 +216,85 @@ fn write_in_background(client: &TcpStream, bytes: Vec<u8>, written: SyncSender<(
 }
 
 #[test]
+fn so_many_inserts_are_hit_and_then_none() {
+    let mut scene = scene(Behaviour::Honest);
+    scene.server.set_for(2, Behaviour::SwallowAnswer);
+    for _ in 0..2 {
+        scene.client.write_all(&insert("a", b"rows")).unwrap();
+        assert!(ends_without_a_byte(&mut scene.client));
+        scene.client = connected(&scene.server);
+    }
+    assert!(
+        scene.server.is_honest() && scene.engine.bodies() == [b"rows", b"rows"],
+        "stored, and not answered"
+    );
+    scene.server.set_for(1, Behaviour::ResetInBody { after_bytes: 1_000 });
+    assert!(ask(&mut scene, &insert("b", b"short")).0.starts_with("HTTP/1.1 200 "), "too short to be cut");
+    let _ = scene.client.write_all(&insert("c", &[0; 100_000]));
+    assert!(ends_without_a_byte(&mut scene.client));
+    scene.client = connected(&scene.server);
+    assert!(ask(&mut scene, &insert("c", &[0; 100_000])).0.starts_with("HTTP/1.1 200 "));
+    assert_eq!(scene.engine.bodies().len(), 4);
+    assert_eq!((scene.server.hits(), scene.server.inserts_answered()), (3, 4));
+}
+
+#[test]
+fn requests_go_to_two_engines_in_turn() {
+    let (one, two) = (Engine::default(), Engine::default());
+    let server = ScriptedClickHouse::start(&[one.start("one"), two.start("two")]).unwrap();
+    let engine = one.clone();
+    let mut scene = Scene { client: connected(&server), server, engine };
+    ask(&mut scene, &insert("a", b"to the first"));
+    scene.server.set(Behaviour::InTurn);
+    for body in [b"1", b"2", b"3", b"4"] {
+        ask(&mut scene, &insert("a", body));
+    }
+    assert_eq!(one.bodies(), [b"to the first".as_slice(), b"1", b"3"]);
+    assert_eq!(two.bodies(), [b"2", b"4"]);
+}
+
+#[test]
+fn a_body_that_is_too_large_is_refused_and_a_small_one_passes() {
+    for then in [TooLarge::AnswersAfterIt, TooLarge::AnswersAtOnce, TooLarge::Resets] {
+        let mut scene = scene(Behaviour::TooLarge { body_bytes_max: 1000, then });
+        let (head, _) = ask(&mut scene, &insert("a", &[0; 1000]));
+        assert!(head.starts_with("HTTP/1.1 200 "), "{then:?}: {head}");
+        // The client is still writing when the answer comes.
+        let large = insert("b", &vec![0; LARGE_BYTES]);
+        let mut writes = scene.client.try_clone().unwrap();
+        let writing = thread::spawn(move || writes.write_all(&large));
+        if then == TooLarge::Resets {
+            assert!(ends_without_a_byte(&mut scene.client));
+        } else {
+            let (head, body) = answer(&mut scene.client);
+            assert!(head.starts_with("HTTP/1.1 413 ") && body.starts_with("<html>"), "{head}{body}");
+        }
+        assert_eq!(writing.join().unwrap().is_ok(), then == TooLarge::AnswersAfterIt, "{then:?}");
+        if then == TooLarge::AnswersAfterIt {
+            assert_eq!(ask(&mut scene, b"GET /ping HTTP/1.1\r\n\r\n").1, "one: /ping");
+        }
+        let stored = scene.engine.bodies().into_iter().filter(|body| !body.is_empty());
+        assert_eq!(stored.collect::<Vec<_>>(), [[0; 1000]], "{then:?}");
+    }
+}
+
+#[test]
+fn a_replica_that_dies_leaves_its_token_behind_and_not_its_rows() {
+    let mut scene = scene(Behaviour::ReplicaDies { code: 999 });
+    let with_quorum = |token: &str, body: &[u8]| {
+        let text = String::from_utf8(insert(token, body)).unwrap();
+        text.replacen("/?", "/?insert_quorum=2&", 1).into_bytes()
+    };
+    assert!(ask(&mut scene, &insert("a", b"rows")).0.contains("Exception-Code: 999"));
+    let (head, body) = ask(&mut scene, &insert("a", b"rows"));
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && body.is_empty(), "{head}");
+    assert!(ask(&mut scene, &with_quorum("a", b"rows")).0.contains("Exception-Code: 319"));
+    assert_eq!(scene.engine.bodies().len(), 0, "nothing is stored under a token that is known");
+    assert!(ask(&mut scene, &with_quorum("b", b"rows")).0.contains(SUMMARY_LINE));
+    assert_eq!(scene.engine.bodies(), [b"rows"]);
+}
+
+#[test]
 fn a_slow_one_is_honest_later() {
     let delay = Duration::from_millis(300);
     let mut scene = scene(Behaviour::Slow(delay));
@@ -431,16 +302,4 @@ fn a_slow_one_is_honest_later() {
     let (head, _) = ask(&mut scene, &insert("a", b"rows"));
     assert!(head.contains(SUMMARY_LINE) && began.elapsed() >= delay);
     assert_eq!(scene.engine.bodies(), [b"rows"]);
-}
-
-#[test]
-fn an_engine_that_is_not_there_is_not_invented() {
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    let server = ScriptedClickHouse::start(&[format!("http://127.0.0.1:{port}")]).unwrap();
-    let mut client = connected(&server);
-    client.write_all(&insert("a", b"rows")).unwrap();
-    let mut answer = Vec::new();
-    let _ = client.read_to_end(&mut answer);
-    assert!(answer.is_empty());
-    assert!(ScriptedClickHouse::start(&[]).is_err());
 }

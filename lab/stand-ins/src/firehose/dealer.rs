@@ -10,7 +10,6 @@ const SEGMENT_WITHIN: Duration = Duration::from_millis(10);
 /// No member gets further ahead of the slowest than this.
 const AHEAD_MAX: u64 = 4 * 1024;
 
-/// What to send.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
     /// 1 to ten million.
@@ -21,18 +20,15 @@ pub struct Plan {
     pub rate: Option<f64>,
 }
 
-/// Who gets which messages.
 #[derive(Debug, Default)]
 pub(super) struct Dealer {
     pub(super) next: u64,
     /// Since when, and how many before that; `None`: closed.
     pub(super) open: Option<(Instant, u64)>,
-    /// What each member was given.
     pub(super) given: BTreeMap<usize, u64>,
     pub(super) members: usize,
 }
 
-/// Consecutive messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {
     pub(super) first: u64,

@@ -7,7 +7,6 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use lab_mqtt::Connect;
 use lab_stack::lock;
 
 const READ_BYTES: usize = 64 * 1024;
@@ -16,7 +15,6 @@ pub(super) const LOOK: Duration = Duration::from_millis(1);
 
 /// What the two threads of a connection share.
 pub(super) struct Link {
-    pub(super) connect: Connect,
     pub(super) state: Mutex<State>,
     pub(super) changed: Condvar,
 }
@@ -33,15 +31,15 @@ pub(super) struct State {
 }
 
 impl Link {
-    pub(super) fn new(connect: Connect) -> Self {
+    pub(super) fn new(receive_maximum: u16) -> Self {
         let state = State {
             control: Vec::new(),
             qos: None,
-            free: (1..=connect.receive_maximum).collect(),
+            free: (1..=receive_maximum).collect(),
             in_flight: vec![false; usize::from(u16::MAX) + 1],
             closed: false,
         };
-        Self { connect, state: Mutex::new(state), changed: Condvar::new() }
+        Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     pub(super) fn wait(&self, state: MutexGuard<'_, State>) {
@@ -63,13 +61,6 @@ impl Link {
         drop(state);
         self.changed.notify_all();
         Ok(())
-    }
-
-    /// The body of a SUBACK or UNSUBACK; MQTT 5 puts properties between the id and the rest, and 3.1.1 has no reason
-    /// in an UNSUBACK, where one too many does no harm.
-    pub(super) fn with_properties(&self, packet_id: u16, rest: &[u8]) -> Vec<u8> {
-        let properties: &[u8] = if self.connect.version == 5 { &[0] } else { &[] };
-        [&packet_id.to_be_bytes(), properties, rest].concat()
     }
 }
 

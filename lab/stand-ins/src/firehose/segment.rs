@@ -8,7 +8,6 @@ use loadgen::fleet::{Fleet, LIVE_ACC_M};
 
 /// The first `seq` of every driver: a JSON number has no leading zeros, so all of them have ten digits.
 pub const FIRST_SEQ: u32 = 1_000_000_001;
-/// Seven digits.
 pub(super) const DRIVERS_MAX: u32 = 10_000_000;
 /// Messages of a full segment: 64 KiB.
 pub(super) const MESSAGES: u64 = 460;
@@ -19,10 +18,8 @@ const DRIVER_DIGITS: usize = 7;
 const SEQ_DIGITS: usize = 10;
 const TS_DIGITS: usize = 13;
 
-/// One connection's segments.
 #[derive(Default)]
 pub(super) struct Segments {
-    version: u8,
     with_ids: bool,
     encoded: Vec<Vec<u8>>,
     next: usize,
@@ -41,15 +38,9 @@ struct Places {
 
 impl Segments {
     /// The messages of these numbers, as bytes; with packet ids, one for each.
-    pub(super) fn fill(
-        &mut self,
-        version: u8,
-        drivers: u32,
-        messages: Range<u64>,
-        packet_ids: &[u16],
-    ) -> &[u8] {
-        if self.encoded.is_empty() || self.version != version || self.with_ids == packet_ids.is_empty() {
-            self.encode(version, !packet_ids.is_empty());
+    pub(super) fn fill(&mut self, drivers: u32, messages: Range<u64>, packet_ids: &[u16]) -> &[u8] {
+        if self.encoded.is_empty() || self.with_ids == packet_ids.is_empty() {
+            self.encode(!packet_ids.is_empty());
         }
         self.next = (self.next + 1) % SEGMENTS;
         let (segment, places) = (&mut self.encoded[self.next], self.places);
@@ -75,7 +66,7 @@ impl Segments {
         &segment[..filled * places.len]
     }
 
-    fn encode(&mut self, version: u8, with_ids: bool) {
+    fn encode(&mut self, with_ids: bool) {
         let mut fleet = Fleet::new("fh", 0..256, 1);
         let mut now = unix_ms();
         self.encoded = vec![Vec::new(); SEGMENTS];
@@ -89,15 +80,15 @@ impl Segments {
                 fix.seq = FIRST_SEQ;
                 let mut payload = String::new();
                 fix.write_json(&mut payload);
-                self.places = put_message(version, with_ids, &payload, segment);
+                self.places = put_message(with_ids, &payload, segment);
             }
             assert_eq!(segment.len(), self.places.len * usize::try_from(MESSAGES).expect("small"));
         }
-        (self.version, self.with_ids) = (version, with_ids);
+        self.with_ids = with_ids;
     }
 }
 
-fn put_message(version: u8, with_id: bool, payload: &str, out: &mut Vec<u8>) -> Places {
+fn put_message(with_id: bool, payload: &str, out: &mut Vec<u8>) -> Places {
     let mut body = Vec::new();
     put_string("drivers/sim-fh-0000000/gps", &mut body);
     let driver = 2 + "drivers/sim-fh-".len();
@@ -105,9 +96,7 @@ fn put_message(version: u8, with_id: bool, payload: &str, out: &mut Vec<u8>) -> 
     if with_id {
         body.extend([0, 0]);
     }
-    if version == 5 {
-        body.push(0); // no properties
-    }
+    body.push(0); // no properties
     let start = body.len();
     body.extend_from_slice(payload.as_bytes());
     let behind = |key: &str| start + payload.find(key).expect("a fix has this field") + key.len();
@@ -119,7 +108,6 @@ fn put_message(version: u8, with_id: bool, payload: &str, out: &mut Vec<u8>) -> 
     Places { len, driver: head + driver, packet_id: head + packet_id, ts: head + ts, seq: head + seq }
 }
 
-/// With leading zeros.
 fn put_digits(mut number: u64, out: &mut [u8]) {
     for digit in out.iter_mut().rev() {
         *digit = b'0' + u8::try_from(number % 10).expect("a digit");
@@ -136,7 +124,7 @@ mod tests {
     fn every_message_is_a_fix_of_its_own() {
         let ids: Vec<u16> = (5..465).collect();
         let mut segments = Segments::default();
-        let bytes = segments.fill(5, 100, 250..710, &ids).to_vec();
+        let bytes = segments.fill(100, 250..710, &ids).to_vec();
         let (mut at, mut count) = (0, 0_u32);
         while let Some(packet) = first_packet(&bytes[at..]).unwrap() {
             let publish = Publish::read(packet).unwrap();

@@ -17,7 +17,6 @@ const BLOCK_BYTES_MAX: usize = 256 << 20;
 /// How wide a value is in RowBinary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
-    /// A length, then bytes.
     Text,
     Fixed(usize),
     /// A byte, and if it is 0, the value.
@@ -60,12 +59,20 @@ pub(super) fn columns_of(table: &str) -> Result<Vec<(String, String)>> {
     let mut columns = Vec::new();
     for path in paths.iter().filter(|path| path.is_file()) {
         let text = fs::read_to_string(path)?;
-        let of_table =
-            |line: &str| line.split_whitespace().any(|word| word == format!("{{database}}.{table}"));
+        let of_table = |line: &str| {
+            line.split_whitespace().any(|word| word == format!("{{database}}.{table}{{on_cluster}}"))
+        };
         let mut lines = text.lines().skip_while(|line| !of_table(line));
         let Some(first) = lines.next() else { continue };
         if first.starts_with("CREATE TABLE") {
-            columns.extend(lines.skip(1).take_while(|line| !line.starts_with(')')).filter_map(column));
+            let fragment = fs::read_to_string(repository().join("sql/columns/stored.sql"))?;
+            for line in lines.skip(1).take_while(|line| !line.starts_with(')')) {
+                match line.starts_with("{stored}") {
+                    true => columns
+                        .extend(fragment.lines().filter(|line| !line.contains("--")).filter_map(column)),
+                    false => columns.extend(column(line)),
+                }
+            }
         } else if first.starts_with("ALTER TABLE") {
             let added = lines.filter_map(|line| line.trim().strip_prefix("ADD COLUMN IF NOT EXISTS "));
             columns.extend(added.filter_map(column));

@@ -4,7 +4,6 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
 use super::bytes::{Width, take_value};
-use super::native;
 
 /// What a line of JSONEachRow must hold.
 #[derive(Deserialize)]
@@ -47,7 +46,6 @@ impl<'a> Target<'a> {
     ) -> Result<()> {
         match self.format {
             "RowBinary" => self.read_row_binary(columns, data, row),
-            "Native" => native::read(data, row),
             "JSONEachRow" => {
                 for line in serde_json::Deserializer::from_slice(data).into_iter::<Line<'_>>() {
                     let line = line.context("a line of JSONEachRow")?;
@@ -110,10 +108,6 @@ mod tests {
         let target =
             Target::of("INSERT INTO fleet.positions (`driver_id`, `seq`) FORMAT JSONEachRow").unwrap();
         assert_eq!((target.columns, target.format), (vec!["driver_id", "seq"], "JSONEachRow"));
-        let target = Target::of("INSERT INTO \"positions\" (\"ts\",\"seq\") FORMAT Native").unwrap();
-        assert_eq!((target.table, target.columns), ("positions", vec!["ts", "seq"]));
-        let target = Target::of("INSERT INTO fleet.positions FORMAT Native").unwrap();
-        assert_eq!((target.table, target.columns, target.format), ("positions", Vec::new(), "Native"));
     }
 
     #[test]

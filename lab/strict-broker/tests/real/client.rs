@@ -25,7 +25,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 /// The binary, ended when the test ends.
 pub(crate) struct Broker {
     broker: lab_stack::Broker,
-    folder: TempDir,
+    _folder: TempDir,
 }
 
 impl Broker {
@@ -38,14 +38,13 @@ impl Broker {
             queue: 1_000_000,
             options: options.iter().map(|&option| option.to_owned()).collect(),
         };
-        Self { broker: lab_stack::Broker::start_kind(kind, folder.path()).unwrap(), folder }
+        Self { broker: lab_stack::Broker::start_kind(kind, folder.path()).unwrap(), _folder: folder }
     }
 
     pub(crate) fn process(&self) -> &Process {
         self.broker.process()
     }
 
-    /// Gives a command; its answer.
     pub(crate) fn tell(&self, command: &str) -> String {
         self.broker.tell(command).unwrap()
     }
@@ -73,15 +72,8 @@ impl Broker {
     pub(crate) fn said(&self, what: &str) -> bool {
         self.process().log().unwrap().contains(what)
     }
-
-    /// Ends it in this way; what it had saved is there again.
-    pub(crate) fn restart(mut self, end: fn(&mut lab_stack::Broker) -> anyhow::Result<()>) -> Self {
-        end(&mut self.broker).unwrap();
-        Self { broker: self.broker.restart().unwrap(), folder: self.folder }
-    }
 }
 
-/// What to say in CONNECT.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hello<'a> {
     pub(crate) id: &'a str,
@@ -89,16 +81,13 @@ pub(crate) struct Hello<'a> {
     pub(crate) expiry_s: Option<u32>,
     pub(crate) window: Option<u16>,
     pub(crate) keep_alive_s: u16,
-    pub(crate) bytes_max: Option<u32>,
 }
 
 impl<'a> Hello<'a> {
-    /// A session for this connection.
     pub(crate) fn once(id: &'a str) -> Self {
-        Self { id, clean: true, expiry_s: None, window: Some(32_000), keep_alive_s: 0, bytes_max: None }
+        Self { id, clean: true, expiry_s: None, window: Some(32_000), keep_alive_s: 0 }
     }
 
-    /// A session that stays.
     pub(crate) fn keep(id: &'a str) -> Self {
         Self { clean: false, expiry_s: Some(600), ..Self::once(id) }
     }
@@ -107,7 +96,6 @@ impl<'a> Hello<'a> {
         let mut properties = ConnectProperties::new();
         properties.receive_maximum = self.window;
         properties.session_expiry_interval = self.expiry_s;
-        properties.max_packet_size = self.bytes_max;
         let connect = Connect {
             keep_alive: self.keep_alive_s,
             client_id: self.id.to_owned(),
@@ -118,7 +106,6 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// What comes next.
 #[derive(Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub(crate) enum Next {
@@ -127,7 +114,6 @@ pub(crate) enum Next {
     Nothing,
 }
 
-/// One connection.
 pub(crate) struct Client {
     stream: TcpStream,
     input: BytesMut,
@@ -139,7 +125,16 @@ pub(crate) struct Client {
 impl Client {
     /// Sends CONNECT and does not wait.
     pub(crate) fn dial(broker: &Broker, hello: &Hello) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", broker.broker.port)).unwrap();
+        Self::dial_at(broker.broker.port, hello)
+    }
+
+    /// Connects to the cluster's second node.
+    pub(crate) fn connect_to_second(broker: &Broker, hello: &Hello) -> Self {
+        Self::dial_at(broker.broker.second_port.unwrap(), hello).greeted()
+    }
+
+    fn dial_at(port: u16, hello: &Hello) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_nodelay(true).unwrap();
         let mut client = Self { stream, input: BytesMut::new(), present: false, connack: None, last_id: 0 };
         client.send(&hello.packet());
@@ -150,7 +145,6 @@ impl Client {
         Self::dial(broker, hello).greeted()
     }
 
-    /// Waits for its CONNACK.
     pub(crate) fn greeted(mut self) -> Self {
         let Next::Packet(Packet::ConnAck(connack)) = self.next(LONG) else { panic!("no CONNACK") };
         self.present = connack.session_present;
@@ -172,11 +166,7 @@ impl Client {
     pub(crate) fn send(&mut self, packet: &Packet) {
         let mut out = BytesMut::new();
         packet.write(&mut out, None).unwrap();
-        self.send_bytes(&out);
-    }
-
-    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap();
+        self.stream.write_all(&out).unwrap();
     }
 
     /// The next packet, the end, or nothing within this time.
@@ -201,12 +191,6 @@ impl Client {
                 Err(_) => return Next::Closed,
             }
         }
-    }
-
-    /// Reads as many bytes, and looks at none.
-    pub(crate) fn read_bytes(&mut self, count: usize) {
-        self.stream.set_read_timeout(Some(LONG)).unwrap();
-        self.stream.read_exact(&mut vec![0; count]).unwrap();
     }
 
     pub(crate) fn packet(&mut self) -> Packet {
@@ -252,7 +236,6 @@ impl Client {
         all
     }
 
-    /// Waits for so many messages.
     pub(crate) fn take_exactly(&mut self, count: usize) -> Vec<Publish> {
         let mut all = Vec::new();
         while all.len() < count {
@@ -303,7 +286,7 @@ impl Client {
             publish.pkid = self.next_id();
             Packet::Publish(publish).write(&mut out, None).unwrap();
         }
-        self.send_bytes(&out);
+        self.stream.write_all(&out).unwrap();
         for _ in numbers {
             let answer = self.packet();
             assert!(matches!(answer, Packet::PubAck(_)), "{answer:?}");
@@ -317,22 +300,16 @@ impl Client {
         subscribe.pkid
     }
 
-    /// Subscribes; the code.
     pub(crate) fn subscribe(&mut self, path: &str, qos: QoS) -> SubscribeReasonCode {
         self.ask_to_subscribe(path, qos);
         let Packet::SubAck(answer) = self.packet() else { panic!("no SUBACK") };
         answer.return_codes[0]
     }
 
-    pub(crate) fn ask_to_unsubscribe(&mut self, path: &str) {
+    pub(crate) fn unsubscribe(&mut self, path: &str) -> UnsubAckReason {
         let mut unsubscribe = Unsubscribe::new(path, None);
         unsubscribe.pkid = self.next_id();
         self.send(&Packet::Unsubscribe(unsubscribe));
-    }
-
-    /// Unsubscribes; the code.
-    pub(crate) fn unsubscribe(&mut self, path: &str) -> UnsubAckReason {
-        self.ask_to_unsubscribe(path);
         let Packet::UnsubAck(answer) = self.packet() else { panic!("no UNSUBACK") };
         answer.reasons[0]
     }

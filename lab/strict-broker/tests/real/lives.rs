@@ -1,10 +1,8 @@
 //! How sessions end and come back, as EMQX does it, and what becomes of their messages.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rumqttc::v5::mqttbytes::v5::{DisconnectReasonCode, Packet};
-
-use crate::client::{Broker, Client, Hello, Next, SHARED, ids, numbers, sequence, wait_until};
+use crate::client::{Broker, Client, Hello, Next, SHARED, numbers, sequence, wait_until};
 
 /// Two members, of whom `a` has 3 messages unacknowledged and 3 that wait, as `b` has.
 fn two_members<'a>(options: &[&str], a: Hello<'a>) -> (Broker, Client, Client, Client) {
@@ -97,17 +95,6 @@ fn who_is_killed_leaves_nothing() {
 }
 
 #[test]
-fn the_last_members_messages_are_lost() {
-    let broker = Broker::start(&[]);
-    let mut member = Client::member(&broker, &Hello::once("member"));
-    Client::connect(&broker, &Hello::once("publisher")).publish(0..3);
-    assert_eq!(member.take().len(), 3);
-    drop(member);
-    gone(&broker, "member");
-    assert_eq!(numbers(&Client::member(&broker, &Hello::once("member")).take()), []);
-}
-
-#[test]
 fn a_dying_member_keeps_its_share_and_loses_it() {
     let (broker, mut publisher, a, mut b) = two_members(&["--dying", "3s"], Hello::once("a"));
     drop(a);
@@ -119,87 +106,12 @@ fn a_dying_member_keeps_its_share_and_loses_it() {
     assert_eq!(inherited(&broker, &mut b), sequence(16..20));
 }
 
-#[test]
-fn a_dying_session_is_not_come_back_to() {
-    let (broker, _, a, _b) = two_members(&["--dying", "60s"], Hello::once("a"));
-    drop(a);
-    broker.wait_for("a", "dying");
-    let anew = Client::connect(&broker, &Hello::keep("a"));
-    assert!(!anew.present);
-    assert!(!broker.session("a").unwrap().contains(SHARED));
-}
-
-#[test]
-fn a_session_that_was_to_end_cannot_be_made_to_stay() {
-    let broker = Broker::start(&[]);
-    let mut client = Client::connect(&broker, &Hello::once("client"));
-    client.disconnect(Some(60));
-    assert_eq!(client.told(), Some(DisconnectReasonCode::ProtocolError));
-    gone(&broker, "client");
-}
-
-#[test]
-fn a_disconnect_may_change_how_long_the_session_stays() {
-    let broker = Broker::start(&[]);
-    let mut client = Client::connect(&broker, &Hello::keep("client"));
-    client.disconnect(Some(1));
-    gone(&broker, "client");
-}
-
-#[test]
-fn all_that_is_unacknowledged_comes_again_also_above_a_smaller_window() {
-    let broker = Broker::start(&[]);
-    let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
-    let mut member = Client::member(&broker, &Hello { window: Some(10), ..Hello::keep("member") });
-    publisher.publish(0..15);
-    let first = member.take();
-    assert_eq!(numbers(&first), sequence(0..10));
-    member.break_off(&broker, "member");
-
-    let mut member = Client::connect(&broker, &Hello { window: Some(4), ..Hello::keep("member") });
-    let again = member.take();
-    assert_eq!((numbers(&again), ids(&again)), (sequence(0..10), ids(&first)));
-    member.ack_all(&again[..6]);
-    assert_eq!(numbers(&member.take()), [], "four are still unacknowledged");
-    member.ack(&again[6]);
-    assert_eq!(numbers(&member.take()), [10]);
-}
-
-#[test]
-fn a_packet_id_that_is_still_in_use_kills_the_session() {
-    const IDS: usize = 65_535;
-    let broker = Broker::start(&[]);
-    let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
-    let mut member = Client::member(&broker, &Hello { window: None, ..Hello::keep("member") });
-    for start in (0..IDS).step_by(5_000) {
-        publisher.publish(start..(start + 5_000).min(IDS));
-        let some = member.take_exactly(5_000.min(IDS - start));
-        member.ack_all(&some[usize::from(start == 0)..]); // all but the very first
-    }
-    broker.wait_for("member", "unacked=1 ");
-    publisher.publish(IDS..IDS + 1);
-    assert_eq!(member.told(), None);
-    assert_eq!(broker.session("member"), None);
-    assert!(broker.said("session member killed: IdInUse"));
-}
-
 /// A member with 200 messages that is away, on a broker that takes over 100 a second.
 fn large_session() -> Broker {
     let broker = Broker::start(&["--resume-rate", "100"]);
     Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
     Client::connect(&broker, &Hello::once("publisher")).publish(0..200);
     broker
-}
-
-#[test]
-fn taking_over_a_large_session_takes_time() {
-    let broker = large_session();
-    let began = Instant::now();
-    let mut member = Client::connect(&broker, &Hello::keep("member"));
-    let took = began.elapsed();
-    assert!(took >= Duration::from_secs(2), "{took:?}");
-    assert!(member.present);
-    assert_eq!(numbers(&member.take_exactly(200)), sequence(0..200));
 }
 
 #[test]
@@ -221,16 +133,4 @@ fn giving_up_meanwhile_leaves_an_empty_session() {
         assert_eq!(member.take(), []);
         assert!(!broker.session("member").unwrap().contains(SHARED), "it is not even subscribed");
     }
-}
-
-#[test]
-fn a_connection_is_not_spoken_to_before_its_connack() {
-    let broker = large_session();
-    let mut slow = Client::dial(&broker, &Hello::keep("member"));
-    broker.wait_for("member", "connected");
-    Client::connect(&broker, &Hello::once("publisher")).publish(200..210);
-    let Next::Packet(Packet::ConnAck(_)) = slow.next(Duration::from_secs(60)) else {
-        panic!("CONNACK comes first")
-    };
-    assert_eq!(numbers(&slow.take_exactly(210)), sequence(0..210));
 }

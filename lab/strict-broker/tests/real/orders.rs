@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{ConnectReturnCode, Packet, SubscribeReasonCode};
+use rumqttc::v5::mqttbytes::v5::SubscribeReasonCode;
 
 use crate::client::{Broker, Client, Hello, Next, SHARED, numbers, sequence};
 
@@ -49,16 +49,6 @@ fn connack_comes_late() {
 }
 
 #[test]
-fn connack_refuses() {
-    let broker = with_messages();
-    broker.tell("next 1 connack refuse 0x89");
-    let mut refused = Client::connect(&broker, &Hello { clean: true, ..Hello::keep("member") });
-    assert_eq!(refused.connack.clone().unwrap().code, ConnectReturnCode::ServerBusy);
-    assert_eq!(refused.rest(), []);
-    has_all(&broker);
-}
-
-#[test]
 fn connack_is_lost_and_the_session_with_it() {
     let broker = with_messages();
     broker.tell("next 1 connack lose");
@@ -70,17 +60,6 @@ fn connack_is_lost_and_the_session_with_it() {
 }
 
 #[test]
-fn an_order_is_for_some_clients_and_some_times() {
-    let broker = Broker::start(&[]);
-    broker.tell("next 2 connack refuse 0x88 for member");
-    let code = |id: &str| Client::connect(&broker, &Hello::once(id)).connack.unwrap().code;
-    assert_eq!(code("publisher"), ConnectReturnCode::Success);
-    assert_eq!(code("member-1"), ConnectReturnCode::ServerUnavailable);
-    assert_eq!(code("member-2"), ConnectReturnCode::ServerUnavailable);
-    assert_eq!(code("member-3"), ConnectReturnCode::Success);
-}
-
-#[test]
 fn suback_never_comes_and_the_subscription_holds() {
     let broker = Broker::start(&[]);
     broker.tell("next 1 suback never");
@@ -89,29 +68,5 @@ fn suback_never_comes_and_the_subscription_holds() {
     assert_eq!(member.next(SOON), Next::Nothing);
     Client::connect(&broker, &Hello::once("publisher")).publish(0..1);
     assert_eq!(numbers(&member.take()), [0]);
-    assert_eq!(member.subscribe(SHARED, QoS::AtLeastOnce), SubscribeReasonCode::Success(QoS::AtLeastOnce));
-}
-
-#[test]
-fn suback_comes_late_after_messages() {
-    let broker = Broker::start(&[]);
-    broker.tell("next 1 suback late 1500ms");
-    let mut member = Client::connect(&broker, &Hello::keep("member"));
-    let began = Instant::now();
-    let packet_id = member.ask_to_subscribe(SHARED, QoS::AtLeastOnce);
-    broker.wait_for("member", SHARED);
-    Client::connect(&broker, &Hello::once("publisher")).publish(0..1);
-    assert_eq!(numbers(&member.take_exactly(1)), [0]);
-    let Packet::SubAck(answer) = member.packet() else { panic!("no SUBACK") };
-    assert_eq!(answer.pkid, packet_id);
-    assert!(began.elapsed() >= Duration::from_millis(1_500));
-}
-
-#[test]
-fn suback_refuses() {
-    let broker = Broker::start(&[]);
-    broker.tell("next 1 suback refuse 0x87 for member");
-    let mut member = Client::connect(&broker, &Hello::keep("member"));
-    assert_eq!(member.subscribe(SHARED, QoS::AtLeastOnce), SubscribeReasonCode::NotAuthorized);
     assert_eq!(member.subscribe(SHARED, QoS::AtLeastOnce), SubscribeReasonCode::Success(QoS::AtLeastOnce));
 }

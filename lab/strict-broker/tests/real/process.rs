@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{ConnectReturnCode, Packet, PubAckReason, SubscribeReasonCode};
+use rumqttc::v5::mqttbytes::v5::{ConnectReturnCode, Packet};
 
-use crate::client::{Broker, Client, Hello, Next, SHARED, numbers, sequence, wait_until};
+use crate::client::{Broker, Client, Hello, numbers, sequence, wait_until};
 
 /// How long it takes until a member has 100 messages that were published at once.
 fn hundred(options: &[&str]) -> Duration {
@@ -46,66 +46,6 @@ fn a_mailbox_that_overflows_kills_the_session_without_a_trace() {
     assert!(!Client::connect(&broker, &Hello::keep("member")).present);
 }
 
-#[test]
-fn what_waited_for_the_window_takes_its_time_too() {
-    let broker = Broker::start(&["--session-rate", "100", "--mailbox-scan", "0s"]);
-    Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
-    let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
-    publisher.publish(0..100);
-    broker.wait_for("member", "mailbox=0 queued=100");
-    let began = Instant::now();
-    let mut member = Client::connect(&broker, &Hello::keep("member"));
-    publisher.publish(100..110); // what comes now takes turns with it
-    assert_eq!(numbers(&member.take_exactly(110)), sequence(0..110), "in order");
-    let took = began.elapsed();
-    assert!(took >= Duration::from_millis(1_090), "110 at 100/s in {took:?}");
-}
-
-#[test]
-fn a_heap_that_overflows_kills_the_session_too() {
-    // Room for 100 messages of 4 KiB.
-    let broker = Broker::start(&["--max-heap-bytes", "409600"]);
-    Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
-    let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
-    publisher.publish(0..100);
-    broker.wait_for("member", "queued=100");
-    publisher.publish(100..101);
-    assert_eq!(broker.session("member"), None);
-    assert!(broker.said("session member killed: HeapOverflow"));
-}
-
-#[test]
-fn a_heap_doubles_while_the_session_is_taken_over() {
-    let broker = Broker::start(&["--max-heap-bytes", "409600"]);
-    for (count, survives) in [(50, true), (51, false)] {
-        let id = format!("member-{count}");
-        Client::member(&broker, &Hello::keep(&id)).break_off(&broker, &id);
-        Client::connect(&broker, &Hello::once("publisher")).publish(0..count);
-        let mut again = Client::dial(&broker, &Hello::keep(&id));
-        if survives {
-            again = again.greeted();
-            again.take_exactly(count);
-            again.unsubscribe(SHARED);
-        } else {
-            assert_eq!(again.rest(), [], "closed without a word");
-        }
-        assert_eq!(broker.session(&id).is_some(), survives);
-    }
-}
-
-#[test]
-fn a_session_without_a_connection_works_too() {
-    let broker = Broker::start(&["--session-rate", "1000", "--max-mailbox", "100"]);
-    Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
-    let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
-    publisher.publish(0..100);
-    broker.wait_for("member", "mailbox=0 queued=100");
-    publisher.publish(100..200);
-    broker.wait_for("member", "mailbox=0 queued=200");
-    let mut member = Client::connect(&broker, &Hello::keep("member"));
-    assert_eq!(numbers(&member.take_exactly(200)), sequence(0..200));
-}
-
 /// Fills the socket of a member that does not read: more than the sockets hold.
 fn stuff(broker: &Broker, count: usize, bytes: usize) {
     let mut publisher = Client::connect(broker, &Hello::once("publisher"));
@@ -130,30 +70,6 @@ fn a_socket_that_takes_nothing_is_closed_and_the_session_stays() {
 }
 
 #[test]
-fn a_socket_that_takes_little_is_not_closed() {
-    let broker = Broker::start(&["--send-timeout", "2s", "--max-packet-bytes", "8000000"]);
-    let mut slow = Client::member(&broker, &Hello::keep("member"));
-    std::thread::scope(|threads| {
-        // Packets so large that for seconds no one of them is sent to its end.
-        threads.spawn(|| stuff(&broker, 4, 7_900_000));
-        for _ in 0..20 {
-            slow.read_bytes(400_000);
-            std::thread::sleep(Duration::from_millis(200)); // it is slow
-        }
-    });
-    assert!(broker.session("member").unwrap().contains("connected"));
-}
-
-#[test]
-fn a_process_that_is_stuck_in_sending_handles_nothing() {
-    let broker = Broker::start(&["--session-rate", "20000", "--max-mailbox", "100"]);
-    let mut frozen = Client::member(&broker, &Hello::keep("member"));
-    stuff(&broker, 600, 65_000);
-    wait_until("it is killed", || broker.session("member").is_none());
-    assert!(frozen.rest().len() < 600);
-}
-
-#[test]
 fn a_broker_that_is_starting_refuses_with_each_code_in_turn() {
     let broker = Broker::start(&["--starting", "3s"]);
     let code = || Client::dial(&broker, &Hello::keep("client")).greeted().connack.unwrap().code;
@@ -168,20 +84,4 @@ fn a_broker_that_is_starting_refuses_with_each_code_in_turn() {
     let mut refused = Client::dial(&broker, &Hello::keep("client")).greeted();
     assert_eq!(refused.rest(), [], "and closes");
     wait_until("it has started", || code() == ConnectReturnCode::Success);
-}
-
-#[test]
-fn whom_a_starting_broker_lets_in_it_refuses_to_serve() {
-    let broker = Broker::start(&["--starting", "3s", "--starting-codes", "0x00"]);
-    let mut client = Client::connect(&broker, &Hello::once("client"));
-    assert_eq!(client.connack.clone().unwrap().code, ConnectReturnCode::Success);
-    let reason = |client: &mut Client| match client.publish_to("drivers/1/gps", QoS::AtLeastOnce, "1") {
-        Some(Packet::PubAck(ack)) => ack.reason,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(reason(&mut client), PubAckReason::NotAuthorized);
-    assert_eq!(client.subscribe("x", QoS::AtLeastOnce), SubscribeReasonCode::NotAuthorized);
-    wait_until("it has started", || reason(&mut client) == PubAckReason::NoMatchingSubscribers);
-    assert_eq!(client.subscribe("x", QoS::AtLeastOnce), SubscribeReasonCode::Success(QoS::AtLeastOnce));
-    assert_eq!(client.next(Duration::ZERO), Next::Nothing);
 }

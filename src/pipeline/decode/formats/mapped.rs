@@ -1,14 +1,20 @@
-//! A format of somebody's own: JSON pointers and units, from `[formats.NAME]`. Numbers may be texts.
+//! A format as a mapping: JSON pointers and units, from `[formats.NAME]` or shipped with milepost.
 
-use crate::pipeline::decode::extract::{Paths, Pointer};
+use crate::pipeline::decode::extract::{Found, Paths, Pointer};
+use crate::pipeline::decode::ignored::Ignored;
+use crate::pipeline::decode::json::{Scalar, number};
 use crate::pipeline::decode::keep::Origin;
 use crate::pipeline::decode::point::Point;
 use crate::pipeline::decode::points::Points;
-use crate::pipeline::decode::refusal::Refusal;
+use crate::pipeline::decode::refusal::{Refusal, refuse};
 use crate::pipeline::decode::unit::{LengthUnit, SpeedUnit, TimeUnit};
 use crate::pipeline::reject::Reason;
 
-/// Where the fields of a point are, as the configuration says it.
+/// Slots of what one pass finds, behind the eight of [`Fields::pointers`]: the object with the fields, and [`Habits::extra`].
+pub(super) const ROOT: usize = 8;
+pub(super) const EXTRA: usize = 9;
+
+/// Where the fields of a point are.
 #[derive(Debug, Clone)]
 pub(crate) struct Fields {
     /// An array of points; the other pointers begin in each of them.
@@ -21,47 +27,109 @@ pub(crate) struct Fields {
     pub(crate) alt: Option<(Pointer, LengthUnit)>,
     pub(crate) acc: Option<Pointer>,
     pub(crate) seq: Option<Pointer>,
-    /// Who, for a source that does not say it.
+    /// The driver's id, for a source without `driver`.
     pub(crate) driver: Option<Pointer>,
 }
 
-/// The same, as a format.
+/// What the devices of a shipped format do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Habits {
+    pub(super) numbers_may_be_strings: bool,
+    /// Of speed, heading and accuracy.
+    pub(super) negative_is_unknown: bool,
+    /// `"LAT,LNG"`, at the pointer of `lat`.
+    pub(super) lat_lng_is_one_string: bool,
+    /// The object whose members `keep` names.
+    pub(super) root: &'static [&'static str],
+    /// The fields are in it, or in the point itself.
+    pub(super) root_is_optional: bool,
+    pub(super) ts_is_beside_root: bool,
+    /// Paths of values that `sort` looks at.
+    pub(super) extra: &'static [&'static str],
+    /// Sorts out messages that are valid and hold no fix.
+    pub(super) sort: fn(&Found<'_>, &str) -> Result<Option<Ignored>, Refusal>,
+}
+
+impl Habits {
+    pub(super) const NONE: Self = Self {
+        numbers_may_be_strings: false,
+        negative_is_unknown: false,
+        lat_lng_is_one_string: false,
+        root: &[],
+        root_is_optional: false,
+        ts_is_beside_root: false,
+        extra: &[],
+        sort: |_, _| Ok(None),
+    };
+
+    fn number<'a>(&self, value: Scalar<'a>) -> Scalar<'a> {
+        if self.numbers_may_be_strings { value.or_number_in_text() } else { value }
+    }
+
+    fn magnitude<'a>(&self, value: Scalar<'a>) -> Scalar<'a> {
+        let number = self.number(value);
+        if self.negative_is_unknown { number.unless_negative() } else { number }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Mapping {
     fields: Fields,
+    habits: Habits,
 }
 
 impl Mapping {
     pub(crate) fn new(fields: Fields) -> Self {
-        Self { fields }
+        Self { fields, habits: Habits { numbers_may_be_strings: true, ..Habits::NONE } }
+    }
+
+    pub(super) fn shipped(fields: Fields, habits: Habits) -> Self {
+        Self { fields, habits }
     }
 
     pub(super) fn reading(&self) -> (Paths, Vec<String>, [String; 2], TimeUnit) {
-        let Fields { lat, lng, ts, driver, .. } = &self.fields;
-        let pointers = self.fields.pointers();
+        let Self { fields, habits } = self;
+        let Fields { lat, lng, ts, driver, .. } = fields;
         let mut paths = Paths::default();
-        for (slot, pointer) in pointers.iter().enumerate() {
-            pointer.iter().for_each(|pointer| paths.add_pointer(pointer, slot));
+        for (slot, pointer) in fields.pointers().into_iter().enumerate() {
+            let Some(pointer) = pointer.filter(|_| slot != 1 || !habits.lat_lng_is_one_string) else {
+                continue;
+            };
+            paths.add_pointer(pointer, slot);
+            if habits.root_is_optional && !(slot == 2 && habits.ts_is_beside_root) {
+                paths.add(habits.root.iter().copied().chain(pointer.steps()), slot);
+            }
         }
-        let used = pointers.into_iter().flatten().chain(driver).map(Pointer::path).collect();
+        if !habits.root.is_empty() {
+            paths.add(habits.root.iter().copied(), ROOT);
+        }
+        for (n, path) in habits.extra.iter().enumerate() {
+            paths.add([*path], EXTRA + n);
+        }
+        let root = habits.root.join("/") + "/";
+        let used = |path: String| path.strip_prefix(&root).map_or(path.clone(), str::to_owned);
+        let pointers = fields.pointers().into_iter().flatten().chain(driver).map(Pointer::path);
+        let used = pointers.chain(habits.extra.iter().map(|path| (*path).to_owned())).map(used).collect();
         let ts_unit = ts.as_ref().map_or(TimeUnit::BySize, |(_, unit)| *unit);
         (paths, used, [lat, lng].map(|pointer| pointer.as_str().to_owned()), ts_unit)
     }
 
-    /// Where the driver is, if the format says it.
+    /// The driver's pointer, if the format has one.
     pub(crate) fn driver(&self) -> Option<&Pointer> {
         self.fields.driver.as_ref()
     }
 
     pub(super) fn read(&self, points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
         let Some(pointer) = &self.fields.points else { return self.read_one(points, json, json) };
+        let may_stand_alone = self.habits.root_is_optional;
         match pointer.raw(json).map_err(|error| Refusal::from_json(&error))? {
-            Some(array) => {
+            Some(array) if !may_stand_alone || array.get().starts_with('[') => {
                 points.elements(array.get(), Some(json), |points, point| self.read_one(points, point, json))
             }
-            // A point that was refused stands alone when it is replayed.
+            Some(_) => self.read_one(points, json, json),
+            // A rejected point stands alone when it is replayed.
             None => self.read_one(points, json, json).map_err(|refusal| {
-                let is_no_point = refusal.reason == Reason::MissingField;
+                let is_no_point = refusal.reason == Reason::MissingField && !may_stand_alone;
                 let missing =
                     || Refusal::new(Reason::MissingField, format!("{} is missing", pointer.as_str()));
                 if is_no_point { missing() } else { refusal }
@@ -70,23 +138,29 @@ impl Mapping {
     }
 
     fn read_one(&self, points: &mut Points<'_>, json: &str, within: &str) -> Result<(), Refusal> {
+        let Self { fields, habits } = self;
         let found = points.reading.paths.find(json).map_err(|error| Refusal::from_json(&error))?;
+        if let Some(kind) = (habits.sort)(&found, json)? {
+            points.ignore(kind);
+            return Ok(());
+        }
+        let root = if habits.root_is_optional && found[ROOT].is_missing() { &[] } else { habits.root };
         let [lat, lng, ts, speed, heading, alt, acc, seq, .., driver] = found;
-        let Fields { speed: speed_at, alt: alt_at, .. } = &self.fields;
-        let speed_factor = speed_at.as_ref().map_or(1.0, |(_, unit)| unit.metres_per_second());
-        let alt_factor = alt_at.as_ref().map_or(1.0, |(_, unit)| unit.metres());
+        let (lat, lng) = if habits.lat_lng_is_one_string { lat_and_lng(&lat)? } else { (lat, lng) };
+        let speed_factor = fields.speed.as_ref().map_or(1.0, |(_, unit)| unit.metres_per_second());
+        let alt_factor = fields.alt.as_ref().map_or(1.0, |(_, unit)| unit.metres());
         let point = Point {
-            lat: lat.or_number_in_text(),
-            lng: lng.or_number_in_text(),
-            ts: if points.reading.ts_unit == TimeUnit::Rfc3339 { ts } else { ts.or_number_in_text() },
-            seq: seq.or_number_in_text(),
-            speed: speed.or_number_in_text().times(speed_factor),
-            heading: heading.or_number_in_text(),
-            alt: alt.or_number_in_text().times(alt_factor),
-            acc: acc.or_number_in_text(),
+            lat: habits.number(lat),
+            lng: habits.number(lng),
+            ts: if points.reading.ts_unit == TimeUnit::Rfc3339 { ts } else { habits.number(ts) },
+            seq: habits.number(seq),
+            speed: habits.magnitude(speed).times(speed_factor),
+            heading: habits.magnitude(heading),
+            alt: habits.number(alt).times(alt_factor),
+            acc: habits.magnitude(acc),
             ..Point::default()
         };
-        points.add(&point, &Origin { driver, within, ..Origin::whole(json) })
+        points.add(&point, &Origin { driver, within, root, raw: json })
     }
 }
 
@@ -105,4 +179,14 @@ impl Fields {
             seq.as_ref(),
         ]
     }
+}
+
+fn lat_and_lng(value: &Scalar<'_>) -> Result<(Scalar<'static>, Scalar<'static>), Refusal> {
+    if let Scalar::Text(text) = value
+        && let Some((lat, lng)) = text.split_once(',')
+        && let (Some(lat), Some(lng)) = (number(lat), number(lng))
+    {
+        return Ok((lat, lng));
+    }
+    refuse(Reason::MissingField, || format!("the position is {value}, not \"LAT,LNG\""))
 }

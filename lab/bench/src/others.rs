@@ -1,0 +1,77 @@
+//! The other benches, each a program of its own: `lab bench --what sql`, `map` and `micro`.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use lab_stack::repository;
+
+/// What to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum What {
+    /// milepost beside Node, Telegraf and the floor
+    Peers,
+    /// Analysts' questions and inserts, beside the obvious schema; `-- --millions 40` for more fixes
+    Sql,
+    /// The live map with a million drivers; four minutes
+    Map,
+    /// One message, one batch and one spool file; instructions per message need valgrind
+    Micro,
+}
+
+/// The commands of each, in order, from the repository's root.
+fn commands(what: What) -> &'static [&'static str] {
+    match what {
+        What::Peers => &[],
+        What::Sql => &[
+            "deploy/local/setup --dev",
+            "cargo build --locked --bin milepost",
+            "PYTHON lab/bench-sql/bench_sql.py MORE",
+        ],
+        What::Map => &[
+            "make page",
+            "deploy/local/setup --dev",
+            "cargo build --release --locked -p milepost -p milepost-map",
+            "PYTHON lab/bench-map/bench_map.py MORE",
+            "deploy/local/setup --map",
+            "deploy/local/npm --prefix map/page run frames",
+        ],
+        What::Micro => &["cargo bench --locked --bench micro", "cargo bench --locked --bench instructions"],
+    }
+}
+
+/// Runs them; `more` goes to the one that measures.
+pub(crate) fn run(what: What, more: &[String]) -> Result<bool> {
+    let venv = std::env::var("VENV_DIR").unwrap_or_else(|_| ".local/venv".to_owned());
+    let python = format!("{venv}/bin/python");
+    for line in commands(what) {
+        let mut words = line.split(' ').map(|word| if word == "PYTHON" { &python } else { word });
+        let mut command = Command::new(words.next().context("a command has a name")?);
+        for word in words {
+            if word == "MORE" {
+                command.args(more)
+            } else {
+                command.arg(word)
+            };
+        }
+        let status = command.current_dir(repository()).status().with_context(|| (*line).to_owned())?;
+        ensure!(status.success(), "{line}: {status}");
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    #[test]
+    fn every_file_that_a_bench_runs_is_there() {
+        for what in What::value_variants() {
+            for word in commands(*what).iter().flat_map(|line| line.split(' ')) {
+                let is_file = word.contains('/') && word != "map/page";
+                assert!(!is_file || repository().join(word).is_file(), "{what:?}: {word}");
+            }
+        }
+    }
+}

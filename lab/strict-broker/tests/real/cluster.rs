@@ -1,0 +1,53 @@
+//! Two nodes, of which one is killed, as EMQX 5.8.9 does it.
+
+use rumqttc::v5::mqttbytes::QoS;
+
+use crate::client::{Broker, Client, Hello, SHARED, numbers, sequence};
+
+/// A member on each node, and a publisher on the second, while the first is killed; what the second member gets of ten messages.
+fn of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
+    let broker = Broker::start(&["--strategy", strategy]);
+    let mut first = Client::member(&broker, &Hello::keep("first"));
+    let mut second = Client::connect_to_second(&broker, &Hello::keep("second"));
+    second.subscribe(SHARED, QoS::AtLeastOnce);
+    let mut publisher = Client::connect_to_second(&broker, &Hello::once("publisher"));
+    broker.tell("node 0 down");
+    assert_eq!(
+        (first.told(), broker.session("first")),
+        (None, None),
+        "cut without a word, and its session is gone"
+    );
+    publisher.publish(0..10); // all of them are acknowledged
+    let taken = second.take().len();
+    broker.tell("node 0 up");
+    publisher.publish(10..20);
+    assert_eq!(second.take().len(), 10, "a node that is back has no ghosts");
+    (broker, taken)
+}
+
+#[test]
+fn a_ghost_has_its_turn_and_loses_it() {
+    let (broker, taken) = of_ten_after_a_kill("round-robin");
+    assert_eq!((taken, broker.counter("given_to_ghosts")), (5, 5));
+    assert_eq!(broker.counter("delivery.dropped"), 0, "EMQX counts no drop");
+}
+
+#[test]
+fn with_the_local_strategy_ghosts_of_another_node_get_nothing() {
+    let (broker, taken) = of_ten_after_a_kill("local");
+    assert_eq!((taken, broker.counter("given_to_ghosts")), (10, 0));
+}
+
+#[test]
+fn a_session_is_taken_over_by_the_other_node_with_what_it_holds() {
+    let broker = Broker::start(&["--strategy", "local"]);
+    Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
+    let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
+    publisher.publish(0..3);
+    let mut member = Client::connect_to_second(&broker, &Hello::keep("member"));
+    assert!(member.present);
+    assert_eq!(numbers(&member.take()), sequence(0..3));
+    broker.tell("node 0 down");
+    Client::connect_to_second(&broker, &Hello::once("other")).publish(3..4);
+    assert_eq!(numbers(&member.take()), [3], "it lives on the second node now");
+}

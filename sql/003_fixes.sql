@@ -1,5 +1,0 @@
--- What analysts query: plain units, each fix once.
-CREATE VIEW IF NOT EXISTS {database}.fixes AS
-SELECT driver_id, ts, seq, lat, lng, speed, heading, alt, acc, received_at, inserted_at
-FROM {database}.positions FINAL
-SETTINGS do_not_merge_across_partitions_select_final = 1

@@ -1,0 +1,22 @@
+-- Each driver's newest fix. `version` puts fixes in order: by ts, then seq, lat_e7, lng_e7, then by received_at, so that of a fix that
+-- came twice the later one stays, then by a hash of the rest, so that the order of inserts never decides. Late fixes, and rows that are
+-- inserted again, change nothing. From the highest bits: 48 of ts, 32 each of seq, lat_e7 and lng_e7, 48 of received_at, 64 of the hash.
+-- Signed numbers are moved up to begin at 0.
+CREATE TABLE IF NOT EXISTS {database}.last_positions_state{on_cluster}
+(
+    version UInt256 MATERIALIZED bitOr(bitOr(
+            bitOr(bitShiftLeft(toUInt256(toUnixTimestamp64Milli(ts) + 140737488355328), 208), bitShiftLeft(toUInt256(seq), 176)),
+            bitOr(bitShiftLeft(toUInt256(lat_e7 + 2147483648), 144), bitShiftLeft(toUInt256(lng_e7 + 2147483648), 112))), bitOr(
+            bitShiftLeft(toUInt256(toUnixTimestamp64Milli(received_at) + 140737488355328), 64),
+            toUInt256(cityHash64(speed_cms, heading_cdeg, alt_dm, acc_dm, attributes))))
+        CODEC(ZSTD(1)) COMMENT 'The highest is the newest: ts, seq, lat_e7, lng_e7, received_at, and a hash of the rest',
+{stored}
+)
+ENGINE = {engine:ReplacingMergeTree(version)}
+ORDER BY driver_id
+SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
+COMMENT 'Each driver''s newest fix, and older ones until they merge. Ask last_positions instead: without FINAL, and in PREWHERE, a condition finds older fixes';
+
+{shards}CREATE TABLE IF NOT EXISTS {database}.last_positions_state_all{on_cluster}
+AS {database}.last_positions_state
+ENGINE = Distributed('{cluster}', '{database}', 'last_positions_state', cityHash64(driver_id))

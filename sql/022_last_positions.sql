@@ -1,0 +1,9 @@
+-- Where everybody is, in the columns of `fixes`. Without a GROUP BY, which would hold all drivers in memory.
+CREATE OR REPLACE VIEW {database}.last_positions{on_cluster}
+(
+{shown}
+)
+AS SELECT {shown_names}
+FROM {database}.last_positions_state{all} FINAL
+SETTINGS optimize_move_to_prewhere_if_final = 1
+COMMENT 'Where everybody is: one row a driver, its newest fix by ts, then by seq, with the attributes of that fix'

@@ -1,0 +1,12 @@
+-- Drivers whose data is to be gone: `milepost erase` writes here, and every milepost leaves out what comes of them later. The newest row
+-- of a driver counts. On replicas there is one such table for all shards.
+CREATE TABLE IF NOT EXISTS {database}.erased{on_cluster}
+(
+    driver_id  String                  COMMENT 'Who',
+    is_lifted  UInt8                   COMMENT '1: what comes of them is taken again',
+    written_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'When this row was written: the newest counts'
+)
+ENGINE = {engine:ReplacingMergeTree(written_at)}
+ORDER BY driver_id
+SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
+COMMENT 'Erased drivers, which milepost erase writes. Read it with FINAL'

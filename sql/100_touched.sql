@@ -1,0 +1,18 @@
+-- How many rows were inserted for each UTC day of each driver, duplicates included. A driver's day was computed from all of them if its row in
+-- driver_days_state has the same number: no clock is compared. A fix within two hours of midnight also counts for the neighbouring day,
+-- because that reads as far (111).
+CREATE TABLE IF NOT EXISTS {database}.touched{on_cluster}
+(
+    day        Date                                               COMMENT 'UTC',
+    driver_id  String                                             COMMENT 'Who',
+    rows       SimpleAggregateFunction(sum, UInt64)               COMMENT 'Rows inserted so far, duplicates included',
+    touched_at SimpleAggregateFunction(max, DateTime64(3, 'UTC')) COMMENT 'Time of the newest insert, by the server''s clock'
+)
+ENGINE = {engine:AggregatingMergeTree}
+ORDER BY (day, driver_id)
+TTL {retention:rollups, day}
+SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1;
+
+{shards}CREATE TABLE IF NOT EXISTS {database}.touched_all{on_cluster}
+AS {database}.touched
+ENGINE = Distributed('{cluster}', '{database}', 'touched')

@@ -1,0 +1,36 @@
+-- What each driver did on each UTC day, in parts: a part is what lies of one trip, stop or gap in one quarter of an hour. Quarters, days of any
+-- zone, trips and the whole are sums of the same parts, so they agree. Computed from fixes alone (111), a row is replaced whole when its
+-- day was touched: more rows inserted is newer, and no clock is compared.
+-- No PARTITION BY: all rows of a refresh are one part on the disk, so a refresh is visible whole or not at all.
+CREATE TABLE IF NOT EXISTS {database}.driver_days_state{on_cluster}
+(
+    day         Date                   COMMENT 'UTC',
+    driver_id   LowCardinality(String) COMMENT 'Who',
+    parts Array(Tuple(
+        quarter     UInt32, -- of an hour, since 1970
+        piece       UInt32, -- the parts of one trip, stop or gap of the day have the same; of a dropped fix its seq
+        kind        Enum8('gap' = 0, 'trip' = 1, 'stop' = 2, 'dropped' = 3), -- dropped: fixes that are jumps or inaccurate
+        began_ms    Int64,
+        ended_ms    Int64,
+        metres      Float32, -- of trips; of gaps the straight line
+        fixes       UInt32, -- fixes at which its legs end
+        missing     UInt32, -- sequence numbers before them that did not arrive
+        speed_count UInt32,
+        speed_sum   UInt64, -- centimetres per second
+        speed_max   UInt16,
+        lat_e7      Int32, -- where it begins; of a stop its place
+        lng_e7      Int32,
+        to_lat_e7   Int32, -- where it ends
+        to_lng_e7   Int32
+    )) CODEC(ZSTD(1)) COMMENT 'In order of time',
+    rows        UInt64 COMMENT 'Of `touched`, when the fixes were read',
+    computed_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'When this row was computed'
+)
+ENGINE = {engine:ReplacingMergeTree(rows)}
+ORDER BY (day, driver_id)
+TTL {retention:rollups, day}
+SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1;
+
+{shards}CREATE TABLE IF NOT EXISTS {database}.driver_days_state_all{on_cluster}
+AS {database}.driver_days_state
+ENGINE = Distributed('{cluster}', '{database}', 'driver_days_state')

@@ -1,0 +1,46 @@
+-- Trips, stops and gaps, one after the other. Whole ones, also where the window cuts them, as far as three UTC days outside.
+CREATE VIEW IF NOT EXISTS {database}_ask.episodes{on_cluster} AS
+WITH
+    parseDateTime64BestEffort({from:String}, 3, {tz:String}) AS since,
+    parseDateTime64BestEffort({to:String}, 3, {tz:String}) AS until
+SELECT
+    driver_id, CAST(any(piece_kind), 'String') AS kind,
+    fromUnixTimestamp64Milli(min(piece_began), {tz:String}) AS began,
+    fromUnixTimestamp64Milli(max(piece_ended), {tz:String}) AS ended,
+    (max(piece_ended) - min(piece_began)) / 1000 AS seconds,
+    sumIf(piece_metres, piece_kind = 'trip') AS metres, sumIf(piece_metres, piece_kind = 'gap') AS untracked_m,
+    sum(piece_fixes) AS fixes,
+    if(kind = 'stop', argMax(from_lat, piece_ended - piece_began), argMin(from_lat, piece_began)) / 1e7 AS lat,
+    if(kind = 'stop', argMax(from_lng, piece_ended - piece_began), argMin(from_lng, piece_began)) / 1e7 AS lng,
+    if(kind = 'stop', lat, argMax(piece_to_lat, piece_ended) / 1e7) AS to_lat, if(kind = 'stop', lng, argMax(piece_to_lng, piece_ended) / 1e7) AS to_lng,
+    max(piece_speed) AS speed_max
+FROM
+(
+    SELECT *, sum(NOT continues) OVER (PARTITION BY driver_id ORDER BY day, piece ROWS UNBOUNDED PRECEDING) AS episode
+    FROM
+    (
+        SELECT
+            driver_id, day, part.piece AS piece, any(part.kind) AS piece_kind,
+            any(is_after_gap) AND piece = first_piece AS after_gap, any(is_continued) AND piece = first_piece AS continues,
+            if(after_gap, any(before_ms), min(part.began_ms)) AS piece_began, max(part.ended_ms) AS piece_ended,
+            if(after_gap, any(gap_m), sum(part.metres)) AS piece_metres, sum(part.fixes) AS piece_fixes,
+            if(after_gap, any(before_lat_e7), argMin(part.lat_e7, part.began_ms)) AS from_lat,
+            if(after_gap, any(before_lng_e7), argMin(part.lng_e7, part.began_ms)) AS from_lng,
+            argMax(part.to_lat_e7, part.ended_ms) AS piece_to_lat, argMax(part.to_lng_e7, part.ended_ms) AS piece_to_lng,
+            if(sum(part.speed_count) = 0, NULL, toFloat32(max(part.speed_max) / 100)) AS piece_speed
+        FROM
+        (
+            SELECT *, parts.piece[first_at] AS first_piece
+            FROM {database}_ask.driver_days(
+                driver = {driver:String},
+                since = toString(toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) - 3),
+                until = toString(toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) + 3))
+        )
+        ARRAY JOIN parts AS part
+        WHERE part.kind != 'dropped'
+        GROUP BY driver_id, day, piece, first_piece
+    )
+)
+GROUP BY driver_id, episode
+HAVING (kind != 'gap' OR max(piece_ended) > min(piece_began)) AND ended > since AND began < until
+COMMENT 'episodes(driver, from, to, tz)'

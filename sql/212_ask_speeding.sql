@@ -1,0 +1,65 @@
+-- Where a driver was faster than so many metres per second, by the speed it sent: one row from its first such fix to its last. A slower
+-- fix ends it, and 180 s without a faster one. A fix of unknown speed says nothing, and so does one that is dropped (111). The roll-up
+-- knows in which quarters of an hour somebody was so fast: the fixes of these are read, and of days that were touched since.
+CREATE VIEW IF NOT EXISTS {database}_ask.speeding{on_cluster} AS
+WITH
+    computed AS
+    (
+        SELECT day, toString(driver_id) AS driver_id, rows, parts
+        FROM {database}.driver_days_state{all} FINAL
+        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+            AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
+            AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
+    ),
+    fresh AS
+    (
+        SELECT day, driver_id
+        FROM {database}.touched{all}
+        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+            AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
+            AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
+        GROUP BY day, driver_id
+        HAVING (day, driver_id, sum(rows)) GLOBAL NOT IN (SELECT day, driver_id, rows FROM computed)
+    ),
+    -- 0 is every quarter of a day.
+    fast AS
+    (
+        SELECT day, driver_id, arrayJoin(arrayDistinct(arrayFilter((quarter, speed) -> speed / 100 > {speed:Float64}, parts.quarter, parts.speed_max))) AS quarter
+        FROM computed
+        UNION ALL
+        SELECT day, driver_id, 0 FROM fresh
+    )
+SELECT
+    driver_id,
+    toTimeZone(min(ts), {tz:String}) AS began, toTimeZone(max(ts), {tz:String}) AS ended,
+    (max(ms) - min(ms)) / 1000 AS seconds, count() AS fixes,
+    toFloat32(max(speed_cms) / 100) AS speed_max, argMax(lat_e7, speed_cms) / 1e7 AS lat, argMax(lng_e7, speed_cms) / 1e7 AS lng
+FROM
+(
+    SELECT
+        *, sum(begins) OVER (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS UNBOUNDED PRECEDING) AS number
+    FROM
+    (
+        SELECT
+            driver_id, ts, seq, lat_e7, lng_e7, speed_cms, toUnixTimestamp64Milli(ts) AS ms, speed_cms / 100 > {speed:Float64} AS is_fast,
+            lagInFrame(is_fast, 1, 0) OVER one_by_one AS was_fast,
+            lagInFrame(ms, 1, ms) OVER one_by_one AS before_ms,
+            is_fast AND (NOT was_fast OR ms - before_ms > 180000) AS begins
+        FROM {database}.positions{all} FINAL
+        WHERE (toDate(ts), driver_id) GLOBAL IN (SELECT day, driver_id FROM fast)
+            AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
+            AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
+            AND speed_cms != 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
+            AND ((driver_id, toUInt32(intDiv(toUnixTimestamp(ts), 900))) GLOBAL IN (SELECT driver_id, quarter FROM fast)
+                OR (toDate(ts), driver_id) GLOBAL IN (SELECT day, driver_id FROM fresh))
+            AND (driver_id, toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7) GLOBAL NOT IN
+            (
+                SELECT driver_id, part.began_ms, part.piece, part.lat_e7, part.lng_e7 FROM computed ARRAY JOIN parts AS part WHERE part.kind = 'dropped'
+            )
+        WINDOW one_by_one AS (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+    )
+    WHERE is_fast
+)
+GROUP BY driver_id, number
+SETTINGS do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
+COMMENT 'speeding(driver, speed, from, to, tz)'

@@ -1,0 +1,11 @@
+-- The last positions that are newer than a moment. Rows that are older are left out first, which needs no merge: a newer one
+-- of the same driver passes, and wins.
+CREATE VIEW IF NOT EXISTS {database}_ask.heard_since{on_cluster} AS
+SELECT * REPLACE (toTimeZone(ts, {tz:String}) AS ts, toTimeZone(received_at, {tz:String}) AS received_at)
+FROM
+(
+    SELECT {shown_names}
+    FROM {database}.last_positions_state{all} FINAL
+    WHERE ts >= parseDateTime64BestEffort({since:String}, 3, {tz:String})
+)
+COMMENT 'heard_since(since, tz)'

@@ -1,0 +1,138 @@
+//! How long the driver's thread sleeps between two rounds of reads.
+//!
+//! Brokers write each PUBLISH as a small segment, so an eager reader pays a wake-up and a recv for every message. A
+//! wake-up costs as much as fifty messages, mostly because caches have grown cold. So a round should find a few hundred messages.
+
+use std::time::Duration;
+
+use crate::codec::Qos;
+use crate::session::window::SILENCE_MIN;
+
+/// Bytes that should come between two rounds: a few hundred messages, and a quarter of a socket buffer.
+const BYTES: usize = 32 * 1024;
+/// Added for each further connection: a round costs a system call for each with data.
+const BYTES_EACH: usize = 8 * 1024;
+const DELAY_MIN: Duration = Duration::from_millis(1);
+const DELAY_MAX: Duration = Duration::from_millis(50);
+/// Our own delay must not look like a silence of the broker.
+const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
+/// Without acknowledgements nothing holds a burst back but the sockets' buffers, and each connection has its own; what
+/// overflows them and the broker's queue is gone.
+const DELAY_MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(5);
+/// A file that is replayed goes on by a step at each look.
+const DELAY_MAX_REPLAYING: Duration = Duration::from_millis(5);
+/// A broker that lets us have fewer unacknowledged messages than this stops soon, and a long delay would be a pause.
+const WINDOW_MIN: usize = 1_024;
+
+#[derive(Debug)]
+pub(super) struct ReadDelay {
+    delay: Duration,
+    qos: Qos,
+}
+
+impl ReadDelay {
+    pub(super) fn new(qos: Qos) -> Self {
+        Self { delay: DELAY_MIN, qos }
+    }
+
+    /// How long to wait now: `bytes` came since the last delay, on so many connections, and the broker lets us have
+    /// `window` messages on one of them. `replays`: files of the spool are being replayed.
+    pub(super) fn next(
+        &mut self,
+        bytes: usize,
+        connections: usize,
+        window: usize,
+        replays: bool,
+    ) -> Duration {
+        let others = connections.saturating_sub(1);
+        let wanted = BYTES + BYTES_EACH * others;
+        let suits = self.delay.mul_f64(wanted as f64 / bytes.max(1) as f64);
+        let max = match self.qos {
+            _ if window < WINDOW_MIN => DELAY_MIN,
+            _ if replays => DELAY_MAX_REPLAYING,
+            Qos::AtLeastOnce => DELAY_MAX,
+            Qos::AtMostOnce => DELAY_MAX.min(DELAY_MAX_UNACKNOWLEDGED.mul_f64(1.0 + others as f64)),
+        };
+        // A burst shortens it at once, a lull lengthens it bit by bit.
+        self.delay = suits.min(self.delay * 5 / 4).clamp(DELAY_MIN, max);
+        self.delay
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOMY: usize = 32_000;
+
+    /// Bytes a look and the delay, after a while at this many bytes a second.
+    fn settled(bytes_per_second: f64, window: usize) -> (f64, Duration) {
+        let (mut delay, mut wait) = (ReadDelay::new(Qos::AtLeastOnce), DELAY_MIN);
+        let (mut bytes, turns) = (0.0, 1_000);
+        for _ in 0..turns {
+            let came = bytes_per_second * wait.as_secs_f64();
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
+            let next = delay.next(came as usize, 1, window, false);
+            (bytes, wait) = (bytes + came, next);
+        }
+        (bytes / f64::from(turns), wait)
+    }
+
+    #[test]
+    fn a_look_finds_about_what_it_should() {
+        for bytes_per_second in [2e6, 5e6, 2e7] {
+            let (bytes, _) = settled(bytes_per_second, ROOMY);
+            assert!((0.6..=1.1).contains(&(bytes / BYTES as f64)), "{bytes} at {bytes_per_second}");
+        }
+    }
+
+    #[test]
+    fn delays_are_bounded_both_ways() {
+        assert_eq!(settled(100.0, ROOMY).1, DELAY_MAX);
+        assert_eq!(settled(1e9, ROOMY).1, DELAY_MIN);
+        let mut delay = ReadDelay::new(Qos::AtMostOnce);
+        let longest = (0..100).map(|_| delay.next(0, 1, ROOMY, false)).max();
+        assert_eq!(longest, Some(DELAY_MAX_UNACKNOWLEDGED));
+    }
+
+    #[test]
+    fn a_replay_is_not_kept_waiting() {
+        let mut delay = ReadDelay::new(Qos::AtLeastOnce);
+        let longest = (0..100).map(|_| delay.next(0, 1, ROOMY, true)).max();
+        assert_eq!(longest, Some(DELAY_MAX_REPLAYING));
+    }
+
+    #[test]
+    fn many_connections_are_looked_at_more_rarely_and_without_acknowledgements_too() {
+        for (qos, one, eight) in [
+            (Qos::AtLeastOnce, Duration::from_millis(8), Duration::from_millis(22)),
+            (Qos::AtMostOnce, DELAY_MAX_UNACKNOWLEDGED, Duration::from_millis(22)),
+        ] {
+            for (connections, expected) in [(1, one), (8, eight)] {
+                let (mut delay, mut wait) = (ReadDelay::new(qos), DELAY_MIN);
+                for _ in 0..100 {
+                    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small")]
+                    let came = (4e6 * wait.as_secs_f64()) as usize;
+                    wait = delay.next(came, connections, ROOMY, false);
+                }
+                let ratio = wait.as_secs_f64() / expected.as_secs_f64();
+                assert!((0.9..1.1).contains(&ratio), "{qos:?}, {connections}: {wait:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_narrow_window_is_not_kept_waiting() {
+        assert_eq!(settled(100.0, 32).1, DELAY_MIN);
+        let mut delay = ReadDelay::new(Qos::AtLeastOnce);
+        while delay.next(0, 1, ROOMY, false) < DELAY_MAX {}
+        assert_eq!(delay.next(0, 1, 32, false), DELAY_MIN, "from the moment it is known");
+    }
+
+    #[test]
+    fn a_burst_ends_long_delays_at_once() {
+        let mut delay = ReadDelay::new(Qos::AtLeastOnce);
+        while delay.next(0, 1, ROOMY, false) < DELAY_MAX {}
+        assert_eq!(delay.next(1 << 21, 1, ROOMY, false), DELAY_MIN);
+    }
+}

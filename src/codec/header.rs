@@ -1,0 +1,46 @@
+//! Fixed headers, and packets that the library decodes.
+
+use bytes::{BufMut as _, BytesMut};
+use rumqttc::v5::mqttbytes::Error as LibraryError;
+use rumqttc::v5::mqttbytes::v5::Packet as Rest;
+
+/// A fixed header (MQTT 5, 2.1).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Header {
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) body_bytes: usize,
+}
+
+impl Header {
+    /// Of a PUBLISH: 0 to 3, of which 3 does not exist.
+    pub(super) fn qos(self) -> u8 {
+        (self.flags >> 1) & 3
+    }
+
+    /// DUP.
+    pub(super) fn is_redelivered(self) -> bool {
+        self.flags & 8 != 0
+    }
+
+    /// Decodes the packet with the library, which takes whole packets.
+    pub(super) fn decode_rest(self, body: &[u8]) -> Result<Rest, LibraryError> {
+        let mut packet = BytesMut::with_capacity(5 + body.len());
+        packet.put_u8(self.kind << 4 | self.flags);
+        put_varint(body.len(), &mut packet);
+        packet.put_slice(body);
+        Rest::read(&mut packet, None)
+    }
+}
+
+/// A Variable Byte Integer (MQTT 5, 1.5.5).
+fn put_varint(mut value: usize, out: &mut BytesMut) {
+    loop {
+        let byte = u8::try_from(value % 128).unwrap_or(0);
+        value /= 128;
+        out.put_u8(if value > 0 { byte | 0x80 } else { byte });
+        if value == 0 {
+            return;
+        }
+    }
+}

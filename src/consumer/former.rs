@@ -1,0 +1,81 @@
+//! Former sessions: an earlier process had more sessions, and the broker keeps queueing for each.
+//!
+//! Guarantee: all are unsubscribed at once, side by side, and then emptied. They are ended from the highest index down: a process
+//! that dies meanwhile leaves no gap in the indices, where its successor would stop looking.
+
+use crate::session::Session;
+use crate::session::events::ConnectionState;
+
+/// Sessions of a process. More would not help: a broker whose window is that small is not made for this.
+pub const CONNECTIONS_MAX: usize = 64;
+/// After this many indices in a row without a session there are no more.
+const ABSENT_MAX: usize = 3;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FormerTotals {
+    /// Sessions that the broker still held.
+    pub found: u64,
+    /// Visits that did not reach a session, or not to its end.
+    pub left: u64,
+    /// Sessions below one that was found, and gone with what they held.
+    pub expired: u64,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Former {
+    /// Look at every index: for `milepost drain`, whose former process may have been of any size.
+    all: bool,
+    /// Every index where a session may be was visited.
+    looked: bool,
+    expired: u64,
+}
+
+impl Former {
+    pub(super) fn new(all: bool) -> Self {
+        Self { all, looked: false, expired: 0 }
+    }
+
+    pub(super) fn has_looked(&self) -> bool {
+        self.looked
+    }
+
+    /// Whether to visit the next index. The sessions behind the first `members` are visits.
+    pub(super) fn wants_visit(&mut self, sessions: &[Session], members: usize) -> bool {
+        if self.looked {
+            return false;
+        }
+        let visits = &sessions[members..];
+        let found = visits.iter().rposition(Session::was_found).map_or(0, |last| last + 1);
+        let reach =
+            if self.all { CONNECTIONS_MAX } else { (members + found + ABSENT_MAX).min(CONNECTIONS_MAX) };
+        if sessions.len() < reach {
+            return true;
+        }
+        self.looked = visits[found..].iter().all(has_ended);
+        if self.looked && !self.all {
+            let is_gone = |visit: &&Session| has_ended(visit) && !visit.was_found() && !visit.was_left();
+            self.expired = visits[..found].iter().filter(is_gone).count() as u64;
+        }
+        false
+    }
+
+    /// Whether a visit may end its session: those with a higher index are ended.
+    pub(super) fn may_end(&self, sessions: &[Session], index: usize) -> bool {
+        self.looked && sessions[index + 1..].iter().all(has_ended)
+    }
+
+    pub(super) fn totals(&self, sessions: &[Session], members: usize) -> FormerTotals {
+        let count =
+            |is: fn(&Session) -> bool| sessions[members..].iter().filter(|visit| is(visit)).count() as u64;
+        FormerTotals {
+            found: count(Session::was_found),
+            left: count(Session::was_left),
+            expired: self.expired,
+        }
+    }
+}
+
+fn has_ended(session: &Session) -> bool {
+    session.connection() == ConnectionState::Ended
+}

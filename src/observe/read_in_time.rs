@@ -1,0 +1,129 @@
+//! A connection that fails when the other side does not read.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// Bounds the time from the first write that has to wait until everything written is flushed.
+#[derive(Debug)]
+pub struct ReadInTime<S> {
+    stream: S,
+    within: Duration,
+    deadline: Pin<Box<Sleep>>,
+    is_armed: bool,
+}
+
+impl<S> ReadInTime<S> {
+    pub fn new(stream: S, within: Duration) -> Self {
+        Self { stream, within, deadline: Box::pin(sleep(within)), is_armed: false }
+    }
+
+    /// What a write or a flush gives, unless it waits past the deadline.
+    fn bounded<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if polled.is_pending() {
+            if !self.is_armed {
+                self.deadline.as_mut().reset(Instant::now() + self.within);
+                self.is_armed = true;
+            }
+            if self.deadline.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        polled
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ReadInTime<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReadInTime<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.bounded(polled, cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.bounded(polled, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// Hyper flushes when all it has is written.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_flush(cx);
+        let polled = self.bounded(polled, cx);
+        self.is_armed &= polled.is_pending();
+        polled
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.bounded(polled, cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    const WITHIN: Duration = Duration::from_secs(5);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_stops_or_drips_ends_the_connection() {
+        let (ours, _theirs) = duplex(10);
+        let mut stops = ReadInTime::new(ours, WITHIN);
+        let began = Instant::now();
+        let error = stops.write_all(&[0; 100]).await.unwrap_err();
+        assert_eq!((error.kind(), began.elapsed()), (io::ErrorKind::TimedOut, WITHIN));
+
+        let (ours, mut theirs) = duplex(10);
+        let mut drips = ReadInTime::new(ours, WITHIN);
+        let drip = tokio::spawn(async move {
+            while theirs.read_u8().await.is_ok() {
+                sleep(Duration::from_secs(1)).await;
+            }
+        });
+        assert!(drips.write_all(&[0; 100]).await.is_err());
+        drop(drips);
+        drip.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_and_one_that_is_read_live() {
+        let (ours, mut theirs) = duplex(10);
+        let mut stream = ReadInTime::new(ours, WITHIN);
+        for _ in 0..5 {
+            let reader = async {
+                sleep(Duration::from_secs(3)).await;
+                theirs.read_exact(&mut [0; 100]).await
+            };
+            let writer = async {
+                stream.write_all(&[0; 100]).await?;
+                stream.flush().await
+            };
+            let (read, written) = tokio::join!(reader, writer);
+            read.and(written.map(|()| 0)).unwrap();
+            sleep(10 * WITHIN).await;
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! When to connect again after a connection ended, and what the log and `/readyz` say meanwhile.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::events::Notice;
+use crate::throttle::Throttle;
+
+/// First delay before a reconnect; doubles up to [`BACKOFF_MAX`], halved at random.
+const BACKOFF_MIN: Duration = Duration::from_millis(250);
+/// Longest delay before a reconnect.
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// Longest delay while leaving: the grace is short.
+const LEAVING_BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// Delay when another client took our id: a configuration error, and each attempt throws the other one out.
+const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
+/// After a connection that lasted this long, the next delay starts from the minimum.
+const GOOD_CONNECTION: Duration = Duration::from_secs(10);
+/// After this many short connections in a row the log names the likely cause.
+const SHORT_LIVES_MAX: u32 = 3;
+/// Interval between log lines with the same reason.
+const LOGGED_EVERY: Duration = Duration::from_secs(60);
+
+/// How a connection ended.
+pub(super) struct End {
+    /// For how long it had been subscribed, if it had been.
+    pub(super) lived: Option<Duration>,
+    /// By another client with our id.
+    pub(super) taken_over: bool,
+    /// While we leave.
+    pub(super) leaving: bool,
+    /// In words.
+    pub(super) why: String,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Reconnect {
+    /// Connections in a row that ended soon, or never began.
+    failures: u32,
+    /// Those among them that had been subscribed.
+    short_lives: u32,
+    /// Why there is none now.
+    why: Option<String>,
+    /// The reason that was last logged.
+    logged: (String, Throttle),
+    jitter: fastrand::Rng,
+}
+
+impl Reconnect {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            failures: 0,
+            short_lives: 0,
+            why: None,
+            logged: (String::new(), Throttle::every(LOGGED_EVERY)),
+            jitter: fastrand::Rng::with_seed(seed),
+        }
+    }
+
+    /// Connections in a row that ended soon, or never began.
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Subscribed.
+    pub(super) fn succeeded(&mut self) {
+        self.why = None;
+        self.logged.1.reset();
+    }
+
+    /// A connection ended, or could not begin; returns when the next is tried.
+    pub(super) fn failed(&mut self, end: End, now: Instant, notices: &mut VecDeque<Notice>) -> Instant {
+        let End { lived, taken_over, leaving, why } = end;
+        self.judge(lived, taken_over, notices);
+        let retry_in = if taken_over { TAKEN_OVER_DELAY } else { self.backoff(leaving) };
+        let notice =
+            if taken_over { Notice::TakenOver } else { Notice::Disconnected { why: why.clone(), retry_in } };
+        let why = if taken_over { notice.to_string() } else { why };
+        if self.logged.0 != why {
+            self.logged.1.reset();
+            self.logged.0.clone_from(&why);
+        }
+        notices.extend(self.logged.1.allow(now).then_some(notice));
+        self.why = Some(why);
+        now + retry_in
+    }
+
+    /// A broker that lets us in and closes soon after has a reason that it may not tell.
+    fn judge(&mut self, lived: Option<Duration>, taken_over: bool, notices: &mut VecDeque<Notice>) {
+        if lived.is_some_and(|lived| lived >= GOOD_CONNECTION) {
+            (self.failures, self.short_lives) = (0, 0);
+            return;
+        }
+        self.failures = self.failures.saturating_add(1);
+        if lived.is_none() || taken_over {
+            return;
+        }
+        self.short_lives = self.short_lives.saturating_add(1);
+        if self.short_lives == SHORT_LIVES_MAX {
+            notices.push_back(Notice::ClosedSoon { times: self.short_lives });
+        }
+    }
+
+    fn backoff(&mut self, leaving: bool) -> Duration {
+        let doubled = BACKOFF_MIN.saturating_mul(1 << self.failures.saturating_sub(1).min(10));
+        doubled
+            .min(if leaving { LEAVING_BACKOFF_MAX } else { BACKOFF_MAX })
+            .mul_f64(0.5 + self.jitter.f64() / 2.0)
+    }
+
+    /// Why there is no connection, or why the one since `live_since` may not last.
+    pub(super) fn unready_reason(&self, live_since: Option<Instant>, now: Instant) -> Option<String> {
+        let Some(since) = live_since else {
+            let why = self.why.as_ref().map(|why| format!("no connection: {why}"));
+            return Some(why.unwrap_or_else(|| "not subscribed yet".to_owned()));
+        };
+        let is_doubtful = self.short_lives >= SHORT_LIVES_MAX && now < since + GOOD_CONNECTION;
+        is_doubtful.then(|| Notice::ClosedSoon { times: self.short_lives }.to_string())
+    }
+}

@@ -1,0 +1,64 @@
+//! Log lines that would repeat: once, or at most once an interval.
+
+use std::time::{Duration, Instant};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    /// `None`: once, until [`reset`](Self::reset).
+    interval: Option<Duration>,
+    last: Option<Instant>,
+}
+
+impl Throttle {
+    pub(crate) const fn once() -> Self {
+        Self { interval: None, last: None }
+    }
+
+    pub(crate) const fn every(interval: Duration) -> Self {
+        Self { interval: Some(interval), last: None }
+    }
+
+    /// Whether to log now. If so, not again before the interval is over.
+    pub(crate) fn allow(&mut self, now: Instant) -> bool {
+        let is_due =
+            self.last.is_none_or(|last| self.interval.is_some_and(|interval| now >= last + interval));
+        if is_due {
+            self.last = Some(now);
+        }
+        is_due
+    }
+
+    /// The condition is over: its next occurrence is logged at once.
+    pub(crate) fn reset(&mut self) {
+        self.last = None;
+    }
+
+    /// Whether `condition` is to be logged now. One that is over is forgotten.
+    pub(crate) fn allow_while(&mut self, condition: bool, now: Instant) -> bool {
+        if !condition {
+            self.reset();
+        }
+        condition && self.allow(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_comes_once_or_once_an_interval_and_anew_after_a_reset() {
+        let began = Instant::now();
+        let after = |seconds| began + Duration::from_secs(seconds);
+        let (mut once, mut minutely) = (Throttle::once(), Throttle::every(Duration::from_secs(60)));
+        assert_eq!([0, 59, 60, 200].map(|s| once.allow(after(s))), [true, false, false, false]);
+        assert_eq!([0, 59, 60, 100, 120].map(|s| minutely.allow(after(s))), [true, false, true, false, true]);
+        minutely.reset();
+        assert!(minutely.allow(after(121)));
+        assert_eq!(
+            [true, true, false, true].map(|is| once.allow_while(is, began)),
+            [false, false, false, true]
+        );
+    }
+}

@@ -1,0 +1,238 @@
+"""Trips, stops, distances, quarters and days: what truth.py says, and all of them the same."""
+from __future__ import annotations
+
+import random
+import time
+from datetime import date
+
+import pytest
+
+import truth
+from devices import Device, epoch_ms, flight, jumper, lunch, square, walker
+
+WHOLE = {"from": "2026-01-01", "to": "2027-01-01", "tz": "UTC"}
+ZONES = ("Europe/Berlin", "Asia/Kathmandu", "America/New_York", "UTC")
+
+
+def near_enough(found: float, expected: float) -> bool:
+    return abs(found - expected) <= 1e-4 * abs(expected) + 0.02
+
+
+def ask(db, view: str, what: str = "*", rest: str = "", **parameters) -> list[dict]:
+    values = ", ".join(f"{name} = {value!r}" for name, value in parameters.items())
+    return db.rows(f"SELECT {what} FROM {{db}}_ask.{view}({values}) {rest}", date_time_output_format="iso")
+
+
+def episodes_of(db, driver="", **window) -> list[dict]:
+    rows = ask(db, "episodes", "*, toUnixTimestamp64Milli(began) AS since, toUnixTimestamp64Milli(ended) AS until", driver=driver, **(window or WHOLE))
+    return [{**row, "began": row["since"], "ended": row["until"]} for row in rows]
+
+
+def same_episodes(found: list[dict], expected: list[dict]) -> None:
+    def key(row):
+        return row["driver_id"], row["began"], row["ended"], row["kind"], row["fixes"], row["metres"] + row["untracked_m"]
+    found, expected = sorted(found, key=key), sorted(expected, key=key)
+    names = ("driver_id", "kind", "began", "ended", "fixes")
+    assert [[row[name] for name in names] for row in found] == [[row[name] for name in names] for row in expected]
+    for one, other in zip(found, expected):
+        assert near_enough(one["metres"], other["metres"]) and near_enough(one["untracked_m"], other["untracked_m"]), (one, other)
+        assert (one["speed_max"] is None) == (other["speed_max"] is None), (one, other)
+        assert abs((one["speed_max"] or 0) - (other["speed_max"] or 0)) < 0.006, (one, other)
+        assert min(truth.metres(one["lat"], one["lng"], *place) for place in other["places"]) < 1, (one, other)
+
+
+def same_quarters(db, fixes) -> None:
+    rows = db.rows("SELECT *, toUnixTimestamp(quarter) AS epoch FROM {db}.driver_quarters")
+    found, expected = {(row["driver_id"], row["epoch"]): row for row in rows}, truth.quarters(fixes)
+    assert len(found) == len(rows) and set(found) == set(expected)
+    for key, quarter in expected.items():
+        for name, value in quarter.items():
+            assert near_enough(found[key][name] or 0, value or 0), (key, name, found[key], quarter)
+
+
+def test_trips_stops_and_gaps_are_what_was_driven(everybody):
+    db, fixes = everybody
+    expected = truth.episodes(fixes)
+    assert {"trip", "stop", "gap"} == {row["kind"] for row in expected} and len(expected) > 200
+    same_episodes(episodes_of(db), expected)
+
+
+def test_quarters_are_what_was_driven(everybody):
+    same_quarters(*everybody)
+
+
+@pytest.mark.parametrize("tz", ZONES)
+def test_days_are_what_was_driven(everybody, tz):
+    db, fixes = everybody
+    for since, until in ((date(2026, 5, 31), date(2026, 6, 5)), (date(2026, 10, 24), date(2026, 10, 27)), (date(2026, 3, 7), date(2026, 3, 10))):
+        rows = ask(db, "days", driver="", tz=tz, **{"from": since.isoformat(), "to": until.isoformat()})
+        found, expected = {(row["driver_id"], row["day"]): row for row in rows}, truth.days(fixes, since, until, tz)
+        assert set(found) == set(expected) and expected
+        for key, day in expected.items():
+            for name, value in day.items():
+                assert near_enough(found[key][name], value), (key, name, found[key], day)
+
+
+def test_quarters_days_trips_and_the_whole_agree(everybody):
+    """To a centimetre, a thousandth of a second, and a fix, for each driver and in each zone."""
+    db, fixes = everybody
+    sums = {}
+    for what, sql in {
+        "quarters": "SELECT driver_id, sum(distance_m) AS metres, sum(moving_s) AS moving, sum(tracked_s) AS tracked, sum(fixes) AS n FROM {db}.driver_quarters GROUP BY ALL",
+        "episodes": "SELECT driver_id, sum(metres) AS metres, sumIf(seconds, kind = 'trip') AS moving, sumIf(seconds, kind != 'gap') AS tracked FROM "
+                    "{db}_ask.episodes(driver = '', from = '2026-01-01', to = '2027-01-01', tz = 'UTC') GROUP BY ALL",
+        "trips": "SELECT driver_id, sum(metres) AS metres, sum(seconds) AS moving FROM {db}.trips GROUP BY ALL",
+        "the whole": "SELECT driver_id, sumArray(arrayMap((m, k) -> if(k = 'trip', m, 0), parts.metres, parts.kind)) AS metres FROM {db}.driver_days_state FINAL GROUP BY ALL",
+        **{f"days in {tz}": "SELECT driver_id, sum(metres) AS metres, sum(moving_s) AS moving, sum(moving_s + standing_s) AS tracked, sum(fixes) AS n FROM "
+           f"{{db}}_ask.days(driver = '', from = '2026-01-01', to = '2027-01-01', tz = '{tz}') GROUP BY ALL" for tz in ZONES},
+    }.items():
+        sums[what] = {row["driver_id"]: row for row in db.rows(sql)}
+    assert len(sums["quarters"]) == len(truth.by_driver(fixes)) and sum(row["metres"] for row in sums["quarters"].values()) > 1e6
+    for what, rows in sums.items():
+        for driver, row in rows.items():
+            for name in row.keys() - {"driver_id"}:
+                assert abs(row[name] - sums["quarters"][driver][name]) < 0.01, (what, name, row, sums["quarters"][driver])
+
+
+def test_a_walker_is_no_stop_and_a_courier_and_a_jam_are_measured(everybody):
+    db, _ = everybody
+    (walk,) = episodes_of(db, "walker")
+    assert walk["kind"] == "trip" and walk["seconds"] == 7200 and abs(walk["metres"] - walker().fixes[-1]["seq"] * 5 + 5) < 1
+    rounds = episodes_of(db, "courier")
+    assert [row["kind"] for row in rounds].count("stop") == 20
+    # From door to door, and once over midnight; at both ends of a stop the driver is within 100 m of it.
+    assert abs(sum(row["metres"] for row in rounds) - 20 * 400) < 150
+    assert abs(sum(row["metres"] for row in episodes_of(db, "jam")) - (2 * 4500 + 1440)) < 250
+
+
+def test_one_wrong_fix_does_not_ruin_a_day(db):
+    device = jumper()
+    fixes = [fix for fix in device.fixes if fix["ms"] < epoch_ms("2026-06-01T12:30:00")]
+    db.insert(fixes)
+    db.refresh()
+    (trip,) = episodes_of(db)
+    assert abs(trip["metres"] - 3000) < 1 and trip["speed_max"] == 10 and trip["fixes"] == len(fixes) - 4
+    (day,) = ask(db, "days", driver="", **WHOLE)
+    assert abs(day["metres"] - 3000) < 1 and day["untracked_m"] == 0 and day["speed_max"] == 10 and day["fixes"] == len(fixes)
+    dropped = ask(db, "track", "seq, dropped, metres", "WHERE dropped != '' ORDER BY seq", driver="jumper", **WHOLE)
+    assert [(row["seq"], row["dropped"], row["metres"]) for row in dropped] == [(21, "jump", 0), (31, "jump", 0), (41, "inaccurate", 0)]
+    (track,) = ask(db, "track", "sum(metres) AS metres, count() AS n", driver="jumper", **WHOLE)
+    assert abs(track["metres"] - 3000) < 1 and track["n"] == len(fixes)
+    assert ask(db, "speeding", driver="", speed=90.0, **WHOLE) == []
+
+
+def test_what_lasts_at_an_impossible_place_is_a_gap(everybody):
+    db, _ = everybody
+    rows = sorted(episodes_of(db, "flight"), key=lambda row: row["began"])
+    assert [row["kind"] for row in rows] == ["trip", "gap", "trip", "gap", "trip"]
+    assert abs(rows[0]["metres"] - 6000) < 1 and abs(rows[2]["metres"] - 5950) < 1 and rows[1]["untracked_m"] > 400_000
+    assert len(flight().fixes) == sum(row["fixes"] for row in rows) + 1
+
+
+def test_a_stop_is_where_the_driver_stood(everybody):
+    db, _ = everybody
+    there, meal, back = sorted(episodes_of(db, "lunch"), key=lambda row: row["began"])
+    assert [there["kind"], meal["kind"], back["kind"]] == ["trip", "stop", "trip"]
+    assert 2700 <= meal["seconds"] <= 2740 and abs(there["metres"] - 18_000) < 20 and abs(back["metres"] - 18_000) < 20
+    table = lunch().fixes[1800 // 5]
+    assert truth.metres(meal["lat"], meal["lng"], table["lat"], table["lng"]) < 5 and meal["metres"] == 0
+    (trip,) = episodes_of(db, "square")
+    assert trip["kind"] == "trip" and trip["seconds"] == 1200 and near_enough(trip["metres"], 14_400)
+
+
+@pytest.mark.parametrize("driver", ["dateline", "pole"])
+def test_the_antimeridian_and_the_pole_are_no_edge(everybody, driver):
+    db, fixes = everybody
+    there, stop, on = sorted(episodes_of(db, driver), key=lambda row: row["began"])
+    assert [there["kind"], stop["kind"], on["kind"]] == ["trip", "stop", "trip"] and there["metres"] + on["metres"] < 35_000
+    place = truth.middle([(fix["lat"], fix["lng"]) for fix in fixes if fix["driver"] == driver and fix["speed"] == 0 and fix["seq"] > 1])
+    for radius in (20, 300, 4000):
+        (row,) = ask(db, "near", lat=place[0], lng=place[1], metres=float(radius), driver=driver, **WHOLE)
+        away = [truth.metres(fix["lat"], fix["lng"], *place) for fix in fixes if fix["driver"] == driver]
+        assert row["fixes"] == sum(one <= radius for one in away) and near_enough(row["nearest_m"], min(away))
+
+
+def test_any_window_gives_the_same(everybody):
+    """Episodes are whole, days are whole, and none differs from what the whole says."""
+    db, _ = everybody
+    def known(row):
+        return tuple(round(value, 3) if isinstance(value, float) else value for value in
+                     (row["driver_id"], row["kind"], row["began"], row["ended"], row["metres"], row["untracked_m"], row["lat"], row["lng"]))
+    everything = {known(row) for row in episodes_of(db)}
+    for since, until in (("2026-06-01T11:40:00", "2026-06-01T11:50:00"), ("2026-06-01T03:00:00", "2026-06-02T09:30:00"), ("2026-06-02T00:00:00", "2026-06-02T00:00:01")):
+        found = {known(row) for row in episodes_of(db, **{"from": since, "to": until, "tz": "UTC"})}
+        assert found and found <= everything
+        assert found >= {row for row in everything if row[3] > epoch_ms(since) and row[2] < epoch_ms(until) and row[0] not in ("autumn-berlin", "spring-new-york")}
+    whole = ask(db, "days", driver="night", tz="Europe/Berlin", **{"from": "2026-06-01", "to": "2026-06-03"})
+    pieces = [row for window in (("2026-06-01 12:00", "2026-06-01 12:01"), ("2026-06-02 23:00", "2026-06-02 23:30"))
+              for row in ask(db, "days", driver="night", tz="Europe/Berlin", **dict(zip(("from", "to"), window)))]
+    assert len(whole) == 2 and sorted(whole, key=str) == sorted(pieces, key=str)
+
+
+@pytest.mark.parametrize("driver, day, next_day, tz, hours", [
+    ("autumn-berlin", "2026-10-25", "2026-10-26", "Europe/Berlin", 25), ("spring-new-york", "2026-03-08", "2026-03-09", "America/New_York", 23)])
+def test_a_day_of_25_hours_and_one_of_23(everybody, driver, day, next_day, tz, hours):
+    (row,) = ask(everybody[0], "days", driver=driver, tz=tz, **{"from": day, "to": next_day})
+    assert row["standing_s"] == hours * 3600
+    stop = max(episodes_of(everybody[0], driver), key=lambda row: row["seconds"])
+    assert stop["kind"] == "stop" and stop["seconds"] == 48 * 3600
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_pieces_in_any_order_become_the_same(db, seed):
+    """Late, twice, a day late, and computed in between: always what truth says of that which is there."""
+    chance = random.Random(seed)
+    slow = Device("slow", "2026-06-01T20:00:00", 48, 11, every=1500).drive(40, 3, 9000).silent(4000).drive(40, 3, 3000).silent(8000).drive(10, 1, 6000)
+    fixes = lunch().fixes + square().fixes + slow.fixes
+    fixes += [{**fix, "driver": "later", "ms": fix["ms"] + 44_000_000} for fix in lunch().fixes]
+    pieces = [fixes[start:start + 161] for start in range(0, len(fixes), 161)]
+    pieces += chance.sample(pieces, 2) + [[fix] for fix in chance.sample(slow.fixes, 5)]
+    chance.shuffle(pieces)
+    there = []
+    for number, piece in enumerate(pieces):
+        db.insert(piece)
+        there += piece
+        if number in (3, 8, 11, len(pieces) - 1):
+            db.refresh()
+            same_episodes(episodes_of(db), truth.episodes(there))
+            same_quarters(db, there)
+    assert db.ask("SELECT pending FROM {db}.rollups") == "0\n"
+
+
+def test_the_servers_clock_does_not_matter(db):
+    """It was an hour ahead, and is put back: what is inserted after that is older than what is computed. And the other way round."""
+    now = round(time.time() * 1000)
+    device = square().fixes
+    for part, ahead_ms in enumerate((3_600_000, 0, -90 * 86_400_000)):
+        db.insert(device[part::3], inserted_at=(now + ahead_ms) / 1000)
+        assert db.ask("SELECT pending FROM {db}.rollups") == "1\n"
+        db.refresh()
+    same_quarters(db, device)
+    assert db.ask("SELECT pending FROM {db}.rollups") == "0\n"
+
+
+def test_a_backlog_is_computed_in_pieces_and_a_refresh_is_one_part(db):
+    """The view's own statement, with 300 rows at once for 5 million."""
+    db.ask("SYSTEM STOP MERGES {db}.driver_days_state")
+    fixes = [{**fix, "driver": f"d{number}"} for number in range(6) for fix in square().fixes]
+    db.insert(fixes)
+    sql = db.ask("SELECT as_select FROM system.tables WHERE database = '{db}' AND name = 'driver_days_mv' FORMAT TSVRaw")
+    assert "< 5000000" in sql
+    backlog = [6]
+    while backlog[-1] > 0:
+        db.ask("INSERT INTO {db}.driver_days_state (day, driver_id, parts, rows, computed_at) " + sql.replace("< 5000000", "< 300"))
+        backlog.append(int(db.ask("SELECT pending FROM {db}.rollups")))
+        assert backlog[-1] < backlog[-2]
+    assert len(backlog) > 2
+    same_quarters(db, fixes)
+    db.ask("TRUNCATE TABLE {db}.driver_days_state")
+    db.insert([{"driver": f"m{number}", "ms": epoch_ms("2026-06-01T08:00:00") + number * 40_000, "lat": 48, "lng": 11} for number in range(70_000)])
+    db.refresh()
+    # Every refresh that ran, the schedule's too, wrote one part: it is seen whole or not at all.
+    assert db.ask("SELECT uniqExact(_part) = uniqExact(computed_at), count() >= 70000 FROM {db}.driver_days_state") == "1\t1\n"
+
+
+def test_it_runs_by_itself(shared_db):
+    shared_db.ask("SYSTEM WAIT VIEW {db}.driver_days_mv")
+    (row,) = shared_db.rows("SELECT view, exception, toUnixTimestamp(next_refresh_time) - toUnixTimestamp(now()) AS seconds FROM system.view_refreshes WHERE database = '{db}'")
+    assert row["view"] == "driver_days_mv" and row["exception"] == "" and 0 <= row["seconds"] <= 300

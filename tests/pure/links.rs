@@ -1,0 +1,74 @@
+//! Every link between the documents of this repository leads to a file, and to a heading of it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Folders that hold what others wrote, or what a build made.
+const FOREIGN: [&str; 5] = ["target", "node_modules", ".local", ".git", "dist"];
+
+fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() && !FOREIGN.contains(&name) {
+            documents(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+}
+
+/// Without the blocks in which a line that begins with `#` is a comment of a shell, and a bracket is an example.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_fenced = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_fenced ^= is_fence;
+        !is_fenced && !is_fence && !line.starts_with("    ")
+    })
+}
+
+/// As GitHub names it in an address: "Stop, restart, leave" is `stop-restart-leave`.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+    kept.collect::<String>().trim().to_lowercase().replace(' ', "-")
+}
+
+fn anchors(path: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let headings = prose(&text).filter(|line| line.starts_with('#'));
+    headings.map(|line| anchor(line.trim_start_matches('#'))).collect()
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut paths = Vec::new();
+    documents(Path::new(env!("CARGO_MANIFEST_DIR")), &mut paths);
+    let (mut links, mut broken) = (0, Vec::new());
+    for path in paths {
+        let text = fs::read_to_string(&path).unwrap();
+        for target in prose(&text).flat_map(|line| line.split("](").skip(1)) {
+            let target = target.split([')', ' ']).next().unwrap();
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            links += 1;
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let file = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            let is_there = file.exists() && (heading.is_empty() || anchors(&file).contains(heading));
+            if !is_there {
+                broken.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert!(links > 100, "{links} links");
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn an_anchor_is_named_as_github_names_it() {
+    assert_eq!(anchor(" /readyz"), "readyz");
+    assert_eq!(anchor(" What was run, and what was not"), "what-was-run-and-what-was-not");
+    assert_eq!(anchor(" Session expiry and `queue_length`"), "session-expiry-and-queue_length");
+}

@@ -1,0 +1,43 @@
+//! Seeds of cases that failed before: a property that knows them tries these first.
+
+use std::any::Any;
+use std::fmt::Debug;
+
+use proptest::prelude::ProptestConfig;
+use proptest::test_runner::{FailurePersistence, PersistedSeed};
+
+use crate::cases::cases;
+
+const CONSUMER: &str = include_str!("saved/consumer_model.txt");
+
+/// So many cases after the saved ones of consumer_model.rs.
+pub fn saved_and(all: u32) -> ProptestConfig {
+    ProptestConfig { failure_persistence: Some(Box::new(Saved)), ..cases(all) }
+}
+
+#[derive(Debug, Clone)]
+struct Saved;
+
+impl FailurePersistence for Saved {
+    fn load_persisted_failures2(&self, _: Option<&'static str>) -> Vec<PersistedSeed> {
+        let seeds = CONSUMER.lines().filter(|line| line.starts_with("cc "));
+        seeds.map(|line| line.parse().expect("a seed is 64 hex digits")).collect()
+    }
+
+    /// Prints the seed; a test writes nothing into the tree.
+    fn save_persisted_failure2(&mut self, _: Option<&'static str>, seed: PersistedSeed, _: &dyn Debug) {
+        eprintln!("to try this case first from now on, add to tests/pure/saved/consumer_model.txt: {seed}");
+    }
+
+    fn box_clone(&self) -> Box<dyn FailurePersistence> {
+        Box::new(self.clone())
+    }
+
+    fn eq(&self, other: &dyn FailurePersistence) -> bool {
+        other.as_any().is::<Self>()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,305 @@
+"""Runs every judge and gives every verdict: python3 tests/run quick|test|check [STEP…]
+
+Steps run side by side. Nothing stops at the first failure. The end is a summary: what failed with its last words, the
+slowest tests, and one line `N passed, N failed`. With names of steps only these run, and what they need.
+
+Guarantee: the same verdict every time. Models play fixed cases (.cargo/config.toml); no step writes into the tree, or the
+run fails. What fails keeps its log, its servers' logs and their data, and the summary prints where.
+"""
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable
+
+import verdicts
+from verdicts import Test
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+VENV = Path(os.environ.get("VENV_DIR") or REPOSITORY / ".local/venv")
+CASES_PERCENT_QUICK = 10
+# Most steps wait for servers and timers: more of them than cores.
+STEPS_AT_ONCE = int(os.environ.get("STEPS_AT_ONCE", "3"))
+REAL_AT_ONCE = 4
+SLOWEST = 10
+
+
+@dataclass
+class Step:
+    name: str
+    run: Callable[["Work"], list[Test]]
+    needs: tuple[str, ...] = ()
+    # In these commands.
+    of: tuple[str, ...] = ("test", "check")
+
+
+@dataclass
+class Work:
+    """A step under way: its log, its folder for temporary files, and whether all its commands ended well."""
+
+    name: str
+    folder: Path
+    executables: list[dict]
+    holds: bool = True
+    seconds: float = 0.0
+    tests: list[Test] = field(default_factory=list)
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    def call(self, *command: str | Path, cwd: Path = REPOSITORY, **variables: str) -> str:
+        """Runs a command; what it prints is in the log, and returned."""
+        temporary = self.folder / "tmp"
+        temporary.mkdir(exist_ok=True)
+        environment = {**os.environ, "TMPDIR": str(temporary), "KEEP_FOLDERS": "1", **variables}
+        with open(self.log, "ab") as log:
+            begin = log.tell()
+            log.write(f"$ {' '.join(map(str, command))}\n".encode())
+            log.flush()
+            code = subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log).returncode
+        self.holds &= code == 0
+        with open(self.log, "rb") as log:
+            log.seek(begin)
+            return log.read().decode(errors="replace")
+
+    def pytest(self, *arguments: str | Path) -> list[Test]:
+        report = self.folder / "junit.xml"
+        self.call(VENV / "bin/python", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"--junit-xml={report}", *arguments)
+        return verdicts.junit(report)
+
+    def cargo(self, command: str, *arguments: str) -> str:
+        """Always the whole workspace: another selection of packages is another set of features, and compiles everything again."""
+        return self.call("cargo", command, "--locked", "--workspace", *arguments)
+
+    def libtest(self, chosen: Callable[[dict], bool], **variables: str) -> list[Test]:
+        """Runs test executables one after the other. libtest says how long a test took to a nightly compiler alone, or to this variable."""
+        tests = []
+        for executable in filter(chosen, self.executables):
+            folder = Path(executable["manifest_path"]).parent
+            options = ("-Zunstable-options", "--format=json", "--report-time")
+            said = self.call(executable["executable"], *options, cwd=folder, RUSTC_BOOTSTRAP="1", **cargo_variables(), **variables)
+            crate = executable["package_id"].split("#")[-1].split("@")[0].split("/")[-1]
+            of_it = verdicts.libtest(said)
+            tests += [Test(f"{crate} {executable['target']['name']}: {test.name}", test.seconds, test.holds, test.words) for test in of_it]
+        return tests
+
+
+def cargo_variables() -> dict[str, str]:
+    """What cargo would set, for executables that are started without it."""
+    lines = (REPOSITORY / ".cargo/config.toml").read_text().split("[env]")[-1].splitlines()
+    pairs = (line.split(" = ", 1) for line in lines if " = " in line and not line.startswith("#"))
+    return {name: os.environ.get(name, value.strip('"')) for name, value in pairs}
+
+
+def build(work: Work, *targets: str) -> list[Test]:
+    if not targets:
+        work.cargo("build")
+    said = work.cargo("test", "--no-run", "--message-format=json-render-diagnostics", *targets)
+    for line in said.splitlines():
+        if line.startswith("{"):
+            message = json.loads(line)
+            if message.get("reason") == "compiler-artifact" and message.get("executable") and message["profile"]["test"]:
+                work.executables.append(message)
+    return []
+
+
+def is_named(*names: str) -> Callable[[dict], bool]:
+    return lambda executable: executable["target"]["name"] in names and executable["target"]["kind"] == ["test"]
+
+
+def is_other(executable: dict) -> bool:
+    return not is_named("real", "pure")(executable)
+
+
+def done(run: Callable[[Work], object]) -> Callable[[Work], list[Test]]:
+    """A step that is one verdict."""
+
+    def all_of(work: Work) -> list[Test]:
+        run(work)
+        return []
+
+    return all_of
+
+
+def browser(work: Work) -> list[Test]:
+    report = work.folder / "junit.xml"
+    npm = (REPOSITORY / "deploy/local/npm", "--prefix", "map/page", "run")
+    work.call(*npm, "browser", "--", "--reporter=list,junit", PLAYWRIGHT_JUNIT_OUTPUT_FILE=str(report), PLAYWRIGHT_JUNIT_OUTPUT_NAME=str(report))
+    return verdicts.junit(report)
+
+
+def page_unit(work: Work) -> list[Test]:
+    report = work.folder / "junit.xml"
+    npm = (REPOSITORY / "deploy/local/npm", "--prefix", "map/page", "run")
+    work.call(*npm, "unit", "--", "--reporter=default", "--reporter=junit", f"--outputFile.junit={report}")
+    return verdicts.junit(report)
+
+
+def faults(work: Work) -> list[Test]:
+    target = REPOSITORY / "target/debug"
+    said = work.call(target / "lab", "faults", "--quick", "--milepost", target / "milepost", "--strict-broker", target / "strict-broker")
+    return verdicts.faults(said)
+
+
+def setup(work: Work) -> list[Test]:
+    work.call("deploy/local/setup", "--dev")
+    work.call("deploy/local/setup", "--map")
+    return []
+
+
+def manifests(work: Work) -> list[Test]:
+    work.call("deploy/kubernetes/tools")
+    work.call("deploy/kubernetes/crds")
+    return work.pytest("deploy/kubernetes")
+
+
+ALL = ("quick", "test", "check")
+TENTH = {"CASES_PERCENT": str(CASES_PERCENT_QUICK)}
+# What takes longest begins first.
+STEPS = [
+    Step("fmt", done(lambda work: work.call("cargo", "fmt", "--all", "--check")), of=("quick", "check")),
+    Step("figures", done(lambda work: work.call(sys.executable, "docs/figures/draw.py", "--check")), of=("check",)),
+    Step("build-quick", lambda work: build(work, "--lib", "--test", "pure"), of=("quick",)),
+    Step("pure-quick", lambda work: work.libtest(lambda it: True, **TENTH), needs=("build-quick",), of=("quick",)),
+    Step("clippy", done(lambda work: work.cargo("clippy", "--all-targets", "--", "-D", "warnings")), of=("quick", "check")),
+    Step("licences", done(lambda work: work.call(sys.executable, "tests/run/licences.py")), of=("check",)),
+    # While packages and the page are fetched. The page goes into one crate alone.
+    Step("compile", done(lambda work: work.cargo("test", "--no-run"))),
+    Step("setup", setup),
+    Step("page", done(lambda work: work.call("make", "page")), needs=("setup",), of=ALL),
+    Step("build", build, needs=("compile", "page")),
+    Step("front", lambda work: work.pytest("deploy/local"), needs=("setup",)),
+    Step("page-unit", page_unit, needs=("page",), of=ALL),
+    Step("manifests", manifests, needs=("setup",), of=("check",)),
+    Step("real", lambda work: work.libtest(is_named("real"), RUST_TEST_THREADS=str(REAL_AT_ONCE)), needs=("build",)),
+    Step("answers", lambda work: work.pytest("tests/answers"), needs=("build",)),
+    Step("browser", browser, needs=("build", "page")),
+    Step("faults", faults, needs=("build",)),
+    Step("pure", lambda work: work.libtest(is_named("pure")), needs=("build",)),
+    Step("unit", lambda work: work.libtest(is_other), needs=("build",)),
+]
+
+
+class Run:
+    def __init__(self, steps: list[Step], folder: Path):
+        self.steps, self.folder = steps, folder
+        self.executables: list[dict] = []
+        self.works: dict[str, Work] = {}
+        self.running = 0
+        self.changed = threading.Condition()
+
+    def play(self) -> None:
+        waiting = list(self.steps)
+        chosen = {step.name for step in self.steps}
+        with self.changed:
+            while waiting or self.running:
+                for step in list(waiting):
+                    needs = [self.works.get(name) for name in step.needs if name in chosen]
+                    if any(work is not None and work.seconds and not work.holds for work in needs):
+                        waiting.remove(step)
+                        # A step without a folder of its own was not run.
+                        self.works[step.name] = Work(step.name, self.folder, [], holds=False, seconds=0.001)
+                        print(f"  NOT RUN  {step.name}: it needs {', '.join(step.needs)}", flush=True)
+                    elif self.running < STEPS_AT_ONCE and all(work is not None and work.seconds for work in needs):
+                        waiting.remove(step)
+                        self.begin(step)
+                self.changed.wait(1)
+
+    def begin(self, step: Step) -> None:
+        folder = self.folder / step.name
+        folder.mkdir()
+        self.works[step.name] = Work(step.name, folder, self.executables)
+        self.running += 1
+        threading.Thread(target=self.carry_out, args=(step,), daemon=True).start()
+
+    def carry_out(self, step: Step) -> None:
+        work, began = self.works[step.name], time.monotonic()
+        try:
+            tests = step.run(work)
+        except Exception as error:  # a report that cannot be read is a failure of the step
+            tests, work.holds = [Test(step.name, 0, False, f"{error!r}")], False
+        failed = [test for test in tests if not test.holds]
+        with self.changed:
+            work.holds &= not failed
+            work.tests, work.seconds = tests, max(0.001, time.monotonic() - began)
+            if work.holds:
+                shutil.rmtree(work.folder / "tmp", ignore_errors=True)
+            self.running -= 1
+            self.changed.notify()
+        what = f"{len(tests) - len(failed)} of {len(tests)}" if tests else "done" if work.holds else "ended with an error"
+        print(f"  {'ok      ' if work.holds else 'FAILED  '} {step.name}: {what}, {work.seconds:.0f} s", flush=True)
+
+    def tell(self) -> tuple[int, int]:
+        works = [work for work in self.works.values() if work.folder != self.folder]
+        tests = [(work, test) for work in works for test in work.tests]
+        slowest = sorted(tests, key=lambda pair: -pair[1].seconds)[:SLOWEST]
+        print("\nslowest:")
+        for work, test in slowest:
+            print(f"  {test.seconds:7.1f} s  {work.name}  {test.name}")
+        for work in self.works.values():
+            failed = [test for test in work.tests if not test.holds]
+            for test in failed:
+                print(f"\nFAILED {work.name}  {test.name}\n{indent(test.words)}")
+            if not work.holds and work.folder != self.folder:
+                if not failed:
+                    print(f"\nFAILED {work.name}\n{indent(work.log.read_text(errors='replace'))}")
+                print(f"kept: {work.log}, and what its servers left in {work.folder / 'tmp'}")
+        bad = sum(max(sum(not test.holds for test in work.tests), not work.holds) for work in self.works.values())
+        good = sum(test.holds for _, test in tests) + sum(work.holds and not work.tests for work in self.works.values())
+        return good, bad
+
+
+def indent(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.strip().splitlines()[-40:])
+
+
+def tree() -> str:
+    return subprocess.run(["git", "status", "--porcelain"], cwd=REPOSITORY, capture_output=True, text=True).stdout
+
+
+def with_needs(names: set[str], steps: list[Step]) -> set[str]:
+    more = {need for step in steps if step.name in names for need in step.needs} & {step.name for step in steps}
+    return names if more <= names else with_needs(names | more, steps)
+
+
+def main() -> int:
+    command, *names = sys.argv[1:] or [""]
+    if command == "soak":
+        import soak
+
+        return soak.main(names)
+    steps = [step for step in STEPS if command in step.of]
+    unknown = [name for name in names if name not in {step.name for step in steps}]
+    if not steps or unknown:
+        print(f"{__doc__}\nno step {', '.join(unknown)}" if unknown else __doc__, file=sys.stderr)
+        return 2
+    if names:
+        chosen = with_needs(set(names), steps)
+        steps = [step for step in steps if step.name in chosen]
+    began, before = time.monotonic(), tree()
+    # Not in the checkout: sockets have short paths. It goes when all is well.
+    folder = Path(tempfile.mkdtemp(prefix="milepost-test-"))
+    run = Run(steps, folder)
+    print(f"{', '.join(step.name for step in steps)}: logs in {folder}", flush=True)
+    run.play()
+    good, bad = run.tell()
+    if tree() != before:
+        print(f"\nFAILED: the run changed the tree\n{indent(tree())}")
+        bad += 1
+    if not bad:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"\n{time.monotonic() - began:.0f} s\n{good} passed, {bad} failed")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
