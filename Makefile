@@ -93,7 +93,7 @@ map/page/node_modules/.package-lock.json: map/page/package-lock.json
 	deploy/local/npm --prefix map/page ci
 	touch $@
 
-map/page/dist/index.html: map/page/node_modules/.package-lock.json map/page/index.html map/page/vite.config.ts $(wildcard map/page/src/* map/page/public/*)
+map/page/dist/index.html: map/page/node_modules/.package-lock.json map/page/index.html $(wildcard map/page/*.ts map/page/src/* map/page/public/*)
 	deploy/local/npm --prefix map/page run build
 	touch $@
 

@@ -1,7 +1,16 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { defineConfig, type Plugin } from 'vite';
+import { land, type Atlas } from './land';
 import { dependencies } from './package.json';
+
+// What background.ts imports. Written before anything is resolved, by `npx vite` as well.
+const folder = join(import.meta.dirname, 'made');
+mkdirSync(folder, { recursive: true });
+for (const level of ['110m', '50m', '10m']) {
+  const atlas = JSON.parse(readFileSync(join(import.meta.dirname, `node_modules/world-atlas/countries-${level}.json`), 'utf8')) as Atlas;
+  writeFileSync(join(folder, `land-${level}.json`), JSON.stringify(land(atlas)));
+}
 
 export default defineConfig({
   // The page may be below a path of a proxy.

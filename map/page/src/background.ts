@@ -1,13 +1,11 @@
 // The map under the drivers when no tile server is configured: land, borders and a graticule, from Natural Earth (public domain).
 // Nothing of it comes from another host, and it has no names. The sea is the page's (style.css).
-import type { Feature, MultiLineString } from 'geojson';
 import type { GeoJSONSource, Map as MapLibre, StyleSpecification } from 'maplibre-gl';
-import { feature, mesh } from 'topojson-client';
-import type { GeometryCollection, Topology } from 'topojson-specification';
-import coarse from 'world-atlas/countries-110m.json?url';
-import middle from 'world-atlas/countries-50m.json?url';
-import fine from 'world-atlas/countries-10m.json?url';
+import coarse from '../made/land-110m.json?url';
+import middle from '../made/land-50m.json?url';
+import fine from '../made/land-10m.json?url';
 import type { Theme } from './colours';
+import { outlines, type Land } from './outlines';
 
 const LEVELS = [
   { zoom: 0, url: coarse },
@@ -27,6 +25,7 @@ export function style(theme: Theme): StyleSpecification {
     version: 8,
     sources: {
       land: { type: 'geojson', data: nothing, tolerance: 0.2 },
+      coast: { type: 'geojson', data: nothing, tolerance: 0.2 },
       borders: { type: 'geojson', data: nothing, tolerance: 0.2 },
       graticule: { type: 'geojson', data: nothing },
     },
@@ -34,7 +33,7 @@ export function style(theme: Theme): StyleSpecification {
       { id: 'land', type: 'fill', source: 'land', paint: { 'fill-color': colour.land, 'fill-antialias': false } },
       { id: 'graticule', type: 'line', source: 'graticule', paint: { 'line-color': colour.graticule, 'line-width': 1 } },
       { id: 'border', type: 'line', source: 'borders', paint: { 'line-color': colour.border, 'line-width': 1 } },
-      { id: 'coast', type: 'line', source: 'land', paint: { 'line-color': colour.coast, 'line-width': 1 } },
+      { id: 'coast', type: 'line', source: 'coast', paint: { 'line-color': colour.coast, 'line-width': 1 } },
     ],
   };
 }
@@ -60,10 +59,8 @@ export function keepLand(map: MapLibre): void {
       // The drivers come first: the finer levels are as large as all the rest of the page.
       if (next > 0) await map.once('idle');
       const response = await fetch(LEVELS[next].url);
-      const atlas = (await response.json()) as Topology<{ land: GeometryCollection; countries: GeometryCollection }>;
-      source(map, 'land')?.setData(feature(atlas, atlas.objects.land));
-      const borders: Feature<MultiLineString> = { type: 'Feature', properties: {}, geometry: mesh(atlas, atlas.objects.countries, (a, b) => a !== b) };
-      source(map, 'borders')?.setData(borders);
+      const drawn = outlines((await response.json()) as Land);
+      for (const [name, geometry] of Object.entries(drawn)) source(map, name)?.setData({ type: 'Feature', properties: {}, geometry });
       level = next;
     } catch {
       // The server is away: at the next zoom.
