@@ -11,13 +11,13 @@ pub(crate) const DETAIL_CHARS_MAX: usize = 200;
 /// The reason of a reject, in the order of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// The payload is larger than a packet may be, or the broker sent only a part.
+    /// The payload, or what it unpacks to, is larger than a packet may be, or the broker sent only a part.
     TooLarge,
     /// The topic names no driver, or one outside the rule for ids.
     BadTopic,
     /// The payload has no bytes.
     Empty,
-    /// The payload is not UTF-8.
+    /// The payload is not UTF-8, nor gzip, zstd or CBOR that can be read.
     InvalidUtf8,
     /// The payload is not JSON.
     InvalidJson,

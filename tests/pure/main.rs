@@ -26,3 +26,4 @@ mod saved;
 mod sources;
 mod spool_files;
 mod tidy;
+mod unpack;

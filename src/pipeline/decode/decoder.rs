@@ -1,5 +1,6 @@
 //! A message into positions and rejects.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::decoded::Decoded;
@@ -11,6 +12,7 @@ use super::points::{Points, driver_in, reject};
 use super::presence::is_presence;
 use super::refusal::{Refusal, refuse};
 use super::source::{Named, Source};
+use super::unpack::unpack;
 use crate::codec::Message;
 use crate::pipeline::position::{DRIVER_ID_RULE, DriverId, OutOfRange, Timestamp};
 use crate::pipeline::reject::Reason;
@@ -54,22 +56,27 @@ impl Decoder {
         otherwise: Option<DriverId>,
         out: &mut Decoded,
     ) {
-        let Err(refusal) = self.decode_message(message, received_at, otherwise, out) else { return };
+        let mut text = Cow::Borrowed(message.payload);
+        let Err(refusal) = self.decode_message(message, &mut text, received_at, otherwise, out) else {
+            return;
+        };
         let may_be_presence =
             matches!(refusal.reason, Reason::InvalidJson | Reason::WrongShape | Reason::InvalidSentence)
                 || matches!(refusal.reason, Reason::UnknownFormatKind | Reason::MissingField);
-        if may_be_presence && is_presence(message.payload) {
+        if may_be_presence && is_presence(&text) {
             out.ignored.push(Ignored::Presence);
             return;
         }
-        let driver_id = self.driver_of(message, otherwise);
+        let driver_id = self.driver_of(Message { payload: &text, ..message }, otherwise);
         let Message { topic, payload, payload_bytes, .. } = message;
         out.rejects.push(reject(topic, received_at, driver_id, (payload, payload_bytes), refusal));
     }
 
+    /// `payload`: as sent; becomes the text in it.
     fn decode_message(
         &self,
         message: Message<'_>,
+        payload: &mut Cow<'_, [u8]>,
         received_at: Timestamp,
         otherwise: Option<DriverId>,
         out: &mut Decoded,
@@ -87,13 +94,16 @@ impl Decoder {
             }
             Named::InPayload => None,
         };
-        if message.payload.is_empty() {
+        let Source { reading, format, .. } = source;
+        if let Some(text) = unpack(payload, format.is_json(), self.limits.payload_bytes_max)? {
+            *payload = Cow::Owned(text);
+        }
+        if payload.is_empty() {
             return refuse(Reason::Empty, || "the payload has no bytes".into());
         }
-        let text = std::str::from_utf8(message.payload)
+        let text = std::str::from_utf8(payload)
             .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
         let (age, points_max) = (self.age, self.limits.points_max);
-        let Source { reading, format, .. } = source;
         let mut points = Points {
             reading,
             topic: message.topic,

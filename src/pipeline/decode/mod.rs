@@ -4,7 +4,7 @@
 //! optional field becomes unknown; an invalid point does not reject its neighbours. The reasons for a reject, in the order of the
 //! checks, are the list of [`Reason`](super::reject::Reason)s.
 //!
-//! A [`Source`] has the format of a topic's messages. A format (`formats/`) extracts points with their units. The rules for a
+//! `unpack.rs` turns compressed payloads and CBOR into text. A [`Source`] has the format of a topic's messages. A format (`formats/`) extracts points with their units. The rules for a
 //! point are in `point.rs`, for all formats.
 
 mod decoded;
@@ -23,6 +23,7 @@ mod refusal;
 mod source;
 mod topic;
 mod unit;
+mod unpack;
 
 pub use self::decoded::Decoded;
 pub use self::decoder::{Decoder, Limits};

@@ -41,6 +41,10 @@ impl Format {
         "w3c",
     ];
 
+    pub(super) const fn is_json(&self) -> bool {
+        !matches!(self, Self::Nmea)
+    }
+
     pub(super) fn reading(&self, driver: Driver, keep: Keep) -> Reading {
         let of = |root: &str, fields: &[&str], lat_lng: [&str; 2], ts_unit| {
             let used = fields.iter().map(|path| path.strip_prefix(root).unwrap_or(path).to_owned()).collect();

@@ -1,0 +1,211 @@
+//! Compressed payloads and CBOR: as their text, bounded, and never a panic.
+
+use std::io::Write as _;
+use std::sync::LazyLock;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use milepost::codec::Message;
+use milepost::config::Config;
+use milepost::pipeline::decode::{Decoded, Decoder, Field};
+use milepost::pipeline::position::Timestamp;
+use milepost::pipeline::reject::Reason;
+use proptest::prelude::*;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use serde_json::{Value, json};
+
+use crate::rows::{WALL_MS, limits};
+
+const SOURCES: &str = "
+[[sources]]
+topic = 'drivers/+/gps'
+keep = '*'
+[[sources]]
+topic = 'all/positions'
+driver = '/id'
+[[sources]]
+topic = 'n/+'
+format = 'nmea'
+";
+const TOPICS: [&str; 2] = ["drivers/d7/gps", "all/positions"];
+const TRACK: &str = r#"[{"lat":25.7617,"lng":-80.1918,"ts":1767225597123},{"lat":25.7618,"lng":-80.1918,"ts":1767225598123},{"lat":25.7619,"lng":-80.1918,"ts":1767225599123}]"#;
+/// `TRACK` by gzip 1.12 and zstd 1.5.4.
+const BY_THE_TOOLS: [&str; 2] = [
+    "1f8b08000000000002038bae56ca492c51b23232d533373334d751cac94b57b2d2b530d033b434b4d0512a2956b23234373337323235b534373432aed541d161815f8705a60e4bfc3a2c413a6201007ec95897000000",
+    "28b52ffd04681d0200c2030d11b03b995b01986304130985a5eebfc94a05e78dd57ff77c63b59f79b7496b41d6305d5f837050302d85d94a3af0166c48a1330104004014e01d10d9d443ed010818b3c8",
+];
+
+fn decode_on(topic: &str, payload: &[u8]) -> Decoded {
+    static DECODER: LazyLock<Decoder> =
+        LazyLock::new(|| Decoder::new(&Config::parse(SOURCES).expect("well formed").sources, limits()));
+    let mut out = Decoded::default();
+    DECODER.decode(Message::new(topic.as_bytes(), payload), Timestamp::from_unix_ms(WALL_MS), &mut out);
+    out
+}
+
+/// All but the payload that a reject keeps, which is the message as sent.
+fn meaning(mut decoded: Decoded) -> String {
+    decoded.rejects.iter_mut().for_each(|reject| {
+        reject.payload.clear();
+        reject.payload_bytes = 0;
+    });
+    format!("{decoded:?}")
+}
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text).expect("in memory");
+    encoder.finish().expect("in memory")
+}
+
+fn zstd(text: &[u8]) -> Vec<u8> {
+    compress_to_vec(text, CompressionLevel::Fastest)
+}
+
+fn cbor(value: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    ciborium::into_writer(value, &mut out).expect("in memory");
+    out
+}
+
+fn unhex(hex: &str) -> Vec<u8> {
+    let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex");
+    (0..hex.len()).step_by(2).map(byte).collect()
+}
+
+#[track_caller]
+fn check_refused(payload: &[u8], reason: Reason) -> String {
+    let mut decoded = decode_on(TOPICS[0], payload);
+    assert!(decoded.positions.is_empty() && decoded.rejects.len() == 1, "{decoded:?}");
+    let reject = decoded.rejects.remove(0);
+    assert_eq!(reject.reason, reason, "{}", reject.detail);
+    assert_eq!((reject.driver_id.as_str(), reject.payload_bytes), ("d7", payload.len() as u64));
+    assert!(payload.starts_with(&reject.payload), "kept as sent");
+    reject.detail
+}
+
+#[test]
+fn what_the_tools_compress_is_read() {
+    for packed in BY_THE_TOOLS.map(unhex) {
+        let decoded = decode_on(TOPICS[0], &packed);
+        assert_eq!((decoded.positions.len(), decoded.rejects.len()), (3, 0), "{decoded:?}");
+        assert_eq!(meaning(decoded), meaning(decode_on(TOPICS[0], TRACK.as_bytes())));
+    }
+}
+
+#[test]
+fn cut_or_followed_by_more_it_is_refused_whole() {
+    for packed in
+        BY_THE_TOOLS.map(unhex).into_iter().chain([cbor(&serde_json::from_str(TRACK).expect("JSON"))])
+    {
+        for end in 2..packed.len() {
+            check_refused(&packed[..end], Reason::InvalidUtf8);
+        }
+        check_refused(&[&packed[..], b"x"].concat(), Reason::InvalidUtf8);
+    }
+}
+
+#[test]
+fn a_bit_that_flips_is_noticed() {
+    for packed in BY_THE_TOOLS.map(unhex) {
+        for bit in 0..packed.len() * 8 {
+            let mut flipped = packed.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let decoded = decode_on(TOPICS[0], &flipped);
+            // The gzip header's time, system and flags say nothing about the text.
+            assert!(
+                decoded.positions.is_empty()
+                    || meaning(decoded) == meaning(decode_on(TOPICS[0], TRACK.as_bytes())),
+                "bit {bit}"
+            );
+        }
+    }
+}
+
+#[test]
+fn more_than_the_limits_is_too_large() {
+    let spaces = vec![b' '; 20_000_000];
+    for bomb in [gzip(&spaces), zstd(&spaces), gzip(&spaces[..900_000]), zstd(&spaces[..900_000])] {
+        let detail = check_refused(&bomb, Reason::TooLarge);
+        assert!(detail.contains("compressed bytes hold more than"), "{detail}");
+    }
+    // Every byte becomes six: "\u0001".
+    check_refused(&cbor(&json!([{ "x": "\u{1}".repeat(200_000) }, 1])), Reason::TooLarge);
+    let window_of_2_gib = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x01, 0x00, 0x00];
+    check_refused(&window_of_2_gib, Reason::InvalidUtf8);
+}
+
+#[test]
+fn cbor_says_all_that_json_says() {
+    // {_ "lat": 1.5, (_ "l", "ng"): -2, "ts": 1(1767225600), "alt": NaN, "x": h'00'}, with the tag for CBOR and half floats.
+    let odd = "d9d9f7bf636c6174f93e007f616c626e67ff21627473c11a6955b90063616c74f97e0061784100ff";
+    let decoded = decode_on(TOPICS[0], &unhex(odd));
+    assert_eq!((decoded.positions.len(), decoded.lacking.fields), (1, [0; Field::ALL.len()]), "{decoded:?}");
+    let fix = &decoded.positions[0];
+    assert_eq!((fix.lat.e7(), fix.lng.e7()), (15_000_000, -20_000_000));
+    assert_eq!(fix.ts.unix_ms(), WALL_MS);
+    assert_eq!(fix.attributes.iter().count(), 0, "a byte string is no value");
+    let deep = [vec![0x81; 200_000], vec![0x00]].concat();
+    check_refused(&deep, Reason::InvalidUtf8);
+    check_refused(&[0xbb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], Reason::InvalidUtf8);
+}
+
+#[test]
+fn nmea_is_text_that_may_be_compressed() {
+    let sentence = b"$GPRMC,120000.00,A,2545.702,N,08011.508,W,0.0,0.0,311225,,,A*78";
+    let plain = meaning(decode_on("n/d7", sentence));
+    assert_eq!(meaning(decode_on("n/d7", &gzip(sentence))), plain);
+    assert_eq!(decode_on("n/d7", &cbor(&json!([1]))).rejects[0].reason, Reason::InvalidUtf8);
+}
+
+/// Points and all that could stand in their place.
+fn document() -> impl Strategy<Value = Value> {
+    let scalar = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        (-200.0..200.0).prop_map(|number: f64| Value::from(number)),
+        (WALL_MS - 1_000..WALL_MS).prop_map(Value::from),
+        "[a-z\"\\\\\u{e9}\u{1f}]{0,6}".prop_map(Value::from),
+    ];
+    scalar.prop_recursive(4, 40, 5, |inner| {
+        let key = prop::sample::select(vec!["lat", "lng", "ts", "seq", "speed", "id", "driver_id", "a\"b"]);
+        let point = prop::collection::vec((key, inner.clone()), 0..6)
+            .prop_map(|fields| fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect());
+        let good = (-90.0..90.0, -180.0..180.0, inner.clone())
+            .prop_map(|(lat, lng, x): (f64, f64, _)| json!({ "lat": lat, "lng": lng, "id": "d", "x": x }));
+        prop_oneof![good, point, prop::collection::vec(inner, 0..5).prop_map(Value::from)]
+    })
+}
+
+proptest! {
+    #![proptest_config(crate::cases::cases(300))]
+
+    #[test]
+    fn packed_is_as_its_text(value in document(), cut in 0..400_usize) {
+        let text = value.to_string().into_bytes();
+        let nearly = &text[..cut.min(text.len())];
+        for topic in TOPICS {
+            for text in [&text[..], nearly] {
+                let plain = meaning(decode_on(topic, text));
+                prop_assert_eq!(&meaning(decode_on(topic, &gzip(text))), &plain);
+                prop_assert_eq!(&meaning(decode_on(topic, &zstd(text))), &plain);
+            }
+            if value.is_array() || value.is_object() {
+                let plain = meaning(decode_on(topic, &text));
+                prop_assert_eq!(&meaning(decode_on(topic, &cbor(&value))), &plain);
+                prop_assert_eq!(&meaning(decode_on(topic, &gzip(&cbor(&value)))), &plain);
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_behind_a_magic_give_something_and_never_a_panic(
+        magic in prop::sample::select(vec![&[0x1f, 0x8b, 8][..], &[0x28, 0xb5, 0x2f, 0xfd], &[0xd9, 0xd9, 0xf7], &[0xa1, 0x61], &[0x9f], &[]]),
+        rest in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let decoded = decode_on(TOPICS[0], &[magic, &rest].concat());
+        prop_assert!(decoded.positions.len() + decoded.rejects.len() + decoded.ignored.len() >= 1);
+    }
+}
