@@ -130,7 +130,7 @@ fn subscribe(port: u16) -> Result<()> {
             }
         }
     });
-    Ok(is_granted.recv_timeout(Duration::from_secs(30))??)
+    Ok(is_granted.recv_timeout(Duration::from_secs(120))??)
 }
 
 #[test]

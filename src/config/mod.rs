@@ -243,14 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_sources_are_read_at_once() {
-        // 4.5 million pairs, and as many lines, if every pair were compared and reported.
-        let equal = "[[sources]]\ntopic = 'a/+'\nno_such_key = 1\n".repeat(3_000);
+    fn thousands_of_sources_are_read_at_once() {
+        // 200 million pairs, and as many lines, if every pair were compared and reported: ten minutes, or more.
+        let equal = "[[sources]]\ntopic = 'a/+'\nno_such_key = 1\n".repeat(20_000);
         let began = std::time::Instant::now();
         let told = violations(&equal);
-        assert!(told.iter().any(|line| line.contains("3000 sources")), "{told:#?}");
+        assert!(told.iter().any(|line| line.contains("20000 sources")), "{told:#?}");
         assert!(told.len() <= 101, "{}", told.len());
-        assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+        assert!(began.elapsed() < std::time::Duration::from_secs(120), "{:?}", began.elapsed());
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result
     assert!(printed.contains("pod-0 at 127.0.0.1:") && printed.contains("has not read"), "{printed}");
 
     http.set(proxy::Fault::None);
-    let (code, printed) = erase(&["--yes", "--within", "5m"])?;
+    let (code, printed) = erase(&["--yes", "--within", "20m"])?;
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains(&format!("nothing of {DRIVER} is left")), "{printed}");
     assert!(rows(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", rows(&world)?);
@@ -173,11 +173,14 @@ fn what_is_not_gone_for_certain_is_not_called_gone() -> Result<()> {
     )?;
     world.query("OPTIMIZE TABLE {db}.positions FINAL")?;
     world.query("OPTIMIZE TABLE {db}.last_positions_state FINAL")?;
-    let (code, printed) = erase("d7", &["--within", "5s"])?;
-    assert!(code == 75 && printed.contains("not done"), "{printed}");
-    let positions = printed.lines().find(|line| line.starts_with("positions ")).unwrap_or_default();
-    let cells: Vec<&str> = positions.split_whitespace().collect();
-    assert!(cells[1..4] == ["0", "0", "0"] && cells[4] != "0", "old parts are there: {printed}");
+    // On a slow machine the first command ends before its mutation has begun; none says that all is gone.
+    wait_until("old parts are named", SOON, || {
+        let (code, printed) = erase("d7", &["--within", "5s"])?;
+        assert!(code == 75 && printed.contains("not done"), "{printed}");
+        let positions = printed.lines().find(|line| line.starts_with("positions ")).unwrap_or_default();
+        let cells: Vec<&str> = positions.split_whitespace().collect();
+        Ok(cells[1..4] == ["0", "0", "0"] && cells[4] != "0")
+    })?;
 
     // A row in quarantine that a member does not touch.
     let spool = world.folder.path().join("spool");

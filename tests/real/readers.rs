@@ -85,7 +85,7 @@ fn sockets_that_never_read_keep_no_probe_out_and_are_closed() -> Result<()> {
         for path in ["/livez", "/readyz"] {
             let began = Instant::now();
             milepost.get(path)?;
-            ensure!(began.elapsed() < Duration::from_secs(3), "{path} took {:?}", began.elapsed());
+            ensure!(began.elapsed() < Duration::from_secs(20), "{path} took {:?}", began.elapsed());
         }
     }
     let mut alone = never_reads(port)?;

@@ -409,8 +409,8 @@ fn a_broker_that_does_not_answer_is_noticed() -> Result<()> {
     ensure!(log.contains("the connection hangs: nothing came for"), "{log}");
     // Other tests share the machine: it may be late once, or twice.
     let waited = no_longer.seen().connections.windows(2).map(|pair| pair[1] - pair[0]).min();
-    ensure!(waited < Some(Duration::from_secs(5)), "{waited:?} for a keep-alive of a second");
-    assert_eq!(of_never.terminate(Duration::from_secs(3))?, 0, "also in the midst of a CONNECT");
+    ensure!(waited < Some(Duration::from_secs(15)), "{waited:?} for a keep-alive of a second");
+    assert_eq!(of_never.terminate(SOON)?, 0, "also in the midst of a CONNECT");
     of_no_longer.terminate(SOON).map(drop)
 }
 

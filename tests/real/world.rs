@@ -15,7 +15,7 @@ use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use tempfile::TempDir;
 
 /// Enough for anything that should happen soon, also on a busy machine.
-pub const SOON: Duration = Duration::from_secs(60);
+pub const SOON: Duration = Duration::from_secs(300);
 
 /// An engine with the folder it lives in.
 pub struct Engine {

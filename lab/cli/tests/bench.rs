@@ -25,21 +25,29 @@ fn measured(arguments: &[&str]) -> Result<Value> {
 }
 
 #[test]
-fn drops_duplicates_and_burnt_cpu_are_in_the_report() {
+fn drops_and_duplicates_are_in_the_report() {
     let honest = measured(&[]).unwrap();
     assert_eq!(
         (&honest["messages"], &honest["lost"], &honest["duplicates"]),
         (&40_000.into(), &0.into(), &0.into())
     );
-    let cpu = |trial: &Value| trial["cpu_us_per_message"].as_f64().unwrap();
-    assert!(cpu(&honest) > 0.0 && honest["rss_peak_mib"].as_f64().unwrap() > 1.0, "{honest}");
+    assert!(
+        honest["cpu_us_per_message"].as_f64().unwrap() > 0.0
+            && honest["rss_peak_mib"].as_f64().unwrap() > 1.0,
+        "{honest}"
+    );
     assert!(honest["flush_own_ms"].is_array() && honest["flush_seen_ms"].is_array(), "{honest}");
 
     let drops = measured(&["--drop-every", "1000"]).unwrap();
     assert_eq!((&drops["lost"], &drops["duplicates"]), (&40.into(), &0.into()));
     let duplicates = measured(&["--duplicate-every", "1000"]).unwrap();
     assert_eq!((&duplicates["lost"], &duplicates["duplicates"]), (&0.into(), &40.into()));
-    // A busy neighbour moves a figure, but hardly three in a row.
+}
+
+#[test]
+#[ignore = "judges CPU, on a machine that does nothing else: `make faults` runs it"]
+fn burnt_cpu_is_in_the_report() {
+    let cpu = |trial: &Value| trial["cpu_us_per_message"].as_f64().unwrap();
     let burns = || cpu(&measured(&["--burn-us", "20"]).unwrap()) - cpu(&measured(&[]).unwrap());
     assert!((0..3).any(|_| (14.0..=28.0).contains(&burns())), "20 µs a message were burnt, and not found");
 }

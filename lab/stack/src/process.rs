@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::procfs;
 
-pub(crate) const READY_WITHIN: Duration = Duration::from_secs(60);
+pub(crate) const READY_WITHIN: Duration = Duration::from_secs(240);
 const POLL: Duration = Duration::from_millis(20);
 /// Below those which the system gives to whoever connects or asks for any: it may take minutes until ours is bound.
 const PORTS: Range<u16> = 10_000..32_000;

@@ -6,11 +6,14 @@ use lab_stack::unix_ms;
 use crate::tile_format::read;
 use crate::world::{ask, world};
 
+const DAY_MS: i64 = 86_400_000;
+
 #[test]
 fn a_track_is_what_its_sql_gives_with_stops_and_cells() -> Result<()> {
     let world = world("map_track")?;
-    // Ten minutes north, ten minutes of standing, ten minutes north; a fix every two seconds, the last one just now.
-    let began = unix_ms() / 1_000 * 1_000 - 1_800_000;
+    // Ten minutes north, ten minutes of standing, ten minutes north; a fix every two seconds, from yesterday's noon on: a midnight
+    // would begin a new trip.
+    let began = (unix_ms() / DAY_MS - 1) * DAY_MS + DAY_MS / 2;
     world.query(&format!(
         "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
          WITH least(number, 300) + greatest(number, 600) - 600 AS steps SELECT 'd1', fromUnixTimestamp64Milli({began}) + \

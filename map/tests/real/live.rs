@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use flate2::read::GzDecoder;
@@ -163,7 +163,7 @@ fn it_ends_at_sigterm_with_pages_open() -> Result<()> {
     let mut map = world.settings.run()?;
     let mut viewer = Viewer::open(&map)?;
     viewer.tick()?;
-    ensure!(map.terminate(Duration::from_secs(20))? == 0, "{}", map.process.log()?);
+    ensure!(map.terminate(SOON)? == 0, "{}", map.process.log()?);
     ensure!(viewer.tick_that(|_| false).is_err(), "its stream has ended");
     Ok(())
 }

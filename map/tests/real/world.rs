@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::tile_format::{Part, Read, read_all};
 
 /// Enough for anything that should happen soon, also on a busy machine.
-pub const SOON: Duration = Duration::from_secs(60);
+pub const SOON: Duration = Duration::from_secs(300);
 
 /// An engine with the folder it lives in.
 pub struct Engine {

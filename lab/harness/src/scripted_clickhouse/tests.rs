@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::*;
 use lab_stack::wait_until;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 const A_WHILE: Duration = Duration::from_millis(150);
 /// More than the sockets between two processes hold.
 const LARGE_BYTES: usize = 16 << 20;

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 pub(crate) const SHARED: &str = "$share/g/drivers/+/gps";
 /// Nothing here takes so long.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(240);
 
 /// Waits until a condition holds, with a bound.
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
