@@ -1,13 +1,13 @@
 //! Removes the rows of erased drivers from a spool directory that no process uses.
 //!
 //! Guarantee: all other rows stay. The new file is fsynced before the old one is removed. A crash in between leaves both; the other
-//! rows collapse in ClickHouse, and the next run removes the old file.
+//! rows collapse in ClickHouse, and the next run removes the old file. After a run no power cut brings an erased row back.
 
 use std::fs;
 
 use bytes::Bytes;
 
-use super::{Kind, Left, LoadError, Spool, StoreError, format, list};
+use super::{Kind, Left, LoadError, Spool, StoreError, format, list, sync_dir};
 use crate::pipeline::encode::Insert;
 
 /// Counts of one run.
@@ -68,6 +68,9 @@ impl Spool {
             self.remove(file).map_err(EraseError::Io)?;
         }
         self.erase_quarantined(&is_gone, remove, &mut found).map_err(EraseError::Io)?;
+        if remove {
+            sync_dir(&self.dir).map_err(EraseError::Io)?;
+        }
         Ok(found)
     }
 

@@ -117,11 +117,7 @@ impl Spool {
             let path = path.to_owned();
             move |source| OpenError::Io { path, source }
         };
-        if !dir.exists() {
-            // Positions are personal data: no other user of this machine may read them.
-            DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed(dir))?;
-            dir.parent().filter(|parent| parent.exists()).map_or(Ok(()), sync_dir).map_err(failed(dir))?;
-        }
+        create_durably(dir).map_err(failed(dir))?;
         let lock_path = dir.join(LOCK);
         let lock = fs::File::create(&lock_path).map_err(failed(&lock_path))?;
         match lock.try_lock() {
@@ -314,6 +310,18 @@ fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
     format::write(inserts, &mut file)?;
     file.flush()?;
     file.get_ref().sync_all()
+}
+
+/// Creates missing parents too. Each directory is durable after an fsync of the one that it is in.
+fn create_durably(dir: &Path) -> io::Result<()> {
+    if dir.exists() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    create_durably(parent)?;
+    // Positions are personal data: no other user of this machine may read them.
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    sync_dir(parent)
 }
 
 /// A rename is durable after an fsync of the directory.

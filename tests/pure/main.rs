@@ -21,6 +21,7 @@ mod links;
 mod model;
 mod modules;
 mod peers_model;
+mod power_cuts;
 mod rows;
 mod saved;
 mod sources;

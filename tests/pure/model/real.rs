@@ -65,7 +65,7 @@ fn is_positions(insert: &Insert) -> bool {
     insert.statement.contains(".positions ")
 }
 
-fn seqs(insert: &Insert) -> impl Iterator<Item = u32> {
+pub fn seqs(insert: &Insert) -> impl Iterator<Item = u32> {
     let seq = |row: &[u8]| u32::from_le_bytes(row[SEQ_AT..SEQ_AT + 4].try_into().unwrap());
     insert.body.chunks(ROW_BYTES).map(seq)
 }

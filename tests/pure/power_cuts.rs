@@ -1,0 +1,383 @@
+//! The spool after a power cut: this test runs the spool in a process whose file operations are logged (`power_cuts.c`), and then opens
+//! every directory that a file system may have kept of them.
+//!
+//! A file system may keep any subset of the directory changes (mkdir, create, rename, unlink) since the directory's last fsync, and of
+//! a file without fsync nothing, parts, zeros, or everything. It keeps everything before an fsync. A rename is atomic.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use milepost::pipeline::batch::Batch;
+use milepost::pipeline::encode::{self, Insert};
+use milepost::spool::{Kind, Listed, LoadError, Spool, format, list};
+use tempfile::TempDir;
+
+use crate::model::real::seqs;
+use crate::rows::position;
+
+/// Two levels of it do not exist.
+const NEW: &str = "deep/er/spool";
+/// It holds a damaged file.
+const OLD: &str = "old";
+const DAMAGED: &str = "00000000000000000000-1-1.batch";
+/// The driver to erase.
+const GONE: &str = "g";
+
+/// In the process whose operations are logged.
+fn store_remove_quarantine_and_erase(root: &Path) {
+    let open = |dir: &str| Spool::open(&root.join(dir), 1 << 20).unwrap();
+    let insert = |rows: &[(&str, u32)]| -> Vec<Insert> {
+        let positions = rows.iter().map(|(driver, seq)| position(driver, *seq)).collect();
+        encode::encode(Batch { positions, ..Batch::default() }, "fleet")
+    };
+    let (spool, _) = open(NEW);
+    let store = |rows: &[(&str, u32)]| {
+        let file = spool.store(&insert(rows), rows.len() as u64).unwrap();
+        promise("kept", rows.iter().map(|(_, seq)| *seq));
+        file
+    };
+    let first = store(&[("a", 1), (GONE, 2)]);
+    let second = store(&[("a", 3)]);
+    promise("free", [1, 2]);
+    spool.remove(&first).unwrap();
+    store(&[(GONE, 4)]);
+    store(&[("a", 5), (GONE, 6)]);
+    for (driver, seq) in [(GONE, 7), ("a", 8)] {
+        spool.quarantine_row(&insert(&[(driver, seq)])[0]).unwrap();
+        promise("kept", [seq]);
+    }
+    promise("free", [3]);
+    spool.remove(&second).unwrap();
+    drop(spool);
+
+    let (spool, left) = open(NEW);
+    promise("free", [4, 6, 7]);
+    spool.erase(&left, |driver| driver == GONE.as_bytes(), true).unwrap();
+    promise("gone", [2, 4, 6, 7]);
+
+    let (spool, left) = open(OLD);
+    spool.quarantine(&left.files[0]).unwrap();
+    spool.store(&insert(&[("a", 9)]), 1).unwrap();
+    promise("kept", [9]);
+}
+
+/// From now on these rows are kept, or may be missing (free), or are gone.
+fn promise(what: &str, rows: impl IntoIterator<Item = u32>) {
+    let mut log = fs::OpenOptions::new().append(true).open(std::env::var_os("DISK_LOG").unwrap()).unwrap();
+    let rows: Vec<String> = rows.into_iter().map(|row| row.to_string()).collect();
+    writeln!(log, "{what} {} ", rows.join(",")).unwrap();
+}
+
+type Bytes = Vec<u8>;
+
+#[derive(Debug, Clone, PartialEq)]
+enum Operation {
+    Mkdir(PathBuf),
+    Create(PathBuf),
+    Write(PathBuf, Bytes),
+    Fsync(PathBuf),
+    Rename(PathBuf, PathBuf),
+    Unlink(PathBuf),
+    Promise(String, Vec<u32>),
+}
+use Operation::{Create, Fsync, Mkdir, Promise, Rename, Unlink, Write};
+
+impl Operation {
+    fn parse(line: &str, root: &Path) -> Self {
+        let mut words = line.split(' ');
+        let (what, path, more) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+        let hex = |at: usize| u8::from_str_radix(&more[at..at + 2], 16).unwrap();
+        let bytes: Bytes = (0..more.len()).step_by(2).map(hex).collect();
+        let below = |path: &str| Path::new(path).strip_prefix(root).map(Path::to_owned);
+        match what {
+            "mkdir" => Mkdir(below(path).unwrap()),
+            "create" => Create(below(path).unwrap()),
+            "write" => Write(below(path).unwrap(), bytes),
+            "fsync" => Fsync(below(path).unwrap()),
+            "rename" => Rename(below(path).unwrap(), below(str::from_utf8(&bytes).unwrap()).unwrap()),
+            "unlink" => Unlink(below(path).unwrap()),
+            _ => Promise(what.to_owned(), path.split(',').map(|row| row.parse().unwrap()).collect()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Node {
+    Folder,
+    File(usize),
+}
+
+/// One change of a directory: each path, and what it leads to afterwards.
+type Change = Vec<(PathBuf, Option<Node>)>;
+/// A directory tree; `None`: a folder.
+type Tree = BTreeMap<PathBuf, Option<Bytes>>;
+
+/// What is on the disk for certain, and what may be.
+#[derive(Default)]
+struct Disk {
+    certain: BTreeMap<PathBuf, Node>,
+    pending: Vec<Change>,
+    /// What was written to each file, and whether it was fsynced since.
+    files: Vec<(Bytes, bool)>,
+}
+
+impl Disk {
+    fn of(tree: Tree) -> Self {
+        let mut disk = Self::default();
+        for (path, content) in tree {
+            disk.files.extend(content.clone().map(|bytes| (bytes, true)));
+            let node = content.map_or(Node::Folder, |_| Node::File(disk.files.len() - 1));
+            disk.certain.insert(path, node);
+        }
+        disk
+    }
+
+    fn with(&self, changes: impl Iterator<Item = Change>) -> BTreeMap<PathBuf, Node> {
+        let mut nodes = self.certain.clone();
+        for (path, node) in changes.flatten() {
+            match node {
+                Some(node) => drop(nodes.insert(path, node)),
+                None => drop(nodes.remove(&path)),
+            }
+        }
+        nodes
+    }
+
+    fn node(&self, path: &Path) -> Node {
+        if path == Path::new("") { Node::Folder } else { self.with(self.pending.iter().cloned())[path] }
+    }
+
+    fn play(&mut self, operation: &Operation) {
+        match operation {
+            Mkdir(path) => self.pending.push(vec![(path.clone(), Some(Node::Folder))]),
+            Create(path) => {
+                self.files.push((Bytes::new(), true));
+                self.pending.push(vec![(path.clone(), Some(Node::File(self.files.len() - 1)))]);
+            }
+            Rename(from, to) => {
+                self.pending.push(vec![(from.clone(), None), (to.clone(), Some(self.node(from)))]);
+            }
+            Unlink(path) => self.pending.push(vec![(path.clone(), None)]),
+            Write(path, bytes) => {
+                let Node::File(file) = self.node(path) else { panic!("{path:?} is a folder") };
+                self.files[file].0.extend(bytes);
+                self.files[file].1 = false;
+            }
+            Fsync(path) => match self.node(path) {
+                Node::File(file) => self.files[file].1 = true,
+                Node::Folder => {
+                    let is_here = |change: &mut Change| change[0].0.parent() == Some(path);
+                    let here: Vec<Change> = self.pending.extract_if(.., is_here).collect();
+                    self.certain = self.with(here.into_iter());
+                }
+            },
+            Promise(..) => {}
+        }
+    }
+
+    /// Every tree that a power cut may leave now.
+    fn trees(&self) -> BTreeSet<Tree> {
+        let mut trees = BTreeSet::new();
+        assert!(self.pending.len() < 16, "2^{} states: fsync more often", self.pending.len());
+        for subset in 0_u32..1 << self.pending.len() {
+            let is_kept = |(index, _): &(usize, &Change)| subset & 1 << index != 0;
+            let kept = self.pending.iter().enumerate().filter(is_kept).map(|(_, change)| change.clone());
+            let mut found = vec![Tree::new()];
+            for (path, node) in self.with(kept) {
+                let parent = path.parent().unwrap();
+                let contents: Vec<Option<Bytes>> = match node {
+                    Node::Folder => vec![None],
+                    Node::File(file) => self.contents(file).into_iter().map(Some).collect(),
+                };
+                // What is in a folder that was not kept is lost with it.
+                if parent != Path::new("") && !found[0].contains_key(parent) {
+                    continue;
+                }
+                let with = |tree: &Tree, content: &Option<Bytes>| {
+                    let mut tree = tree.clone();
+                    tree.insert(path.clone(), content.clone());
+                    tree
+                };
+                found = found
+                    .iter()
+                    .flat_map(|tree| contents.iter().map(|content| with(tree, content)))
+                    .collect();
+            }
+            trees.extend(found);
+        }
+        trees
+    }
+
+    fn contents(&self, file: usize) -> BTreeSet<Bytes> {
+        let (bytes, is_synced) = &self.files[file];
+        let (length, half) = (bytes.len(), bytes.len() / 2);
+        if *is_synced {
+            return [bytes.clone()].into();
+        }
+        let zeroed = |range: Range<usize>| {
+            let mut bytes = bytes.clone();
+            bytes[range].fill(0);
+            bytes
+        };
+        [
+            Bytes::new(),
+            bytes[..half].to_vec(),
+            bytes[..length - 1].to_vec(),
+            zeroed(0..half),
+            zeroed(half..length),
+            zeroed(0..length),
+            bytes.clone(),
+        ]
+        .into()
+    }
+}
+
+/// Number of states that a power cut may leave, or what is wrong in the first that does not hold.
+fn cut_everywhere(initial: &Tree, operations: &[Operation]) -> Result<usize, String> {
+    let mut disk = Disk::of(initial.clone());
+    let (mut kept, mut gone) = (BTreeSet::new(), BTreeSet::new());
+    let mut judged = BTreeSet::new();
+    for operation in operations {
+        disk.play(operation);
+        if let Promise(what, rows) = operation {
+            kept.retain(|row| !rows.contains(row));
+            match what.as_str() {
+                "kept" => kept.extend(rows),
+                "gone" => gone.extend(rows),
+                _ => {}
+            }
+        }
+        for tree in disk.trees() {
+            if judged.insert((tree.clone(), kept.clone(), gone.clone())) {
+                judge(&tree, &kept, &gone)?;
+            }
+        }
+    }
+    Ok(judged.len())
+}
+
+/// A process starts with what is left.
+fn judge(tree: &Tree, kept: &BTreeSet<u32>, gone: &BTreeSet<u32>) -> Result<(), String> {
+    let root = folder();
+    for (path, content) in tree {
+        let path = root.path().join(path);
+        match content {
+            None => fs::create_dir(path).unwrap(),
+            Some(bytes) => fs::write(path, bytes).unwrap(),
+        }
+    }
+    let (mut found, mut damaged) = (BTreeSet::new(), Vec::new());
+    for dir in [NEW, OLD].map(|dir| root.path().join(dir)) {
+        let open = || Spool::open(&dir, 1 << 20).map_err(|error| format!("{error:?}"));
+        let (spool, left) = open()?;
+        for file in &left.files {
+            match spool.load(file) {
+                Ok(inserts) => found.extend(inserts.iter().flat_map(seqs)),
+                Err(LoadError::Damaged(_)) => {
+                    damaged.push(file.to_string());
+                    spool.quarantine(file).unwrap();
+                }
+                Err(error) => return Err(format!("{error:?}")),
+            }
+        }
+        drop(spool);
+        let quarantined = list(&dir).unwrap().into_iter().filter(|file| file.kind != Kind::Batch);
+        let quarantined: Vec<_> = quarantined.collect();
+        for row in quarantined.iter().filter(|file| file.kind == Kind::Row) {
+            let row = format::read(&fs::read(dir.join(&row.name)).unwrap().into());
+            found.extend(row.map_err(|error| format!("a quarantined row: {error:?}"))?.iter().flat_map(seqs));
+        }
+        if open()?.1.files_quarantined != quarantined.len() as u64 {
+            return Err("a file in quarantine is not counted".to_owned());
+        }
+        let is_damaged = |file: &&Listed| file.kind == Kind::Damaged;
+        if dir.ends_with(OLD) && quarantined.iter().filter(is_damaged).count() != 1 {
+            return Err("the damaged file is lost, or there twice".to_owned());
+        }
+    }
+    damaged.retain(|name| name != DAMAGED);
+    match (kept.difference(&found).next(), gone.intersection(&found).next(), damaged.first()) {
+        (Some(_), _, _) => Err("a stored row is lost".to_owned()),
+        (_, Some(_), _) => Err("an erased row is back".to_owned()),
+        (_, _, Some(_)) => Err("a batch is torn".to_owned()),
+        (None, None, None) => Ok(()),
+    }
+}
+
+fn folder() -> TempDir {
+    TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
+}
+
+/// The tree at the beginning, and the operations of [`store_remove_quarantine_and_erase`].
+fn record() -> (Tree, Vec<Operation>) {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    let (library, log, root) = (path("power_cuts.so"), path("log"), path("root"));
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"])
+        .arg(&library)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pure/power_cuts.c"))
+        .arg("-ldl")
+        .status()
+        .unwrap();
+    assert!(compiled.success(), "cc failed");
+    let initial = Tree::from([
+        (OLD.into(), None),
+        (Path::new(OLD).join(DAMAGED), Some(b"torn long ago".to_vec())),
+        (Path::new(OLD).join("lock"), Some(Bytes::new())),
+    ]);
+    fs::create_dir_all(root.join(OLD)).unwrap();
+    fs::write(root.join(OLD).join(DAMAGED), b"torn long ago").unwrap();
+    fs::write(root.join(OLD).join("lock"), b"").unwrap();
+    fs::write(&log, b"").unwrap();
+    let ran = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "power_cuts::after_a_power_cut_a_batch_is_whole_or_absent_or_quarantined_and_counted",
+        ])
+        .env("LD_PRELOAD", &library)
+        .env("DISK_LOG", &log)
+        .env("DISK_ROOT", &root)
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    let log = fs::read_to_string(log).unwrap();
+    (initial, log.lines().map(|line| Operation::parse(line, &root)).collect())
+}
+
+#[test]
+fn after_a_power_cut_a_batch_is_whole_or_absent_or_quarantined_and_counted() {
+    if let Some(root) = std::env::var_os("DISK_ROOT") {
+        return store_remove_quarantine_and_erase(Path::new(&root));
+    }
+    let (initial, operations) = record();
+    let states = cut_everywhere(&initial, &operations).unwrap();
+    eprintln!("{states} states after a power cut within {} operations", operations.len());
+    assert!(states > 100, "the log lacks operations: {operations:?}");
+
+    let found = |mistake: &str, planted: Vec<Operation>, wanted: &str| {
+        assert_ne!(planted, operations, "{mistake}: nothing is planted");
+        assert_eq!(cut_everywhere(&initial, &planted), Err(wanted.to_owned()), "{mistake}");
+    };
+    let without = |is_left_out: &dyn Fn(&Path) -> bool| -> Vec<Operation> {
+        let is_kept = |operation: &&Operation| !matches!(operation, Fsync(path) if is_left_out(path));
+        operations.iter().filter(is_kept).cloned().collect()
+    };
+    let is_file = |path: &Path| path.extension().is_some();
+    found("no fsync of the file", without(&is_file), "a batch is torn");
+    found("no fsync of the directory", without(&|path| path.ends_with("spool")), "a stored row is lost");
+    found("no fsync of a parent", without(&|path| path == Path::new("")), "a stored row is lost");
+    let mut renamed_first = operations.clone();
+    for at in 1..renamed_first.len() {
+        if let (Fsync(_), Rename(_, to)) = (&renamed_first[at - 1], &renamed_first[at]) {
+            let to = to.clone();
+            renamed_first.swap(at - 1, at);
+            renamed_first[at] = Fsync(to);
+        }
+    }
+    found("rename before fsync", renamed_first, "a batch is torn");
+}
