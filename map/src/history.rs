@@ -163,7 +163,8 @@ pub async fn cells(store: &Store, bbox: Bbox, zoom: u8, span: Span) -> Result<(V
     Ok((rows.into_iter().map(cell).collect(), truncated))
 }
 
-fn failed(store: &Store, error: &ClientError) -> Error {
+/// Logs what ClickHouse said, and puts it in words.
+pub fn failed(store: &Store, error: &ClientError) -> Error {
     tracing::warn!(%error, "a question of a viewer failed");
     store.error(error)
 }

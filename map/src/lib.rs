@@ -20,6 +20,7 @@
 //! | [`store`] | ClickHouse queries, each with its limits |
 //! | [`live`] | the present: the query loop, ticks, shared tiles |
 //! | [`history`] | the past: tracks, episodes, cells |
+//! | [`list`] | drivers by what they do; attributes |
 //! | [`http`] | requests → responses; authentication |
 //!
 //! A room uses only rooms above it in this list. `geo`, `fleet`, `tiles`, `wire`, `params` and `simplify` are pure.
@@ -32,6 +33,7 @@ pub mod fleet;
 pub mod geo;
 pub mod history;
 pub mod http;
+pub mod list;
 pub mod live;
 pub mod metrics;
 pub mod params;

@@ -22,7 +22,7 @@ use crate::fleet::parts::Parts;
 use crate::geo::Tile;
 use crate::metrics::Metrics;
 use crate::store::{Changed, Error, Store};
-use crate::tiles;
+use crate::tiles::{self, Kind};
 use crate::wire::Part;
 
 /// Interval of the query.
@@ -79,7 +79,7 @@ pub struct Tick {
 #[derive(Default)]
 struct Tiles {
     generation: u64,
-    cut: HashMap<Tile, Arc<OnceLock<Arc<Part>>>>,
+    cut: HashMap<(Tile, Kind), Arc<OnceLock<Arc<Part>>>>,
     bytes: usize,
 }
 
@@ -182,7 +182,13 @@ impl Live {
         Err(format!("nothing has been read yet: {}", why.unwrap_or_default()))
     }
 
-    pub fn tile(&self, tile: Tile) -> Arc<Part> {
+    /// How the tiles of a view are cut.
+    #[must_use]
+    pub fn kind(&self, view: impl Iterator<Item = Tile>) -> Kind {
+        tiles::kind(&self.fleet(), view, self.points_max)
+    }
+
+    pub fn tile(&self, tile: Tile, kind: Kind) -> Arc<Part> {
         let generation = self.tick.borrow().generation;
         let place = {
             let mut tiles = lock(&self.tiles);
@@ -190,16 +196,16 @@ impl Live {
                 *tiles = Tiles { generation, ..Tiles::default() };
             }
             if tiles.bytes < TILES_BYTES_MAX {
-                Arc::clone(tiles.cut.entry(tile).or_default())
+                Arc::clone(tiles.cut.entry((tile, kind)).or_default())
             } else {
-                tiles.cut.get(&tile).map(Arc::clone).unwrap_or_default()
+                tiles.cut.get(&(tile, kind)).map(Arc::clone).unwrap_or_default()
             }
         };
         let mut was_cut = false;
         let cut = place.get_or_init(|| {
             was_cut = true;
             let now_ms = self.tick.borrow().now;
-            Arc::new(Part::new(tile, &tiles::cut(&self.fleet(), tile, self.points_max, now_ms)))
+            Arc::new(Part::new(tile, &tiles::cut(&self.fleet(), tile, kind, now_ms)))
         });
         if was_cut {
             self.metrics.tiles_cut.inc();

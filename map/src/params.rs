@@ -13,6 +13,8 @@ const MS_MAX: i64 = 4_102_444_800_000;
 /// Default range of a track.
 const SPAN_MS: i64 = 3_600_000;
 const LIMIT_MAX: usize = 100;
+/// An attribute with its value, or a fence's name.
+const TEXT_BYTES_MAX: usize = 256;
 /// Tiles in one answer: twice as many as a screen of 3840 × 2160 shows.
 pub const TILES_MAX: usize = 128;
 const SIMPLIFY_M_MAX: f64 = 10_000.0;
@@ -46,6 +48,21 @@ impl Bbox {
 pub struct Span {
     pub from_ms: i64,
     pub to_ms: i64,
+}
+
+/// All conditions hold; one at its default holds for everybody.
+#[derive(Debug, Default, PartialEq)]
+pub struct Filter {
+    pub prefix: String,
+    /// Seconds since the newest message arrived, at least.
+    pub silent_s: u32,
+    /// Metres per second.
+    pub faster_than: f64,
+    /// Slower than 0.5 m/s.
+    pub is_stopped: bool,
+    /// Name and value; an empty value: any.
+    pub attribute: (String, String),
+    pub fence: String,
 }
 
 /// The part of a URL behind `?`.
@@ -169,6 +186,41 @@ impl Params {
     pub fn prefix(&self) -> Result<&str, String> {
         let prefix = self.text("prefix").unwrap_or_default();
         if prefix.is_empty() { Ok(prefix) } else { driver(prefix).map_err(|what| format!("prefix: {what}")) }
+    }
+
+    /// Conditions of a list of drivers; one that is missing holds for everybody.
+    ///
+    /// # Errors
+    /// One of them is invalid.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to a month")]
+    pub fn filter(&self) -> Result<Filter, String> {
+        let stopped = self.text("stopped").unwrap_or("false");
+        Ok(Filter {
+            prefix: self.prefix()?.to_owned(),
+            silent_s: self.number("silent", f64::from(31 * 86_400), "seconds")?.round() as u32,
+            faster_than: self.number("faster", 1_000.0, "metres per second")?,
+            is_stopped: stopped
+                .parse()
+                .map_err(|_| format!("stopped: {} is invalid; expected true or false", shown(stopped)))?,
+            attribute: {
+                let text = self.short("attribute")?;
+                let (name, value) = text.split_once('=').unwrap_or((text, ""));
+                (name.to_owned(), value.to_owned())
+            },
+            fence: self.short("fence")?.to_owned(),
+        })
+    }
+
+    fn number(&self, name: &str, most: f64, unit: &str) -> Result<f64, String> {
+        let Some(text) = self.text(name) else { return Ok(0.0) };
+        let number = text.parse().ok().filter(|number| (0.0..=most).contains(number));
+        number.ok_or_else(|| format!("{name}: {} is invalid; expected {unit} from 0 to {most}", shown(text)))
+    }
+
+    fn short(&self, name: &str) -> Result<&str, String> {
+        let text = self.text(name).unwrap_or_default();
+        let is_good = text.len() <= TEXT_BYTES_MAX;
+        if is_good { Ok(text) } else { Err(format!("{name}: expected at most {TEXT_BYTES_MAX} bytes")) }
     }
 
     /// Metres; 0: not simplified.

@@ -10,7 +10,7 @@ const VERSION: u8 = 1;
 pub const HEADER_BYTES: usize = 16;
 
 /// The kind of a tile's columns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     Points = 0,
     Cells = 1,
@@ -29,13 +29,21 @@ pub struct Cell {
     pub speed_cms: u16,
 }
 
-/// A tile at `now_ms`: points if at most a sixteenth of `points_max` are in it (a screen shows about 16 tiles), or at the finest zoom at
-/// most `points_max`.
+/// The kind for all tiles of a view: if each decided alone, the border between points and cells would run through the picture.
 #[must_use]
-pub fn cut(fleet: &Fleet, tile: Tile, points_max: usize, now_ms: i64) -> Vec<u8> {
+pub fn kind(fleet: &Fleet, view: impl Iterator<Item = Tile>, points_max: usize) -> Kind {
+    let drivers: usize = view.map(|tile| fleet.in_tile(tile).len()).sum();
+    if drivers <= points_max { Kind::Points } else { Kind::Cells }
+}
+
+/// A tile at `now_ms`.
+#[must_use]
+pub fn cut(fleet: &Fleet, tile: Tile, kind: Kind, now_ms: i64) -> Vec<u8> {
     let rows = fleet.in_tile(tile);
-    let most = if tile.z == Tile::Z_MAX { points_max } else { points_max / 16 };
-    if rows.len() <= most { points(fleet, rows, now_ms) } else { cells(&gather(rows, tile), now_ms) }
+    match kind {
+        Kind::Points => points(fleet, rows, now_ms),
+        Kind::Cells => cells(&gather(rows, tile), now_ms),
+    }
 }
 
 fn points(fleet: &Fleet, rows: &[Row], now_ms: i64) -> Vec<u8> {

@@ -14,7 +14,7 @@ export interface Options {
   drivers: number;
   /** Positions a second. */
   rate: number;
-  /** A tile with more than a sixteenth of it has cells. */
+  /** A view of more drivers has cells. */
   pointsMax: number;
 }
 

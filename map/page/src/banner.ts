@@ -4,6 +4,8 @@ import { byId, say } from './dom';
 import { clock, span } from './words';
 
 const BACK_MS = 4000;
+const NOBODY =
+  'No driver yet. Let a device publish {"lat":52.52,"lng":13.4,"ts":…} to drivers/van-1/gps: it appears here within a second. If it does not, run milepost check.';
 
 export function banner() {
   const element = byId('banner', HTMLElement);
@@ -11,7 +13,7 @@ export function banner() {
 
   let broken = false;
 
-  function show(text: string, kind: 'bad' | 'good' | ''): void {
+  function show(text: string, kind: 'bad' | 'good' | 'hint' | ''): void {
     if (broken) return;
     clearTimeout(over);
     say(element, text);
@@ -22,6 +24,8 @@ export function banner() {
     tick(tick: Tick): void {
       const text = trouble(tick);
       if (text) show(text, 'bad');
+      else if (tick.drivers === 0) show(NOBODY, 'hint');
+      else if (element.dataset.kind === 'hint') show('', '');
       else if (element.dataset.kind === 'bad') {
         show('Live again.', 'good');
         over = window.setTimeout(() => show('', ''), BACK_MS);

@@ -1,4 +1,4 @@
-// Cells: many drivers as one disc with a count. The server's cells are small; for display neighbours are joined.
+// Cells: many drivers as one disc with a count. The server's cells are small; for display those that are near each other are joined.
 import type { Cells } from './decode';
 import { mercator, unmercator } from './tiles';
 
@@ -12,43 +12,68 @@ export interface Disc {
   ts: number;
 }
 
-/** How far a disc may be from the middle of its square, in squares: two neighbours must not cover each other. */
-const OFF_CENTRE = 0.25;
+/** On the web's Mercator map, 0..1. */
+interface Heap extends Disc {
+  x: number;
+  y: number;
+  /** Drivers whose speed is known. */
+  known: number;
+}
 
-/** Joins cells into a grid of `side`×`side` squares over the world. Means are weighted by count. */
-export function join(tiles: readonly Cells[], side: number): Disc[] {
-  const squares = new Map<number, Disc & { known: number }>();
-  for (const tile of tiles) {
-    for (let i = 0; i < tile.n; i++) {
-      const [x, y] = mercator(tile.lat[i], tile.lng[i]);
-      const square = Math.floor(y * side) * side + Math.floor(x * side);
-      const count = tile.count[i];
-      const known = Number.isNaN(tile.speed[i]) ? 0 : count;
-      const speed = known ? tile.speed[i] : 0;
-      const disc = squares.get(square);
-      if (!disc) {
-        squares.set(square, { lng: tile.lng[i], lat: tile.lat[i], count, speed, ts: tile.ts[i], known });
-        continue;
+/** Joins cells until no two discs are nearer to each other than `reach`, of a world of 1. Means are weighted by count. */
+export function join(tiles: readonly Cells[], reach: number): Disc[] {
+  let heaps = tiles.flatMap((tile) => Array.from(tile.count, (count, i): Heap => {
+    const [x, y] = mercator(tile.lat[i], tile.lng[i]);
+    const isKnown = !Number.isNaN(tile.speed[i]);
+    return { x, y, lng: 0, lat: 0, count, speed: isKnown ? tile.speed[i] : 0, ts: tile.ts[i], known: isKnown ? count : 0 };
+  }));
+  for (let before = Infinity; heaps.length < before; ) {
+    before = heaps.length;
+    heaps = joined(heaps, reach);
+  }
+  return heaps.map(({ x, y, count, speed, ts, known }) => ({ ...unmercator(x, y), count, speed: known ? speed : NaN, ts }));
+}
+
+/** Each goes to the nearest of those before it, if one is within reach. Where that is moves, so one round may leave two near each other. */
+function joined(heaps: Heap[], reach: number): Heap[] {
+  const side = Math.ceil(1 / reach);
+  const squares = new Map<number, Heap[]>();
+  const found: Heap[] = [];
+  for (const heap of heaps) {
+    const [column, row] = [Math.floor(heap.x / reach), Math.floor(heap.y / reach)];
+    let nearest: Heap | undefined;
+    let least = reach;
+    for (let y = row - 1; y <= row + 1; y++) {
+      for (let x = column - 1; x <= column + 1; x++) {
+        for (const other of squares.get(y * side + x) ?? []) {
+          const far = Math.hypot(other.x - heap.x, other.y - heap.y);
+          if (far < least) [nearest, least] = [other, far];
+        }
       }
-      const sum = disc.count + count;
-      disc.lng += ((tile.lng[i] - disc.lng) * count) / sum;
-      disc.lat += ((tile.lat[i] - disc.lat) * count) / sum;
-      if (known) disc.speed += ((speed - disc.speed) * known) / (disc.known + known);
-      disc.known += known;
-      disc.count = sum;
-      disc.ts = Math.max(disc.ts, tile.ts[i]);
+    }
+    if (nearest) add(nearest, heap);
+    else {
+      found.push(heap);
+      const square = row * side + column;
+      const there = squares.get(square);
+      if (there) there.push(heap);
+      else squares.set(square, [heap]);
     }
   }
-  return [...squares].map(([square, { known, ...disc }]) => ({ ...disc, ...apart(disc, square, side), speed: known ? disc.speed : NaN }));
+  return found;
 }
 
-function apart(disc: Disc, square: number, side: number): { lat: number; lng: number } {
-  const [x, y] = mercator(disc.lat, disc.lng);
-  const near = (place: number, index: number) => (index + 0.5 + Math.min(OFF_CENTRE, Math.max(-OFF_CENTRE, place * side - index - 0.5))) / side;
-  return unmercator(near(x, square % side), near(y, Math.floor(square / side)));
+function add(heap: Heap, { x, y, count, speed, ts, known }: Heap): void {
+  const sum = heap.count + count;
+  heap.x += ((x - heap.x) * count) / sum;
+  heap.y += ((y - heap.y) * count) / sum;
+  heap.count = sum;
+  heap.ts = Math.max(heap.ts, ts);
+  if (known) heap.speed += ((speed - heap.speed) * known) / (heap.known + known);
+  heap.known += known;
 }
 
-/** Pixels. Area grows with the logarithm: one driver is still seen, a million does not cover its neighbours. */
+/** Pixels. Area grows with the logarithm; a million does not cover its neighbours, and one driver is a dot. */
 export function radius(count: number): number {
-  return Math.min(26, 7 + 3.4 * Math.log10(Math.max(1, count)));
+  return count > 1 ? Math.min(26, 9 + 3.4 * Math.log10(count)) : 5;
 }

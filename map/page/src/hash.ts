@@ -9,7 +9,7 @@ export interface Place {
 export interface Shared {
   place: Place | null;
   driver: string | null;
-  /** `2026-11-22`; null is the last hour. */
+  /** Of its track: `2026-11-22`, or `hour`, the last one; null: no track. */
   day: string | null;
 }
 
@@ -19,7 +19,7 @@ export function parse(hash: string): Shared {
   return {
     place: parsePlace(fields.get('at')),
     driver: fields.get('driver') || null,
-    day: day !== null && /^\d{4}-\d{2}-\d{2}$/.test(day) ? day : null,
+    day: day !== null && /^(hour|\d{4}-\d{2}-\d{2})$/.test(day) ? day : null,
   };
 }
 

@@ -4,9 +4,10 @@ import type { GeoJSONSource, HeatmapLayerSpecification, Map as MapLibre } from '
 import { ApiError, history } from './api';
 import { serverNow } from './clock';
 import type { Cells } from './decode';
-import { byId, press, say } from './dom';
+import { byId, make, press, say } from './dom';
 import { whole } from './words';
 import { bounds } from './view';
+import { instant, local } from './zone';
 
 const HOUR_MS = 3_600_000;
 const PAUSE_MS = 250;
@@ -29,6 +30,7 @@ export class Heat {
   private readonly box = byId('heat-box', HTMLElement);
   private readonly button = byId('heat', HTMLButtonElement);
   private readonly said = byId('heat-said', HTMLElement);
+  private readonly scale = byId('heat-labels', HTMLUListElement);
   private readonly from = byId('heat-from', HTMLInputElement);
   private readonly to = byId('heat-to', HTMLInputElement);
   private readonly spans = this.box.querySelectorAll<HTMLButtonElement>('[data-hours]');
@@ -75,12 +77,12 @@ export class Heat {
   private span(): [from: number, to: number] | null {
     if (this.hours !== null) {
       const to = Math.floor(serverNow());
-      this.from.value = local(to - this.hours * HOUR_MS);
-      this.to.value = local(to);
+      this.from.value = local(to - this.hours * HOUR_MS).slice(0, 16);
+      this.to.value = local(to).slice(0, 16);
       return [to - this.hours * HOUR_MS, to];
     }
-    const from = new Date(this.from.value).getTime();
-    const to = new Date(this.to.value).getTime();
+    const from = instant(this.from.value);
+    const to = instant(this.to.value);
     return from < to ? [from, to] : null;
   }
 
@@ -96,6 +98,7 @@ export class Heat {
       if (controller.signal.aborted) return;
       this.draw(cells);
       const fixes = cells.count.reduce((sum, count) => sum + count, 0);
+      this.scale.replaceChildren(...scale(cells).map((count) => make('li', whole(count))));
       say(this.said, `${whole(fixes)} fixes in view.${truncated ? ' More than the server counts at once: zoom in, or choose a shorter span.' : ''}`);
     } catch (error) {
       if (controller.signal.aborted) return;
@@ -115,6 +118,12 @@ export class Heat {
   }
 }
 
+/** Fixes in a cell, at the beginning, the middle and the end of the scale. */
+export function scale(cells: Cells): number[] {
+  const most = cells.count.reduce((max, count) => Math.max(max, count), 1);
+  return [...new Set([1, Math.round(Math.expm1(Math.log1p(most) / 2)), most])].filter((count) => count > 0);
+}
+
 /** Weights by logarithm: a depot where all stand at night does not outshine the roads. */
 export function features(cells: Cells): FeatureCollection<Point> {
   const most = Math.log1p(cells.count.reduce((max, count) => Math.max(max, count), 1));
@@ -128,8 +137,3 @@ export function features(cells: Cells): FeatureCollection<Point> {
   };
 }
 
-/** As `<input type="datetime-local">` writes it. */
-function local(ms: number): string {
-  const minutes = new Date(ms).getTimezoneOffset();
-  return new Date(ms - minutes * 60_000).toISOString().slice(0, 16);
-}

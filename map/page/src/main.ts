@@ -7,6 +7,7 @@ import { parse } from './hash';
 import { legend } from './legend';
 import { keys } from './keys';
 import { search } from './search';
+import { settings } from './settings';
 import { status } from './status';
 import { listen } from './stream';
 import { current, themes } from './theme';
@@ -23,6 +24,10 @@ let stage: Stage | null = null;
 let newest: Tick | null = null;
 
 const colours = legend((by) => stage?.colour(by));
+settings(() => {
+  colours.draw();
+  stage?.panel.redraw();
+});
 colours.setTheme(current());
 const look = themes((theme) => {
   colours.setTheme(theme);

@@ -4,7 +4,8 @@ import { serverNow } from './clock';
 import { byId, copies, make, press, say } from './dom';
 import type { Player } from './player';
 import { episodeAt, summary } from './track';
-import { ago, clockShort, daySpan, distance, duration, isoDay, kmh, moment, motion, wind } from './words';
+import { ago, clockShort, daySpan, distance, duration, isoDay, pace, moment, motion, wind } from './words';
+import { zoneShort } from './zone';
 
 const HOUR_MS = 3_600_000;
 
@@ -58,7 +59,8 @@ export class Panel {
     await this.refresh();
     if (this.id !== id) return false;
     byId('driver-name', HTMLElement).focus({ preventScroll: true });
-    if (day) this.showDay(day);
+    if (day === 'hour') this.lastHour();
+    else if (day) this.showDay(day);
     return this.fix !== null;
   }
 
@@ -113,7 +115,7 @@ export class Panel {
 
   lastHour(): void {
     const to = Math.floor(serverNow());
-    void this.load(to - HOUR_MS, to, 2, null);
+    void this.load(to - HOUR_MS, to, 2, 'hour');
   }
 
   private showDay(day: string): void {
@@ -123,12 +125,12 @@ export class Panel {
     void this.load(span.from, Math.min(span.to, Math.floor(serverNow())), 10, day);
   }
 
-  private async load(from: number, to: number, metres: number, day: string | null): Promise<void> {
+  private async load(from: number, to: number, metres: number, day: string): Promise<void> {
     if (!this.id) return;
     this.asked?.abort();
     const controller = (this.asked = new AbortController());
-    press(this.hour, day === null);
-    if (day === null) this.dayField.value = '';
+    press(this.hour, day === 'hour');
+    if (day === 'hour') this.dayField.value = '';
     this.day = day;
     this.options.shared();
     say(this.said, 'Loading its track …');
@@ -154,8 +156,9 @@ export class Panel {
     say(byId('sql', HTMLElement), track.sql);
     byId('sql-box', HTMLDetailsElement).hidden = false;
     if (track.points.ts.length > 0) {
-      this.options.tracked(track);
       this.options.player.open(track);
+      // The player covers a part of the map.
+      this.options.tracked(track);
     } else {
       this.options.player.close();
       this.options.tracked(null);
@@ -173,6 +176,14 @@ export class Panel {
     button.addEventListener('click', () => this.options.player.seek(from));
     item.append(button);
     return item;
+  }
+
+  /** In other units, or another zone. */
+  redraw(): void {
+    this.dayField.max = isoDay(serverNow());
+    this.facts();
+    if (this.day && this.day !== 'hour') this.showDay(this.day);
+    else if (this.track) this.show(this.track);
   }
 
   /** The episode that is played is marked in the list. */
@@ -197,8 +208,8 @@ export class Panel {
     const age = (now - fix.ts) / 1000;
     // After five minutes the present tense would be a guess.
     say(byId('driver-moves', HTMLElement), age < 300 ? `${motion(fix.speed, fix.heading)}.` : `Not heard of for a while; it was last seen ${ago(age)}.`);
-    set('when', `${ago(age)}, at ${moment(fix.ts, now)}`);
-    set('speed', fix.speed === null ? 'unknown' : kmh(fix.speed));
+    set('when', `${ago(age)}, at ${moment(fix.ts, now)} ${zoneShort(fix.ts)}`);
+    set('speed', fix.speed === null ? 'unknown' : pace(fix.speed));
     set('heading', fix.heading === null ? 'unknown' : `${wind(fix.heading)}, ${Math.round(fix.heading)}°`);
     set('acc', fix.acc === null ? 'unknown' : `within ${distance(fix.acc)}`);
     set('place', `${fix.lat.toFixed(5)}, ${fix.lng.toFixed(5)}`);

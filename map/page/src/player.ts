@@ -2,7 +2,7 @@
 import type { Track } from './api';
 import { byId, say, svg } from './dom';
 import { speedCurve, spotAt } from './track';
-import { clock, kmh } from './words';
+import { clock, pace } from './words';
 
 const PACES = [10, 60, 300, 1000];
 /** A track plays in about this long, whatever its span. */
@@ -118,7 +118,7 @@ export function words(track: Track, ms: number): string {
   if (!spot) return `${clock(ms)}\n–`;
   if (spot.kind === 'gap') return `${clock(ms)}\nno fixes`;
   if (spot.kind === 'stop') return `${clock(ms)}\nstop`;
-  return `${clock(ms)}\n${spot.speed === null ? 'speed unknown' : kmh(spot.speed)}`;
+  return `${clock(ms)}\n${spot.speed === null ? 'speed unknown' : pace(spot.speed)}`;
 }
 
 function draw(curve: SVGElement, track: Track): void {

@@ -69,9 +69,9 @@ export class Scene {
 
   show({ points, cells }: Shown, zoom: number): void {
     this.fleet.replace(points, seconds());
-    // Joined 4×4, 64 to 128 pixels: a disc and its count need some 40.
+    // 48 to 96 pixels apart: two discs and their counts do not cover each other.
     this.zoom = zoom;
-    this.discs = join(cells, 8 * 2 ** Math.floor(zoom));
+    this.discs = join(cells, 48 / (512 * 2 ** Math.floor(zoom)));
     this.restyle();
   }
 
@@ -179,7 +179,8 @@ export class Scene {
         getPosition: ({ lng, lat }) => [lng, lat],
         radiusUnits: 'pixels',
         getRadius: ({ count }) => radius(count) * scale,
-        getFillColor: (disc) => tint(disc, theme === 'dark' ? 64 : 52),
+        // One driver is a dot.
+        getFillColor: (disc) => tint(disc, disc.count === 1 ? 255 : theme === 'dark' ? 64 : 52),
         stroked: true,
         lineWidthUnits: 'pixels',
         getLineWidth: 1.5,

@@ -174,7 +174,8 @@ function padding(): { top: number; bottom: number; left: number; right: number }
   const open = !panelBox.hidden;
   return {
     top: (narrow ? 8 : 5.5) * unit,
-    bottom: narrow && open ? innerHeight * 0.5 : 6 * unit,
+    // The player and, on a phone, the panel above it.
+    bottom: Math.max(6 * unit, ...['player', ...(narrow ? ['panel'] : [])].map((id) => byId(id, HTMLElement)).filter(({ hidden }) => !hidden).map((card) => innerHeight - card.offsetTop + 2 * unit)),
     left: (narrow ? 1.5 : 4) * unit,
     right: !narrow && open ? 25 * unit : (narrow ? 1.5 : 4) * unit,
   };

@@ -13,14 +13,17 @@ export function status() {
   return {
     tick(tick: Tick): void {
       say(newest, tick.newest === null ? 'no fixes yet' : age((tick.now - tick.newest) / 1000));
-      pulse.dataset.state = tick.state;
-      say(seen, whole(tick.seen_1m));
+      pulse.dataset.state = tick.newest === null && tick.state === 'ok' ? 'none' : tick.state;
+      // Nobody knows how many it is while ClickHouse does not answer.
+      const isKnown = tick.state !== 'away';
+      say(seen, isKnown ? whole(tick.seen_1m) : '–');
       say(drivers, ` of ${whole(tick.drivers)}`);
-      say(rate, whole(tick.rate));
+      say(rate, isKnown ? whole(tick.rate) : '–');
     },
     lost(): void {
       pulse.dataset.state = 'away';
       say(newest, 'not connected');
+      say(seen, '–');
       say(rate, '–');
     },
   };

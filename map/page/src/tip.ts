@@ -5,7 +5,7 @@ import { radius } from './cells';
 import { seconds } from './clock';
 import { byId, say } from './dom';
 import type { Scene } from './scene';
-import { kmh, whole } from './words';
+import { pace, whole } from './words';
 
 export type Under = { driver: number } | { disc: Disc } | null;
 
@@ -30,7 +30,7 @@ export function tip(map: MapLibre, scene: Scene): void {
   map.on('mousemove', (event) => {
     const found = scene.quiet ? null : under(map, scene, event, scene.dotSize() + 4);
     if (!found) return hide();
-    say(box, 'driver' in found ? describe(scene, found.driver) : `${whole(found.disc.count)} drivers: click to zoom in`);
+    say(box, 'driver' in found ? describe(scene, found.driver) : `${found.disc.count === 1 ? '1 driver' : `${whole(found.disc.count)} drivers`}: click to zoom in`);
     box.hidden = false;
     map.getCanvas().style.cursor = 'pointer';
     const left = Math.min(event.point.x + 14, innerWidth - box.offsetWidth - 8);
@@ -42,5 +42,5 @@ export function tip(map: MapLibre, scene: Scene): void {
 
 function describe(scene: Scene, slot: number): string {
   const speed = scene.fleet.speed[slot];
-  return `${scene.fleet.ids[slot]}${Number.isNaN(speed) ? '' : `, ${kmh(speed)}`}`;
+  return `${scene.fleet.ids[slot]}${Number.isNaN(speed) ? '' : `, ${pace(speed)}`}`;
 }

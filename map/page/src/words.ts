@@ -1,4 +1,5 @@
-// Numbers as people say them.
+// Numbers as people say them, in the units and the zone that the viewer chose.
+import { instant, local, zone } from './zone';
 
 const WINDS = ['north', 'north-east', 'east', 'south-east', 'south', 'south-west', 'west', 'north-west'];
 const UNITS: [seconds: number, name: string][] = [
@@ -38,8 +39,21 @@ export function wind(heading: number): string {
   return WINDS[Math.round((((heading % 360) + 360) % 360) / 45) % 8];
 }
 
-export function kmh(speed: number): string {
-  return `${Math.round(speed * 3.6)} km/h`;
+export const SPEEDS = { 'km/h': 3.6, mph: 2.236936, knots: 1.943844 } as const;
+export type Unit = keyof typeof SPEEDS;
+const LENGTHS: Record<Unit, [name: string, metres: number]> = { 'km/h': ['km', 1000], mph: ['mi', 1609.344], knots: ['nmi', 1852] };
+let unit: Unit = 'km/h';
+
+export const speedUnit = (): Unit => unit;
+
+/** An unknown name: km/h. */
+export function setUnit(name: string): void {
+  unit = name in SPEEDS ? (name as Unit) : 'km/h';
+}
+
+/** Of metres a second. */
+export function pace(speed: number): string {
+  return `${Math.round(speed * SPEEDS[unit])} ${unit}`;
 }
 
 /** "Moving at 43 km/h, heading south-west" */
@@ -47,12 +61,13 @@ export function motion(speed: number | null, heading: number | null): string {
   const where = heading === null ? '' : `, heading ${wind(heading)}`;
   if (speed === null) return `Speed unknown${where}`;
   if (speed < STANDING_MPS) return 'Standing';
-  return `Moving at ${kmh(speed)}${where}`;
+  return `Moving at ${pace(speed)}${where}`;
 }
 
 export function distance(metres: number): string {
+  const [name, length] = LENGTHS[unit];
   if (metres < 1000) return `${Math.round(metres)} m`;
-  return `${(metres / 1000).toFixed(metres < 10_000 ? 1 : 0)} km`;
+  return `${(metres / length).toFixed(metres < 10 * length ? 1 : 0)} ${name}`;
 }
 
 /** 1,234 below ten thousand, then 12k, 1.2M. */
@@ -67,32 +82,24 @@ export function whole(count: number): string {
   return Math.round(count).toLocaleString('en');
 }
 
-const CLOCK = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
-const CLOCK_SHORT = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit' });
-const DATE = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', year: 'numeric' });
-
-export const clock = (ms: number): string => CLOCK.format(ms);
-export const clockShort = (ms: number): string => CLOCK_SHORT.format(ms);
+export const clock = (ms: number): string => local(ms).slice(11);
+export const clockShort = (ms: number): string => local(ms).slice(11, 16);
 
 /** The time, with the date unless it is today's. */
 export function moment(ms: number, now: number): string {
-  return DATE.format(ms) === DATE.format(now) ? clock(ms) : `${DATE.format(ms)}, ${clock(ms)}`;
+  if (isoDay(ms) === isoDay(now)) return clock(ms);
+  const date = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', year: 'numeric', timeZone: zone() });
+  return `${date.format(ms)}, ${clock(ms)}`;
 }
 
-/** A day as `<input type="date">` writes it, in the viewer's zone. */
-export function isoDay(ms: number): string {
-  const day = new Date(ms);
-  const two = (value: number) => String(value).padStart(2, '0');
-  return `${day.getFullYear()}-${two(day.getMonth() + 1)}-${two(day.getDate())}`;
-}
+/** A day as `<input type="date">` writes it. */
+export const isoDay = (ms: number): string => local(ms).slice(0, 10);
 
-/** Its first and last moment in the viewer's zone; null if it is no day. */
+/** Its first and last moment; null if it is no day. */
 export function daySpan(day: string): { from: number; to: number } | null {
-  const parts = /^(\d{4})-(\d{2})-(\d{2})$/.exec(day);
-  if (!parts) return null;
-  const [year, month, date] = parts.slice(1).map(Number);
-  const from = new Date(year, month - 1, date);
-  if (from.getMonth() !== month - 1 || from.getDate() !== date) return null;
+  const noon = Date.parse(`${day}T12:00Z`);
+  if (Number.isNaN(noon) || new Date(noon).toISOString().slice(0, 10) !== day) return null;
   // Not 24 hours later: on two days a year that is another day.
-  return { from: from.getTime(), to: new Date(year, month - 1, date + 1).getTime() };
+  const next = new Date(noon + 86_400_000).toISOString().slice(0, 10);
+  return { from: instant(`${day}T00:00:00`), to: instant(`${next}T00:00:00`) };
 }

@@ -1,14 +1,16 @@
-import { describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import type { Track } from '../src/api';
 import { trouble } from '../src/banner';
 import { join, radius } from '../src/cells';
 import { colour, stops } from '../src/colours';
 import { decode, type Cells } from '../src/decode';
 import { format, parse } from '../src/hash';
+import { scale } from '../src/heat';
 import { covering, inView, key, mercator, overlap, unmercator, type Tile } from '../src/tiles';
 import { indexAt, pieces, speedCurve, spotAt, summary } from '../src/track';
 import { extent } from '../src/whereabouts';
-import { ago, daySpan, duration, isoDay, kmh, motion, short, wind } from '../src/words';
+import { ago, clock, daySpan, distance, duration, isoDay, motion, pace, setUnit, short, wind } from '../src/words';
+import { instant, local, setZone, zoneShort } from '../src/zone';
 import { encode } from './tile';
 
 describe('words', () => {
@@ -19,7 +21,7 @@ describe('words', () => {
     expect(motion(12, 227)).toBe('Moving at 43 km/h, heading south-west');
     expect(motion(0.2, 227)).toBe('Standing');
     expect(motion(null, null)).toBe('Speed unknown');
-    expect(kmh(0)).toBe('0 km/h');
+    expect(pace(0)).toBe('0 km/h');
   });
   test('counts', () => expect([7, 999, 1000, 1250, 12_345, 999_600, 1_234_567].map(short)).toEqual(['7', '999', '1k', '1.3k', '12k', '1M', '1.2M']));
   test('a day begins at midnight and ends at the next, and 30 February is none', () => {
@@ -31,10 +33,39 @@ describe('words', () => {
   });
 });
 
+describe('units and zones', () => {
+  afterEach(() => {
+    setUnit('');
+    setZone('');
+  });
+  test('of speed', () => {
+    const said = ['km/h', 'mph', 'knots', 'furlongs'].map((unit) => (setUnit(unit), [pace(20), distance(900), distance(5000)].join(' ')));
+    expect(said).toEqual(['72 km/h 900 m 5.0 km', '45 mph 900 m 3.1 mi', '39 knots 900 m 2.7 nmi', '72 km/h 900 m 5.0 km']);
+  });
+  test('a day begins when it does in the zone, also when the clocks change', () => {
+    const hours = (day: string) => (daySpan(day)!.to - daySpan(day)!.from) / 3_600_000;
+    setZone('Europe/Vienna');
+    expect([hours('2026-03-29'), hours('2026-03-30'), hours('2026-10-25')]).toEqual([23, 24, 25]);
+    expect(new Date(daySpan('2026-07-01')!.from).toISOString()).toBe('2026-06-30T22:00:00.000Z');
+    setZone('Pacific/Auckland');
+    expect(new Date(daySpan('2026-07-01')!.from).toISOString()).toBe('2026-06-30T12:00:00.000Z');
+    setZone('Asia/Kolkata');
+    expect([clock(0), isoDay(-1), zoneShort(0)]).toEqual(['05:30:00', '1970-01-01', 'GMT+5:30']);
+  });
+  test('a local time comes back', () => {
+    for (const zone of ['UTC', 'Asia/Kolkata', 'America/St_Johns', 'nowhere']) {
+      setZone(zone);
+      for (const ms of [0, 1_780_000_000_000, 1_795_000_000_000]) expect(instant(local(ms)), `${zone} ${ms}`).toBe(ms);
+    }
+    expect(instant('yesterday')).toBeNaN();
+  });
+});
+
 describe('the address', () => {
   test('comes back', () => {
     const shared = { place: { zoom: 12.3, lat: 25.7617, lng: -80.1918 }, driver: 'a/b&c d', day: '2026-11-22' };
     expect(parse(format(shared))).toEqual(shared);
+    expect(parse(format({ ...shared, day: 'hour' })).day).toBe('hour');
   });
   test('nonsense is nothing', () => {
     for (const hash of ['', '#', '#at=1/2', '#at=x/y/z', '#at=99/0/0', '#at=3/89/0', '#at=//', '#day=yesterday']) {
@@ -73,15 +104,22 @@ describe('cells', () => {
     expect(more).toEqual([]);
     expect(disc).toMatchObject({ count: 8, ts: 9 });
     expect(disc.speed).toBeCloseTo(8);
-    const far = join([tile({ lat: 1, lng: 1, ts: 5, count: 3 }, { lat: -40, lng: 90, ts: 9, count: 1 })], 4);
+    const far = join([tile({ lat: 1, lng: 1, ts: 5, count: 3 }, { lat: -40, lng: 90, ts: 9, count: 1 })], 0.1);
     expect(far.map(({ count, speed }) => [count, speed])).toEqual([[3, NaN], [1, NaN]]);
   });
-  test('neighbours do not cover each other', () => {
-    // Two places beside the same border of squares of 64 pixels.
-    const discs = join([tile({ lat: 1e-4, lng: -1e-4, ts: 1, count: 900 }, { lat: 1e-4, lng: 1e-4, ts: 1, count: 900 })], 8);
-    const [a, b] = discs.map(({ lng }) => (lng / 360 + 0.5) * 8 * 64);
-    expect(Math.abs(a - b)).toBeGreaterThanOrEqual(31.9);
+  test('discs are apart, wherever the border of a tile is, and nobody is lost', () => {
+    // A town across the border of two tiles, as a row of cells each.
+    const rows = Array.from({ length: 400 }, (_, i) => ({ lat: ((i * 0.618034) % 1) - 0.5, lng: ((i * 0.754878) % 1) - 0.5, ts: 1, count: 1 + (i % 3) }));
+    const reach = 0.0003;
+    const discs = join([tile(...rows.filter(({ lng }) => lng < 0)), tile(...rows.filter(({ lng }) => lng >= 0))], reach);
+    expect(discs.reduce((sum, { count }) => sum + count, 0)).toBe(rows.reduce((sum, { count }) => sum + count, 0));
+    const places = discs.map(({ lat, lng }) => mercator(lat, lng));
+    places.forEach(([x, y], i) => {
+      for (const [otherX, otherY] of places.slice(0, i)) expect(Math.hypot(x - otherX, y - otherY)).toBeGreaterThan(reach * 0.999);
+    });
+    expect(discs.length).toBeGreaterThan(10);
     expect(radius(1_000_000)).toBeLessThanOrEqual(32);
+    expect(radius(1)).toBeLessThan(radius(2));
   });
 });
 
@@ -137,6 +175,11 @@ describe('a track', () => {
     const curve = speedCurve(track, 0, 80_000, 8);
     expect([...curve]).toEqual([10, 10, NaN, 0, NaN, NaN, 10, 10]);
   });
+});
+
+test('the scale of the heatmap has numbers', () => {
+  const cells = (...counts: number[]) => decode(encode('cells', counts.map((count) => ({ lat: 1, lng: 1, ts: 1, count })))) as Cells;
+  expect([scale(cells(1, 120, 8)), scale(cells(1)), scale(cells())]).toEqual([[1, 10, 120], [1], [1]]);
 });
 
 test('the banner says what is away since when, and changes once a minute only', () => {

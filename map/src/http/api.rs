@@ -29,7 +29,7 @@ use crate::live::Tick;
 use crate::params::{self, Params};
 use crate::store::Error;
 use crate::wire::{self, GZIP_BYTES_MIN, gzip};
-use crate::{history, tiles};
+use crate::{history, list as filtered, tiles};
 
 const JSON: &str = "application/json";
 const BINARY: &str = "application/octet-stream";
@@ -72,7 +72,9 @@ pub(super) fn routes() -> Router<Arc<State>> {
         .route("/api/positions", get(positions))
         .route("/api/drivers", get(drivers))
         .route("/api/drivers/{id}", get(driver))
+        .route("/api/drivers/{id}/attributes", get(attributes))
         .route("/api/drivers/{id}/track", get(track))
+        .route("/api/list", get(list))
         .route("/api/cells", get(cells))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -94,7 +96,8 @@ async fn live_tiles(From(state): From<Arc<State>>, RawQuery(query): RawQuery, he
     let params = Params::new(query.as_deref(), &["of"]).map_err(bad)?;
     let wanted = params.tiles().map_err(bad)?;
     state.live.look().await.map_err(away)?;
-    let now = wanted.into_iter().map(|(tile, known)| (state.live.tile(tile), known));
+    let kind = state.live.kind(wanted.iter().map(|(tile, _)| *tile));
+    let now = wanted.into_iter().map(|(tile, known)| (state.live.tile(tile, kind), known));
     let changed: Vec<_> =
         now.filter(|(part, known)| *known != Some(part.version)).map(|(part, _)| part).collect();
     let is_packed = takes_gzip(&headers);
@@ -245,6 +248,26 @@ async fn driver(From(state): From<Arc<State>>, Path(id): Path<String>, RawQuery(
     let fix =
         fix.ok_or_else(|| Refusal(StatusCode::NOT_FOUND, format!("nobody has heard of a driver {id}")))?;
     Ok(answer(&Position::new(id, &fix)))
+}
+
+async fn attributes(
+    From(state): From<Arc<State>>,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    Params::new(query.as_deref(), &[]).map_err(bad)?;
+    let id = params::driver(&id).map_err(bad)?;
+    let (ts, attributes) = asked(&state, filtered::attributes(&state.store, id)).await?;
+    Ok(answer(&json!({ "ts": ts, "attributes": attributes })))
+}
+
+async fn list(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
+    let known = ["prefix", "silent", "faster", "stopped", "attribute", "fence"];
+    let params = Params::new(query.as_deref(), &known).map_err(bad)?;
+    let filter = params.filter().map_err(bad)?;
+    let (found, truncated) = asked(&state, filtered::list(&state.store, &filter)).await?;
+    let json = json!({ "drivers": found, "truncated": truncated });
+    Ok(packed(&headers, JSON, json.to_string().into_bytes()))
 }
 
 async fn track(

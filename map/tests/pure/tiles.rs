@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use milepost_map::fleet::{Fix, Fleet, UNKNOWN};
 use milepost_map::geo::{Tile, square};
-use milepost_map::tiles::cut;
+use milepost_map::tiles::{Kind, cut, kind};
 use proptest::prelude::*;
 
 use crate::tile_format::{Read, read};
@@ -46,7 +46,7 @@ fn tile_of(z: u8, lat: f64, lng: f64) -> Tile {
 }
 
 fn tile(fleet: &Fleet, z: u8, x: u32, y: u32) -> Read {
-    read(&cut(fleet, Tile::new(z, x, y).unwrap(), 20_000, NOW_MS))
+    read(&cut(fleet, Tile::new(z, x, y).unwrap(), Kind::Points, NOW_MS))
 }
 
 #[test]
@@ -108,17 +108,22 @@ fn where_there_are_many_they_are_taken_together() {
     let town: Vec<(f64, f64)> =
         (0..2_000).map(|n| (48.0 + f64::from(n % 50) * 1e-3, 11.0 + f64::from(n / 50) * 1e-3)).collect();
     let fleet = fleet(&town);
-    let far = tile(&fleet, 0, 0, 0);
+    let far = read(&cut(&fleet, Tile::new(0, 0, 0).unwrap(), Kind::Cells, NOW_MS));
     assert!(far.is_cells && far.counts.iter().sum::<u32>() == 2_000, "{far:?}");
     let mean = town.iter().map(|(lat, _)| lat).sum::<f64>() / 2_000.0;
     assert!((f64::from(far.lat_e7[0]) / 1e7 - mean).abs() < 1e-6, "the mean of their places");
     assert_eq!((far.speed_cms[0], far.ts_s[0]), (1_240, 1_759_999_990));
-    // At the finest zoom they are points, as long as points_max allows it.
-    let finest = tile_of(14, 48.01, 11.01);
-    let near = |points_max| read(&cut(&fleet, finest, points_max, NOW_MS));
-    let (points, cells) = (near(20_000), near(16));
-    assert!(!points.is_cells && cells.is_cells);
-    assert_eq!(cells.counts.iter().sum::<u32>() as usize, points.ids.len());
+}
+
+#[test]
+fn a_view_has_one_kind_of_tiles() {
+    // Everybody is in one of the four tiles.
+    let fleet = fleet(&(0..100).map(|n| (48.0 + f64::from(n) * 1e-3, 11.0)).collect::<Vec<_>>());
+    let view: Vec<Tile> = (0..4).map(|n| Tile::new(1, n % 2, n / 2).unwrap()).collect();
+    let of = |tiles: &[Tile], points_max| kind(&fleet, tiles.iter().copied(), points_max);
+    assert_eq!(of(&view, 100), Kind::Points);
+    assert_eq!(of(&view, 99), Kind::Cells);
+    assert_eq!(of(&view[2..], 0), Kind::Points, "nobody is in the south");
 }
 
 proptest! {
@@ -153,10 +158,7 @@ proptest! {
         let fleet = fleet(&places);
         let first = tile_of(z, places[0].0, places[0].1);
         let expected = fleet.in_tile(first).len();
-        let found = read(&cut(&fleet, first, 16, NOW_MS));
-        let count = if found.is_cells { found.counts.iter().sum::<u32>() as usize } else { found.ids.len() };
-        prop_assert_eq!(count, expected);
-        let most = if z == 14 { 16 } else { 1 };
-        prop_assert_eq!(found.is_cells, expected > most);
+        let found = read(&cut(&fleet, first, Kind::Cells, NOW_MS));
+        prop_assert_eq!(found.counts.iter().sum::<u32>() as usize, expected);
     }
 }

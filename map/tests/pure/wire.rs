@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flate2::read::GzDecoder;
 use milepost_map::fleet::Fleet;
 use milepost_map::geo::Tile;
-use milepost_map::tiles::cut;
+use milepost_map::tiles::{Kind, cut};
 use milepost_map::wire::{Part, joined};
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn part(z: u8, drivers: usize, now_ms: i64) -> Arc<Part> {
     (0..drivers).for_each(|n| fleet.take(format!("d{n}").as_bytes(), fix(90.0, -180.0)));
     fleet.commit();
     let tile = Tile::new(z, 0, 0).unwrap();
-    Arc::new(Part::new(tile, &cut(&fleet, tile, 1_000_000, now_ms)))
+    Arc::new(Part::new(tile, &cut(&fleet, tile, Kind::Points, now_ms)))
 }
 
 fn unpacked(gzip: &[u8]) -> Vec<u8> {

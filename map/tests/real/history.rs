@@ -151,3 +151,54 @@ fn nothing_that_is_asked_becomes_sql() -> Result<()> {
     ensure!(world.query("SELECT count() FROM {db}.positions")? == "1");
     Ok(())
 }
+
+#[test]
+fn a_list_has_the_drivers_for_whom_every_condition_holds() -> Result<()> {
+    let world = world("map_list")?;
+    let now = unix_ms();
+    for (driver, lat, speed_cms, received, attributes) in [
+        ("van-1", 48.0, 0, now, "map('battery', '80', 'ignition', 'off')"),
+        ("van-2", 48.5, 2_000, now, "map('ignition', 'on')"),
+        ("car-1", 50.0, 65_535, now - 3_600_000, "map()"),
+    ] {
+        world.query(&format!(
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, \
+             attributes) SELECT '{driver}', fromUnixTimestamp64Milli({now}), 0, {lat} * 1e7, 110000000, {speed_cms}, 0, 0, 0, \
+             fromUnixTimestamp64Milli({received}), {attributes}"
+        ))?;
+    }
+    world.query("INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(10, 47), (12, 47), (12, 48.2), (10, 48.2), (10, 47)]]])")?;
+    let map = world.settings.run()?;
+    for (filter, expected) in [
+        ("", "car-1 van-1 van-2"),
+        ("?prefix=van", "van-1 van-2"),
+        ("?silent=1800", "car-1"),
+        ("?faster=10", "van-2"),
+        ("?stopped=true", "van-1"),
+        ("?attribute=ignition", "van-1 van-2"),
+        ("?attribute=ignition%3Doff&prefix=van", "van-1"),
+        ("?fence=depot", "van-1"),
+        ("?fence=nowhere", ""),
+        ("?prefix=van&faster=10&fence=depot", ""),
+    ] {
+        let list = ask(&map, &format!("/api/list{filter}"), &[])?.json()?;
+        let found: Vec<&str> = list["drivers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|one| one["driver_id"].as_str())
+            .collect();
+        ensure!(found.join(" ") == expected && list["truncated"] == false, "{filter}: {list}");
+    }
+    for wrong in ["silent=-1", "faster=fast", "stopped=1", "prefix=%27", "speed=1"] {
+        ensure!(ask(&map, &format!("/api/list?{wrong}"), &[])?.status == 400, "{wrong}");
+    }
+    let kept = ask(&map, "/api/drivers/van-1/attributes", &[])?.json()?;
+    ensure!(
+        kept == serde_json::json!({ "ts": now, "attributes": { "battery": "80", "ignition": "off" } }),
+        "{kept}"
+    );
+    let nobody = ask(&map, "/api/drivers/nobody/attributes", &[])?.json()?;
+    ensure!(nobody["attributes"] == serde_json::json!({}), "{nobody}");
+    Ok(())
+}

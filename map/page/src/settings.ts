@@ -1,0 +1,46 @@
+// Units and time zone, kept in this browser.
+import { byId, make, press } from './dom';
+import { setUnit, speedUnit } from './words';
+import { setZone, zone } from './zone';
+
+export function settings(changed: () => void): void {
+  const zones = byId('zone', HTMLSelectElement);
+  const units = document.querySelectorAll<HTMLButtonElement>('[data-unit-choice]');
+  setUnit(kept('unit'));
+  const own = zone();
+  setZone(kept('zone'));
+  const named = (name: string, text: string) => Object.assign(make('option', text), { value: name });
+  zones.append(named('', `${own} (this browser’s)`), ...[...new Set(['UTC', ...Intl.supportedValuesOf('timeZone')])].filter((name) => name !== own).map((name) => named(name, name)));
+  zones.value = zone() === own ? '' : zone();
+
+  zones.addEventListener('change', () => {
+    keep('zone', zones.value);
+    setZone(zones.value);
+    changed();
+  });
+  for (const button of units) {
+    press(button, button.dataset.unitChoice === speedUnit());
+    button.addEventListener('click', () => {
+      setUnit(button.dataset.unitChoice ?? '');
+      keep('unit', speedUnit());
+      for (const other of units) press(other, other === button);
+      changed();
+    });
+  }
+}
+
+function kept(name: string): string {
+  try {
+    return localStorage.getItem(name) ?? '';
+  } catch {
+    return '';
+  }
+}
+
+function keep(name: string, value: string): void {
+  try {
+    localStorage.setItem(name, value);
+  } catch {
+    // No storage: for this visit only.
+  }
+}

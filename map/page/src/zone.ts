@@ -1,0 +1,38 @@
+// Clock times in the zone that the viewer chose, the browser's until then.
+let chosen: string | undefined;
+let format = formatter();
+
+function formatter(): Intl.DateTimeFormat {
+  return new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium', ...(chosen ? { timeZone: chosen } : {}) });
+}
+
+/** Its name in the IANA database. */
+export const zone = (): string => format.resolvedOptions().timeZone;
+
+/** An empty or unknown name: the browser's. */
+export function setZone(name: string): void {
+  chosen = name || undefined;
+  try {
+    format = formatter();
+  } catch {
+    setZone('');
+  }
+}
+
+/** `2026-11-22T14:03:22` */
+export const local = (ms: number): string => format.format(ms).replace(' ', 'T');
+
+/** The moment of such a time, in Unix ms; NaN if it is none. Of an hour that is skipped or comes twice, one of the two. */
+export function instant(text: string): number {
+  const utc = Date.parse(`${text}Z`);
+  const ahead = (ms: number) => Date.parse(`${local(ms)}Z`) - Math.floor(ms / 1000) * 1000;
+  if (Number.isNaN(utc)) return NaN;
+  const near = utc - ahead(utc);
+  return utc - ahead(near);
+}
+
+/** As the viewer would say it: "CET", "UTC", "GMT+5:30". */
+export function zoneShort(ms: number): string {
+  const parts = new Intl.DateTimeFormat('en-GB', { timeZone: zone(), timeZoneName: 'short' }).formatToParts(ms);
+  return parts.find(({ type }) => type === 'timeZoneName')?.value ?? zone();
+}
