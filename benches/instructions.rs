@@ -1,5 +1,7 @@
 //! Instructions a message, counted by valgrind's callgrind: the repeatable figure, on any machine under any load.
 //! From the PUBLISH to the encoded insert and the acknowledgement; sockets and the insert itself are not in it.
+//!
+//! It fails if a figure of [`HELD`] is off by more than 2 %: a change that costs more has to change that number, too.
 
 #[expect(unreachable_pub, reason = "a benchmark's rooms have no outside")]
 mod work;
@@ -12,8 +14,13 @@ use milepost::pipeline::encode;
 
 /// What a run works on: how many messages, and of which of [`works`].
 const WORK: &str = "MILEPOST_BENCH_WORK";
-/// What both runs do alike is no part of the difference.
+/// Points; what both runs do alike is no part of the difference.
 const RUNS: [u64; 2] = [20_000, 60_000];
+const ARRAYS: &str = "milepost (arrays of 100, per point)";
+const POINTS_OF_AN_ARRAY: usize = 100;
+/// Instructions a point, on x86-64.
+const HELD: [(&str, u64); 2] = [("milepost", 5_154), (ARRAYS, 3_705)];
+const MAY_BE_OFF_PERCENT: u64 = 2;
 
 fn main() {
     match std::env::var(WORK) {
@@ -25,11 +32,11 @@ fn main() {
     }
 }
 
-/// milepost's own format by itself; then each format as a fleet's devices write it, and one that keeps a field.
+/// milepost's own format by itself, one point a message and many; then each format as a fleet's devices write it, and one that keeps a field.
 fn works() -> Vec<String> {
     let formats = Format::ALL.iter().map(|format| format!("{} (fleet)", format.name()));
     let kept = ["owntracks (fleet, keep = [\"batt\"])".to_owned()];
-    ["milepost".to_owned()].into_iter().chain(formats).chain(kept).collect()
+    HELD.map(|(name, _)| name.to_owned()).into_iter().chain(formats).chain(kept).collect()
 }
 
 fn work(count: usize, name: &str) {
@@ -38,6 +45,10 @@ fn work(count: usize, name: &str) {
     let (messages, decoder) = match format {
         Some(format) => (work::messages_in(format, 5_000), work::decoder_of(format, keep)),
         None => (work::messages(5_000), work::decoder()),
+    };
+    let (messages, count) = match name {
+        ARRAYS => (work::arrays(&messages, POINTS_OF_AN_ARRAY), count / POINTS_OF_AN_ARRAY),
+        _ => (messages, count),
     };
     let mut live = work::Live::new(decoder);
     for message in messages.iter().cycle().take(count) {
@@ -65,11 +76,18 @@ fn count() {
         collected.1.trim().parse().expect("a number of instructions")
     };
     let mut first = None;
+    let mut is_off = false;
     let only = std::env::var("MILEPOST_BENCH_ONLY").ok();
     for name in works().into_iter().filter(|name| only.as_ref().is_none_or(|only| name == only)) {
         let [few, many] = RUNS.map(|messages| instructions(messages, &name));
         let each = (many - few) / (RUNS[1] - RUNS[0]);
         let ratio = each as f64 / *first.get_or_insert(each) as f64;
         println!("{each} instructions a message (callgrind), {ratio:.2} times: {name}");
+        let held = HELD.iter().find(|(held, _)| *held == name).map(|(_, held)| *held);
+        if let Some(held) = held.filter(|held| each.abs_diff(*held) * 100 > held * MAY_BE_OFF_PERCENT) {
+            println!("  {name} is off: {held} ± {MAY_BE_OFF_PERCENT} % are held, in benches/instructions.rs");
+            is_off = true;
+        }
     }
+    assert!(!is_off, "instructions are not what is held");
 }

@@ -28,7 +28,9 @@ fn decode(criterion: &mut Criterion) {
     let formats = Format::ALL.map(|format| {
         (format!("5,000 of {}", format.name()), work::decoder_of(format, ""), work::messages_in(format, ROWS))
     });
-    for (name, decoder, messages) in [own].into_iter().chain(formats) {
+    let arrays = work::arrays(&work::messages(ROWS), 100);
+    let arrays = ("5,000 points in 50 messages".to_owned(), work::decoder(), arrays);
+    for (name, decoder, messages) in [own, arrays].into_iter().chain(formats) {
         decode_all(criterion, &name, &decoder, &messages);
     }
 }

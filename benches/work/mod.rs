@@ -31,6 +31,15 @@ pub fn messages(count: usize) -> Vec<(String, String)> {
     (0..count).map(message).collect()
 }
 
+/// The same points, as many in each message, on the topic of its first.
+pub fn arrays(messages: &[(String, String)], points: usize) -> Vec<(String, String)> {
+    let array = |part: &[(String, String)]| {
+        let payloads: Vec<_> = part.iter().map(|(_, payload)| payload.as_str()).collect();
+        (part[0].0.clone(), format!("[{}]", payloads.join(",")))
+    };
+    messages.chunks(points).map(array).collect()
+}
+
 /// The same drivers and fixes in another format, written as its devices do; topic and payload.
 pub fn messages_in(format: Format, count: usize) -> Vec<(String, String)> {
     let count = u32::try_from(count).expect("a few thousand");

@@ -85,6 +85,9 @@ static WIDE: LazyLock<(Decoder, Limits)> = LazyLock::new(|| decoder(1_000_000, 1
 /// Small enough to be reached by small inputs.
 static TIGHT: LazyLock<(Decoder, Limits)> = LazyLock::new(|| decoder(200, 3, 1, 0));
 
+/// What the reader of plain JSON must agree with: [`WIDE`] and [`TIGHT`] without it.
+static BY_SERDE_JSON: LazyLock<[Decoder; 2]> = LazyLock::new(|| [&*WIDE, &*TIGHT].map(|(decoder, _)| decoder.clone().by_serde_json()));
+
 /// The topic of the only format, if there is one.
 static ONLY: LazyLock<Option<&str>> = LazyLock::new(|| {
     let format = std::env::var("MILEPOST_FUZZ_FORMAT").ok()?;
@@ -119,13 +122,17 @@ fuzz_target!(|data: &[u8]| {
     let mut lines = data.splitn(2, |byte| *byte == b'\n');
     let (topic, payload) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     let topic = ONLY.map_or(topic, str::as_bytes);
-    let (decoder, limits) = if flags & 4 == 0 { &*WIDE } else { &*TIGHT };
+    let is_tight = flags & 4 != 0;
+    let (decoder, limits) = if is_tight { &*TIGHT } else { &*WIDE };
     let payload_bytes = payload.len() + if flags & 2 == 0 { 0 } else { 1_000 };
     let received_at = Timestamp::from_unix_ms(RECEIVED_AT_MS);
     let message = Message { payload_bytes, ..Message::new(topic, payload) };
 
     let mut decoded = Decoded::default();
     decoder.decode(message, received_at, &mut decoded);
+    let mut by_serde_json = Decoded::default();
+    BY_SERDE_JSON[usize::from(is_tight)].decode(message, received_at, &mut by_serde_json);
+    assert_eq!(decoded, by_serde_json, "the reader of plain JSON and serde_json disagree");
 
     let (positions, rejects) = (decoded.positions.len(), decoded.rejects.len());
     assert!((1..=limits.points_max).contains(&(positions + rejects + decoded.ignored.len())), "{decoded:?}");

@@ -40,6 +40,15 @@ pub(crate) struct OutOfRange;
 /// The rule for driver ids, in error messages.
 pub(crate) const DRIVER_ID_RULE: &str = "a driver id is 1-64 bytes of A-Z a-z 0-9 . _ : -";
 
+static IS_ALLOWED_IN_ID: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0_u8);
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
+        byte += 1;
+    }
+    table
+};
+
 /// 1–64 bytes of `A–Z a–z 0–9 . _ : -`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DriverId(ArrayString<DRIVER_ID_BYTES_MAX>);
@@ -48,8 +57,7 @@ impl DriverId {
     /// # Errors
     /// Empty, longer than 64 bytes, or a byte outside the set.
     pub(crate) fn new(id: &str) -> Result<Self, OutOfRange> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
-        if id.is_empty() || !id.bytes().all(allowed) {
+        if id.is_empty() || !id.bytes().all(|byte| IS_ALLOWED_IN_ID[usize::from(byte)]) {
             return Err(OutOfRange);
         }
         ArrayString::from(id).map(Self).map_err(|_| OutOfRange)
@@ -178,7 +186,14 @@ optional_number!(
 /// `value` in units, rounded to the nearest; NaN is out of range.
 #[expect(clippy::cast_possible_truncation, reason = "every caller's range fits i32 after scaling")]
 fn scaled(value: f64, range: RangeInclusive<f64>, units_per_one: f64) -> Result<i32, OutOfRange> {
-    if range.contains(&value) { Ok((value * units_per_one).round() as i32) } else { Err(OutOfRange) }
+    if !range.contains(&value) {
+        return Err(OutOfRange);
+    }
+    // f64::round calls a function, once for each field of each fix.
+    let units = value * units_per_one;
+    let whole = units as i32;
+    let rest = units - f64::from(whole);
+    Ok(whole + i32::from(rest >= 0.5) - i32::from(rest <= -0.5))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::pipeline::position::Position;
 use crate::pipeline::reject::Reject;
 
 /// Reused from message to message: [`Decoded::clear`].
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Decoded {
     /// In the order sent.
     pub positions: Vec<Position>,

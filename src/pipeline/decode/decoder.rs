@@ -42,6 +42,13 @@ impl Decoder {
         Self { sources: sources.to_vec(), limits, age }
     }
 
+    /// Leaves everything to serde_json, for tests: the result is the same.
+    #[must_use]
+    pub fn by_serde_json(mut self) -> Self {
+        self.sources.iter_mut().for_each(|source| source.reading.is_serde_json_only = true);
+        self
+    }
+
     /// Appends the message's positions, rejects and ignored parts to `out`. `received_at`: the wall clock when the
     /// message was read.
     pub fn decode(&self, message: Message<'_>, received_at: Timestamp, out: &mut Decoded) {

@@ -6,6 +6,7 @@ use serde::de::{Deserialize as _, DeserializeSeed, Deserializer, IgnoredAny, Map
 use serde_json::value::RawValue;
 
 use super::json::{Scalar, Text};
+use super::plain::Plain;
 
 /// Values that one pass can extract. The last slot is the driver.
 const SLOTS_MAX: usize = 16;
@@ -101,7 +102,7 @@ impl Paths {
     pub(super) fn add_driver(&mut self, pointer: &Pointer) {
         let mut at = Some(&*self);
         for step in &pointer.steps {
-            at = at.and_then(|paths| paths.child(step));
+            at = at.and_then(|paths| paths.child(step.as_bytes()));
         }
         if at.is_none_or(|paths| paths.slot.is_none()) {
             self.add_pointer(pointer, SLOTS_MAX - 1);
@@ -114,6 +115,51 @@ impl Paths {
 
     /// The values in a JSON object or array.
     pub(super) fn find<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
+        self.find_in_plain(json).map_or_else(|| self.find_by_serde_json(json), Ok)
+    }
+
+    /// `None`: it is not plain, or neither an object nor an array.
+    fn find_in_plain<'a>(&self, json: &'a str) -> Option<Found<'a>> {
+        let mut found = Found::default();
+        let mut plain = Plain::new(json);
+        if !matches!(plain.peek(), b'{' | b'[') {
+            return None;
+        }
+        self.put_from(&mut plain, &mut found)?;
+        plain.end()?;
+        Some(found)
+    }
+
+    fn put_from<'a>(&self, json: &mut Plain<'a>, found: &mut Found<'a>) -> Option<()> {
+        let value = match json.peek() {
+            b'{' if !self.children.is_empty() => {
+                json.object(|json, key| match self.child(key) {
+                    Some(paths) => paths.put_from(json, found),
+                    None => json.value().map(drop),
+                })?;
+                Scalar::Other("an object")
+            }
+            b'[' if !self.children.is_empty() => {
+                let mut index = 0;
+                json.array(|json| {
+                    let paths = self.at_index(index);
+                    index += 1;
+                    match paths {
+                        Some(paths) => paths.put_from(json, found),
+                        None => json.value().map(drop),
+                    }
+                })?;
+                Scalar::Other("an array")
+            }
+            _ => json.value()?,
+        };
+        if let Some(slot) = self.slot {
+            found[slot] = value;
+        }
+        Some(())
+    }
+
+    pub(super) fn find_by_serde_json<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
         if !json.trim_ascii_start().starts_with(['{', '[']) {
             serde_json::from_str::<IgnoredAny>(json)?;
             return Err(serde::de::Error::custom("neither an object nor an array"));
@@ -125,8 +171,12 @@ impl Paths {
         Ok(found)
     }
 
-    fn child(&self, name: &str) -> Option<&Self> {
-        self.children.iter().find(|(known, _)| **known == *name).map(|(_, child)| child)
+    fn child(&self, name: &[u8]) -> Option<&Self> {
+        self.children.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, child)| child)
+    }
+
+    fn at_index(&self, index: usize) -> Option<&Self> {
+        self.children.iter().find(|(name, _)| name.parse() == Ok(index)).map(|(_, child)| child)
     }
 }
 
@@ -160,7 +210,7 @@ impl<'de> Visitor<'de> for Inside<'_, '_, 'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<Text<'de>>()? {
-            match self.paths.child(&key.0) {
+            match self.paths.child(key.0.as_bytes()) {
                 Some(paths) => map.next_value_seed(Inside { paths, found: self.found })?,
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -172,9 +222,8 @@ impl<'de> Visitor<'de> for Inside<'_, '_, 'de> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         let mut index = 0_usize;
         loop {
-            let paths = self.paths.children.iter().find(|(name, _)| name.parse() == Ok(index));
-            let more = match paths {
-                Some((_, paths)) => seq.next_element_seed(Inside { paths, found: self.found })?.is_some(),
+            let more = match self.paths.at_index(index) {
+                Some(paths) => seq.next_element_seed(Inside { paths, found: self.found })?.is_some(),
                 None => seq.next_element::<IgnoredAny>()?.is_some(),
             };
             if !more {

@@ -15,6 +15,7 @@ pub(crate) mod formats;
 mod ignored;
 mod json;
 mod keep;
+mod plain;
 mod point;
 mod points;
 mod presence;

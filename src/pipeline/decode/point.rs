@@ -8,6 +8,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::json::{Scalar, TEXT_CHARS_MAX, Text, excerpt};
+use super::plain::Plain;
 use super::refusal::{Refusal, refuse};
 use super::unit::TimeUnit;
 use crate::pipeline::attributes::Attributes;
@@ -91,6 +92,34 @@ impl<'a> Point<'a> {
         PointVisitor(self).deserialize(&mut deserializer)?;
         deserializer.end()
     }
+
+    /// As [`fill`](Self::fill); `None`: the object is not plain.
+    pub(super) fn fill_plain(&mut self, json: &mut Plain<'a>) -> Option<()> {
+        json.object(|json, key| {
+            let value = json.value()?;
+            if let Some(field) = self.field(key) {
+                *field = value;
+            }
+            Some(())
+        })
+    }
+
+    /// `None`: no key of milepost's.
+    fn field(&mut self, key: &[u8]) -> Option<&mut Scalar<'a>> {
+        Some(match key {
+            b"driver_id" => &mut self.driver_id,
+            b"lat" => &mut self.lat,
+            b"lng" => &mut self.lng,
+            b"lon" => &mut self.lon,
+            b"ts" => &mut self.ts,
+            b"seq" => &mut self.seq,
+            b"speed" => &mut self.speed,
+            b"heading" => &mut self.heading,
+            b"alt" => &mut self.alt,
+            b"acc" => &mut self.acc,
+            _ => return None,
+        })
+    }
 }
 
 struct PointVisitor<'p, 'a>(&'p mut Point<'a>);
@@ -113,23 +142,10 @@ impl<'de> Visitor<'de> for PointVisitor<'_, 'de> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let Self(point) = self;
         while let Some(key) = map.next_key::<Text<'de>>()? {
-            let value = match &*key.0 {
-                "driver_id" => &mut point.driver_id,
-                "lat" => &mut point.lat,
-                "lng" => &mut point.lng,
-                "lon" => &mut point.lon,
-                "ts" => &mut point.ts,
-                "seq" => &mut point.seq,
-                "speed" => &mut point.speed,
-                "heading" => &mut point.heading,
-                "alt" => &mut point.alt,
-                "acc" => &mut point.acc,
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-            };
-            *value = map.next_value()?;
+            match point.field(key.0.as_bytes()) {
+                Some(field) => *field = map.next_value()?,
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
         }
         Ok(())
     }

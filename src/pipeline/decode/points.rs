@@ -6,6 +6,7 @@ use super::extract::Pointer;
 use super::ignored::Ignored;
 use super::json::{RawPoints, Scalar, excerpt};
 use super::keep::Origin;
+use super::plain::Plain;
 use super::point::{AgeLimits, Context, Point};
 use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
@@ -64,6 +65,45 @@ impl Points<'_> {
         });
         let reject = reject(self.topic, self.received_at, driver_id, (raw.as_bytes(), raw.len()), refusal);
         self.out.rejects.push(reject);
+    }
+
+    /// Reads a payload that is an object, or an array of objects, in one pass. `None`, and nothing is taken: it is not plain.
+    pub(super) fn plain_documents<'a>(
+        &mut self,
+        json: &'a str,
+        fill: impl Fn(&mut Point<'a>, &mut Plain<'a>) -> Option<()>,
+    ) -> Option<Result<(), Refusal>> {
+        if self.reading.is_serde_json_only {
+            return None;
+        }
+        let mut plain = Plain::new(json);
+        if plain.peek() != b'[' {
+            let mut point = Point::default();
+            fill(&mut point, &mut plain)?;
+            plain.end()?;
+            return Some(self.add(&point, &Origin::whole(json)));
+        }
+        let (positions, rejects, lacking) =
+            (self.out.positions.len(), self.out.rejects.len(), self.out.lacking);
+        let mut count = 0;
+        let read = plain.array(|plain| {
+            let begin = plain.position();
+            let mut point = Point::default();
+            fill(&mut point, plain)?;
+            count += 1;
+            let raw = plain.since(begin).filter(|_| count <= self.points_max)?;
+            if let Err(refusal) = self.add(&point, &Origin::whole(raw)) {
+                self.refuse(raw, raw, refusal);
+            }
+            Some(())
+        });
+        if read.is_none() || count == 0 || plain.end().is_none() {
+            self.out.positions.truncate(positions);
+            self.out.rejects.truncate(rejects);
+            self.out.lacking = lacking;
+            return None;
+        }
+        Some(Ok(()))
     }
 
     /// Reads a payload that is an object, or an array of objects.

@@ -1,7 +1,7 @@
 //! What a source's format and configuration fix for all of its messages.
 
 use super::driver::Driver;
-use super::extract::Paths;
+use super::extract::{Found, Paths};
 use super::keep::Keep;
 use super::unit::TimeUnit;
 
@@ -16,4 +16,13 @@ pub(super) struct Reading {
     /// The format's names of `lat` and `lng`, for errors.
     pub(super) called: [String; 2],
     pub(super) ts_unit: TimeUnit,
+    /// For tests: both readers give the same.
+    pub(super) is_serde_json_only: bool,
+}
+
+impl Reading {
+    /// The values at [`paths`](Self::paths) of a JSON object or array.
+    pub(super) fn find<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
+        if self.is_serde_json_only { self.paths.find_by_serde_json(json) } else { self.paths.find(json) }
+    }
 }

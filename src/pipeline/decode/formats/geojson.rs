@@ -38,7 +38,7 @@ pub(super) fn read(points: &mut Points<'_>, json: &str, unit: SpeedUnit) -> Resu
 }
 
 fn read_within(points: &mut Points<'_>, json: &str, within: &str, unit: SpeedUnit) -> Result<(), Refusal> {
-    let found = points.reading.paths.find(json).map_err(|error| Refusal::from_json(&error))?;
+    let found = points.reading.find(json).map_err(|error| Refusal::from_json(&error))?;
     let [
         kind,
         shape,

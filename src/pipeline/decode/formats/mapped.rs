@@ -139,7 +139,7 @@ impl Mapping {
 
     fn read_one(&self, points: &mut Points<'_>, json: &str, within: &str) -> Result<(), Refusal> {
         let Self { fields, habits } = self;
-        let found = points.reading.paths.find(json).map_err(|error| Refusal::from_json(&error))?;
+        let found = points.reading.find(json).map_err(|error| Refusal::from_json(&error))?;
         if let Some(kind) = (habits.sort)(&found, json)? {
             points.ignore(kind);
             return Ok(());

@@ -9,6 +9,10 @@ pub(super) const FIELDS: &[&str] =
     &["driver_id", "lat", "lng", "lon", "ts", "seq", "speed", "heading", "alt", "acc"];
 
 pub(super) fn read(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
+    points.plain_documents(json, Point::fill_plain).unwrap_or_else(|| points.documents(json, read_one))
+}
+
+fn read_one(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
     let mut point = Point::default();
     match point.fill(json) {
         Ok(()) => points.add(&point, &Origin::whole(json)),

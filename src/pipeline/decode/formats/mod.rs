@@ -62,14 +62,14 @@ impl Format {
         if let Driver::Payload(pointer) = &driver {
             paths.add_driver(pointer);
         }
-        Reading { driver, keep, paths, used, called, ts_unit }
+        Reading { driver, keep, paths, used, called, ts_unit, is_serde_json_only: false }
     }
 }
 
 /// Hands every point of a payload to `points`.
 pub(super) fn read(format: &Format, points: &mut Points<'_>, text: &str) -> Result<(), Refusal> {
     match format {
-        Format::Milepost => points.documents(text, milepost::read),
+        Format::Milepost => milepost::read(points, text),
         Format::GeoJson(unit) => points.documents(text, |points, json| geojson::read(points, json, *unit)),
         Format::Nmea => nmea::read(points, text),
         Format::Mapped(mapping) => points.documents(text, |points, json| mapping.read(points, json)),

@@ -1,0 +1,202 @@
+//! The reader of plain JSON gives what serde_json gives, for every format and every text.
+
+use std::sync::LazyLock;
+
+use loadgen::fleet::Fix;
+use loadgen::format::Format;
+use milepost::codec::Message;
+use milepost::config::Config;
+use milepost::pipeline::decode::{Decoded, Decoder, Limits};
+use milepost::pipeline::position::Timestamp;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use crate::rows::{WALL_MS, limits};
+
+/// What a change puts into a payload, in place of a token or beside one.
+const PIECES: [&str; 50] = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    " ",
+    "\t\r\n",
+    "\u{c}",
+    "\0",
+    "é",
+    "0",
+    "-0",
+    "-",
+    "1",
+    "00",
+    "01",
+    "1.",
+    ".5",
+    "-0.0",
+    "0.1e1",
+    "1E5",
+    "1e999",
+    "25.123456789",
+    "123456789012345678",
+    "1234567890123456789",
+    "9223372036854775808",
+    "0.00000000000000001",
+    "0.000000000000000001",
+    "-180.00000005",
+    "null",
+    "nul",
+    "true",
+    "false",
+    "falsee",
+    "\"lat\":1",
+    "\"lat\":91,",
+    "\"ts\":1,",
+    "\"x\":{\"lat\":[1,{\"a\":null}]},",
+    "\"l\\u0061t\":2",
+    "\"lon\":\"\\ud800\"",
+    "NaN",
+    "[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]",
+    "{}",
+    "[]",
+    "\"\"",
+    "\"\t\"",
+    "\"a\n\":1,",
+];
+
+#[derive(Debug, Clone)]
+enum Change {
+    Insert(Index, &'static str),
+    Replace(Index, &'static str),
+    Remove(Index),
+    Repeat(Index, Index),
+    Cut(Index),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let piece = || select(&PIECES[..]);
+    prop_oneof![
+        (any::<Index>(), piece()).prop_map(|(at, piece)| Change::Insert(at, piece)),
+        (any::<Index>(), piece()).prop_map(|(at, piece)| Change::Replace(at, piece)),
+        any::<Index>().prop_map(Change::Remove),
+        (any::<Index>(), any::<Index>()).prop_map(|(from, to)| Change::Repeat(from, to)),
+        any::<Index>().prop_map(Change::Cut),
+    ]
+}
+
+/// Strings, numbers and words whole; every other character alone.
+fn tokens(text: &str) -> Vec<String> {
+    let is_word = |c: char| c.is_alphanumeric() || "+-._\"".contains(c);
+    let mut tokens: Vec<String> = Vec::new();
+    for c in text.chars() {
+        match tokens.last_mut() {
+            Some(last) if is_word(c) && last.ends_with(is_word) => last.push(c),
+            Some(_) | None => tokens.push(c.to_string()),
+        }
+    }
+    tokens
+}
+
+fn changed(payload: &str, changes: Vec<Change>) -> String {
+    let mut tokens = tokens(payload);
+    for change in changes {
+        let Some(last) = tokens.len().checked_sub(1) else { break };
+        match change {
+            Change::Insert(at, piece) => tokens.insert(at.index(last + 2), piece.to_owned()),
+            Change::Replace(at, piece) => piece.clone_into(&mut tokens[at.index(last + 1)]),
+            Change::Remove(at) => drop(tokens.remove(at.index(last + 1))),
+            Change::Repeat(from, to) => {
+                let [from, to] = [from, to].map(|at| at.index(last + 1));
+                let part = tokens[from.min(to)..=from.max(to)].to_vec();
+                tokens.splice(to..to, part);
+            }
+            Change::Cut(at) => tokens.truncate(at.index(last + 1)),
+        }
+    }
+    tokens.concat()
+}
+
+fn payload(format: Format, points: u32, is_spaced: bool) -> String {
+    let fix = |seq| Fix {
+        lat: 25.761_7 + f64::from(seq),
+        lng: -80.191_8,
+        speed_mps: 12.4,
+        heading_deg: 271.5,
+        acc_m: 4.5,
+        ts_ms: WALL_MS + i64::from(seq),
+        seq,
+    };
+    let fixes: Vec<_> = (0..points).map(fix).collect();
+    let mut payload = String::new();
+    format.write("d7", &fixes, &mut payload);
+    if is_spaced { payload.replace(",\"", " ,\n\"").replace("\":", "\" : ") } else { payload }
+}
+
+/// With and without the reader of plain JSON; by format, with nothing and with everything kept.
+static DECODERS: LazyLock<Vec<[[Decoder; 2]; 2]>> = LazyLock::new(|| {
+    let decoders = |source: String| {
+        let config = Config::parse(&source).unwrap_or_else(|error| panic!("{source}: {error}"));
+        let decoder = Decoder::new(&config.sources, Limits { points_max: 4, ..limits() });
+        [decoder.clone(), decoder.by_serde_json()]
+    };
+    let of_format = |format: Format| {
+        let keep = if format == Format::Nmea { "" } else { "keep = '*'\n" };
+        ["", keep].map(|keep| decoders(format!("{}{keep}", format.source())))
+    };
+    Format::ALL.map(of_format).to_vec()
+});
+
+#[track_caller]
+fn check_agree(format: Format, keeps: bool, payload: &str) -> Decoded {
+    let topic = format.topic("d7");
+    let [plain, by_serde_json] = DECODERS[format as usize][usize::from(keeps)].each_ref().map(|decoder| {
+        let mut decoded = Decoded::default();
+        let message = Message::new(topic.as_bytes(), payload.as_bytes());
+        decoder.decode(message, Timestamp::from_unix_ms(WALL_MS), &mut decoded);
+        decoded
+    });
+    assert_eq!(plain, by_serde_json, "{format:?}: {payload}");
+    plain
+}
+
+#[test]
+fn every_piece_in_every_place() {
+    for format in Format::ALL {
+        let tokens = tokens(&payload(format, 2, false));
+        for at in 0..tokens.len() {
+            let [before, this, after] =
+                [&tokens[..at], &tokens[at..=at], &tokens[at + 1..]].map(|part| part.concat());
+            for piece in PIECES {
+                check_agree(format, false, &[&before, piece, &after].concat());
+                check_agree(format, false, &[&before, piece, &this, &after].concat());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::cases::cases(5_000))]
+
+    #[test]
+    fn any_changed_payload(
+        format in select(&Format::ALL[..]), points in 1_u32..6, is_spaced: bool, keeps: bool, changes in prop::collection::vec(change(), 0..4),
+    ) {
+        let is_whole = changes.is_empty() && points <= 4;
+        let decoded = check_agree(format, keeps, &changed(&payload(format, points, is_spaced), changes));
+        prop_assert!(!is_whole || decoded.positions.len() == points as usize, "{decoded:?}");
+    }
+
+    #[test]
+    fn any_number(number in r"-?[0-9]{0,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,3})?") {
+        check_agree(Format::Milepost, true, &format!(r#"{{"lat":1,"lng":{number},"alt":{number},"ts":{number},"seq":{number}}}"#));
+    }
+
+    #[test]
+    fn any_text(text in r#"[ \[\]{},:"\\a-u0-9.é-]{0,60}"#) {
+        check_agree(Format::Milepost, false, &text);
+        check_agree(Format::Geojson, false, &text);
+    }
+}
