@@ -4,7 +4,10 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::{Parser, Subcommand};
+use milepost::app::commands::import;
 use milepost::app::now;
+use milepost::peers::ask::Peer;
+use milepost::pipeline::decode::SpeedUnit;
 use milepost::pipeline::position::Timestamp;
 use milepost::pipeline::reject::Reason;
 
@@ -52,6 +55,9 @@ pub(crate) enum Command {
         /// Time of receipt, such as 2026-11-21T08:00:00Z, or an age such as 2h [default: now]
         #[arg(long, value_parser = moment)]
         received_at: Option<Timestamp>,
+        /// Each line is a message, decoded as it arrives: a payload, or what `mosquitto_sub -F %j` prints
+        #[arg(long)]
+        lines: bool,
         /// File with the payload of one message, or - for standard input
         file: PathBuf,
     },
@@ -102,6 +108,63 @@ pub(crate) enum Command {
     Rejects {
         #[command(subcommand)]
         command: RejectsCommand,
+    },
+    /// Import fixes of GPX, GeoJSON, CSV and OwnTracks Recorder files; safe to repeat; exit 1 if a file is not read to its end
+    Import {
+        /// gpx, geojson (a FeatureCollection), geojsonl (a Feature a line), csv or rec [default: by the file's name]
+        #[arg(long = "format", value_parser = import::Kind::named)]
+        kind: Option<import::Kind>,
+        /// Id of the driver, in which {file} is the file's name without its ending; or a JSON pointer such as /properties/device, or
+        /// /COLUMN [default: /driver_id; of rec: the driver of owntracks/USER/DEVICE in the configuration]
+        #[arg(long)]
+        driver: Option<String>,
+        /// Where a field is: lat, lng, ts, speed, heading, alt, acc or seq, = and a column, an element of trkpt, or a JSON pointer
+        #[arg(long = "field", value_name = "FIELD=WHERE", value_parser = import::field)]
+        fields: Vec<(String, String)>,
+        /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX; others do not say it]
+        #[arg(long, value_parser = import::speed_unit)]
+        speed_unit: Option<SpeedUnit>,
+        /// Zone of times without one, such as +02:00
+        #[arg(long, value_parser = import::zone, default_value = "Z")]
+        zone: String,
+        /// Names of other fields to store as attributes, with commas; * for all
+        #[arg(long, value_delimiter = ',')]
+        keep: Vec<String>,
+        /// Only read and decode; contacts no server; exit 1 on rejects
+        #[arg(long)]
+        dry_run: bool,
+        /// Note in this file how much of each file is stored, and skip that the next time
+        #[arg(long, value_name = "STATE", conflicts_with = "dry_run")]
+        resume: Option<PathBuf>,
+        /// Print one JSON object instead of a table
+        #[arg(long)]
+        json: bool,
+        /// Files, or - for standard input
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Show all members on one screen and refresh it: rates, lag, age of fixes, windows, spool, errors
+    Top {
+        /// Seconds between two looks, such as 5s; the rates are of this time
+        #[arg(long, value_parser = humantime::parse_duration, default_value = "2s")]
+        every: Duration,
+        /// Print one screen and exit
+        #[arg(long)]
+        once: bool,
+        /// Print one JSON object a screen
+        #[arg(long)]
+        json: bool,
+        /// Addresses of the members' http.listen, host:port [default: this configuration's, and shutdown.peers]
+        #[arg(value_parser = peer)]
+        members: Vec<Peer>,
+    },
+    /// Say where a driver's fixes are: ClickHouse, rejects, erased, spool; exit 1 if ClickHouse has none
+    Trace {
+        /// Print one JSON object instead of a table
+        #[arg(long)]
+        json: bool,
+        /// Id of the driver
+        driver: String,
     },
     /// Exit 0 if the running milepost is ready; for container health checks
     Health,
@@ -157,6 +220,10 @@ pub(crate) enum RejectsCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+fn peer(text: &str) -> Result<Peer, String> {
+    milepost::config::peers(vec![text.to_owned()])?.pop().ok_or_else(|| "must be host:port".to_owned())
 }
 
 fn reason(name: &str) -> Result<Reason, String> {

@@ -3,12 +3,14 @@
 mod cli;
 
 use std::fmt::Display;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{BufRead, BufReader, ErrorKind, IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use milepost::app::commands::{Shown as _, check, decode, drain, erase, fences, migrate, rejects, spool};
+use milepost::app::commands::{
+    Shown as _, check, decode, drain, erase, fences, import, migrate, rejects, spool, top, trace,
+};
 use milepost::app::{Outcome, run};
 use milepost::config::Config;
 use milepost::observe::{http, logging};
@@ -42,9 +44,14 @@ fn main() -> ExitCode {
     match arguments.command {
         Command::Config => print_result(Ok(config.to_string())),
         Command::Check { json, probe_topic } => check_servers(&config, probe_topic.as_deref(), json),
-        Command::Decode { source, topic, received_at, file } => {
-            let received_at = received_at.unwrap_or_else(milepost::app::now);
-            decode_file(&config, &decode::Origin { source, topic, received_at }, &file)
+        Command::Decode { source, topic, received_at, lines, file } => {
+            let clock = move || received_at.unwrap_or_else(milepost::app::now);
+            let origin = decode::Origin { source, topic, received_at: clock() };
+            if lines {
+                decode_lines(&config, origin, clock, &file)
+            } else {
+                decode_file(&config, &origin, &file)
+            }
         }
         Command::Drain { client_id, leave, within, json } => {
             let orders = drain::Orders { client_id, leave, within };
@@ -86,6 +93,24 @@ fn main() -> ExitCode {
                 Ok(Outcome::Clean)
             })
         }
+        Command::Import { kind, driver, fields, speed_unit, zone, keep, dry_run, resume, json, files } => {
+            let orders =
+                import::Orders { files, kind, driver, fields, speed_unit, zone, keep, dry_run, resume };
+            import_files(config, orders, json)
+        }
+        Command::Top { every, once, json, members } => {
+            let is_screen = !once && !json && std::io::stdout().is_terminal();
+            let clear = if is_screen { "\x1b[H\x1b[J" } else { "" };
+            let orders = top::Orders { members, every, once };
+            let shown =
+                top::top(&config, orders, |screen| put_some(&format!("{clear}{}", screen.shown(json))));
+            end(without_logs(shown).map(|()| true))
+        }
+        Command::Trace { json, driver } => end(without_logs(async {
+            let trace = trace::trace(&config, &driver).await?;
+            put(&trace.shown(json))?;
+            Ok(trace.is_found())
+        })),
         Command::Health => match http::ask_ready(config.http.listen) {
             Ok(()) => ExitCode::SUCCESS,
             Err(why) => failed(FAILED, why),
@@ -101,12 +126,8 @@ fn main() -> ExitCode {
 /// Reads a file, or standard input for `-`.
 fn read_file(file: &Path) -> Result<Vec<u8>, ExitCode> {
     let mut bytes = Vec::new();
-    let read = if file == Path::new("-") {
-        std::io::stdin().lock().read_to_end(&mut bytes).map(drop)
-    } else {
-        std::fs::read(file).map(|all| bytes = all)
-    };
-    read.map(|()| bytes).map_err(|error| failed(BAD_USAGE, format_args!("{}: {error}", file.display())))
+    let read = open(file).and_then(|mut input| input.read_to_end(&mut bytes));
+    read.map(|_| bytes).map_err(|error| failed(BAD_USAGE, format_args!("{}: {error}", file.display())))
 }
 
 fn import_fences(config: Config, file: &Path, orders: fences::Orders, json: bool) -> ExitCode {
@@ -140,14 +161,60 @@ fn decode_file(config: &Config, origin: &decode::Origin, file: &Path) -> ExitCod
     }
 }
 
+fn import_files(config: Config, orders: import::Orders, json: bool) -> ExitCode {
+    let mut has_failed = false;
+    let failed = &mut has_failed;
+    let code = with_logs_and_runtime(config, async move |config| {
+        let imported = import::import(&config, orders).await?;
+        *failed = imported.has_failed();
+        put(&imported.shown(json))?;
+        Ok(Outcome::Clean)
+    });
+    if has_failed { FAILED.into() } else { code }
+}
+
+fn decode_lines(
+    config: &Config,
+    origin: decode::Origin,
+    clock: impl Fn() -> Timestamp,
+    file: &Path,
+) -> ExitCode {
+    let input = match open(file) {
+        Ok(input) => input,
+        Err(error) => return failed(BAD_USAGE, format_args!("{}: {error}", file.display())),
+    };
+    match decode::decode_lines(config, origin, input, clock, put_some) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => FAILED.into(),
+        Err(failure) => failed(BAD_USAGE, format_args!("{failure:#}")),
+    }
+}
+
+/// A file, or standard input for `-`.
+fn open(file: &Path) -> std::io::Result<Box<dyn BufRead>> {
+    Ok(if file == Path::new("-") {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(std::fs::File::open(file)?))
+    })
+}
+
 fn check_servers(config: &Config, probe_topic: Option<&str>, json: bool) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let report = runtime
-        .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(check::check(config, probe_topic)));
-    match report {
+    match without_logs(check::check(config, probe_topic)) {
         Ok(report) => printed(&if json { report.json() } else { report.to_string() }, !report.has_errors()),
         Err(failure) => failed(BAD_USAGE, format_args!("{failure:#}")),
+    }
+}
+
+fn without_logs<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+}
+
+fn end(is_good: anyhow::Result<bool>) -> ExitCode {
+    match is_good {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => FAILED.into(),
+        Err(failure) => failed(FAILED, format_args!("{failure:#}")),
     }
 }
 
@@ -168,12 +235,16 @@ fn printed(text: &str, is_good: bool) -> ExitCode {
 
 /// Writes a result to stdout. A reader that leaves early, such as `head`, has what it wants: the exit code stays the result's.
 fn put(text: &str) -> anyhow::Result<()> {
+    put_some(text).map(drop)
+}
+
+/// The same of a result that comes in parts: `false` once the reader has left.
+fn put_some(text: &str) -> anyhow::Result<bool> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(anyhow::Error::from(error).context("stdout"))
-        }
-        Ok(()) | Err(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(anyhow::Error::from(error).context("stdout")),
+        Ok(()) => Ok(true),
     }
 }
 

@@ -11,11 +11,13 @@ mod files;
 mod insert;
 mod login;
 mod migrations;
+mod parts;
 mod quorum;
 mod reader;
 mod rejects;
 mod render;
 mod shards;
+mod trace;
 
 pub(crate) use self::client::{ClickHouse, Error};
 pub(crate) use self::erase::{Hosts, Traces};
@@ -23,3 +25,4 @@ pub(crate) use self::files::Migration;
 pub(crate) use self::migrations::plan;
 pub use self::reader::Reader;
 pub(crate) use self::rejects::StoredReject;
+pub(crate) use self::trace::{LastFix, RejectedFor};

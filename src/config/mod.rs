@@ -15,7 +15,9 @@ mod types;
 use std::fmt;
 use std::path::Path;
 
+pub use self::rules::peers;
 pub use self::secret::Secret;
+pub(crate) use self::sections::STAYS_DAYS_MIN;
 pub use self::setting::Setting;
 pub use self::settings::{Error, Settings};
 pub use self::types::{

@@ -109,7 +109,9 @@ pub(super) fn host_name() -> String {
 }
 
 /// `host:port`; an IPv6 address stands in brackets.
-pub(super) fn peers(texts: Vec<String>) -> Result<Vec<Peer>, String> {
+/// # Errors
+/// One is not `host:port`.
+pub fn peers(texts: Vec<String>) -> Result<Vec<Peer>, String> {
     let peer = |text: String| {
         let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
         let in_brackets = |host: &str| host.strip_prefix('[')?.strip_suffix(']').map(str::to_owned);

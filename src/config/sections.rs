@@ -106,7 +106,7 @@ impl batch::Limits {
 /// At most a hundred years.
 const DAYS: std::ops::RangeInclusive<u32> = 1..=36_500;
 /// An accepted fix is stored for at least this long.
-const STAYS_DAYS_MIN: u32 = 10;
+pub(crate) const STAYS_DAYS_MIN: u32 = 10;
 
 impl Retention {
     fn read(s: &mut Settings) -> Self {

@@ -33,6 +33,13 @@ pub(crate) struct Tries {
     ambiguous_ends: u32,
 }
 
+impl Identity {
+    /// Of a batch of this process that no other of its batches has the `number` of.
+    pub(crate) fn fresh(number: u64) -> Self {
+        Self { incarnation: fastrand::u64(..), number }
+    }
+}
+
 impl Tries {
     /// A batch that an earlier process tried gets another identity here: its last attempt may have been committed.
     #[must_use]

@@ -115,7 +115,7 @@ pub(crate) async fn hear(
     }
 }
 
-async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+pub(crate) async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let found = lookup_host((host, port)).await.map_err(|error| error.to_string())?;
     Ok(found.take(ADDRESSES_MAX).collect())
 }
@@ -137,21 +137,27 @@ async fn ask_again(address: SocketAddr) -> Result<Standing, String> {
 
 /// Has no time limit of its own.
 async fn ask_one(address: SocketAddr) -> Result<Standing, String> {
+    match get(address, PATH).await? {
+        (StatusCode::OK, answer) => Standing::from_json(&answer),
+        (status, _) => Err(format!("HTTP {status} to GET {PATH}: not a milepost of this version")),
+    }
+}
+
+/// What a member answers on a path of its HTTP port, at most 64 KiB of it. Has no time limit of its own.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> Result<(StatusCode, Bytes), String> {
     let broken = |error: hyper::Error| format!("the connection broke: {error}");
     let stream = TcpStream::connect(address).await.map_err(|error| format!("cannot be reached: {error}"))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    let request = Request::get(PATH)
+    let request = Request::get(path)
         .header(HOST, address.to_string())
         .header(CONNECTION, "close")
         .body(Empty::<Bytes>::new())
         .expect("the parts of the request are valid");
     let answer = async move {
         let response = sender.send_request(request).await.map_err(broken)?;
-        if response.status() != StatusCode::OK {
-            return Err(format!("HTTP {} to GET {PATH}: not a milepost of this version", response.status()));
-        }
+        let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        Standing::from_json(&body.map_err(|error| format!("the connection broke: {error}"))?.to_bytes())
+        Ok((status, body.map_err(|error| format!("the connection broke: {error}"))?.to_bytes()))
     };
     // The connection ends when the answer has arrived and the sender is dropped.
     let (answer, _) = tokio::join!(answer, connection);

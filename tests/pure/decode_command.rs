@@ -1,6 +1,6 @@
 //! `milepost decode`: what it prints.
 
-use milepost::app::commands::decode::{Origin, decode};
+use milepost::app::commands::decode::{Origin, decode, decode_lines};
 use milepost::config::Config;
 use milepost::pipeline::position::Timestamp;
 
@@ -60,4 +60,45 @@ fn it_must_be_clear_which_source_is_meant() {
         let error = run(source, topic, payload).unwrap_err();
         assert!(error.contains(says), "{error}");
     }
+}
+
+#[test]
+fn a_stream_is_decoded_line_by_line_each_by_its_own_topic() {
+    let config = Config::parse(SOURCES).unwrap();
+    let stream = |topic: Option<&str>, lines: &str, readers: usize| {
+        let clock = || Timestamp::from_unix_ms(RECEIVED_AT_MS);
+        let origin = Origin { source: None, topic: topic.map(str::to_owned), received_at: clock() };
+        let mut printed = Vec::new();
+        let is_good = decode_lines(&config, origin, lines.as_bytes(), clock, |rows| {
+            printed.push(rows.to_owned());
+            Ok(printed.len() < readers)
+        });
+        is_good.map(|is_good| (printed, is_good)).map_err(|error| error.to_string())
+    };
+    let fix = r#"{"_type":"location","lat":1,"lon":2,"tst":1767225599}"#;
+    let heard = |topic: &str, payload: &str| {
+        let (topic, text) = (serde_json::json!(topic), serde_json::json!(payload));
+        let bytes = payload.len();
+        format!(
+            r#"{{"tst":"2026-01-01T00:00:00.000000Z+0000","topic":{topic},"qos":1,"retain":1,"payloadlen":{bytes},"payload":{text}}}"#
+        )
+    };
+    let lines =
+        [heard("owntracks/jo/phone", &fix.replace(',', ",\n")), heard("nobody", "{}"), heard("traccar", "")];
+    let (printed, is_good) = stream(None, &lines.join("\n"), 9).unwrap();
+    let [position, other, empty] = &printed[..] else { panic!("{printed:#?}") };
+    assert!(
+        position.starts_with(r#"{"message":{"bytes":56,"retained":true,"topic":"owntracks/jo/phone"}}"#)
+            && position.contains(r#""driver_id":"jo:phone""#),
+        "{position}"
+    );
+    assert!(other.contains("bad_topic") && empty.contains(r#""reason":"empty""#) && !is_good, "{printed:#?}");
+
+    // Payloads alone; and a reader that leaves.
+    let payloads = format!("{fix}\n{fix}\n{fix}");
+    let (printed, is_good) = stream(Some("owntracks/jo/phone"), &payloads, 2).unwrap();
+    assert!(printed.len() == 2 && is_good && printed[0].starts_with(r#"{"position""#), "{printed:#?}");
+    assert!(stream(None, &payloads, 9).unwrap_err().contains("--source or --topic"));
+    let (printed, _) = stream(Some("owntracks/jo/phone"), &"x".repeat(2 << 20), 9).unwrap();
+    assert!(printed[0].contains("too_large"), "{printed:#?}");
 }

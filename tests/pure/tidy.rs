@@ -37,7 +37,7 @@ const ROOMS: [(&str, bool); 18] = [
 const PURE: [&str; 4] = ["delivery/policy", "delivery/retry", "peers/decision", "peers/standing"];
 
 /// Libraries that belong to one place.
-const OWNERS: [(&str, &str); 9] = [
+const OWNERS: [(&str, &str); 11] = [
     ("rumqttc", "codec"),
     ("tokio_rustls", "tls"),
     ("rustls_native_certs", "tls"),
@@ -47,6 +47,8 @@ const OWNERS: [(&str, &str); 9] = [
     ("chrono", "pipeline/decode"),
     ("config", "config"),
     ("anyhow", "app"),
+    ("csv", "app/commands/import/read"),
+    ("quick_xml", "app/commands/import/read"),
 ];
 
 /// What a pure place may not reach for.

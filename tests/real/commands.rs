@@ -1,9 +1,11 @@
 //! `migrate`, `config`, `health`, and how bad usage ends.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use lab_stack::{Broker, free_port, wait_until};
 
 use crate::world::{Engine, SOON, settings, unmigrated, unmigrated_on, world};
@@ -154,6 +156,27 @@ fn decode_says_what_a_file_becomes_and_whether_all_of_it_is_good() -> Result<()>
 }
 
 #[test]
+fn decode_prints_the_rows_of_a_message_before_the_next_one_comes() -> Result<()> {
+    let folder = lab_stack::folder()?;
+    let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
+    let mut decode =
+        settings.command(&["decode", "--lines", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut device = decode.stdin.take().context("stdin")?;
+    let mut rows = BufReader::new(decode.stdout.take().context("stdout")?).lines();
+    for n in 1..=3 {
+        let message = r#"{"topic":"drivers/d7/gps","qos":1,"retain":0,"payloadlen":24,"payload":"{\"lat\":LAT,\"lng\":2}"}"#;
+        writeln!(device, "{}", message.replace("LAT", &n.to_string()))?;
+        let mut next = || rows.next().context("the stream ended")?.context("stdout");
+        assert!(next()?.contains(r#""topic":"drivers/d7/gps""#));
+        let row = next()?;
+        assert!(row.contains(&format!(r#""lat":{n}.0"#)), "{row}");
+    }
+    drop(device);
+    assert!(decode.wait()?.success());
+    Ok(())
+}
+
+#[test]
 fn bad_configuration_stops_the_start_with_every_violation() -> Result<()> {
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1")
@@ -267,5 +290,92 @@ fn older_positions_move_to_the_volume_that_is_configured() -> Result<()> {
     let policy =
         "SELECT storage_policy FROM system.tables WHERE database = 'tiered_anew' AND name = 'positions'";
     assert_eq!(world.query(policy)?, "tiered");
+    Ok(())
+}
+
+#[test]
+fn a_driver_is_traced_to_clickhouse_rejects_and_the_spool() -> Result<()> {
+    let mut world = world("trace")?;
+    let dir = world.folder.path().join("spool");
+    world.settings = world.settings.clone().with("SPOOL__DIR", dir.to_string_lossy());
+    let trace = |settings: &lab_stack::Settings, driver: &str| -> Result<(i32, serde_json::Value)> {
+        let (code, printed) = settings.call(&["trace", "--json", driver])?;
+        Ok((code, serde_json::from_str(&printed).with_context(|| printed)?))
+    };
+    let (code, nothing) = trace(&world.settings, "d7")?;
+    assert!(code == 1 && nothing["last"].is_null() && nothing["spool"]["rows"] == 0, "{nothing}");
+
+    let mut milepost = world.settings.run()?;
+    let fix = format!(r#"{{"lat":25.5,"lng":-80.25,"speed":12.5,"ts":{}}}"#, lab_stack::unix_ms() - 5_000);
+    world.publish(&[
+        ("drivers/d7/gps", fix.as_bytes()),
+        ("drivers/d7/gps", br#"{"lat":91,"lng":1}"#),
+        ("drivers/other/gps", br#"{"lat":92,"lng":1}"#),
+    ])?;
+    world.wait_for(
+        "SELECT (SELECT count() FROM {db}.fixes), (SELECT sum(count) FROM {db}.rejects)",
+        "1\t2",
+        SOON,
+    )?;
+    let settings = world.settings.clone().with("SHUTDOWN__PEERS", milepost.address());
+    let (code, found) = trace(&settings, "d7")?;
+    assert!(code == 0 && found["last"]["lat"] == "25.5" && found["last"]["speed"] == "12.5", "{found}");
+    assert!(found["fixes_last_hour"] == 1 && found["erased_seconds_ago"].is_null(), "{found}");
+    let rejects = found["rejects_last_hour"].as_array().context("rejects")?;
+    assert!(rejects.len() == 1 && rejects[0]["reason"] == "lat_range" && rejects[0]["count"] == 1, "{found}");
+    let member = found["members"][0].as_str().context("a member")?;
+    assert!(member.ends_with("its spool is empty"), "{found}");
+
+    // ClickHouse cannot be reached: what comes now goes to the spool.
+    milepost.terminate(SOON)?;
+    let mut away = world.settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1").start()?;
+    wait_until("it is subscribed", SOON, || {
+        Ok(away.metric("mqtt_connected").is_ok_and(|count| count > 0.0))
+    })?;
+    world.publish(&[
+        ("drivers/d8/gps", br#"{"lat":1,"lng":1}"#),
+        ("drivers/d9/gps", br#"{"lat":1,"lng":1}"#),
+    ])?;
+    wait_until("both are spooled", SOON, || Ok(away.metric("positions_in_spool")? >= 2.0))?;
+    away.terminate(SOON)?;
+    let (code, printed) = world.settings.call(&["trace", "d8"])?;
+    assert!(code == 1 && printed.contains("last fix     none of d8"), "{printed}");
+    assert!(printed.contains("spool        1 rows in 1 files of"), "{printed}");
+    let (code, printed) = world.settings.call(&["trace", "a b"])?;
+    assert!(code == 1 && printed.contains("a driver id is"), "{printed}");
+    Ok(())
+}
+
+#[test]
+fn top_shows_every_member_and_why_one_is_not_ready() -> Result<()> {
+    let world = world("top")?;
+    let milepost = world.settings.run()?;
+    let nobody = format!("127.0.0.1:{}", free_port()?);
+    let top = |arguments: &[&str]| {
+        world
+            .settings
+            .call(&[&["top", "--once", "--every", "100ms", milepost.address(), &*nobody], arguments].concat())
+    };
+    let (code, printed) = top(&[])?;
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
+    assert!(
+        printed.starts_with("member ") && printed.contains(&format!("{nobody}: cannot be reached")),
+        "{printed}"
+    );
+    let (_, printed) = top(&["--json"])?;
+    let screen: serde_json::Value = serde_json::from_str(&printed).with_context(|| printed)?;
+    let members = screen["members"].as_array().context("members")?;
+    let by_address =
+        |address: &str| members.iter().find(|member| member["address"] == address).context("a member");
+    let (ours, other) = (by_address(milepost.address())?, by_address(&nobody)?);
+    assert!(
+        ours["ready"] == true && ours["messages_per_second"] == 0.0 && other["answers"] == false,
+        "{screen}"
+    );
+    assert!(ours["connections"].as_f64() > Some(0.0), "{screen}");
+    let (code, printed) = world.settings.call(&["top", "--once", "--every", "1ms", &*nobody])?;
+    assert!(code == 1 && printed.contains("no member answers"), "{printed}");
+    assert_eq!(world.settings.call(&["top", "nowhere"])?.0, 64);
     Ok(())
 }

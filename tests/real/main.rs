@@ -15,6 +15,7 @@ mod erase;
 mod fences;
 mod formats;
 mod impolite;
+mod import;
 mod main_job;
 mod outages;
 mod peers;

@@ -1,10 +1,14 @@
 //! `milepost decode`: what a payload becomes, without a server. One JSON object a line.
 
 use std::fmt::Write as _;
+use std::io::BufRead;
 use std::time::{Duration, UNIX_EPOCH};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
 use serde_json::json;
+
+use super::lines;
 
 use crate::codec::Message;
 use crate::config::Config;
@@ -40,6 +44,58 @@ pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(Strin
         &mut decoded,
     );
     Ok((shown(&decoded), decoded.rejects.is_empty()))
+}
+
+/// What `mosquitto_sub -F %j` prints of a message.
+#[derive(Deserialize)]
+struct Heard {
+    topic: String,
+    payload: String,
+    #[serde(rename = "payloadlen")]
+    _bytes: u64,
+    #[serde(default)]
+    retain: u8,
+}
+
+/// Decodes each line as a message of its own, and passes what it becomes to `print` before it reads the next line; ends early when
+/// `print` returns `false`. A line is what `mosquitto_sub -F %j` prints, or a payload that came as `origin` says. Returns whether
+/// nothing was rejected.
+///
+/// # Errors
+/// The input cannot be read, or it is not clear which source a line without a topic is meant for.
+pub fn decode_lines(
+    config: &Config,
+    mut origin: Origin,
+    mut input: impl BufRead,
+    clock: impl Fn() -> Timestamp,
+    mut print: impl FnMut(&str) -> Result<bool>,
+) -> Result<bool> {
+    let decoder = Decoder::new(&config.sources, config.decode.clone());
+    let (mut line, mut decoded, mut is_good) = (Vec::new(), Decoded::default(), true);
+    while let Some(length) = lines::next_line(&mut input, &mut line).context("cannot read the messages")? {
+        origin.received_at = clock();
+        decoded.clear();
+        let heard: Option<Heard> = serde_json::from_slice(&line).ok();
+        let mut text = match heard {
+            Some(Heard { topic, payload, retain, .. }) => {
+                let message = Message::new(topic.as_bytes(), payload.as_bytes());
+                decoder.decode(message, origin.received_at, &mut decoded);
+                let shown = json!({"topic": topic, "bytes": payload.len(), "retained": retain == 1});
+                format!("{}\n", json!({ "message": shown }))
+            }
+            None => {
+                let topic = topic(&config.sources, &origin)?;
+                decoder.decode(lines::message(&topic, &line, length), origin.received_at, &mut decoded);
+                String::new()
+            }
+        };
+        is_good &= decoded.rejects.is_empty();
+        text.push_str(&shown(&decoded));
+        if !print(&text)? {
+            break;
+        }
+    }
+    Ok(is_good)
 }
 
 /// The topic that the message is to have come on.
@@ -126,7 +182,7 @@ fn put(lines: &mut String, line: &serde_json::Value) {
 }
 
 /// Milliseconds, where the years are not of four digits or before 1970.
-fn rfc3339(ts: Timestamp) -> serde_json::Value {
+pub(super) fn rfc3339(ts: Timestamp) -> serde_json::Value {
     let mut text = String::new();
     match u64::try_from(ts.unix_ms()).map(|ms| UNIX_EPOCH + Duration::from_millis(ms)) {
         Ok(time) if write!(text, "{}", humantime::format_rfc3339_millis(time)).is_ok() => text.into(),

@@ -11,6 +11,7 @@ use super::{Shown, insert_until_done};
 use crate::app::schema;
 use crate::clickhouse::ClickHouse;
 use crate::config::Config;
+use crate::delivery::retry::Identity;
 use crate::fences::{self, Fence};
 
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +96,7 @@ pub async fn import(config: &Config, json: &str, orders: Orders) -> Result<Impor
     };
     if !to_write.is_empty() && !orders.dry_run && !imported.is_refused() {
         let insert = fences::insert(&to_write, &config.clickhouse.database);
-        insert_until_done(&clickhouse, &insert, 0, config.clickhouse.insert_timeout).await?;
+        insert_until_done(&clickhouse, &insert, Identity::fresh(0), config.clickhouse.insert_timeout).await?;
     }
     Ok(imported)
 }

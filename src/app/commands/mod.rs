@@ -5,9 +5,13 @@ pub mod decode;
 pub mod drain;
 pub mod erase;
 pub mod fences;
+pub mod import;
+mod lines;
 pub mod migrate;
 pub mod rejects;
 pub mod spool;
+pub mod top;
+pub mod trace;
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -31,14 +35,14 @@ pub trait Shown: Display {
     }
 }
 
-/// For commands that insert by themselves; `number`: no other insert of this process has it.
+/// For commands that insert by themselves. `identity`: no insert of other rows has it.
 async fn insert_until_done(
     clickhouse: &ClickHouse,
     insert: &Insert,
-    number: u64,
+    identity: Identity,
     within: Duration,
 ) -> Result<()> {
-    let mut tries = Tries::new(Identity { incarnation: fastrand::u64(..), number });
+    let mut tries = Tries::new(identity);
     let whole = Piece { insert: 0, rows: 0..insert.rows };
     while let Err(error) = clickhouse.insert(insert, &tries.next(&whole, within)).await {
         if matches!(error.kind, FailureKind::Permanent | FailureKind::TooLarge) {

@@ -15,6 +15,7 @@ use crate::app::{now, schema};
 use crate::clickhouse::{ClickHouse, StoredReject};
 use crate::codec::Message;
 use crate::config::Config;
+use crate::delivery::retry::Identity;
 use crate::pipeline::batch::Batcher;
 use crate::pipeline::decode::{Decoded, Decoder};
 use crate::pipeline::encode;
@@ -129,7 +130,8 @@ async fn insert(config: &Config, clickhouse: &ClickHouse, batcher: &mut Batcher)
     batch.positions.retain(|position| !erased.has(&position.driver_id));
     let (positions, number) = (batch.positions.len() as u64, batch.id);
     for insert in encode::encode(batch, &config.clickhouse.database) {
-        insert_until_done(clickhouse, &insert, number, config.clickhouse.insert_timeout).await?;
+        insert_until_done(clickhouse, &insert, Identity::fresh(number), config.clickhouse.insert_timeout)
+            .await?;
     }
     Ok(positions)
 }

@@ -36,4 +36,5 @@ pub(crate) use self::point::rfc3339;
 pub use self::point::{Field, Lacking};
 pub use self::source::Source;
 pub(crate) use self::topic::{PLUSES_MAX, overlap};
-pub(crate) use self::unit::{LengthUnit, SpeedUnit, TimeUnit};
+pub use self::unit::SpeedUnit;
+pub(crate) use self::unit::{LengthUnit, TimeUnit};

@@ -1,7 +1,7 @@
 //! Units. A unit comes from the format or the configuration, never from the value.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SpeedUnit {
+pub enum SpeedUnit {
     MetresPerSecond,
     KilometresPerHour,
     MilesPerHour,

@@ -1,0 +1,199 @@
+//! How the fixes of a file are decoded: by the rules for messages, with the names and units of the file.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, bail, ensure};
+
+use super::orders::{Kind, Orders};
+use super::read::GPX_TIME;
+use crate::pipeline::decode::formats::{Fields, Format, Mapping, shipped};
+use crate::pipeline::decode::{Driver, Keep, LengthUnit, Pointer, Source, SpeedUnit, Template, TimeUnit};
+use crate::pipeline::position::{DRIVER_ID_RULE, DriverId};
+
+/// A field of a fix and the names that files give it, in lower case.
+type Known = (&'static str, &'static [&'static str]);
+
+const CSV: [Known; 8] = [
+    ("lat", &["lat", "latitude"]),
+    ("lng", &["lng", "lon", "long", "longitude"]),
+    ("ts", &["ts", "timestamp", "fixtime", "time", "datetime"]),
+    ("speed", &["speed", "velocity"]),
+    ("heading", &["heading", "course", "bearing"]),
+    ("alt", &["alt", "altitude", "ele", "elevation"]),
+    ("acc", &["acc", "accuracy"]),
+    ("seq", &["seq"]),
+];
+/// GPX 1.0 has `speed` and `course`, in metres per second and degrees; so have the extensions of 1.1.
+const GPX: [Known; 8] = [
+    ("lat", &["lat"]),
+    ("lng", &["lon"]),
+    ("ts", &[GPX_TIME]),
+    ("speed", &["speed"]),
+    ("heading", &["course"]),
+    ("alt", &["ele"]),
+    ("acc", &[]),
+    ("seq", &[]),
+];
+/// With `--field`; without it the format `geojson` reads these and other names of the time.
+const GEOJSON: [Known; 8] = [
+    ("lat", &["/geometry/coordinates/1"]),
+    ("lng", &["/geometry/coordinates/0"]),
+    ("ts", &["/properties/ts"]),
+    ("speed", &["/properties/speed"]),
+    ("heading", &["/properties/heading"]),
+    ("alt", &["/geometry/coordinates/2"]),
+    ("acc", &["/properties/acc"]),
+    ("seq", &["/properties/seq"]),
+];
+
+/// The topic that a fix is to have come on, whose only `+` is a driver that does not come from the payload.
+const TOPIC: &str = "import/+";
+
+/// How a file is decoded.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) sources: Vec<Source>,
+    pub(super) topic: String,
+    /// The CSV column that is the time.
+    pub(super) time_column: Option<usize>,
+}
+
+/// `columns`: of a CSV file.
+pub(super) fn plan(
+    kind: Kind,
+    path: &Path,
+    columns: &[String],
+    orders: &Orders,
+    configured: &[Source],
+) -> Result<Plan> {
+    if kind == Kind::OwnTracks && orders.driver.is_none() {
+        return owntracks(path, configured);
+    }
+    let (driver, topic) = driver(kind, path, columns, orders)?;
+    let speed_unit = || orders.speed_unit.ok_or_else(|| anyhow!("say the unit of its speeds: --speed-unit"));
+    let mut time_column = None;
+    let format = match kind {
+        Kind::OwnTracks => Format::Mapped(Arc::new(shipped("owntracks", None).expect("it is shipped"))),
+        Kind::GeoJson | Kind::GeoJsonLines if orders.fields.is_empty() => Format::GeoJson(speed_unit()?),
+        Kind::GeoJson | Kind::GeoJsonLines => {
+            let find = |names: &[&str]| names.first().map(|name| (*name).to_owned());
+            mapping(&GEOJSON, orders, find, speed_unit)?
+        }
+        Kind::Gpx => {
+            let find = |names: &[&str]| names.first().map(|name| pointer_to(name));
+            mapping(&GPX, orders, find, || Ok(orders.speed_unit.unwrap_or(SpeedUnit::MetresPerSecond)))?
+        }
+        Kind::Csv => {
+            // The names of a field are in the order of preference.
+            let column = |names: &[&str]| {
+                names
+                    .iter()
+                    .find_map(|name| columns.iter().position(|column| column.eq_ignore_ascii_case(name)))
+            };
+            let ts = orders.fields.iter().rev().find(|(field, _)| field == "ts");
+            time_column = ts.map_or_else(|| column(CSV[2].1), |(_, at)| column(&[at]));
+            let find = |names: &[&str]| column(names).map(|n| pointer_to(&columns[n]));
+            mapping(&CSV, orders, find, speed_unit)?
+        }
+    };
+    let keep = match &orders.keep[..] {
+        [] => Keep::Nothing,
+        [all] if all == "*" => Keep::All,
+        names => Keep::Named(names.to_vec()),
+    };
+    Ok(Plan { sources: vec![Source::new(topic_filter(&driver), driver, format, keep)], topic, time_column })
+}
+
+fn topic_filter(driver: &Driver) -> &'static str {
+    match driver {
+        Driver::Topic(_) => TOPIC,
+        Driver::Payload(_) => "import",
+    }
+}
+
+fn pointer_to(name: &str) -> String {
+    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+/// The mapping of a file with the fields that `find` finds in it by the given or the known names.
+fn mapping(
+    known: &[Known; 8],
+    orders: &Orders,
+    find: impl Fn(&[&str]) -> Option<String>,
+    speed_unit: impl Fn() -> Result<SpeedUnit>,
+) -> Result<Format> {
+    if let Some((field, _)) =
+        orders.fields.iter().find(|(field, _)| !known.iter().any(|(known, _)| known == field))
+    {
+        let fields: Vec<&str> = known.iter().map(|(field, _)| *field).collect();
+        bail!("--field {field}: there is {}", fields.join(", "));
+    }
+    let mut found = Vec::new();
+    for (field, names) in known {
+        let given = orders.fields.iter().rev().find(|(given, _)| given == field);
+        let at = match given {
+            Some((_, at)) => {
+                Some(find(&[at]).ok_or_else(|| anyhow!("--field {field}={at}: the file has no {at}"))?)
+            }
+            None => find(names),
+        };
+        found.push(
+            at.map(|at| Pointer::new(&at).map_err(|why| anyhow!("--field {field}: {why}"))).transpose()?,
+        );
+    }
+    let Ok([lat, lng, ts, speed, heading, alt, acc, seq]) = <[_; 8]>::try_from(found) else {
+        unreachable!("one for each field")
+    };
+    let required = |pointer: Option<Pointer>, field: &str| {
+        pointer.ok_or_else(|| anyhow!("it has no column {field}: give --field {field}=COLUMN"))
+    };
+    let (lat, lng, ts) = (required(lat, "lat")?, required(lng, "lng")?, required(ts, "ts")?);
+    let speed = speed.map(|pointer| speed_unit().map(|unit| (pointer, unit))).transpose()?;
+    Ok(Format::Mapped(Arc::new(Mapping::new(Fields {
+        points: None,
+        lat,
+        lng,
+        ts: Some((ts, TimeUnit::BySize)),
+        speed,
+        heading,
+        alt: alt.map(|pointer| (pointer, LengthUnit::Metres)),
+        acc,
+        seq,
+        driver: None,
+    }))))
+}
+
+/// Where the driver's id comes from, and the topic that says it.
+fn driver(kind: Kind, path: &Path, columns: &[String], orders: &Orders) -> Result<(Driver, String)> {
+    let named = match &orders.driver {
+        Some(named) => named.replace("{file}", &path.file_stem().unwrap_or_default().to_string_lossy()),
+        None if kind == Kind::Csv && columns.iter().any(|column| column == "driver_id") => {
+            "/driver_id".to_owned()
+        }
+        None => bail!("say whose fixes these are: --driver"),
+    };
+    if named.starts_with('/') {
+        ensure!(kind != Kind::Gpx, "--driver {named}: a GPX file names no driver: give an id, or {{file}}");
+        let pointer = Pointer::new(&named).map_err(|why| anyhow!("--driver {why}"))?;
+        return Ok((Driver::Payload(pointer), "import".to_owned()));
+    }
+    ensure!(DriverId::new(&named).is_ok(), "--driver {named:?}: {DRIVER_ID_RULE}");
+    let of_topic = Template::new("{1}", 1).expect("well formed");
+    Ok((Driver::Topic(of_topic), TOPIC.replace('+', &named)))
+}
+
+/// The Recorder keeps `rec/USER/DEVICE/YYYY-MM.rec`; the driver is who the configuration takes for `owntracks/USER/DEVICE`.
+fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
+    let folders = path.parent().into_iter().flat_map(Path::iter);
+    let folders: Vec<_> = folders.map(|folder| folder.to_string_lossy()).collect();
+    let [.., user, device] = &folders[..] else {
+        bail!("it is not in the folders USER/DEVICE of a Recorder: say whose fixes these are: --driver");
+    };
+    let topic = format!("owntracks/{user}/{device}");
+    ensure!(
+        configured.iter().any(|source| source.takes(&topic)),
+        "no source of the configuration takes {topic}: say whose fixes these are: --driver"
+    );
+    Ok(Plan { sources: configured.to_vec(), topic, time_column: None })
+}

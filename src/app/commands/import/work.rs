@@ -1,0 +1,253 @@
+//! The thread that reads the files: payloads → positions and rejects → batches.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::orders::{Kind, Orders};
+use super::plan::{Plan, plan};
+use super::progress::{Resume, Seen};
+use super::read::{self, Table};
+use crate::app::commands::lines;
+use crate::app::now;
+use crate::config::{Config, STAYS_DAYS_MIN};
+use crate::pipeline::batch::{Batch, Batcher, Limits};
+use crate::pipeline::decode::{self, Decoded, Decoder};
+use crate::pipeline::position::Timestamp;
+use crate::pipeline::reject::{Reason, Reject};
+
+/// Rows of a batch: a part as large as this is soon merged for good.
+const ROWS_MAX: usize = 50_000;
+const BYTES_MAX: usize = 24 * 1024 * 1024;
+/// Spans of 28 days that a batch touches. A partition is a month, and ClickHouse refuses inserts that touch more than 100.
+const SPANS_MAX: usize = 40;
+const SPAN_MS: i64 = 28 * 24 * 3_600_000;
+
+/// A file to read.
+#[derive(Debug)]
+pub(super) struct Input {
+    path: PathBuf,
+    kind: Kind,
+    plan: Plan,
+    /// Of these its first fixes are stored already.
+    stored: u64,
+    pub(super) bytes: u64,
+}
+
+/// A batch, and how many fixes of which files are stored when it is.
+#[derive(Debug)]
+pub(super) struct Closed {
+    pub(super) batch: Batch,
+    pub(super) stored: Vec<(PathBuf, u64)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) fixes: u64,
+    pub(super) skipped: u64,
+    pub(super) positions: u64,
+    pub(super) ignored: u64,
+    /// By reason, with the first one in words.
+    pub(super) rejects: [(u64, String); Reason::ALL.len()],
+    pub(super) oldest: Option<Timestamp>,
+    pub(super) newest: Option<Timestamp>,
+    /// Files that were not read to their end.
+    pub(super) failures: Vec<String>,
+}
+
+/// Opens each file once, so that a wrong name or a missing unit is known before anything is imported.
+pub(super) fn files(config: &Config, orders: &Orders, resume: Option<&Resume>) -> Result<Vec<Input>> {
+    let one = |path: &PathBuf| {
+        let is_stdin = path == Path::new("-");
+        let kind = orders.kind.map_or_else(|| Kind::of(path), Ok)?;
+        let columns = match kind {
+            Kind::Csv if is_stdin => bail!("a CSV file is opened twice: give it a name"),
+            Kind::Csv => Table::open(File::open(path)?)?.columns,
+            Kind::Gpx | Kind::GeoJson | Kind::GeoJsonLines | Kind::OwnTracks => Vec::new(),
+        };
+        let bytes = if is_stdin { 0 } else { File::open(path)?.metadata()?.len() };
+        let path = if is_stdin { path.clone() } else { path.canonicalize()? };
+        let plan = plan(kind, &path, &columns, orders, &config.sources)?;
+        let stored = resume.map_or(0, |resume| resume.stored(&path));
+        Ok::<_, anyhow::Error>(Input { path, kind, plan, stored, bytes })
+    };
+    orders.files.iter().map(|path| one(path).with_context(|| path.display().to_string())).collect()
+}
+
+/// Reads all files. `send` returns `false` when nobody takes batches any more.
+pub(super) fn read(
+    files: Vec<Input>,
+    config: &Config,
+    orders: &Orders,
+    began: Instant,
+    seen: &Arc<Seen>,
+    send: impl FnMut(Closed) -> bool,
+) -> Result<Counts> {
+    let limits = Limits { rows_max: ROWS_MAX, age_max: Duration::MAX, bytes_max: BYTES_MAX };
+    let day = Duration::from_secs(24 * 3_600);
+    let mut work = Work {
+        batcher: Batcher::new(limits),
+        decoded: Decoded::default(),
+        spans: HashSet::new(),
+        // What is older would be removed by the tables' TTL.
+        decode: decode::Limits {
+            fix_age_max: day * config.clickhouse.retention.positions_days.saturating_sub(STAYS_DAYS_MIN),
+            ..config.decode.clone()
+        },
+        received_at: now(),
+        instant: began,
+        counts: Counts::default(),
+        since: Vec::new(),
+        seen,
+        send,
+    };
+    for file in files {
+        let name = file.path.display().to_string();
+        match work.file(file, orders) {
+            Ok(()) => {}
+            Err(error) if error.is::<Stopped>() => return Ok(work.counts),
+            Err(error) => work.counts.failures.push(format!("{name}: not read to its end: {error:#}")),
+        }
+    }
+    // Nobody who takes it: the cause is theirs.
+    let _ = work.close();
+    Ok(work.counts)
+}
+
+/// Nobody takes batches any more.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped")]
+struct Stopped;
+
+struct Work<'s, S> {
+    batcher: Batcher,
+    decoded: Decoded,
+    spans: HashSet<i64>,
+    decode: decode::Limits,
+    received_at: Timestamp,
+    /// The batcher's clock: a second a batch. So the same files give the same rows of `rejects`, however fast they are read.
+    instant: Instant,
+    counts: Counts,
+    since: Vec<(PathBuf, u64)>,
+    seen: &'s Seen,
+    send: S,
+}
+
+impl<S: FnMut(Closed) -> bool> Work<'_, S> {
+    fn file(&mut self, file: Input, orders: &Orders) -> Result<()> {
+        let Input { path, kind, plan, stored, bytes: _ } = file;
+        let input: Box<dyn Read> =
+            if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(&path)?) };
+        let input = BufReader::with_capacity(256 * 1024, Counted(input, self.seen));
+        let decoder = Decoder::new(&plan.sources, self.decode.clone());
+        let (zone, mut fixes) = (&*orders.zone, 0);
+        self.since.push((path, stored));
+        let mut take = |payload: &[u8], length: usize| {
+            fixes += 1;
+            self.counts.fixes += 1;
+            if fixes <= stored {
+                self.counts.skipped += 1;
+                return Ok(());
+            }
+            self.decoded.clear();
+            decoder.decode(lines::message(&plan.topic, payload, length), self.received_at, &mut self.decoded);
+            self.take(payload)?;
+            if let Some((_, stored)) = self.since.last_mut() {
+                *stored = fixes;
+            }
+            Ok(())
+        };
+        let read = of_kind(kind, input, plan.time_column, zone, &mut take);
+        if fixes <= stored {
+            self.since.pop();
+        }
+        read
+    }
+
+    /// What was decoded of one payload goes into the open batch.
+    fn take(&mut self, payload: &[u8]) -> Result<()> {
+        let mut decoded = std::mem::take(&mut self.decoded);
+        if decoded.lacking.undated > 0 {
+            decoded.rejects.extend(decoded.positions.drain(..).map(|position| Reject {
+                received_at: self.received_at,
+                topic: "import".to_owned(),
+                driver_id: position.driver_id.as_str().to_owned(),
+                reason: Reason::BadTs,
+                detail: "no time: imported again it would be another fix".to_owned(),
+                payload: payload.to_vec(),
+                payload_bytes: payload.len() as u64,
+                count: 1,
+            }));
+        }
+        self.counts.ignored += decoded.ignored.len() as u64;
+        for mut position in decoded.positions.drain(..) {
+            self.counts.positions += 1;
+            self.counts.oldest =
+                Some(self.counts.oldest.map_or(position.ts, |oldest| oldest.min(position.ts)));
+            self.counts.newest = self.counts.newest.max(Some(position.ts));
+            position.received_at = position.ts;
+            let span = position.ts.unix_ms().div_euclid(SPAN_MS);
+            let is_far = !self.spans.contains(&span) && self.spans.len() == SPANS_MAX;
+            if is_far || self.batcher.is_full() || !self.batcher.fits_position(&position) {
+                self.close()?;
+            }
+            self.spans.insert(span);
+            self.batcher.push_position(position, true, self.instant);
+        }
+        for reject in decoded.rejects.drain(..) {
+            let (count, example) = &mut self.counts.rejects[reject.reason as usize];
+            *count += 1;
+            if example.is_empty() {
+                example.clone_from(&reject.detail);
+            }
+            if self.batcher.is_full() || !self.batcher.fits_reject(&reject) {
+                self.close()?;
+            }
+            self.batcher.push_reject(reject, true, self.instant);
+        }
+        self.decoded = decoded;
+        self.seen.fixes.store(self.counts.fixes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Stopped> {
+        self.spans.clear();
+        self.instant += Duration::from_secs(1);
+        let last = self.since.last().cloned();
+        let stored = std::mem::replace(&mut self.since, last.into_iter().collect());
+        if (self.send)(Closed { batch: self.batcher.close(), stored }) { Ok(()) } else { Err(Stopped) }
+    }
+}
+
+fn of_kind(
+    kind: Kind,
+    input: impl BufRead,
+    time_column: Option<usize>,
+    zone: &str,
+    take: read::Take<'_>,
+) -> Result<()> {
+    match kind {
+        Kind::Gpx => read::gpx(input, zone, take),
+        Kind::GeoJson => read::geojson(input, take),
+        Kind::GeoJsonLines => read::each_line(input, take),
+        Kind::Csv => Table::open(input)?.each(time_column, zone, take),
+        Kind::OwnTracks => read::owntracks(input, take),
+    }
+}
+
+/// Counts what is read, for the bar.
+struct Counted<'s, R>(R, &'s Seen);
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.0.read(buffer)?;
+        self.1.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,85 @@
+//! What the tables know of one driver.
+
+use super::client::{ClickHouse, Error};
+use crate::pipeline::position::DriverId;
+
+/// A driver's row of `last_positions`; times are in UTC.
+#[derive(Debug)]
+pub(crate) struct LastFix {
+    pub(crate) ts: String,
+    /// By the server's clock; below 0 if the fix is ahead of it.
+    pub(crate) age_s: String,
+    pub(crate) lat: String,
+    pub(crate) lng: String,
+    /// m/s; empty: unknown.
+    pub(crate) speed: String,
+    pub(crate) received_at: String,
+    pub(crate) inserted_at: String,
+}
+
+/// Rejects of one reason.
+#[derive(Debug)]
+pub(crate) struct RejectedFor {
+    pub(crate) reason: String,
+    pub(crate) count: u64,
+    /// When the newest was received, and what was wrong with it.
+    pub(crate) last: String,
+    pub(crate) detail: String,
+}
+
+// A driver's id has no character that ends a string of SQL.
+impl ClickHouse {
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub(crate) async fn last_fix(&self, driver_id: &DriverId) -> Result<Option<LastFix>, Error> {
+        let sql = format!(
+            "SELECT toString(ts), dateDiff('second', ts, now64(3)), lat, lng, ifNull(toString(round(speed, 2)), ''), \
+             toString(received_at), toString(inserted_at) FROM {}.last_positions WHERE driver_id = '{}'",
+            self.database,
+            driver_id.as_str()
+        );
+        let row = self.ask("reading the last position", &sql).await?.into_iter().next();
+        Ok(row.and_then(|row| {
+            let [ts, age_s, lat, lng, speed, received_at, inserted_at] = row.try_into().ok()?;
+            Some(LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at })
+        }))
+    }
+
+    /// How many fixes have a `ts` of the last hour, and of the last day.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub(crate) async fn fixes_lately(&self, driver_id: &DriverId) -> Result<[u64; 2], Error> {
+        let sql = format!(
+            "SELECT countIf(ts > now64(3) - INTERVAL 1 HOUR), count() FROM {}.fixes WHERE driver_id = '{}' AND \
+             ts > now64(3) - INTERVAL 1 DAY AND ts <= now64(3)",
+            self.database,
+            driver_id.as_str()
+        );
+        let counts = self.numbers("counting fixes", &sql).await?;
+        Ok([0, 1].map(|n| counts.get(n).copied().unwrap_or_default()))
+    }
+
+    /// Rejects of the last hour, of messages that name the driver, also if only a level of their topic does.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub(crate) async fn rejects_lately(&self, driver_id: &DriverId) -> Result<Vec<RejectedFor>, Error> {
+        let sql = format!(
+            "SELECT reason, sum(count), toString(max(received_at)), replaceRegexpAll(argMax(detail, received_at), '[\\\\t\\\\n\\\\r]', ' ') \
+             FROM {}.rejects{} WHERE received_at > now64(3) - INTERVAL 1 HOUR AND (driver_id = '{id}' OR has(splitByChar('/', topic), '{id}')) \
+             GROUP BY reason ORDER BY reason",
+            self.database,
+            if self.layout.shards().is_some() { "_all" } else { "" },
+            id = driver_id.as_str()
+        );
+        let rows = self.ask("reading rejects", &sql).await?;
+        Ok(rows
+            .into_iter()
+            .filter_map(|row| {
+                let [reason, count, last, detail] = row.try_into().ok()?;
+                Some(RejectedFor { reason, count: count.parse().ok()?, last, detail })
+            })
+            .collect())
+    }
+}

@@ -1,0 +1,266 @@
+//! Files of other programs, into the real engine. Each file is as that program writes it; the dates are of the last weeks, because
+//! milepost rejects what the tables would remove at once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use lab_stack::{unix_ms, wait_until};
+
+use crate::world::{SOON, World, world};
+
+/// A whole second, an hour ago.
+fn began_ms() -> i64 {
+    (unix_ms() / 1_000 - 3_600) * 1_000
+}
+
+fn iso(ms: i64) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms.unsigned_abs())).to_string()
+}
+
+fn write(world: &World, name: &str, text: &str) -> Result<PathBuf> {
+    let path = world.folder.path().join(name);
+    fs::create_dir_all(path.parent().context("a folder")?)?;
+    fs::write(&path, text)?;
+    Ok(path)
+}
+
+fn import(world: &World, arguments: &[&str], file: &Path) -> Result<(i32, String)> {
+    world.settings.call(&[&["import"], arguments, &[&*file.to_string_lossy()]].concat())
+}
+
+/// `fixes`, from the oldest: driver, seconds after `began`, lat, lng, speed, heading, alt, acc, what is kept.
+fn fixes(world: &World, driver: &str, began: i64) -> Result<String> {
+    world.query(&format!(
+        "SELECT concatWithSeparator(' ', toString((toUnixTimestamp64Milli(ts) - {began}) / 1000), toString(lat), toString(lng), \
+         ifNull(toString(round(speed, 2)), '-'), ifNull(toString(heading), '-'), ifNull(toString(alt), '-'), ifNull(toString(acc), '-'), \
+         replaceAll(toString(attributes), '''', ''), toString(ts = received_at)) FROM {{db}}.fixes WHERE driver_id = '{driver}' ORDER BY ts"
+    ))
+}
+
+#[test]
+fn files_of_traccar_dawarich_and_the_recorder_become_their_rows() -> Result<()> {
+    let world = world("import_formats")?;
+    let began = began_ms();
+    let at = |seconds: i64| iso(began + seconds * 1_000);
+    let spaced = |seconds: i64| at(seconds).replace('T', " ").replace('Z', "");
+    let check = |arguments: &[&str], file: &Path, driver: &str, rows: &[&str]| -> Result<()> {
+        let (code, printed) = import(&world, arguments, file)?;
+        ensure!(code == 0, "{}: {printed}", file.display());
+        let stored = fixes(&world, driver, began)?;
+        ensure!(stored == rows.join("\n"), "{}: {stored}\n{printed}", file.display());
+        Ok(())
+    };
+
+    // Traccar: reports/CsvExportProvider.java. Times in the user's zone, speeds in knots, an attribute as a column.
+    let csv = write(
+        &world,
+        "traccar.csv",
+        &format!(
+            "id,deviceId,protocol,serverTime,deviceTime,fixTime,valid,latitude,longitude,altitude,speed,course,address,accuracy,batteryLevel\n\
+             12,7,osmand,{0},{0},{0},true,-23.55052,-46.633308,760.0,10.0,180.0,,0.0,85\n\
+             13,7,osmand,{1},{1},{1},true,-23.55,-46.63,760.0,0.0,0.0,,0.0,84\n",
+            spaced(0),
+            spaced(10)
+        ),
+    )?;
+    let traccar = ["--driver", "van", "--speed-unit", "knots", "--keep", "batteryLevel"];
+    let rows = [
+        "0 -23.55052 -46.633308 5.14 180 760 0 {batteryLevel:85} 1",
+        "10 -23.55 -46.63 0 0 760 0 {batteryLevel:84} 1",
+    ];
+    check(&traccar, &csv, "van", &rows)?;
+    // The same two hours to the east.
+    let east = ["--zone", "+02:00", "--driver", "/deviceId", "--speed-unit", "knots"];
+    check(
+        &east,
+        &csv,
+        "7",
+        &["-7200 -23.55052 -46.633308 5.14 180 760 0 {} 1", "-7190 -23.55 -46.63 0 0 760 0 {} 1"],
+    )?;
+    // Its database, with the device's id beside the position: COPY (SELECT …) TO … CSV HEADER.
+    let csv = write(
+        &world,
+        "tc_positions.csv",
+        &format!(
+            "uniqueid,fixtime,latitude,longitude,altitude,speed,course,accuracy\n356307042441013,{}+00,55.66,12.58,12,10,270,4.5\n",
+            spaced(5)
+        ),
+    )?;
+    check(
+        &["--driver", "/uniqueid", "--speed-unit", "knots"],
+        &csv,
+        "356307042441013",
+        &["5 55.66 12.58 5.14 270 12 4.5 {} 1"],
+    )?;
+    // reports/GpxExportProvider.java, and its own test's name.
+    let gpx = write(
+        &world,
+        "bike.gpx",
+        &format!(
+            "<?xml version='1.0' encoding='UTF-8'?><gpx version=\"1.0\"><trk><name>A &amp; B &lt;test></name><trkseg><trkpt lat=\"10.5\" lon=\"20.25\">\
+             <ele>30.75</ele><time>{}</time></trkpt></trkseg></trk></gpx>",
+            at(1)
+        ),
+    )?;
+    check(&["--driver", "{file}"], &gpx, "bike", &["1 10.5 20.25 - - 30.8 - {} 1"])?;
+
+    // dawarich: exports/point_gpx_serializer.rb and point_geojson_serializer.rb with point_serializer.rb.
+    let gpx = write(
+        &world,
+        "dawarich.gpx",
+        &format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<gpx xmlns=\"http://www.topografix.com/GPX/1/1\" version=\"1.1\" creator=\"Dawarich\">\n  <trk>\n    \
+             <name>dawarich_x</name>\n    <trkseg>\n      <trkpt lat=\"52.5\" lon=\"13.4\">\n        <ele>34.0</ele>\n        <speed>1.5</speed>\n        \
+             <time>{}</time>\n        <extensions>\n          <course>90.0</course>\n        </extensions>\n      </trkpt>\n    </trkseg>\n  </trk>\n</gpx>\n",
+            at(2)
+        ),
+    )?;
+    check(&["--driver", "jo"], &gpx, "jo", &["2 52.5 13.4 1.5 90 34 - {} 1"])?;
+    let geojson = write(
+        &world,
+        "dawarich.json",
+        &format!(
+            r#"{{"type":"FeatureCollection","features":[{{"type":"Feature","geometry":{{"type":"Point","coordinates":[13.4,52.5]}},
+            "properties":{{"battery_status":"unplugged","battery":53,"tracker_id":"jo","topic":"owntracks/jo/phone","altitude":34,"longitude":"13.4",
+            "velocity":"1.5","accuracy":8,"timestamp":{},"latitude":"52.5","course":null,"inrids":[]}}}}]}}"#,
+            began / 1_000
+        ),
+    )?;
+    let dawarich = [
+        "--driver",
+        "jane",
+        "--field",
+        "ts=/properties/timestamp",
+        "--field",
+        "speed=/properties/velocity",
+        "--field",
+        "alt=/properties/altitude",
+        "--field",
+        "acc=/properties/accuracy",
+        "--field",
+        "heading=/properties/course",
+        "--speed-unit",
+        "m/s",
+        "--keep",
+        "properties/battery",
+    ];
+    check(&dawarich, &geojson, "jane", &["0 52.5 13.4 1.5 - 34 8 {properties/battery:53} 1"])?;
+
+    // OwnTracks Recorder: recorder.c, RECFORMAT; the driver is who the configuration takes for the topic.
+    let rec = write(
+        &world,
+        "store/rec/jane/phone/2026-01.rec",
+        &format!(
+            "{0}\t{1:<18}\t{{\"_type\":\"location\",\"lat\":48.856826,\"lon\":2.292713,\"tst\":{2},\"vel\":54,\"batt\":53,\"_http\":true}}\n\
+             {0}\t{3:<18}\t{{\"_type\":\"lwt\",\"tst\":{2}}}\n",
+            at(3),
+            "*",
+            began / 1_000 + 3,
+            "lwt"
+        ),
+    )?;
+    let mut owntracks = world.settings.clone();
+    for (key, value) in
+        [("TOPIC", "owntracks/+/+"), ("DRIVER", "{1}:{2}"), ("FORMAT", "owntracks"), ("KEEP", "batt")]
+    {
+        owntracks = owntracks.with(&format!("SOURCE__{key}"), value);
+    }
+    let (code, printed) = owntracks.call(&["import", &*rec.to_string_lossy()])?;
+    ensure!(code == 0 && printed.contains("without a fix                        1"), "{printed}");
+    ensure!(fixes(&world, "jane:phone", began)? == "3 48.856826 2.292713 15 - - - {batt:53} 1");
+    let (code, printed) = import(&world, &[], &rec)?;
+    ensure!(
+        code == 1 && printed.contains("no source of the configuration takes owntracks/jane/phone"),
+        "{printed}"
+    );
+    Ok(())
+}
+
+#[test]
+fn what_is_imported_again_is_there_once_and_rejects_are_rejects() -> Result<()> {
+    let world = world("import_again")?;
+    let began = began_ms();
+    let rows: String =
+        (0..200).map(|n| format!("d{},{},{},2\n", n % 7, began + n * 1_000, 1.0 + n as f64 / 1e4)).collect();
+    let bad =
+        format!("d1,{began},91,2\nd1,,1,2\nno driver,{began},1,2\nd1,2001-01-01 00:00:00,1,2\nd1,{began}\n");
+    let file = write(&world, "fleet.csv", &format!("driver_id,ts,lat,lng\n{rows}{bad}"))?;
+    let count = "SELECT count(), uniqExact(driver_id) FROM {db}.fixes";
+    let rejects = "SELECT groupArray((reason, n)) FROM (SELECT reason, sum(count) AS n FROM {db}.rejects GROUP BY reason ORDER BY reason)";
+
+    let (code, printed) = import(&world, &["--dry-run"], &file)?;
+    ensure!(code == 1 && printed.contains("valid                              200"), "{printed}");
+    ensure!(printed.contains("nothing is imported: a dry run") && world.query(count)? == "0\t0", "{printed}");
+    for _ in 0..2 {
+        let (code, printed) = import(&world, &["--json"], &file)?;
+        ensure!(code == 0 && printed.contains("\"inserted\":200"), "{printed}");
+        ensure!(world.query(count)? == "200\t7");
+        let expected = "[('bad_driver',1),('bad_ts',1),('lat_range',1),('missing_field',1),('too_old',1)]";
+        ensure!(world.query(rejects)? == expected, "{}", world.query(rejects)?);
+    }
+    // An erased driver stays erased.
+    let (code, printed) = world.settings.call(&["erase", "--driver", "d3", "--yes", "--within", "1s"])?;
+    ensure!(code == 75, "{printed}");
+    let (_, printed) = import(&world, &["--json"], &file)?;
+    ensure!(printed.contains("\"erased\":29,"), "{printed}");
+    // A field whose unit nobody says is not guessed, and a file that breaks off is read as far as it goes.
+    let file = write(&world, "speed.csv", "driver_id,ts,lat,lng,speed\n")?;
+    let (code, printed) = import(&world, &[], &file)?;
+    ensure!(code == 1 && printed.contains("--speed-unit"), "{printed}");
+    let point = format!("<trkpt lat=\"1\" lon=\"2\"><time>{}</time></trkpt>", iso(began));
+    let file = write(&world, "cut.gpx", &format!("<gpx><trk><trkseg>{point}<trkpt lat="))?;
+    let (code, printed) = import(&world, &["--driver", "cut"], &file)?;
+    ensure!(code == 1 && printed.contains("cut.gpx: not read to its end"), "{printed}");
+    ensure!(world.query("SELECT count() FROM {db}.fixes WHERE driver_id = 'cut'")? == "1");
+    Ok(())
+}
+
+/// Killed at any moment, it goes on behind what ClickHouse has confirmed.
+#[test]
+fn an_import_that_is_killed_goes_on_where_it_was() -> Result<()> {
+    const FIXES: i64 = 400_000;
+    let world = world("import_resume")?;
+    let began = began_ms() - FIXES * 1_000;
+    let file = world.folder.path().join("long.csv");
+    let rows: String =
+        (0..FIXES).map(|n| format!("{},{},2\n", began + n * 1_000, 1.0 + n as f64 / 1e6)).collect();
+    fs::write(&file, format!("time,lat,lon\n{rows}"))?;
+    let state = world.folder.path().join("state.json");
+    let arguments = [
+        "import",
+        "--driver",
+        "d1",
+        "--json",
+        "--resume",
+        &*state.to_string_lossy(),
+        &*file.to_string_lossy(),
+    ];
+    let stored = || -> Result<i64> {
+        let Ok(state) = fs::read(&state) else { return Ok(0) };
+        let state: serde_json::Value = serde_json::from_slice(&state)?;
+        state.as_object().and_then(|files| files.values().next()?.as_i64()).context("a number")
+    };
+    let count = || -> Result<i64> { Ok(world.query("SELECT count() FROM {db}.fixes")?.parse()?) };
+
+    let mut first: Command = world.settings.command(&arguments);
+    let mut first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    wait_until("a batch is stored", SOON, || Ok(stored()? > 0))?;
+    first.kill()?;
+    first.wait()?;
+    let noted = stored()?;
+    ensure!(count()? >= noted, "{noted} are noted, {} are stored", count()?);
+
+    let (code, printed) = world.settings.call(&arguments)?;
+    ensure!(code == 0 && printed.contains(&format!("\"skipped\":{noted}}}")), "{noted}: {printed}");
+    ensure!(count()? == FIXES, "{} of {FIXES}", count()?);
+    ensure!(stored()? == FIXES);
+    // A file that grew: what is new.
+    fs::write(&file, format!("time,lat,lon\n{rows}{},3,2\n", began + FIXES * 1_000))?;
+    let (code, printed) = world.settings.call(&arguments)?;
+    ensure!(code == 0 && printed.contains("\"inserted\":1,"), "{printed}");
+    ensure!(count()? == FIXES + 1);
+    Ok(())
+}
