@@ -87,6 +87,7 @@ impl Live {
             seed,
         };
         let settings = consumer::Settings {
+            nodes: vec!["broker:1883".into()],
             connections: Connections::Fixed(1),
             session: events::Settings {
                 receive_maximum: config.mqtt.receive_maximum,

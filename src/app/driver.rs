@@ -19,6 +19,7 @@ use super::read_delay::ReadDelay;
 use crate::config;
 use crate::consumer::{Consumer, Notice, Now, Totals};
 use crate::delivery::events::{Attention, Command, Durable, Report, ServerStatus};
+use crate::mqtt::nodes;
 use crate::mqtt::shared::Shared;
 use crate::mqtt::transport::Transport;
 use crate::observe::health::Health;
@@ -26,6 +27,7 @@ use crate::observe::metrics::Metrics;
 use crate::pipeline::erased::Erased;
 use crate::pipeline::position::Timestamp;
 use crate::session::events::Leave;
+use crate::tls::Address;
 
 /// Longest wait, so that `/livez` sees a beat.
 const BEAT: Duration = Duration::from_secs(5);
@@ -78,6 +80,7 @@ struct Driver {
     wiring: Wiring,
     work: Work,
     delay: ReadDelay,
+    nodes: watch::Receiver<Vec<Address>>,
     told_at: Option<Instant>,
     is_untold: bool,
     ended_at: Option<Instant>,
@@ -93,7 +96,9 @@ impl Driver {
     fn new(wiring: Wiring, consumer: Consumer) -> Self {
         let shared = Shared::new(wiring.mqtt.clone());
         let delay = ReadDelay::new(wiring.mqtt.qos);
+        let (_, nodes) = watch::channel(Vec::new());
         Self {
+            nodes,
             wiring,
             work: Work { consumer, transports: Vec::new(), shared },
             delay,
@@ -104,7 +109,9 @@ impl Driver {
     }
 
     async fn run(mut self) -> Totals {
+        self.nodes = nodes::watch(self.wiring.mqtt.nodes.clone()).await;
         self.wait_for_first_answer().await;
+        self.listen();
         let mut looks = 0;
         loop {
             let read = poll_fn(|cx| Poll::Ready(self.work.poll(cx).is_ready())).await;
@@ -148,6 +155,10 @@ impl Driver {
         if self.wiring.server.has_changed().unwrap_or(false) {
             let status = self.wiring.server.borrow_and_update().clone();
             self.work.consumer.server(status, now);
+        }
+        if self.nodes.has_changed().unwrap_or(false) {
+            let nodes = self.work.shared.set_nodes(&self.nodes.borrow_and_update());
+            self.work.consumer.set_nodes(&nodes);
         }
         if self.wiring.erased.has_changed().unwrap_or(false) {
             self.work.consumer.erase(Arc::clone(&self.wiring.erased.borrow_and_update()));
@@ -206,7 +217,7 @@ impl Driver {
         let now = Instant::now();
         let health = self.told_at.filter(|_| self.is_untold).map(|at| at + HEALTH_EVERY);
         let until = self.deadline(now).into_iter().chain(health).fold(now + BEAT, Instant::min);
-        let Self { wiring, work, .. } = self;
+        let Self { wiring, work, nodes, .. } = self;
         let report = tokio::select! {
             biased;
             () = poll_fn(|cx| work.poll(cx)) => None,
@@ -217,6 +228,10 @@ impl Driver {
             }
             Ok(()) = wiring.leave.changed() => {
                 wiring.leave.mark_changed();
+                None
+            }
+            Ok(()) = nodes.changed() => {
+                nodes.mark_changed();
                 None
             }
             () = sleep_until(until.into()) => None,
@@ -279,7 +294,7 @@ impl Work {
         }
         let mut polled = Poll::Pending;
         for transport in &mut self.transports {
-            transport.follow(&self.consumer, &self.shared, now.instant);
+            transport.follow(&mut self.consumer, &self.shared, now.instant);
             if transport.poll(&mut self.consumer, &mut self.shared, now, cx).is_ready() {
                 polled = Poll::Ready(());
             }

@@ -21,6 +21,7 @@ use crate::delivery::events::{Attention, Schema, ServerStatus};
 use crate::delivery::executor::Executor;
 use crate::delivery::policy::{self, Delivery};
 use crate::intake::{self, Intake};
+use crate::mqtt::shared::names;
 use crate::observe::health::Health;
 use crate::observe::http;
 use crate::observe::metrics::Metrics;
@@ -195,6 +196,7 @@ fn consumer(config: &Config, left: Left) -> Consumer {
         intake::Settings { batch: config.batch.clone(), buffer_bytes_max: config.mqtt.buffer_bytes_max };
     let decoder = Decoder::new(&config.sources, config.decode.clone());
     let settings = consumer::Settings {
+        nodes: names(&config.mqtt.nodes),
         connections: config.mqtt.connections,
         session: events::Settings {
             receive_maximum: config.mqtt.receive_maximum,

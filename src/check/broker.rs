@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 
-use super::probe::{ANSWER_WITHIN, Probe, ProbeError};
+use super::cluster;
+use super::probe::{ANSWER_WITHIN, Door, Probe, ProbeError, share_alone};
 use super::report::Report;
 use crate::codec::Qos;
 use crate::codec::{self, CodecError, ConnAck, Grant, Packet};
@@ -12,7 +13,8 @@ use crate::config::{Config, Mqtt};
 use crate::consumer::broker_drops::FILTER;
 use crate::consumer::{ACKNOWLEDGED_WITHIN, Connections};
 use crate::delivery::sink::error_chain;
-use crate::tls::{self, Server};
+use crate::mqtt::nodes;
+use crate::tls::{self, Address, Server};
 
 /// How long retained messages may take.
 const KEPT_WITHIN: Duration = Duration::from_millis(500);
@@ -29,27 +31,39 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
         Ok(password) => mqtt.username.clone().map(|username| (username, password.unwrap_or_default())),
         Err(error) => return report.failure("broker", format!("mqtt.password_file cannot be read: {error}")),
     };
-    let address = format!("{}:{}", mqtt.host, mqtt.port);
-    let (probe, connack) = match Probe::open(mqtt, login.as_ref(), mqtt.session_expiry).await {
-        Ok(opened) => opened,
-        Err(error) => return not_open(report, config, &address, &error),
-    };
-    probe.leave().await;
-    report.ok("broker", format!("{address} answers in MQTT 5"));
-    transport(report, config, login.is_some());
-    terms(report, config, &connack);
-    if let Err(error) = subscription(report, config, login.as_ref()).await {
+    let nodes = nodes::resolve(&mqtt.nodes, &[]).await;
+    let door = |(number, node)| Door { mqtt, node, number, login: login.as_ref() };
+    let doors: Vec<_> = nodes.iter().enumerate().map(door).collect();
+    let mut open = Vec::new();
+    for door in doors {
+        match Probe::open(door, mqtt.session_expiry).await {
+            Ok((probe, connack)) => {
+                probe.leave().await;
+                report.ok("broker", format!("{} answers in MQTT 5", door.node));
+                open.push((door, connack));
+            }
+            Err(error) => not_open(report, config, door.node, &error),
+        }
+    }
+    let Some((door, connack)) = open.first() else { return };
+    transport(report, config, *door);
+    terms(report, config, connack, nodes.len());
+    if let Err(error) = subscription(report, config, *door).await {
         return report.failure("subscription", error_chain(&error));
     }
     if mqtt.broker_metrics {
-        broker_metrics(report, config, login.as_ref()).await;
+        broker_metrics(report, *door).await;
     }
-    if let Err(error) = messages(report, config, login.as_ref(), probe_topic).await {
-        report.failure("message", error_chain(&error));
+    if let Err(error) = messages(report, *door, probe_topic).await {
+        return report.failure("message", error_chain(&error));
+    }
+    let doors: Vec<_> = open.iter().map(|(door, _)| *door).collect();
+    if let Err(error) = cluster::check(report, &doors, probe_topic).await {
+        report.failure("cluster", error_chain(&error));
     }
 }
 
-fn not_open(report: &mut Report, config: &Config, address: &str, error: &ProbeError) {
+fn not_open(report: &mut Report, config: &Config, address: &Address, error: &ProbeError) {
     let mqtt = &config.mqtt;
     let why = format!("{address}: {}", error_chain(error));
     match error {
@@ -66,19 +80,19 @@ fn not_open(report: &mut Report, config: &Config, address: &str, error: &ProbeEr
     }
 }
 
-fn transport(report: &mut Report, config: &Config, with_login: bool) {
+fn transport(report: &mut Report, config: &Config, Door { node, login, .. }: Door<'_>) {
     let mqtt = &config.mqtt;
     let advice =
         "mqtts:// in mqtt.url (EMQX: listeners.ssl.default; Mosquitto: a listener with certfile and keyfile)";
-    report.transport(["broker TLS", "broker"], mqtt.tls.as_ref(), &mqtt.host, advice);
+    report.transport(["broker TLS", "broker"], mqtt.tls.as_ref(), &node.host, advice);
     let certificate = mqtt.tls.as_ref().is_some_and(|files| files.cert.is_some());
-    if with_login || certificate {
+    if login.is_some() || certificate {
         let how = if certificate { "with a certificate" } else { "with a password" };
         report.ok(
             "broker login",
             format!("the broker accepts {} {how}", mqtt.username.as_deref().unwrap_or("the client")),
         );
-    } else if tls::is_this_machine(&mqtt.host) {
+    } else if tls::is_this_machine(&node.host) {
         report.ok("broker login", "none; the broker is this machine");
     } else {
         report.warning(
@@ -89,8 +103,8 @@ fn transport(report: &mut Report, config: &Config, with_login: bool) {
     }
 }
 
-fn terms(report: &mut Report, config: &Config, connack: &ConnAck) {
-    window(report, config, connack);
+fn terms(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
+    window(report, config, connack, nodes);
     let mqtt = &config.mqtt;
     let ours = mqtt.max_packet_bytes;
     match connack.packet_bytes_max {
@@ -120,13 +134,13 @@ fn terms(report: &mut Report, config: &Config, connack: &ConnAck) {
 const RATE_MIN: usize = 1_000;
 
 /// The throughput that the windows of all sessions allow.
-fn window(report: &mut Report, config: &Config, connack: &ConnAck) {
+fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
     let mqtt = &config.mqtt;
     let theirs = connack.receive_maximum.unwrap_or(u16::MAX);
     let each = usize::from(theirs.min(mqtt.receive_maximum)).max(1);
     let wanted = (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max;
     let sessions = match mqtt.connections {
-        Connections::Auto => Connections::auto(wanted.div_ceil(each)),
+        Connections::Auto => Connections::auto(wanted.div_ceil(each).max(nodes)),
         Connections::Fixed(number) => number,
     };
     let window = each * sessions;
@@ -161,20 +175,11 @@ fn share(mqtt: &Mqtt, topic: &str) -> String {
     format!("$share/{}-check/{topic}", mqtt.group)
 }
 
-/// A share group for this run only: another check in the same group would receive a part of our messages.
-fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
-    format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
-}
-
 /// The check's own share group receives copies of messages until its session ends.
-async fn subscription(
-    report: &mut Report,
-    config: &Config,
-    login: Option<&(String, String)>,
-) -> Result<(), ProbeError> {
+async fn subscription(report: &mut Report, config: &Config, door: Door<'_>) -> Result<(), ProbeError> {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"…\"}]}; Mosquitto acl_file: topic read …";
     let mqtt = &config.mqtt;
-    let (mut probe, connack) = Probe::open(mqtt, login, Duration::ZERO).await?;
+    let (mut probe, connack) = Probe::open(door, Duration::ZERO).await?;
     let qos = mqtt.qos;
     let filters: Vec<String> = mqtt.topics.iter().map(|topic| share(mqtt, topic)).collect();
     if !connack.shared_subscriptions {
@@ -217,10 +222,10 @@ async fn subscription(
 }
 
 /// `mqtt.broker_metrics`, on a separate connection: some brokers close it.
-async fn broker_metrics(report: &mut Report, config: &Config, login: Option<&(String, String)>) {
+async fn broker_metrics(report: &mut Report, door: Door<'_>) {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";
     let granted = async {
-        let (mut probe, _) = Probe::open(&config.mqtt, login, Duration::ZERO).await?;
+        let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
         let grants = probe.subscribe(&[FILTER.to_owned()], Qos::AtMostOnce).await?;
         probe.leave().await;
         Ok::<_, ProbeError>(matches!(grants.first(), Some(Grant::Granted(_))))
@@ -235,14 +240,9 @@ async fn broker_metrics(report: &mut Report, config: &Config, login: Option<&(St
 }
 
 /// The broker's drop counter, if it has one, and a message published and received.
-async fn messages(
-    report: &mut Report,
-    config: &Config,
-    login: Option<&(String, String)>,
-    probe_topic: Option<&str>,
-) -> Result<(), ProbeError> {
-    let mqtt = &config.mqtt;
-    let (mut probe, _) = Probe::open(mqtt, login, Duration::ZERO).await?;
+async fn messages(report: &mut Report, door: Door<'_>, probe_topic: Option<&str>) -> Result<(), ProbeError> {
+    let mqtt = door.mqtt;
+    let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
     let mut filters = vec![DROPPED_TOPIC.to_owned()];
     filters.extend(probe_topic.map(|topic| share_alone(mqtt, topic)));
     let grants = probe.subscribe(&filters, Qos::AtLeastOnce).await?;

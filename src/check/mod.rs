@@ -4,6 +4,7 @@
 //! share group, and end with it. What it cannot see it reports as such, never as good.
 
 mod broker;
+mod cluster;
 mod disk;
 mod probe;
 mod replicas;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::codec::Qos;
 use crate::codec::{self, CodecError, ConnAck, Connect, Grant, Input, Packet, Subscribing};
 use crate::config::Mqtt;
-use crate::tls::{self, Server, Stream, Tls};
+use crate::tls::{self, Address, Server, Stream, Tls};
 
 /// Limit for connecting, and for each answer.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -33,6 +33,21 @@ pub(super) enum ProbeError {
     Unanswered,
 }
 
+/// Where a probe connects, and as whom.
+#[derive(Clone, Copy)]
+pub(super) struct Door<'a> {
+    pub(super) mqtt: &'a Mqtt,
+    pub(super) node: &'a Address,
+    /// Of the node. Probes of different nodes have different client ids.
+    pub(super) number: usize,
+    pub(super) login: Option<&'a (String, String)>,
+}
+
+/// A share group for this run only: another check in the same group would receive a part of our messages.
+pub(super) fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
+    format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
+}
+
 pub(super) struct Probe {
     stream: Box<dyn Stream>,
     input: Input,
@@ -41,17 +56,16 @@ pub(super) struct Probe {
 impl Probe {
     /// Connects with a clean start. `expiry`: of the session.
     pub(super) async fn open(
-        mqtt: &Mqtt,
-        login: Option<&(String, String)>,
+        Door { mqtt, node, number, login }: Door<'_>,
         expiry: Duration,
     ) -> Result<(Self, ConnAck), ProbeError> {
         let tls = mqtt.tls.clone().map(|files| Arc::new(Tls::new(files)));
-        let opened = timeout(ANSWER_WITHIN, tls::open(mqtt.host.clone(), mqtt.port, tls)).await;
+        let opened = timeout(ANSWER_WITHIN, tls::open(node, None, tls)).await;
         let stream = opened.map_err(|_| ProbeError::Unanswered)??;
         let bytes_max = usize::try_from(mqtt.max_packet_bytes).unwrap_or(usize::MAX);
         let mut probe = Self { stream, input: Input::new(bytes_max) };
         let connect = Connect {
-            client_id: format!("{}-check-{:08x}", mqtt.client_id, *TAG),
+            client_id: format!("{}-check-{:08x}-{number}", mqtt.client_id, *TAG),
             clean_start: true,
             login,
             keep_alive_seconds: 60,

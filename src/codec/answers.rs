@@ -44,7 +44,10 @@ fn refusal(reason: u8) -> String {
         0x01 | 0x84 => "it does not speak MQTT 5",
         0x02 | 0x85 => "it does not take this client id; change mqtt.client_id",
         0x04 | 0x86 => "bad user name or password; set mqtt.username and mqtt.password_file",
-        0x05 | 0x87 => "not authorized; set mqtt.username and mqtt.password_file, or let this user in there",
+        0x05 | 0x87 => {
+            "not authorized, which a broker that is starting says as well; if it lasts, set mqtt.username and \
+             mqtt.password_file, or let this user in there"
+        }
         0x03 | 0x88 => "the server is unavailable",
         0x89 => "the server is busy",
         0x8A => "this client is banned there",

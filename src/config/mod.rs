@@ -172,7 +172,7 @@ pub fn show(effective: &[(String, String)], f: &mut fmt::Formatter<'_>) -> fmt::
 
 #[cfg(test)]
 mod tests {
-    use super::rules::{broker_address, http_url, topics};
+    use super::rules::{broker_addresses, http_url, topics};
     use super::setting::Setting as _;
     use super::*;
 
@@ -193,16 +193,23 @@ mod tests {
         let again = with(&defaults.to_string()).unwrap();
         assert_eq!(defaults.effective(), again.effective());
         assert_eq!(defaults.batch.rows_max, 5_000);
-        assert_eq!(defaults.mqtt.port, 1883);
+        assert_eq!(defaults.mqtt.nodes[0].to_string(), "localhost:1883");
     }
 
     #[test]
     fn a_url_says_whether_there_is_tls_and_where() {
-        let address = |url: &str| broker_address(url.to_owned()).unwrap();
-        assert_eq!(address("mqtt://h"), ("h".to_owned(), 1883, Some(false)));
-        assert_eq!(address("mqtts://h"), ("h".to_owned(), 8883, Some(true)));
-        assert_eq!(address("mqtts://[::1]:1"), ("::1".to_owned(), 1, Some(true)));
-        assert!(broker_address("https://h".to_owned()).is_err());
+        let read = |urls: &[&str]| broker_addresses(urls.iter().map(ToString::to_string).collect());
+        let shown = |urls: &[&str]| {
+            let (nodes, tls) = read(urls).unwrap();
+            (nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), tls)
+        };
+        assert_eq!(shown(&["mqtt://h"]), ("h:1883".to_owned(), Some(false)));
+        assert_eq!(shown(&["mqtts://h"]), ("h:8883".to_owned(), Some(true)));
+        assert_eq!(shown(&["mqtts://[::1]:1"]), ("[::1]:1".to_owned(), Some(true)));
+        assert_eq!(shown(&["mqtt://a", "mqtt://b:1884"]), ("a:1883 b:1884".to_owned(), Some(false)));
+        for bad in [&["https://h"][..], &["mqtt://a", "mqtts://b"], &["mqtt://a", "mqtt://a:1883"], &[]] {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
         assert_eq!(http_url("https://h:8443".to_owned()).unwrap().1, Some(true));
         assert!(http_url("mqtt://h".to_owned()).is_err());
     }

@@ -4,13 +4,26 @@ use std::net::Ipv6Addr;
 
 use super::sources::filter;
 use crate::peers::ask::Peer;
+use crate::tls::Address;
 
-/// Host, port, and whether with TLS.
-pub(super) fn broker_address(text: String) -> Result<(String, u16, Option<bool>), String> {
-    let (url, tls) = server_url(&text, ["mqtt", "mqtts"], "mqtt.username and mqtt.password_file")?;
-    // An IPv6 address stands in brackets.
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-    Ok((host, url.port().unwrap_or(if tls { 8883 } else { 1883 }), Some(tls)))
+/// Where the broker's nodes listen, and whether with TLS.
+pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Option<bool>), String> {
+    let (mut addresses, mut with_tls) = (Vec::new(), None);
+    for text in texts {
+        let (url, tls) = server_url(&text, ["mqtt", "mqtts"], "mqtt.username and mqtt.password_file")?;
+        if with_tls.replace(tls).is_some_and(|before| before != tls) {
+            return Err("must be mqtts:// for all nodes, or for none".to_owned());
+        }
+        // An IPv6 address stands in brackets.
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let port = url.port().unwrap_or(if tls { 8883 } else { 1883 });
+        let address = Address { host, port, ip: None };
+        if addresses.contains(&address) {
+            return Err(format!("{address} is there twice"));
+        }
+        addresses.push(address);
+    }
+    Ok((addresses, with_tls))
 }
 
 /// The URL, and whether with TLS.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::rules::{
-    broker_address, client_id, cluster_name, group, host_name, http_url, identifier, log_filter, peers,
+    broker_addresses, client_id, cluster_name, group, host_name, http_url, identifier, log_filter, peers,
     topics, user_name,
 };
 use super::settings::Settings;
@@ -21,8 +21,8 @@ use crate::tls;
 
 impl Mqtt {
     pub(super) fn read(s: &mut Settings) -> Self {
-        let (host, port, with_tls) =
-            s.checked("mqtt.url", "mqtt://localhost:1883".to_owned(), broker_address);
+        let (nodes, with_tls) =
+            s.checked("mqtt.url", vec!["mqtt://localhost:1883".to_owned()], broker_addresses);
         let username = s.optional("mqtt.username");
         let password = s.secret("mqtt.password");
         if password.is_some() && username.is_none() {
@@ -31,8 +31,7 @@ impl Mqtt {
         let (ca, cert, key) = (s.path("mqtt.ca_file"), s.path("mqtt.cert_file"), s.path("mqtt.key_file"));
         let tls = s.tls(tls::Files { server: tls::Server::Broker, ca, cert, key }, with_tls);
         Self {
-            host,
-            port,
+            nodes,
             tls,
             username,
             password,

@@ -8,12 +8,12 @@ use super::secret::Secret;
 use crate::codec::Qos;
 use crate::consumer::Connections;
 use crate::peers::ask::Peer;
-use crate::tls;
+use crate::tls::{self, Address};
 
 #[derive(Debug, Clone)]
 pub struct Mqtt {
-    pub host: String,
-    pub port: u16,
+    /// `mqtt.url`, at least one.
+    pub nodes: Vec<Address>,
     /// `None`: plain text.
     pub tls: Option<tls::Files>,
     pub username: Option<String>,

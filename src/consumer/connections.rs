@@ -72,12 +72,15 @@ impl Growth {
         self.members > 0 && self.have_begun(sessions) && !self.wants_more(sessions, window_wanted)
     }
 
-    /// What to do next. The caller does it before it asks again.
-    pub(super) fn step(&mut self, sessions: &[Session], window_wanted: usize) -> Step {
+    /// What to do next. The caller does it before it asks again. `node_without`: a node has no session. Its new session waits for
+    /// it, so it must not be a former session, whose messages would wait as well.
+    pub(super) fn step(&mut self, sessions: &[Session], window_wanted: usize, node_without: bool) -> Step {
         if !self.have_begun(sessions) {
             return Step::Nothing;
         }
-        if self.wants_more(sessions, window_wanted) {
+        let wants_visit = self.former.wants_visit(sessions, self.members);
+        let for_node = node_without && self.former.has_looked() && self.members < CONNECTIONS_MAX;
+        if for_node || self.wants_more(sessions, window_wanted) {
             let is_free = sessions
                 .get(self.members)
                 .is_none_or(|visited| visited.connection() == ConnectionState::Ended);
@@ -86,7 +89,7 @@ impl Growth {
                 return Step::Grow;
             }
         }
-        if self.former.wants_visit(sessions, self.members) { Step::Visit } else { Step::Nothing }
+        if wants_visit { Step::Visit } else { Step::Nothing }
     }
 
     pub(super) fn former(&self) -> &Former {

@@ -18,6 +18,7 @@ pub(crate) mod broker_drops;
 mod clock;
 mod connections;
 mod former;
+pub mod nodes;
 mod notice;
 mod totals;
 
@@ -31,6 +32,8 @@ use self::clock::Clock;
 pub use self::connections::Connections;
 use self::connections::{Growth, Step};
 pub use self::former::{CONNECTIONS_MAX, FormerTotals};
+use self::nodes::{Node, Nodes};
+use self::notice::Log;
 pub(crate) use self::notice::{ACKNOWLEDGED_WITHIN, Notice};
 pub(crate) use self::totals::Totals;
 use crate::codec::{Message, Qos};
@@ -42,17 +45,15 @@ use crate::pipeline::decode::Ignored;
 use crate::pipeline::erased::Erased;
 use crate::session::Session;
 use crate::session::events::{self, Admission, ConnectionState, Event, Leave, NoRoom};
-use crate::throttle::Throttle;
 
 /// An open batch that closes early for the spool waits this long for more rows: a file costs two fsyncs and an insert.
 const FILE_AGE: Duration = Duration::from_millis(100);
 /// `/readyz` reports acknowledgements that stand still for this long, whatever the cause.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
-/// Interval between log lines about messages that match no source.
-const FOREIGN_LOGGED_EVERY: Duration = Duration::from_secs(60);
-
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// Not empty. [`Consumer::set_nodes`] changes it.
+    pub nodes: Vec<Node>,
     pub connections: Connections,
     pub session: events::Settings,
     /// Unacknowledged messages that keep every insert busy: (inserts in flight + 1) × rows of a batch.
@@ -64,32 +65,13 @@ pub struct Settings {
 }
 
 #[derive(Debug)]
-struct Log {
-    /// Once while there is no room.
-    shedding: Throttle,
-    window: Throttle,
-    encrypted: Throttle,
-    expired: Throttle,
-    foreign: Throttle,
-    /// When that was last logged.
-    foreign_messages: u64,
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        let [shedding, window, encrypted, expired] = [const { Throttle::once() }; 4];
-        let foreign = Throttle::every(FOREIGN_LOGGED_EVERY);
-        Self { shedding, window, encrypted, expired, foreign, foreign_messages: 0 }
-    }
-}
-
-#[derive(Debug)]
 pub struct Consumer {
     settings: Settings,
     sessions: Vec<Session>,
     intake: Intake,
     delivery: Delivery,
     growth: Growth,
+    nodes: Nodes,
     clock: Clock,
     broker_drops: BrokerDrops,
     leaving: Option<Leave>,
@@ -106,6 +88,7 @@ impl Consumer {
     pub fn new(settings: Settings, intake: Intake, delivery: Delivery) -> Self {
         let mut consumer = Self {
             growth: Growth::new(settings.connections),
+            nodes: Nodes::new(&settings.nodes),
             clock: Clock::new(settings.clock_jump_max),
             settings,
             sessions: Vec::new(),
@@ -120,14 +103,16 @@ impl Consumer {
             durable: VecDeque::new(),
         };
         for _ in 0..consumer.growth.members() {
-            consumer.add_session(Session::member);
+            consumer.add_session(false);
         }
         consumer
     }
 
-    fn add_session(&mut self, new: fn(events::Settings) -> Session) {
+    fn add_session(&mut self, is_visit: bool) {
         let seed = self.settings.session.seed.wrapping_add(self.sessions.len() as u64);
-        self.sessions.push(new(events::Settings { seed, ..self.settings.session }));
+        let settings = events::Settings { seed, ..self.settings.session };
+        self.sessions.push(if is_visit { Session::visit(settings) } else { Session::member(settings) });
+        self.nodes.add_session(is_visit);
     }
 
     /// Number of sessions; it only grows. The client id of a session ends in its index.
@@ -144,6 +129,16 @@ impl Consumer {
     /// For its shell to carry out commands and acknowledgements.
     pub fn session_mut(&mut self, index: SessionIndex) -> &mut Session {
         &mut self.sessions[index]
+    }
+
+    /// The broker's nodes, when their names were resolved again. Not empty.
+    pub fn set_nodes(&mut self, nodes: &[Node]) {
+        self.nodes.set(nodes);
+    }
+
+    /// The shell connects this session: to which node, and how long to wait for it if another one may do better.
+    pub fn dial(&mut self, index: SessionIndex, now: Instant) -> (Node, Option<Duration>) {
+        self.nodes.dial(index, now)
     }
 
     /// Call [`handle_timeout`](Self::handle_timeout) afterwards.
@@ -203,7 +198,11 @@ impl Consumer {
     pub fn leave(&mut self, leave: Leave, now: Instant) {
         self.leaving.get_or_insert(leave);
         self.delivery.leave(now);
-        self.sessions.iter_mut().for_each(|session| session.handle_event(Event::Leave(leave), now));
+        for (index, session) in self.sessions.iter_mut().enumerate() {
+            // What waits for its node was never subscribed.
+            let leave = if self.nodes.is_waiting(index) { Leave::KeepSession } else { leave };
+            session.handle_event(Event::Leave(leave), now);
+        }
     }
 
     /// Does everything that follows from the events so far and from the time.
@@ -212,6 +211,7 @@ impl Consumer {
         self.move_batches(now);
         self.delivery.handle_timeout(now);
         self.complete(now);
+        self.nodes.follow(&mut self.sessions, now, &mut self.notices);
         let room = self.has_room_to_renew();
         for index in 0..self.sessions.len() {
             let may_end = self.growth.former().may_end(&self.sessions, index);
@@ -256,6 +256,7 @@ impl Consumer {
             .chain(batch)
             .chain(held)
             .chain(self.suspicion_at())
+            .chain(self.nodes.poll_timeout())
             .chain(self.delivery.poll_timeout(now))
             .min()
     }
@@ -317,6 +318,7 @@ impl Consumer {
             sessions: self.sessions.iter().map(Session::totals).reduce(|a, b| a.plus(b)).unwrap_or_default(),
             intake: self.intake.totals(),
             delivery: self.delivery.totals(),
+            nodes: self.nodes.totals(&self.sessions[..self.growth.members()]),
             broker_dropped: self.broker_drops.dropped(),
             former: self.growth.former_totals(&self.sessions),
             still_subscribed: self.sessions.iter().any(Session::is_still_subscribed),
@@ -459,20 +461,23 @@ impl Consumer {
         }
     }
 
-    /// More sessions where their windows are small; visits to former ones.
+    /// More sessions where their windows are small, or a node has none; visits to former ones.
     fn grow(&mut self, now: Instant) {
         let wanted = self.settings.window_wanted;
         loop {
-            match self.growth.step(&self.sessions, wanted) {
+            let may_grow = self.settings.connections == Connections::Auto;
+            let node = self.nodes.without_session(self.growth.members(), may_grow);
+            match self.growth.step(&self.sessions, wanted, node.is_some()) {
                 Step::Nothing => break,
-                Step::Visit => self.add_session(Session::visit),
+                Step::Visit => self.add_session(true),
                 Step::Grow => {
                     let sessions = self.growth.members();
                     match self.sessions.get_mut(sessions - 1) {
                         Some(visited) => visited.become_member(),
-                        None => self.add_session(Session::member),
+                        None => self.add_session(false),
                     }
-                    self.notices.push_back(Notice::Growing { sessions });
+                    node.iter().for_each(|node| self.nodes.assign(sessions - 1, Arc::clone(node)));
+                    self.notices.push_back(Notice::Growing { sessions, node });
                 }
             }
         }

@@ -1,11 +1,16 @@
 //! Log lines of the consumer.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::delivery;
 use crate::intake::SessionIndex;
 use crate::session;
+use crate::throttle::Throttle;
+
+/// A node of the broker: `host:port`.
+pub type Node = Arc<str>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
@@ -31,10 +36,41 @@ pub enum Notice {
     FormerExpired {
         sessions: u64,
     },
-    /// Another session, because the windows of the others hold too few messages.
+    /// Another session: a node has none, or the windows of the others hold too few messages.
     Growing {
         sessions: usize,
+        node: Option<Node>,
     },
+    /// A session goes to another node.
+    Moved {
+        session: SessionIndex,
+        from: Node,
+        to: Node,
+    },
+}
+
+/// Interval between log lines about messages that match no source.
+const FOREIGN_LOGGED_EVERY: Duration = Duration::from_secs(60);
+
+/// What limits them.
+#[derive(Debug)]
+pub(super) struct Log {
+    /// Once while there is no room.
+    pub(super) shedding: Throttle,
+    pub(super) window: Throttle,
+    pub(super) encrypted: Throttle,
+    pub(super) expired: Throttle,
+    pub(super) foreign: Throttle,
+    /// When that was last logged.
+    pub(super) foreign_messages: u64,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        let [shedding, window, encrypted, expired] = [const { Throttle::once() }; 4];
+        let foreign = Throttle::every(FOREIGN_LOGGED_EVERY);
+        Self { shedding, window, encrypted, expired, foreign, foreign_messages: 0 }
+    }
 }
 
 /// Typical time from a message's arrival to its acknowledgement: the batch fills, and the insert runs.
@@ -51,6 +87,7 @@ impl Notice {
             | Self::Shedding
             | Self::Foreign { .. }
             | Self::Encrypted
+            | Self::Moved { .. }
             | Self::FormerExpired { .. } => true,
             Self::Growing { .. } => false,
         }
@@ -87,9 +124,17 @@ impl fmt::Display for Notice {
                 "{sessions} former sessions were gone before they could be emptied, and what the broker had queued for them is \
                  lost: they expired (mqtt.session_expiry), or the broker dropped them"
             ),
-            Self::Growing { sessions } => {
+            Self::Growing { sessions, node: None } => {
                 write!(f, "one more session, now {sessions}: the windows of the others hold too few messages")
             }
+            Self::Growing { sessions, node: Some(node) } => {
+                write!(f, "one more session, now {sessions}: no other one is on the broker's node {node}")
+            }
+            Self::Moved { session, from, to } => write!(
+                f,
+                "session {session} leaves the broker's node {from}, which cannot be used, for {to}, and stays there until a restart. \
+                 Messages in transit between the nodes can be lost"
+            ),
         }
     }
 }

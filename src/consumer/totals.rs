@@ -2,6 +2,7 @@
 
 use super::broker_drops::Dropped;
 use super::former::FormerTotals;
+use super::nodes::Node;
 use crate::{delivery, intake, session};
 
 /// Counts and levels of the whole process, all of one moment.
@@ -10,6 +11,8 @@ pub struct Totals {
     pub sessions: session::events::Totals,
     pub intake: intake::Totals,
     pub delivery: delivery::events::Totals,
+    /// The broker's nodes, each with the number of its subscribed sessions.
+    pub nodes: Vec<(Node, u64)>,
     /// Messages that the broker reports as dropped.
     pub(crate) broker_dropped: Dropped,
     pub former: FormerTotals,

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use tokio::task::spawn_blocking;
@@ -13,7 +13,7 @@ use crate::codec::{self, Connect};
 use crate::config;
 use crate::intake::SessionIndex;
 use crate::session::events::Terms;
-use crate::tls::{self, Tls};
+use crate::tls::{self, Address, Tls};
 
 type Login = (String, String);
 
@@ -31,16 +31,17 @@ impl Dialer {
         Self { mqtt: Arc::new(mqtt.clone()), tls, login: Arc::default() }
     }
 
-    /// Connects this session. Has no time limit of its own.
+    /// Connects this session. `within`: for TCP alone.
     pub(super) fn dial(
         &self,
-        index: SessionIndex,
-        terms: Terms,
+        (index, terms): (SessionIndex, Terms),
+        address: Address,
+        within: Option<Duration>,
     ) -> impl Future<Output = Result<Connection, ConnectionError>> + Send + use<> {
         let this = self.clone();
         async move {
             let login = this.login().await?;
-            let stream = tls::open(this.mqtt.host.clone(), this.mqtt.port, this.tls.clone()).await?;
+            let stream = tls::open(&address, within, this.tls.clone()).await?;
             let connect = this.connect(index, terms, login.as_ref())?;
             Ok(Connection::new(stream, connect, this.mqtt.max_packet_bytes, Instant::now()))
         }

@@ -8,11 +8,20 @@ use super::broker_metrics::BrokerMetrics;
 use super::dialer::Dialer;
 use crate::codec::{ConnAck, Grant, Qos};
 use crate::config;
+use crate::consumer::nodes::Node;
 use crate::throttle::Throttle;
+use crate::tls::Address;
+
+/// How the consumer calls them.
+pub(crate) fn names(addresses: &[Address]) -> Vec<Node> {
+    addresses.iter().map(|address| address.to_string().into()).collect()
+}
 
 pub(crate) struct Shared {
     pub(super) mqtt: config::Mqtt,
     pub(super) dialer: Dialer,
+    /// The broker's nodes.
+    addresses: Vec<Address>,
     /// `$share/GROUP/TOPIC` of each source.
     pub(super) filters: Vec<String>,
     pub(super) metrics: BrokerMetrics,
@@ -25,11 +34,24 @@ impl Shared {
         let filters = mqtt.topics.iter().map(share).collect();
         Self {
             dialer: Dialer::new(&mqtt),
+            addresses: mqtt.nodes.clone(),
             filters,
             metrics: BrokerMetrics::new(mqtt.broker_metrics),
             mqtt,
             expiry_log: Throttle::once(),
         }
+    }
+
+    /// The broker's nodes, as they were resolved last; returns their names for the consumer.
+    pub(crate) fn set_nodes(&mut self, addresses: &[Address]) -> Vec<Node> {
+        self.addresses = addresses.to_vec();
+        names(addresses)
+    }
+
+    /// The consumer names no node that is not there.
+    pub(super) fn address(&self, node: &Node) -> Address {
+        let named = self.addresses.iter().find(|address| address.to_string() == **node);
+        named.unwrap_or(&self.addresses[0]).clone()
     }
 
     /// Logs it once: it is the same for every session.
@@ -54,9 +76,10 @@ impl Shared {
                 "{filter}: only QoS 0 granted, at which the broker waits for no acknowledgement; let it grant QoS 1"
             )),
             Some(Grant::Granted(Qos::AtMostOnce | Qos::AtLeastOnce)) => None,
-            Some(Grant::NotAuthorized) => {
-                Some(format!("{filter}: not authorized; let this user subscribe to it in the broker's ACL"))
-            }
+            Some(Grant::NotAuthorized) => Some(format!(
+                "{filter}: not authorized, which a broker that is starting says as well; if it lasts, let this user subscribe to \
+                     it in the broker's ACL"
+            )),
             Some(Grant::NoSharedSubscriptions) => {
                 Some(format!("{filter}: the broker has no shared subscriptions; enable them there"))
             }

@@ -42,12 +42,15 @@ impl Transport {
     }
 
     /// Opens and closes the connection as the session wants.
-    pub(crate) fn follow(&mut self, consumer: &Consumer, shared: &Shared, now: Instant) {
+    pub(crate) fn follow(&mut self, consumer: &mut Consumer, shared: &Shared, now: Instant) {
         let session = consumer.session(self.index);
         let is_down = matches!(self.state, State::Down);
         match session.connection() {
             ConnectionState::Connecting if is_down => {
-                let dialing = Box::pin(shared.dialer.dial(self.index, session.terms()));
+                let terms = session.terms();
+                let (node, within) = consumer.dial(self.index, now);
+                let address = shared.address(&node);
+                let dialing = Box::pin(shared.dialer.dial((self.index, terms), address, within));
                 self.state = State::Dialing { dialing, by: now + shared.mqtt.connect_timeout };
             }
             // Both buffers are dropped with it.

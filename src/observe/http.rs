@@ -95,7 +95,13 @@ fn respond(path: &str, metrics: &Metrics, health: &Health, member: &Member) -> R
         "/metrics" => (StatusCode::OK, metrics.render()),
         "/livez" => verdict("alive", health.dead(Instant::now())),
         "/readyz" => {
-            let (status, text) = verdict("ready", health.unready());
+            let (status, mut text) = verdict("ready", health.unready());
+            let nodes = metrics.totals().nodes;
+            if nodes.len() > 1 {
+                text.extend(
+                    nodes.iter().map(|(node, sessions)| format!("node {node}: sessions: {sessions}\n")),
+                );
+            }
             (status, text + &logging::warning().map_or(String::new(), |warning| warning + "\n"))
         }
         PATH => {

@@ -14,6 +14,7 @@ use super::logging;
 use crate::build;
 use crate::consumer::Totals;
 use crate::consumer::broker_drops::DropReason;
+use crate::consumer::nodes::Node;
 use crate::delivery::events::{Outcome, Report, StoreBecause};
 use crate::delivery::sink::FailureKind;
 use crate::intake::Ages;
@@ -39,6 +40,8 @@ enum Value {
     Gauge(fn(&Totals) -> u64),
     /// A label's name, and a value for each of its values.
     Counters(&'static str, fn(&Totals) -> Vec<(&'static str, u64)>),
+    /// As many values of the label as there are.
+    Gauges(&'static str, fn(&Totals) -> &[(Node, u64)]),
     /// In seconds.
     Histogram(fn(&Totals) -> &Ages),
 }
@@ -134,6 +137,11 @@ static COUNTED: &[Counted] = &[
         },
     ),
     gauge("mqtt_connected", "Connections with a granted subscription.", |t| t.sessions.connected),
+    Counted {
+        name: "mqtt_node_sessions",
+        help: "Sessions with a granted subscription on each of the broker's nodes.",
+        value: Value::Gauges("node", |t| &t.nodes),
+    },
     counter("mqtt_reconnects_total", "Connections after the first of each session.", |t| {
         t.sessions.reconnects
     }),
@@ -185,7 +193,9 @@ pub struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let registry = Registry::new_custom(Some(PREFIX.to_owned()), None).expect("the prefix is not empty");
-        let totals = Arc::<Mutex<Totals>>::default();
+        // Until the consumer names the nodes.
+        let totals = Totals { nodes: vec![("".into(), 0)], ..Totals::default() };
+        let totals = Arc::new(Mutex::new(totals));
         let insert_errors = Opts::new("insert_errors_total", "Failed INSERTs.");
         let insert_errors =
             IntCounterVec::new(insert_errors, &["kind"]).expect("name and label are well formed");
@@ -330,6 +340,12 @@ impl Collector for FromTotals {
                 let metrics =
                     values.map(|(value, count)| metric(&[(label, value)], count, MetricType::COUNTER));
                 family(name, help, MetricType::COUNTER, metrics.collect())
+            }
+            Value::Gauges(label, of) => {
+                let values = of(&totals).iter();
+                let metrics =
+                    values.map(|(value, count)| metric(&[(label, value)], *count, MetricType::GAUGE));
+                family(name, help, MetricType::GAUGE, metrics.collect())
             }
             Value::Histogram(of) => {
                 family(name, help, MetricType::HISTOGRAM, vec![histogram_of(of(&totals))])

@@ -17,8 +17,8 @@ pub(super) struct Continuity {
     was_found: bool,
     reconnects: u64,
     sessions_lost: u64,
-    /// Messages that were unacknowledged when the last connection ended.
-    owed: Option<usize>,
+    /// Messages that were unacknowledged when the last connection ended, and have not come again.
+    owed: usize,
     /// Receive Maximum in the last CONNACK.
     announced: Option<u16>,
 }
@@ -39,13 +39,13 @@ impl Continuity {
 
     /// The next connection is of another session.
     pub(super) fn forget(&mut self) {
-        (self.connections, self.owed) = (0, None);
+        (self.connections, self.owed) = (0, 0);
     }
 
     /// A connection ended; `owed`: messages that the broker sent and this process has not acknowledged.
     pub(super) fn ended(&mut self, owed: usize) {
         if owed > 0 {
-            self.owed = Some(owed);
+            self.owed = owed;
         }
     }
 
@@ -55,7 +55,7 @@ impl Continuity {
         self.connections += 1;
         self.was_found |= session_present;
         let before = std::mem::replace(&mut self.announced, announced);
-        self.owed = self.owed.filter(|_| session_present);
+        self.owed = if session_present { self.owed } else { 0 };
         if self.connections == 1 {
             return None;
         }
@@ -69,8 +69,12 @@ impl Continuity {
 
     /// A message came. A broker that kept the session resends unacknowledged messages before new ones (MQTT 5, 4.4 and 4.6).
     pub(super) fn arrived(&mut self, redelivered: bool) -> Option<Notice> {
-        let owed = self.owed.take()?;
-        (!redelivered).then(|| self.lost(Notice::SessionEmptied { owed }))
+        if redelivered {
+            self.owed = self.owed.saturating_sub(1);
+            return None;
+        }
+        let owed = std::mem::take(&mut self.owed);
+        (owed > 0).then(|| self.lost(Notice::SessionEmptied { owed }))
     }
 
     fn lost(&mut self, notice: Notice) -> Notice {

@@ -158,9 +158,9 @@ pub enum Notice {
     },
     /// CONNACK without Session Present, for a session that existed.
     SessionLost,
-    /// CONNACK with Session Present, and a new message before those that were unacknowledged.
+    /// CONNACK with Session Present, and a new message before all of those that were unacknowledged.
     SessionEmptied {
-        /// Messages that were unacknowledged.
+        /// Messages that were unacknowledged and did not come again.
         owed: usize,
     },
     /// The Receive Maximum of a resumed session is smaller than before.
@@ -227,7 +227,7 @@ impl fmt::Display for Notice {
             ),
             Self::SessionEmptied { owed } => write!(
                 f,
-                "the broker reports that it kept our session, but does not resend its {owed} unacknowledged messages: \
+                "the broker reports that it kept our session, but does not resend {owed} unacknowledged messages: \
                  {LOST_BECAUSE}. Messages that milepost has taken are stored"
             ),
             Self::WindowLowered { from, to } => write!(

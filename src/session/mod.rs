@@ -239,6 +239,12 @@ impl Session {
         self.continuity.forget();
     }
 
+    /// When it connects again. It may be put forward, unless another client has taken the session over.
+    pub(crate) fn next_try(&mut self) -> Option<&mut Instant> {
+        let ConnectionState::BackingOff { until } = &mut self.connection else { return None };
+        (!self.reconnect.was_taken_over()).then_some(until)
+    }
+
     #[must_use]
     pub(crate) fn has_lived(&self) -> bool {
         self.has_lived

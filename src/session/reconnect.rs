@@ -40,8 +40,9 @@ pub(super) struct Reconnect {
     failures: u32,
     /// Those among them that had been subscribed.
     short_lives: u32,
-    /// Why there is none now.
-    why: Option<String>,
+    /// Why there is none now, and since when there has been none.
+    why: Option<(String, Instant)>,
+    taken_over: bool,
     /// The reason that was last logged.
     logged: (String, Throttle),
     jitter: fastrand::Rng,
@@ -53,6 +54,7 @@ impl Reconnect {
             failures: 0,
             short_lives: 0,
             why: None,
+            taken_over: false,
             logged: (String::new(), Throttle::every(LOGGED_EVERY)),
             jitter: fastrand::Rng::with_seed(seed),
         }
@@ -61,6 +63,10 @@ impl Reconnect {
     /// Connections in a row that ended soon, or never began.
     pub(super) fn failures(&self) -> u32 {
         self.failures
+    }
+
+    pub(super) fn was_taken_over(&self) -> bool {
+        self.taken_over
     }
 
     /// Subscribed.
@@ -82,7 +88,9 @@ impl Reconnect {
             self.logged.0.clone_from(&why);
         }
         notices.extend(self.logged.1.allow(now).then_some(notice));
-        self.why = Some(why);
+        self.taken_over = taken_over;
+        let since = self.why.take().map_or(now, |(_, since)| since);
+        self.why = Some((why, since));
         now + retry_in
     }
 
@@ -112,8 +120,9 @@ impl Reconnect {
     /// Why there is no connection, or why the one since `live_since` may not last.
     pub(super) fn unready_reason(&self, live_since: Option<Instant>, now: Instant) -> Option<String> {
         let Some(since) = live_since else {
-            let why = self.why.as_ref().map(|why| format!("no connection: {why}"));
-            return Some(why.unwrap_or_else(|| "not subscribed yet".to_owned()));
+            let Some((why, since)) = &self.why else { return Some("not subscribed yet".to_owned()) };
+            let seconds = now.saturating_duration_since(*since).as_secs();
+            return Some(format!("no connection for {seconds} s: {why}"));
         };
         let is_doubtful = self.short_lives >= SHORT_LIVES_MAX && now < since + GOOD_CONNECTION;
         is_doubtful.then(|| Notice::ClosedSoon { times: self.short_lives }.to_string())

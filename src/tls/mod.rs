@@ -4,6 +4,7 @@
 //! Guarantee: the server's certificate and name are always verified; no setting disables it. Files are read again for every
 //! connection, so you can replace them without a restart. If one cannot be used, milepost logs that and keeps the last good ones.
 
+mod address;
 mod explain;
 mod server;
 
@@ -15,9 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
@@ -26,13 +26,11 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, Error as RustlsError, InconsistentKeys, RootCertStore};
 use tracing::warn;
 
+pub use self::address::Address;
 use self::explain::no_tls_there;
 pub(crate) use self::explain::{explain, is_this_the_port};
 pub(crate) use self::server::{Server, is_this_machine};
 
-/// Time for TCP over all addresses of a name. Shorter than the callers' time limit, so that an error can tell a silent network from a
-/// silent server.
-const TCP_WITHIN: Duration = Duration::from_secs(3);
 /// Age at which the system's list of public CAs is read again.
 const SYSTEM_CAS_AGE_MAX: Duration = Duration::from_secs(600);
 /// Four times the size of a system's list of public CAs.
@@ -197,33 +195,20 @@ impl Files {
     }
 }
 
-/// Connects, over TLS if `tls` is given. Has no time limit of its own.
+/// Connects, over TLS if `tls` is given. `within`: for TCP alone.
 ///
 /// # Errors
 /// See [`Error`].
-pub(crate) async fn open(host: String, port: u16, tls: Option<Arc<Tls>>) -> Result<Box<dyn Stream>, Error> {
-    let reached = timeout(TCP_WITHIN, reach(&host, port)).await;
-    let reached = reached.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-    let stream = reached.map_err(Error::Unreachable)?;
+pub(crate) async fn open(
+    address: &Address,
+    within: Option<Duration>,
+    tls: Option<Arc<Tls>>,
+) -> Result<Box<dyn Stream>, Error> {
+    let stream = address.reach(within).await.map_err(Error::Unreachable)?;
     match tls {
         None => Ok(Box::new(stream)),
-        Some(tls) => tls.handshake(&host, stream).await,
+        Some(tls) => tls.handshake(&address.host, stream).await,
     }
-}
-
-/// Connects to the first address that answers. Each address gets an equal share of the time, so that a dead one does not take it all.
-async fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
-    let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
-    let share = TCP_WITHIN / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name resolves to no address");
-    for address in addresses {
-        match timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => return stream.set_nodelay(true).map(|()| stream),
-            Ok(Err(error)) => last = error,
-            Err(_) => last = io::ErrorKind::TimedOut.into(),
-        }
-    }
-    Err(last)
 }
 
 /// TLS for the connections to one server.

@@ -17,16 +17,31 @@ use proptest::prelude::*;
 use crate::model::real::Real;
 use crate::model::server::{Disk, Mood, Server};
 use crate::model::{Backend, Setup, World};
-use crate::rows::{WALL_MS, consumer_settings, intake_settings, now, payload, policy_settings};
+use crate::rows::{self, WALL_MS, consumer_settings, intake_settings, now, payload, policy_settings};
 use crate::saved::saved_and;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Publish { messages: u32, points: u32, qos1: bool, broken: bool },
+    Publish {
+        messages: u32,
+        points: u32,
+        qos1: bool,
+        broken: bool,
+    },
     Turn,
     Wait(u64),
-    Cut { session: usize, kept: bool, remembered: bool },
+    Cut {
+        session: usize,
+        kept: bool,
+        remembered: bool,
+    },
     Broker(bool),
+    /// Can be reached no more; `dead`: its sessions are gone.
+    NodeAway {
+        node: usize,
+        dead: bool,
+    },
+    NodesBack,
     Server(Mood),
     Disk(Disk),
     Clock(bool),
@@ -55,6 +70,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0_usize..4, prop::bool::weighted(0.7), any::<bool>())
             .prop_map(|(session, kept, remembered)| Step::Cut { session, kept, remembered }),
         1 => any::<bool>().prop_map(Step::Broker),
+        2 => (0_usize..3, any::<bool>()).prop_map(|(node, dead)| Step::NodeAway { node, dead }),
+        1 => Just(Step::NodesBack),
         5 => mood.prop_map(Step::Server),
         2 => disk.prop_map(Step::Disk),
         1 => any::<bool>().prop_map(Step::Clock),
@@ -65,20 +82,21 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn setup() -> impl Strategy<Value = Setup> {
     (
-        1_usize..4,
+        (1_usize..4, 1_usize..4),
         1_usize..12,
         3_u16..60,
         1_usize..4,
         any::<bool>(),
         prop_oneof![Just(4_000_usize), Just(1 << 20)],
     )
-        .prop_map(|(sessions, rows_max, window, slots, spool, buffer_bytes_max)| {
+        .prop_map(|((sessions, nodes), rows_max, window, slots, spool, buffer_bytes_max)| {
             let mut setup = Setup {
                 consumer: consumer_settings(sessions),
                 intake: intake_settings(rows_max),
                 delivery: policy_settings(),
                 window,
             };
+            setup.consumer.nodes = rows::nodes(nodes);
             setup.delivery.inserts_in_flight = slots;
             setup.delivery.spool = spool;
             setup.delivery.insert_timeout = Duration::from_secs(5);
@@ -102,6 +120,8 @@ fn play<B: Backend>(world: &mut World<B>, step: Step) {
                 (0..world.consumer.sessions()).for_each(|session| world.cut(session, true, false));
             }
         }
+        Step::NodeAway { node, dead } => world.node_away(node, dead),
+        Step::NodesBack => world.broker.away.clear(),
         Step::Server(mood) => world.server.mood(mood),
         Step::Disk(disk) => world.server.disk(disk, world.instant()),
         Step::Clock(off) => world.clock(off.then(|| "off".to_owned()), 0),

@@ -21,6 +21,7 @@ mod kubernetes;
 mod links;
 mod model;
 mod modules;
+mod nodes;
 mod peers_model;
 mod power_cuts;
 mod rows;

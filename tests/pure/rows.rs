@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use milepost::codec::{Message, Qos};
 use milepost::config::Config;
+use milepost::consumer::nodes::Node;
 use milepost::consumer::{self, Connections, Now};
 use milepost::delivery::policy;
 use milepost::intake;
@@ -81,8 +82,13 @@ pub fn session_settings() -> events::Settings {
     events::Settings { receive_maximum: 1_000, answer_within: Duration::from_secs(30), seed: 1 }
 }
 
+pub fn nodes(number: usize) -> Vec<Node> {
+    (0..number).map(|node| format!("n{node}:1883").into()).collect()
+}
+
 pub fn consumer_settings(sessions: usize) -> consumer::Settings {
     consumer::Settings {
+        nodes: nodes(1),
         connections: Connections::Fixed(sessions),
         session: session_settings(),
         window_wanted: 0,

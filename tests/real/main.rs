@@ -17,6 +17,7 @@ mod formats;
 mod impolite;
 mod import;
 mod main_job;
+mod nodes;
 mod outages;
 mod peers;
 mod readers;

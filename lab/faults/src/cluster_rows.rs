@@ -6,12 +6,15 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
+use lab_harness::proxy::Fault;
+use lab_stack::wait_until;
 
 use crate::row::{Row, SETTLE, row};
 use crate::scene::{Scene, UNDONE};
 
 const NODE_AWAY: Duration = Duration::from_secs(10);
+const CUT_OFF: Duration = Duration::from_secs(5);
 /// Sixty sessions that are emptied one after the other, a second each, take longer.
 const SHRINK_EXPIRY: &str = "20s";
 const SHRUNK_AFTER: Duration = Duration::from_secs(60);
@@ -27,6 +30,14 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
             "the same with round_robin: what its ghosts are given is lost, and no more",
             "round-robin",
         ),
+        row(
+            "takeover",
+            "a cluster's node cut off five times, then for 5 s: the other one takes its sessions over",
+            (1_500, 25),
+            takeover,
+        )
+        .on_cluster(strict_broker, "round-robin --takeover-gap 100ms")
+        .by_name_only(),
         row("shrink", "64 connections, then 4, a session that lasts 20 s", (800, 40), shrink)
             .with("MQTT__CONNECTIONS", "64")
             .with("MQTT__SESSION_EXPIRY", SHRINK_EXPIRY),
@@ -45,12 +56,38 @@ fn node_killed(scene: &mut Scene) -> Result<()> {
     sleep(NODE_AWAY);
     scene.tell_broker("node 0 up")?;
     scene.wait_until_recovered(SETTLE)?;
-    let counters = scene.tell_broker("counters")?;
-    let count =
-        |name: &str| counters.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-    let (held, ghosts) = (count("lost_with_node ").unwrap_or(0), count("given_to_ghosts ").unwrap_or(0));
+    let (held, ghosts) = (counter(scene, "lost_with_node ")?, counter(scene, "given_to_ghosts ")?);
     eprintln!("    {held} were with the node's sessions, {ghosts} were given to its ghosts");
     scene.damaged = held + ghosts;
+    Ok(())
+}
+
+fn counter(scene: &Scene, name: &str) -> Result<u64> {
+    let counters = scene.tell_broker("counters")?;
+    let value = counters.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    value.with_context(|| format!("no counter {name}"))
+}
+
+/// A takeover between nodes loses messages. So a session that is cut off comes back to its own node, and one that cannot goes to the
+/// other node once, and not back.
+fn takeover(scene: &mut Scene) -> Result<()> {
+    for _ in 0..5 {
+        scene.meet_unacked(0)?;
+        scene.mqtt.set(Fault::Cut);
+        scene.wait_until_recovered(SETTLE)?;
+    }
+    let takeovers = counter(scene, "takeovers ")?;
+    ensure!(takeovers == 0, "{takeovers} sessions left a node that lives");
+    scene.mqtt.set(Fault::Refuse);
+    sleep(CUT_OFF);
+    scene.mqtt.set(Fault::None);
+    scene.wait_until_recovered(SETTLE)?;
+    let nodes = || scene.members[0].process.get("/readyz");
+    wait_until("each node has a session", SETTLE, || Ok(!nodes()?.contains("sessions: 0")))?;
+    let (takeovers, lost) = (counter(scene, "takeovers ")?, counter(scene, "lost_in_takeovers ")?);
+    eprintln!("    {takeovers} sessions were taken over, which lost {lost}");
+    ensure!(takeovers == 2, "{takeovers} takeovers: two sessions were on that node");
+    scene.damaged = lost;
     Ok(())
 }
 

@@ -158,7 +158,7 @@ impl Scene {
         }
         let mut fleet_port = broker.port;
         if let Some(second) = broker.second_port.filter(|_| setup.cluster) {
-            let nodes = [broker.port, second].map(|port| format!("mqtt://127.0.0.1:{port}"));
+            let nodes = [mqtt.port, second].map(|port| format!("mqtt://127.0.0.1:{port}"));
             settings = settings.with("MQTT__URL", nodes.join(","));
             fleet_port = second;
         }

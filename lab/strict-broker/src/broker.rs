@@ -73,11 +73,14 @@ pub(crate) struct Counters {
     pub(crate) lost_with_node: u64,
     /// Given to members whose node was killed before.
     pub(crate) given_to_ghosts: u64,
+    /// Sessions that the other node took over, and what was lost in it.
+    pub(crate) takeovers: u64,
+    pub(crate) lost_in_takeovers: u64,
 }
 
 impl Counters {
     /// By EMQX's names.
-    pub(crate) fn named(&self) -> [(&'static str, u64); 8] {
+    pub(crate) fn named(&self) -> [(&'static str, u64); 10] {
         let Dropped { queue_full, qos0, too_large } = self.dropped;
         [
             ("messages.received", self.received),
@@ -88,6 +91,8 @@ impl Counters {
             ("delivery.dropped.too_large", too_large),
             ("lost_with_node", self.lost_with_node),
             ("given_to_ghosts", self.given_to_ghosts),
+            ("takeovers", self.takeovers),
+            ("lost_in_takeovers", self.lost_in_takeovers),
         ]
     }
 }
@@ -137,6 +142,10 @@ impl Broker {
         session.expiry = hello.expiry;
         if session.node != hello.node {
             session.node = hello.node;
+            if present {
+                session.deaf_until = now + self.options.takeover_gap;
+                self.counters.takeovers += 1;
+            }
             for (path, qos) in &session.subscriptions {
                 self.router.subscribe(client, path, *qos, hello.node);
             }
@@ -255,6 +264,10 @@ impl Broker {
             return;
         };
         let Some(session) = self.sessions.get_mut(client) else { return };
+        if now < session.deaf_until {
+            self.counters.lost_in_takeovers += 1;
+            return;
+        }
         let qos = if message.qos < target.qos { message.qos } else { target.qos };
         let message = Message { qos, share: target.share.clone(), ..message.clone() };
         match session.deliver(message, now, self.pace) {

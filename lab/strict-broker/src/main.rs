@@ -12,7 +12,8 @@
 //! * what a session held when it ends goes to its group, or not: it depends on how it ends (`broker.rs`);
 //! * taking over a large session takes time, and giving up empties it (`handshake.rs`);
 //! * two nodes are a cluster (`--second-port`); the shared subscriptions of one that was killed stay in the table as ghosts,
-//!   whose share is acknowledged to the publisher and lost (`router.rs`);
+//!   whose share is acknowledged to the publisher and lost (`router.rs`), and so is what comes while the other node takes a session
+//!   over;
 //! * answers that are late or never come.
 //!
 //! | room | job |

@@ -64,6 +64,9 @@ pub(crate) struct Options {
     /// A session that expires, or ends with its connection, remains a member for so long: what it is given is lost
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) dying: Duration,
+    /// When the other node takes a session over, what comes for it is lost for so long, uncounted (EMQX: some dozen messages)
+    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) takeover_gap: Duration,
     /// Messages a second that a CONNECT of an old session takes over, before CONNACK; giving up meanwhile empties it
     #[arg(long, value_parser = rate)]
     pub(crate) resume_rate: Option<f64>,

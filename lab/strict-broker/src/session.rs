@@ -96,6 +96,8 @@ pub(crate) struct Session {
     /// Where it is in its life.
     pub(crate) life: Life,
     pub(crate) node: usize,
+    /// The other node has taken it over: until then what comes is lost.
+    pub(crate) deaf_until: Instant,
 }
 
 impl Session {
@@ -107,6 +109,7 @@ impl Session {
             expiry,
             life: Life::Away(None),
             node: 0,
+            deaf_until: now,
         }
     }
 

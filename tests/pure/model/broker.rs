@@ -9,6 +9,7 @@ use crate::rows::Sent;
 pub struct Session {
     pub connected: bool,
     pub subscribed: bool,
+    pub node: usize,
     queue: VecDeque<Sent>,
     /// Delivered and not acknowledged, in order of delivery; whether on this connection.
     in_flight: VecDeque<(u16, Sent, bool)>,
@@ -22,6 +23,10 @@ pub struct Broker {
     pub sessions: BTreeMap<usize, Session>,
     /// Session Expiry Interval; `None`: sessions stay for ever.
     pub expiry: Option<Duration>,
+    /// Nodes that take no connection.
+    pub away: BTreeSet<usize>,
+    /// Sessions that were resumed on another node.
+    pub takeovers: usize,
     next: usize,
     /// Sent at QoS 1, and gone with a session.
     pub lost: BTreeSet<u32>,
@@ -49,13 +54,15 @@ impl Broker {
     }
 
     /// CONNECT; whether the session is present.
-    pub fn connect(&mut self, id: usize, clean_start: bool) -> bool {
+    pub fn connect(&mut self, id: usize, node: usize, clean_start: bool) -> bool {
         let was_there = self.sessions.contains_key(&id);
         if clean_start {
             self.redispatch(id);
         }
         let session = self.sessions.entry(id).or_default();
         session.connected = true;
+        self.takeovers += usize::from(was_there && session.node != node);
+        session.node = node;
         session.in_flight.iter_mut().for_each(|(_, _, on_this)| *on_this = false);
         was_there && !clean_start
     }
@@ -99,7 +106,7 @@ impl Broker {
         }
         if remembered {
             let subscribed = session.subscribed;
-            self.sessions.insert(id, Session { subscribed, ..Session::default() });
+            self.sessions.insert(id, Session { subscribed, node: session.node, ..Session::default() });
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use milepost::codec::Message;
-use milepost::consumer::{Consumer, Settings};
+use milepost::consumer::{Connections, Consumer, Settings};
 use milepost::delivery::events::{Command as Work, Report, ServerStatus};
 use milepost::delivery::policy::{self, Delivery};
 use milepost::intake::{self, Intake};
@@ -207,6 +207,20 @@ impl<B: Backend> World<B> {
         }
     }
 
+    /// A node can be reached no more; its sessions are gone with it, or live on.
+    pub fn node_away(&mut self, node: usize, dead: bool) {
+        self.broker.away.insert(node);
+        let on_it = self.broker.sessions.iter().filter(|(_, session)| session.node == node);
+        for id in on_it.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.cut(id, !dead, false);
+        }
+    }
+
+    /// Live sessions on each node.
+    pub fn spread(&self) -> Vec<u64> {
+        self.consumer.totals().nodes.into_iter().map(|(_, sessions)| sessions).collect()
+    }
+
     fn lose(&mut self, id: usize, remembered: bool) {
         let before = self.broker.lost.clone();
         self.broker.lose(id, remembered);
@@ -263,7 +277,14 @@ impl<B: Backend> World<B> {
                 continue;
             }
             let clean_start = self.consumer.session(id).terms().end_session;
-            let session_present = self.broker.connect(id, clean_start);
+            let (node, _) = self.consumer.dial(id, self.instant());
+            let node = self.setup.consumer.nodes.iter().position(|known| *known == node).expect("a node");
+            if self.broker.away.contains(&node) {
+                let event = Event::Disconnected { taken_over: false, why: "refused".to_owned() };
+                self.consumer.handle_event(id, event, self.instant());
+                continue;
+            }
+            let session_present = self.broker.connect(id, node, clean_start);
             let event = Event::Connected { session_present, receive_maximum: Some(self.setup.window) };
             self.consumer.handle_event(id, event, self.instant());
         }
@@ -386,7 +407,11 @@ impl<B: Backend> World<B> {
         self.turn();
         let mut turns = 0;
         loop {
-            let next = self.consumer.poll_timeout(self.instant()).map_or(until, |at| at.min(until));
+            let mut next = self.consumer.poll_timeout(self.instant()).map_or(until, |at| at.min(until));
+            let connects = |id| self.consumer.session(id).connection() == ConnectionState::Connecting;
+            if self.broker_up && (0..self.consumer.sessions()).any(connects) {
+                next = self.instant();
+            }
             let at = self.server.pass(next);
             turns = if at > self.instant() { 0 } else { turns + 1 };
             assert!(turns < 100, "a deadline that stays makes the shell spin: {:?}", self.consumer);
@@ -404,6 +429,7 @@ impl<B: Backend> World<B> {
         self.server.mood(Mood::Fine);
         self.server.disk(Disk::Fine, self.instant());
         self.broker_up = true;
+        self.broker.away.clear();
         self.clock(None, 0);
         self.turn();
         let mut quiet = Duration::ZERO;
@@ -433,6 +459,14 @@ impl<B: Backend> World<B> {
             "something stays for ever"
         );
         assert_eq!(self.consumer.unready_reasons(self.instant()), Vec::<String>::new());
+        let nodes = self.setup.consumer.nodes.len();
+        let enough = matches!(self.setup.consumer.connections, Connections::Fixed(number) if number >= nodes);
+        for _ in 0..60 {
+            if enough && self.spread().contains(&0) {
+                self.wait(Duration::from_millis(500));
+            }
+        }
+        assert!(!enough || !self.spread().contains(&0), "a node has no session: {:?}", self.consumer);
         let (stored, acked) = (self.server.rejects(), self.acked_rejects);
         assert!(stored >= acked, "{stored} refusals in the table, {acked} acknowledged");
         if self.erased {

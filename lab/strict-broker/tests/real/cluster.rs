@@ -39,6 +39,19 @@ fn with_the_local_strategy_ghosts_of_another_node_get_nothing() {
 }
 
 #[test]
+fn what_comes_during_a_takeover_is_lost_uncounted() {
+    let broker = Broker::start(&["--takeover-gap", "1h"]);
+    Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
+    let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
+    publisher.publish(0..3);
+    let mut member = Client::connect_to_second(&broker, &Hello::keep("member"));
+    publisher.publish(3..5);
+    assert_eq!(numbers(&member.take()), sequence(0..3));
+    assert_eq!((broker.counter("takeovers"), broker.counter("lost_in_takeovers")), (1, 2));
+    assert_eq!(broker.counter("delivery.dropped"), 0);
+}
+
+#[test]
 fn a_session_is_taken_over_by_the_other_node_with_what_it_holds() {
     let broker = Broker::start(&["--strategy", "local"]);
     Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");

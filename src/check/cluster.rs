@@ -1,0 +1,111 @@
+//! Whether the broker is a cluster, whether `mqtt.url` has all of its nodes, and which member gets a message.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+
+use super::probe::{ANSWER_WITHIN, Door, Probe, ProbeError, share_alone};
+use super::report::Report;
+use crate::codec::{self, Packet, Qos};
+
+/// EMQX's nodes, separated by commas, retained.
+const NODES_TOPIC: &str = "$SYS/brokers";
+const RETAINED_WITHIN: Duration = Duration::from_millis(500);
+/// Enough that each member has its turn with any strategy but `local`, almost surely.
+const MESSAGES: usize = 10;
+
+/// `doors`: the nodes that answer, at least one.
+pub(super) async fn check(
+    report: &mut Report,
+    doors: &[Door<'_>],
+    probe_topic: Option<&str>,
+) -> Result<(), ProbeError> {
+    let named = named(doors[0]).await?;
+    match named.as_ref().map(Vec::len) {
+        Some(nodes) if nodes > doors.len() => report.warning(
+            "cluster",
+            format!(
+                "{nodes} nodes, of which milepost reaches {}: {}",
+                doors.len(),
+                named.unwrap_or_default().join(" ")
+            ),
+            "mqtt.url: a URL for each node, or a name with all their addresses",
+        ),
+        Some(nodes) => report.ok("cluster", format!("{nodes} nodes, as many as milepost reaches")),
+        None if doors.len() > 1 => {
+            report.ok("cluster", format!("{} nodes; whether these are all is not visible here", doors.len()))
+        }
+        None => report.ok("cluster", "one node; whether the broker has more is not visible here"),
+    }
+    let [here, there, ..] = doors else { return Ok(()) };
+    const LOCAL: &str = "EMQX: mqtt.shared_subscription_strategy = local: with another one a node that died keeps its share, and EMQX drops it uncounted";
+    match probe_topic {
+        None => report.ok("strategy", format!("not visible; --probe-topic tests it. {LOCAL}")),
+        Some(topic) => match (came(*here, *there, topic).await?, came(*there, *here, topic).await?) {
+            ((MESSAGES, 0), (MESSAGES, 0)) => {
+                report.ok("strategy", "local: a message goes to a member on the node that received it");
+            }
+            ((0, 0), _) | (_, (0, 0)) => report.ok("strategy", "not visible: no message came back"),
+            ((stayed, left), _) => report.warning(
+                "strategy",
+                format!("not local: of {MESSAGES} messages sent to {}, a member there got {stayed}, a member on {} {left}", here.node, there.node),
+                LOCAL,
+            ),
+        },
+    }
+    Ok(())
+}
+
+/// The nodes that the broker names, if it does.
+async fn named(door: Door<'_>) -> Result<Option<Vec<String>>, ProbeError> {
+    let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
+    probe.subscribe(&[NODES_TOPIC.to_owned()], Qos::AtMostOnce).await?;
+    let heard = probe.hear(RETAINED_WITHIN, |packet| {
+        let Packet::Published(publish) = packet else { return None };
+        let names = String::from_utf8_lossy(publish.payload).into_owned();
+        let is_it = publish.topic == NODES_TOPIC.as_bytes();
+        is_it.then(|| names.split(',').map(str::to_owned).collect())
+    });
+    let named = match heard.await {
+        Ok(named) => Some(named),
+        // Some brokers close the connection of a client that asks for what it may not have.
+        Err(ProbeError::Unanswered | ProbeError::Closed | ProbeError::Broken(_)) => None,
+        Err(error) => return Err(error),
+    };
+    probe.leave().await;
+    Ok(named)
+}
+
+/// A member on each of two nodes, and messages to the first node: how many come to each member.
+async fn came(here: Door<'_>, there: Door<'_>, topic: &str) -> Result<(usize, usize), ProbeError> {
+    let filter = [share_alone(here.mqtt, topic)];
+    let (mut ours, _) = Probe::open(here, Duration::ZERO).await?;
+    let (mut theirs, _) = Probe::open(there, Duration::ZERO).await?;
+    ours.subscribe(&filter, Qos::AtMostOnce).await?;
+    theirs.subscribe(&filter, Qos::AtMostOnce).await?;
+    let mut bytes = BytesMut::new();
+    codec::put_publish(topic, b"milepost check", &mut bytes)?;
+    let (mut by_us, mut by_them) = (0, 0);
+    for _ in 0..MESSAGES {
+        ours.say(&bytes).await?;
+        let acked = ours.hear(ANSWER_WITHIN, |packet| {
+            by_us += usize::from(matches!(packet, Packet::Published(_)));
+            matches!(packet, Packet::Acked(_)).then_some(())
+        });
+        acked.await?;
+    }
+    // What they get, and what is still on its way to us.
+    for (probe, count) in [(&mut ours, &mut by_us), (&mut theirs, &mut by_them)] {
+        let rest = probe.hear(RETAINED_WITHIN, |packet| {
+            *count += usize::from(matches!(packet, Packet::Published(_)));
+            (*count >= MESSAGES).then_some(())
+        });
+        match rest.await {
+            Ok(()) | Err(ProbeError::Unanswered) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    ours.leave().await;
+    theirs.leave().await;
+    Ok((by_us, by_them))
+}

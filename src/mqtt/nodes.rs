@@ -1,0 +1,49 @@
+//! The addresses of the broker's nodes: those in `mqtt.url`, and of a name with several addresses each of them.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::tls::Address;
+
+/// How often names are resolved: nodes come and go.
+const RESOLVED_EVERY: Duration = Duration::from_secs(10);
+
+/// The addresses now, and whenever they change. Needs a runtime that lives as long as they are wanted.
+pub(crate) async fn watch(nodes: Vec<Address>) -> watch::Receiver<Vec<Address>> {
+    let (sender, mut receiver) = watch::channel(resolve(&nodes, &[]).await);
+    receiver.mark_changed();
+    tokio::spawn(async move {
+        while !sender.is_closed() {
+            sleep(RESOLVED_EVERY).await;
+            let last = sender.borrow().clone();
+            let found = resolve(&nodes, &last).await;
+            sender.send_if_modified(|last| {
+                let has_changed = *last != found;
+                *last = found;
+                has_changed
+            });
+        }
+    });
+    receiver
+}
+
+/// A name that is not resolved now keeps its last addresses. Two names can have the same address.
+pub(crate) async fn resolve(nodes: &[Address], last: &[Address]) -> Vec<Address> {
+    let mut found = Vec::<Address>::new();
+    for node in nodes {
+        let same = |known: &&Address| known.host == node.host && known.port == node.port;
+        let mut all = match node.all().await {
+            Some(all) => all,
+            None => last.iter().filter(same).cloned().collect(),
+        };
+        if all.is_empty() {
+            all.push(node.clone());
+        }
+        let is_new = |address: &Address| found.iter().all(|known| known.to_string() != address.to_string());
+        all.retain(is_new);
+        found.append(&mut all);
+    }
+    found
+}

@@ -1,0 +1,131 @@
+//! Sessions over the nodes of a broker: how they are spread, when they leave a node, and what a node that is back gets.
+
+use std::time::{Duration, Instant};
+
+use milepost::consumer::Connections;
+use milepost::consumer::nodes::PATIENCE;
+use proptest::prelude::*;
+
+use crate::model::server::Server;
+use crate::model::{Setup, World};
+use crate::rows::{consumer_settings, intake_settings, nodes, policy_settings};
+
+/// Connected, and every former session looked at.
+fn world(sessions: Connections, of: usize) -> World<Server> {
+    let mut setup = Setup {
+        consumer: consumer_settings(1),
+        intake: intake_settings(5),
+        delivery: policy_settings(),
+        window: 100,
+    };
+    (setup.consumer.connections, setup.consumer.nodes) = (sessions, nodes(of));
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    world.wait(Duration::from_secs(10));
+    world
+}
+
+#[test]
+fn sessions_are_spread_evenly_and_auto_counts_nodes() {
+    assert_eq!(world(Connections::Fixed(4), 3).spread(), [2, 1, 1]);
+    assert_eq!(world(Connections::Fixed(2), 3).spread(), [1, 1, 0], "there are no more");
+    assert_eq!(world(Connections::Auto, 1).spread(), [4]);
+    assert_eq!(world(Connections::Auto, 6).spread(), [1; 6]);
+}
+
+#[test]
+fn a_session_that_is_cut_off_tries_its_own_node_first() {
+    let mut world = world(Connections::Fixed(4), 2);
+    for _ in 0..20 {
+        (0..4).for_each(|id| world.cut(id, true, false));
+        world.wait(Duration::from_secs(20));
+    }
+    assert_eq!((world.spread(), world.broker.takeovers), (vec![2, 2], 0));
+}
+
+#[test]
+fn a_node_that_is_away_is_left_within_a_second_and_gets_a_session_of_its_own_when_it_is_back() {
+    let mut world = world(Connections::Fixed(4), 2);
+    for dead in [false, true] {
+        let (members, takeovers) = (world.consumer.sessions(), world.broker.takeovers);
+        let on_it = usize::try_from(world.spread()[0]).unwrap();
+        world.node_away(0, dead);
+        world.wait(PATIENCE / 2);
+        assert_eq!(world.spread()[0], 0);
+        assert_eq!(world.broker.takeovers, takeovers, "it may come back");
+        world.wait(Duration::from_secs(1).saturating_sub(PATIENCE / 2));
+        assert!(world.spread()[1] >= 4, "{:?}", world.spread());
+        assert_eq!(world.broker.takeovers - takeovers, if dead { 0 } else { on_it });
+        world.wait(Duration::from_secs(60));
+        world.broker.away.clear();
+        let moved = world.broker.takeovers;
+        world.wait(Duration::from_secs(10));
+        assert_eq!(world.spread()[0], 1, "a new one");
+        assert_eq!(world.broker.takeovers, moved, "nobody moves back");
+        assert!(world.consumer.sessions() <= members + 1);
+    }
+}
+
+#[test]
+fn where_there_are_fewer_sessions_than_nodes_none_is_added() {
+    let mut world = world(Connections::Fixed(1), 2);
+    world.node_away(0, true);
+    world.wait(Duration::from_secs(1));
+    assert_eq!(world.spread(), [0, 1]);
+    world.broker.away.clear();
+    world.wait(Duration::from_secs(60));
+    assert_eq!(world.spread(), [0, 1]);
+}
+
+#[test]
+fn a_node_that_is_gone_from_its_name_is_left_and_a_new_one_gets_a_session() {
+    let mut world = world(Connections::Fixed(2), 2);
+    let [_, second, third] = nodes(3).try_into().unwrap();
+    world.consumer.set_nodes(&[second, third]);
+    world.setup.consumer.nodes = nodes(3);
+    world.wait(Duration::from_secs(10));
+    assert_eq!(world.spread(), [1, 1], "the session on the first node lives on, and the third has one");
+    world.node_away(0, true);
+    world.wait(Duration::from_millis(100));
+    assert_eq!(world.spread().iter().sum::<u64>(), 3, "it is left at once");
+}
+
+#[test]
+fn a_process_that_comes_back_while_a_node_is_away_finds_the_sessions_that_had_moved() {
+    let mut world = world(Connections::Fixed(4), 2);
+    world.node_away(0, false);
+    world.wait(Duration::from_secs(2));
+    (0..40).for_each(|_| world.publish(1, true, false));
+    world.broker.expiry = Some(Duration::from_secs(10));
+    world.kill();
+    world.wait(Duration::from_secs(9));
+    assert_eq!(world.spread(), [0, 4]);
+    world.recover();
+    assert!(world.missing().is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// However nodes come and go: no session is without a node that answers for long, and none moves without need.
+    #[test]
+    fn sessions_are_where_a_node_answers(
+        sessions in 1_usize..7,
+        of in 1_usize..4,
+        turns in prop::collection::vec((0_usize..3, any::<bool>(), 100_u64..8_000), 0..20),
+    ) {
+        let mut world = world(Connections::Fixed(sessions), of);
+        for (node, dead, ms) in turns {
+            if world.broker.away.contains(&node) {
+                world.broker.away.remove(&node);
+            } else if node < of && world.broker.away.len() + 1 < of {
+                world.node_away(node, dead);
+                world.wait(Duration::from_secs(30)); // others may have been away before
+                prop_assert!(world.spread().iter().sum::<u64>() >= sessions as u64, "{:?}", world.spread());
+            }
+            (0..5).for_each(|_| world.publish(1, true, false));
+            world.wait(Duration::from_millis(ms));
+        }
+        world.recover();
+        prop_assert!(world.missing().is_empty());
+    }
+}

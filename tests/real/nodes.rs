@@ -1,0 +1,76 @@
+//! A broker of two nodes: strict-broker, which has EMQX's ghosts.
+
+use std::path::Path;
+
+use anyhow::Result;
+use lab_stack::{Broker, BrokerKind, Milepost, wait_until};
+
+use crate::world::{SOON, World, finish, publish_in_background, world};
+
+fn cluster(name: &str, strategy: &str) -> Result<World> {
+    let mut world = world(name)?;
+    let kind = BrokerKind::Strict {
+        binary: Path::new(env!("CARGO_BIN_EXE_milepost")).with_file_name("strict-broker"),
+        window: 32_000,
+        announced: true,
+        queue: 1_000_000,
+        options: vec!["--strategy".to_owned(), strategy.to_owned()],
+    };
+    world.broker = Broker::start_kind(kind, world.folder.path())?;
+    let nodes = ports(&world).map(|port| format!("mqtt://127.0.0.1:{port}")).join(",");
+    world.settings = world.settings.with("MQTT__URL", nodes);
+    Ok(world)
+}
+
+fn ports(world: &World) -> [u16; 2] {
+    [world.broker.port, world.broker.second_port.expect("a second node")]
+}
+
+/// Waits until `/readyz` says that each node has so many sessions.
+fn wait_for_spread(world: &World, milepost: &Milepost, sessions: [usize; 2]) -> Result<()> {
+    let line = |(port, sessions)| format!("node 127.0.0.1:{port}: sessions: {sessions}\n");
+    let lines: String = ports(world).into_iter().zip(sessions).map(line).collect();
+    wait_until(&lines, SOON, || Ok(milepost.get("/readyz").is_ok_and(|text| text.contains(&lines))))
+}
+
+#[test]
+fn a_node_that_dies_is_left_and_gets_a_new_session_when_it_is_back() -> Result<()> {
+    let world = cluster("nodes", "local")?;
+    let mut milepost = world.settings.start()?;
+    wait_for_spread(&world, &milepost, [2, 2])?;
+    let mut plan = world.plan("nodes", 500, 10);
+    plan.broker = format!("127.0.0.1:{}", ports(&world)[1]);
+    let fleet = publish_in_background(plan);
+    world.broker.tell("node 0 down")?;
+    wait_for_spread(&world, &milepost, [0, 4])?;
+    world.broker.tell("node 0 up")?;
+    wait_for_spread(&world, &milepost, [1, 4])?;
+    let node = format!("mqtt_node_sessions{{node=\"127.0.0.1:{}\"}}", ports(&world)[1]);
+    assert!((milepost.metric(&node)? - 4.0).abs() < 0.1);
+    let verdict = world.verify(&finish(fleet)?)?;
+    assert!(verdict.is_exact(), "{verdict}");
+    assert_eq!(milepost.terminate(SOON)?, 0);
+
+    // The added session is a former one now.
+    let mut milepost = world.settings.start()?;
+    wait_for_spread(&world, &milepost, [2, 2])?;
+    wait_until("the added session is ended", SOON, || Ok(!world.broker.tell("sessions")?.contains("-4 ")))?;
+    assert_eq!(milepost.terminate(SOON)?, 0);
+    Ok(())
+}
+
+#[test]
+fn check_names_the_strategy_and_a_node_that_does_not_answer() -> Result<()> {
+    for (strategy, found) in [("local", "ok       strategy             local"), ("round-robin", "not local")]
+    {
+        let world = cluster(&format!("check_{}", strategy.replace('-', "_")), strategy)?;
+        let check = ["check", "--probe-topic", "drivers/check/gps-check"];
+        let (_, printed) = world.settings.call(&check)?;
+        assert!(printed.contains(found) && printed.contains("2 nodes"), "{printed}");
+        world.broker.tell("node 0 down")?;
+        let (code, printed) = world.settings.call(&check)?;
+        assert_eq!(code, 1, "{printed}");
+        assert!(printed.contains(&format!("127.0.0.1:{}: ", ports(&world)[0])), "{printed}");
+    }
+    Ok(())
+}
