@@ -277,8 +277,9 @@ WITH
     (
         SELECT
             *,
-            if(is_inside, leg_piece, 0) AS piece,
+            (driver_id, day, quarter, if(is_inside, leg_piece, 0), leg_kind = 3, if(leg_kind = 3, leg_ms, 0)) AS part_key,
             quarter = intDiv(leg_ms, quarter_ms) AS is_end,
+            greatest(first_ms, if(leg_kind IN (1, 2), quarter * quarter_ms, 0)) AS part_began_ms, least(last_ms, (quarter + 1) * quarter_ms) AS part_ended_ms,
             if(leg_kind IN (0, 3) OR leg_from_ms = leg_ms, quarter = intDiv(leg_ms, quarter_ms),
                 (least(last_ms, (quarter + 1) * quarter_ms) - greatest(first_ms, quarter * quarter_ms)) / (leg_ms - leg_from_ms)) AS share
         FROM divided
@@ -286,15 +287,14 @@ WITH
     parts AS
     (
         SELECT
-            driver_id, day, any(inserted) AS inserted_rows, quarter, piece, any(leg_kind) AS part_kind,
-            min(greatest(first_ms, if(leg_kind IN (1, 2), quarter * quarter_ms, 0))) AS began_ms,
-            max(least(last_ms, (quarter + 1) * quarter_ms)) AS ended_ms,
+            part_key.1 AS driver_id, part_key.2 AS day, part_key.3 AS quarter, part_key.4 AS piece, any(inserted) AS inserted_rows, any(leg_kind) AS part_kind,
+            min(part_began_ms) AS began_ms, max(part_ended_ms) AS ended_ms,
             toFloat32(sum(leg_metres * share)) AS metres, countIf(is_end) AS fixes, sumIf(leg_lost, is_end) AS missing,
             countIf(is_end AND leg_speed != 65535) AS speed_count, sumIf(leg_speed, is_end AND leg_speed != 65535) AS speed_sum,
             maxIf(leg_speed, is_end AND leg_speed != 65535) AS speed_max,
             argMin((leg_lat, leg_lng, leg_x, leg_y, leg_z), first_ms) AS begin, argMax((leg_to_lat, leg_to_lng), last_ms) AS end
         FROM shared
-        GROUP BY driver_id, day, quarter, leg_kind = 3, piece, if(leg_kind = 3, leg_ms, 0)
+        GROUP BY part_key -- of several keys the analyzer hashes the whole query for each
     )
 SELECT
     day, driver_id,

@@ -33,13 +33,13 @@ FROM
             multiIf(
                 acc_dm != 65535 AND acc_dm > acc_dm_max, 'inaccurate',
                 (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL IN (
-                    SELECT toString(driver_id), part.began_ms, part.piece, part.lat_e7, part.lng_e7
+                    SELECT toString(driver_id), began_ms, piece, lat_e7, lng_e7
                     FROM {database}.driver_days_state{all} FINAL
-                    ARRAY JOIN parts AS part
+                    ARRAY JOIN parts.kind AS kind, parts.began_ms AS began_ms, parts.piece AS piece, parts.lat_e7 AS lat_e7, parts.lng_e7 AS lng_e7
                     WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
                         AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
                         AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
-                        AND part.kind = 'dropped'), 'jump',
+                        AND has(parts.kind, 'dropped') AND kind = 'dropped'), 'jump',
                 '') AS dropped
         FROM {database}.positions{all} FINAL
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))

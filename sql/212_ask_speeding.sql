@@ -5,7 +5,9 @@ CREATE VIEW IF NOT EXISTS {database}_ask.speeding{on_cluster} AS
 WITH
     computed AS
     (
-        SELECT day, toString(driver_id) AS driver_id, rows, parts
+        SELECT
+            day, toString(driver_id) AS driver_id, rows, parts.quarter AS quarters, parts.speed_max AS speeds,
+            parts.kind AS kinds, parts.began_ms AS begins_ms, parts.piece AS pieces, parts.lat_e7 AS lats, parts.lng_e7 AS lngs
         FROM {database}.driver_days_state{all} FINAL
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
             AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
@@ -24,7 +26,7 @@ WITH
     -- 0 is every quarter of a day.
     fast AS
     (
-        SELECT day, driver_id, arrayJoin(arrayDistinct(arrayFilter((quarter, speed) -> speed / 100 > {speed:Float64}, parts.quarter, parts.speed_max))) AS quarter
+        SELECT day, driver_id, arrayJoin(arrayDistinct(arrayFilter((quarter, speed) -> speed / 100 > {speed:Float64}, quarters, speeds))) AS quarter
         FROM computed
         UNION ALL
         SELECT day, driver_id, 0 FROM fresh
@@ -54,7 +56,10 @@ FROM
                 OR (toDate(ts), driver_id) GLOBAL IN (SELECT day, driver_id FROM fresh))
             AND (driver_id, toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7) GLOBAL NOT IN
             (
-                SELECT driver_id, part.began_ms, part.piece, part.lat_e7, part.lng_e7 FROM computed ARRAY JOIN parts AS part WHERE part.kind = 'dropped'
+                SELECT driver_id, began_ms, piece, lat, lng
+                FROM (SELECT * FROM computed WHERE has(kinds, 'dropped'))
+                ARRAY JOIN kinds AS kind, begins_ms AS began_ms, pieces AS piece, lats AS lat, lngs AS lng
+                WHERE kind = 'dropped'
             )
         WINDOW one_by_one AS (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
     )

@@ -1,14 +1,14 @@
 """What analysts' questions cost: milepost's tables and views beside plain SQL on the obvious schema, in one engine, on the same fixes.
 
-    make bench-sql                                a quarter of an hour, more where others use the machine
-    make bench-sql ARGS='--millions 40'           40 million fixes in each set, and eight times as long
-    make bench-sql ARGS='--only inserts'          one part of it: sparse, dense, inserts, last
+    make bench ARGS='--what sql'                                  a quarter of an hour, more where others use the machine
+    make bench ARGS='--what sql -- --millions 40'                 40 million fixes in each set, and eight times as long
+    make bench ARGS='--what sql -- --only inserts --millions 1'   one part of it: sparse, dense, inserts, last
 
 Two sets of 30 days. "sparse": each driver sends a fix every 30 s for two and a half hours a day, so that a month of a driver is about one
 granule. "dense": every second for two hours a day. 5 % of the fixes come twice. The obvious schema: one ReplacingMergeTree of plain
 columns, a month a partition, asked with FINAL. "live": every day is a part or two, as if nothing had been merged; "merged": one part a
 partition. Each question runs BENCH_RUNS (2) times in a row; the least time and the least CPU count (files are in the page cache). CPU
-is the engine's, user and system, in ticks of 10 ms; ratios are of CPU, because others use the machine, too.
+is the engine's, user and system; ratios are of CPU, because others use the machine, too.
 
 "inserts": batches of 5,000 fixes, each of another driver as far as there are, as milepost sends them (RowBinary, fsync), one after the
 other, while the engine merges, until it has merged what it wants to; with and without touched_mv. Then BENCH_LAST drivers' last
@@ -29,8 +29,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/answers"))
 from conftest import OPENER, Database, migrated, running_engine  # noqa: E402
-
-by_day = migrated  # the order of drivers is gone, and its columns here go next
 
 LAST, RUNS = (int(os.environ.get(f"BENCH_{name}", default)) for name, default in (("LAST", 1_000_000), ("RUNS", 2)))
 
@@ -185,9 +183,9 @@ def fill(db: Database, fleet: Fleet) -> None:
     say(f"{fleet.name}: {fleet.days} days are filled")
 
 
-def cpu_ms(process) -> int:
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) * 1000 // os.sysconf("SC_CLK_TCK")
+def cpu_ms(process) -> float:
+    """Of its CPU clock, which Linux has for each process (clock_getcpuclockid): nanoseconds, not ticks."""
+    return time.clock_gettime(~process.pid << 3 | 2) * 1000
 
 
 @dataclasses.dataclass
@@ -213,8 +211,8 @@ def measure(db, process, sql) -> Cost:
 
 
 def ratio(one, plain) -> str:
-    """Of CPU. A tick is the least that can be told."""
-    return f"{max(one.cpu_ms, 10) / max(plain.cpu_ms, 10):.2f}" if plain else "–"
+    """Of CPU."""
+    return f"{one.cpu_ms / plain.cpu_ms:.2f}" if plain else "–"
 
 
 def table(db, process, state: str) -> None:
