@@ -45,6 +45,10 @@ GRANT SELECT ON fleet.* TO milepost_reader;
 -- Views run with the rights of who asks: fleet_ask alone is not enough.
 GRANT SELECT ON fleet_ask.* TO milepost_reader;
 
+CREATE ROLE IF NOT EXISTS milepost_fencer;
+-- The live map's `fences.user`: fences alone, no place of anybody.
+GRANT SELECT, INSERT ON fleet.fences TO milepost_fencer;
+
 -- An insert of 5,000 rows needs some 20 MB and 50 ms: what needs more is a mistake. A retried insert must be recognised,
 -- whatever a client asks for.
 CREATE SETTINGS PROFILE IF NOT EXISTS milepost_writer SETTINGS
@@ -85,6 +89,11 @@ CREATE USER IF NOT EXISTS eraser IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PAS
     HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_eraser;
 GRANT milepost_eraser TO eraser;
 
+-- Used by the live map if people may edit fences there.
+CREATE USER IF NOT EXISTS fencer IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_FENCER'
+    HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_fencer;
+GRANT milepost_fencer TO fencer;
+
 CREATE USER IF NOT EXISTS reader IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_READER'
     HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_reader SETTINGS PROFILE 'milepost_reader';
 GRANT milepost_reader TO reader;
@@ -93,4 +102,5 @@ GRANT milepost_reader TO reader;
 ALTER USER milepost IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MILEPOST';
 ALTER USER migrate IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MIGRATE';
 ALTER USER eraser IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_ERASER';
+ALTER USER fencer IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_FENCER';
 ALTER USER reader IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_READER';

@@ -20,6 +20,7 @@ export default defineConfig({
     timezoneId: 'UTC',
     permissions: ['clipboard-read', 'clipboard-write'],
     trace: 'off',
+    actionTimeout: 120_000,
     launchOptions: {
       ...(chromium ? { executablePath: chromium } : {}),
       // As on a machine without a graphics card: WebGL is drawn by the CPU, and so is the page, but not with WebGL.

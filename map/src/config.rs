@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use axum::http::HeaderName;
 use milepost::config::{Error, Log, Secret, Server, Settings, settings, settings_of, show};
 
 use crate::fleet::DRIVERS_MAX;
@@ -23,6 +24,8 @@ pub struct Config {
     pub http: Http,
     /// `[map]`
     pub map: Map,
+    /// `[fences]`
+    pub fences: Fences,
     /// `[log]`
     pub log: Log,
     effective: Vec<(String, String)>,
@@ -52,12 +55,23 @@ pub struct Http {
     pub behind_proxy: bool,
     /// Basic login, for people.
     pub login: Option<(String, Secret)>,
+    /// The proxy's header with the name of who asks; without it nothing is answered.
+    pub user_header: Option<HeaderName>,
     /// Bearer token, for programs.
     pub token: Option<Secret>,
     /// Open pages.
     pub viewers_max: usize,
     /// Open connections.
     pub connections_max: usize,
+}
+
+/// Who may change fences.
+#[derive(Debug, Clone)]
+pub struct Fences {
+    /// ClickHouse login that writes the table `fences`; `None`: nobody changes fences here.
+    pub writer: Option<Server>,
+    /// Names in `http.user_header`; empty: everyone who may look.
+    pub editors: Vec<String>,
 }
 
 /// What the page shows.
@@ -94,9 +108,10 @@ impl Config {
 
     fn from_settings(s: &mut Settings, behind_proxy: bool) -> Result<Self, Error> {
         let (clickhouse, http) = (ClickHouse::read(s), Http::read(s, behind_proxy));
+        let fences = Fences::read(s, &clickhouse.server, &http);
         let (map, log) = (Map::read(s), Log::read(s));
         let effective = s.finish()?;
-        Ok(Self { clickhouse, http, map, log, effective })
+        Ok(Self { clickhouse, http, map, fences, log, effective })
     }
 
     /// Every key with its effective value as TOML would have it, in order; secrets redacted.
@@ -151,6 +166,20 @@ impl Http {
             s.violations.push("http.username: must not contain : or control characters".to_owned());
         }
         let login = username.zip(password);
+        let user_header = s.optional("http.user_header").and_then(|name| {
+            let header = HeaderName::try_from(&name);
+            if header.is_err() {
+                s.violations.push(format!("http.user_header: \"{name}\" is no name of a header"));
+            }
+            header.ok()
+        });
+        if user_header.is_some() && (!behind_proxy || login.is_some() || token.is_some()) {
+            s.violations.push(
+                "http.user_header: requires http.behind_proxy = true and no login of the map's own; whoever reaches the map \
+                 directly could send the header"
+                    .to_owned(),
+            );
+        }
         let is_guarded = tls.is_some() && (login.is_some() || token.is_some());
         if !listen.ip().is_loopback() && !behind_proxy && !is_guarded {
             s.violations.push(format!(
@@ -163,6 +192,7 @@ impl Http {
             listen,
             tls,
             behind_proxy,
+            user_header,
             login,
             token,
             viewers_max: s.within("http.viewers_max", 200, 1..=10_000),
@@ -174,6 +204,20 @@ impl Http {
     #[must_use]
     pub fn wants_login(&self) -> bool {
         self.login.is_some() || self.token.is_some()
+    }
+}
+
+impl Fences {
+    fn read(s: &mut Settings, server: &Server, http: &Http) -> Self {
+        let (user, password) = (s.optional("fences.user"), s.secret("fences.password"));
+        if password.is_some() && user.is_none() {
+            s.violations.push("fences.user: required with a password".to_owned());
+        }
+        let editors = s.value("fences.editors", Vec::<String>::new());
+        if !editors.is_empty() && http.user_header.is_none() {
+            s.violations.push("fences.editors: requires http.user_header, which names who asks".to_owned());
+        }
+        Self { writer: user.map(|user| Server { user, password, ..server.clone() }), editors }
     }
 }
 

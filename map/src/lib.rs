@@ -21,6 +21,7 @@
 //! | [`live`] | the present: the query loop, ticks, shared tiles |
 //! | [`history`] | the past: tracks, episodes, cells |
 //! | [`list`] | drivers by what they do; attributes |
+//! | [`fences`] | geofences, read and written |
 //! | [`http`] | requests → responses; authentication |
 //!
 //! A room uses only rooms above it in this list. `geo`, `fleet`, `tiles`, `wire`, `params` and `simplify` are pure.
@@ -29,6 +30,7 @@
 #[path = "../../tests/pure/cases.rs"]
 mod cases;
 pub mod config;
+pub mod fences;
 pub mod fleet;
 pub mod geo;
 pub mod history;

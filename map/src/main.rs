@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
+use milepost::clickhouse::Reader;
 use milepost::observe::{http::ask_ready, logging};
 use milepost_map::config::Config;
 use milepost_map::http::{self, Gates, State};
@@ -91,6 +92,13 @@ async fn run(config: Config) -> Result<()> {
     let (end, ending) = watch::channel(false);
     let state = Arc::new(State {
         live: Live::new(&config.map, Arc::default()),
+        fence_writer: config
+            .fences
+            .writer
+            .as_ref()
+            .map(|server| Reader::new(server, ANSWER_BYTES_MAX))
+            .transpose()
+            .context("fences.password_file")?,
         store: Store::new(&config.clickhouse, ANSWER_BYTES_MAX)
             .context("clickhouse.password_file cannot be read")?,
         questions: Semaphore::new(config.clickhouse.queries_max),

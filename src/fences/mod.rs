@@ -32,6 +32,14 @@ pub struct Fence {
     pub(crate) polygons: Vec<Polygon>,
 }
 
+impl Fence {
+    /// Rings of `[lng, lat]`, each polygon's outline first.
+    #[must_use]
+    pub fn polygons(&self) -> &[Vec<Vec<[f64; 2]>>] {
+        &self.polygons
+    }
+}
+
 /// Content of a file.
 #[derive(Debug, Default, PartialEq)]
 pub struct Read {

@@ -59,9 +59,13 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
     ensure!(sql.contains(closed), "{closed}");
     parse(closed)?;
     // A second run sets the passwords of a second set of hashes.
-    for (user, hash) in
-        [("milepost", "MILEPOST"), ("migrate", "MIGRATE"), ("eraser", "ERASER"), ("reader", "READER")]
-    {
+    for (user, hash) in [
+        ("milepost", "MILEPOST"),
+        ("migrate", "MIGRATE"),
+        ("eraser", "ERASER"),
+        ("fencer", "FENCER"),
+        ("reader", "READER"),
+    ] {
         let by = format!("IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_{hash}'");
         for begin in [format!("CREATE USER IF NOT EXISTS {user} {by}"), format!("ALTER USER {user} {by}")] {
             ensure!(rules.iter().any(|rule| rule.starts_with(&begin)), "{begin}");

@@ -44,7 +44,7 @@ export async function serve(drivers: number, moving: number): Promise<{ server: 
       });
       response.end(Buffer.from(answer(...tiles)));
     } else if (pathname === '/api/config') {
-      response.end(JSON.stringify({ style_url: null, points_max: drivers, version: '' }));
+      response.end(JSON.stringify({ style_url: null, points_max: drivers, edits_fences: false, version: '' }));
     } else if (pathname === '/api/stream') {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       const tick = () => response.write(`event: tick\ndata: ${JSON.stringify({ now: Date.now(), drivers, seen_1m: drivers, rate: moving, newest: Date.now(), state: 'ok', since: 0, generation })}\n\n`);

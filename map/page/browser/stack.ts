@@ -49,6 +49,8 @@ export class Stack {
       MILEPOST__CLICKHOUSE__URL: `http://127.0.0.1:${engine}`,
       MILEPOST__HTTP__LISTEN: `127.0.0.1:${metrics}`,
       MILEPOST__SPOOL__DIR: join(this.folder, 'spool'),
+      MILEPOST__SOURCE__TOPIC: 'drivers/+/gps',
+      MILEPOST__SOURCE__KEEP: 'ignition',
     };
     const migrated = spawnSync(join(BINARIES, 'milepost'), ['migrate'], { cwd: this.folder, env: { ...process.env, ...servers }, encoding: 'utf8' });
     if (migrated.status !== 0) throw new Error(`milepost migrate: ${migrated.stderr}`);
@@ -57,6 +59,7 @@ export class Stack {
       MILEPOST_MAP__CLICKHOUSE__URL: `http://127.0.0.1:${engine}`,
       MILEPOST_MAP__HTTP__LISTEN: `127.0.0.1:${map}`,
       MILEPOST_MAP__MAP__POINTS_MAX: String(pointsMax),
+      MILEPOST_MAP__FENCES__USER: 'default',
     });
     await answers(`http://127.0.0.1:${metrics}/readyz`, milepost);
     const fleet = ['fleet', '--broker', `127.0.0.1:${mqtt}`, '--run', 'test', '--drivers', String(drivers), '--rate', String(rate), '--qos', '0', '--duration', '30m'];

@@ -1,10 +1,13 @@
 // What the server offers. docs/map.md describes it.
 import { decode, parts, type Cells, type Points } from './decode';
+import type { Feature, Polygon } from 'geojson';
+import type { Fence } from './fences';
 import { key, type Bounds, type Tile } from './tiles';
 
 export interface Config {
   style_url: string | null;
   points_max: number;
+  edits_fences: boolean;
   version: string;
 }
 
@@ -88,6 +91,41 @@ export function track(id: string, from: number, to: number, simplify: number, si
   return json(`drivers/${encodeURIComponent(id)}/track?${span}`, signal);
 }
 
+/** What the source keeps of the newest fix. */
+export const attributes = (id: string, signal: AbortSignal): Promise<{ ts: number; attributes: Record<string, string> }> =>
+  json(`drivers/${encodeURIComponent(id)}/attributes`, signal);
+
+export type Found = Pick<Fix, 'driver_id' | 'ts' | 'lat' | 'lng' | 'speed'>;
+
+export const list = (filter: URLSearchParams, signal: AbortSignal): Promise<{ drivers: Found[]; truncated: boolean }> => json(`list?${filter}`, signal);
+
+/** Of everybody, in the order of steps: a row for each driver and step. Times in Unix ms. */
+export interface Past {
+  from: number;
+  to: number;
+  step: number;
+  truncated: boolean;
+  ids: string[];
+  /** Index in `ids`. */
+  driver: number[];
+  ts: number[];
+  lat: number[];
+  lng: number[];
+  speed: (number | null)[];
+}
+
+const box = ({ west, south, east, north }: Bounds): string => [west, south, east, north].map((degrees) => degrees.toFixed(5)).join(',');
+
+export const past = (bounds: Bounds, from: number, to: number, signal: AbortSignal): Promise<Past> =>
+  json(`past?${new URLSearchParams({ bbox: box(bounds), from: String(from), to: String(to) })}`, signal);
+
+export const fences = (): Promise<{ features: Fence[] }> => json('fences');
+
+/** Takes the place of the one of its name and valid_from; without a geometry that one ends. */
+export async function putFence(feature: Feature<Polygon | null>): Promise<void> {
+  await ask('fences', { method: 'POST', headers: { 'Content-Type': 'application/geo+json' }, body: JSON.stringify(feature) });
+}
+
 /** A tile as the server sent it last. */
 export interface Loaded extends Tile {
   /** Of the server; it sends a tile only to who has another. */
@@ -111,8 +149,7 @@ export async function liveTiles(wanted: readonly Tile[], here: ReadonlyMap<strin
 }
 
 export async function history(bounds: Bounds, zoom: number, from: number, to: number, signal: AbortSignal): Promise<{ cells: Cells; truncated: boolean }> {
-  const bbox = [bounds.west, bounds.south, bounds.east, bounds.north].map((degrees) => degrees.toFixed(5)).join(',');
-  const query = new URLSearchParams({ bbox, zoom: String(zoom), from: String(from), to: String(to) });
+  const query = new URLSearchParams({ bbox: box(bounds), zoom: String(zoom), from: String(from), to: String(to) });
   const response = await ask(`cells?${query}`, { signal });
   const cells = decode(await response.arrayBuffer());
   if (cells.kind !== 'cells') throw new Error('the server sent points for a heatmap');

@@ -6,6 +6,7 @@ import { byId, say } from './dom';
 import { parse } from './hash';
 import { legend } from './legend';
 import { keys } from './keys';
+import { list } from './list';
 import { search } from './search';
 import { settings } from './settings';
 import { status } from './status';
@@ -26,6 +27,7 @@ let newest: Tick | null = null;
 const colours = legend((by) => stage?.colour(by));
 settings(() => {
   colours.draw();
+  listed.redraw();
   stage?.panel.redraw();
 });
 colours.setTheme(current());
@@ -33,7 +35,9 @@ const look = themes((theme) => {
   colours.setTheme(theme);
   stage?.setTheme(theme);
 });
-const find = search((id) => void opened.then((there) => there.find(id)));
+const choose = (id: string) => void opened.then((there) => there.find(id));
+const find = search(choose);
+const listed = list(choose, (found) => stage?.mark(found));
 
 const help = byId('help', HTMLDialogElement);
 byId('help-open', HTMLButtonElement).addEventListener('click', () => help.showModal());
@@ -49,6 +53,10 @@ keys({
   d: () => look.toggle(),
   a: () => void stage?.fit(),
   h: () => stage?.heat.toggle(),
+  l: () => listed.toggle(),
+  g: () => stage?.fences.toggle(),
+  r: () => stage?.replay.toggle(),
+  f: () => stage?.panel.follow(!stage.panel.isFollowed),
   t: () => stage?.panel.lastHour(),
   ' ': () => stage?.player.toggle(),
   '+': () => stage?.map.zoomIn(),
@@ -58,7 +66,7 @@ keys({
   ArrowRight: () => stage?.pan(1, 0),
   ArrowUp: () => stage?.pan(0, -1),
   ArrowDown: () => stage?.pan(0, 1),
-  Escape: () => (help.open ? help.close() : stage?.escape()),
+  Escape: () => (help.open ? help.close() : listed.isOpen ? listed.toggle() : stage?.escape()),
 });
 
 listen({
@@ -78,14 +86,15 @@ listen({
 const opened = open();
 opened.catch((error: unknown) => {
   const webgl = document.createElement('canvas').getContext('webgl2') !== null;
-  warning.broken(webgl ? 'The map could not be loaded. Load this page again.' : 'This browser has no WebGL 2, which the map is drawn with. Its settings may have switched it off.');
+  warning.broken(webgl ? 'The map could not be loaded. Load this page again.' : 'This browser has no WebGL 2, which the map is drawn with. Its settings may have switched it off. The list has the drivers.');
+  if (!listed.isOpen) listed.toggle();
   throw error;
 });
 
 async function open(): Promise<Stage> {
-  const [{ makeStage }, settings] = await Promise.all([coming, configured()]);
-  say(byId('version', HTMLElement), settings.version ? `milepost ${settings.version}` : '');
-  const made = await makeStage(settings.style_url, current(), shared);
+  const [{ makeStage }, configuration] = await Promise.all([coming, configured()]);
+  say(byId('version', HTMLElement), configuration.version ? `milepost ${configuration.version}` : '');
+  const made = await makeStage(configuration, current(), shared);
   stage = made;
   // For the console, and for the browser tests, which cannot read a canvas.
   Object.assign(window, { milepost: made });

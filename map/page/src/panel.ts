@@ -1,13 +1,14 @@
 // One driver: its last fix in words, its track with stops and gaps, and the SQL that gives the same.
-import { ApiError, lastFix, track as askTrack, type Episode, type Fix, type Track } from './api';
+import { ApiError, attributes, lastFix, track as askTrack, type Episode, type Fix, type Track } from './api';
 import { serverNow } from './clock';
 import { byId, copies, make, press, say } from './dom';
-import type { Player } from './player';
+import { trackFilm, type Player } from './player';
 import { episodeAt, summary } from './track';
 import { ago, clockShort, daySpan, distance, duration, isoDay, pace, moment, motion, wind } from './words';
 import { zoneShort } from './zone';
 
 const HOUR_MS = 3_600_000;
+const KEPT_EVERY_MS = 5_000;
 
 interface Options {
   player: Player;
@@ -15,6 +16,8 @@ interface Options {
   chosen(fix: Fix | null): void;
   /** Its track is here; null: it is closed. */
   tracked(track: Track | null): void;
+  /** The moment of its track that is shown. */
+  played(track: Track, ms: number): void;
   /** Driver or day changed: for the address. */
   shared(): void;
 }
@@ -28,12 +31,19 @@ export class Panel {
   private readonly list = byId('episodes', HTMLOListElement);
   private readonly hour = byId('hour', HTMLButtonElement);
   private readonly dayField = byId('day', HTMLInputElement);
+  /** The map keeps it in the middle. */
+  isFollowed = false;
+  private readonly followButton = byId('follow', HTMLButtonElement);
+  private readonly kept = byId('attributes', HTMLDListElement);
+  /** Of the fix whose attributes are shown, and when they were asked for. */
+  private keptOf = { ts: 0, at: -Infinity };
   private asked: AbortController | null = null;
   private asking: AbortController | null = null;
   private track: Track | null = null;
 
   constructor(private readonly options: Options) {
     byId('panel-close', HTMLButtonElement).addEventListener('click', () => this.close());
+    this.followButton.addEventListener('click', () => this.follow(!this.isFollowed));
     this.hour.addEventListener('click', () => this.lastHour());
     this.dayField.addEventListener('change', () => this.showDay(this.dayField.value));
     copies(byId('share', HTMLButtonElement), () => location.href);
@@ -48,6 +58,9 @@ export class Panel {
       this.asking = null;
       this.id = id;
       this.fix = null;
+      this.follow(false);
+      this.kept.replaceChildren();
+      this.keptOf = { ts: 0, at: -Infinity };
       this.facts();
       say(byId('driver-name', HTMLElement), id);
       say(byId('driver-moves', HTMLElement), '');
@@ -71,11 +84,18 @@ export class Panel {
     this.asking = null;
     this.id = null;
     this.fix = null;
+    this.follow(false);
     this.box.hidden = true;
     this.options.chosen(null);
     this.options.shared();
     // To the map, which takes arrows and all keys; not to the search, which would take them as a name.
     byId('map', HTMLElement).querySelector('canvas')?.focus({ preventScroll: true });
+  }
+
+  follow(on: boolean): void {
+    this.isFollowed = on && this.id !== null;
+    press(this.followButton, this.isFollowed);
+    if (this.isFollowed && this.fix) this.options.chosen(this.fix);
   }
 
   closeTrack(): void {
@@ -101,6 +121,7 @@ export class Panel {
       if (controller.signal.aborted) return;
       this.fix = fix;
       this.options.chosen(fix);
+      if (fix.ts !== this.keptOf.ts && performance.now() - this.keptOf.at >= KEPT_EVERY_MS) await this.showKept(fix, controller.signal);
     } catch (error) {
       if (controller.signal.aborted) return;
       if (error instanceof ApiError && error.status === 404) say(byId('driver-moves', HTMLElement), 'There is no driver of this name.');
@@ -111,6 +132,18 @@ export class Panel {
         this.facts();
       }
     }
+  }
+
+  /** ClickHouse is asked for them, unlike for the fix: seldom, and only after a new fix. */
+  private async showKept(fix: Fix, signal: AbortSignal): Promise<void> {
+    this.keptOf = { ts: fix.ts, at: performance.now() };
+    const { attributes: kept } = await attributes(fix.driver_id, signal);
+    const row = ([name, value]: [string, string]) => {
+      const entry = make('div');
+      entry.append(make('dt', name), make('dd', value));
+      return entry;
+    };
+    this.kept.replaceChildren(...Object.entries(kept).map(row));
   }
 
   lastHour(): void {
@@ -156,7 +189,7 @@ export class Panel {
     say(byId('sql', HTMLElement), track.sql);
     byId('sql-box', HTMLDetailsElement).hidden = false;
     if (track.points.ts.length > 0) {
-      this.options.player.open(track);
+      this.options.player.open(trackFilm(track, (ms) => this.options.played(track, ms)));
       // The player covers a part of the map.
       this.options.tracked(track);
     } else {

@@ -11,8 +11,22 @@ const WIDTH = 1000;
 const HEIGHT = 40;
 const PLACES = 250;
 
+/** What is played. */
+export interface Film {
+  /** Unix ms. */
+  from: number;
+  to: number;
+  /** Where it is opened. */
+  begin: number;
+  moved(ms: number): void;
+  /** The moment, and under it what is seen. */
+  words(ms: number): string;
+  /** Behind the slider. */
+  draw(width: number, height: number): SVGElement[];
+}
+
 export interface Player {
-  open(track: Track): void;
+  open(film: Film): void;
   close(): void;
   seek(ms: number): void;
   /** Does nothing without a track. */
@@ -20,14 +34,14 @@ export interface Player {
   readonly isOpen: boolean;
 }
 
-export function player(moved: (track: Track, ms: number) => void, closed: () => void): Player {
+export function player(closed: () => void): Player {
   const box = byId('player', HTMLElement);
   const play = byId('play', HTMLButtonElement);
   const pace = byId('pace', HTMLButtonElement);
   const slider = byId('slider', HTMLInputElement);
   const curve = byId('curve', SVGElement);
   const moment = byId('moment', HTMLOutputElement);
-  let track: Track | null = null;
+  let film: Film | null = null;
   let ms = 0;
   let times = 60;
   let playing = false;
@@ -48,19 +62,19 @@ export function player(moved: (track: Track, ms: number) => void, closed: () => 
   }
 
   function seek(next: number): void {
-    if (!track) return;
-    ms = Math.min(track.to, Math.max(track.from, next));
+    if (!film) return;
+    ms = Math.min(film.to, Math.max(film.from, next));
     slider.value = String(Math.round(ms));
-    const text = words(track, ms);
+    film.moved(ms);
+    const text = film.words(ms);
     slider.setAttribute('aria-valuetext', text.replace('\n', ', '));
     say(moment, text);
-    moved(track, ms);
   }
 
   function toggle(): void {
-    if (!track) return;
+    if (!film) return;
     if (playing) return pause();
-    if (ms >= track.to) seek(track.from);
+    if (ms >= film.to) seek(film.from);
     playing = true;
     play.dataset.playing = '';
     play.setAttribute('aria-label', 'Pause');
@@ -75,33 +89,33 @@ export function player(moved: (track: Track, ms: number) => void, closed: () => 
   }
 
   function step(now: number): void {
-    if (!playing || !track) return;
+    if (!playing || !film) return;
     seek(ms + (now - last) * times);
     last = now;
-    if (ms >= track.to) pause();
+    if (ms >= film.to) pause();
     else requestAnimationFrame(step);
   }
 
   return {
     get isOpen() {
-      return track !== null;
+      return film !== null;
     },
     open(next) {
       pause();
-      track = next;
+      film = next;
       slider.min = String(next.from);
       slider.max = String(next.to);
       // An arrow key moves by a 200th, a page by a tenth.
       slider.step = String(Math.max(1000, Math.round((next.to - next.from) / 200_000) * 1000));
       const wanted = (next.to - next.from) / 1000 / PLAY_S;
       setPace(PACES.findLast((other) => other <= wanted * 1.01) ?? PACES[0]);
-      draw(curve, next);
+      curve.replaceChildren(...next.draw(WIDTH, HEIGHT));
       box.hidden = false;
-      seek(next.to);
+      seek(next.begin);
     },
     close() {
       pause();
-      track = null;
+      film = null;
       box.hidden = true;
     },
     seek(next) {
@@ -112,6 +126,15 @@ export function player(moved: (track: Track, ms: number) => void, closed: () => 
   };
 }
 
+export const trackFilm = (track: Track, moved: (ms: number) => void): Film => ({
+  from: track.from,
+  to: track.to,
+  begin: track.to,
+  moved,
+  words: (ms) => words(track, ms),
+  draw: () => draw(track),
+});
+
 /** "14:03:22", and under it what it did. */
 export function words(track: Track, ms: number): string {
   const spot = spotAt(track, ms);
@@ -121,14 +144,14 @@ export function words(track: Track, ms: number): string {
   return `${clock(ms)}\n${spot.speed === null ? 'speed unknown' : pace(spot.speed)}`;
 }
 
-function draw(curve: SVGElement, track: Track): void {
+function draw(track: Track): SVGElement[] {
   const place = (ms: number) => Math.min(WIDTH, Math.max(0, ((ms - track.from) / (track.to - track.from)) * WIDTH));
   const hatch = svg('pattern', { id: 'hatch', width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' });
   hatch.append(svg('line', { x1: 0, y1: 0, x2: 0, y2: 6, class: 'hatch' }));
   const bands = track.episodes.map(({ kind, from, to }) =>
     svg('rect', { class: kind, x: place(from), width: Math.max(1, place(to) - place(from)), y: 0, height: HEIGHT }),
   );
-  curve.replaceChildren(hatch, ...bands, svg('path', { class: 'speed', d: area(track) }));
+  return [hatch, ...bands, svg('path', { class: 'speed', d: area(track) })];
 }
 
 function area(track: Track): string {

@@ -3,10 +3,12 @@ import type { Layer } from '@deck.gl/core';
 import { ScatterplotLayer, TextLayer } from '@deck.gl/layers';
 import type { MapboxOverlay } from '@deck.gl/mapbox';
 import { Marker, type Map as MapLibre } from 'maplibre-gl';
+import type { Found } from './api';
 import { join, radius, type Disc } from './cells';
 import { seconds, serverNow } from './clock';
 import { colour, paint, type ColourBy, type Theme } from './colours';
 import { make } from './dom';
+import type { Points } from './decode';
 import type { Dots } from './dots';
 import { driverData, DriverLayer, type DriverData, type DriverLook } from './driver-layer';
 import { Fleet } from './fleet';
@@ -37,6 +39,8 @@ export class Scene {
   readonly fleet = new Fleet();
   discs: Disc[] = [];
   private zoom = 0;
+  private present: Shown | null = null;
+  private past: Points | null = null;
   theme: Theme;
   colourBy: ColourBy = 'speed';
   private data: DriverData = { length: 0, anchor: [0, 0], attributes: {} };
@@ -44,6 +48,7 @@ export class Scene {
   /** The heatmap is looked at: the fleet goes. */
   quiet = false;
   private chosen: Chosen | null = null;
+  private marked: Found[] = [];
   private track: TrackView | null = null;
   private readonly ring = new Marker({ element: ringElement(), subpixelPositioning: true });
   /** The layers on the GPU are not what they should be. */
@@ -67,7 +72,15 @@ export class Scene {
     if (dots) map.on('render', () => dots.draw(this.quiet ? null : this.data, this.look(seconds())));
   }
 
-  show({ points, cells }: Shown, zoom: number): void {
+  /** Everybody at a moment of the past, instead of the present; null: the present again, with the next tiles. */
+  showPast(past: Points | null): void {
+    this.past = past;
+    if (this.present) this.show(this.present, this.zoom);
+  }
+
+  show(present: Shown, zoom: number): void {
+    this.present = present;
+    const { points, cells } = this.past ? { points: [this.past], cells: [] } : present;
     this.fleet.replace(points, seconds());
     // 48 to 96 pixels apart: two discs and their counts do not cover each other.
     this.zoom = zoom;
@@ -90,6 +103,12 @@ export class Scene {
     this.change();
   }
 
+  /** Those of a list. */
+  mark(found: Found[]): void {
+    this.marked = found;
+    this.change();
+  }
+
   setQuiet(quiet: boolean): void {
     this.quiet = quiet;
     this.change();
@@ -97,7 +116,7 @@ export class Scene {
 
   private change(): void {
     // Anew: deck.gl does not take a layer again that it has let go.
-    this.cellLayers = this.discLayers();
+    this.cellLayers = [...this.discLayers(), this.rings()];
     this.stale = true;
     this.invalidate();
   }
@@ -119,7 +138,7 @@ export class Scene {
     if (this.dots && !this.map.isMoving()) this.dots.draw(this.quiet ? null : this.data, this.look(now));
     if (!this.dots || this.stale) this.overlay.setProps({ layers: this.layers(now) });
     this.stale = false;
-    this.mark(now);
+    this.ringChosen(now);
     clearTimeout(this.later);
     if (now < this.fleet.arrivesAt) this.later = window.setTimeout(() => this.invalidate(), this.restMs());
   }
@@ -153,7 +172,7 @@ export class Scene {
     const { n, speed, heading, ts } = this.fleet;
     const headings = new Float32Array(n);
     const colours = new Uint8ClampedArray(n * 4);
-    const now = serverNow() / 1000;
+    const now = (this.past?.now ?? serverNow()) / 1000;
     for (let i = 0; i < n; i++) {
       // A driver that stands is heading nowhere.
       headings[i] = Number.isNaN(heading[i]) || speed[i] < STANDING_MPS ? -1 : heading[i];
@@ -201,8 +220,28 @@ export class Scene {
     ];
   }
 
+  private rings(): Layer {
+    const [red, green, blue] = this.theme === 'dark' ? [255, 255, 255] : [16, 28, 48];
+    const now = seconds();
+    return new ScatterplotLayer<Found>({
+      id: 'marked',
+      data: this.marked,
+      getPosition: ({ driver_id, lng, lat }) => {
+        const slot = this.fleet.slot(driver_id);
+        return slot === undefined ? [lng, lat] : this.fleet.at(slot, now);
+      },
+      radiusUnits: 'pixels',
+      getRadius: this.dotSize() + 5,
+      filled: false,
+      stroked: true,
+      lineWidthUnits: 'pixels',
+      getLineWidth: 2,
+      getLineColor: [red, green, blue, 230],
+    });
+  }
+
   /** A ring around the chosen driver. Not a layer: it moves with each frame, and the others need not be drawn for it. */
-  private mark(now: number): void {
+  private ringChosen(now: number): void {
     if (!this.chosen || this.track) return void this.ring.remove();
     const slot = this.fleet.slot(this.chosen.id);
     const element = this.ring.getElement();

@@ -1,14 +1,16 @@
 // The map with all that is on it. Loaded after the page itself: it brings the large libraries.
 import type { Map as MapLibre } from 'maplibre-gl';
-import type { Fix, Tick } from './api';
+import type { Config, Fix, Found, Tick } from './api';
 import { repaint } from './background';
 import { byId } from './dom';
 import { Dots, software } from './dots';
+import { Fences } from './fences';
 import { format, parse, type Shared } from './hash';
 import { Heat } from './heat';
 import { LiveTiles } from './live';
 import { Panel } from './panel';
 import { player, type Player } from './player';
+import { Replay } from './replay';
 import { Scene } from './scene';
 import type { ColourBy, Theme } from './colours';
 import { tip, under } from './tip';
@@ -25,10 +27,14 @@ export interface Stage {
   readonly map: MapLibre;
   readonly scene: Scene;
   readonly heat: Heat;
+  readonly fences: Fences;
   readonly panel: Panel;
   readonly player: Player;
+  readonly replay: Replay;
   tick(tick: Tick): void;
   find(id: string): Promise<void>;
+  /** Rings around them. */
+  mark(found: Found[]): void;
   fit(): Promise<void>;
   colour(by: ColourBy): void;
   setTheme(theme: Theme): void;
@@ -37,7 +43,7 @@ export interface Stage {
   escape(): void;
 }
 
-export async function makeStage(styleUrl: string | null, theme: Theme, shared: Shared): Promise<Stage> {
+export async function makeStage({ style_url: styleUrl, edits_fences }: Config, theme: Theme, shared: Shared): Promise<Stage> {
   // Counts are drawn from this font: it must be there first.
   const font = document.fonts.load('600 16px "Inter Variable"').catch(() => []);
   const slow = software();
@@ -47,21 +53,33 @@ export async function makeStage(styleUrl: string | null, theme: Theme, shared: S
   const scene = new Scene(map, overlay, slow ? new Dots(map) : null, theme, rem);
   const tiles = new LiveTiles((shown) => scene.show(shown, map.getZoom()));
   const look = () => tiles.look(bounds(map), map.getZoom());
+  const fences = new Fences(map, edits_fences);
   const heat = new Heat(map, (on) => scene.setQuiet(on));
-  const slider = player(
-    (track, ms) => {
-      scene.showTrack({ track, ms });
-      panel.played(ms);
+  const slider = player(() => (replay.isOpen ? replay.toggle() : panel.closeTrack()));
+  const replay = new Replay({
+    bounds: () => bounds(map),
+    play(film) {
+      panel.closeTrack();
+      slider.open(film);
+      slider.toggle();
     },
-    () => panel.closeTrack(),
-  );
+    show: (drivers) => scene.showPast(drivers),
+    stop: () => slider.close(),
+  });
   const panel = new Panel({
     player: slider,
-    chosen: (fix: Fix | null) => scene.choose(fix && { id: fix.driver_id, lng: fix.lng, lat: fix.lat }),
+    chosen(fix: Fix | null) {
+      scene.choose(fix && { id: fix.driver_id, lng: fix.lng, lat: fix.lat });
+      if (fix && panel.isFollowed) centre(fix, map.getZoom(), 1000);
+    },
     tracked(track) {
       if (!track) return scene.showTrack(null);
       const { lat, lng } = track.points;
       fitTo({ west: least(lng), south: least(lat), east: most(lng), north: most(lat) });
+    },
+    played(track, ms) {
+      scene.showTrack({ track, ms });
+      panel.played(ms);
     },
     shared: remember,
   });
@@ -80,9 +98,14 @@ export async function makeStage(styleUrl: string | null, theme: Theme, shared: S
     await panel.open(id);
     const { fix } = panel;
     if (!fix || panel.id !== id) return;
+    centre(fix, Math.max(map.getZoom(), CLOSE_ZOOM), 700);
+  }
+
+  /** In the middle of what no card covers. */
+  function centre({ lng, lat }: Fix, zoom: number, duration: number): void {
     // Not as padding: the map would keep it, and fitTo's would come on top, more than a phone is high.
     const { top, bottom, left, right } = padding();
-    map.easeTo({ center: [fix.lng, fix.lat], zoom: Math.max(map.getZoom(), CLOSE_ZOOM), offset: [(left - right) / 2, (top - bottom) / 2], duration: 700 });
+    map.easeTo({ center: [lng, lat], zoom, offset: [(left - right) / 2, (top - bottom) / 2], duration });
   }
 
   function remember(): void {
@@ -93,12 +116,13 @@ export async function makeStage(styleUrl: string | null, theme: Theme, shared: S
   }
 
   map.on('click', (event) => {
-    if (scene.quiet) return;
+    if (scene.quiet || fences.isDrawing) return;
     const found = under(map, scene, event, TOUCH_PX);
     if (!found) return;
     if ('driver' in found) void panel.open(scene.fleet.ids[found.driver]);
     else map.easeTo({ center: [found.disc.lng, found.disc.lat], zoom: map.getZoom() + 2, duration: 500 });
   });
+  map.on('dragstart', () => panel.follow(false));
   map.on('moveend', () => {
     look();
     remember();
@@ -131,9 +155,12 @@ export async function makeStage(styleUrl: string | null, theme: Theme, shared: S
     map,
     scene,
     heat,
+    fences,
     panel,
     player: slider,
+    replay,
     find,
+    mark: (found) => scene.mark(found),
     fit,
     tick(tick) {
       if (tick.generation !== generation) tiles.refresh();
@@ -156,7 +183,9 @@ export async function makeStage(styleUrl: string | null, theme: Theme, shared: S
     },
     pan: (x, y) => map.panBy([x * PAN_PX, y * PAN_PX], { duration: 200 }),
     escape() {
-      if (heat.on) heat.toggle();
+      if (fences.isOpen) fences.toggle();
+      else if (heat.on) heat.toggle();
+      else if (replay.isOpen) replay.toggle();
       else if (slider.isOpen) panel.closeTrack();
       else panel.close();
     },

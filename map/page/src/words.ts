@@ -51,6 +51,9 @@ export function setUnit(name: string): void {
   unit = name in SPEEDS ? (name as Unit) : 'km/h';
 }
 
+/** Metres a second. */
+export const mps = (speed: number): number => speed / SPEEDS[unit];
+
 /** Of metres a second. */
 export function pace(speed: number): string {
   return `${Math.round(speed * SPEEDS[unit])} ${unit}`;

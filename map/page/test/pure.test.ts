@@ -6,6 +6,7 @@ import { colour, stops } from '../src/colours';
 import { decode, type Cells } from '../src/decode';
 import { format, parse } from '../src/hash';
 import { scale } from '../src/heat';
+import { driversAt } from '../src/replay';
 import { covering, inView, key, mercator, overlap, unmercator, type Tile } from '../src/tiles';
 import { indexAt, pieces, speedCurve, spotAt, summary } from '../src/track';
 import { extent } from '../src/whereabouts';
@@ -175,6 +176,12 @@ describe('a track', () => {
     const curve = speedCurve(track, 0, 80_000, 8);
     expect([...curve]).toEqual([10, 10, NaN, 0, NaN, NaN, 10, 10]);
   });
+});
+
+test('the past has each driver at its newest fix, as long as it is not silent', () => {
+  const past = { from: 0, to: 100_000, step: 1000, truncated: false, ids: ['a', 'b'], driver: [0, 1, 0], ts: [500, 900, 1500], lat: [1, 2, 3], lng: [4, 5, 6], speed: [null, 7, 8] };
+  const at = (ms: number) => Object.fromEntries(driversAt(past, ms).ids.map((id, i) => [id, driversAt(past, ms).lat[i]]));
+  expect([at(0), at(1000), at(2000), at(11_000), at(20_000)]).toEqual([{}, { a: 1, b: 2 }, { a: 3, b: 2 }, { a: 3 }, {}]);
 });
 
 test('the scale of the heatmap has numbers', () => {

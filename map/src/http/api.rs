@@ -23,13 +23,14 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::watch;
 
 use super::files;
+use super::guard::user;
 use super::state::{State, end};
 use crate::fleet::{Fix, UNKNOWN};
 use crate::live::Tick;
 use crate::params::{self, Params};
 use crate::store::Error;
 use crate::wire::{self, GZIP_BYTES_MIN, gzip};
-use crate::{history, list as filtered, tiles};
+use crate::{fences as areas, history, list as filtered, tiles};
 
 const JSON: &str = "application/json";
 const BINARY: &str = "application/octet-stream";
@@ -75,18 +76,21 @@ pub(super) fn routes() -> Router<Arc<State>> {
         .route("/api/drivers/{id}/attributes", get(attributes))
         .route("/api/drivers/{id}/track", get(track))
         .route("/api/list", get(list))
+        .route("/api/fences", get(fences).post(put_fence))
+        .route("/api/past", get(past))
         .route("/api/cells", get(cells))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
 }
 
-async fn config(From(state): From<Arc<State>>, RawQuery(query): RawQuery) -> Answer {
+async fn config(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let map = &state.config.map;
     Ok(answer(&json!({
         "style_url": map.style_url,
         "points_max": map.points_max,
+        "edits_fences": edits_fences(&state, &headers),
         "version": env!("CARGO_PKG_VERSION"),
     })))
 }
@@ -268,6 +272,45 @@ async fn list(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers:
     let (found, truncated) = asked(&state, filtered::list(&state.store, &filter)).await?;
     let json = json!({ "drivers": found, "truncated": truncated });
     Ok(packed(&headers, JSON, json.to_string().into_bytes()))
+}
+
+async fn fences(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
+    Params::new(query.as_deref(), &[]).map_err(bad)?;
+    let found = asked(&state, areas::all(&state.store)).await?;
+    Ok(packed(&headers, "application/geo+json", found.to_string().into_bytes()))
+}
+
+fn edits_fences(state: &State, headers: &HeaderMap) -> bool {
+    let editors = &state.config.fences.editors;
+    let is_editor =
+        || user(headers, &state.config.http).is_some_and(|name| editors.iter().any(|one| one == name));
+    state.fence_writer.is_some() && (editors.is_empty() || is_editor())
+}
+
+/// The content type keeps foreign pages out: a browser asks before it sends this one to another site, and there is no CORS.
+async fn put_fence(From(state): From<Arc<State>>, headers: HeaderMap, body: Bytes) -> Answer {
+    let writer = state.fence_writer.as_ref().filter(|_| edits_fences(&state, &headers));
+    let writer = writer.ok_or_else(|| {
+        Refusal(StatusCode::FORBIDDEN, "you may not change fences (fences.user, fences.editors)".to_owned())
+    })?;
+    if headers.get(CONTENT_TYPE).is_none_or(|kind| kind != "application/geo+json") {
+        return Err(bad("Content-Type: expected application/geo+json".to_owned()));
+    }
+    let feature = serde_json::from_slice(&body).map_err(|error| bad(format!("not JSON: {error}")))?;
+    let stored = areas::put(writer, state.store.database(), &feature);
+    match tokio::time::timeout(state.config.clickhouse.query_timeout, stored).await {
+        Ok(Ok(())) => Ok(answer(&json!({}))),
+        Ok(Err(areas::Refused::Invalid(why))) => Err(bad(why)),
+        Ok(Err(areas::Refused::Away(why))) => Err(away(why)),
+        Err(_) => Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned())),
+    }
+}
+
+async fn past(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
+    let params = Params::new(query.as_deref(), &["bbox", "from", "to"]).map_err(bad)?;
+    let (bbox, span) = (params.bbox().map_err(bad)?, params.span(now().unix_ms()).map_err(bad)?);
+    let past = asked(&state, history::past(&state.store, bbox, span)).await?;
+    Ok(packed(&headers, JSON, serde_json::to_vec(&past).unwrap_or_default()))
 }
 
 async fn track(

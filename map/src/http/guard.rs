@@ -72,9 +72,19 @@ async fn add_headers(
     answer
 }
 
+/// Who asks, as the proxy says.
+pub(super) fn user<'a>(headers: &'a HeaderMap, http: &Http) -> Option<&'a str> {
+    let given = headers.get(http.user_header.as_ref()?)?.to_str().ok()?;
+    Some(given.trim()).filter(|name| !name.is_empty())
+}
+
 async fn let_in(From(state): From<Arc<State>>, request: Request, next: Next) -> Response {
     let http = &state.config.http;
     let is_probe = matches!(request.uri().path(), "/livez" | "/readyz");
+    if !is_probe && http.user_header.is_some() && user(request.headers(), http).is_none() {
+        let what = "the proxy did not name who asks (http.user_header)";
+        return Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
+    }
     if is_probe || http.behind_proxy && !http.wants_login() {
         return next.run(request).await;
     }

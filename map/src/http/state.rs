@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::{Semaphore, watch};
 
+use milepost::clickhouse::Reader;
+
 use super::gates::Gates;
 use crate::config;
 use crate::live::Live;
@@ -13,6 +15,8 @@ use crate::store::Store;
 pub struct State {
     pub live: Live,
     pub store: Store,
+    /// Writes fences; `None`: nobody may.
+    pub fence_writer: Option<Reader>,
     pub config: config::Config,
     /// Questions to ClickHouse at once.
     pub questions: Semaphore,

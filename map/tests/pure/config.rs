@@ -78,3 +78,20 @@ fn a_style_says_whom_the_page_may_ask() {
     let map = Config::parse("[map]\nstyle_url = 'https://tiles.example/style.json?key=1'\nstyle_origins = ['https://fonts.example/x', '']").unwrap().map;
     assert_eq!(map.origins(), ["https://tiles.example", "https://fonts.example"]);
 }
+
+#[test]
+fn a_header_is_no_login_unless_a_proxy_alone_reaches_the_map() {
+    for (bad, why) in [
+        ("[http]\nuser_header = 'X-User'", "http.user_header: requires"),
+        ("[http]\nuser_header = 'X-User'\nbehind_proxy = true\ntoken = 't'", "http.user_header: requires"),
+        ("[http]\nuser_header = 'X User'\nbehind_proxy = true", "no name of a header"),
+        ("[fences]\neditors = ['ada']", "fences.editors: requires"),
+        ("[fences]\npassword = 'p'", "fences.user: required"),
+    ] {
+        let told = violations(bad);
+        assert!(told.iter().any(|line| line.contains(why)), "{bad}: {told:?}");
+    }
+    let good =
+        "[http]\nbehind_proxy = true\nuser_header = 'X-User'\n[fences]\nuser = 'fencer'\neditors = ['ada']";
+    assert!(Config::parse(good).is_ok());
+}

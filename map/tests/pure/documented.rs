@@ -22,9 +22,9 @@ fn every_setting_is_in_the_docs_with_its_default() {
     }
     let keys =
         docs.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |")).map(|(key, _)| key);
-    for key in keys
-        .filter(|key| ["clickhouse.", "http.", "map.", "log."].iter().any(|section| key.starts_with(section)))
-    {
+    for key in keys.filter(|key| {
+        ["clickhouse.", "http.", "fences.", "map.", "log."].iter().any(|section| key.starts_with(section))
+    }) {
         assert!(
             defaults.effective().iter().any(|(known, _)| known == key),
             "docs/map.md documents {key}, which does not exist"

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::world::{ask, world};
+use crate::world::{SOON, ask, world};
 
 /// `map:secret`, and others, in base 64.
 const RIGHT: &str = "Basic bWFwOnNlY3JldA==";
@@ -36,6 +36,10 @@ fn where_a_login_is_set_nothing_is_answered_without_it() -> Result<()> {
         "/api/drivers",
         "/api/drivers/d1",
         "/api/drivers/d1/track",
+        "/api/drivers/d1/attributes",
+        "/api/list",
+        "/api/fences",
+        "/api/past?bbox=0,0,1,1",
         "/api/cells?bbox=0,0,1,1&zoom=1",
         "/metrics",
         "/nothing",
@@ -187,4 +191,62 @@ async fn over_tls(map: &Map, tls: TlsConnector) -> Result<String> {
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer).await; // who closes without saying so is no error here
     Ok(answer)
+}
+
+#[test]
+fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
+    const YARD: &str = r#"{"type":"Feature","properties":{"name":"yard"},"geometry":{"type":"Polygon","coordinates":[[[10,47],[12,47],[12,49],[10,47]]]}}"#;
+    let world = world("map_fences")?;
+    let post = |map: &Map, user: &str, kind: &str, body: &str| -> Result<(u16, String)> {
+        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
+        let agent = config.build().new_agent();
+        let request = agent
+            .post(format!("{}/api/fences", map.url()))
+            .header("X-User", user)
+            .header("Content-Type", kind);
+        let mut answer = request.send(body)?;
+        Ok((answer.status().as_u16(), answer.body_mut().read_to_string()?))
+    };
+    let geojson = "application/geo+json";
+    let proxied =
+        || world.settings.clone().with("HTTP__BEHIND_PROXY", "true").with("HTTP__USER_HEADER", "X-User");
+    {
+        let map = proxied().run()?;
+        for nobody in [vec![], vec![("X-User", " ")]] {
+            ensure!(ask(&map, "/api/config", &nobody)?.status == 401, "{nobody:?}");
+        }
+        let config = ask(&map, "/api/config", &[("X-User", "ada")])?;
+        ensure!(config.status == 200 && config.json()?["edits_fences"] == false);
+        ensure!(post(&map, "ada", geojson, YARD)?.0 == 403, "without fences.user");
+    }
+    let map = proxied().with("FENCES__USER", "default").with("FENCES__EDITORS", "ada,grace").run()?;
+    let names = || -> Result<String> {
+        let all = ask(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
+        let names = all["features"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|one| one["properties"]["name"].as_str());
+        Ok(names.collect::<Vec<_>>().join(" "))
+    };
+    ensure!(ask(&map, "/api/config", &[("X-User", "ada")])?.json()?["edits_fences"] == true);
+    ensure!(post(&map, "eve", geojson, YARD)?.0 == 403);
+    ensure!(post(&map, "ada", "text/plain", YARD)?.0 == 400, "what a foreign page can send");
+    for wrong in ["", "{}", &YARD.replace("yard", ""), &YARD.replace("[12,47],[12,49],", "")] {
+        let (status, why) = post(&map, "ada", geojson, wrong)?;
+        ensure!(status == 400 && why.contains("error"), "{wrong}: {status} {why}");
+    }
+    ensure!(names()?.is_empty());
+    ensure!(post(&map, "ada", geojson, YARD)? == (200, "{}".to_owned()));
+    ensure!(names()? == "yard");
+    let fence = ask(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
+    ensure!(
+        fence["features"][0]["geometry"]["coordinates"][0][0][1] == serde_json::json!([12.0, 47.0]),
+        "{fence}"
+    );
+    let end = r#"{"type":"Feature","properties":{"name":"yard","valid_from":0},"geometry":null}"#;
+    ensure!(post(&map, "grace", geojson, end)?.0 == 200);
+    wait_until("the fence has ended", SOON, || Ok(names()?.is_empty()))?;
+    ensure!(world.query("SELECT length(polygons[1][1]) FROM {db}.fences FINAL")? == "4", "what was is kept");
+    Ok(())
 }

@@ -193,6 +193,17 @@ fn a_list_has_the_drivers_for_whom_every_condition_holds() -> Result<()> {
     for wrong in ["silent=-1", "faster=fast", "stopped=1", "prefix=%27", "speed=1"] {
         ensure!(ask(&map, &format!("/api/list?{wrong}"), &[])?.status == 400, "{wrong}");
     }
+    let past =
+        ask(&map, &format!("/api/past?bbox=10,47,12,49&from={}&to={}", now - 7_200_000, now + 1), &[])?
+            .json()?;
+    ensure!(
+        past["ids"] == serde_json::json!(["van-1", "van-2"])
+            && past["ts"] == serde_json::json!([now, now])
+            && past["lat"] == serde_json::json!([48.0, 48.5])
+            && past["speed"] == serde_json::json!([0.0, 20.0])
+            && past["truncated"] == false,
+        "{past}"
+    );
     let kept = ask(&map, "/api/drivers/van-1/attributes", &[])?.json()?;
     ensure!(
         kept == serde_json::json!({ "ts": now, "attributes": { "battery": "80", "ignition": "off" } }),

@@ -1,0 +1,112 @@
+// The drivers that match: by what they do, by name, by attribute, inside a fence. The map rings them; without a map this is all there is.
+import { ApiError, list as ask, type Found } from './api';
+import { serverNow } from './clock';
+import { byId, make, press, say } from './dom';
+import { ago, mps, pace, speedUnit } from './words';
+
+/** Between two questions while it is open. */
+const EVERY_MS = 10_000;
+const PAUSE_MS = 300;
+
+export interface List {
+  toggle(): void;
+  readonly isOpen: boolean;
+  redraw(): void;
+}
+
+export function list(choose: (id: string) => void, found: (drivers: Found[]) => void): List {
+  const box = byId('list', HTMLElement);
+  const button = byId('list-open', HTMLButtonElement);
+  const form = byId('filter', HTMLFormElement);
+  const rows = byId('listed', HTMLOListElement);
+  const said = byId('list-said', HTMLElement);
+  const field = (name: string) => form.elements.namedItem(name) as HTMLInputElement;
+  let asked: AbortController | null = null;
+  let timer = 0;
+
+  button.addEventListener('click', toggle);
+  byId('list-close', HTMLButtonElement).addEventListener('click', toggle);
+  form.addEventListener('submit', (event) => event.preventDefault());
+  form.addEventListener('input', () => later(PAUSE_MS));
+
+  function later(ms: number): void {
+    clearTimeout(timer);
+    timer = window.setTimeout(() => void refresh(), ms);
+  }
+
+  function toggle(): void {
+    box.hidden = !box.hidden;
+    press(button, !box.hidden);
+    clearTimeout(timer);
+    asked?.abort();
+    if (box.hidden) {
+      found([]);
+      if (box.contains(document.activeElement)) button.focus();
+      return;
+    }
+    redraw();
+    field('prefix').focus();
+  }
+
+  async function refresh(): Promise<void> {
+    asked?.abort();
+    const controller = (asked = new AbortController());
+    const faster = field('faster').value;
+    const filter = new URLSearchParams({
+      prefix: field('prefix').value.trim(),
+      silent: field('silent').value,
+      faster: faster && String(mps(Number(faster))),
+      stopped: field('stopped').checked ? 'true' : '',
+      attribute: field('attribute').value.trim(),
+      fence: field('fence').value.trim(),
+    });
+    try {
+      const { drivers, truncated } = await ask(filter, controller.signal);
+      if (controller.signal.aborted) return;
+      show(drivers, truncated);
+    } catch (error) {
+      if (controller.signal.aborted) return;
+      say(said, error instanceof ApiError ? error.message : 'The server does not answer.');
+    }
+    // Nobody looks at a hidden page.
+    later(document.hidden ? 6 * EVERY_MS : EVERY_MS);
+  }
+
+  function show(drivers: Found[], truncated: boolean): void {
+    say(said, truncated ? `The first ${drivers.length} drivers` : `${drivers.length} driver${drivers.length === 1 ? '' : 's'}`);
+    const now = serverNow();
+    const focused = document.activeElement?.closest<HTMLElement>('#listed button')?.dataset.id;
+    rows.replaceChildren(...drivers.map((driver) => row(driver, now)));
+    if (focused) rows.querySelector<HTMLElement>(`[data-id="${CSS.escape(focused)}"]`)?.focus();
+    found(drivers);
+  }
+
+  function row({ driver_id, ts, lat, lng, speed }: Found, now: number): HTMLLIElement {
+    const item = make('li');
+    const button = make('button');
+    button.type = 'button';
+    button.dataset.id = driver_id;
+    const what = [ago((now - ts) / 1000), ...(speed === null ? [] : [pace(speed)]), `${lat.toFixed(4)}, ${lng.toFixed(4)}`];
+    button.append(make('span', driver_id), make('small', what.join(' · ')));
+    button.addEventListener('click', () => {
+      choose(driver_id);
+      // A phone has room for one card.
+      if (innerWidth <= 640) toggle();
+    });
+    item.append(button);
+    return item;
+  }
+
+  function redraw(): void {
+    say(byId('faster-unit', HTMLElement), speedUnit());
+    if (!box.hidden) void refresh();
+  }
+
+  return {
+    toggle,
+    get isOpen() {
+      return !box.hidden;
+    },
+    redraw,
+  };
+}

@@ -1,0 +1,129 @@
+// The whole fleet's past: a span is loaded once, and played like a track, with everybody in view.
+import { ApiError, past as ask, type Past } from './api';
+import { serverNow } from './clock';
+import type { Points } from './decode';
+import { byId, press, say, svg } from './dom';
+import type { Film } from './player';
+import { clock, whole } from './words';
+import { instant, local } from './zone';
+import type { Bounds } from './tiles';
+
+const HOURS = 4;
+const HOUR_MS = 3_600_000;
+/** A driver is shown for so many steps after its last fix, then it is silent. */
+const STEPS_KEPT = 10;
+
+interface Options {
+  bounds(): Bounds;
+  play(film: Film): void;
+  /** The drivers at a moment; null: the present again. */
+  show(drivers: Points | null): void;
+  stop(): void;
+}
+
+export class Replay {
+  isOpen = false;
+  private readonly box = byId('replay-box', HTMLElement);
+  private readonly button = byId('replay', HTMLButtonElement);
+  private readonly said = byId('replay-said', HTMLElement);
+  private readonly from = byId('replay-from', HTMLInputElement);
+  private readonly to = byId('replay-to', HTMLInputElement);
+  private asked: AbortController | null = null;
+
+  constructor(private readonly options: Options) {
+    this.button.addEventListener('click', () => this.toggle());
+    byId('replay-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
+    byId('replay-form', HTMLFormElement).addEventListener('submit', (event) => {
+      event.preventDefault();
+      void this.load();
+    });
+  }
+
+  toggle(): void {
+    this.isOpen = !this.isOpen;
+    this.box.hidden = !this.isOpen;
+    press(this.button, this.isOpen);
+    say(this.said, '');
+    if (this.isOpen) {
+      const now = serverNow();
+      this.from.value = local(now - HOURS * HOUR_MS).slice(0, 16);
+      this.to.value = local(now).slice(0, 16);
+      this.from.focus();
+      return;
+    }
+    this.asked?.abort();
+    this.options.stop();
+    this.options.show(null);
+    if (this.box.contains(document.activeElement)) this.button.focus();
+  }
+
+  private async load(): Promise<void> {
+    this.asked?.abort();
+    const [from, to] = [instant(this.from.value), instant(this.to.value)];
+    if (!(from < to)) return say(this.said, 'The span must begin before it ends.');
+    const controller = (this.asked = new AbortController());
+    say(this.said, 'Loading …');
+    try {
+      const past = await ask(this.options.bounds(), from, to, controller.signal);
+      if (controller.signal.aborted) return;
+      const cut = past.truncated ? ' More than the server sends at once: the end is missing. Zoom in, or choose a shorter span.' : '';
+      say(this.said, past.ids.length === 0 ? 'No fixes in this area and span.' : `${whole(past.ids.length)} drivers.${cut}`);
+      if (past.ids.length > 0) this.options.play(film(past, (drivers) => this.options.show(drivers)));
+    } catch (error) {
+      if (controller.signal.aborted) return;
+      say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
+    }
+  }
+}
+
+function film(past: Past, show: (drivers: Points) => void): Film {
+  let shown = -1;
+  let count = 0;
+  return {
+    from: past.from,
+    to: past.to,
+    begin: past.from,
+    moved(ms) {
+      // Drivers are drawn on their way between two steps, as the live ones are.
+      const step = Math.floor((ms - past.from) / past.step);
+      if (step === shown) return;
+      shown = step;
+      const drivers = driversAt(past, past.from + (step + 1) * past.step);
+      count = drivers.n;
+      show(drivers);
+    },
+    words: (ms) => `${clock(ms)}\n${whole(count)} drivers`,
+    draw(width, height) {
+      const steps = Math.ceil((past.to - past.from) / past.step);
+      const counts = new Array<number>(steps).fill(0);
+      for (const ts of past.ts) counts[Math.min(steps - 1, Math.floor((ts - past.from) / past.step))]++;
+      const most = Math.max(...counts, 1);
+      const wide = width / steps;
+      const bar = (fixes: number, i: number) => (fixes ? `M${i * wide} ${height}v${(-fixes / most) * (height - 4)}h${wide}V${height}Z` : '');
+      return [svg('path', { class: 'speed', d: counts.map(bar).join('') })];
+    },
+  };
+}
+
+/** Each driver's newest fix before `ms`, unless it is older than some steps. */
+export function driversAt({ ids, driver, ts, lat, lng, speed, step }: Past, ms: number): Points {
+  const newest = new Map<number, number>();
+  for (let i = 0; i < ts.length; i++) {
+    if (ts[i] >= ms || ts[i] < ms - STEPS_KEPT * step) continue;
+    const other = newest.get(driver[i]);
+    if (other === undefined || ts[other] <= ts[i]) newest.set(driver[i], i);
+  }
+  const rows = [...newest.values()];
+  const column = <T>(values: readonly T[]) => rows.map((row) => values[row]);
+  return {
+    kind: 'points',
+    now: ms,
+    n: rows.length,
+    ids: rows.map((row) => ids[driver[row]]),
+    lat: Float64Array.from(column(lat)),
+    lng: Float64Array.from(column(lng)),
+    ts: Float64Array.from(column(ts), (value) => value / 1000),
+    speed: Float32Array.from(column(speed), (value) => value ?? NaN),
+    heading: new Float32Array(rows.length).fill(NaN),
+  };
+}

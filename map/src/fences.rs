@@ -1,0 +1,93 @@
+//! Geofences: every viewer sees the ones that are valid now. Editors write them with a ClickHouse login of its own, which can do nothing else.
+//!
+//! Guarantee: what is stored passed the rules of `milepost fences import`.
+
+use clickhouse::Row;
+use milepost::clickhouse::Reader;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::history::failed;
+use crate::store::{Error, Store};
+
+/// In one answer.
+const FENCES_MAX: usize = 5_000;
+
+#[derive(Row, Serialize, Deserialize)]
+struct Stored {
+    name: String,
+    valid_from: i64,
+    polygons: String,
+}
+
+/// The fences that are valid now, as a GeoJSON FeatureCollection.
+///
+/// # Errors
+/// In words.
+pub async fn all(store: &Store) -> Result<Value, Error> {
+    let sql = format!(
+        "SELECT name, toUnixTimestamp64Milli(valid_from) AS valid_from,
+            toJSONString(arrayMap(polygon -> arrayMap(ring -> arrayMap(point -> [point.1, point.2], ring), polygon), polygons)) AS polygons
+        FROM {{db}}.fences FINAL
+        WHERE fences.valid_from <= now64(3) AND valid_until > now64(3) ORDER BY name, valid_from LIMIT {FENCES_MAX}"
+    );
+    let stored = store.ask(&sql).fetch_all::<Stored>().await.map_err(|error| failed(store, &error))?;
+    let feature = |fence: Stored| {
+        let polygons: Value = serde_json::from_str(&fence.polygons).unwrap_or_default();
+        json!({
+            "type": "Feature",
+            "properties": { "name": fence.name, "valid_from": fence.valid_from },
+            "geometry": { "type": "MultiPolygon", "coordinates": polygons },
+        })
+    };
+    Ok(
+        json!({ "type": "FeatureCollection", "features": stored.into_iter().map(feature).collect::<Vec<_>>() }),
+    )
+}
+
+/// Stores a GeoJSON Feature in the place of the one of its name and valid_from; without a geometry it is valid no longer.
+///
+/// # Errors
+/// What is wrong with it, or why ClickHouse did not take it.
+pub async fn put(writer: &Reader, database: &str, feature: &Value) -> Result<(), Refused> {
+    let name = feature["properties"]["name"].as_str().unwrap_or_default();
+    let valid_from = feature["properties"]["valid_from"].as_i64().unwrap_or_default();
+    if feature["type"] != "Feature" || name.is_empty() {
+        return Err(Refused::Invalid("expected a GeoJSON Feature with properties.name".to_owned()));
+    }
+    let is_end = feature["geometry"].is_null();
+    let sql = if is_end {
+        "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons)
+            SELECT name, fences.valid_from, now64(3), polygons FROM {db}.fences FINAL
+            WHERE name = {name:String} AND valid_from = fromUnixTimestamp64Milli({from:Int64})"
+    } else {
+        "INSERT INTO {db}.fences (name, valid_from, polygons) SELECT {name:String}, fromUnixTimestamp64Milli({from:Int64}),
+            JSONExtract({polygons:String}, 'Array(Array(Array(Tuple(Float64, Float64))))')"
+    };
+    let mut polygons = Value::Null;
+    if !is_end {
+        let checked =
+            json!({ "type": "Feature", "properties": { "name": name }, "geometry": feature["geometry"] });
+        let read = milepost::fences::read(&checked.to_string()).map_err(Refused::Invalid)?;
+        let Some(fence) = read.fences.first() else { return Err(Refused::Invalid(read.invalid.join("; "))) };
+        polygons = json!(fence.polygons());
+    }
+    let question = writer.client().query(&sql.replace("{db}", database)).param("name", name);
+    let question = question.param("from", valid_from).param("polygons", polygons.to_string());
+    question.execute().await.map_err(|error| {
+        tracing::warn!(%error, "a fence was not stored");
+        let (code, advice) = writer.failed(&error);
+        let why = advice.or_else(|| code.map(|code| format!("code {code}")));
+        Refused::Away(format!(
+            "ClickHouse did not store the fence: {}",
+            why.unwrap_or_else(|| "no answer".to_owned())
+        ))
+    })
+}
+
+/// Why a fence was not stored.
+#[derive(Debug)]
+pub enum Refused {
+    Invalid(String),
+    Away(String),
+}
