@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use axum::http::HeaderName;
+use axum::http::{HeaderMap, HeaderName};
 use milepost::config::{Error, Log, Secret, Server, Settings, settings, settings_of, show};
 
 use crate::fleet::DRIVERS_MAX;
@@ -198,6 +198,13 @@ impl Http {
             viewers_max: s.within("http.viewers_max", 200, 1..=10_000),
             connections_max: s.within("http.connections_max", 2_000, 8..=100_000),
         }
+    }
+
+    /// Who asks, as the proxy says.
+    #[must_use]
+    pub fn user<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+        let given = headers.get(self.user_header.as_ref()?)?.to_str().ok()?;
+        Some(given.trim()).filter(|name| !name.is_empty())
     }
 
     /// Whether requests need a login.

@@ -51,6 +51,8 @@ export async function serve(drivers: number, moving: number): Promise<{ server: 
       const ticks = setInterval(tick, 1000);
       request.on('close', () => clearInterval(ticks));
       tick();
+    } else if (pathname.startsWith('/api/')) {
+      response.writeHead(404).end('{}');
     } else {
       const file = join(DIST, pathname === '/' ? 'index.html' : pathname);
       if (!file.startsWith(DIST + sep)) return void response.writeHead(404).end();

@@ -202,7 +202,7 @@ function padding(): { top: number; bottom: number; left: number; right: number }
   const narrow = innerWidth <= 640;
   const open = !panelBox.hidden;
   return {
-    top: (narrow ? 8 : 5.5) * unit,
+    top: (narrow ? 11.5 : 5.5) * unit,
     // The player and, on a phone, the panel above it.
     bottom: Math.max(6 * unit, ...['player', ...(narrow ? ['panel'] : [])].map((id) => byId(id, HTMLElement)).filter(({ hidden }) => !hidden).map((card) => innerHeight - card.offsetTop + 2 * unit)),
     left: (narrow ? 1.5 : 4) * unit,

@@ -23,7 +23,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::watch;
 
 use super::files;
-use super::guard::user;
 use super::state::{State, end};
 use crate::fleet::{Fix, UNKNOWN};
 use crate::live::Tick;
@@ -283,7 +282,7 @@ async fn fences(From(state): From<Arc<State>>, RawQuery(query): RawQuery, header
 fn edits_fences(state: &State, headers: &HeaderMap) -> bool {
     let editors = &state.config.fences.editors;
     let is_editor =
-        || user(headers, &state.config.http).is_some_and(|name| editors.iter().any(|one| one == name));
+        || state.config.http.user(headers).is_some_and(|name| editors.iter().any(|one| one == name));
     state.fence_writer.is_some() && (editors.is_empty() || is_editor())
 }
 

@@ -72,16 +72,10 @@ async fn add_headers(
     answer
 }
 
-/// Who asks, as the proxy says.
-pub(super) fn user<'a>(headers: &'a HeaderMap, http: &Http) -> Option<&'a str> {
-    let given = headers.get(http.user_header.as_ref()?)?.to_str().ok()?;
-    Some(given.trim()).filter(|name| !name.is_empty())
-}
-
 async fn let_in(From(state): From<Arc<State>>, request: Request, next: Next) -> Response {
     let http = &state.config.http;
     let is_probe = matches!(request.uri().path(), "/livez" | "/readyz");
-    if !is_probe && http.user_header.is_some() && user(request.headers(), http).is_none() {
+    if !is_probe && http.user_header.is_some() && http.user(request.headers()).is_none() {
         let what = "the proxy did not name who asks (http.user_header)";
         return Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
     }

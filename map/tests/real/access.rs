@@ -241,7 +241,7 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
     ensure!(names()? == "yard");
     let fence = ask(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
     ensure!(
-        fence["features"][0]["geometry"]["coordinates"][0][0][1] == serde_json::json!([12.0, 47.0]),
+        fence["features"][0]["geometry"]["coordinates"][0][0][1] == serde_json::json!([12, 47]),
         "{fence}"
     );
     let end = r#"{"type":"Feature","properties":{"name":"yard","valid_from":0},"geometry":null}"#;
