@@ -33,8 +33,8 @@ use crate::tls::Address;
 const BEAT: Duration = Duration::from_secs(5);
 /// Rounds before reports and commands have their turn, when a connection never runs dry.
 const LOOKS_PER_TURN: u32 = 16;
-/// Shortest interval between updates of `/readyz`.
-const HEALTH_EVERY: Duration = Duration::from_millis(100);
+/// Shortest interval between updates of `/readyz` while it is ready, and while it is not: what waits for a start asks it.
+const HEALTH_EVERY: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(2)];
 /// How long leaving waits for a replay that is under way.
 const REPLAY_ENDS_WITHIN: Duration = Duration::from_secs(2);
 /// How long the first connection waits for ClickHouse's first answer: a clock that is off must not judge a fix.
@@ -83,6 +83,8 @@ struct Driver {
     nodes: watch::Receiver<Vec<Address>>,
     told_at: Option<Instant>,
     is_untold: bool,
+    /// As `/readyz` was told last.
+    is_unready: bool,
     ended_at: Option<Instant>,
 }
 
@@ -104,6 +106,7 @@ impl Driver {
             delay,
             told_at: None,
             is_untold: false,
+            is_unready: true,
             ended_at: None,
         }
     }
@@ -215,7 +218,7 @@ impl Driver {
 
     async fn wait(&mut self) {
         let now = Instant::now();
-        let health = self.told_at.filter(|_| self.is_untold).map(|at| at + HEALTH_EVERY);
+        let health = self.tells_at().filter(|_| self.is_untold);
         let until = self.deadline(now).into_iter().chain(health).fold(now + BEAT, Instant::min);
         let Self { wiring, work, nodes, .. } = self;
         let report = tokio::select! {
@@ -276,11 +279,17 @@ impl Driver {
         self.wiring.health.beat(PART, now);
         let attention = consumer.attention(now);
         self.wiring.attention.send_if_modified(|last| std::mem::replace(last, attention) != attention);
-        self.is_untold = self.told_at.is_some_and(|at| now < at + HEALTH_EVERY);
+        self.is_untold = self.tells_at().is_some_and(|at| now < at);
         if !self.is_untold {
-            self.told_at = Some(now);
-            self.wiring.health.set(PART, consumer.unready_reasons(now));
+            let reasons = self.work.consumer.unready_reasons(now);
+            (self.told_at, self.is_unready) = (Some(now), !reasons.is_empty());
+            self.wiring.health.set(PART, reasons);
         }
+    }
+
+    /// When `/readyz` may be updated next.
+    fn tells_at(&self) -> Option<Instant> {
+        self.told_at.map(|at| at + HEALTH_EVERY[usize::from(self.is_unready)])
     }
 }
 

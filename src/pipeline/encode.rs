@@ -179,11 +179,16 @@ fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
         let bytes = rest.len().min(of_id.len());
         of_id[..bytes].copy_from_slice(&rest[..bytes]);
         let row: &Position = row;
-        (u64::from_be_bytes(of_id), if is_whole_id { row.ts.unix_ms() } else { 0 }, row)
+        // In the order of signed numbers.
+        let of_time = if is_whole_id { row.ts.unix_ms().cast_unsigned() ^ 1 << 63 } else { 0 };
+        (u128::from(u64::from_be_bytes(of_id)) << 64 | u128::from(of_time), row)
     };
     let mut keys: Vec<_> = rows.iter().zip(ids()).map(key).collect();
-    keys.sort_unstable_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| order(a.2).cmp(&order(b.2))));
-    keys.into_iter().map(|(.., row)| row)
+    keys.sort_unstable_by_key(|(key, _)| *key);
+    for equal in keys.chunk_by_mut(|(a, _), (b, _)| a == b).filter(|equal| equal.len() > 1) {
+        equal.sort_unstable_by(|(_, a), (_, b)| order(a).cmp(&order(b)));
+    }
+    keys.into_iter().map(|(_, row)| row)
 }
 
 fn insert<'r, T: 'r>(

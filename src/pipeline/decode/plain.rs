@@ -12,8 +12,17 @@ use super::json::Scalar;
 const DIGITS_MAX: usize = 18;
 const DEPTH_MAX: u8 = 16;
 /// As in serde_json: a decimal number is its digits, divided once.
-const POWERS_OF_TEN: [f64; DIGITS_MAX + 1] =
+static POWERS_OF_TEN: [f64; DIGITS_MAX + 1] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18];
+/// The quote, and what a plain string does not contain.
+static ENDS_STRING: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        table[byte] = byte < 0x20 || byte == b'"' as usize || byte == b'\\' as usize;
+        byte += 1;
+    }
+    table
+};
 /// What [`Plain::peek`] returns at the end: no plain JSON contains it.
 const END: u8 = 0;
 
@@ -35,7 +44,16 @@ impl<'a> Plain<'a> {
     }
 
     /// The first byte of the next token.
+    #[inline]
     pub(super) fn peek(&mut self) -> u8 {
+        match self.byte() {
+            ..=b' ' => self.peek_behind_space(), // or the end
+            byte => byte,
+        }
+    }
+
+    #[inline(never)]
+    fn peek_behind_space(&mut self) -> u8 {
         while matches!(self.byte(), b' ' | b'\n' | b'\t' | b'\r') {
             self.at += 1;
         }
@@ -57,7 +75,7 @@ impl<'a> Plain<'a> {
         self.list([b'{', b'}'], |plain| {
             let key = plain.string()?;
             plain.token(b':')?;
-            member(plain, key.as_bytes())
+            member(plain, key)
         })
     }
 
@@ -67,10 +85,22 @@ impl<'a> Plain<'a> {
     }
 
     /// A value of any kind.
+    #[inline(always)]
     pub(super) fn value(&mut self) -> Option<Scalar<'a>> {
         match self.peek() {
-            b'"' => self.string().map(|text| Scalar::Text(text.into())),
+            b'"' => self.text(),
             b'-' | b'0'..=b'9' => self.number(),
+            first => self.other(first),
+        }
+    }
+
+    fn text(&mut self) -> Option<Scalar<'a>> {
+        self.string().and_then(|bytes| std::str::from_utf8(bytes).ok()).map(|text| Scalar::Text(text.into()))
+    }
+
+    #[inline(never)]
+    fn other(&mut self, first: u8) -> Option<Scalar<'a>> {
+        match first {
             b'{' => self.object(|plain, _| plain.value().map(drop)).map(|()| Scalar::Other("an object")),
             b'[' => self.array(|plain| plain.value().map(drop)).map(|()| Scalar::Other("an array")),
             b'n' => self.word("null").map(|()| Scalar::Missing),
@@ -80,6 +110,7 @@ impl<'a> Plain<'a> {
         }
     }
 
+    #[inline(always)]
     fn list(&mut self, [begin, end]: [u8; 2], mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.token(begin)?;
         self.depth += 1;
@@ -99,59 +130,50 @@ impl<'a> Plain<'a> {
         self.token(end)
     }
 
-    fn string(&mut self) -> Option<&'a str> {
+    /// Its bytes; they are UTF-8.
+    #[inline(always)]
+    fn string(&mut self) -> Option<&'a [u8]> {
         self.token(b'"')?;
-        let begin = self.at;
-        while !matches!(self.byte(), b'"' | b'\\' | ..b' ') {
-            self.at += 1;
-        }
-        let text = self.text.get(begin..self.at).filter(|_| self.byte() == b'"')?;
-        self.at += 1;
-        Some(text)
+        let rest = self.rest();
+        let length = rest.iter().position(|byte| ENDS_STRING[usize::from(*byte)])?;
+        self.at += length + 1;
+        (rest[length] == b'"').then_some(&rest[..length])
     }
 
+    #[inline(always)]
     #[expect(clippy::cast_precision_loss, reason = "as serde_json: its last digits may be lost")]
     fn number(&mut self) -> Option<Scalar<'a>> {
-        let is_negative = self.byte() == b'-';
-        self.at += usize::from(is_negative);
-        let starts_with_zero = self.byte() == b'0';
-        let mut digits = 0;
-        let whole = self.digits(&mut digits);
-        let mut decimals = None;
-        if self.byte() == b'.' {
-            self.at += 1;
-            decimals = Some(self.digits(&mut digits)).filter(|count| *count > 0);
-            decimals?;
-        }
-        let is_plain = whole > 0
-            && (whole == 1 || !starts_with_zero)
-            && whole + decimals.unwrap_or(0) <= DIGITS_MAX
-            && !matches!(self.byte(), b'e' | b'E');
-        if !is_plain {
+        let rest = self.rest();
+        let (is_negative, unsigned) = match rest {
+            [b'-', unsigned @ ..] => (true, unsigned),
+            unsigned => (false, unsigned),
+        };
+        let (whole, after_whole) = digits(0, unsigned);
+        let whole_digits = unsigned.len() - after_whole.len();
+        if whole_digits == 0 || (whole_digits > 1 && unsigned[0] == b'0') {
             return None;
         }
-        Some(match decimals {
-            None if digits == 0 && is_negative => Scalar::Number(-0.0),
-            None => Scalar::Integer(if is_negative { -digits } else { digits }),
-            Some(decimals) => {
-                let number = digits as f64 / POWERS_OF_TEN[decimals];
-                Scalar::Number(if is_negative { -number } else { number })
+        let (number, decimals, after) = match after_whole {
+            [b'.', fraction @ ..] => {
+                let (number, after) = digits(whole, fraction);
+                (number, fraction.len() - after.len(), after)
             }
-        })
-    }
-
-    /// Appends the digits here to `number`; returns how many there are.
-    fn digits(&mut self, number: &mut i64) -> usize {
-        let begin = self.at;
-        while let digit @ 0..=9 = self.byte().wrapping_sub(b'0') {
-            *number = number.wrapping_mul(10).wrapping_add(i64::from(digit));
-            self.at += 1;
+            after => (whole, 0, after),
+        };
+        let is_integer = after.len() == after_whole.len();
+        if whole_digits + decimals > DIGITS_MAX || (decimals == 0 && !is_integer) {
+            return None;
         }
-        self.at - begin
+        self.at += rest.len() - after.len();
+        if is_integer && !(is_negative && number == 0) {
+            return Some(Scalar::Integer(if is_negative { -number } else { number }));
+        }
+        let size = number as f64 / POWERS_OF_TEN[decimals];
+        Some(Scalar::Number(if is_negative { -size } else { size }))
     }
 
     fn word(&mut self, word: &str) -> Option<()> {
-        let is_here = self.text.as_bytes()[self.at..].starts_with(word.as_bytes());
+        let is_here = self.rest().starts_with(word.as_bytes());
         self.at += word.len();
         is_here.then_some(())
     }
@@ -162,9 +184,25 @@ impl<'a> Plain<'a> {
         is_here.then_some(())
     }
 
+    #[inline]
     fn byte(&self) -> u8 {
         self.text.as_bytes().get(self.at).copied().unwrap_or(END)
     }
+
+    #[inline]
+    fn rest(&self) -> &'a [u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    }
+}
+
+/// `number`, continued by the digits that `text` begins with, and what follows them. Of too many digits the value is meaningless.
+#[inline]
+fn digits(mut number: i64, mut text: &[u8]) -> (i64, &[u8]) {
+    while let [byte @ b'0'..=b'9', rest @ ..] = text {
+        number = number.wrapping_mul(10).wrapping_add(i64::from(byte - b'0'));
+        text = rest;
+    }
+    (number, text)
 }
 
 #[cfg(test)]
