@@ -4,10 +4,13 @@
 mod work;
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use loadgen::format::Format;
+use milepost::app::commands::import::{self, Orders, speed_unit};
 use milepost::codec::Message;
+use milepost::config::Config;
 use milepost::pipeline::batch::Batch;
 use milepost::pipeline::decode::{Decoded, Decoder};
 use milepost::pipeline::encode;
@@ -112,5 +115,71 @@ fn spool(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, decode, consumer, encode, acks, spool);
+/// Reading and decoding files on one thread, as `milepost import --dry-run` does.
+fn import_files(criterion: &mut Criterion) {
+    const FIXES: usize = 100_000;
+    let folder = tempfile::TempDir::new().expect("a folder for the files");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let config = Config::parse("").expect("the defaults");
+    let now_s = milepost::app::now().unix_ms() / 1_000;
+    let fixes = |head: &str, tail: &str, fix: &dyn Fn(i64) -> String| {
+        let fixes: String = (now_s - FIXES as i64..now_s).map(fix).collect();
+        format!("{head}{fixes}{tail}")
+    };
+    let gpx = |ts: i64| {
+        let time =
+            humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + Duration::from_secs(ts.unsigned_abs()));
+        format!(
+            "<trkpt lat=\"25.7617123\" lon=\"-80.1917712\"><ele>3</ele><time>{time}</time><speed>4.5</speed></trkpt>\n"
+        )
+    };
+    let geojson = |ts: i64| {
+        let point = r#""type":"Feature","geometry":{"type":"Point","coordinates":[-80.1917712,25.7617123]}"#;
+        format!("{{{point},\"properties\":{{\"ts\":{ts},\"speed\":4.5}}}}\n")
+    };
+    let files = [
+        (
+            "x.csv",
+            fixes("ts,lat,lng,speed,heading,alt\n", "", &|ts| {
+                format!("{ts},25.7617123,-80.1917712,4.5,271,3\n")
+            }),
+        ),
+        ("x.gpx", fixes("<gpx>", "</gpx>", &gpx)),
+        ("x.geojsonl", fixes("", "", &geojson)),
+        (
+            "x.rec",
+            fixes("", "", &|ts| {
+                format!(
+                    "-\t*\t{{\"_type\":\"location\",\"lat\":25.7617123,\"lon\":-80.1917712,\"tst\":{ts},\"vel\":54,\"batt\":80}}\n"
+                )
+            }),
+        ),
+    ];
+    let mut group = criterion.benchmark_group("import");
+    group.throughput(Throughput::Elements(FIXES as u64));
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("room for a file");
+        group.bench_function(format!("100,000 fixes of {name}"), |bencher| {
+            bencher.iter(|| {
+                let orders = Orders {
+                    files: vec![path.clone()],
+                    kind: None,
+                    driver: Some("d7".to_owned()),
+                    fields: Vec::new(),
+                    speed_unit: Some(speed_unit("m/s").expect("a unit")),
+                    zone: "Z".to_owned(),
+                    keep: Vec::new(),
+                    dry_run: true,
+                    resume: None,
+                };
+                let imported = runtime.block_on(import::import(&config, orders)).expect("a dry run");
+                assert!(!imported.has_failed());
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, decode, consumer, encode, acks, spool, import_files);
 criterion_main!(benches);
