@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export RUST_BACKTRACE ?= 0
 SECONDS ?= 3600
 
-.PHONY: help demo map quick test check soak up down day page fuzz faults kubernetes replicas bench figures release containers brokers clean-state
+.PHONY: help demo map quick test check soak up down day page fuzz faults kubernetes replicas bench figures release containers upgrade brokers clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -70,6 +70,9 @@ release: ## dist/: tarballs, deb, rpm, SBOMs, checksums; built twice and compare
 # Images and docker-compose.yml as people use them, on any Docker; a quarter of an hour after the images are built.
 containers:
 	lab/containers/run
+
+upgrade: ## from the last release to this version and back, under load; ARGS=v0.1.0: from another one; ten minutes
+	lab/upgrade/run $(ARGS)
 
 # Real brokers, and what happens to them: docs/brokers.md. Ten minutes each, and the first time twenty more to build some.
 brokers:
