@@ -371,6 +371,14 @@ fn wherever_an_erasing_is_broken_off_the_next_one_succeeds() -> Result<()> {
         reached[at].fetch_add(is_reached, Ordering::SeqCst);
         Ok(())
     })?;
+    // A refusal that may pass, or an answer that was lost, ends no erasing that has begun.
+    let (mut begun, mut went_on) = (0, 0);
+    for n in (0..plans.len()).filter(|n| matches!(plans[*n].1, Fault::Refused | Fault::Cut)) {
+        let log = std::fs::read_to_string(world.folder.path().join(format!("{}.log", driver(n))))?;
+        begun += usize::from(log.contains("written: every member"));
+        went_on += usize::from(log.contains("it is tried again"));
+    }
+    ensure!(begun > 0 && went_on > 0, "{went_on} of {begun} went on");
     // One erasing removes what others have hidden: these then need not.
     ensure!(reached.iter().all(|times| times.load(Ordering::SeqCst) > 0), "{reached:?}");
     // All at once: each that removes something makes old parts for which the others wait.

@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail, ensure};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::Shown;
 use crate::app::leaving::ASK_WITHIN;
 use crate::app::{Outcome, schema};
-use crate::clickhouse::{ClickHouse, Hosts, Traces};
+use crate::clickhouse::{ClickHouse, Error, Hosts, Traces};
 use crate::config::Config;
 use crate::peers::ask::hear;
 use crate::peers::decision::Next;
@@ -201,8 +201,20 @@ pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
     let (mut clean, mut every) = (0, LOOK_EVERY[0]);
     loop {
         let age = written_at.map_or(Duration::MAX, |at| at.elapsed());
-        let mut left = look(config, &clickhouse, driver_id, orders.yes, age).await?;
-        let is_clean = left.is_clean() && !is_fresh() && !is_too_early(&clickhouse, &left).await?;
+        let looked = async {
+            let left = look(config, &clickhouse, driver_id, orders.yes, age).await?;
+            let is_clean = left.is_clean() && !is_fresh() && !is_too_early(&clickhouse, &left).await?;
+            Ok((left, is_clean))
+        };
+        let (mut left, is_clean) = match looked.await {
+            Err(error) if may_pass(&error) && Instant::now() < ends => {
+                warn!("{error:#}; it is tried again");
+                clean = 0;
+                sleep(every).await;
+                continue;
+            }
+            looked => looked?,
+        };
         clean = if is_clean { clean + 1 } else { 0 };
         left.is_sure = clean == CLEAN_LOOKS;
         let is_last = !left.yes || left.is_sure || Instant::now() >= ends;
@@ -220,10 +232,18 @@ pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
         if is_last {
             return Ok(left);
         }
-        go_on(&clickhouse, &left).await?;
+        match go_on(&clickhouse, &left).await {
+            Err(error) if may_pass(&error) => warn!("{error:#}; it is tried again"),
+            done => done?,
+        }
         sleep(every).await;
         every = LOOK_EVERY[1].min(every.mul_f64(1.5));
     }
+}
+
+/// A server that is busy, or not there now.
+fn may_pass(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Error>().is_some_and(Error::may_pass)
 }
 
 fn id(text: &str) -> Result<DriverId> {
