@@ -34,6 +34,8 @@ struct Place {
     dialed: bool,
     /// That connection has been subscribed.
     lived: bool,
+    /// An attempt to reach its node has failed since.
+    tried: bool,
     /// When it goes to another node, if it does not reach its own.
     leaves_at: Option<Instant>,
 }
@@ -74,6 +76,7 @@ impl Nodes {
             lost_at: None,
             dialed: false,
             lived: false,
+            tried: false,
             leaves_at: None,
         });
     }
@@ -132,14 +135,18 @@ impl Nodes {
             if !place.lived {
                 known.into_iter().for_each(|known| known.failed_at = Some(now));
             }
-            (place.dialed, place.lived) = (false, false);
+            (place.dialed, place.tried, place.lived) = (false, !place.lived, false);
         }
     }
 
     fn leaves_at(&self, session: usize, next_try: Instant) -> Option<Instant> {
         let place = &self.places[session];
         let other = self.other(place)?;
-        let patience = if self.is_known(&place.node) { place.patience? } else { Duration::ZERO };
+        let patience = match (self.is_known(&place.node), place.tried) {
+            (false, _) => Duration::ZERO,
+            (true, true) => place.patience?,
+            (true, false) => return None, // however long the wait before the next attempt
+        };
         let at = place.lost_at? + patience;
         Some(if other.failed_at.is_some() { at.max(next_try) } else { at })
     }
