@@ -16,6 +16,7 @@ mod delivery_rules;
 mod deploy;
 mod formats;
 mod former_sessions;
+mod group_model;
 mod habits;
 mod kubernetes;
 mod links;

@@ -1,4 +1,7 @@
 //! A broker that keeps sessions, packet ids and windows as MQTT says, and does to them what brokers do.
+//!
+//! It can be a cluster of two nodes, as EMQX is one: a node that is killed loses its sessions, and their shared subscriptions stay
+//! as ghosts that get their share of the messages until the node is back.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -9,6 +12,8 @@ use crate::rows::Sent;
 pub struct Session {
     pub connected: bool,
     pub subscribed: bool,
+    /// The process whose connection it is, or was last.
+    process: u64,
     pub node: usize,
     queue: VecDeque<Sent>,
     /// Delivered and not acknowledged, in order of delivery; whether on this connection.
@@ -17,10 +22,24 @@ pub struct Session {
     away_since: Option<Instant>,
 }
 
+/// Whose calls come now. In a group every process has its own range of client ids.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Client {
+    pub first_id: usize,
+    pub process: u64,
+    /// The node that its first URL leads to.
+    pub node: usize,
+}
+
 /// By client id, here a number.
 #[derive(Debug, Default)]
 pub struct Broker {
     pub sessions: BTreeMap<usize, Session>,
+    pub client: Client,
+    /// EMQX's strategy `round_robin`; otherwise `local`: members on the publisher's node first.
+    pub round_robin: bool,
+    /// The node of each ghost.
+    ghosts: Vec<usize>,
     /// Session Expiry Interval; `None`: sessions stay for ever.
     pub expiry: Option<Duration>,
     /// Nodes that take no connection.
@@ -28,6 +47,8 @@ pub struct Broker {
     /// Sessions that were resumed on another node.
     pub takeovers: usize,
     next: usize,
+    /// Sessions that were away for too long.
+    pub expired: Vec<usize>,
     /// Sent at QoS 1, and gone with a session.
     pub lost: BTreeSet<u32>,
 }
@@ -40,37 +61,78 @@ pub struct Sending {
 }
 
 impl Broker {
-    /// To the members in turn; `false`: there is none.
-    pub fn publish(&mut self, message: Sent) -> bool {
-        let members: Vec<usize> =
-            self.sessions.iter().filter(|(_, session)| session.subscribed).map(|(id, _)| *id).collect();
-        if members.is_empty() {
-            return false;
-        }
+    /// To the members in turn; `false`: there is none. `node`: where its device is connected.
+    pub fn publish(&mut self, message: Sent, node: usize) -> bool {
+        let members = self.sessions.iter().filter(|(_, session)| session.subscribed);
+        let members = members.map(|(id, session)| (Some(*id), session.node));
+        let members: Vec<_> = members.chain(self.ghosts.iter().map(|node| (None, *node))).collect();
         self.next += 1;
-        let session = self.sessions.get_mut(&members[self.next % members.len()]).unwrap();
-        session.queue.push_back(message);
+        let mut turns = (0..members.len()).map(|ahead| members[(self.next + ahead) % members.len()]);
+        let is_wanted = |member: &(Option<usize>, usize)| self.round_robin || member.1 == node;
+        match turns.clone().find(is_wanted).or_else(|| turns.next()) {
+            Some((Some(id), _)) => self.sessions.get_mut(&id).unwrap().queue.push_back(message),
+            Some((None, _)) => {}
+            None => return false,
+        }
         true
+    }
+
+    /// kill -9 of a node.
+    pub fn kill_node(&mut self, node: usize) {
+        let here = self.sessions.iter().filter(|(_, session)| session.node == node);
+        let here: Vec<_> = here.map(|(id, session)| (*id, session.subscribed)).collect();
+        for (id, subscribed) in here {
+            self.lose_id(id, false);
+            self.ghosts.extend(subscribed.then_some(node));
+        }
+    }
+
+    /// A node is back.
+    pub fn start_node(&mut self, node: usize) {
+        self.ghosts.retain(|ghost| *ghost != node);
+    }
+
+    fn id(&self, id: usize) -> usize {
+        self.client.first_id + id
+    }
+
+    /// The session, if the process that calls has its connection.
+    pub fn session(&mut self, id: usize) -> Option<&mut Session> {
+        let (id, process) = (self.id(id), self.client.process);
+        self.sessions.get_mut(&id).filter(|session| session.connected && session.process == process)
+    }
+
+    /// Whether any connection of the session is open.
+    pub fn is_connected(&self, id: usize) -> bool {
+        self.sessions.get(&self.id(id)).is_some_and(|session| session.connected)
     }
 
     /// CONNECT; whether the session is present.
     pub fn connect(&mut self, id: usize, node: usize, clean_start: bool) -> bool {
-        let was_there = self.sessions.contains_key(&id);
+        let was_there = self.sessions.contains_key(&self.id(id));
         if clean_start {
             self.redispatch(id);
         }
-        let session = self.sessions.entry(id).or_default();
-        session.connected = true;
+        let Client { process, node: first_node, .. } = self.client;
+        let node = first_node + node;
+        let session = self.sessions.entry(self.client.first_id + id).or_default();
         self.takeovers += usize::from(was_there && session.node != node);
-        session.node = node;
+        (session.connected, session.process, session.node) = (true, process, node);
         session.in_flight.iter_mut().for_each(|(_, _, on_this)| *on_this = false);
         was_there && !clean_start
     }
 
     pub fn disconnected(&mut self, id: usize) {
-        if let Some(session) = self.sessions.get_mut(&id) {
+        if let Some(session) = self.session(id) {
             session.connected = false;
         }
+    }
+
+    /// All connections of the process end.
+    pub fn process_died(&mut self) {
+        let process = self.client.process;
+        let of_it = self.sessions.values_mut().filter(|session| session.process == process);
+        of_it.for_each(|session| session.connected = false);
     }
 
     /// Sessions that were away for too long go, with what they hold.
@@ -84,15 +146,16 @@ impl Broker {
                 expired.push(*id);
             }
         }
-        expired.into_iter().for_each(|id| self.lose(id, false));
+        expired.iter().for_each(|id| self.lose_id(*id, false));
+        self.expired.extend(expired);
     }
 
     /// A session ends; the others of its group get what it held.
     pub fn redispatch(&mut self, id: usize) {
-        let Some(session) = self.sessions.remove(&id) else { return };
+        let Some(session) = self.sessions.remove(&self.id(id)) else { return };
         for message in session.in_flight.into_iter().map(|(_, message, _)| message).chain(session.queue) {
             let seqs = message.seqs.clone();
-            if !self.publish(message) {
+            if !self.publish(message, session.node) {
                 self.lost.extend(seqs);
             }
         }
@@ -100,19 +163,23 @@ impl Broker {
 
     /// A session is lost with everything in it. `remembered`: the broker says that it is present all the same.
     pub fn lose(&mut self, id: usize, remembered: bool) {
+        self.lose_id(self.id(id), remembered);
+    }
+
+    fn lose_id(&mut self, id: usize, remembered: bool) {
         let Some(session) = self.sessions.remove(&id) else { return };
         for message in session.in_flight.into_iter().map(|(_, message, _)| message).chain(session.queue) {
             self.lost.extend(message.seqs);
         }
         if remembered {
-            let subscribed = session.subscribed;
-            self.sessions.insert(id, Session { subscribed, node: session.node, ..Session::default() });
+            let Session { subscribed, process, node, .. } = session;
+            self.sessions.insert(id, Session { subscribed, process, node, ..Session::default() });
         }
     }
 
     /// The next thing to deliver within the window: first what is owed, then what is new.
     pub fn deliver(&mut self, id: usize, window: usize) -> Option<Sending> {
-        let session = self.sessions.get_mut(&id).filter(|session| session.connected)?;
+        let session = self.session(id)?;
         if let Some((packet_id, message, on_this)) =
             session.in_flight.iter_mut().find(|(_, _, on_this)| !*on_this)
         {
@@ -139,8 +206,7 @@ impl Broker {
 
     /// PUBACK: of the oldest message that is in flight on this connection and was taken, or none at all.
     pub fn acknowledged(&mut self, id: usize, packet_id: u16) -> Vec<u32> {
-        let session = self.sessions.get_mut(&id).expect("a session");
-        assert!(session.connected, "an acknowledgement without a connection");
+        let session = self.session(id).expect("an acknowledgement without a connection");
         let (expected, message, on_this) = session.in_flight.pop_front().expect("somebody waits for it");
         assert_eq!(packet_id, expected, "out of order, or of another connection");
         assert!(on_this, "an acknowledgement before the message came on this connection");

@@ -75,15 +75,15 @@ pub struct World<B> {
     /// Sent at QoS 1 to a broker that took it.
     owed: BTreeSet<u32>,
     /// Taken by this process.
-    taken: BTreeSet<u32>,
+    pub taken: BTreeSet<u32>,
     /// Lost at the broker before this process could keep them: nobody could have.
     excused: BTreeSet<u32>,
     pub acked: BTreeSet<u32>,
     /// Messages that were refused, and acknowledged.
     acked_rejects: u64,
     /// Of the driver who is erased at some time.
-    theirs: BTreeSet<u32>,
-    erased: bool,
+    pub theirs: BTreeSet<u32>,
+    pub erased: bool,
     /// What was stored of them when the last insert from before the erasing had ended: `milepost erase` waits for these.
     stored_of_them: Option<BTreeSet<u32>>,
     /// What the process was told of ClickHouse.
@@ -96,13 +96,26 @@ pub struct World<B> {
     /// Sessions whose UNSUBSCRIBE waits for that.
     unanswered: Vec<usize>,
     most_commands: usize,
-    lives: u64,
+    /// Incarnation of the process.
+    pub lives: u64,
+    /// How the process leaves, if it does.
+    pub left: Option<Leave>,
+    /// A planted mistake: former sessions are not visited.
+    pub only_members: bool,
 }
 
 impl<B: Backend> World<B> {
-    pub fn new(setup: Setup, mut server: B, began: Instant) -> Self {
+    pub fn new(setup: Setup, server: B, began: Instant) -> Self {
+        let mut world = Self::before_start(setup, server, began);
+        world.observe();
+        world.turn();
+        world
+    }
+
+    /// [`kill`](Self::kill) starts the process.
+    pub fn before_start(setup: Setup, mut server: B, began: Instant) -> Self {
         let left = server.restart(setup.delivery.spool);
-        let mut world = Self {
+        Self {
             consumer: process(&setup, left, 1),
             setup,
             broker: Broker::default(),
@@ -126,10 +139,9 @@ impl<B: Backend> World<B> {
             unanswered: Vec::new(),
             most_commands: 0,
             lives: 1,
-        };
-        world.observe();
-        world.turn();
-        world
+            left: None,
+            only_members: false,
+        }
     }
 
     pub fn instant(&self) -> Instant {
@@ -144,11 +156,10 @@ impl<B: Backend> World<B> {
         self.taken.clear();
         self.commands.clear();
         self.unanswered.clear();
-        let ids: Vec<usize> = self.broker.sessions.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.broker.disconnected(id));
+        self.broker.process_died();
         self.lives += 1;
         self.consumer = process(&self.setup, self.server.restart(self.setup.delivery.spool), self.lives);
-        self.silent_at = None;
+        (self.silent_at, self.left) = (None, None);
         if self.erased {
             self.consumer.erase(gone());
         }
@@ -183,7 +194,7 @@ impl<B: Backend> World<B> {
         let topic = if theirs { "drivers/e/gps" } else { "drivers/d/gps" };
         self.theirs.extend(seqs.iter().filter(|_| theirs));
         let sent = Sent { topic, seqs: seqs.clone(), payload, qos1 };
-        if self.broker.publish(sent) && qos1 {
+        if self.broker.publish(sent, 0) && qos1 {
             self.owed.extend(seqs);
         }
     }
@@ -231,6 +242,7 @@ impl<B: Backend> World<B> {
     /// What the shell does between two waits: everything that came, then what follows from it.
     pub fn turn(&mut self) {
         self.broker.expire(self.instant());
+        self.lose_connections();
         for _ in 0..3 {
             self.connect();
             if self.instant() >= self.broker_busy_until {
@@ -271,9 +283,30 @@ impl<B: Backend> World<B> {
         assert!(self.server.attempts() <= most, "{} attempts under way", self.server.attempts());
     }
 
+    /// Those that the broker has ended: another process took the session, or its node died.
+    fn lose_connections(&mut self) {
+        use ConnectionState::{Closing, Live, Subscribing};
+        for id in 0..self.consumer.sessions() {
+            let connection = self.consumer.session(id).connection();
+            let is_open = matches!(connection, Subscribing { .. } | Live { .. } | Closing { .. });
+            if is_open && self.broker.session(id).is_none() {
+                self.unanswered.retain(|asked| *asked != id);
+                let taken_over = self.broker.is_connected(id);
+                let event = Event::Disconnected { taken_over, why: "the broker".to_owned() };
+                self.consumer.handle_event(id, event, self.instant());
+            }
+        }
+    }
+
+    fn connects(&self, id: usize) -> bool {
+        let is_member = |id| matches!(self.setup.consumer.connections, Connections::Fixed(all) if id < all);
+        let is_visited = !self.only_members || is_member(id);
+        self.broker_up && is_visited && self.consumer.session(id).connection() == ConnectionState::Connecting
+    }
+
     fn connect(&mut self) {
         for id in 0..self.consumer.sessions() {
-            if self.consumer.session(id).connection() != ConnectionState::Connecting || !self.broker_up {
+            if !self.connects(id) {
                 continue;
             }
             let clean_start = self.consumer.session(id).terms().end_session;
@@ -365,7 +398,7 @@ impl<B: Backend> World<B> {
 
     fn obey_session(&mut self, id: usize, command: Command) {
         let now = self.instant();
-        let Some(session) = self.broker.sessions.get_mut(&id) else { return };
+        let Some(session) = self.broker.session(id) else { return };
         match command {
             Command::Subscribe => {
                 session.subscribed = true;
@@ -407,12 +440,7 @@ impl<B: Backend> World<B> {
         self.turn();
         let mut turns = 0;
         loop {
-            let mut next = self.consumer.poll_timeout(self.instant()).map_or(until, |at| at.min(until));
-            let connects = |id| self.consumer.session(id).connection() == ConnectionState::Connecting;
-            if self.broker_up && (0..self.consumer.sessions()).any(connects) {
-                next = self.instant();
-            }
-            let at = self.server.pass(next);
+            let at = self.next(until);
             turns = if at > self.instant() { 0 } else { turns + 1 };
             assert!(turns < 100, "a deadline that stays makes the shell spin: {:?}", self.consumer);
             self.after = self.after.max(at.saturating_duration_since(self.began));
@@ -421,6 +449,15 @@ impl<B: Backend> World<B> {
                 return;
             }
         }
+    }
+
+    /// When there is something to do, at the latest then.
+    pub fn next(&mut self, until: Instant) -> Instant {
+        if (0..self.consumer.sessions()).any(|id| self.connects(id)) {
+            return self.server.pass(self.instant());
+        }
+        let next = self.consumer.poll_timeout(self.instant()).map_or(until, |at| at.min(until));
+        self.server.pass(next)
     }
 
     /// From here on everything is fine. Acknowledgements advance within seconds for as long as messages wait, and in the
@@ -496,11 +533,13 @@ impl<B: Backend> World<B> {
     }
 
     pub fn leave(&mut self, leave: Leave) {
+        self.left = Some(leave);
         self.consumer.leave(leave, self.instant());
         self.turn();
     }
 }
 
+/// The list with the driver who is erased.
 fn gone() -> Arc<Erased> {
     Arc::new(Erased::new(["e".to_owned()]))
 }

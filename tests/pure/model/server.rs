@@ -69,16 +69,39 @@ struct Pending {
     is_attempt: bool,
 }
 
-pub struct Server {
-    mood: Mood,
-    disk_mood: Disk,
+/// ClickHouse. All members of a group insert into the same.
+pub struct Table {
+    pub mood: Mood,
     rng: fastrand::Rng,
-    /// In ClickHouse.
-    stored: BTreeSet<u32>,
+    pub stored: BTreeSet<u32>,
     /// Refusals counted in the rejects table.
     rejects: u64,
-    /// What each token was used for. A known token inserts nothing, whether its rows are there or not.
+    /// What each token was used for. A known token inserts nothing, whether its rows are there or not: so a replica that died before
+    /// the others had its rows is [`Mood::Dying`].
     tokens: BTreeMap<String, Vec<Row>>,
+    /// What ClickHouse knows a fix by, of each row.
+    identities: BTreeMap<u32, Identity>,
+}
+
+type Identity = (DriverId, i64, i32, i32);
+
+impl Table {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            mood: Mood::Fine,
+            rng: fastrand::Rng::with_seed(seed),
+            stored: BTreeSet::new(),
+            rejects: 0,
+            tokens: BTreeMap::new(),
+            identities: BTreeMap::new(),
+        }
+    }
+}
+
+/// One process's way to ClickHouse, and its disk.
+pub struct Server {
+    pub table: Table,
+    disk_mood: Disk,
     files: BTreeMap<File, Rows>,
     /// In the executor's hands.
     kept: BTreeMap<BatchId, Rows>,
@@ -86,26 +109,19 @@ pub struct Server {
     next_sequence: u64,
     /// Rows in quarantine.
     quarantined: BTreeSet<u32>,
-    /// Whose each row is.
-    drivers: BTreeMap<u32, DriverId>,
     erased: Arc<Erased>,
 }
 
 impl Server {
     pub fn new(seed: u64) -> Self {
         Self {
-            mood: Mood::Fine,
+            table: Table::new(seed),
             disk_mood: Disk::Fine,
-            rng: fastrand::Rng::with_seed(seed),
-            stored: BTreeSet::new(),
-            rejects: 0,
-            tokens: BTreeMap::new(),
             files: BTreeMap::new(),
             kept: BTreeMap::new(),
             pending: Vec::new(),
             next_sequence: 0,
             quarantined: BTreeSet::new(),
-            drivers: BTreeMap::new(),
             erased: Arc::default(),
         }
     }
@@ -132,13 +148,16 @@ impl Server {
                 is_attempt: true,
             });
         }
-        let used_for = self.tokens.get(token);
+        let used_for = self.table.tokens.get(token);
         assert!(used_for.is_none_or(|used_for| *used_for == rows), "one token for different rows");
-        let chance = self.rng.u32(..8);
-        let takes =
-            Duration::from_millis(if self.mood == Mood::Slow { 2_000 } else { 20 + u64::from(chance) * 7 });
+        let chance = self.table.rng.u32(..8);
+        let takes = Duration::from_millis(if self.table.mood == Mood::Slow {
+            2_000
+        } else {
+            20 + u64::from(chance) * 7
+        });
         let failed = |kind| Outcome::Failed { kind, why: "scripted".to_owned() };
-        let (commits, knows, outcome, takes) = match (self.mood, chance) {
+        let (commits, knows, outcome, takes) = match (self.table.mood, chance) {
             (Mood::Taking(seconds), _) if Duration::from_secs(seconds) > timeout => {
                 (true, true, failed(FailureKind::TimedOut), timeout)
             }
@@ -157,22 +176,25 @@ impl Server {
             (Mood::Dying, _) | (Mood::Flaky, 6) => (true, true, failed(FailureKind::Ambiguous), takes),
             (Mood::Flaky, _) => (true, true, failed(FailureKind::TimedOut), timeout),
         };
-        if commits && !self.tokens.contains_key(token) {
+        if commits && !self.table.tokens.contains_key(token) {
             for row in &rows {
                 match row {
-                    Row::Position(seq) => drop(self.stored.insert(*seq)),
-                    Row::Reject(count) => self.rejects += count,
+                    Row::Position(seq) => drop(self.table.stored.insert(*seq)),
+                    Row::Reject(count) => self.table.rejects += count,
                 }
             }
         }
         if knows {
-            self.tokens.insert(token.to_owned(), rows);
+            self.table.tokens.insert(token.to_owned(), rows);
         }
         self.pending.push(Pending { at: now + takes, report: Report { batch, outcome }, is_attempt: true });
     }
 
     fn is_gone(&self, seq: u32) -> bool {
-        self.drivers.get(&seq).is_some_and(|driver| self.erased.has_bytes(driver.as_str().as_bytes()))
+        self.table
+            .identities
+            .get(&seq)
+            .is_some_and(|(driver, ..)| self.erased.has_bytes(driver.as_str().as_bytes()))
     }
 
     fn store(&mut self, batch: BatchId, now: Instant) {
@@ -206,7 +228,7 @@ impl Backend for Server {
     }
 
     fn mood(&mut self, mood: Mood) {
-        self.mood = mood;
+        self.table.mood = mood;
     }
 
     fn disk(&mut self, disk: Disk, now: Instant) {
@@ -233,7 +255,7 @@ impl Backend for Server {
     }
 
     fn is_silent(&self) -> bool {
-        self.mood == Mood::Hanging
+        self.table.mood == Mood::Hanging
     }
 
     fn is_durable(&self, seq: u32) -> bool {
@@ -242,11 +264,11 @@ impl Backend for Server {
     }
 
     fn is_stored(&self, seq: u32) -> bool {
-        self.stored.contains(&seq) || self.quarantined.contains(&seq)
+        self.table.stored.contains(&seq) || self.quarantined.contains(&seq)
     }
 
     fn rejects(&self) -> u64 {
-        self.rejects
+        self.table.rejects
     }
 
     fn files(&self) -> usize {
@@ -265,8 +287,12 @@ impl Backend for Server {
     fn obey(&mut self, command: Command, now: Instant) {
         match command {
             Command::Take(batch) => {
-                self.drivers
-                    .extend(batch.positions.iter().map(|position| (position.seq, position.driver_id)));
+                for position in &batch.positions {
+                    let identity =
+                        (position.driver_id, position.ts.unix_ms(), position.lat.e7(), position.lng.e7());
+                    let known = *self.table.identities.entry(position.seq).or_insert(identity);
+                    assert_eq!(known, identity, "a message that came again is another fix");
+                }
                 let positions: Vec<_> =
                     batch.positions.iter().map(|position| Row::Position(position.seq)).collect();
                 let rejects: Vec<_> = batch.rejects.iter().map(|reject| Row::Reject(reject.count)).collect();
