@@ -21,6 +21,8 @@ test('drivers are there, coloured, and move', async ({ page, stack }) => {
   await page.getByRole('combobox').fill('sim-test-1');
   await page.getByRole('option').first().click();
   await expect.poll(async () => (await shown(page)).dots).toBeGreaterThan(0);
+  // It would drive out of the picture of a slow machine.
+  await page.getByRole('button', { name: 'Follow' }).click();
   const places = () => page.evaluate(() => {
     const { fleet } = window.milepost!.scene;
     return fleet.ids.slice(0, fleet.n).map((_, slot) => fleet.at(slot, performance.now() / 1000).join()).sort().join(' ');

@@ -39,7 +39,7 @@ export const test = base.extend<{ faults: Faults }, { stack: Stack }>({
       await use(faults);
       expect(elsewhere, 'requests to other hosts').toEqual([]);
       expect(
-        said.filter((text) => !IGNORED.test(text) && !(faults.mayFail && /Failed to load resource|ERR_/.test(text))),
+        said.filter((text) => !IGNORED.test(text) && !(faults.mayFail && /Failed to load resource|ERR_|WebGL/i.test(text))),
         'errors and warnings in the console',
       ).toEqual([]);
     },
