@@ -202,7 +202,7 @@ test('the fleet’s past is played, and then it is the present again', async ({ 
   await open(page, stack, at(12, { lat: 47.23, lng: 15.01 }));
   await page.keyboard.press('r');
   const box = page.getByRole('region', { name: 'Replay' });
-  await box.getByRole('button', { name: 'Play' }).click();
+  await box.getByRole('button', { name: 'Play', exact: true }).click();
   await expect(box).toContainText('2 drivers');
   const lat = () => page.evaluate(() => { const { fleet } = window.milepost!.scene; const slot = fleet.slot('past-1'); return slot === undefined ? 0 : fleet.lat[slot]; });
   await page.evaluate((ms) => window.milepost!.player.seek(ms), now - 2.5 * HOUR_MS);
