@@ -326,7 +326,7 @@ test('the heatmap counts the fixes of a span in the area in view', async ({ page
   await expect.poll(async () => (await coloursAt(page, middle, 40)).size).toBeGreaterThan(20);
   await box.getByRole('button', { name: '24 hours' }).click();
   await expect(box.getByRole('button', { name: '24 hours' })).toHaveAttribute('aria-pressed', 'true');
-  await box.getByLabel('To').fill('2020-01-01T00:00');
+  await box.getByLabel('To', { exact: true }).fill('2020-01-01T00:00');
   await expect(box).toContainText('must begin before it ends');
   await page.keyboard.press('Escape');
   await expect(page.locator('#heat-box')).toBeHidden();
