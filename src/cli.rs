@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Consume until SIGTERM; never changes tables
+    /// Consume until SIGTERM; never change tables
     Run,
     /// Create or update the tables; safe to repeat, also from two places at once
     Migrate {
@@ -38,7 +38,7 @@ pub(crate) enum Command {
         /// Print one JSON object instead of lines
         #[arg(long)]
         json: bool,
-        /// Also publish a message to this topic and wait for it, such as drivers/ID/gps-check; no source may match it
+        /// Also publish a message to this topic and wait for it, such as drivers/ID/gps-check; the topic must not match a source
         #[arg(long)]
         probe_topic: Option<String>,
     },
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     Config,
     /// Decode a payload and print each row, or why it is rejected, as JSON lines; contacts no server; exit 1 on rejects
     Decode {
-        /// Number of the source in the configuration, from 1 [default: the only one, or the one of --topic]
+        /// Number of the source in the configuration, from 1 [default: the only one, or the one that matches --topic]
         #[arg(long)]
         source: Option<usize>,
         /// Topic of the message
@@ -66,7 +66,7 @@ pub(crate) enum Command {
         /// The mqtt.client_id of that member
         #[arg(long)]
         client_id: String,
-        /// Unsubscribe it although no member of shutdown.peers is known to stay
+        /// Unsubscribe it even if no member of shutdown.peers is known to stay
         #[arg(long)]
         leave: bool,
         /// Stop after this time
@@ -86,7 +86,7 @@ pub(crate) enum Command {
         /// Id of the driver
         #[arg(long)]
         driver: String,
-        /// Remove it, instead of only counting it
+        /// Remove the data; without this it is only counted
         #[arg(long)]
         yes: bool,
         /// Accept data of this driver again; removed data stays removed
@@ -114,7 +114,7 @@ pub(crate) enum Command {
         /// gpx, geojson (a FeatureCollection), geojsonl (a Feature a line), csv or rec [default: by the file's name]
         #[arg(long = "format", value_parser = import::Kind::named)]
         kind: Option<import::Kind>,
-        /// Id of the driver, in which {file} is the file's name without its ending; or a JSON pointer such as /properties/device, or
+        /// Id of the driver, in which {file} stands for the file's name without its extension; or a JSON pointer such as /properties/device, or
         /// /COLUMN [default: /driver_id; of rec: the driver of owntracks/USER/DEVICE in the configuration]
         #[arg(long)]
         driver: Option<String>,
@@ -145,20 +145,20 @@ pub(crate) enum Command {
     },
     /// Show all members on one screen and refresh it: rates, lag, age of fixes, windows, spool, errors
     Top {
-        /// Seconds between two looks, such as 5s; the rates are of this time
+        /// Refresh interval, such as 5s; rates cover this time
         #[arg(long, value_parser = humantime::parse_duration, default_value = "2s")]
         every: Duration,
         /// Print one screen and exit
         #[arg(long)]
         once: bool,
-        /// Print one JSON object a screen
+        /// Print one JSON object per screen
         #[arg(long)]
         json: bool,
         /// Addresses of the members' http.listen, host:port [default: this configuration's, and shutdown.peers]
         #[arg(value_parser = peer)]
         members: Vec<Peer>,
     },
-    /// Say where a driver's fixes are: ClickHouse, rejects, erased, spool; exit 1 if ClickHouse has none
+    /// Report where a driver's fixes are: ClickHouse, rejects, erased, spool; exit 1 if ClickHouse has none
     Trace {
         /// Print one JSON object instead of a table
         #[arg(long)]
