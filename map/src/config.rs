@@ -203,8 +203,10 @@ impl Http {
     /// Who asks, as the proxy says.
     #[must_use]
     pub fn user<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
-        let given = headers.get(self.user_header.as_ref()?)?.to_str().ok()?;
-        Some(given.trim()).filter(|name| !name.is_empty())
+        // A proxy that adds its header to the client's, instead of replacing it, does not say who asks.
+        let mut given = headers.get_all(self.user_header.as_ref()?).iter();
+        let (Some(one), None) = (given.next(), given.next()) else { return None };
+        Some(str::from_utf8(one.as_bytes()).ok()?.trim()).filter(|name| !name.is_empty())
     }
 
     /// Whether requests need a login.

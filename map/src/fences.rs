@@ -12,11 +12,14 @@ use crate::store::{Error, Store};
 
 /// In one answer.
 const FENCES_MAX: usize = 5_000;
+/// 2200-01-01, the table's word for "no end".
+const END_MS: i64 = 7_258_118_400_000;
 
 #[derive(Row, Serialize, Deserialize)]
 struct Stored {
     name: String,
     valid_from: i64,
+    valid_until: i64,
     polygons: String,
 }
 
@@ -27,16 +30,17 @@ struct Stored {
 pub async fn all(store: &Store) -> Result<Value, Error> {
     let sql = format!(
         "SELECT name, toUnixTimestamp64Milli(valid_from) AS valid_from,
+            toUnixTimestamp64Milli(fences.valid_until) AS valid_until,
             toJSONString(arrayMap(polygon -> arrayMap(ring -> arrayMap(point -> [point.1, point.2], ring), polygon), polygons)) AS polygons
         FROM {{db}}.fences FINAL
-        WHERE fences.valid_from <= now64(3) AND valid_until > now64(3) ORDER BY name, valid_from LIMIT {FENCES_MAX}"
+        WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3) ORDER BY name, valid_from LIMIT {FENCES_MAX}"
     );
     let stored = store.ask(&sql).fetch_all::<Stored>().await.map_err(|error| failed(store, &error))?;
     let feature = |fence: Stored| {
         let polygons: Value = serde_json::from_str(&fence.polygons).unwrap_or_default();
         json!({
             "type": "Feature",
-            "properties": { "name": fence.name, "valid_from": fence.valid_from },
+            "properties": { "name": fence.name, "valid_from": fence.valid_from, "valid_until": fence.valid_until },
             "geometry": { "type": "MultiPolygon", "coordinates": polygons },
         })
     };
@@ -51,29 +55,43 @@ pub async fn all(store: &Store) -> Result<Value, Error> {
 /// What is wrong with it, or why ClickHouse did not take it.
 pub async fn put(writer: &Reader, database: &str, feature: &Value) -> Result<(), Refused> {
     let name = feature["properties"]["name"].as_str().unwrap_or_default();
-    let valid_from = feature["properties"]["valid_from"].as_i64().unwrap_or_default();
+    let moment = |key: &str, default: i64| {
+        let given = &feature["properties"][key];
+        let ms = if given.is_null() { Some(default) } else { given.as_i64() };
+        ms.filter(|ms| (0..=END_MS).contains(ms))
+            .ok_or_else(|| Refused::Invalid(format!("properties.{key}: expected milliseconds since 1970")))
+    };
+    let (valid_from, valid_until) = (moment("valid_from", 0)?, moment("valid_until", END_MS)?);
     if feature["type"] != "Feature" || name.is_empty() {
         return Err(Refused::Invalid("expected a GeoJSON Feature with properties.name".to_owned()));
     }
-    let is_end = feature["geometry"].is_null();
+    let Some(geometry) = feature.get("geometry") else {
+        return Err(Refused::Invalid("expected a geometry; null ends the fence".to_owned()));
+    };
+    let is_end = geometry.is_null();
     let sql = if is_end {
         "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons)
             SELECT name, fences.valid_from, now64(3), polygons FROM {db}.fences FINAL
-            WHERE name = {name:String} AND valid_from = fromUnixTimestamp64Milli({from:Int64})"
+            WHERE name = {name:String} AND fences.valid_from = fromUnixTimestamp64Milli({from:Int64}) AND fences.valid_until > now64(3)"
     } else {
-        "INSERT INTO {db}.fences (name, valid_from, polygons) SELECT {name:String}, fromUnixTimestamp64Milli({from:Int64}),
+        "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons) SELECT {name:String}, fromUnixTimestamp64Milli({from:Int64}),
+            fromUnixTimestamp64Milli({until:Int64}),
             JSONExtract({polygons:String}, 'Array(Array(Array(Tuple(Float64, Float64))))')"
     };
     let mut polygons = Value::Null;
     if !is_end {
-        let checked =
-            json!({ "type": "Feature", "properties": { "name": name }, "geometry": feature["geometry"] });
-        let read = milepost::fences::read(&checked.to_string()).map_err(Refused::Invalid)?;
+        let checked = json!({ "type": "Feature", "properties": { "name": name }, "geometry": geometry });
+        // Not on a thread that ticks: the sides of a polygon are compared with each other.
+        let read = tokio::task::spawn_blocking(move || milepost::fences::read(&checked.to_string()));
+        let read = read.await.expect("does not panic").map_err(Refused::Invalid)?;
         let Some(fence) = read.fences.first() else { return Err(Refused::Invalid(read.invalid.join("; "))) };
         polygons = json!(fence.polygons());
     }
     let question = writer.client().query(&sql.replace("{db}", database)).param("name", name);
-    let question = question.param("from", valid_from).param("polygons", polygons.to_string());
+    let question = question
+        .param("from", valid_from)
+        .param("until", valid_until)
+        .param("polygons", polygons.to_string());
     question.execute().await.map_err(|error| {
         tracing::warn!(%error, "a fence was not stored");
         let (code, advice) = writer.failed(&error);

@@ -23,6 +23,9 @@ pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Opti
         }
         addresses.push(address);
     }
+    if addresses.is_empty() {
+        return Err("must name at least one node, such as mqtts://broker:8883".to_owned());
+    }
     Ok((addresses, with_tls))
 }
 

@@ -36,6 +36,8 @@ struct Place {
     lived: bool,
     /// An attempt to reach its node has failed since.
     tried: bool,
+    /// Nodes that it has left since it lived.
+    moves: usize,
     /// When it goes to another node, if it does not reach its own.
     leaves_at: Option<Instant>,
 }
@@ -76,6 +78,7 @@ impl Nodes {
             lost_at: None,
             dialed: false,
             lived: false,
+            moves: 0,
             tried: false,
             leaves_at: None,
         });
@@ -113,6 +116,7 @@ impl Nodes {
                 let to = self.best(Some(index));
                 let from = std::mem::replace(&mut self.places[index].node, Arc::clone(&to));
                 self.places[index].lost_at = None;
+                self.places[index].moves += 1;
                 session.next_try().into_iter().for_each(|next_try| *next_try = now);
                 notices.push_back(Notice::Moved { session: index, from, to });
             }
@@ -127,7 +131,7 @@ impl Nodes {
         let place = &mut self.places[session];
         let known = self.known.iter_mut().find(|known| known.node == place.node);
         if connection.live_since().is_some() {
-            (place.lost_at, place.lived) = (None, true);
+            (place.lost_at, place.lived, place.moves) = (None, true, 0);
             place.patience = place.patience.or(Some(PATIENCE));
             known.into_iter().for_each(|known| known.failed_at = None);
         } else if place.dialed && matches!(connection, ConnectionState::BackingOff { .. }) {
@@ -148,7 +152,9 @@ impl Nodes {
             (true, false) => return None, // however long the wait before the next attempt
         };
         let at = place.lost_at? + patience;
-        Some(if other.failed_at.is_some() { at.max(next_try) } else { at })
+        // After a round of all nodes the cause is not a node: then the waits grow as with one.
+        let is_round = place.moves + 1 >= self.known.len();
+        Some(if other.failed_at.is_some() || is_round { at.max(next_try) } else { at })
     }
 
     /// A node that has none of these sessions, if there are enough of them for each node to have one.

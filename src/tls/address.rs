@@ -34,12 +34,12 @@ impl fmt::Display for Address {
 
 impl Address {
     /// Every address of its name, or the name itself if it has one. `None`: it was not resolved. A host with both IPv4 and IPv6 is
-    /// one server: only the addresses of the family that has more of them count.
+    /// one server: only the addresses of the first one's family count, which the resolver puts first if this machine can reach it.
     pub(crate) async fn all(&self) -> Option<Vec<Self>> {
         let found = timeout(TCP_WITHIN, lookup_host((self.host.as_str(), self.port))).await.ok()?.ok()?;
-        let ips: BTreeSet<IpAddr> = found.map(|address| address.ip()).collect();
-        let (v4, v6): (Vec<_>, Vec<_>) = ips.into_iter().partition(IpAddr::is_ipv4);
-        let ips = if v6.len() > v4.len() { v6 } else { v4 };
+        let found: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+        let is_v4 = found.first().is_some_and(IpAddr::is_ipv4);
+        let ips: BTreeSet<IpAddr> = found.into_iter().filter(|ip| ip.is_ipv4() == is_v4).collect();
         if ips.len() < 2 {
             return Some(vec![self.clone()]);
         }

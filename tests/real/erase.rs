@@ -315,9 +315,11 @@ fn erase_with(
     let mut command = settings.command(&["erase", "--driver", driver, "--yes", "--within", "60s"]);
     let log = world.folder.path().join(format!("{driver}.log"));
     let mut erase = Process::start("milepost erase", &mut command, log)?;
+    let goes_on = |erase: &Process| erase.log().is_ok_and(|log| log.contains("it is tried again"));
     let kills = matches!(fault, Some(Fault::KilledBefore | Fault::KilledAfter));
     wait_until("the erasing ends, or is to be killed", 6 * SOON, || {
-        Ok(kills && reached.load(Ordering::SeqCst) || erase.ensure_alive().is_err())
+        let is_met = reached.load(Ordering::SeqCst);
+        Ok(is_met && (kills || goes_on(&erase)) || erase.ensure_alive().is_err())
     })?;
     erase.kill()?;
     if fault.is_some() {

@@ -21,8 +21,9 @@ pub fn build(patch: &str) -> Result<PathBuf> {
     run(Command::new("git").args(["init", "-q"]).current_dir(&sources))?;
     run(Command::new("git").arg("apply").arg(&file).current_dir(&sources))?;
     let target = repository().join("target/patched/build");
-    // Tests that wait for real servers run beside it.
-    let build = ["-n", "19", "cargo", "build", "--locked", "--offline", "--bin", "milepost"];
+    take_dependencies(&target)?;
+    // Tests that wait for real servers run beside it. The whole workspace: so its dependencies have the same features.
+    let build = ["-n", "5", "cargo", "build", "--locked", "--offline", "--workspace", "--bin", "milepost"];
     let mut nice = Command::new("nice");
     // tests/run sets it for what libtest prints.
     nice.args(build).env("CARGO_TARGET_DIR", &target).env_remove("RUSTC_BOOTSTRAP").current_dir(&sources);
@@ -30,6 +31,17 @@ pub fn build(patch: &str) -> Result<PathBuf> {
     let built = target.join("debug/milepost");
     ensure!(built.exists(), "no binary at {}", built.display());
     Ok(built)
+}
+
+/// What the checkout's own build has compiled, as hard links: only the crates of the workspace, which have another path, are compiled.
+fn take_dependencies(target: &Path) -> Result<()> {
+    let built = repository().join("target/debug");
+    if target.exists() || !built.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(target.join("debug"))?;
+    let parts = [".fingerprint", "build", "deps"].map(|part| built.join(part));
+    run(Command::new("cp").arg("-al").args(parts).arg(target.join("debug")))
 }
 
 /// The checkout's files as they are, without what is built or ignored.

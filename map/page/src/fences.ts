@@ -5,7 +5,7 @@ import { LngLatBounds, Marker, type GeoJSONSource, type Map as MapLibre } from '
 import { ApiError, fences as ask, putFence } from './api';
 import { byId, make, press, say } from './dom';
 
-export type Fence = Feature<MultiPolygon, { name: string; valid_from: number }>;
+export type Fence = Feature<MultiPolygon, { name: string; valid_from: number; valid_until?: number }>;
 
 const COLOUR = '#b06cf0';
 
@@ -138,7 +138,9 @@ export class Fences {
   }
 
   private async store(isRemoved: boolean): Promise<void> {
-    const properties = { name: this.name.value.trim(), valid_from: this.edited?.properties.valid_from ?? 0 };
+    const name = this.edited?.properties.name ?? this.name.value.trim();
+    if (!this.edited && this.all.some((fence) => fence.properties.name === name)) return say(this.said, 'There is a fence of this name: edit it, or choose another one.');
+    const properties = { valid_from: 0, ...this.edited?.properties, name };
     const geometry = isRemoved ? null : { type: 'Polygon' as const, coordinates: [this.ring()] };
     try {
       await putFence({ type: 'Feature', properties, geometry });

@@ -121,7 +121,7 @@ export class Panel {
       if (controller.signal.aborted) return;
       this.fix = fix;
       this.options.chosen(fix);
-      if (fix.ts !== this.keptOf.ts && performance.now() - this.keptOf.at >= KEPT_EVERY_MS) await this.showKept(fix, controller.signal);
+      if (fix.ts !== this.keptOf.ts && performance.now() - this.keptOf.at >= KEPT_EVERY_MS) void this.showKept(fix, controller.signal).catch(() => (this.keptOf = { ts: 0, at: performance.now() }));
     } catch (error) {
       if (controller.signal.aborted) return;
       if (error instanceof ApiError && error.status === 404) say(byId('driver-moves', HTMLElement), 'There is no driver of this name.');
@@ -138,6 +138,7 @@ export class Panel {
   private async showKept(fix: Fix, signal: AbortSignal): Promise<void> {
     this.keptOf = { ts: fix.ts, at: performance.now() };
     const { attributes: kept } = await attributes(fix.driver_id, signal);
+    if (this.id !== fix.driver_id) return;
     const row = ([name, value]: [string, string]) => {
       const entry = make('div');
       entry.append(make('dt', name), make('dd', value));

@@ -30,6 +30,9 @@ beforeEach(() => {
 });
 afterEach(() => vi.unstubAllGlobals());
 
+/** A machine may be busy. */
+const SOON = { timeout: 60_000 };
+
 const tile = (name: string, version: bigint, ...ids: string[]) => {
   const [z, x, y] = name.split('/').map(Number);
   return { z, x, y, version, body: encode('points', ids.map((id) => ({ lat: 25, lng: -80, ts: 1, id }))) };
@@ -37,7 +40,7 @@ const tile = (name: string, version: bigint, ...ids: string[]) => {
 /** Who is shown. */
 const ids = () => shown.points.flatMap((points: Points) => points.ids).sort();
 const asked = async () => {
-  await vi.waitUntil(() => waiting.length > 0);
+  await vi.waitUntil(() => waiting.length > 0, SOON);
   return waiting.shift()!;
 };
 
@@ -47,13 +50,13 @@ test('a view is one request, and only what has changed since comes again', async
   expect(first.of).toEqual(OF_MIAMI);
   const big = 2n ** 64n - 1n;
   first.answer(answer(tile(OF_MIAMI[0], big, 'a'), tile(OF_MIAMI[1], 7n, 'b'), tile(OF_MIAMI[2], 1n), tile(OF_MIAMI[3], 1n)));
-  await vi.waitUntil(() => ids().length === 2);
+  await vi.waitUntil(() => ids().length === 2, SOON);
 
   tiles.refresh();
   const second = await asked();
   expect(second.of).toEqual([`${OF_MIAMI[0]}:${big}`, `${OF_MIAMI[1]}:7`, `${OF_MIAMI[2]}:1`, `${OF_MIAMI[3]}:1`]);
   second.answer(answer(tile(OF_MIAMI[1], 8n, 'c')));
-  await vi.waitUntil(() => ids().includes('c'));
+  await vi.waitUntil(() => ids().includes('c'), SOON);
   expect(ids()).toEqual(['a', 'c']);
 });
 
@@ -82,7 +85,7 @@ test('who looks elsewhere does not wait for what is not seen any more', async ()
   const second = await asked();
   expect(second.of).toEqual(['10/518/352']);
   second.answer(answer(tile('10/518/352', 1n, 'p'), tile(OF_MIAMI[0], 1n, 'not here')));
-  await vi.waitUntil(() => ids().length > 0);
+  await vi.waitUntil(() => ids().length > 0, SOON);
   expect(ids()).toEqual(['p']);
 });
 
@@ -93,7 +96,7 @@ test('after a server that was away, the next tick asks again', async () => {
   expect(waiting).toEqual([]);
   tiles.refresh();
   (await asked()).answer(answer(tile(OF_MIAMI[0], 1n, 'a')));
-  await vi.waitUntil(() => ids().length === 1);
+  await vi.waitUntil(() => ids().length === 1, SOON);
 });
 
 test('a view of more tiles than the server takes at once is several requests', async () => {
@@ -105,5 +108,5 @@ test('a view of more tiles than the server takes at once is several requests', a
   expect(second.of.length).toBe(128);
   expect(second.of).not.toContain('4/0/0');
   second.answer(answer(tile('4/15/15', 1n, 'b')));
-  await vi.waitUntil(() => ids().length === 2);
+  await vi.waitUntil(() => ids().length === 2, SOON);
 });

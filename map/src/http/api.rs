@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Path, RawQuery, State as From};
 use axum::http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY,
@@ -30,6 +30,10 @@ use crate::params::{self, Params};
 use crate::store::Error;
 use crate::wire::{self, GZIP_BYTES_MIN, gzip};
 use crate::{fences as areas, history, list as filtered, tiles};
+
+/// A fence that is sent: its size, and how long that may take.
+const FENCE_BYTES_MAX: usize = 1 << 20;
+const FENCE_WITHIN: Duration = Duration::from_secs(30);
 
 const JSON: &str = "application/json";
 const BINARY: &str = "application/octet-stream";
@@ -287,7 +291,7 @@ fn edits_fences(state: &State, headers: &HeaderMap) -> bool {
 }
 
 /// The content type keeps foreign pages out: a browser asks before it sends this one to another site, and there is no CORS.
-async fn put_fence(From(state): From<Arc<State>>, headers: HeaderMap, body: Bytes) -> Answer {
+async fn put_fence(From(state): From<Arc<State>>, headers: HeaderMap, body: Body) -> Answer {
     let writer = state.fence_writer.as_ref().filter(|_| edits_fences(&state, &headers));
     let writer = writer.ok_or_else(|| {
         Refusal(StatusCode::FORBIDDEN, "you may not change fences (fences.user, fences.editors)".to_owned())
@@ -295,6 +299,10 @@ async fn put_fence(From(state): From<Arc<State>>, headers: HeaderMap, body: Byte
     if headers.get(CONTENT_TYPE).is_none_or(|kind| kind != "application/geo+json") {
         return Err(bad("Content-Type: expected application/geo+json".to_owned()));
     }
+    let body = tokio::time::timeout(FENCE_WITHIN, to_bytes(body, FENCE_BYTES_MAX)).await;
+    let body = body.ok().and_then(Result::ok).ok_or_else(|| {
+        bad(format!("expected a body of at most {FENCE_BYTES_MAX} bytes within {FENCE_WITHIN:?}"))
+    })?;
     let feature = serde_json::from_slice(&body).map_err(|error| bad(format!("not JSON: {error}")))?;
     let stored = areas::put(writer, state.store.database(), &feature);
     match tokio::time::timeout(state.config.clickhouse.query_timeout, stored).await {

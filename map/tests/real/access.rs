@@ -167,7 +167,7 @@ fn people_come_over_tls() -> Result<()> {
     let settings = settings.with("HTTP__USERNAME", "map").with("HTTP__PASSWORD", "secret");
     let map = settings.start()?;
     let here = settings.with("HTTP__LISTEN", format!("127.0.0.1:{}", map.port));
-    wait_until("health says so", Duration::from_secs(60), || Ok(here.call(&["health"])?.0 == 0))?;
+    wait_until("health says so", SOON, || Ok(here.call(&["health"])?.0 == 0))?;
     let mut roots = RootCertStore::empty();
     roots.add(cert.der().clone())?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

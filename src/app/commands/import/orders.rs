@@ -19,6 +19,14 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Programs add to the end of such a file.
+    pub(super) fn has_lines(self) -> bool {
+        match self {
+            Self::Csv | Self::GeoJsonLines | Self::OwnTracks => true,
+            Self::Gpx | Self::GeoJson => false,
+        }
+    }
+
     const NAMES: [(&'static str, Self); 7] = [
         ("gpx", Self::Gpx),
         ("geojson", Self::GeoJson),

@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
+use tracing::warn;
 
 use super::orders::{Kind, Orders};
 use super::plan::{Plan, plan};
@@ -65,6 +67,7 @@ pub(super) struct Counts {
 pub(super) fn files(config: &Config, orders: &Orders, resume: Option<&Resume>) -> Result<Vec<Input>> {
     let one = |path: &PathBuf| {
         let is_stdin = path == Path::new("-");
+        ensure!(!is_stdin || resume.is_none(), "--resume needs the name of a file");
         let kind = orders.kind.map_or_else(|| Kind::of(path), Ok)?;
         let columns = match kind {
             Kind::Csv if is_stdin => bail!("a CSV file is opened twice: give it a name"),
@@ -120,6 +123,21 @@ pub(super) fn read(
     Ok(work.counts)
 }
 
+/// Behind the last line that has an end.
+fn end_of_lines(file: &File, mut end: u64) -> io::Result<u64> {
+    let mut piece = vec![0; 64 * 1024];
+    while end > 0 {
+        let begin = end.saturating_sub(piece.len() as u64);
+        let read = &mut piece[..usize::try_from(end - begin).expect("a piece")];
+        file.read_exact_at(read, begin)?;
+        if let Some(last) = read.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(begin + last as u64 + 1);
+        }
+        end = begin;
+    }
+    Ok(0)
+}
+
 /// Nobody takes batches any more.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped")]
@@ -142,8 +160,22 @@ struct Work<'s, S> {
 impl<S: FnMut(Closed) -> bool> Work<'_, S> {
     fn file(&mut self, file: Input, orders: &Orders) -> Result<()> {
         let Input { path, kind, plan, stored, bytes: _ } = file;
-        let input: Box<dyn Read> =
-            if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(&path)?) };
+        let input: Box<dyn Read> = if path == Path::new("-") {
+            Box::new(io::stdin())
+        } else {
+            let file = File::open(&path)?;
+            // A file that still grows may end in half a line: the next run takes the whole one.
+            let length = file.metadata()?.len();
+            let end = if orders.resume.is_some() && kind.has_lines() {
+                end_of_lines(&file, length)?
+            } else {
+                u64::MAX
+            };
+            if end < length {
+                warn!("{}: its last line has no end yet, and is left to the next run", path.display());
+            }
+            Box::new(file.take(end))
+        };
         let input = BufReader::with_capacity(256 * 1024, Counted(input, self.seen));
         let decoder = Decoder::new(&plan.sources, self.decode.clone());
         let (zone, mut fixes) = (&*orders.zone, 0);
@@ -249,5 +281,25 @@ impl<R: Read> Read for Counted<'_, R> {
         let bytes = self.0.read(buffer)?;
         self.1.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_line_at_the_end_is_not_read() {
+        for (text, end) in [
+            ("", 0),
+            ("half", 0),
+            ("a\nhalf", 2),
+            ("a\nb\n", 4),
+            (&*format!("a\n{}", "x".repeat(200_000)), 2),
+        ] {
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(text.as_bytes(), 0).unwrap();
+            assert_eq!(end_of_lines(&file, text.len() as u64).unwrap(), end);
+        }
     }
 }
