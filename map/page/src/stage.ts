@@ -66,11 +66,14 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
     show: (drivers) => scene.showPast(drivers),
     stop: () => slider.close(),
   });
+  let lastCentred = '';
   const panel = new Panel({
     player: slider,
     chosen(fix: Fix | null) {
       scene.choose(fix && { id: fix.driver_id, lng: fix.lng, lat: fix.lat });
-      if (fix && panel.isFollowed) centre(fix, map.getZoom(), 1000);
+      const centred = fix && panel.isFollowed ? `${fix.driver_id} ${fix.ts}` : '';
+      if (fix && centred && centred !== lastCentred) centre(fix, map.getZoom(), 1000);
+      lastCentred = centred;
     },
     tracked(track) {
       if (!track) return scene.showTrack(null);
