@@ -466,14 +466,14 @@ impl Consumer {
         let wanted = self.settings.window_wanted;
         loop {
             let may_grow = self.settings.connections == Connections::Auto;
-            // A session that may still hold a former process's messages must not wait for a node that is away.
             let node = self.nodes.without_session(self.growth.members(), may_grow);
-            let node = node.filter(|_| self.growth.former().has_looked());
             match self.growth.step(&self.sessions, wanted, node.is_some()) {
                 Step::Nothing => break,
                 Step::Visit => self.add_session(true),
                 Step::Grow => {
                     let sessions = self.growth.members();
+                    // A session that may still hold a former process's messages must not wait for a node that is away.
+                    let node = node.filter(|_| self.growth.former().has_looked());
                     match self.sessions.get_mut(sessions - 1) {
                         Some(visited) => visited.become_member(),
                         None => self.add_session(false),
