@@ -4,6 +4,7 @@
 //! ALTER TABLE … DELETE would not: it passes over parts in which it sees no such row. The parts before stay on the disk for
 //! `old_parts_lifetime`, eight minutes. A part that a mutation has not passed has a lower `data_version` than its number.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::client::{ClickHouse, Error};
@@ -165,62 +166,80 @@ impl ClickHouse {
         })
     }
 
-    /// What this table has of this driver, on these hosts.
+    /// What each of these tables has of this driver, on these hosts.
     ///
     /// # Errors
     /// See [`Error`].
     pub(crate) async fn traces(
         &self,
         hosts: &Hosts,
-        table: &str,
+        tables: &[String],
         driver_id: &DriverId,
-    ) -> Result<Traces, Error> {
-        let rows =
-            format!("FROM {} WHERE driver_id = '{}'", hosts.table(&self.database, table), driver_id.as_str());
-        let of = format!("WHERE database = '{}' AND table = '{table}'", self.database);
+    ) -> Result<Vec<Traces>, Error> {
+        let names = tables.iter().map(|table| format!("'{table}'")).collect::<Vec<_>>().join(", ");
+        let of = format!("WHERE database = '{}' AND table IN ({names})", self.database);
         let (parts, mutations) = (hosts.table("system", "parts"), hosts.table("system", "mutations"));
-        let seen = self.number(&format!("SELECT count() {rows}")).await?;
-        let stored = self.number(&format!("SELECT count() {rows} SETTINGS apply_deleted_mask = 0")).await?;
-        let answer = self
-            .ask(
-                "asking for mutations",
-                &format!(
-                    "SELECT countIf(NOT is_done), \
-                     countIf(command LIKE '%_row_exists%') > 0 AND maxIf(create_time, command LIKE '%_row_exists%') \
-                     >= maxIf(create_time, command LIKE '%APPLY DELETED MASK%'), \
-                     anyLastIf(concat(mutation_id, ': ', latest_fail_reason), NOT is_done AND latest_fail_reason != '') FROM {mutations} {of}"
-                ),
+        let count = |table: &String| {
+            let rows = hosts.table(&self.database, table);
+            format!(
+                "SELECT '{table}' AS table, count() FROM {rows} WHERE driver_id = '{}'",
+                driver_id.as_str()
             )
-            .await?;
-        let mut answer = answer.into_iter().flatten();
-        let mutations_left = answer.next().and_then(|count| count.parse().ok()).unwrap_or(u64::MAX);
-        let is_masked = answer.next().is_none_or(|flag| flag != "0");
-        let failure = answer.collect::<Vec<_>>().join(" ");
+        };
+        let counts = tables.iter().map(count).collect::<Vec<_>>().join(" UNION ALL ");
+        let mutated = format!(
+            "SELECT table, countIf(NOT is_done), \
+             countIf(command LIKE '%_row_exists%') > 0 AND maxIf(create_time, command LIKE '%_row_exists%') \
+             >= maxIf(create_time, command LIKE '%APPLY DELETED MASK%'), \
+             anyLastIf(replaceRegexpAll(concat(mutation_id, ': ', latest_fail_reason), '\\\\s+', ' '), \
+             NOT is_done AND latest_fail_reason != '') FROM {mutations} {of} GROUP BY table"
+        );
         // A replicated table numbers by partition; a partition without parts has no number there.
         let old = format!(
-            "SELECT count(), arrayStringConcat(groupArray({OLD_PARTS_NAMED})(concat(part.name, ' on ', part.host, ', used by ', \
-             toString(part.refcount - 1), ' others, out of use since ', toString(part.remove_time), ': ', part.removal_state)), '; ') \
-             FROM (SELECT hostName() AS host, name, refcount, remove_time, removal_state, partition_id, data_version FROM {parts} {of} \
-             AND NOT active) AS part \
-             INNER JOIN (SELECT host, partition_id, max(number) AS number FROM (SELECT hostName() AS host, \
+            "SELECT part.table AS table, count(), arrayStringConcat(groupArray({OLD_PARTS_NAMED})(concat(part.name, ' on ', part.host, \
+             ', used by ', toString(part.refcount - 1), ' others, out of use since ', toString(part.remove_time), ': ', \
+             part.removal_state)), '; ') FROM (SELECT hostName() AS host, table, name, refcount, remove_time, removal_state, \
+             partition_id, data_version FROM {parts} {of} AND NOT active) AS part \
+             INNER JOIN (SELECT host, table, partition_id, max(number) AS number FROM (SELECT hostName() AS host, table, \
              block_numbers.partition_id AS ids, block_numbers.number AS numbers FROM {mutations} {of} \
-             AND command LIKE '%APPLY DELETED MASK%') ARRAY JOIN ids AS partition_id, numbers AS number GROUP BY host, partition_id) \
-             AS mutation ON part.host = mutation.host \
-             WHERE (mutation.partition_id = '' OR mutation.partition_id = part.partition_id) AND part.data_version < mutation.number"
+             AND command LIKE '%APPLY DELETED MASK%') ARRAY JOIN ids AS partition_id, numbers AS number \
+             GROUP BY host, table, partition_id) AS mutation ON part.host = mutation.host AND part.table = mutation.table \
+             WHERE (mutation.partition_id = '' OR mutation.partition_id = part.partition_id) \
+             AND part.data_version < mutation.number GROUP BY part.table"
         );
-        let mut answer = self.ask("asking for old parts", &old).await?.into_iter().flatten();
-        let old_parts = answer.next().and_then(|count| count.parse().ok()).unwrap_or(u64::MAX);
-        let named = answer.next().unwrap_or_default();
-        Ok(Traces {
-            table: table.to_owned(),
-            seen,
-            stored,
-            mutations: mutations_left,
-            failure,
-            is_masked,
-            old_parts,
-            named,
-        })
+        // Each answer has a row of every table, so what is missing in it is never taken for nothing.
+        let answers = async |what: &str, select: &str, settings: &str| {
+            let sql = format!(
+                "SELECT asked.table, found.* EXCEPT table FROM (SELECT arrayJoin([{names}]) AS table) AS asked \
+                 LEFT JOIN ({select}) AS found ON found.table = asked.table {settings}"
+            );
+            let rows = self.ask(what, &sql).await?.into_iter();
+            Ok(rows
+                .filter_map(|mut row| (!row.is_empty()).then(|| (row.remove(0), row)))
+                .collect::<HashMap<_, _>>())
+        };
+        let seen = answers("counting", &counts, "").await?;
+        let stored = answers("counting", &counts, "SETTINGS apply_deleted_mask = 0").await?;
+        let mutated = answers("asking for mutations", &mutated, "").await?;
+        let old = answers("asking for old parts", &old, "").await?;
+
+        let cell = |answer: &HashMap<String, Vec<String>>, table: &str, nth: usize| {
+            answer.get(table).and_then(|row| row.get(nth).cloned())
+        };
+        let number = |answer: &HashMap<String, Vec<String>>, table: &str, nth: usize| {
+            cell(answer, table, nth).and_then(|it| it.parse().ok()).unwrap_or(u64::MAX)
+        };
+        let traces = |table: &String| Traces {
+            table: table.clone(),
+            seen: number(&seen, table, 0),
+            stored: number(&stored, table, 0),
+            mutations: number(&mutated, table, 0),
+            is_masked: number(&mutated, table, 1) != 0,
+            failure: cell(&mutated, table, 2).unwrap_or_default(),
+            old_parts: number(&old, table, 0),
+            named: cell(&old, table, 1).unwrap_or_default(),
+        };
+        Ok(tables.iter().map(traces).collect())
     }
 
     /// Views that are being counted again now: they may have read what is hidden since.

@@ -305,10 +305,7 @@ async fn look(
     } else {
         0
     };
-    let mut tables = Vec::new();
-    for table in clickhouse.tables_of_drivers().await? {
-        tables.push(clickhouse.traces(&hosts, &table, &driver_id).await?);
-    }
+    let tables = clickhouse.traces(&hosts, &clickhouse.tables_of_drivers().await?, &driver_id).await?;
     Ok(Left { driver_id, yes, tables, hosts, refreshes, inserts, members, spool, is_sure: false })
 }
 
