@@ -155,6 +155,7 @@ impl Intake {
         let awaited = arrival.is_some();
         self.totals.lacking.add(self.decoded.lacking);
         self.totals.ages.observe(&self.decoded);
+        self.batcher.push_positions(&mut self.decoded.positions, awaited, now);
         // Each list is moved for itself, and back: `Decoded` is large, and every message passes here.
         let mut positions = std::mem::take(&mut self.decoded.positions);
         let mut moving = positions.drain(..);

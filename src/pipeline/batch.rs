@@ -108,6 +108,24 @@ impl Batcher {
         self.grow(bytes, now);
     }
 
+    /// Adds all of a message's positions at once, which is cheaper, and leaves `positions` empty; not if one of them does not fit, or if
+    /// the batch is due before the last one.
+    #[expect(
+        clippy::extend_with_drain,
+        reason = "most messages have one position: dearer than its copy is a call of memcpy"
+    )]
+    pub(crate) fn push_positions(&mut self, positions: &mut Vec<Position>, awaited: bool, now: Instant) {
+        let bytes: usize = positions.iter().map(bytes_of_position).sum();
+        let fits = self.open.bytes + bytes <= self.limits.bytes_max
+            && self.open.rows() + positions.len() <= self.limits.rows_max
+            && self.deadline().is_none_or(|deadline| now < deadline);
+        if fits && !positions.is_empty() {
+            self.open.at_least_once |= awaited;
+            self.open.positions.extend(positions.drain(..));
+            self.grow(bytes, now);
+        }
+    }
+
     /// Adds a reject that [fits](Self::fits_reject), as a row of its own or, above the flood limit, to the count of
     /// one of its reason.
     pub fn push_reject(&mut self, reject: Reject, awaited: bool, now: Instant) {

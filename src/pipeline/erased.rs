@@ -46,7 +46,7 @@ impl Erased {
 
     #[must_use]
     pub(crate) fn has(&self, driver_id: &DriverId) -> bool {
-        self.has_bytes(driver_id.as_str().as_bytes())
+        self.has_bytes(driver_id.as_bytes())
     }
 
     /// As [`Self::has`], with the id as RowBinary encodes it.

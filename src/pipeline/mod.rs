@@ -8,5 +8,6 @@ pub mod batch;
 pub mod decode;
 pub mod encode;
 pub mod erased;
+mod number;
 pub mod position;
 pub mod reject;

@@ -3,11 +3,10 @@
 //! Every field is a type that holds only valid values, so no later step validates again. Units are those of the table's columns; the
 //! largest value of an optional column's type means "unknown".
 
-use std::ops::RangeInclusive;
-
-use arrayvec::ArrayString;
+use std::fmt;
 
 use super::attributes::Attributes;
+use super::number::Number;
 
 /// Longest driver id in bytes.
 pub(crate) const DRIVER_ID_BYTES_MAX: usize = 64;
@@ -49,23 +48,43 @@ static IS_ALLOWED_IN_ID: [bool; 256] = {
     table
 };
 
-/// 1–64 bytes of `A–Z a–z 0–9 . _ : -`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DriverId(ArrayString<DRIVER_ID_BYTES_MAX>);
+/// 1–64 bytes of `A–Z a–z 0–9 . _ : -`. Inline, so that a position needs no allocation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DriverId {
+    /// Zeros behind the id: less than every byte of one.
+    bytes: [u8; DRIVER_ID_BYTES_MAX],
+    length: u8,
+}
+
+impl fmt::Debug for DriverId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.as_str())
+    }
+}
 
 impl DriverId {
     /// # Errors
     /// Empty, longer than 64 bytes, or a byte outside the set.
-    pub(crate) fn new(id: &str) -> Result<Self, OutOfRange> {
-        if id.is_empty() || !id.bytes().all(|byte| IS_ALLOWED_IN_ID[usize::from(byte)]) {
+    pub(crate) fn new(id: impl AsRef<[u8]>) -> Result<Self, OutOfRange> {
+        let id = id.as_ref();
+        // To the end, whatever comes: cheaper than a branch for each byte.
+        let is_allowed = id.iter().fold(true, |all, byte| all & IS_ALLOWED_IN_ID[usize::from(*byte)]);
+        if id.is_empty() || !is_allowed {
             return Err(OutOfRange);
         }
-        ArrayString::from(id).map(Self).map_err(|_| OutOfRange)
+        let mut bytes = [0; DRIVER_ID_BYTES_MAX];
+        bytes.get_mut(..id.len()).ok_or(OutOfRange)?.copy_from_slice(id);
+        Ok(Self { bytes, length: u8::try_from(id.len()).map_err(|_| OutOfRange)? })
     }
 
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        std::str::from_utf8(self.as_bytes()).expect("ASCII")
+    }
+
+    #[must_use]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
     }
 }
 
@@ -100,8 +119,8 @@ pub struct Heading(u16);
 impl Latitude {
     /// # Errors
     /// Outside −90..=90 degrees.
-    pub(crate) fn new(degrees: f64) -> Result<Self, OutOfRange> {
-        scaled(degrees, -90.0..=90.0, 1e7).map(Self)
+    pub(crate) fn new(degrees: impl Into<Number>) -> Result<Self, OutOfRange> {
+        degrees.into().in_units(7, -900_000_000..=900_000_000).map(Self).ok_or(OutOfRange)
     }
 
     /// In units of 1e-7 degrees.
@@ -114,8 +133,8 @@ impl Latitude {
 impl Longitude {
     /// # Errors
     /// Outside −180..=180 degrees.
-    pub(crate) fn new(degrees: f64) -> Result<Self, OutOfRange> {
-        scaled(degrees, -180.0..=180.0, 1e7).map(Self)
+    pub(crate) fn new(degrees: impl Into<Number>) -> Result<Self, OutOfRange> {
+        degrees.into().in_units(7, -1_800_000_000..=1_800_000_000).map(Self).ok_or(OutOfRange)
     }
 
     /// In units of 1e-7 degrees.
@@ -131,8 +150,9 @@ impl Heading {
 
     /// # Errors
     /// Outside 0..=360 degrees.
-    pub(crate) fn new(degrees: f64) -> Result<Self, OutOfRange> {
-        u16::try_from(scaled(degrees, 0.0..=360.0, 100.0)? % 36_000).map(Self).map_err(|_| OutOfRange)
+    pub(crate) fn new(degrees: impl Into<Number>) -> Result<Self, OutOfRange> {
+        let units = degrees.into().in_units(2, 0..=36_000).ok_or(OutOfRange)?;
+        u16::try_from(units % 36_000).map(Self).map_err(|_| OutOfRange)
     }
 
     /// In hundredths of a degree; `u16::MAX` is unknown.
@@ -142,10 +162,10 @@ impl Heading {
     }
 }
 
-/// Defines the type of an optional number: its range, and the stored units per one. The largest value of its integer is "unknown", as in
-/// the table.
+/// Defines the type of an optional number: its range in stored units, and their decimals. The largest value of its integer is "unknown", as
+/// in the table.
 macro_rules! optional_number {
-    ($(#[$doc:meta])* $name:ident, $range:expr, $units_per_one:expr, $read:ident -> $integer:ty) => {
+    ($(#[$doc:meta])* $name:ident, $units:expr, $decimals:expr, $read:ident -> $integer:ty) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct $name($integer);
@@ -156,8 +176,8 @@ macro_rules! optional_number {
 
             /// # Errors
             /// Outside the range.
-            pub(crate) fn new(value: f64) -> Result<Self, OutOfRange> {
-                let units = scaled(value, $range, $units_per_one)?;
+            pub(crate) fn new(value: impl Into<Number>) -> Result<Self, OutOfRange> {
+                let units = value.into().in_units($decimals, $units).ok_or(OutOfRange)?;
                 <$integer>::try_from(units).map(Self).map_err(|_| OutOfRange)
             }
 
@@ -172,29 +192,16 @@ macro_rules! optional_number {
 
 optional_number!(
     /// Ground speed, 0..=200 m/s, kept in cm/s.
-    Speed, 0.0..=200.0, 100.0, cms -> u16
+    Speed, 0..=20_000, 2, cms -> u16
 );
 optional_number!(
     /// Metres above the WGS84 ellipsoid, −1,000..=100,000, kept in decimetres.
-    Altitude, -1_000.0..=100_000.0, 10.0, dm -> i32
+    Altitude, -10_000..=1_000_000, 1, dm -> i32
 );
 optional_number!(
     /// Horizontal accuracy radius, 0..=6,553.4 m, kept in decimetres.
-    Accuracy, 0.0..=6_553.4, 10.0, dm -> u16
+    Accuracy, 0..=65_534, 1, dm -> u16
 );
-
-/// `value` in units, rounded to the nearest; NaN is out of range.
-#[expect(clippy::cast_possible_truncation, reason = "every caller's range fits i32 after scaling")]
-fn scaled(value: f64, range: RangeInclusive<f64>, units_per_one: f64) -> Result<i32, OutOfRange> {
-    if !range.contains(&value) {
-        return Err(OutOfRange);
-    }
-    // f64::round calls a function, once for each field of each fix.
-    let units = value * units_per_one;
-    let whole = units as i32;
-    let rest = units - f64::from(whole);
-    Ok(whole + i32::from(rest >= 0.5) - i32::from(rest <= -0.5))
-}
 
 #[cfg(test)]
 mod tests {

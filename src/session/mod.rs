@@ -126,7 +126,9 @@ impl Session {
             self.totals.messages_received += 1;
             return if takes { Admission::Take(None) } else { Admission::Shed };
         };
-        self.notices.extend(self.continuity.arrived(redelivered));
+        if let Some(notice) = self.continuity.arrived(redelivered) {
+            self.notices.push_back(notice);
+        }
         let is_open = self.purpose.takes_messages() && self.is_connected();
         if let (true, None, Err(why)) = (is_open, self.paused, room) {
             self.paused = Some(why);

@@ -8,6 +8,7 @@ use milepost::codec::Message;
 use milepost::config::Config;
 use milepost::pipeline::decode::{Decoded, Decoder, Limits};
 use milepost::pipeline::position::Timestamp;
+use milepost::pipeline::reject::Reason;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
@@ -150,16 +151,35 @@ static DECODERS: LazyLock<Vec<[[Decoder; 2]; 2]>> = LazyLock::new(|| {
 });
 
 #[track_caller]
-fn check_agree(format: Format, keeps: bool, payload: &str) -> Decoded {
+fn check_agree(format: Format, keeps: bool, payload: impl AsRef<[u8]>) -> Decoded {
+    let payload = payload.as_ref();
     let topic = format.topic("d7");
     let [plain, by_serde_json] = DECODERS[format as usize][usize::from(keeps)].each_ref().map(|decoder| {
         let mut decoded = Decoded::default();
-        let message = Message::new(topic.as_bytes(), payload.as_bytes());
+        let message = Message::new(topic.as_bytes(), payload);
         decoder.decode(message, Timestamp::from_unix_ms(WALL_MS), &mut decoded);
         decoded
     });
-    assert_eq!(plain, by_serde_json, "{format:?}: {payload}");
+    assert_eq!(plain, by_serde_json, "{format:?}: {}", String::from_utf8_lossy(payload));
     plain
+}
+
+#[test]
+fn a_byte_that_is_not_utf8_in_every_place() {
+    let payload = payload(Format::Milepost, 2, false).replace("\"seq\"", "\"x\":\"é\",\"seq\"");
+    for keeps in [false, true] {
+        for at in 0..=payload.len() {
+            for byte in [0x80, 0xC3, 0xFF] {
+                let (before, after) = payload.as_bytes().split_at(at);
+                let decoded = check_agree(Format::Milepost, keeps, [before, &[byte], after].concat());
+                assert_eq!(
+                    decoded.rejects.first().map(|reject| reject.reason),
+                    Some(Reason::InvalidUtf8),
+                    "{at} {byte}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
@@ -170,8 +190,8 @@ fn every_piece_in_every_place() {
             let [before, this, after] =
                 [&tokens[..at], &tokens[at..=at], &tokens[at + 1..]].map(|part| part.concat());
             for piece in PIECES {
-                check_agree(format, false, &[&before, piece, &after].concat());
-                check_agree(format, false, &[&before, piece, &this, &after].concat());
+                check_agree(format, false, [&before, piece, &after].concat());
+                check_agree(format, false, [&before, piece, &this, &after].concat());
             }
         }
     }
@@ -185,13 +205,21 @@ proptest! {
         format in select(&Format::ALL[..]), points in 1_u32..6, is_spaced: bool, keeps: bool, changes in prop::collection::vec(change(), 0..4),
     ) {
         let is_whole = changes.is_empty() && points <= 4;
-        let decoded = check_agree(format, keeps, &changed(&payload(format, points, is_spaced), changes));
+        let decoded = check_agree(format, keeps, changed(&payload(format, points, is_spaced), changes));
         prop_assert!(!is_whole || decoded.positions.len() == points as usize, "{decoded:?}");
     }
 
     #[test]
-    fn any_number(number in r"-?[0-9]{0,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,3})?") {
-        check_agree(Format::Milepost, true, &format!(r#"{{"lat":1,"lng":{number},"alt":{number},"ts":{number},"seq":{number}}}"#));
+    fn any_number(number in prop_oneof![
+        r"-?[0-9]{0,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,3})?",
+        r"-?[0-9]{1,4}\.[0-9]{1,9}",
+        r"-?(90|180|200|360|1000|100000|6553\.4)(\.?0{0,9}[0-9])?",
+    ]) {
+        let others = ["seq", "speed", "heading", "alt", "acc"].map(|name| format!(r#","{name}":{number}"#)).concat();
+        let ts = format!(r#","ts":{number}"#);
+        for ([lat, lng], ts) in [(["1", &number], ""), ([&number, "1"], ""), (["1", "1"], &ts)] {
+            check_agree(Format::Milepost, true, format!(r#"{{"lat":{lat},"lng":{lng}{ts}{others}}}"#));
+        }
     }
 
     #[test]

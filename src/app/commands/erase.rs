@@ -361,7 +361,7 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
     // What is written here is less than what it replaces: no bound is needed.
     let found = spawn_blocking(move || match Spool::open(&settings.dir, u64::MAX) {
         Ok((spool, left)) => {
-            let found = spool.erase(&left, |id| id == driver_id.as_str().as_bytes(), remove)?;
+            let found = spool.erase(&left, |id| id == driver_id.as_bytes(), remove)?;
             Ok((
                 format!("{} rows, {} files that cannot be read", found.rows, found.unreadable),
                 found.unreadable == 0,

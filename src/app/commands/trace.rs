@@ -158,7 +158,7 @@ async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool
             // Gone meanwhile: it is inserted.
             let Ok(bytes) = fs::read(dir.join(&file.name)) else { continue };
             let rows = format::read(&bytes.into()).ok().and_then(|inserts| {
-                let of_driver = |id: &[u8]| id == driver_id.as_str().as_bytes();
+                let of_driver = |id: &[u8]| id == driver_id.as_bytes();
                 inserts.iter().map(|insert| Some(insert.without(of_driver)?.1 as u64)).sum::<Option<u64>>()
             });
             match rows {

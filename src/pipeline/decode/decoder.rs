@@ -96,7 +96,7 @@ impl Decoder {
         let in_topic;
         let driver_id = match named {
             Named::InTopic(id) => {
-                in_topic = driver_id(&id)?;
+                in_topic = id.map_err(|OutOfRange| Refusal::new(Reason::BadTopic, DRIVER_ID_RULE.into()))?;
                 Some(&in_topic)
             }
             Named::InPayload => None,
@@ -108,8 +108,6 @@ impl Decoder {
         if payload.is_empty() {
             return refuse(Reason::Empty, || "the payload has no bytes".into());
         }
-        let text = std::str::from_utf8(payload)
-            .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
         let (age, points_max) = (self.age, self.limits.points_max);
         let mut points = Points {
             reading,
@@ -122,6 +120,11 @@ impl Decoder {
             announced: 0,
             out,
         };
+        if let Some(read) = formats::read_plain(format, &mut points, payload) {
+            return read;
+        }
+        let text = std::str::from_utf8(payload)
+            .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
         formats::read(format, &mut points, text)
     }
 
@@ -140,24 +143,19 @@ impl Decoder {
     }
 
     /// The source of a topic, and the driver that the topic names.
-    fn source_of<'t>(&self, topic: &'t [u8]) -> Option<(&Source, Named<'t>)> {
-        let topic = std::str::from_utf8(topic).ok()?;
+    fn source_of(&self, topic: &[u8]) -> Option<(&Source, Named)> {
         self.sources.iter().find_map(|source| Some((source, source.driver_in(topic)?)))
     }
 
     /// The driver of a rejected message, as far as it names one.
     fn driver_of(&self, message: Message<'_>, otherwise: Option<DriverId>) -> Option<DriverId> {
         match (self.source_of(message.topic)?, std::str::from_utf8(message.payload)) {
-            ((_, Named::InTopic(id)), _) => DriverId::new(&id).ok(),
+            ((_, Named::InTopic(id)), _) => id.ok(),
             ((source, Named::InPayload), Ok(text)) => match &source.reading.driver {
-                Driver::Payload(pointer) => driver_in(pointer, [text, text], otherwise).ok(),
+                Driver::Payload(pointer) => driver_in(pointer, [text.as_bytes(); 2], otherwise).ok(),
                 Driver::Topic(_) => None,
             },
             ((_, Named::InPayload), Err(_)) => None,
         }
     }
-}
-
-fn driver_id(id: &str) -> Result<DriverId, Refusal> {
-    DriverId::new(id).map_err(|OutOfRange| Refusal::new(Reason::BadTopic, DRIVER_ID_RULE.into()))
 }

@@ -121,7 +121,7 @@ impl Paths {
     /// `None`: it is not plain, or neither an object nor an array.
     fn find_in_plain<'a>(&self, json: &'a str) -> Option<Found<'a>> {
         let mut found = Found::default();
-        let mut plain = Plain::new(json);
+        let mut plain = Plain::new(json.as_bytes());
         if !matches!(plain.peek(), b'{' | b'[') {
             return None;
         }
@@ -252,12 +252,12 @@ impl<'de> Visitor<'de> for Inside<'_, '_, 'de> {
 
     #[expect(clippy::cast_precision_loss, reason = "beyond i64 nothing fits any field")]
     fn visit_u64<E>(self, number: u64) -> Result<(), E> {
-        self.put(i64::try_from(number).map_or(Scalar::Number(number as f64), Scalar::Integer));
+        self.put(i64::try_from(number).map_or(Scalar::Number((number as f64).into()), Scalar::Integer));
         Ok(())
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<(), E> {
-        self.put(Scalar::Number(number));
+        self.put(Scalar::Number(number.into()));
         Ok(())
     }
 

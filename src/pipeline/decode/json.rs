@@ -6,6 +6,8 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::pipeline::number::Number;
+
 /// Limit for a client's string in an error.
 pub(super) const TEXT_CHARS_MAX: usize = 40;
 
@@ -41,19 +43,23 @@ pub(super) enum Scalar<'a> {
     #[default]
     Missing,
     Integer(i64),
-    Number(f64),
+    /// No integer, or -0, or one beyond `i64`.
+    Number(Number),
     Text(Cow<'a, str>),
     Other(&'static str),
 }
 
 impl Scalar<'_> {
-    #[expect(clippy::cast_precision_loss, reason = "a coordinate of more than 2^53 is out of range anyway")]
-    pub(super) fn as_f64(&self) -> Option<f64> {
+    pub(super) fn as_number(&self) -> Option<Number> {
         match self {
-            Self::Integer(number) => Some(*number as f64),
+            Self::Integer(number) => Some((*number).into()),
             Self::Number(number) => Some(*number),
             Self::Missing | Self::Text(_) | Self::Other(_) => None,
         }
+    }
+
+    pub(super) fn as_f64(&self) -> Option<f64> {
+        self.as_number().map(Number::as_f64)
     }
 
     pub(super) const fn is_missing(&self) -> bool {
@@ -62,7 +68,7 @@ impl Scalar<'_> {
 
     /// Converts a number to another unit; other values stay.
     pub(super) fn times(self, factor: f64) -> Self {
-        self.as_f64().map_or(self, |number| Self::Number(number * factor))
+        self.as_f64().map_or(self, |number| Self::Number((number * factor).into()))
     }
 
     /// For formats that send -1 for unknown.
@@ -85,7 +91,7 @@ pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
     let integer = text.parse().ok().map(Scalar::Integer);
     integer.or_else(|| {
         text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)).then_some(())?;
-        text.parse().ok().map(Scalar::Number)
+        text.parse().ok().map(|number: f64| Scalar::Number(number.into()))
     })
 }
 
@@ -94,7 +100,7 @@ impl fmt::Display for Scalar<'_> {
         match self {
             Self::Missing => f.write_str("missing"),
             Self::Integer(number) => write!(f, "{number}"),
-            Self::Number(number) => write!(f, "{number}"),
+            Self::Number(number) => write!(f, "{}", number.as_f64()),
             Self::Text(text) => write!(f, "\"{}\"", excerpt(text, TEXT_CHARS_MAX)),
             Self::Other(kind) => f.write_str(kind),
         }
@@ -126,11 +132,11 @@ impl<'de> Visitor<'de> for ScalarVisitor {
 
     #[expect(clippy::cast_precision_loss, reason = "beyond i64 nothing fits any field")]
     fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(i64::try_from(number).map_or(Scalar::Number(number as f64), Scalar::Integer))
+        Ok(i64::try_from(number).map_or(Scalar::Number((number as f64).into()), Scalar::Integer))
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(Scalar::Number(number))
+        Ok(Scalar::Number(number.into()))
     }
 
     fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {

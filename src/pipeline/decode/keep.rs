@@ -25,9 +25,10 @@ pub(crate) enum Keep {
 /// A point's place in its payload.
 #[derive(Debug)]
 pub(super) struct Origin<'a> {
-    pub(super) raw: &'a str,
+    /// UTF-8.
+    pub(super) raw: &'a [u8],
     /// The object around the point, or the point itself.
-    pub(super) within: &'a str,
+    pub(super) within: &'a [u8],
     /// The driver's id, if the payload names it and the format found it.
     pub(super) driver: Scalar<'a>,
     /// Path of the object at which the paths of `keep` begin.
@@ -36,7 +37,7 @@ pub(super) struct Origin<'a> {
 
 impl<'a> Origin<'a> {
     /// A point that is a whole object.
-    pub(super) fn whole(raw: &'a str) -> Self {
+    pub(super) fn whole(raw: &'a [u8]) -> Self {
         Self { raw, within: raw, driver: Scalar::Missing, root: &[] }
     }
 }
@@ -54,7 +55,8 @@ impl Keep {
     fn walk(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
         let mut walk =
             Walk { keep: self, used, path: String::new(), attributes: Attributes::default(), cut: 0 };
-        walk.members(origin.raw.trim_ascii_start(), origin.root, 0);
+        let raw = std::str::from_utf8(origin.raw).expect("UTF-8");
+        walk.members(raw.trim_ascii_start(), origin.root, 0);
         (walk.attributes, walk.cut)
     }
 

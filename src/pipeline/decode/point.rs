@@ -12,6 +12,7 @@ use super::plain::Plain;
 use super::refusal::{Refusal, refuse};
 use super::unit::TimeUnit;
 use crate::pipeline::attributes::Attributes;
+use crate::pipeline::number::Number;
 use crate::pipeline::position::{
     Accuracy, Altitude, DriverId, Heading, Latitude, Longitude, OutOfRange, Position, Speed, Timestamp,
 };
@@ -95,12 +96,42 @@ impl<'a> Point<'a> {
 
     /// As [`fill`](Self::fill); `None`: the object is not plain.
     pub(super) fn fill_plain(&mut self, json: &mut Plain<'a>) -> Option<()> {
-        json.object(|json, key| {
+        json.members(|json| {
+            let field = match json.known_key(|word| self.field_of_word(word)) {
+                Some(field) => Some(field),
+                None => self.field(json.key()?),
+            };
             let value = json.value()?;
-            if let Some(field) = self.field(key) {
+            if let Some(field) = field {
                 *field = value;
             }
             Some(())
+        })
+    }
+
+    /// As [`field`](Self::field), from a word that begins with the key and its last quote; and how long those are.
+    #[inline(always)]
+    fn field_of_word(&mut self, word: u64) -> Option<(&mut Scalar<'a>, usize)> {
+        const LAT: u64 = word_of(b"lat\"");
+        const LNG: u64 = word_of(b"lng\"");
+        const LON: u64 = word_of(b"lon\"");
+        const SEQ: u64 = word_of(b"seq\"");
+        const ALT: u64 = word_of(b"alt\"");
+        const ACC: u64 = word_of(b"acc\"");
+        const TS: u64 = word_of(b"ts\"");
+        const SPEED: u64 = word_of(b"speed\"");
+        const HEADING: u64 = word_of(b"heading\"");
+        Some(match word & (u64::MAX >> 32) {
+            LAT => (&mut self.lat, 4),
+            LNG => (&mut self.lng, 4),
+            LON => (&mut self.lon, 4),
+            SEQ => (&mut self.seq, 4),
+            ALT => (&mut self.alt, 4),
+            ACC => (&mut self.acc, 4),
+            four if four & (u64::MAX >> 40) == TS => (&mut self.ts, 3),
+            _ if word & (u64::MAX >> 16) == SPEED => (&mut self.speed, 6),
+            _ if word == HEADING => (&mut self.heading, 8),
+            _ => return None,
         })
     }
 
@@ -120,6 +151,16 @@ impl<'a> Point<'a> {
             _ => return None,
         })
     }
+}
+
+/// Up to eight bytes as an integer, the first lowest.
+const fn word_of(bytes: &[u8]) -> u64 {
+    let (mut word, mut index) = (0, 0);
+    while index < bytes.len() {
+        word |= (bytes[index] as u64) << (8 * index);
+        index += 1;
+    }
+    word
 }
 
 struct PointVisitor<'p, 'a>(&'p mut Point<'a>);
@@ -196,21 +237,21 @@ impl Point<'_> {
         let lat_degrees = required(lat, &self.lat)?;
         let lng_degrees = required(lng, if self.lng.is_missing() { &self.lon } else { &self.lng })?;
         let lat = Latitude::new(lat_degrees).map_err(|OutOfRange| {
-            Refusal::new(Reason::LatRange, format!("lat {lat_degrees} is outside -90..90"))
+            Refusal::new(Reason::LatRange, format!("lat {} is outside -90..90", lat_degrees.as_f64()))
         })?;
         let lng = Longitude::new(lng_degrees).map_err(|OutOfRange| {
-            Refusal::new(Reason::LngRange, format!("lng {lng_degrees} is outside -180..180"))
+            Refusal::new(Reason::LngRange, format!("lng {} is outside -180..180", lng_degrees.as_f64()))
         })?;
-        if lat_degrees == 0.0 && lng_degrees == 0.0 {
+        if lat.e7() == 0 && lng.e7() == 0 && lat_degrees.as_f64() == 0.0 && lng_degrees.as_f64() == 0.0 {
             return refuse(Reason::NullIsland, || "lat and lng are both 0: no fix".into());
         }
         Ok((lat, lng))
     }
 }
 
-fn required(name: &str, value: &Scalar<'_>) -> Result<f64, Refusal> {
+fn required(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
     let refusal = || Refusal::new(Reason::MissingField, format!("{name} is {value}, not a number"));
-    value.as_f64().ok_or_else(refusal)
+    value.as_number().ok_or_else(refusal)
 }
 
 impl Lacking {
@@ -226,12 +267,12 @@ impl Lacking {
         &mut self,
         field: Field,
         value: &Scalar<'_>,
-        new: fn(f64) -> Result<T, OutOfRange>,
+        new: impl FnOnce(Number) -> Result<T, OutOfRange>,
     ) -> Option<T> {
         if matches!(value, Scalar::Missing) {
             return None;
         }
-        let number = value.as_f64().and_then(|number| new(number).ok());
+        let number = value.as_number().and_then(|number| new(number).ok());
         self.fields[field as usize] += u64::from(number.is_none());
         number
     }
@@ -258,11 +299,11 @@ impl AgeLimits {
         let ms = match (ts, unit) {
             (Scalar::Missing, _) => return Ok(None),
             (Scalar::Integer(number), TimeUnit::BySize) => epoch_ms_from_integer(*number),
-            (Scalar::Number(number), TimeUnit::BySize) => epoch_ms_from_float(*number),
+            (Scalar::Number(number), TimeUnit::BySize) => epoch_ms_from_float(number.as_f64()),
             (Scalar::Integer(number), TimeUnit::Seconds) => number.saturating_mul(1_000),
-            (Scalar::Number(number), TimeUnit::Seconds) => rounded(number * 1e3),
+            (Scalar::Number(number), TimeUnit::Seconds) => rounded(number.as_f64() * 1e3),
             (Scalar::Integer(number), TimeUnit::Milliseconds) => *number,
-            (Scalar::Number(number), TimeUnit::Milliseconds) => rounded(*number),
+            (Scalar::Number(number), TimeUnit::Milliseconds) => rounded(number.as_f64()),
             (Scalar::Text(text), TimeUnit::BySize | TimeUnit::Rfc3339) => rfc3339_ms(text)?,
             (Scalar::Integer(_) | Scalar::Number(_), TimeUnit::Rfc3339) => {
                 return refuse(Reason::BadTs, || format!("ts is {ts}, not RFC 3339"));

@@ -58,19 +58,19 @@ impl Points<'_> {
     }
 
     /// Rejects a part of the message. `within`: the object or array around it.
-    pub(super) fn refuse(&mut self, raw: &str, within: &str, refusal: Refusal) {
+    pub(super) fn refuse(&mut self, raw: &[u8], within: &[u8], refusal: Refusal) {
         let driver_id = self.driver_id.copied().or_else(|| match &self.reading.driver {
             Driver::Payload(pointer) => driver_in(pointer, [raw, within], self.otherwise).ok(),
             Driver::Topic(_) => None,
         });
-        let reject = reject(self.topic, self.received_at, driver_id, (raw.as_bytes(), raw.len()), refusal);
+        let reject = reject(self.topic, self.received_at, driver_id, (raw, raw.len()), refusal);
         self.out.rejects.push(reject);
     }
 
     /// Reads a payload that is an object, or an array of objects, in one pass. `None`, and nothing is taken: it is not plain.
     pub(super) fn plain_documents<'a>(
         &mut self,
-        json: &'a str,
+        json: &'a [u8],
         fill: impl Fn(&mut Point<'a>, &mut Plain<'a>) -> Option<()>,
     ) -> Option<Result<(), Refusal>> {
         if self.reading.is_serde_json_only {
@@ -87,11 +87,14 @@ impl Points<'_> {
             (self.out.positions.len(), self.out.rejects.len(), self.out.lacking);
         let mut count = 0;
         let read = plain.array(|plain| {
-            let begin = plain.position();
+            let rest = plain.rest();
             let mut point = Point::default();
             fill(&mut point, plain)?;
             count += 1;
-            let raw = plain.since(begin).filter(|_| count <= self.points_max)?;
+            let raw = plain.read_of(rest);
+            if count > self.points_max {
+                return None;
+            }
             if let Err(refusal) = self.add(&point, &Origin::whole(raw)) {
                 self.refuse(raw, raw, refusal);
             }
@@ -144,7 +147,8 @@ impl Points<'_> {
         self.announced = self.announced.saturating_sub(1) + count;
         for raw in kept {
             if let Err(refusal) = read(self, raw.get()) {
-                self.refuse(raw.get(), within.unwrap_or(raw.get()), refusal);
+                let raw = raw.get().as_bytes();
+                self.refuse(raw, within.map_or(raw, str::as_bytes), refusal);
             }
         }
         Ok(())
@@ -154,13 +158,15 @@ impl Points<'_> {
 /// The driver's id at the pointer, from the first object that has a value there, else `otherwise`.
 pub(super) fn driver_in(
     pointer: &Pointer,
-    objects: [&str; 2],
+    objects: [&[u8]; 2],
     otherwise: Option<DriverId>,
 ) -> Result<DriverId, Refusal> {
     let mut value = Scalar::Missing;
     for json in objects {
         if value.is_missing() {
-            value = pointer.value(json).map_err(|error| Refusal::from_json(&error))?;
+            value = pointer
+                .value(std::str::from_utf8(json).expect("UTF-8"))
+                .map_err(|error| Refusal::from_json(&error))?;
         }
     }
     match otherwise {
@@ -171,8 +177,8 @@ pub(super) fn driver_in(
 
 fn driver_id(pointer: &Pointer, value: &Scalar<'_>) -> Result<DriverId, Refusal> {
     let id = match value {
-        Scalar::Text(text) => DriverId::new(text),
-        Scalar::Integer(number) => DriverId::new(&number.to_string()),
+        Scalar::Text(text) => DriverId::new(text.as_bytes()),
+        Scalar::Integer(number) => DriverId::new(number.to_string()),
         Scalar::Missing | Scalar::Number(_) | Scalar::Other(_) => Err(OutOfRange),
     };
     id.map_err(|OutOfRange| {

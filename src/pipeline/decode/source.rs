@@ -1,27 +1,27 @@
 //! A source: its topics, its format, and where the driver's id comes from.
 
-use std::borrow::Cow;
-
 use super::driver::{Driver, Template};
 use super::formats::Format;
 use super::keep::Keep;
 use super::reading::Reading;
 use super::topic::Filter;
+use crate::pipeline::position::{DriverId, OutOfRange};
 
 /// One of `[[sources]]`, or a topic of `mqtt.topics`.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub(super) topic: String,
     pub(super) filter: Filter,
-    /// The filter has one `+`, which is the driver's id.
+    /// The driver's id is the level of the filter's only `+`.
     is_simple: bool,
     pub(super) format: Format,
     pub(super) reading: Reading,
 }
 
 /// The driver, as far as the topic names it.
-pub(super) enum Named<'t> {
-    InTopic(Cow<'t, str>),
+pub(super) enum Named {
+    /// It may break the rule for ids.
+    InTopic(Result<DriverId, OutOfRange>),
     InPayload,
 }
 
@@ -43,17 +43,18 @@ impl Source {
     }
 
     /// `None`: the topic does not match.
-    pub(super) fn driver_in<'t>(&self, topic: &'t str) -> Option<Named<'t>> {
-        match &self.reading.driver {
-            // The common case, and the cheapest: every message passes here.
-            Driver::Topic(_) if self.is_simple => {
-                self.filter.level(topic).map(|level| Named::InTopic(Cow::Borrowed(level)))
-            }
-            Driver::Topic(template) => {
-                self.filter.levels(topic).map(|levels| Named::InTopic(Cow::Owned(template.fill(&levels))))
-            }
-            Driver::Payload(_) => self.filter.levels(topic).map(|_| Named::InPayload),
+    pub(super) fn driver_in(&self, topic: &[u8]) -> Option<Named> {
+        // The common case, and the cheapest: an id has no `/`, so the topic matches.
+        if self.is_simple
+            && let Some(Ok(id)) = self.filter.only_level(topic).map(DriverId::new)
+        {
+            return Some(Named::InTopic(Ok(id)));
         }
+        let levels = self.filter.levels(std::str::from_utf8(topic).ok()?)?;
+        Some(match &self.reading.driver {
+            Driver::Topic(template) => Named::InTopic(DriverId::new(template.fill(&levels))),
+            Driver::Payload(_) => Named::InPayload,
+        })
     }
 
     #[must_use]

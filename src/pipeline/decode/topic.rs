@@ -22,11 +22,11 @@ impl Filter {
         Self { before: parts.next().unwrap_or_default(), after: parts.collect() }
     }
 
-    /// The level that matches the only `+`. `None`: the topic does not match, or the filter has several.
-    pub(super) fn level<'a>(&self, topic: &'a str) -> Option<&'a str> {
+    /// What the only `+` of a filter stands for: one level if there is no `/` in it. `None`: the topic does not match, or the filter has
+    /// not one `+`.
+    pub(super) fn only_level<'a>(&self, topic: &'a [u8]) -> Option<&'a [u8]> {
         let [after] = &self.after[..] else { return None };
-        let level = topic.strip_prefix(&*self.before)?.strip_suffix(&**after)?;
-        (!level.contains('/')).then_some(level)
+        topic.strip_prefix(self.before.as_bytes())?.strip_suffix(after.as_bytes())
     }
 
     /// `None`: the topic does not match.

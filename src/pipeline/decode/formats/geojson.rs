@@ -92,5 +92,8 @@ fn read_within(points: &mut Points<'_>, json: &str, within: &str, unit: SpeedUni
         acc,
         ..Point::default()
     };
-    points.add(&point, &Origin { driver, within, root: &["properties"], raw: json })
+    points.add(
+        &point,
+        &Origin { driver, within: within.as_bytes(), root: &["properties"], raw: json.as_bytes() },
+    )
 }

@@ -160,7 +160,7 @@ impl Mapping {
             acc: habits.magnitude(acc),
             ..Point::default()
         };
-        points.add(&point, &Origin { driver, within, root, raw: json })
+        points.add(&point, &Origin { driver, within: within.as_bytes(), root, raw: json.as_bytes() })
     }
 }
 

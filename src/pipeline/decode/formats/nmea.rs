@@ -52,7 +52,7 @@ pub(super) fn read(points: &mut Points<'_>, text: &str) -> Result<(), Refusal> {
             }
             Ok(Sentence::Ignored(kind)) => points.ignore(kind),
             Err(refusal) if count == 1 => return Err(refusal),
-            Err(refusal) => points.refuse(line, line, refusal),
+            Err(refusal) => points.refuse(line.as_bytes(), line.as_bytes(), refusal),
         }
     }
     last.into_iter().for_each(|moment| add(points, &moment));
@@ -78,9 +78,9 @@ fn add(points: &mut Points<'_>, moment: &Moment<'_>) {
         if text.is_empty() { Scalar::Missing } else { number(text).unwrap_or(Scalar::Other("no number")) }
     };
     let mut point = Point {
-        lat: Scalar::Number(*lat),
-        lng: Scalar::Number(*lng),
-        alt: alt.map_or(Scalar::Missing, Scalar::Number),
+        lat: Scalar::Number((*lat).into()),
+        lng: Scalar::Number((*lng).into()),
+        alt: alt.map_or(Scalar::Missing, |alt| Scalar::Number(alt.into())),
         ..Point::default()
     };
     if let Some(Rmc { unix_ms, knots, course }) = rmc {
@@ -88,8 +88,8 @@ fn add(points: &mut Points<'_>, moment: &Moment<'_>) {
         point.speed = optional(knots).times(SpeedUnit::Knots.metres_per_second());
         point.heading = optional(course);
     }
-    if let Err(refusal) = points.add(&point, &Origin::whole(line)) {
-        points.refuse(line, line, refusal);
+    if let Err(refusal) = points.add(&point, &Origin::whole(line.as_bytes())) {
+        points.refuse(line.as_bytes(), line.as_bytes(), refusal);
     }
 }
 
