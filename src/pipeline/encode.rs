@@ -10,7 +10,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::batch::Batch;
-use super::position::Position;
+use super::position::{Position, Timestamp};
 use super::reject::Reject;
 
 /// The RowBinary form of a column.
@@ -110,16 +110,26 @@ pub(crate) static TABLES: [&Table; 2] = [&POSITIONS, &REJECTS];
 
 /// The columns of [`POSITIONS`], in that order.
 fn encode_position(position: &Position, out: &mut Vec<u8>) {
-    put_text(position.driver_id.as_str().as_bytes(), out);
-    out.extend_from_slice(&position.ts.unix_ms().to_le_bytes());
-    out.extend_from_slice(&position.seq.to_le_bytes());
-    out.extend_from_slice(&position.lat.e7().to_le_bytes());
-    out.extend_from_slice(&position.lng.e7().to_le_bytes());
-    out.extend_from_slice(&position.speed.cms().to_le_bytes());
-    out.extend_from_slice(&position.heading.cdeg().to_le_bytes());
-    out.extend_from_slice(&position.alt.dm().to_le_bytes());
-    out.extend_from_slice(&position.acc.dm().to_le_bytes());
-    out.extend_from_slice(&position.received_at.unix_ms().to_le_bytes());
+    put_text(position.driver_id.as_bytes(), out);
+    // The numbers in one piece: then the vector grows once.
+    let mut numbers = [0; 8 + 3 * 4 + 2 * 2 + 4 + 2 + 8];
+    let mut rest = &mut numbers[..];
+    let mut put = |bytes: &[u8]| {
+        let (here, after) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+        here.copy_from_slice(bytes);
+        rest = after;
+    };
+    put(&position.ts.unix_ms().to_le_bytes());
+    put(&position.seq.to_le_bytes());
+    put(&position.lat.e7().to_le_bytes());
+    put(&position.lng.e7().to_le_bytes());
+    put(&position.speed.cms().to_le_bytes());
+    put(&position.heading.cdeg().to_le_bytes());
+    put(&position.alt.dm().to_le_bytes());
+    put(&position.acc.dm().to_le_bytes());
+    put(&position.received_at.unix_ms().to_le_bytes());
+    assert!(rest.is_empty());
+    out.extend_from_slice(&numbers);
     put_count(position.attributes.len(), out);
     for (name, value) in position.attributes.iter() {
         put_text(name.as_bytes(), out);
@@ -158,37 +168,47 @@ pub fn encode(batch: Batch, database: &str) -> Vec<Insert> {
 
 /// ORDER BY of the table.
 fn order(position: &Position) -> impl Ord + '_ {
-    (&position.driver_id, position.ts, position.seq, position.lat, position.lng)
+    (day(position.ts), &position.driver_id, position.ts, position.seq, position.lat, position.lng)
 }
 
-/// The rows by [`order`]. What sorts is two integers of each row, computed once: eight bytes of the id, behind those that all ids
-/// begin with, and the time, unless some id is longer. Equal integers leave it to the whole order.
+fn day(ts: Timestamp) -> i64 {
+    ts.unix_ms().div_euclid(86_400_000)
+}
+
+/// The rows by [`order`]. What sorts is one integer a row, computed once: eight bytes of the id, behind those that all ids begin with, the
+/// time since the earliest row, and the row's index. Ids or times that do not fit leave out the time.
 fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
-    let ids = || rows.iter().map(|row| row.driver_id.as_str().as_bytes());
-    let first = ids().next().unwrap_or_default();
+    let first = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
     let (mut shared, mut longest) = (first.len(), 0);
-    for id in ids() {
+    let (mut earliest, mut latest) = (Timestamp::from_unix_ms(i64::MAX), Timestamp::from_unix_ms(i64::MIN));
+    for row in rows {
+        let id = row.driver_id.as_bytes();
         longest = longest.max(id.len());
         while !id.starts_with(&first[..shared]) {
             shared -= 1;
         }
+        earliest = earliest.min(row.ts);
+        latest = latest.max(row.ts);
     }
-    let is_whole_id = longest - shared <= size_of::<u64>();
-    let key = |(row, id): (_, &[u8])| {
-        let (mut of_id, rest) = ([0; size_of::<u64>()], &id[shared..]);
+    let since = |ts: Timestamp| u32::try_from(ts.unix_ms().saturating_sub(earliest.unix_ms())).ok();
+    let has_time = longest - shared <= size_of::<u64>() && since(latest).is_some();
+    let row = |key: u128| &rows[usize::try_from(key & u128::from(u32::MAX)).expect("an index")];
+    let key = |(index, row): (u32, &Position)| {
+        let (mut of_id, rest) = ([0; size_of::<u64>()], &row.driver_id.as_bytes()[shared..]);
         let bytes = rest.len().min(of_id.len());
         of_id[..bytes].copy_from_slice(&rest[..bytes]);
-        let row: &Position = row;
-        // In the order of signed numbers.
-        let of_time = if is_whole_id { row.ts.unix_ms().cast_unsigned() ^ 1 << 63 } else { 0 };
-        (u128::from(u64::from_be_bytes(of_id)) << 64 | u128::from(of_time), row)
+        let of_time = since(row.ts).filter(|_| has_time).unwrap_or(0);
+        u128::from(u64::from_be_bytes(of_id)) << 64 | u128::from(of_time) << 32 | u128::from(index)
     };
-    let mut keys: Vec<_> = rows.iter().zip(ids()).map(key).collect();
-    keys.sort_unstable_by_key(|(key, _)| *key);
-    for equal in keys.chunk_by_mut(|(a, _), (b, _)| a == b).filter(|equal| equal.len() > 1) {
-        equal.sort_unstable_by(|(_, a), (_, b)| order(a).cmp(&order(b)));
+    let mut keys: Vec<u128> = (0..).zip(rows).map(key).collect();
+    keys.sort_unstable();
+    for equal in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32).filter(|equal| equal.len() > 1) {
+        equal.sort_unstable_by(|a, b| order(row(*a)).cmp(&order(row(*b))));
     }
-    keys.into_iter().map(|(_, row)| row)
+    if !rows.is_empty() && day(earliest) != day(latest) {
+        keys.sort_by_key(|key| day(row(*key).ts)); // stable
+    }
+    keys.into_iter().map(row)
 }
 
 fn insert<'r, T: 'r>(
@@ -315,7 +335,6 @@ mod tests {
     use crate::codec::Message;
     use crate::config::Config;
     use crate::pipeline::decode::{Decoded, Decoder};
-    use crate::pipeline::position::Timestamp;
 
     /// Rows of both tables, of different lengths.
     fn inserts() -> Vec<Insert> {
@@ -338,24 +357,34 @@ mod tests {
 
     #[test]
     fn rows_leave_in_the_order_of_the_table_whatever_the_ids_have_in_common() {
-        let decoder = Decoder::new(&Config::defaults().unwrap().sources, Config::defaults().unwrap().decode);
+        let config = Config::parse("decode.fix_age_max = '200d'").unwrap();
+        let decoder = Decoder::new(&config.sources, config.decode);
         let mut random = fastrand::Rng::with_seed(1);
-        for (begin, length_max) in [("", 3), ("d", 3), ("sim-bench-", 8), ("sim-bench-", 9), ("", 54)] {
+        // Fixes of one day, of three, and of more than the key's part for the time can tell apart.
+        for (begin, length_max, apart_s) in [
+            ("", 3, 1),
+            ("d", 3, 86_400),
+            ("sim-bench-", 8, 43_200),
+            ("sim-bench-", 8, 86_400 * 50),
+            ("sim-bench-", 9, 86_400),
+            ("", 54, 86_400),
+        ] {
             let mut decoded = Decoded::default();
             for _ in 0..1_000 {
                 let end: String = (0..random.usize(1..=length_max))
                     .map(|_| random.choice(['-', '0', 'a']).unwrap())
                     .collect();
-                let [lat, ts, seq] = [2, 3, 2].map(|values| random.u8(1..=values));
-                let payload = format!(r#"{{"lat":{lat},"lng":1,"ts":{ts}001,"seq":{seq}}}"#);
+                let [lat, ts, seq] = [2, 3, 2].map(|values| random.i64(1..=values));
+                let payload = format!(r#"{{"lat":{lat},"lng":1,"ts":{},"seq":{seq}}}"#, ts * apart_s);
                 let topic = format!("drivers/{begin}{end}/gps");
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
-                decoder.decode(message, Timestamp::from_unix_ms(3_000_000), &mut decoded);
+                decoder.decode(message, Timestamp::from_unix_ms(86_400_000 * 200), &mut decoded);
             }
             let ordered: Vec<_> = in_order(&decoded.positions).collect();
-            assert_eq!(ordered.len(), 1_000);
-            assert!(ordered.is_sorted_by(|a, b| order(a) <= order(b)), "{begin} {length_max}");
+            assert_eq!((ordered.len(), decoded.rejects.len()), (1_000, 0));
+            assert!(ordered.is_sorted_by(|a, b| order(a) <= order(b)), "{begin} {length_max} {apart_s}");
         }
+        assert_eq!(in_order(&[]).len(), 0);
     }
 
     #[test]
