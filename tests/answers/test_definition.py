@@ -38,7 +38,8 @@ def same_episodes(found: list[dict], expected: list[dict]) -> None:
         assert near_enough(one["metres"], other["metres"]) and near_enough(one["untracked_m"], other["untracked_m"]), (one, other)
         assert (one["speed_max"] is None) == (other["speed_max"] is None), (one, other)
         assert abs((one["speed_max"] or 0) - (other["speed_max"] or 0)) < 0.006, (one, other)
-        assert min(truth.metres(one["lat"], one["lng"], *place) for place in other["places"]) < 1, (one, other)
+        assert min(truth.metres(one["lat"], one["lng"], *place) for place in other["from"]) < 1, (one, other)
+        assert min(truth.metres(one["to_lat"], one["to_lng"], *place) for place in other["to"]) < 1, (one, other)
 
 
 def same_quarters(db, fixes) -> None:
@@ -48,6 +49,15 @@ def same_quarters(db, fixes) -> None:
     for key, quarter in expected.items():
         for name, value in quarter.items():
             assert near_enough(found[key][name] or 0, value or 0), (key, name, found[key], quarter)
+
+
+def same_days(db, fixes, since: date, until: date, tz: str) -> None:
+    rows = ask(db, "days", driver="", tz=tz, **{"from": since.isoformat(), "to": until.isoformat()})
+    found, expected = {(row["driver_id"], row["day"]): row for row in rows}, truth.days(fixes, since, until, tz)
+    assert set(found) == set(expected) and expected
+    for key, day in expected.items():
+        for name, value in day.items():
+            assert near_enough(found[key][name], value), (key, name, found[key], day)
 
 
 def test_trips_stops_and_gaps_are_what_was_driven(everybody):
@@ -65,12 +75,7 @@ def test_quarters_are_what_was_driven(everybody):
 def test_days_are_what_was_driven(everybody, tz):
     db, fixes = everybody
     for since, until in ((date(2026, 5, 31), date(2026, 6, 5)), (date(2026, 10, 24), date(2026, 10, 27)), (date(2026, 3, 7), date(2026, 3, 10))):
-        rows = ask(db, "days", driver="", tz=tz, **{"from": since.isoformat(), "to": until.isoformat()})
-        found, expected = {(row["driver_id"], row["day"]): row for row in rows}, truth.days(fixes, since, until, tz)
-        assert set(found) == set(expected) and expected
-        for key, day in expected.items():
-            for name, value in day.items():
-                assert near_enough(found[key][name], value), (key, name, found[key], day)
+        same_days(db, fixes, since, until, tz)
 
 
 def test_quarters_days_trips_and_the_whole_agree(everybody):
@@ -197,6 +202,24 @@ def test_pieces_in_any_order_become_the_same(db, seed):
             same_episodes(episodes_of(db), truth.episodes(there))
             same_quarters(db, there)
     assert db.ask("SELECT pending FROM {db}.rollups") == "0\n"
+
+
+@pytest.mark.parametrize("start", ["22:10:00", "23:50:00"])
+def test_a_drive_over_midnight_that_arrives_in_thirds(db, start):
+    """At first the drive from 23:50 begins with the way over midnight: the trip begins at its fix of the evening, not at that of the morning."""
+    device, there = Device("third", f"2026-06-01T{start}", 48, 11, every=300).drive(20, 10, 9000).stand(1200).drive(200, 10, 4500), []
+    for third in range(3):
+        db.insert(device.fixes[third::3])
+        there += device.fixes[third::3]
+        db.refresh()
+        expected = truth.episodes(there)
+        same_episodes(episodes_of(db), expected)
+        same_quarters(db, there)
+        same_days(db, there, date(2026, 6, 1), date(2026, 6, 4), "Europe/Berlin")
+        trips = db.rows("SELECT toUnixTimestamp64Milli(began) AS since, lat, lng, to_lat, to_lng FROM {db}.trips ORDER BY began")
+        for trip, one in zip(trips, [one for one in expected if one["kind"] == "trip"], strict=True):
+            assert trip["since"] == one["began"]
+            assert truth.metres(trip["lat"], trip["lng"], *one["from"][0]) < 1 and truth.metres(trip["to_lat"], trip["to_lng"], *one["to"][0]) < 1
 
 
 def test_the_servers_clock_does_not_matter(db):

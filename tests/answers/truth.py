@@ -167,7 +167,8 @@ def legs(track: list[dict]) -> list[dict]:
             around = [fix for fix in fixes if abs(fix["ms"] - midnight) <= STOP_MS] + [a]
             way["kind"] = "stop" if all(apart(fix, b) <= STOP_M for fix in around) else "trip"
             way["metres"] = metres(*ends[0], *ends[1]) if way["kind"] == "trip" else 0.0
-            way["place"] = stop_of[at + 1][2] if at + 1 in stop_of else ends[1]
+            if way["kind"] == "stop":
+                way["place"] = stop_of[at + 1][2] if at + 1 in stop_of else ends[1]
         elif at in stop_of and stop_of[at] == stop_of.get(at + 1):
             way["kind"], way["place"] = "stop", stop_of[at][2]
         else:
@@ -196,10 +197,12 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
             began, ended = run[0]["a"]["ms"], run[-1]["b"]["ms"]
             if ended > since and began < until:
                 speeds = [way["b"]["speed"] for way in run if way["b"].get("speed") is not None]
+                ends = [(fix["lat"], fix["lng"]) for fix in (run[0]["a"], run[-1]["b"])]
+                stops = [way["place"] for way in run if way["place"]]  # one for each day of a stop over midnight, and the fix at midnight
                 found.append({"driver_id": driver, "kind": run[0]["kind"], "began": began, "ended": ended, "fixes": len(run),
                               "metres": sum(way["metres"] for way in run), "untracked_m": sum(way["untracked"] for way in run),
                               "speed_max": max(speeds, default=None),
-                              "places": [way["place"] or (way["a"]["lat"], way["a"]["lng"]) for way in run]})
+                              "from": stops or ends[:1], "to": stops or ends[1:]})
     return found
 
 
