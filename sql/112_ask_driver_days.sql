@@ -1,4 +1,4 @@
--- Rows of driver_days_state with what joins them to the day before. The base of `days` and `episodes`. since and until are UTC dates.
+-- Rows of driver_days_state with what joins them to the day before. The base of `episodes`. since and until are UTC dates.
 CREATE VIEW IF NOT EXISTS {database}_ask.driver_days{on_cluster} AS
 WITH
     6378137 AS equator_m,

@@ -3,33 +3,21 @@
 -- knows in which quarters of an hour somebody was so fast: the fixes of these are read, and of days that were touched since.
 CREATE VIEW IF NOT EXISTS {database}_ask.speeding{on_cluster} AS
 WITH
-    computed AS
+    -- 0 is every quarter of a day.
+    fast AS
     (
-        SELECT
-            day, toString(driver_id) AS driver_id, rows, parts.quarter AS quarters, parts.speed_max AS speeds,
-            parts.kind AS kinds, parts.began_ms AS begins_ms, parts.piece AS pieces, parts.lat_e7 AS lats, parts.lng_e7 AS lngs
-        FROM {database}.driver_days_state{all} FINAL
-        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-            AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
-            AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
-    ),
-    fresh AS
-    (
-        SELECT day, driver_id
-        FROM {database}.touched{all}
+        SELECT day, driver_id, arrayJoin(if(sum(inserted) IN (0, max(computed)), argMax(quarters, computed), [0])) AS quarter
+        FROM
+        (
+            SELECT day, driver_id, rows AS inserted, toUInt64(0) AS computed, CAST([], 'Array(UInt32)') AS quarters FROM {database}.touched{all}
+            UNION ALL
+            SELECT day, toString(driver_id), 0, rows, arrayDistinct(arrayFilter((quarter, speed) -> speed / 100 > {speed:Float64}, parts.quarter, parts.speed_max))
+            FROM {database}.driver_days_state{all}
+        )
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
             AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
             AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
         GROUP BY day, driver_id
-        HAVING (day, driver_id, sum(rows)) GLOBAL NOT IN (SELECT day, driver_id, rows FROM computed)
-    ),
-    -- 0 is every quarter of a day.
-    fast AS
-    (
-        SELECT day, driver_id, arrayJoin(arrayDistinct(arrayFilter((quarter, speed) -> speed / 100 > {speed:Float64}, quarters, speeds))) AS quarter
-        FROM computed
-        UNION ALL
-        SELECT day, driver_id, 0 FROM fresh
     )
 SELECT
     driver_id,
@@ -48,18 +36,19 @@ FROM
             lagInFrame(ms, 1, ms) OVER one_by_one AS before_ms,
             is_fast AND (NOT was_fast OR ms - before_ms > 180000) AS begins
         FROM {database}.positions{all} FINAL
-        WHERE (toDate(ts), driver_id) GLOBAL IN (SELECT day, driver_id FROM fast)
-            AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
+        WHERE ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
             AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
             AND speed_cms != 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
-            AND ((driver_id, toUInt32(intDiv(toUnixTimestamp(ts), 900))) GLOBAL IN (SELECT driver_id, quarter FROM fast)
-                OR (toDate(ts), driver_id) GLOBAL IN (SELECT day, driver_id FROM fresh))
+            AND ((toDate(ts), driver_id, toUInt32(intDiv(toUnixTimestamp(ts), 900))) GLOBAL IN fast OR (toDate(ts), driver_id, 0) GLOBAL IN fast)
             AND (driver_id, toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7) GLOBAL NOT IN
             (
-                SELECT driver_id, began_ms, piece, lat, lng
-                FROM (SELECT * FROM computed WHERE has(kinds, 'dropped'))
-                ARRAY JOIN kinds AS kind, begins_ms AS began_ms, pieces AS piece, lats AS lat, lngs AS lng
-                WHERE kind = 'dropped'
+                SELECT toString(driver_id), began_ms, piece, lat_e7, lng_e7
+                FROM {database}.driver_days_state{all} FINAL
+                ARRAY JOIN parts.kind AS kind, parts.began_ms AS began_ms, parts.piece AS piece, parts.lat_e7 AS lat_e7, parts.lng_e7 AS lng_e7
+                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                    AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
+                    AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
+                    AND has(parts.kind, 'dropped') AND kind = 'dropped'
             )
         WINDOW one_by_one AS (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
     )
