@@ -14,15 +14,17 @@ CREATE VIEW IF NOT EXISTS {database}.driver_quarters{on_cluster}
     missing     UInt64            COMMENT 'Sequence numbers that did not arrive'
 )
 AS SELECT
-    toString(driver_id) AS driver_id, day, toDateTime(part.quarter * 900, 'UTC') AS quarter,
-    sum(part.fixes) AS fixes,
-    sumIf(part.metres, part.kind = 'trip') AS distance_m,
-    sumIf(part.ended_ms - part.began_ms, part.kind = 'trip') / 1000 AS moving_s,
-    sumIf(part.ended_ms - part.began_ms, part.kind IN ('trip', 'stop')) / 1000 AS tracked_s,
-    sum(part.speed_sum) / 100 AS speed_sum, sum(part.speed_count) AS speed_count,
-    if(speed_count = 0, NULL, max(part.speed_max) / 100) AS speed_max,
-    sum(part.missing) AS missing
+    toString(driver_id) AS driver_id, day, toDateTime(part_quarter * 900, 'UTC') AS quarter,
+    sum(part_fixes) AS fixes,
+    sumIf(way, kind = 'trip') AS distance_m,
+    sumIf(ended_ms - began_ms, kind = 'trip') / 1000 AS moving_s,
+    sumIf(ended_ms - began_ms, kind IN ('trip', 'stop')) / 1000 AS tracked_s,
+    sum(part_speed_sum) / 100 AS speed_sum, sum(part_speed_count) AS speed_count,
+    if(speed_count = 0, NULL, max(speed) / 100) AS speed_max,
+    sum(part_missing) AS missing
 FROM {database}.driver_days_state{all} FINAL
-ARRAY JOIN parts AS part
+ARRAY JOIN -- each array by itself: those that a question does not need are not read
+    parts.quarter AS part_quarter, parts.kind AS kind, parts.began_ms AS began_ms, parts.ended_ms AS ended_ms, parts.metres AS way, parts.fixes AS part_fixes,
+    parts.missing AS part_missing, parts.speed_count AS part_speed_count, parts.speed_sum AS part_speed_sum, parts.speed_max AS speed
 GROUP BY driver_id, day, quarter
 COMMENT 'What each driver did in each quarter of an hour. Computed every five minutes; rollups says how far'
