@@ -126,7 +126,7 @@ impl Driver {
             self.listen();
             self.turn().await;
             self.tell();
-            if self.is_over() {
+            if self.may_stop() {
                 break;
             }
             if read {
@@ -250,7 +250,7 @@ impl Driver {
         self.work.consumer.poll_timeout(now).into_iter().chain(transports).chain(ended).min()
     }
 
-    fn is_over(&mut self) -> bool {
+    fn may_stop(&mut self) -> bool {
         let now = Instant::now();
         if !self.work.consumer.has_ended() {
             self.ended_at = None;

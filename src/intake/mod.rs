@@ -178,7 +178,7 @@ impl Intake {
             self.totals.ignored[kind as usize] += 1;
         }
         if let Some((session, arrival)) = arrival {
-            self.is_taken(session, arrival + 1);
+            self.note_taken(session, arrival + 1);
         }
     }
 
@@ -201,7 +201,7 @@ impl Intake {
         }
     }
 
-    fn is_taken(&mut self, session: SessionIndex, below: u64) {
+    fn note_taken(&mut self, session: SessionIndex, below: u64) {
         if self.batcher.open().is_empty() {
             let completion = Completion { session, below };
             match self.closed.back_mut() {

@@ -131,7 +131,7 @@ impl Batcher {
     pub fn push_reject(&mut self, reject: Reject, awaited: bool, now: Instant) {
         self.open.at_least_once |= awaited;
         let bytes = bytes_of(&reject);
-        if self.flood.is_above_limit(bytes, now)
+        if self.flood.count_is_above_limit(bytes, now)
             && let Some(row) = self.open.rejects.iter_mut().rev().find(|row| row.reason == reject.reason)
         {
             row.count += reject.count;
@@ -194,7 +194,7 @@ struct FloodLimit {
 }
 
 impl FloodLimit {
-    fn is_above_limit(&mut self, bytes: usize, now: Instant) -> bool {
+    fn count_is_above_limit(&mut self, bytes: usize, now: Instant) -> bool {
         let began_at = *self.second_began_at.get_or_insert(now);
         if now.duration_since(began_at) >= Duration::from_secs(1) {
             *self = Self { second_began_at: Some(now), ..Self::default() };

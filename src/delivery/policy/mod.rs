@@ -377,7 +377,7 @@ impl Delivery {
         self.commands.push_back(Command::Load(id, file));
     }
 
-    fn is_durable(&mut self, id: BatchId) {
+    fn report_durable(&mut self, id: BatchId) {
         if let Some(fresh) = self.batches.get_mut(&id).and_then(BatchState::fresh_mut)
             && !std::mem::replace(&mut fresh.reported, true)
         {

@@ -62,7 +62,7 @@ impl Delivery {
 
     /// Every piece of it is in ClickHouse, or in quarantine.
     fn finished(&mut self, id: BatchId, now: Instant) {
-        self.is_durable(id);
+        self.report_durable(id);
         let Some(held) = self.batches.get_mut(&id) else { return };
         self.totals.inserted += held.positions - held.progress.quarantined - held.progress.erased;
         self.totals.erased += held.progress.erased;
@@ -170,7 +170,7 @@ impl Delivery {
         failure: Option<(FailureKind, &str)>,
         now: Instant,
     ) {
-        self.is_durable(id);
+        self.report_durable(id);
         let Some(BatchState { origin, progress, .. }) = self.batches.remove(&id) else { return };
         self.commands.push_back(Command::Forget(id));
         let failure = match origin {
@@ -195,7 +195,7 @@ impl Delivery {
         match held.stage {
             Stage::InsertingAndStoring { since, .. } => {
                 held.stage = Stage::InsertingStored { since, file };
-                self.is_durable(id);
+                self.report_durable(id);
             }
             Stage::InsertedWhileStoring { .. } => {
                 held.stage = Stage::Removing { file, since: now };
