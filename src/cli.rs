@@ -99,6 +99,8 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with = "lift")]
         json: bool,
     },
+    /// Tell who enters and leaves a fence, falls silent, is too fast or jumps: table events, MQTT, webhook; until SIGTERM
+    Events,
     /// Import geofences
     Fences {
         #[command(subcommand)]

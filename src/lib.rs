@@ -14,6 +14,7 @@
 //! | [`throttle`] | a log line that would repeat → whether it is logged now |
 //! | [`pipeline`] | a message's bytes → positions and rejects → a batch → the bytes of an insert |
 //! | [`fences`] | GeoJSON → areas for the table, and what is wrong with the others |
+//! | [`events`] | fixes in the order of their inserts → who entered, left, fell silent, was too fast |
 //! | [`session`] | what happened on one connection → which message is taken, and acknowledged when |
 //! | [`intake`] | messages of all sessions → batches; durable batches → complete messages |
 //! | [`tls`] | certificates and a TCP connection → a TLS connection, or in words why not |
@@ -28,7 +29,7 @@
 //! | [`check`] | a configuration → what the servers and the disk are ready for |
 //! | [`app`] | the commands: what `main` calls; the thread that drives the consumer |
 //!
-//! A room uses only rooms above it in this list. `codec`, `session`, `intake`, `consumer`, `pipeline`, `fences`, `delivery::policy` and
+//! A room uses only rooms above it in this list. `codec`, `session`, `intake`, `consumer`, `pipeline`, `fences`, `events`, `delivery::policy` and
 //! `peers::decision` are pure: they take `now`, and hold no clock, socket, task or file.
 
 pub mod app;
@@ -38,6 +39,7 @@ pub mod codec;
 pub mod config;
 pub mod consumer;
 pub mod delivery;
+pub mod events;
 pub mod fences;
 pub mod intake;
 pub mod mqtt;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use milepost::app::commands::{
-    Shown as _, check, decode, drain, erase, fences, import, migrate, rejects, spool, top, trace,
+    Shown as _, check, decode, drain, erase, events, fences, import, migrate, rejects, spool, top, trace,
 };
 use milepost::app::{Outcome, run};
 use milepost::config::Config;
@@ -119,6 +119,7 @@ fn main() -> ExitCode {
         Command::Migrate { plan: false } => with_logs_and_runtime(config, async |config| {
             migrate::migrate(&config).await.map(|()| Outcome::Clean)
         }),
+        Command::Events => with_logs_and_runtime(config, events::run),
         Command::Run => with_logs_and_runtime(config, run::run),
     }
 }

@@ -51,8 +51,8 @@ pub async fn run(config: Config) -> Result<Outcome> {
     info!(listen = %listener.local_addr()?, "serving /metrics, /livez, /readyz and /member");
     leaving::announce(&config);
     let mut tasks = JoinSet::new();
-    let served = http::serve(listener, Arc::clone(&metrics), Arc::clone(&health), Arc::clone(&member));
-    tasks.spawn(named("http server", served));
+    let answers = http::answers(Arc::clone(&metrics), Arc::clone(&health), Arc::clone(&member));
+    tasks.spawn(named("http server", http::serve(listener, answers)));
 
     let (spool, left) = tokio::select! {
         opened = open_spool(&config) => opened?,

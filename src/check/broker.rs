@@ -279,7 +279,7 @@ async fn messages(report: &mut Report, door: Door<'_>, probe_topic: Option<&str>
     }
     let payload = format!("milepost check {}", fastrand::u64(..));
     let mut bytes = BytesMut::new();
-    codec::put_publish(topic, payload.as_bytes(), &mut bytes)?;
+    codec::put_publish(topic, payload.as_bytes(), false, &mut bytes)?;
     let began = Instant::now();
     probe.say(&bytes).await?;
     let (mut acked, mut came) = (None, None);

@@ -84,7 +84,7 @@ async fn came(here: Door<'_>, there: Door<'_>, topic: &str) -> Result<(usize, us
     ours.subscribe(&filter, Qos::AtMostOnce).await?;
     theirs.subscribe(&filter, Qos::AtMostOnce).await?;
     let mut bytes = BytesMut::new();
-    codec::put_publish(topic, b"milepost check", &mut bytes)?;
+    codec::put_publish(topic, b"milepost check", false, &mut bytes)?;
     let (mut by_us, mut by_them) = (0, 0);
     for _ in 0..MESSAGES {
         ours.say(&bytes).await?;

@@ -6,7 +6,7 @@
 mod broker;
 mod cluster;
 mod disk;
-mod probe;
+pub(crate) mod probe;
 mod replicas;
 mod report;
 mod server;

@@ -1,4 +1,4 @@
-//! A short MQTT session for one check.
+//! A short MQTT session, for one check or a few events.
 
 use std::io;
 use std::sync::{Arc, LazyLock};
@@ -14,13 +14,13 @@ use crate::config::Mqtt;
 use crate::tls::{self, Address, Server, Stream, Tls};
 
 /// Limit for connecting, and for each answer.
-pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Part of the client id, one a process: two checks at once must not disconnect each other.
 static TAG: LazyLock<u32> = LazyLock::new(|| fastrand::u32(..));
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ProbeError {
+pub(crate) enum ProbeError {
     #[error(transparent)]
     NotReached(#[from] tls::Error),
     #[error(transparent)]
@@ -35,28 +35,35 @@ pub(super) enum ProbeError {
 
 /// Where a probe connects, and as whom.
 #[derive(Clone, Copy)]
-pub(super) struct Door<'a> {
-    pub(super) mqtt: &'a Mqtt,
-    pub(super) node: &'a Address,
+pub(crate) struct Door<'a> {
+    pub(crate) mqtt: &'a Mqtt,
+    pub(crate) node: &'a Address,
     /// Of the node. Probes of different nodes have different client ids.
-    pub(super) number: usize,
-    pub(super) login: Option<&'a (String, String)>,
+    pub(crate) number: usize,
+    pub(crate) login: Option<&'a (String, String)>,
 }
 
 /// A share group for this run only: another check in the same group would receive a part of our messages.
-pub(super) fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
+pub(crate) fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
     format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
 }
 
-pub(super) struct Probe {
+pub(crate) struct Probe {
     stream: Box<dyn Stream>,
     input: Input,
 }
 
 impl Probe {
     /// Connects with a clean start. `expiry`: of the session.
-    pub(super) async fn open(
-        Door { mqtt, node, number, login }: Door<'_>,
+    pub(crate) async fn open(door: Door<'_>, expiry: Duration) -> Result<(Self, ConnAck), ProbeError> {
+        let client_id = format!("{}-check-{:08x}-{}", door.mqtt.client_id, *TAG, door.number);
+        Self::open_as(client_id, door, expiry).await
+    }
+
+    /// The same with this client id.
+    pub(crate) async fn open_as(
+        client_id: String,
+        Door { mqtt, node, number: _, login }: Door<'_>,
         expiry: Duration,
     ) -> Result<(Self, ConnAck), ProbeError> {
         let tls = mqtt.tls.clone().map(|files| Arc::new(Tls::new(files)));
@@ -65,7 +72,7 @@ impl Probe {
         let bytes_max = usize::try_from(mqtt.max_packet_bytes).unwrap_or(usize::MAX);
         let mut probe = Self { stream, input: Input::new(bytes_max) };
         let connect = Connect {
-            client_id: format!("{}-check-{:08x}-{number}", mqtt.client_id, *TAG),
+            client_id,
             clean_start: true,
             login,
             keep_alive_seconds: 60,
@@ -83,7 +90,7 @@ impl Probe {
         Ok((probe, connack))
     }
 
-    pub(super) async fn say(&mut self, bytes: &[u8]) -> Result<(), ProbeError> {
+    pub(crate) async fn say(&mut self, bytes: &[u8]) -> Result<(), ProbeError> {
         let sent = async {
             self.stream.write_all(bytes).await?;
             self.stream.flush().await
@@ -92,7 +99,7 @@ impl Probe {
     }
 
     /// Waits for the first packet that `pick` accepts.
-    pub(super) async fn hear<T>(
+    pub(crate) async fn hear<T>(
         &mut self,
         within: Duration,
         mut pick: impl FnMut(Packet<'_>) -> Option<T>,
@@ -117,7 +124,7 @@ impl Probe {
         timeout(within, heard).await.unwrap_or(Err(ProbeError::Unanswered))
     }
 
-    pub(super) async fn subscribe(&mut self, filters: &[String], qos: Qos) -> Result<Vec<Grant>, ProbeError> {
+    pub(crate) async fn subscribe(&mut self, filters: &[String], qos: Qos) -> Result<Vec<Grant>, ProbeError> {
         let mut bytes = BytesMut::new();
         codec::put_subscribe(Subscribing::Group, filters, qos, &mut bytes)?;
         self.say(&bytes).await?;
@@ -127,7 +134,24 @@ impl Probe {
         grants.await
     }
 
-    pub(super) async fn leave(mut self) {
+    /// PUBLISH at QoS 1: the reason code of the broker's acknowledgement.
+    pub(crate) async fn publish(
+        &mut self,
+        topic: &str,
+        payload: &[u8],
+        retain: bool,
+    ) -> Result<u8, ProbeError> {
+        let mut bytes = BytesMut::new();
+        codec::put_publish(topic, payload, retain, &mut bytes)?;
+        self.say(&bytes).await?;
+        self.hear(
+            ANSWER_WITHIN,
+            |packet| if let Packet::Acked(reason) = packet { Some(reason) } else { None },
+        )
+        .await
+    }
+
+    pub(crate) async fn leave(mut self) {
         let mut bytes = BytesMut::new();
         codec::put_disconnect(false, &mut bytes);
         let _ = self.say(&bytes).await; // the connection ends either way

@@ -25,7 +25,7 @@ pub(super) const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Makes connections, each with the certificates as their files are then.
 #[derive(Debug, Clone)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     tcp: HttpConnector,
     tls: Option<Arc<Tls>>,
     /// Of one answer.
@@ -33,7 +33,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub(super) fn new(tls: Option<Arc<Tls>>) -> Self {
+    pub(crate) fn new(tls: Option<Arc<Tls>>) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false); // https is ours
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -43,7 +43,7 @@ impl Connector {
     }
 
     /// The same, whose connections end when an answer is longer than this.
-    pub(super) fn bounded(&self, answer_bytes_max: u64) -> Self {
+    pub(crate) fn bounded(&self, answer_bytes_max: u64) -> Self {
         Self { answer_bytes_max, ..self.clone() }
     }
 }
@@ -74,7 +74,7 @@ impl Service<Uri> for Connector {
 }
 
 /// A stream that ends with an error when an answer is too long. What is written is the next question.
-pub(super) struct Bounded {
+pub(crate) struct Bounded {
     stream: Box<dyn Stream>,
     bytes_max: u64,
     left: u64,

@@ -6,6 +6,7 @@ mod compress;
 mod connector;
 mod erase;
 mod errors;
+mod events;
 mod fences;
 mod files;
 mod insert;
@@ -20,7 +21,9 @@ mod shards;
 mod trace;
 
 pub(crate) use self::client::{ClickHouse, Error};
+pub(crate) use self::connector::Connector;
 pub(crate) use self::erase::{Hosts, Traces};
+pub(crate) use self::events::{FIXES_MAX, Told};
 pub(crate) use self::files::Migration;
 pub(crate) use self::migrations::plan;
 pub use self::reader::Reader;

@@ -59,13 +59,19 @@ pub fn put_unsubscribe(filters: &[String], out: &mut BytesMut) -> Result<(), Cod
     Ok(())
 }
 
-/// PUBLISH at QoS 1.
+/// PUBLISH at QoS 1. `retain`: the broker keeps it for those who subscribe later.
 ///
 /// # Errors
 /// The topic is longer than MQTT allows.
-pub(crate) fn put_publish(topic: &str, payload: &[u8], out: &mut BytesMut) -> Result<(), CodecError> {
+pub(crate) fn put_publish(
+    topic: &str,
+    payload: &[u8],
+    retain: bool,
+    out: &mut BytesMut,
+) -> Result<(), CodecError> {
     let mut publish = Publish::new(topic, QoS::AtLeastOnce, payload.to_vec(), None);
     publish.pkid = 1;
+    publish.retain = retain;
     publish.write(out)?;
     Ok(())
 }

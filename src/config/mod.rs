@@ -21,8 +21,8 @@ pub(crate) use self::sections::STAYS_DAYS_MIN;
 pub use self::setting::Setting;
 pub use self::settings::{Error, Settings};
 pub use self::types::{
-    ClickHouse, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Retention, Server,
-    Shutdown, Spool, Tier,
+    ClickHouse, Events, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Retention, Server,
+    Shutdown, Spool, Tier, Webhook,
 };
 use crate::pipeline::{batch, decode};
 
@@ -43,6 +43,9 @@ pub struct Config {
     pub spool: Option<Spool>,
     pub http: Http,
     pub shutdown: Shutdown,
+    /// Of `milepost events`.
+    pub events: Events,
+    pub webhook: Option<Webhook>,
     pub log: Log,
     effective: Vec<(String, String)>,
 }
@@ -79,9 +82,23 @@ impl Config {
         let clickhouse = ClickHouse::read(s);
         clickhouse.retention.against(s, &decode);
         let spool = Spool::read(s, &batch);
-        let (http, shutdown, log) = (Http::read(s), Shutdown::read(s), Log::read(s));
+        let (http, shutdown) = (Http::read(s), Shutdown::read(s));
+        let (events, webhook, log) = (Events::read(s), Webhook::read(s), Log::read(s));
         let effective = s.finish()?;
-        Ok(Self { mqtt, sources, decode, batch, clickhouse, spool, http, shutdown, log, effective })
+        Ok(Self {
+            mqtt,
+            sources,
+            decode,
+            batch,
+            clickhouse,
+            spool,
+            http,
+            shutdown,
+            events,
+            webhook,
+            log,
+            effective,
+        })
     }
 
     /// Every key with its effective value as TOML, in order. Secrets are redacted.

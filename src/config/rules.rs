@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use super::sources::filter;
 use crate::peers::ask::Peer;
-use crate::tls::Address;
+use crate::tls::{self, Address};
 
 /// Where the broker's nodes listen, and whether with TLS.
 pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Option<bool>), String> {
@@ -49,6 +49,41 @@ fn server_url(text: &str, schemes: [&str; 2], login_goes_to: &str) -> Result<(ur
     }
     let with_tls = url.scheme() == tls;
     Ok((url, with_tls))
+}
+
+/// Any path, but no login: that would be shown with the URL. Empty: none.
+pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String> {
+    if text.is_empty() {
+        return Ok((text, None));
+    }
+    let wanted = "must be a URL such as https://host/path";
+    let url = url::Url::parse(&text).map_err(|error| format!("not a URL ({error}): {wanted}"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("put a secret into webhook.token_file, not into the URL".to_owned());
+    }
+    let is_complete = url.host_str().is_some_and(|host| !host.is_empty()) && url.fragment().is_none();
+    match url.scheme() {
+        "https" if is_complete => Ok((text, Some(true))),
+        // Positions are personal data, and so is a token.
+        "http" if is_complete && tls::is_this_machine(url.host_str().unwrap_or_default()) => {
+            Ok((text, Some(false)))
+        }
+        "http" if is_complete => {
+            Err("must be https:// unless it is on this machine: events say where people are".to_owned())
+        }
+        _ => Err(wanted.to_owned()),
+    }
+}
+
+/// Levels of a topic; empty: none.
+pub(super) fn topic_prefix(text: String) -> Result<String, String> {
+    let is_bad = text.contains(['+', '#']) || text.starts_with(['/', '$']) || text.ends_with('/');
+    if is_bad || text.len() > 200 || text.chars().any(char::is_control) {
+        return Err(format!(
+            "\"{text}\": must be topic levels such as fleet/events, without + # and without / at an end"
+        ));
+    }
+    Ok(text)
 }
 
 pub(super) fn client_id(text: String) -> Result<String, String> {

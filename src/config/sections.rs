@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::rules::{
     broker_addresses, client_id, cluster_name, group, host_name, http_url, identifier, log_filter, peers,
-    topics, user_name,
+    topic_prefix, topics, user_name, webhook_url,
 };
 use super::settings::Settings;
 use super::sources;
 use super::types::{
-    ClickHouse, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Retention, Server,
-    Shutdown, Spool, Tier,
+    ClickHouse, Events, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Retention, Server,
+    Shutdown, Spool, Tier, Webhook,
 };
 use crate::codec::Qos;
 use crate::consumer::Connections;
@@ -245,6 +245,29 @@ impl Shutdown {
             leave: s.value("shutdown.leave", LeaveGroup::Auto),
             peers: s.checked("shutdown.peers", Vec::new(), peers),
         }
+    }
+}
+
+impl Events {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        let silent_for = s.duration("events.silent_for", "10m", "0s", "30d");
+        let faster_than = s.within("events.faster_than", 0.0, 0.0..=1_000.0);
+        let topic = s.checked("events.topic", "fleet/events".to_owned(), topic_prefix);
+        Self {
+            topic: Some(topic).filter(|topic| !topic.is_empty()),
+            silent_for: Some(silent_for).filter(|time| !time.is_zero()),
+            faster_than: Some(faster_than).filter(|speed| *speed > 0.0),
+        }
+    }
+}
+
+impl Webhook {
+    pub(super) fn read(s: &mut Settings) -> Option<Self> {
+        let (url, with_tls) = s.checked("webhook.url", String::new(), webhook_url);
+        let ca = s.path("webhook.ca_file");
+        let tls = s.tls(tls::Files { server: tls::Server::Webhook, ca, cert: None, key: None }, with_tls);
+        let token = s.secret("webhook.token");
+        with_tls.map(|_| Self { url, tls, token })
     }
 }
 

@@ -59,6 +59,19 @@ macro_rules! whole_numbers {
 }
 whole_numbers!(u8, u16, u32, u64, usize);
 
+impl Setting for f64 {
+    fn parse(value: Value) -> Result<Self, String> {
+        value
+            .into_float()
+            .ok()
+            .filter(|number| number.is_finite())
+            .ok_or_else(|| "must be a number".to_owned())
+    }
+    fn show(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
 impl Setting for Duration {
     fn parse(value: Value) -> Result<Self, String> {
         let text = value.into_string().unwrap_or_default();

@@ -161,3 +161,24 @@ pub enum LogFormat {
     /// One JSON object a line.
     Json,
 }
+
+/// Which events are told, and where over MQTT.
+#[derive(Debug, Clone)]
+pub struct Events {
+    /// Before `/DRIVER/…`; `None`: not over MQTT.
+    pub topic: Option<String>,
+    /// `None`: silence is no event.
+    pub silent_for: Option<Duration>,
+    /// m/s; `None`: speed is no event.
+    pub faster_than: Option<f64>,
+}
+
+/// A web service that events are posted to.
+#[derive(Debug, Clone)]
+pub struct Webhook {
+    pub url: String,
+    /// `None`: plain text.
+    pub tls: Option<tls::Files>,
+    /// Sent as a bearer token.
+    pub token: Option<Secret>,
+}

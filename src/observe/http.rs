@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -36,13 +36,22 @@ const CONNECTION_AGE_MIN: Duration = Duration::from_millis(100);
 /// How long a client may take to send a request's head, and then to read the answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
+/// What metrics are in, and everything that people read.
+pub(crate) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Serves until it is dropped.
-pub(crate) async fn serve(
-    listener: TcpListener,
+/// The answers of a member.
+pub(crate) fn answers(
     metrics: Arc<Metrics>,
     health: Arc<Health>,
     member: Arc<Member>,
+) -> impl Fn(&str) -> Response<Full<Bytes>> + Clone {
+    move |path| respond(path, &metrics, &health, &member)
+}
+
+/// Serves these answers to paths until it is dropped.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    answers: impl Fn(&str) -> Response<Full<Bytes>> + Clone + Send + 'static,
 ) {
     let mut tasks = JoinSet::new();
     let mut oldest_first = VecDeque::<(Instant, AbortHandle)>::new();
@@ -64,10 +73,10 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let (metrics, health, member) = (Arc::clone(&metrics), Arc::clone(&health), Arc::clone(&member));
+        let answers = answers.clone();
         let connection = tasks.spawn(async move {
             let answer = service_fn(move |request: Request<Incoming>| {
-                let response = respond(request.uri().path(), &metrics, &health, &member);
+                let response = answers(request.uri().path());
                 async { Ok::<_, Infallible>(response) }
             });
             let connection = http1::Builder::new()
@@ -84,13 +93,6 @@ pub(crate) async fn serve(
 }
 
 fn respond(path: &str, metrics: &Metrics, health: &Health, member: &Member) -> Response<Full<Bytes>> {
-    let verdict = |good: &str, wrong: Vec<String>| {
-        if wrong.is_empty() {
-            (StatusCode::OK, format!("{good}\n"))
-        } else {
-            (StatusCode::SERVICE_UNAVAILABLE, wrong.join("\n") + "\n")
-        }
-    };
     let (status, text) = match path {
         "/metrics" => (StatusCode::OK, metrics.render()),
         "/livez" => verdict("alive", health.dead(Instant::now())),
@@ -111,11 +113,22 @@ fn respond(path: &str, metrics: &Metrics, health: &Health, member: &Member) -> R
         }
         _ => (StatusCode::NOT_FOUND, format!("there are /metrics, /livez, /readyz and {PATH}\n")),
     };
+    answer(status, text, if path == PATH { "application/json" } else { TEXT })
+}
+
+/// 200, or 503 with what is wrong.
+pub(crate) fn verdict(good: &str, wrong: Vec<String>) -> (StatusCode, String) {
+    if wrong.is_empty() {
+        (StatusCode::OK, format!("{good}\n"))
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, wrong.join("\n") + "\n")
+    }
+}
+
+pub(crate) fn answer(status: StatusCode, text: String, kind: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(text));
     *response.status_mut() = status;
-    let kind = if path == PATH { "application/json" } else { "text/plain; version=0.0.4; charset=utf-8" };
-    let kind = hyper::header::HeaderValue::from_static(kind);
-    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 

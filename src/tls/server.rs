@@ -1,4 +1,4 @@
-//! The two servers that milepost connects to, and the names of their settings.
+//! The servers that milepost connects to, and the names of their settings.
 
 use std::net::IpAddr;
 
@@ -7,6 +7,8 @@ use std::net::IpAddr;
 pub enum Server {
     Broker,
     ClickHouse,
+    /// Where `milepost events` posts them.
+    Webhook,
 }
 
 impl Server {
@@ -16,6 +18,7 @@ impl Server {
         match self {
             Self::Broker => "mqtt",
             Self::ClickHouse => "clickhouse",
+            Self::Webhook => "webhook",
         }
     }
 
@@ -23,7 +26,7 @@ impl Server {
     pub(super) const fn schemes(self) -> (&'static str, &'static str) {
         match self {
             Self::Broker => ("mqtts", "mqtt"),
-            Self::ClickHouse => ("https", "http"),
+            Self::ClickHouse | Self::Webhook => ("https", "http"),
         }
     }
 }

@@ -12,6 +12,7 @@ mod documented;
 mod drain;
 mod durability;
 mod erase;
+mod events;
 mod fences;
 mod formats;
 mod impolite;

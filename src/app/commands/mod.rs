@@ -4,6 +4,7 @@ pub mod check;
 pub mod decode;
 pub mod drain;
 pub mod erase;
+pub mod events;
 pub mod fences;
 pub mod import;
 mod lines;

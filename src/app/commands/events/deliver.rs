@@ -1,0 +1,278 @@
+//! Two channels for events: MQTT, retained, and a webhook. Each has a queue and a task of its own, so neither waits for the other.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::status::Status;
+use crate::check::probe::{Door, Probe};
+use crate::clickhouse::Connector;
+use crate::config::{Mqtt, Webhook};
+use crate::delivery::sink::error_chain;
+use crate::events::{Event, Kind};
+use crate::throttle::Throttle;
+use crate::tls::Tls;
+
+/// What waits for a channel; one more is dropped, and counted.
+pub(super) const QUEUE_MAX: usize = 10_000;
+/// A channel that fails is tried again after this, and then after longer times.
+const AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// An event that a webhook has not taken by then is dropped.
+const WEBHOOK_PATIENCE: Duration = Duration::from_secs(900);
+const WEBHOOK_ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// MQTT reason codes from here on are errors.
+const REFUSED_FROM: u8 = 0x80;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channel {
+    Mqtt,
+    Webhook,
+}
+
+impl Channel {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Mqtt => "mqtt",
+            Self::Webhook => "webhook",
+        }
+    }
+}
+
+/// What a channel is to do.
+#[derive(Debug)]
+pub(super) enum Order {
+    Tell(Event),
+    /// The state of this topic is not to be kept any more.
+    Clear(String),
+}
+
+/// A channel has taken the event with this id.
+pub(super) type Taken = (Channel, String);
+
+/// The topic of an event below the configured one: a state each, but for a jump, which is none.
+pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> String {
+    let state = match kind {
+        Kind::Entered | Kind::Left => format!("fence/{}", level(fence)),
+        Kind::Silent | Kind::Heard => "contact".to_owned(),
+        Kind::Fast | Kind::Slow => "speed".to_owned(),
+        Kind::Jump => "jump".to_owned(),
+    };
+    format!("{prefix}/{driver_id}/{state}")
+}
+
+/// A name as one level of a topic.
+fn level(name: &str) -> String {
+    ["%", "/", "+", "#"]
+        .iter()
+        .fold(name.to_owned(), |name, c| name.replace(c, &format!("%{:02X}", c.as_bytes()[0])))
+}
+
+/// What subscribers and the webhook get.
+pub(super) fn payload(event: &Event) -> Vec<u8> {
+    let Event { driver_id, kind, fence, ts, lat, lng, speed, known_at: _ } = event;
+    let mut payload = json!({
+        "id": event.id(), "driver_id": driver_id, "event": kind.name(), "ts": ts, "lat": lat, "lng": lng, "speed": speed,
+    });
+    if !fence.is_empty() {
+        payload["fence"] = json!(fence);
+    }
+    payload.to_string().into_bytes()
+}
+
+/// Logs the first failure of an outage, and its end.
+struct Outage {
+    channel: Channel,
+    status: Arc<Status>,
+    log: Throttle,
+    again_after: Duration,
+}
+
+impl Outage {
+    fn new(channel: Channel, status: Arc<Status>) -> Self {
+        Self { channel, status, log: Throttle::once(), again_after: AGAIN_AFTER[0] }
+    }
+
+    async fn failed(&mut self, why: &str) {
+        let name = self.channel.name();
+        if self.log.allow(Instant::now()) {
+            warn!(to = name, why, "events wait: the channel does not take them");
+        }
+        self.status.health.set(name, vec![format!("{name}: {why}")]);
+        sleep(self.again_after).await;
+        self.again_after = AGAIN_AFTER[1].min(self.again_after * 2);
+    }
+
+    fn is_over(&mut self) {
+        let name = self.channel.name();
+        if self.again_after != AGAIN_AFTER[0] {
+            info!(to = name, "the channel takes events again");
+        }
+        self.log.reset();
+        self.again_after = AGAIN_AFTER[0];
+        self.status.health.set(name, Vec::new());
+    }
+}
+
+/// Publishes what comes, in its order, until it is dropped. Connects for it each time: events are rare.
+pub(super) async fn mqtt(
+    mqtt: Mqtt,
+    prefix: String,
+    mut orders: mpsc::Receiver<Order>,
+    taken: mpsc::UnboundedSender<Taken>,
+    status: Arc<Status>,
+) {
+    let mut outage = Outage::new(Channel::Mqtt, status);
+    let mut node = 0;
+    let mut batch = Vec::new();
+    while orders.recv_many(&mut batch, 100).await > 0 {
+        while !batch.is_empty() {
+            let published = publish(&mqtt, node, &prefix, &mut batch, &taken).await;
+            match published {
+                Ok(()) => outage.is_over(),
+                Err(why) => {
+                    node += 1;
+                    outage.failed(&why).await;
+                }
+            }
+        }
+    }
+}
+
+/// Takes from `batch` what the broker has acknowledged.
+async fn publish(
+    mqtt: &Mqtt,
+    node: usize,
+    prefix: &str,
+    batch: &mut Vec<Order>,
+    taken: &mpsc::UnboundedSender<Taken>,
+) -> Result<(), String> {
+    let password = mqtt.password.as_ref().map(crate::config::Secret::read).transpose();
+    let password = password.map_err(|error| format!("mqtt.password_file cannot be read: {error}"))?;
+    let login = mqtt.username.clone().map(|username| (username, password.unwrap_or_default()));
+    let node = &mqtt.nodes[node % mqtt.nodes.len()];
+    let door = Door { mqtt, node, number: 0, login: login.as_ref() };
+    let opened = Probe::open_as(format!("{}-events", mqtt.client_id), door, Duration::ZERO).await;
+    let (mut probe, _) = opened.map_err(|error| format!("{node}: {}", error_chain(&error)))?;
+    while let Some(order) = batch.first() {
+        let (topic, payload, is_kept, id) = match order {
+            Order::Tell(event) => {
+                let topic = topic(prefix, &event.driver_id, event.kind, &event.fence);
+                (topic, payload(event), event.kind != Kind::Jump, Some(event.id()))
+            }
+            Order::Clear(topic) => (topic.clone(), Vec::new(), true, None),
+        };
+        let reason = probe.publish(&topic, &payload, is_kept).await;
+        let reason = reason.map_err(|error| format!("{node}: {}", error_chain(&error)))?;
+        if reason >= REFUSED_FROM {
+            return Err(format!(
+                "{topic}: the broker refuses the message, reason {reason:#04x}: allow {} to publish to {prefix}/#",
+                mqtt.username.as_deref().unwrap_or("this client")
+            ));
+        }
+        batch.remove(0);
+        if let Some(id) = id {
+            let _ = taken.send((Channel::Mqtt, id)); // the command has ended
+        }
+    }
+    probe.leave().await;
+    Ok(())
+}
+
+/// Posts what comes, one after the other, until it is dropped.
+pub(super) async fn webhook(
+    webhook: Webhook,
+    mut orders: mpsc::Receiver<Order>,
+    taken: mpsc::UnboundedSender<Taken>,
+    status: Arc<Status>,
+) {
+    let tls = webhook.tls.clone().map(|files| Arc::new(Tls::new(files)));
+    let client: legacy::Client<Connector, Full<Bytes>> =
+        legacy::Client::builder(TokioExecutor::new()).build(Connector::new(tls));
+    let mut outage = Outage::new(Channel::Webhook, Arc::clone(&status));
+    let dropped = status.dropped.with_label_values(&[Channel::Webhook.name()]);
+    while let Some(order) = orders.recv().await {
+        let Order::Tell(event) = order else { continue };
+        let (began, id) = (Instant::now(), event.id());
+        loop {
+            match post(&client, &webhook, &event).await {
+                Ok(()) => {
+                    outage.is_over();
+                    let _ = taken.send((Channel::Webhook, id)); // the command has ended
+                    break;
+                }
+                Err(Failure::Refused(why)) => {
+                    warn!(id, why, "the webhook refuses an event: it is not posted again");
+                    dropped.inc();
+                    break;
+                }
+                Err(Failure::Passing(why)) if began.elapsed() >= WEBHOOK_PATIENCE => {
+                    warn!(
+                        id,
+                        why,
+                        "the webhook has not taken an event for a quarter of an hour: it is not posted again"
+                    );
+                    dropped.inc();
+                    break;
+                }
+                Err(Failure::Passing(why)) => outage.failed(&why).await,
+            }
+        }
+    }
+}
+
+enum Failure {
+    /// The same again would be refused, too.
+    Refused(String),
+    Passing(String),
+}
+
+async fn post(
+    client: &legacy::Client<Connector, Full<Bytes>>,
+    webhook: &Webhook,
+    event: &Event,
+) -> Result<(), Failure> {
+    let passing = |why: String| Failure::Passing(why);
+    let mut request =
+        Request::builder().method(Method::POST).uri(&webhook.url).header(CONTENT_TYPE, "application/json");
+    if let Some(token) = &webhook.token {
+        let token =
+            token.read().map_err(|error| passing(format!("webhook.token_file cannot be read: {error}")))?;
+        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request
+        .body(Full::from(payload(event)))
+        .map_err(|error| passing(format!("webhook.url or its token: {error}")))?;
+    let answered = timeout(WEBHOOK_ANSWER_WITHIN, async {
+        let answer = client.request(request).await.map_err(|error| error_chain(&error))?;
+        let status = answer.status();
+        let _ = Limited::new(answer.into_body(), WEBHOOK_ANSWER_BYTES_MAX).collect().await; // the connection can be used again
+        Ok(status)
+    });
+    let status = match answered.await {
+        Ok(Ok(status)) => status,
+        Ok(Err(why)) => return Err(Failure::Passing(why)),
+        Err(_) => return Err(Failure::Passing(format!("no answer within {WEBHOOK_ANSWER_WITHIN:?}"))),
+    };
+    let is_busy = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+    // A wrong token is mended there or here; until then events wait.
+    let may_be_mended =
+        [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::NOT_FOUND].contains(&status);
+    if status.is_success() {
+        Ok(())
+    } else if status.is_client_error() && !is_busy && !may_be_mended {
+        Err(Failure::Refused(format!("it answers {status}")))
+    } else {
+        Err(Failure::Passing(format!("it answers {status}")))
+    }
+}

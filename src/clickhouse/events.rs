@@ -1,0 +1,163 @@
+//! What `milepost events` reads and writes.
+
+use clickhouse::Row;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
+use crate::events::{Event, Fix, Kind};
+
+/// driver_id, ts, seq, lat, lng, speed, acc, inserted_at; times in milliseconds.
+type FixRow = (String, i64, u32, f64, f64, Option<f32>, Option<f32>, i64);
+/// Times in milliseconds.
+#[derive(Row, Deserialize)]
+struct EventRow {
+    driver_id: String,
+    kind: String,
+    fence: String,
+    ts: i64,
+    lat: f64,
+    lng: f64,
+    speed: Option<f32>,
+    known_at: i64,
+    mqtt_at: Option<i64>,
+    webhook_at: Option<i64>,
+}
+
+/// An event, and when which channel took it, in milliseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) event: Event,
+    pub(crate) mqtt_at: Option<i64>,
+    pub(crate) webhook_at: Option<i64>,
+}
+
+const FIX: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
+/// Of one answer, which is in memory.
+pub(crate) const FIXES_MAX: usize = 200_000;
+/// An older fix is nobody's news.
+const FIX_AGE_MAX: &str = "1 DAY";
+
+impl ClickHouse {
+    /// Fixes that were inserted after this, in the order of their inserts: at most [`FIXES_MAX`], then there are more.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub(crate) async fn fixes_since(&self, inserted_at: i64) -> Result<Vec<Fix>, Error> {
+        let sql = format!(
+            "SELECT {FIX} FROM {} WHERE inserted_at > fromUnixTimestamp64Milli({inserted_at}) \
+             AND toDate(ts) >= toDate(now() - INTERVAL {FIX_AGE_MAX}) AND ts > now64(3) - INTERVAL {FIX_AGE_MAX} \
+             ORDER BY i, driver_id, t, seq, lat_e7, lng_e7 LIMIT {FIXES_MAX}",
+            self.of_all("positions")
+        );
+        self.fixes(&sql).await
+    }
+
+    /// The newest fix of each driver of those that were inserted before this, in the last day. The same driver may come twice.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub(crate) async fn last_fixes_before(&self, inserted_at: i64) -> Result<Vec<Fix>, Error> {
+        let before = format!("inserted_at <= fromUnixTimestamp64Milli({inserted_at})");
+        let sql = format!(
+            "SELECT {FIX} FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL {FIX_AGE_MAX} \
+             UNION ALL \
+             SELECT {FIX} FROM {} WHERE {before} AND inserted_at > now64(3) - INTERVAL 2 HOUR \
+             AND toDate(ts) >= toDate(now() - INTERVAL {FIX_AGE_MAX}) ORDER BY t DESC, seq DESC LIMIT 1 BY driver_id",
+            self.of_all("positions"),
+            db = self.database,
+        );
+        self.fixes(&sql).await
+    }
+
+    /// The last event of each driver, kind of state and fence that was known before this, oldest first.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub(crate) async fn events_before(&self, known_at: i64) -> Result<Vec<Told>, Error> {
+        let state = "multiIf(kind IN ('entered', 'left'), 'fence', kind IN ('silent', 'heard'), 'contact', kind IN ('fast', 'slow'), 'speed', 'jump')";
+        let rest = format!(
+            "known_at <= fromUnixTimestamp64Milli({known_at}) AND kind != 'jump' \
+             ORDER BY known_at DESC, ts DESC LIMIT 1 BY driver_id, {state}, fence"
+        );
+        let mut events = self.events(&rest).await?;
+        events.reverse();
+        Ok(events)
+    }
+
+    /// All events that were known after this.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub(crate) async fn events_since(&self, known_at: i64) -> Result<Vec<Told>, Error> {
+        self.events(&format!("known_at > fromUnixTimestamp64Milli({known_at}) ORDER BY known_at, ts")).await
+    }
+
+    /// Writes rows, or writes them again.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub(crate) async fn write_events(&self, told: &[Told]) -> Result<(), Error> {
+        let moment = |ms: i64| json!(format!("{}.{:03}", ms.div_euclid(1_000), ms.rem_euclid(1_000)));
+        let mut sql = format!(
+            "INSERT INTO {}.events (driver_id, ts, kind, fence, lat, lng, speed, known_at, mqtt_at, webhook_at) FORMAT JSONEachRow",
+            self.database
+        );
+        for Told { event, mqtt_at, webhook_at } in told {
+            let Event { driver_id, kind, fence, ts, lat, lng, speed, known_at } = event;
+            sql += &format!(
+                "\n{}",
+                json!({
+                    "driver_id": driver_id, "ts": moment(*ts), "kind": kind.name(), "fence": fence, "lat": lat, "lng": lng,
+                    "speed": speed, "known_at": moment(*known_at), "mqtt_at": mqtt_at.map(moment),
+                    "webhook_at": webhook_at.map(moment),
+                })
+            );
+        }
+        self.statement(&sql).await.map_err(|error| self.failed("writing events", error))
+    }
+
+    async fn fixes(&self, sql: &str) -> Result<Vec<Fix>, Error> {
+        let rows = self.unbounded().query_raw(sql).fetch_all::<FixRow>();
+        let rows =
+            within(QUESTION_TIMEOUT, rows).await.map_err(|error| self.failed("reading fixes", error))?;
+        let fix = |(driver_id, ts, seq, lat, lng, speed, acc, inserted_at): FixRow| Fix {
+            driver_id,
+            ts,
+            seq,
+            lat,
+            lng,
+            // Hundredths, as they are stored: the next number to 27.78 that a Float32 has is more.
+            speed: speed.map(|speed| (f64::from(speed) * 100.0).round() / 100.0),
+            acc: acc.map(f64::from),
+            inserted_at,
+        };
+        Ok(rows.into_iter().map(fix).collect())
+    }
+
+    async fn events(&self, rest: &str) -> Result<Vec<Told>, Error> {
+        let sql = format!(
+            "SELECT driver_id, CAST(kind AS String) AS kind, fence, toUnixTimestamp64Milli(ts) AS ts, lat, lng, speed, \
+             toUnixTimestamp64Milli(known_at) AS known_at, toUnixTimestamp64Milli(mqtt_at) AS mqtt_at, \
+             toUnixTimestamp64Milli(webhook_at) AS webhook_at FROM {}.events FINAL WHERE {rest} \
+             SETTINGS prefer_column_name_to_alias = 1",
+            self.database
+        );
+        let rows = self.unbounded().query_raw(&sql).fetch_all::<EventRow>();
+        let rows =
+            within(QUESTION_TIMEOUT, rows).await.map_err(|error| self.failed("reading events", error))?;
+        let told = |row: EventRow| {
+            let EventRow { driver_id, kind, fence, ts, lat, lng, speed, known_at, mqtt_at, webhook_at } = row;
+            let kind = Kind::named(&kind)?; // a later version's is not ours
+            let event = Event { driver_id, kind, fence, ts, lat, lng, speed: speed.map(f64::from), known_at };
+            Some(Told { event, mqtt_at, webhook_at })
+        };
+        Ok(rows.into_iter().filter_map(told).collect())
+    }
+
+    /// A table, over all shards.
+    fn of_all(&self, table: &str) -> String {
+        let all = if self.layout.shards().is_some() { "_all" } else { "" };
+        format!("{}.{table}{all}", self.database)
+    }
+}

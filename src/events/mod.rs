@@ -1,0 +1,281 @@
+//! Fixes in the order in which ClickHouse took them → events: entered and left a fence, silent and heard again, fast and slow again, jumps.
+//!
+//! Guarantee: an event is a function of the fixes before it. Fixes that are repeated, or older than one that was taken, change
+//! nothing; so the same fixes in the same order make the same events, with the same ids, however often the process begins again.
+
+mod area;
+
+use std::collections::{BTreeSet, HashMap};
+
+pub use self::area::Area;
+
+/// A fix whose accuracy is worse says nothing of a place, as in `driver_days_mv`.
+const ACCURACY_M_MAX: f64 = 200.0;
+/// A way is impossible if it is longer than this, and faster, as in `driver_days_mv`.
+const JUMP_M: f64 = 100.0;
+const JUMP_M_PER_MS: f64 = 0.1;
+/// Nobody knows the way over a longer gap.
+const GAP_MS: i64 = 3_600_000;
+/// Mean radius.
+const EARTH_M: f64 = 6_371_008.8;
+/// Drivers in memory, some 200 bytes each.
+const DRIVERS_MAX: usize = 1_000_000;
+
+/// A row of `positions`, in plain units.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fix {
+    pub driver_id: String,
+    /// Milliseconds since 1970, as all times here.
+    pub ts: i64,
+    pub seq: u32,
+    pub lat: f64,
+    pub lng: f64,
+    /// m/s
+    pub speed: Option<f64>,
+    /// Metres.
+    pub acc: Option<f64>,
+    /// By the server's clock.
+    pub inserted_at: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    Entered,
+    Left,
+    Silent,
+    Heard,
+    Fast,
+    Slow,
+    Jump,
+}
+
+impl Kind {
+    pub const ALL: [Self; 7] =
+        [Self::Entered, Self::Left, Self::Silent, Self::Heard, Self::Fast, Self::Slow, Self::Jump];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Entered => "entered",
+            Self::Left => "left",
+            Self::Silent => "silent",
+            Self::Heard => "heard",
+            Self::Fast => "fast",
+            Self::Slow => "slow",
+            Self::Jump => "jump",
+        }
+    }
+
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// What happened to a driver at a fix.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    pub driver_id: String,
+    pub kind: Kind,
+    /// Name of the fence; empty for other kinds.
+    pub fence: String,
+    /// Of the fix: the first inside or outside, the first that is fast or slow, the last before a silence, the one that jumped.
+    pub ts: i64,
+    pub lat: f64,
+    pub lng: f64,
+    pub speed: Option<f64>,
+    /// Server time at which it was known: the fix was inserted, or the silence was long enough.
+    pub known_at: i64,
+}
+
+impl Event {
+    /// The same for the same event, whoever makes it and however often.
+    #[must_use]
+    pub fn id(&self) -> String {
+        let Self { driver_id, kind, fence, ts, .. } = self;
+        if fence.is_empty() {
+            format!("{driver_id}/{}/{ts}", kind.name())
+        } else {
+            format!("{driver_id}/{}/{ts}/{fence}", kind.name())
+        }
+    }
+}
+
+/// Which events are wanted.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    pub areas: Vec<Area>,
+    /// Milliseconds without news.
+    pub silent_for: Option<i64>,
+    /// m/s
+    pub faster_than: Option<f64>,
+}
+
+/// What is known of one driver.
+#[derive(Debug, Clone, Default)]
+struct Driver {
+    newest: Option<Fix>,
+    /// Reached at an impossible speed: the next fix says whether it is a jump.
+    suspect: Option<Fix>,
+    /// When something newer last came.
+    heard_at: i64,
+    inside: BTreeSet<String>,
+    is_fast: bool,
+    is_silent: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Watch {
+    pub rules: Rules,
+    drivers: HashMap<String, Driver>,
+    /// Fixes of drivers beyond [`DRIVERS_MAX`].
+    pub passed_over: u64,
+}
+
+impl Watch {
+    #[must_use]
+    pub fn new(rules: Rules) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
+    /// The newest fix that was taken before this process began.
+    pub fn begin_with(&mut self, fix: Fix) {
+        let Some(driver) = self.driver(&fix.driver_id) else { return };
+        let is_newer = driver.newest.as_ref().is_none_or(|newest| order(&fix) > order(newest));
+        if is_newer {
+            driver.heard_at = driver.heard_at.max(fix.inserted_at);
+            driver.newest = Some(fix);
+        }
+    }
+
+    /// An event that was known before, oldest first.
+    pub fn begin_with_event(&mut self, event: &Event) {
+        let Some(driver) = self.driver(&event.driver_id) else { return };
+        match event.kind {
+            Kind::Entered => drop(driver.inside.insert(event.fence.clone())),
+            Kind::Left => drop(driver.inside.remove(&event.fence)),
+            Kind::Silent | Kind::Heard => driver.is_silent = event.kind == Kind::Silent,
+            Kind::Fast | Kind::Slow => driver.is_fast = event.kind == Kind::Fast,
+            Kind::Jump => {}
+        }
+    }
+
+    /// Takes a fix; what it means goes to `out`.
+    pub fn take(&mut self, fix: Fix, out: &mut Vec<Event>) {
+        let Self { rules, drivers, passed_over } = self;
+        if drivers.len() >= DRIVERS_MAX && !drivers.contains_key(&fix.driver_id) {
+            *passed_over += 1;
+            return;
+        }
+        let driver = drivers.entry(fix.driver_id.clone()).or_default();
+        let last = driver.suspect.as_ref().or(driver.newest.as_ref());
+        if last.is_some_and(|last| order(&fix) <= order(last)) {
+            return;
+        }
+        driver.heard_at = driver.heard_at.max(fix.inserted_at);
+        if std::mem::take(&mut driver.is_silent) {
+            out.push(event(&fix, Kind::Heard, ""));
+        }
+        if fix.acc.is_some_and(|acc| acc > ACCURACY_M_MAX) {
+            return;
+        }
+        if let Some(suspect) = driver.suspect.take() {
+            let around = driver.newest.as_ref().is_none_or(|newest| !is_impossible(newest, &fix));
+            if around && is_impossible(&suspect, &fix) {
+                out.push(Event { known_at: fix.inserted_at, ..event(&suspect, Kind::Jump, "") });
+            } else {
+                driver.be_at(Fix { inserted_at: fix.inserted_at, ..suspect }, rules, out);
+            }
+        }
+        if driver.newest.as_ref().is_some_and(|newest| is_impossible(newest, &fix)) {
+            driver.suspect = Some(fix);
+        } else {
+            driver.be_at(fix, rules, out);
+        }
+    }
+
+    /// The server's time, when all fixes inserted before were taken.
+    pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
+        let Some(silent_for) = self.rules.silent_for else { return };
+        for driver in self.drivers.values_mut().filter(|driver| !driver.is_silent) {
+            let known_at = driver.heard_at.saturating_add(silent_for);
+            if let Some(newest) = driver.newest.as_ref().filter(|_| known_at <= now) {
+                out.push(Event { known_at, ..event(newest, Kind::Silent, "") });
+                driver.is_silent = true;
+            }
+        }
+    }
+
+    /// Erased drivers are forgotten; for each of them, the fences that they were in.
+    pub fn forget(&mut self, is_erased: impl Fn(&str) -> bool) -> Vec<(String, Vec<String>)> {
+        let gone = self.drivers.extract_if(|id, _| is_erased(id));
+        gone.map(|(id, driver)| (id, driver.inside.into_iter().collect())).collect()
+    }
+
+    #[must_use]
+    pub fn drivers(&self) -> usize {
+        self.drivers.len()
+    }
+
+    fn driver(&mut self, id: &str) -> Option<&mut Driver> {
+        if self.drivers.len() >= DRIVERS_MAX && !self.drivers.contains_key(id) {
+            return None;
+        }
+        Some(self.drivers.entry(id.to_owned()).or_default())
+    }
+}
+
+impl Driver {
+    fn be_at(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
+        if let (Some(limit), Some(speed)) = (rules.faster_than, fix.speed) {
+            let is_fast = speed > limit;
+            if is_fast != self.is_fast {
+                out.push(event(&fix, if is_fast { Kind::Fast } else { Kind::Slow }, ""));
+                self.is_fast = is_fast;
+            }
+        }
+        let inside: BTreeSet<String> =
+            rules.areas.iter().filter(|area| area.has(&fix)).map(|area| area.name.clone()).collect();
+        if inside != self.inside {
+            out.extend(self.inside.difference(&inside).map(|fence| event(&fix, Kind::Left, fence)));
+            out.extend(inside.difference(&self.inside).map(|fence| event(&fix, Kind::Entered, fence)));
+            self.inside = inside;
+        }
+        self.newest = Some(fix);
+    }
+}
+
+/// By the device's clock, then by its counter, as `last_positions`.
+fn order(fix: &Fix) -> (i64, u32) {
+    (fix.ts, fix.seq)
+}
+
+fn event(fix: &Fix, kind: Kind, fence: &str) -> Event {
+    Event {
+        driver_id: fix.driver_id.clone(),
+        kind,
+        fence: fence.to_owned(),
+        ts: fix.ts,
+        lat: fix.lat,
+        lng: fix.lng,
+        speed: fix.speed,
+        known_at: fix.inserted_at,
+    }
+}
+
+/// Nobody gets from one to the other in that time.
+fn is_impossible(from: &Fix, to: &Fix) -> bool {
+    let ms = to.ts - from.ts;
+    #[expect(clippy::cast_precision_loss, reason = "at most an hour")]
+    let reach = || JUMP_M + JUMP_M_PER_MS * ms as f64;
+    ms <= GAP_MS && metres(from, to) > reach()
+}
+
+/// On a sphere.
+fn metres(a: &Fix, b: &Fix) -> f64 {
+    let (lat_a, lat_b) = (a.lat.to_radians(), b.lat.to_radians());
+    let half = |d: f64| (d.to_radians() / 2.0).sin().powi(2);
+    let h = half(b.lat - a.lat) + lat_a.cos() * lat_b.cos() * half(b.lng - a.lng);
+    2.0 * EARTH_M * h.sqrt().min(1.0).asin()
+}

@@ -1,0 +1,242 @@
+//! `milepost events`: what drivers do, as a table, retained messages and posts of a webhook.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Result, ensure};
+use lab_stack::{Process, Settings, free_port, wait_until};
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
+use serde_json::{Value, json};
+
+use crate::world::{SOON, World, world};
+
+const YARD: &str = r#"{"type":"Feature","properties":{"name":"yard/1"},"geometry":{"type":"Polygon",
+    "coordinates":[[[13.0,52.0],[13.1,52.0],[13.1,52.1],[13.0,52.1],[13.0,52.0]]]}}"#;
+const INSIDE: f64 = 13.05;
+const OUTSIDE: f64 = 13.15;
+
+/// A web service that answers with `status`, and keeps what was posted.
+struct Webhook {
+    port: u16,
+    status: Arc<AtomicU16>,
+    /// The id, and how often it was posted; and the tokens.
+    posts: Arc<Mutex<BTreeMap<String, usize>>>,
+    tokens: Arc<Mutex<Vec<String>>>,
+}
+
+impl Webhook {
+    fn start() -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let (status, posts, tokens) = (Arc::new(AtomicU16::new(200)), Arc::default(), Arc::default());
+        let it = Self { port, status, posts, tokens };
+        let (status, posts, tokens) = (Arc::clone(&it.status), Arc::clone(&it.posts), Arc::clone(&it.tokens));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let mut reader = BufReader::new(stream);
+                let (mut length, mut line) = (0, String::new());
+                while reader.read_line(&mut line).is_ok_and(|read| read > 0) && line.trim() != "" {
+                    let (name, value) = line.split_once(':').unwrap_or((&line, ""));
+                    match name.to_ascii_lowercase().as_str() {
+                        "content-length" => length = value.trim().parse().unwrap_or(0),
+                        "authorization" => tokens
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .push(value.trim().to_owned()),
+                        _ => {}
+                    }
+                    line.clear();
+                }
+                let mut body = vec![0; length];
+                if reader.read_exact(&mut body).is_err() {
+                    continue;
+                }
+                let answer = status.load(Ordering::SeqCst);
+                if answer == 200 {
+                    let event: Value = serde_json::from_slice(&body).expect("an event");
+                    let id = event["id"].as_str().expect("its id").to_owned();
+                    *posts.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default() += 1;
+                }
+                let head = format!("HTTP/1.1 {answer} x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                let _ = reader.get_mut().write_all(head.as_bytes());
+            }
+        });
+        Ok(it)
+    }
+
+    fn has(&self, id: &str) -> bool {
+        self.posts.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+    }
+}
+
+/// What the broker keeps below a topic.
+fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
+    let options = MqttOptions::new(format!("looks-{}", fastrand::u32(..)), "127.0.0.1", port);
+    let (client, mut connection) = Client::new(options, 8);
+    client.subscribe(filter, QoS::AtLeastOnce)?;
+    // What is kept comes before what is published after the subscription.
+    let end = format!("end/{}", fastrand::u32(..));
+    client.subscribe(&end, QoS::AtLeastOnce)?;
+    let mut kept = BTreeMap::new();
+    let mut subscribed = 0;
+    for event in connection.iter() {
+        match event? {
+            Event::Incoming(Incoming::SubAck(_)) => {
+                subscribed += 1;
+                if subscribed == 2 {
+                    client.publish(&end, QoS::AtLeastOnce, false, "end")?;
+                }
+            }
+            Event::Incoming(Incoming::Publish(publish)) => {
+                let topic = String::from_utf8(publish.topic.to_vec())?;
+                if topic == end {
+                    return Ok(kept);
+                }
+                kept.insert(topic, serde_json::from_slice(&publish.payload)?);
+            }
+            _ => {}
+        }
+    }
+    anyhow::bail!("the broker closed the connection")
+}
+
+struct Watcher {
+    process: Process,
+    port: u16,
+}
+
+impl Watcher {
+    fn start(settings: &Settings, world: &World, name: &str) -> Result<Self> {
+        let port = free_port()?;
+        let settings = settings.clone().with("HTTP__LISTEN", format!("127.0.0.1:{port}"));
+        let log = world.folder.path().join(format!("{name}.log"));
+        let process = Process::start("milepost events", &mut settings.command(&["events"]), log)?;
+        let mut it = Self { process, port };
+        wait_until("it watches", SOON, || {
+            it.process.ensure_alive()?;
+            Ok(it.process.log()?.contains("watching"))
+        })?;
+        Ok(it)
+    }
+
+    fn get(&self, path: &str) -> Result<String> {
+        let mut stream = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+#[test]
+fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -> Result<()> {
+    let world = world("events")?;
+    let yard = world.folder.path().join("yard.json");
+    std::fs::write(&yard, YARD)?;
+    let (code, printed) = world.settings.call(&["fences", "import", &yard.display().to_string()])?;
+    ensure!(code == 0, "{printed}");
+    let hook = Webhook::start()?;
+    let token = world.folder.path().join("token");
+    std::fs::write(&token, "s3cret\n")?;
+    let settings = world
+        .settings
+        .clone()
+        .with("EVENTS__FASTER_THAN", "27.78")
+        .with("EVENTS__SILENT_FOR", "20s")
+        .with("WEBHOOK__URL", format!("http://127.0.0.1:{}/hook?of=fleet", hook.port))
+        .with("WEBHOOK__TOKEN_FILE", token.display().to_string());
+    let mut milepost = world.settings.start()?;
+    milepost.wait_until_ready()?;
+
+    // Ten minutes ago, by the server's clock.
+    let begin: i64 = world.query("SELECT toUnixTimestamp64Milli(now64(3)) - 600000")?.parse()?;
+    let at = |second: i64, lng: f64, speed: f64| {
+        json!({"lat": 52.05, "lng": lng, "ts": begin + second * 1_000, "speed": speed}).to_string()
+    };
+    let publish = |driver: &str, payload: &str| {
+        world.publish(&[(&*format!("drivers/{driver}/gps"), payload.as_bytes())])
+    };
+    let count = |what: &str, expected: &str| {
+        world.wait_for(&format!("SELECT count() FROM {{db}}.events FINAL WHERE {what}"), expected, SOON)
+    };
+
+    let mut first = Watcher::start(&settings, &world, "first")?;
+    publish("d1", &at(0, OUTSIDE, 10.0))?;
+    // An hour's way in an instant would be a jump: so slowly that it is none. The first fix inside is repeated, and one is late.
+    for (second, lng) in [(100, INSIDE), (100, INSIDE), (50, 13.1), (110, INSIDE)] {
+        publish("d1", &at(second, lng, 10.0))?;
+    }
+    count("driver_id = 'd1' AND kind = 'entered' AND fence = 'yard/1'", "1")?;
+    let entered = format!("d1/entered/{}/yard/1", begin + 100_000);
+    wait_until("it is posted", SOON, || Ok(hook.has(&entered)))?;
+    count("kind = 'entered' AND mqtt_at IS NOT NULL AND webhook_at IS NOT NULL", "1")?;
+    let kept = retained(world.broker.port, "fleet/events/#")?;
+    let topic = "fleet/events/d1/fence/yard%2F1";
+    let expected = json!({"id": entered, "driver_id": "d1", "event": "entered", "fence": "yard/1", "ts": begin + 100_000,
+        "lat": 52.05, "lng": INSIDE, "speed": 10.0});
+    assert_eq!(kept.get(topic), Some(&expected), "{kept:?}");
+    assert!(
+        hook.tokens
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .all(|token| token == "Bearer s3cret")
+    );
+    assert!(first.get("/metrics")?.contains("milepost_events_total{kind=\"entered\"} 1"));
+    assert!(first.get("/readyz")?.starts_with("HTTP/1.1 200 "), "{}", first.get("/readyz")?);
+
+    // The webhook is away, and the process dies with an event that only the table and the broker have.
+    hook.status.store(503, Ordering::SeqCst);
+    publish("d1", &at(210, OUTSIDE, 10.0))?;
+    count("kind = 'left' AND mqtt_at IS NOT NULL AND webhook_at IS NULL", "1")?;
+    wait_until("it says so", SOON, || Ok(first.get("/readyz")?.contains("webhook: it answers 503")))?;
+    first.process.kill()?;
+    // While nobody watches, somebody drives in, out, and too fast. One array, so one insert.
+    let fixes = [(310, INSIDE, 30.0), (410, OUTSIDE, 30.0), (420, OUTSIDE, 27.78)];
+    let fixes: Vec<Value> = fixes
+        .iter()
+        .map(|(s, lng, speed)| serde_json::from_str(&at(*s, *lng, *speed)))
+        .collect::<Result<_, _>>()?;
+    publish("d1", &Value::from(fixes).to_string())?;
+    world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'd1'", "8", SOON)?;
+    hook.status.store(200, Ordering::SeqCst);
+    let mut second = Watcher::start(&settings, &world, "second")?;
+    for (kind, second) in [("left", 210), ("entered", 310), ("left", 410), ("fast", 310), ("slow", 420)] {
+        let id = format!("d1/{kind}/{}", begin + second * 1_000);
+        let id = if second == 420 || kind == "fast" { id } else { format!("{id}/yard/1") };
+        wait_until(&format!("{id} is posted"), SOON, || Ok(hook.has(&id)))?;
+    }
+    // Nothing twice, nothing that was not.
+    count("kind IN ('entered', 'left', 'fast', 'slow', 'jump')", "6")?;
+    count("webhook_at IS NULL AND kind NOT IN ('silent', 'heard')", "0")?;
+
+    // Silence, and the end of it.
+    count(&format!("kind = 'silent' AND toUnixTimestamp64Milli(ts) = {}", begin + 420_000), "1")?;
+    publish("d1", &at(500, OUTSIDE, 10.0))?;
+    wait_until("it is heard again", SOON, || {
+        let kept = retained(world.broker.port, "fleet/events/d1/contact")?;
+        Ok(kept.values().any(|event| {
+            event["event"] == "heard" || event["event"] == "silent" && event["ts"] == begin + 500_000
+        }))
+    })?;
+
+    // A fix that can only be reached and left at an impossible speed.
+    publish("d1", &at(510, 14.15, 10.0))?;
+    publish("d1", &at(520, OUTSIDE, 10.0))?;
+    count(&format!("kind = 'jump' AND toUnixTimestamp64Milli(ts) = {}", begin + 510_000), "1")?;
+    count("kind IN ('entered', 'left')", "4")?;
+
+    // Who is erased has no state that somebody keeps.
+    world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1')")?;
+    wait_until("no topic has a state of d1", SOON, || {
+        Ok(retained(world.broker.port, "fleet/events/d1/#")?.is_empty())
+    })?;
+    second.process.signal("TERM")?;
+    ensure!(second.process.wait(SOON)?.success(), "{}", second.process.log()?);
+    assert_eq!(milepost.terminate(SOON)?, 75);
+    Ok(())
+}
