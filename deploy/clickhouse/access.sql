@@ -32,6 +32,7 @@ GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.last_p
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.touched TO milepost_eraser;
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.driver_days_state TO milepost_eraser;
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.rejects TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.events TO milepost_eraser;
 GRANT SELECT, INSERT ON fleet.erased TO milepost_eraser;
 GRANT SELECT ON fleet.schema_migrations TO milepost_eraser;
 GRANT SELECT ON system.parts TO milepost_eraser;
@@ -39,6 +40,17 @@ GRANT SELECT ON system.mutations TO milepost_eraser;
 GRANT SELECT ON system.view_refreshes TO milepost_eraser;
 GRANT SELECT ON system.processes TO milepost_eraser;
 -- With clickhouse.cluster or "managed" also: GRANT CLUSTER, REMOTE ON *.* TO milepost_eraser; GRANT SELECT ON system.clusters TO milepost_eraser;
+
+CREATE ROLE IF NOT EXISTS milepost_watcher;
+-- `milepost events`: reads new fixes, fences and who is erased, and writes events. The view runs with the rights of who asks.
+GRANT SELECT ON fleet.positions TO milepost_watcher;
+GRANT SELECT ON fleet.last_positions TO milepost_watcher;
+GRANT SELECT ON fleet.last_positions_state TO milepost_watcher;
+GRANT SELECT ON fleet.fences TO milepost_watcher;
+GRANT SELECT ON fleet.erased TO milepost_watcher;
+GRANT SELECT ON fleet.schema_migrations TO milepost_watcher;
+GRANT SELECT, INSERT ON fleet.events TO milepost_watcher;
+-- With clickhouse.shards also: SELECT on fleet.positions_all and fleet.last_positions_state_all.
 
 CREATE ROLE IF NOT EXISTS milepost_reader;
 GRANT SELECT ON fleet.* TO milepost_reader;
@@ -94,6 +106,11 @@ CREATE USER IF NOT EXISTS fencer IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PAS
     HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_fencer;
 GRANT milepost_fencer TO fencer;
 
+-- Used by `milepost events`.
+CREATE USER IF NOT EXISTS watcher IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_WATCHER'
+    HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_watcher;
+GRANT milepost_watcher TO watcher;
+
 CREATE USER IF NOT EXISTS reader IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_READER'
     HOST IP '10.0.0.0/8' DEFAULT ROLE milepost_reader SETTINGS PROFILE 'milepost_reader';
 GRANT milepost_reader TO reader;
@@ -103,4 +120,5 @@ ALTER USER milepost IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MILE
 ALTER USER migrate IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_MIGRATE';
 ALTER USER eraser IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_ERASER';
 ALTER USER fencer IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_FENCER';
+ALTER USER watcher IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_WATCHER';
 ALTER USER reader IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_READER';

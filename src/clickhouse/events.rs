@@ -53,7 +53,7 @@ impl ClickHouse {
         self.fixes(&sql).await
     }
 
-    /// The newest fix of each driver of those that were inserted before this, in the last day. The same driver may come twice.
+    /// The newest fixes of each driver of those that were inserted before this, in the last day, oldest first: up to four.
     ///
     /// # Errors
     /// The server does not answer, or refuses.
@@ -63,11 +63,13 @@ impl ClickHouse {
             "SELECT {FIX} FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL {FIX_AGE_MAX} \
              UNION ALL \
              SELECT {FIX} FROM {} WHERE {before} AND inserted_at > now64(3) - INTERVAL 2 HOUR \
-             AND toDate(ts) >= toDate(now() - INTERVAL {FIX_AGE_MAX}) ORDER BY t DESC, seq DESC LIMIT 1 BY driver_id",
+             AND toDate(ts) >= toDate(now() - INTERVAL {FIX_AGE_MAX}) ORDER BY t DESC, seq DESC LIMIT 3 BY driver_id",
             self.of_all("positions"),
             db = self.database,
         );
-        self.fixes(&sql).await
+        let mut fixes = self.fixes(&sql).await?;
+        fixes.sort_by_key(|fix| (fix.ts, fix.seq));
+        Ok(fixes)
     }
 
     /// The last event of each driver, kind of state and fence that was known before this, oldest first.

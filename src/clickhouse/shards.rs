@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     /// Small, and every shard joins its fixes with all of it, or asks for all of it.
-    const ON_EVERY_HOST: [&str; 3] = ["schema_migrations", "fences", "erased"];
+    const ON_EVERY_HOST: [&str; 4] = ["schema_migrations", "fences", "erased", "events"];
     /// The view that looks for drivers on each shard, and where.
     const BEHIND_IN: (&str, &str) = ("222_ask_in_box", "last_positions_state");
 

@@ -1,7 +1,5 @@
 //! Whether a fix is in a fence.
 
-use super::Fix;
-
 /// A row of `fences`: rings of `[lng, lat]`, each polygon's outline first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Area {
@@ -24,23 +22,23 @@ impl Area {
         Self { name, valid_from, valid_until, polygons, bounds }
     }
 
-    /// The fix is inside, and of a time at which the fence is valid.
+    /// This place is inside, and the fence is valid at this time.
     #[must_use]
-    pub fn has(&self, fix: &Fix) -> bool {
+    pub fn has(&self, ts: i64, [lng, lat]: [f64; 2]) -> bool {
         let [west, south, east, north] = self.bounds;
-        (self.valid_from..self.valid_until).contains(&fix.ts)
-            && (west..=east).contains(&fix.lng)
-            && (south..=north).contains(&fix.lat)
+        (self.valid_from..self.valid_until).contains(&ts)
+            && (west..=east).contains(&lng)
+            && (south..=north).contains(&lat)
             // Inside the outline and no hole: the ray to the east meets an odd number of edges of all rings.
-            && self.polygons.iter().any(|rings| rings.iter().map(|ring| crossings(ring, fix)).sum::<usize>() % 2 == 1)
+            && self.polygons.iter().any(|rings| rings.iter().map(|ring| crossings(ring, [lng, lat])).sum::<usize>() % 2 == 1)
     }
 }
 
-/// Edges of a closed ring that a ray from the fix to the east meets.
-fn crossings(ring: &[[f64; 2]], fix: &Fix) -> usize {
+/// Edges of a closed ring that a ray from there to the east meets.
+fn crossings(ring: &[[f64; 2]], [lng, lat]: [f64; 2]) -> usize {
     let meets = |edge: &&[[f64; 2]]| {
         let [[ax, ay], [bx, by]] = [edge[0], edge[1]];
-        (ay > fix.lat) != (by > fix.lat) && fix.lng < ax + (fix.lat - ay) / (by - ay) * (bx - ax)
+        (ay > lat) != (by > lat) && lng < ax + (lat - ay) / (by - ay) * (bx - ax)
     };
     ring.windows(2).filter(meets).count()
 }

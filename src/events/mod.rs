@@ -14,11 +14,13 @@ const ACCURACY_M_MAX: f64 = 200.0;
 /// A way is impossible if it is longer than this, and faster, as in `driver_days_mv`.
 const JUMP_M: f64 = 100.0;
 const JUMP_M_PER_MS: f64 = 0.1;
+/// A fast driver is slow again at this part of the limit: speeds around the limit are one event.
+const SLOW_PART: f64 = 0.95;
 /// Nobody knows the way over a longer gap.
 const GAP_MS: i64 = 3_600_000;
 /// Mean radius.
 const EARTH_M: f64 = 6_371_008.8;
-/// Drivers in memory, some 200 bytes each.
+/// Drivers in memory, some 400 bytes each.
 const DRIVERS_MAX: usize = 1_000_000;
 
 /// A row of `positions`, in plain units.
@@ -114,11 +116,12 @@ pub struct Rules {
 /// What is known of one driver.
 #[derive(Debug, Clone, Default)]
 struct Driver {
+    /// The newest fix of all. What is not newer changes nothing.
+    heard: Option<Fix>,
+    /// Where the driver is: the newest fix that is accurate and no jump.
     newest: Option<Fix>,
     /// Reached at an impossible speed: the next fix says whether it is a jump.
     suspect: Option<Fix>,
-    /// When something newer last came.
-    heard_at: i64,
     inside: BTreeSet<String>,
     is_fast: bool,
     is_silent: bool,
@@ -139,17 +142,14 @@ impl Watch {
         Self { rules, ..Self::default() }
     }
 
-    /// The newest fix that was taken before this process began.
+    /// A fix that was taken before this process began, oldest first: the last three of a driver say whether one of them is a jump.
     pub fn begin_with(&mut self, fix: Fix) {
-        let Some(driver) = self.driver(&fix.driver_id) else { return };
-        let is_newer = driver.newest.as_ref().is_none_or(|newest| order(&fix) > order(newest));
-        if is_newer {
-            driver.heard_at = driver.heard_at.max(fix.inserted_at);
-            driver.newest = Some(fix);
+        if let Some(driver) = self.driver(&fix.driver_id) {
+            driver.take(fix, &Rules::default(), &mut Vec::new());
         }
     }
 
-    /// An event that was known before, oldest first.
+    /// An event that was known before, oldest first; after the fixes.
     pub fn begin_with_event(&mut self, event: &Event) {
         let Some(driver) = self.driver(&event.driver_id) else { return };
         match event.kind {
@@ -168,40 +168,18 @@ impl Watch {
             *passed_over += 1;
             return;
         }
-        let driver = drivers.entry(fix.driver_id.clone()).or_default();
-        let last = driver.suspect.as_ref().or(driver.newest.as_ref());
-        if last.is_some_and(|last| order(&fix) <= order(last)) {
-            return;
-        }
-        driver.heard_at = driver.heard_at.max(fix.inserted_at);
-        if std::mem::take(&mut driver.is_silent) {
-            out.push(event(&fix, Kind::Heard, ""));
-        }
-        if fix.acc.is_some_and(|acc| acc > ACCURACY_M_MAX) {
-            return;
-        }
-        if let Some(suspect) = driver.suspect.take() {
-            let around = driver.newest.as_ref().is_none_or(|newest| !is_impossible(newest, &fix));
-            if around && is_impossible(&suspect, &fix) {
-                out.push(Event { known_at: fix.inserted_at, ..event(&suspect, Kind::Jump, "") });
-            } else {
-                driver.be_at(Fix { inserted_at: fix.inserted_at, ..suspect }, rules, out);
-            }
-        }
-        if driver.newest.as_ref().is_some_and(|newest| is_impossible(newest, &fix)) {
-            driver.suspect = Some(fix);
-        } else {
-            driver.be_at(fix, rules, out);
-        }
+        drivers.entry(fix.driver_id.clone()).or_default().take(fix, rules, out);
     }
 
     /// The server's time, when all fixes inserted before were taken.
     pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
         let Some(silent_for) = self.rules.silent_for else { return };
         for driver in self.drivers.values_mut().filter(|driver| !driver.is_silent) {
-            let known_at = driver.heard_at.saturating_add(silent_for);
-            if let Some(newest) = driver.newest.as_ref().filter(|_| known_at <= now) {
-                out.push(Event { known_at, ..event(newest, Kind::Silent, "") });
+            let Some(heard) = &driver.heard else { continue };
+            let known_at = heard.inserted_at.saturating_add(silent_for);
+            if known_at <= now {
+                let place = driver.newest.as_ref().unwrap_or(heard);
+                out.push(Event { known_at, ts: heard.ts, ..event(place, Kind::Silent, "") });
                 driver.is_silent = true;
             }
         }
@@ -227,16 +205,46 @@ impl Watch {
 }
 
 impl Driver {
+    fn take(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
+        if self.heard.as_ref().is_some_and(|heard| order(&fix) <= order(heard)) {
+            return;
+        }
+        self.heard = Some(fix.clone());
+        if std::mem::take(&mut self.is_silent) {
+            out.push(event(&fix, Kind::Heard, ""));
+        }
+        if fix.acc.is_some_and(|acc| acc > ACCURACY_M_MAX) {
+            return;
+        }
+        if let Some(suspect) = self.suspect.take() {
+            let around = self.newest.as_ref().is_none_or(|newest| !is_impossible(newest, &fix));
+            if around && is_impossible(&suspect, &fix) {
+                out.push(Event { known_at: fix.inserted_at, ..event(&suspect, Kind::Jump, "") });
+            } else {
+                self.be_at(Fix { inserted_at: fix.inserted_at, ..suspect }, rules, out);
+            }
+        }
+        if self.newest.as_ref().is_some_and(|newest| is_impossible(newest, &fix)) {
+            self.suspect = Some(fix);
+        } else {
+            self.be_at(fix, rules, out);
+        }
+    }
+
     fn be_at(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
         if let (Some(limit), Some(speed)) = (rules.faster_than, fix.speed) {
-            let is_fast = speed > limit;
+            let is_fast = speed > limit || self.is_fast && speed > limit * SLOW_PART;
             if is_fast != self.is_fast {
                 out.push(event(&fix, if is_fast { Kind::Fast } else { Kind::Slow }, ""));
                 self.is_fast = is_fast;
             }
         }
-        let inside: BTreeSet<String> =
-            rules.areas.iter().filter(|area| area.has(&fix)).map(|area| area.name.clone()).collect();
+        let inside: BTreeSet<String> = rules
+            .areas
+            .iter()
+            .filter(|area| area.has(fix.ts, [fix.lng, fix.lat]))
+            .map(|area| area.name.clone())
+            .collect();
         if inside != self.inside {
             out.extend(self.inside.difference(&inside).map(|fence| event(&fix, Kind::Left, fence)));
             out.extend(inside.difference(&self.inside).map(|fence| event(&fix, Kind::Entered, fence)));

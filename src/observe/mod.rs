@@ -1,5 +1,6 @@
 //! Metrics, probes and logs.
 
+pub(crate) mod events;
 pub(crate) mod health;
 pub mod http;
 pub mod logging;

@@ -14,6 +14,7 @@ mod decode_command;
 mod decode_contract;
 mod delivery_rules;
 mod deploy;
+mod events_model;
 mod formats;
 mod former_sessions;
 mod group_model;

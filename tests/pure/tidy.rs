@@ -12,11 +12,12 @@ use crate::modules::{self, Name};
 
 /// milepost's rooms, from the floor up: a room may use those before it. The last column: a pure room holds no async,
 /// clock, I/O or metrics.
-const ROOMS: [(&str, bool); 18] = [
+const ROOMS: [(&str, bool); 19] = [
     ("codec", true),
     ("throttle", true),
     ("pipeline", true),
     ("fences", true),
+    ("events", true),
     ("session", true),
     ("intake", true),
     ("tls", false),
@@ -43,7 +44,7 @@ const OWNERS: [(&str, &str); 11] = [
     ("rustls_native_certs", "tls"),
     ("rustix", "check/disk"),
     ("clickhouse", "clickhouse"),
-    ("prometheus", "observe/metrics"),
+    ("prometheus", "observe"),
     ("chrono", "pipeline/decode"),
     ("config", "config"),
     ("anyhow", "app"),

@@ -64,6 +64,7 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
         ("migrate", "MIGRATE"),
         ("eraser", "ERASER"),
         ("fencer", "FENCER"),
+        ("watcher", "WATCHER"),
         ("reader", "READER"),
     ] {
         let by = format!("IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_{hash}'");

@@ -14,12 +14,12 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use super::status::Status;
 use crate::check::probe::{Door, Probe};
 use crate::clickhouse::Connector;
 use crate::config::{Mqtt, Webhook};
 use crate::delivery::sink::error_chain;
 use crate::events::{Event, Kind};
+use crate::observe::events::Status;
 use crate::throttle::Throttle;
 use crate::tls::Tls;
 

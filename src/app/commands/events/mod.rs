@@ -8,7 +8,6 @@
 //! A process of its own, not the consumer's, whose path it must never be in; nor the map's, which sees each driver's newest fix alone.
 
 mod deliver;
-mod status;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -22,12 +21,12 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use self::deliver::{Channel, Order, QUEUE_MAX, Taken};
-use self::status::Status;
 use crate::app::{Outcome, Signals, schema};
 use crate::clickhouse::{ClickHouse, Error, FIXES_MAX, Told};
 use crate::config::Config;
 use crate::delivery::sink::error_chain;
 use crate::events::{Area, Event, Kind, Rules, Watch};
+use crate::observe::events::Status;
 use crate::observe::http;
 use crate::throttle::Throttle;
 

@@ -7,27 +7,27 @@ use hyper::body::Bytes;
 use hyper::{Response, StatusCode};
 use prometheus::{Gauge, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
 
-use crate::observe::health::Health;
-use crate::observe::http::{TEXT, answer, verdict};
+use super::health::Health;
+use super::http::{TEXT, answer, verdict};
 
 /// What is counted, and what is wrong.
-pub(super) struct Status {
+pub(crate) struct Status {
     registry: Registry,
-    pub(super) health: Health,
+    pub(crate) health: Health,
     /// By kind.
-    pub(super) events: IntCounterVec,
+    pub(crate) events: IntCounterVec,
     /// By channel: taken by the broker, or by the webhook.
-    pub(super) delivered: IntCounterVec,
+    pub(crate) delivered: IntCounterVec,
     /// By channel: refused for good, given up, or beyond the bound of what waits.
-    pub(super) dropped: IntCounterVec,
+    pub(crate) dropped: IntCounterVec,
     /// By channel.
-    pub(super) waiting: IntGaugeVec,
+    pub(crate) waiting: IntGaugeVec,
     /// Age of the newest fix that was taken, or 0 when there is none to take.
-    pub(super) behind: Gauge,
+    pub(crate) behind: Gauge,
 }
 
 impl Status {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let registry = Registry::new();
         let counter = |name: &str, help: &str, label: &str| {
             let counter = IntCounterVec::new(Opts::new(name, help), &[label]).expect("a valid name");
@@ -57,7 +57,7 @@ impl Status {
         Self { registry, health: Health::default(), events, delivered, dropped, waiting, behind }
     }
 
-    pub(super) fn respond(&self, path: &str) -> Response<Full<Bytes>> {
+    pub(crate) fn respond(&self, path: &str) -> Response<Full<Bytes>> {
         let (status, text) = match path {
             "/metrics" => {
                 let text = TextEncoder::new().encode_to_string(&self.registry.gather());

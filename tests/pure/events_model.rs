@@ -1,0 +1,294 @@
+//! Events against a device that repeats itself, a broker that delivers again, clocks that are wrong and a process that is killed:
+//! the room's guarantee, and the definitions of each kind, computed here in another way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use milepost::events::{Area, Event, Fix, Kind, Rules, Watch};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+/// 2025-10-09
+const BEGAN: i64 = 1_760_000_000_000;
+const SILENT_FOR: i64 = 120_000;
+const LIMIT: f64 = 25.0;
+
+/// Squares of a tenth of a degree, side by side on the equator, with a gap between the second and the third.
+fn rules() -> Rules {
+    let square = |name: &str, west: f64| {
+        let east = west + 0.1;
+        let ring = vec![[west, 0.0], [east, 0.0], [east, 0.1], [west, 0.1], [west, 0.0]];
+        Area::new(name.to_owned(), 0, i64::MAX, vec![vec![ring]])
+    };
+    Rules {
+        areas: vec![square("a", 0.0), square("b", 0.1), square("wide", 0.0), square("c", 0.3)],
+        silent_for: Some(SILENT_FOR),
+        faster_than: Some(LIMIT),
+    }
+}
+
+fn fix(driver: u8, ts: i64, lng: f64) -> Fix {
+    Fix {
+        driver_id: format!("d{driver}"),
+        ts,
+        seq: 0,
+        lat: 0.05,
+        lng,
+        speed: None,
+        acc: None,
+        inserted_at: ts,
+    }
+}
+
+/// A drive of one driver: each step is seconds since the one before, metres to the east, speed, accuracy.
+fn drives() -> impl Strategy<Value = Vec<Fix>> {
+    let step = (
+        0u8..3,
+        prop_oneof![8 => 1i64..60, 1 => 100i64..400, 1 => Just(0)],
+        prop_oneof![10 => -3_000.0..3_000.0, 1 => Just(60_000.0), 1 => Just(-60_000.0)],
+        prop_oneof![Just(None), (0.0..40.0).prop_map(Some)],
+        prop_oneof![8 => Just(None), 1 => Just(Some(5.0)), 1 => Just(Some(900.0))],
+    );
+    prop::collection::vec(step, 1..60).prop_map(|steps| {
+        let mut at: BTreeMap<u8, (i64, f64)> = BTreeMap::new();
+        let mut now = BEGAN;
+        steps
+            .into_iter()
+            .map(|(driver, seconds, metres, speed, acc)| {
+                now += seconds * 1_000 + 1;
+                let (ts, lng) = at.get(&driver).copied().unwrap_or((BEGAN, 0.05));
+                let leap: f64 = metres / 111_195.0;
+                // What is far away is a wrong fix: the next is where the driver was.
+                let lng_now = (lng + leap).clamp(-0.5, 0.9);
+                let ts = now.max(ts + 1);
+                at.insert(driver, (ts, if leap.abs() > 0.1 { lng } else { lng_now }));
+                Fix { speed, acc, inserted_at: now, ..fix(driver, ts, lng_now) }
+            })
+            .collect()
+    })
+}
+
+/// All that a watch finds in these inserts: time is looked at before each, and in the end.
+fn watched(watch: &mut Watch, inserts: &[Fix], until: i64) -> Vec<Event> {
+    let mut out = Vec::new();
+    for fix in inserts {
+        watch.tick(fix.inserted_at - 1, &mut out);
+        watch.take(fix.clone(), &mut out);
+    }
+    watch.tick(until, &mut out);
+    in_order(out)
+}
+
+/// Those of one moment come in any order.
+fn in_order(mut events: Vec<Event>) -> Vec<Event> {
+    events.sort_by_key(|event| (event.known_at, event.ts, event.id()));
+    events
+}
+
+fn end_of(inserts: &[Fix]) -> i64 {
+    inserts.last().unwrap().inserted_at + SILENT_FOR * 2
+}
+
+fn ids(events: &[Event]) -> BTreeSet<String> {
+    events.iter().map(Event::id).collect()
+}
+
+/// Fixes of the past, each inserted again right after one of the later ones.
+fn with_echoes(drive: &[Fix], echoes: &[(Index, Index)]) -> Vec<Fix> {
+    let mut after: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (one, other) in echoes {
+        let (one, other) = (one.index(drive.len()), other.index(drive.len()));
+        after.entry(one.max(other)).or_default().push(one.min(other));
+    }
+    let mut inserts = Vec::new();
+    for (n, fix) in drive.iter().enumerate() {
+        inserts.push(fix.clone());
+        for echo in after.get(&n).into_iter().flatten() {
+            inserts.push(Fix { inserted_at: fix.inserted_at, ..drive[*echo].clone() });
+        }
+    }
+    inserts
+}
+
+proptest! {
+    #[test]
+    fn what_is_delivered_again_makes_no_event(drive in drives(), echoes in prop::collection::vec(any::<(Index, Index)>(), 0..30)) {
+        let until = end_of(&drive);
+        let once = watched(&mut Watch::new(rules()), &drive, until);
+        let again = watched(&mut Watch::new(rules()), &with_echoes(&drive, &echoes), until);
+        prop_assert_eq!(once, again);
+    }
+
+    #[test]
+    fn a_redelivery_after_a_silence_is_no_sign_of_life(drive in drives(), which in any::<Index>()) {
+        let mut watch = Watch::new(rules());
+        let until = end_of(&drive);
+        let _ = watched(&mut watch, &drive, until);
+        let mut out = Vec::new();
+        watch.take(Fix { inserted_at: until + 1, ..drive[which.index(drive.len())].clone() }, &mut out);
+        prop_assert_eq!(out, vec![]);
+    }
+
+    #[test]
+    fn late_fixes_make_no_event(drive in drives(), late in prop::collection::vec((0u8..3, 0i64..100_000, -0.5..0.9), 0..20)) {
+        let until = end_of(&drive);
+        let once = watched(&mut Watch::new(rules()), &drive, until);
+        let mut watch = Watch::new(rules());
+        let mut out = Vec::new();
+        let mut seen = BTreeSet::new();
+        let mut late = late.into_iter();
+        for one in &drive {
+            watch.tick(one.inserted_at - 1, &mut out);
+            watch.take(one.clone(), &mut out);
+            seen.insert(one.driver_id.clone());
+            // Older than all that this driver sent; inserted now.
+            if let Some((driver, before, lng)) = late.next() && seen.contains(&format!("d{driver}")) {
+                watch.take(Fix { inserted_at: one.inserted_at, ..fix(driver, BEGAN - before, lng) }, &mut out);
+            }
+        }
+        watch.tick(until, &mut out);
+        prop_assert_eq!(once, in_order(out));
+    }
+
+    #[test]
+    fn each_event_has_an_id_of_its_own_and_states_alternate(drive in drives()) {
+        let events = watched(&mut Watch::new(rules()), &drive, end_of(&drive));
+        prop_assert_eq!(ids(&events).len(), events.len(), "{:?}", events);
+        let mut states: BTreeMap<(String, &str, String), Kind> = BTreeMap::new();
+        for event in &events {
+            let (state, begins) = match event.kind {
+                Kind::Entered => ("fence", true),
+                Kind::Left => ("fence", false),
+                Kind::Silent => ("contact", true),
+                Kind::Heard => ("contact", false),
+                Kind::Fast => ("speed", true),
+                Kind::Slow => ("speed", false),
+                Kind::Jump => continue,
+            };
+            let before = states.insert((event.driver_id.clone(), state, event.fence.clone()), event.kind);
+            prop_assert_ne!(before, Some(event.kind), "{:?}", events);
+            prop_assert!(begins || before.is_some(), "an end without a beginning: {:?}", events);
+        }
+    }
+
+    #[test]
+    fn a_killed_process_finds_the_same_events(drive in drives(), kill in any::<Index>(), back in 0usize..10) {
+        let until = end_of(&drive);
+        let whole = watched(&mut Watch::new(rules()), &drive, until);
+        // All before `kill` was decided and written. The next process reads again from some fixes before.
+        let kill = kill.index(drive.len());
+        let from = kill.saturating_sub(back);
+        let until_then = drive[kill].inserted_at;
+        let mut first = Watch::new(rules());
+        let written = watched(&mut first, &drive[..=kill], until_then);
+        let mark = if from == 0 { 0 } else { drive[from - 1].inserted_at };
+        let mut second = Watch::new(rules());
+        for fix in &drive[..from] {
+            second.begin_with(fix.clone());
+        }
+        for event in written.iter().filter(|event| event.known_at <= mark) {
+            second.begin_with_event(event);
+        }
+        let rest = watched(&mut second, &drive[from..], until);
+        let both: BTreeSet<String> = ids(&written).union(&ids(&rest)).cloned().collect();
+        prop_assert_eq!(both, ids(&whole));
+    }
+
+    #[test]
+    fn at_the_end_everybody_is_in_the_fences_around_their_last_good_fix(drive in drives()) {
+        let drive: Vec<Fix> = drive.into_iter().filter(|fix| fix.acc.is_none_or(|acc| acc <= 200.0)).collect();
+        prop_assume!(!drive.is_empty());
+        let mut drive = drive;
+        // Three fixes at one place an age later: whatever was doubtful is decided.
+        let later = end_of(&drive) + 4_000_000;
+        for driver in 0..3 {
+            drive.extend((0..3).map(|n| fix(driver, later + n * 10_000, 0.15)));
+        }
+        let events = watched(&mut Watch::new(rules()), &drive, later + 30_000);
+        let mut inside = BTreeSet::new();
+        for event in &events {
+            let key = (event.driver_id.clone(), event.fence.clone());
+            match event.kind {
+                Kind::Entered => drop(inside.insert(key)),
+                Kind::Left => drop(inside.remove(&key)),
+                Kind::Silent | Kind::Heard | Kind::Fast | Kind::Slow | Kind::Jump => {}
+            }
+        }
+        let wanted: BTreeSet<_> = (0..3).map(|driver| (format!("d{driver}"), "b".to_owned())).collect();
+        prop_assert_eq!(inside, wanted);
+    }
+}
+
+/// Kinds and fences of a list.
+fn told(events: &[Event]) -> Vec<(Kind, &str, i64)> {
+    events.iter().map(|event| (event.kind, event.fence.as_str(), (event.ts - BEGAN) / 1_000)).collect()
+}
+
+#[test]
+fn in_and_out_of_a_fence_is_one_event_each() {
+    let drive: Vec<Fix> =
+        [(0, 0.25), (60, 0.29), (120, 0.31), (180, 0.35), (240, 0.39), (300, 0.41), (360, 0.43)]
+            .into_iter()
+            .map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng))
+            .collect();
+    let events = watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
+    assert_eq!(told(&events), [(Kind::Entered, "c", 120), (Kind::Left, "c", 300)]);
+}
+
+#[test]
+fn a_speed_around_the_limit_does_not_flap() {
+    let speeds = [20.0, 25.1, 24.9, 25.2, 24.8, 25.1, 24.9, 25.3, 10.0, 24.9];
+    let drive: Vec<Fix> = (0i64..)
+        .zip(speeds)
+        .map(|(n, speed)| Fix { speed: Some(speed), ..fix(1, BEGAN + n * 10_000, 0.25) })
+        .collect();
+    let events = watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
+    assert_eq!(told(&events), [(Kind::Fast, "", 10), (Kind::Slow, "", 80)]);
+}
+
+#[test]
+fn a_jump_is_one_event_and_enters_nothing() {
+    let drive: Vec<Fix> = [(0, 0.25), (10, 0.35), (20, 0.25), (30, 0.25)]
+        .into_iter()
+        .map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng))
+        .collect();
+    let events = watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
+    assert_eq!(told(&events), [(Kind::Jump, "", 10)]);
+}
+
+#[test]
+fn a_silence_is_one_event_and_so_is_its_end() {
+    let mut watch = Watch::new(rules());
+    let mut out = Vec::new();
+    watch.take(fix(1, BEGAN, 0.25), &mut out);
+    for second in 1..400 {
+        watch.tick(BEGAN + second * 1_000, &mut out);
+    }
+    watch.take(fix(1, BEGAN + 400_000, 0.25), &mut out);
+    watch.take(fix(1, BEGAN + 401_000, 0.25), &mut out);
+    assert_eq!(told(&out), [(Kind::Silent, "", 0), (Kind::Heard, "", 400)]);
+    assert_eq!(out[0].known_at, BEGAN + SILENT_FOR);
+}
+
+#[test]
+fn a_fence_that_is_drawn_around_somebody_and_taken_away() {
+    let mut watch = Watch::new(Rules { areas: vec![], silent_for: None, faster_than: None });
+    let mut out = Vec::new();
+    watch.take(fix(1, BEGAN, 0.35), &mut out);
+    watch.rules.areas = rules().areas;
+    watch.take(fix(1, BEGAN + 10_000, 0.35), &mut out);
+    watch.rules.areas.clear();
+    watch.take(fix(1, BEGAN + 20_000, 0.35), &mut out);
+    assert_eq!(told(&out), [(Kind::Entered, "c", 10), (Kind::Left, "c", 20)]);
+}
+
+#[test]
+fn the_erased_are_forgotten() {
+    let mut watch = Watch::new(rules());
+    let mut out = Vec::new();
+    watch.take(fix(1, BEGAN, 0.35), &mut out);
+    watch.take(fix(2, BEGAN, 0.35), &mut out);
+    assert_eq!(watch.forget(|id| id == "d1"), [("d1".to_owned(), vec!["c".to_owned()])]);
+    out.clear();
+    watch.tick(BEGAN + SILENT_FOR, &mut out);
+    assert_eq!(out.iter().map(|event| event.driver_id.as_str()).collect::<Vec<_>>(), ["d2"]);
+}
