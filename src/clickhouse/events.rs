@@ -129,8 +129,7 @@ impl ClickHouse {
             seq,
             lat,
             lng,
-            // Hundredths, as they are stored: the next number to 27.78 that a Float32 has is more.
-            speed: speed.map(|speed| (f64::from(speed) * 100.0).round() / 100.0),
+            speed: speed.map(metres_per_second),
             acc: acc.map(f64::from),
             inserted_at,
         };
@@ -151,7 +150,8 @@ impl ClickHouse {
         let told = |row: EventRow| {
             let EventRow { driver_id, kind, fence, ts, lat, lng, speed, known_at, mqtt_at, webhook_at } = row;
             let kind = Kind::named(&kind)?; // a later version's is not ours
-            let event = Event { driver_id, kind, fence, ts, lat, lng, speed: speed.map(f64::from), known_at };
+            let event =
+                Event { driver_id, kind, fence, ts, lat, lng, speed: speed.map(metres_per_second), known_at };
             Some(Told { event, mqtt_at, webhook_at })
         };
         Ok(rows.into_iter().filter_map(told).collect())
@@ -162,4 +162,9 @@ impl ClickHouse {
         let all = if self.layout.shards().is_some() { "_all" } else { "" };
         format!("{}.{table}{all}", self.database)
     }
+}
+
+/// Hundredths, as `positions` has them: the number next to 27.78 that a Float32 has is more.
+fn metres_per_second(speed: f32) -> f64 {
+    (f64::from(speed) * 100.0).round() / 100.0
 }

@@ -5,7 +5,7 @@
 
 mod area;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use self::area::Area;
 
@@ -122,7 +122,8 @@ struct Driver {
     newest: Option<Fix>,
     /// Reached at an impossible speed: the next fix says whether it is a jump.
     suspect: Option<Fix>,
-    inside: BTreeSet<String>,
+    /// Every fence of which something was told: whether they are inside.
+    fences: BTreeMap<String, bool>,
     is_fast: bool,
     is_silent: bool,
 }
@@ -153,8 +154,9 @@ impl Watch {
     pub fn begin_with_event(&mut self, event: &Event) {
         let Some(driver) = self.driver(&event.driver_id) else { return };
         match event.kind {
-            Kind::Entered => drop(driver.inside.insert(event.fence.clone())),
-            Kind::Left => drop(driver.inside.remove(&event.fence)),
+            Kind::Entered | Kind::Left => {
+                driver.fences.insert(event.fence.clone(), event.kind == Kind::Entered);
+            }
             Kind::Silent | Kind::Heard => driver.is_silent = event.kind == Kind::Silent,
             Kind::Fast | Kind::Slow => driver.is_fast = event.kind == Kind::Fast,
             Kind::Jump => {}
@@ -185,10 +187,10 @@ impl Watch {
         }
     }
 
-    /// Erased drivers are forgotten; for each of them, the fences that they were in.
+    /// Erased drivers are forgotten; for each of them, the fences of which something was told.
     pub fn forget(&mut self, is_erased: impl Fn(&str) -> bool) -> Vec<(String, Vec<String>)> {
         let gone = self.drivers.extract_if(|id, _| is_erased(id));
-        gone.map(|(id, driver)| (id, driver.inside.into_iter().collect())).collect()
+        gone.map(|(id, driver)| (id, driver.fences.into_keys().collect())).collect()
     }
 
     #[must_use]
@@ -239,16 +241,23 @@ impl Driver {
                 self.is_fast = is_fast;
             }
         }
-        let inside: BTreeSet<String> = rules
+        let inside: BTreeSet<&String> = rules
             .areas
             .iter()
             .filter(|area| area.has(fix.ts, [fix.lng, fix.lat]))
-            .map(|area| area.name.clone())
+            .map(|area| &area.name)
             .collect();
-        if inside != self.inside {
-            out.extend(self.inside.difference(&inside).map(|fence| event(&fix, Kind::Left, fence)));
-            out.extend(inside.difference(&self.inside).map(|fence| event(&fix, Kind::Entered, fence)));
-            self.inside = inside;
+        for (fence, is_inside) in
+            self.fences.iter_mut().filter(|(fence, is_inside)| **is_inside && !inside.contains(fence))
+        {
+            *is_inside = false;
+            out.push(event(&fix, Kind::Left, fence));
+        }
+        for fence in inside {
+            if self.fences.get(fence) != Some(&true) {
+                self.fences.insert(fence.clone(), true);
+                out.push(event(&fix, Kind::Entered, fence));
+            }
         }
         self.newest = Some(fix);
     }
