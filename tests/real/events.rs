@@ -84,6 +84,10 @@ fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
     let mut kept = BTreeMap::new();
     let mut subscribed = 0;
     for event in connection.iter() {
+        #[expect(
+            clippy::wildcard_enum_match_arm,
+            reason = "the library has an event for everything that passes"
+        )]
         match event? {
             Event::Incoming(Incoming::SubAck(_)) => {
                 subscribed += 1;

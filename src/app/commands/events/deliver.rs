@@ -129,7 +129,7 @@ pub(super) async fn mqtt(
     mqtt: Mqtt,
     prefix: String,
     mut orders: mpsc::Receiver<Order>,
-    taken: mpsc::UnboundedSender<Taken>,
+    taken: mpsc::Sender<Taken>,
     status: Arc<Status>,
 ) {
     let mut outage = Outage::new(Channel::Mqtt, status);
@@ -155,7 +155,7 @@ async fn publish(
     node: usize,
     prefix: &str,
     batch: &mut Vec<Order>,
-    taken: &mpsc::UnboundedSender<Taken>,
+    taken: &mpsc::Sender<Taken>,
 ) -> Result<(), String> {
     let password = mqtt.password.as_ref().map(crate::config::Secret::read).transpose();
     let password = password.map_err(|error| format!("mqtt.password_file cannot be read: {error}"))?;
@@ -182,7 +182,7 @@ async fn publish(
         }
         batch.remove(0);
         if let Some(id) = id {
-            let _ = taken.send((Channel::Mqtt, id)); // the command has ended
+            let _ = taken.send((Channel::Mqtt, id)).await; // the command has ended
         }
     }
     probe.leave().await;
@@ -193,7 +193,7 @@ async fn publish(
 pub(super) async fn webhook(
     webhook: Webhook,
     mut orders: mpsc::Receiver<Order>,
-    taken: mpsc::UnboundedSender<Taken>,
+    taken: mpsc::Sender<Taken>,
     status: Arc<Status>,
 ) {
     let tls = webhook.tls.clone().map(|files| Arc::new(Tls::new(files)));
@@ -208,7 +208,7 @@ pub(super) async fn webhook(
             match post(&client, &webhook, &event).await {
                 Ok(()) => {
                     outage.is_over();
-                    let _ = taken.send((Channel::Webhook, id)); // the command has ended
+                    let _ = taken.send((Channel::Webhook, id)).await; // the command has ended
                     break;
                 }
                 Err(Failure::Refused(why)) => {

@@ -85,7 +85,7 @@ pub async fn run(config: Config) -> Result<Outcome> {
     let (served, mut tasks) = (Arc::clone(&status), JoinSet::new());
     tasks.spawn(http::serve(listener, move |path| served.respond(path)));
 
-    let (taken, mut answers) = mpsc::unbounded_channel();
+    let (taken, mut answers) = mpsc::channel(QUEUE_MAX);
     let lines = channels(&config, &status, &taken, &mut tasks);
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     tokio::select! {
@@ -119,7 +119,7 @@ pub async fn run(config: Config) -> Result<Outcome> {
 fn channels(
     config: &Config,
     status: &Arc<Status>,
-    taken: &mpsc::UnboundedSender<Taken>,
+    taken: &mpsc::Sender<Taken>,
     tasks: &mut JoinSet<()>,
 ) -> Vec<Line> {
     let mut lines = Vec::new();
@@ -140,7 +140,7 @@ fn channels(
 }
 
 impl Events {
-    async fn watch_for_ever(&mut self, answers: &mut mpsc::UnboundedReceiver<Taken>) {
+    async fn watch_for_ever(&mut self, answers: &mut mpsc::Receiver<Taken>) {
         let mut log = Throttle::once();
         let mut has_begun = false;
         loop {
@@ -191,7 +191,7 @@ impl Events {
         Ok(())
     }
 
-    async fn look(&mut self, answers: &mut mpsc::UnboundedReceiver<Taken>) -> Result<(), Error> {
+    async fn look(&mut self, answers: &mut mpsc::Receiver<Taken>) -> Result<(), Error> {
         self.read_again().await?;
         let now = self.clickhouse.clock().await?;
         self.looks += 1;
@@ -233,7 +233,7 @@ impl Events {
     }
 
     /// Writes what was found and what was taken; what is written is told.
-    async fn write(&mut self, answers: &mut mpsc::UnboundedReceiver<Taken>) -> Result<(), Error> {
+    async fn write(&mut self, answers: &mut mpsc::Receiver<Taken>) -> Result<(), Error> {
         let now = crate::app::now_ms();
         while let Ok((channel, id)) = answers.try_recv() {
             self.status.delivered.with_label_values(&[channel.name()]).inc();
