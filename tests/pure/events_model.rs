@@ -287,7 +287,10 @@ fn the_erased_are_forgotten() {
     let mut out = Vec::new();
     watch.take(fix(1, BEGAN, 0.35), &mut out);
     watch.take(fix(2, BEGAN, 0.35), &mut out);
-    assert_eq!(watch.forget(|id| id == "d1"), [("d1".to_owned(), vec!["c".to_owned()])]);
+    watch.take(fix(1, BEGAN + 300_000, 0.25), &mut out);
+    watch.take(fix(1, BEGAN + 600_000, 0.15), &mut out);
+    // Inside b; c was left, and subscribers have that as a state, too.
+    assert_eq!(watch.forget(|id| id == "d1"), [("d1".to_owned(), vec!["b".to_owned(), "c".to_owned()])]);
     out.clear();
     watch.tick(BEGAN + SILENT_FOR, &mut out);
     assert_eq!(out.iter().map(|event| event.driver_id.as_str()).collect::<Vec<_>>(), ["d2"]);
