@@ -304,7 +304,7 @@ async fn messages(report: &mut Report, door: Door<'_>, probe_topic: Option<&str>
             "message",
             format!("{topic}: publishing is not authorized, so delivery is untested"),
             format!(
-                "milepost never publishes; for this check alone: EMQX acl.conf: {{allow, {{username, \"…\"}}, publish, [\"{topic}\"]}}; Mosquitto acl_file: topic readwrite {topic}"
+                "`milepost run` never publishes; for this check alone: EMQX acl.conf: {{allow, {{username, \"…\"}}, publish, [\"{topic}\"]}}; Mosquitto acl_file: topic readwrite {topic}"
             ),
         ),
         (Some(reason), _) if reason >= REFUSED_FROM => report.warning("message", format!("{topic}: refused, reason {reason:#04x}"), "see the broker's log"),
