@@ -322,7 +322,7 @@ mod tests {
             "{ttls:?}"
         );
         let of_rollups = ttls.iter().filter(|(_, ttl)| ttl.contains("(90)")).map(|(table, _)| *table);
-        assert_eq!(of_rollups.collect::<Vec<_>>(), ["touched", "driver_days_state"]);
+        assert_eq!(of_rollups.collect::<Vec<_>>(), ["events", "touched", "driver_days_state"]);
     }
 
     #[test]
