@@ -100,11 +100,13 @@ impl Watcher {
             let asked_at = Instant::now();
             let attention = *self.attention.borrow_and_update();
             let mut server = self.server.borrow().clone();
-            match self.answer().await {
-                Ok(clock_off) => {
+            // Side by side: the first round is what a start waits for. Without an answer to the first the others do not count.
+            let tables = async { Ok(self.tables(&server.schema).await) };
+            match tokio::try_join!(self.answer(), tables) {
+                Ok((clock_off, schema)) => {
                     (server.answers, server.clock_off) = (Ok(()), clock_off);
                     server.clock_jumps = attention.clock_jumps;
-                    server.schema = self.tables(&server.schema).await?;
+                    server.schema = schema?;
                 }
                 Err(why) => {
                     if server.schema != Schema::Ready {
@@ -122,11 +124,12 @@ impl Watcher {
 
     /// Whether they are there, and whose rows do not go into them.
     async fn tables(&self, before: &Schema) -> Result<Schema> {
-        let schema = tables(&self.clickhouse, before).await?;
+        let (schema, erased) = tokio::join!(tables(&self.clickhouse, before), self.clickhouse.erased());
+        let schema = schema?;
         if schema != Schema::Ready {
             return Ok(schema);
         }
-        match self.clickhouse.erased().await {
+        match erased {
             Ok(erased) => {
                 let erased = Arc::new(erased);
                 let is_new = |known: &mut Arc<Erased>| {
@@ -190,15 +193,16 @@ impl Watcher {
 
 /// Rows inserted before a view exists never reach it, and other columns would take other numbers for ours.
 async fn tables(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
-    match clickhouse.pending().await {
+    // Who is late with the replicas leaves the last answer in force: nothing else waits for it.
+    let replicas = timeout(ANSWER_WITHIN, clickhouse.count_replicas());
+    let (pending, misfits, _) = tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
+    match pending {
         Ok(pending) if pending.is_empty() => {}
         Ok(pending) => return Ok(Schema::Refused(not_migrated(&pending))),
         Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
         Err(error) => return Ok(refusal(&error, before)),
     }
-    // Who is late leaves the last answer in force: nothing else waits for it.
-    let _ = timeout(ANSWER_WITHIN, clickhouse.count_replicas()).await;
-    match clickhouse.misfits().await {
+    match misfits {
         Ok(misfits) if misfits.is_empty() => Ok(Schema::Ready),
         Ok(misfits) => Ok(Schema::Refused(format!(
             "the tables are not those of this version: {}; restore them, or run the milepost that they are for",
