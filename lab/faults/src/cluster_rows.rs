@@ -20,9 +20,8 @@ const SHRINK_EXPIRY: &str = "20s";
 const SHRUNK_AFTER: Duration = Duration::from_secs(60);
 
 pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
-    let killed = |name, what, strategy| {
-        row(name, what, (1_500, 25), node_killed).on_cluster(strict_broker, strategy).by_name_only()
-    };
+    let killed =
+        |name, what, strategy| row(name, what, (1_500, 25), node_killed).on_cluster(strict_broker, strategy);
     vec![
         killed("node-killed", "a cluster's node killed for 10 s, strategy local", "local"),
         killed(
@@ -36,16 +35,14 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
             (1_500, 25),
             takeover,
         )
-        .on_cluster(strict_broker, "round-robin --takeover-gap 100ms")
-        .by_name_only(),
+        .on_cluster(strict_broker, "round-robin --takeover-gap 100ms"),
         row("shrink", "64 connections, then 4, a session that lasts 20 s", (800, 40), shrink)
             .with("MQTT__CONNECTIONS", "64")
             .with("MQTT__SESSION_EXPIRY", SHRINK_EXPIRY),
         row("peers-unreachable", "leave = auto, and no peer answers", (2_000, 20), peers_unreachable)
             .members(2)
             .with("SHUTDOWN__LEAVE", "auto")
-            .with("SHUTDOWN__PEERS", "127.0.0.1:1,127.0.0.1:2")
-            .by_name_only(),
+            .with("SHUTDOWN__PEERS", "127.0.0.1:1,127.0.0.1:2"),
     ]
 }
 
@@ -76,8 +73,8 @@ fn takeover(scene: &mut Scene) -> Result<()> {
         scene.mqtt.set(Fault::Cut);
         scene.wait_until_recovered(SETTLE)?;
     }
-    let takeovers = counter(scene, "takeovers ")?;
-    ensure!(takeovers == 0, "{takeovers} sessions left a node that lives");
+    let needless = counter(scene, "takeovers ")?;
+    scene.misdeed = (needless > 0).then(|| format!("{needless} sessions left a node that lives"));
     scene.mqtt.set(Fault::Refuse);
     sleep(CUT_OFF);
     scene.mqtt.set(Fault::None);
@@ -86,7 +83,9 @@ fn takeover(scene: &mut Scene) -> Result<()> {
     wait_until("each node has a session", SETTLE, || Ok(!nodes()?.contains("sessions: 0")))?;
     let (takeovers, lost) = (counter(scene, "takeovers ")?, counter(scene, "lost_in_takeovers ")?);
     eprintln!("    {takeovers} sessions were taken over, which lost {lost}");
-    ensure!(takeovers == 2, "{takeovers} takeovers: two sessions were on that node");
+    if scene.misdeed.is_none() && takeovers != 2 {
+        scene.misdeed = Some(format!("{takeovers} takeovers: two sessions were on that node"));
+    }
     scene.damaged = lost;
     Ok(())
 }

@@ -78,6 +78,7 @@ struct Finding {
     unacked: Option<u64>,
     /// Positions in spool files that the row damaged.
     damaged: u64,
+    misdeed: Option<String>,
     /// Messages that the broker had nobody to give to.
     no_subscriber: u64,
 }
@@ -97,6 +98,7 @@ impl Finding {
         if self.last_wrong > 0 {
             broken.push(format!("{} drivers with an old last position", self.last_wrong));
         }
+        broken.extend(self.misdeed.clone());
         broken.extend(self.silent_stall.clone());
         broken.extend(self.undone.clone());
         if self.recovered > RECOVERY_MAX && !is_quick {
@@ -237,6 +239,7 @@ fn play_row(row: &Row, scene: &mut Scene) -> Result<Finding> {
         undone,
         unacked: scene.unacked,
         damaged: scene.damaged,
+        misdeed: scene.misdeed.take(),
         no_subscriber: scene.sessions_lost_to(&manifest),
     })
 }

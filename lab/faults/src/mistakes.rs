@@ -7,7 +7,7 @@ pub(crate) struct Mistake {
     pub(crate) patch: &'static str,
 }
 
-pub(crate) const ALL: [Mistake; 8] = [
+pub(crate) const ALL: [Mistake; 9] = [
     Mistake {
         what: "acknowledges before the insert",
         row: "kill-unsaved",
@@ -47,6 +47,11 @@ pub(crate) const ALL: [Mistake; 8] = [
         what: "keeps its session also when others stay",
         row: "pods",
         patch: include_str!("mistakes/leave_never.diff"),
+    },
+    Mistake {
+        what: "leaves a cluster's node without another attempt to reach it",
+        row: "takeover",
+        patch: include_str!("mistakes/leaves_node_untried.diff"),
     },
 ];
 

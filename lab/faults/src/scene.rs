@@ -83,6 +83,8 @@ pub(crate) struct Scene {
     pub(crate) password_file: PathBuf,
     /// Positions in spool files that the row damaged: these, and no others, may be missing.
     pub(crate) damaged: u64,
+    /// What the row saw and no consumer may do, beside losing: the row has been played, and does not hold.
+    pub(crate) misdeed: Option<String>,
     spool: bool,
     /// The HTTP ports of the members by number, if they have ports of their own.
     ports: Vec<u16>,
@@ -173,6 +175,7 @@ impl Scene {
             unacked: None,
             password_file,
             damaged: 0,
+            misdeed: None,
             spool: setup.spool,
             ports,
             clock_file,
