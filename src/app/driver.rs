@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::yield_now;
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::read_delay::ReadDelay;
@@ -112,8 +112,7 @@ impl Driver {
     }
 
     async fn run(mut self) -> Totals {
-        self.nodes = nodes::watch(self.wiring.mqtt.nodes.clone()).await;
-        self.wait_for_first_answer().await;
+        self.prepare().await;
         self.listen();
         let mut looks = 0;
         loop {
@@ -141,12 +140,18 @@ impl Driver {
         self.work.consumer.totals()
     }
 
-    async fn wait_for_first_answer(&mut self) {
-        let Wiring { server, leave, .. } = &mut self.wiring;
+    /// Resolves the nodes' names and waits for ClickHouse's first answer, side by side, unless the process is to end.
+    async fn prepare(&mut self) {
+        let Wiring { server, leave, mqtt, .. } = &mut self.wiring;
+        let names = async { self.nodes = nodes::watch(mqtt.nodes.clone()).await };
+        let first_answer = async {
+            if let Ok(Ok(())) = timeout(FIRST_ANSWER_WITHIN, server.changed()).await {
+                server.mark_changed();
+            }
+        };
         tokio::select! {
-            Ok(()) = server.changed() => server.mark_changed(),
+            _ = async { tokio::join!(names, first_answer) } => {}
             Ok(()) = leave.changed() => leave.mark_changed(),
-            () = tokio::time::sleep(FIRST_ANSWER_WITHIN) => {}
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::spawn;
 use tokio::time::sleep;
 
 use crate::tls::Address;
@@ -14,7 +15,7 @@ const RESOLVED_EVERY: Duration = Duration::from_secs(10);
 pub(crate) async fn watch(nodes: Vec<Address>) -> watch::Receiver<Vec<Address>> {
     let (sender, mut receiver) = watch::channel(resolve(&nodes, &[]).await);
     receiver.mark_changed();
-    tokio::spawn(async move {
+    spawn(async move {
         while !sender.is_closed() {
             sleep(RESOLVED_EVERY).await;
             let last = sender.borrow().clone();
@@ -31,10 +32,12 @@ pub(crate) async fn watch(nodes: Vec<Address>) -> watch::Receiver<Vec<Address>> 
 
 /// A name that is not resolved now keeps its last addresses. Two names can have the same address.
 pub(crate) async fn resolve(nodes: &[Address], last: &[Address]) -> Vec<Address> {
+    // Side by side: a resolver that is away costs its time-out once.
+    let asked: Vec<_> = nodes.iter().cloned().map(|node| spawn(async move { node.all().await })).collect();
     let mut found = Vec::<Address>::new();
-    for node in nodes {
+    for (node, asked) in nodes.iter().zip(asked) {
         let same = |known: &&Address| known.host == node.host && known.port == node.port;
-        let mut all = match node.all().await {
+        let mut all = match asked.await.ok().flatten() {
             Some(all) => all,
             None => last.iter().filter(same).cloned().collect(),
         };

@@ -1,5 +1,6 @@
 //! State that all connections share: the dialer, the filters, and log lines that would repeat for each.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use tracing::warn;
@@ -22,6 +23,8 @@ pub(crate) struct Shared {
     pub(super) dialer: Dialer,
     /// The broker's nodes.
     addresses: Vec<Address>,
+    /// Those that have answered a CONNECT.
+    pub(super) speaking: BTreeSet<Node>,
     /// `$share/GROUP/TOPIC` of each source.
     pub(super) filters: Vec<String>,
     pub(super) metrics: BrokerMetrics,
@@ -35,6 +38,7 @@ impl Shared {
         Self {
             dialer: Dialer::new(&mqtt),
             addresses: mqtt.nodes.clone(),
+            speaking: BTreeSet::new(),
             filters,
             metrics: BrokerMetrics::new(mqtt.broker_metrics),
             mqtt,

@@ -4,12 +4,14 @@
 //! end at any time. [`Transport::follow`] acts on what the session wants, and events report what happened.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, ConnectionError};
 use super::shared::Shared;
 use crate::codec::{self, CodecError, ConnAck, Packet, Qos, Subscribing};
+use crate::consumer::nodes::Node;
 use crate::consumer::{Consumer, Now};
 use crate::delivery::sink::error_chain;
 use crate::intake::SessionIndex;
@@ -34,11 +36,13 @@ enum State {
 pub(crate) struct Transport {
     index: SessionIndex,
     state: State,
+    /// The node of the last connection, and whether it had spoken MQTT to us before that: then an end is not for a wrong port.
+    node: Option<(Node, bool)>,
 }
 
 impl Transport {
     pub(crate) fn new(index: SessionIndex) -> Self {
-        Self { index, state: State::Down }
+        Self { index, state: State::Down, node: None }
     }
 
     /// Opens and closes the connection as the session wants.
@@ -50,6 +54,8 @@ impl Transport {
                 let terms = session.terms();
                 let (node, within) = consumer.dial(self.index, now);
                 let address = shared.address(&node);
+                let has_spoken = shared.speaking.contains(&node);
+                self.node = Some((node, has_spoken));
                 let dialing = Box::pin(shared.dialer.dial((self.index, terms), address, within));
                 self.state = State::Dialing { dialing, by: now + shared.mqtt.connect_timeout };
             }
@@ -120,6 +126,7 @@ impl Transport {
                 Packet::Published(message) => consumer.published(index, message, now),
                 Packet::Connected(connack) => {
                     *connack_by = None;
+                    shared.speaking.extend(self.node.iter().map(|(node, _)| Arc::clone(node)));
                     let keep_alive = agreed_keep_alive(shared.mqtt.keep_alive, connack);
                     shared.compare_expiry(connack, now.instant);
                     let ConnAck { session_present, receive_maximum, .. } = connack;
@@ -228,7 +235,8 @@ impl Transport {
         let taken_over =
             matches!(error, ConnectionError::Codec(CodecError::Disconnected { taken_over: true, .. }));
         let mut why = error_chain(error);
-        if before_connack && error.may_be_tls() {
+        let is_proven = self.node.as_ref().is_some_and(|(_, has_spoken)| *has_spoken);
+        if before_connack && !is_proven && error.may_be_tls() {
             why = format!("{why}; {}", tls::is_this_the_port(Server::Broker, false));
         }
         consumer.handle_event(self.index, Event::Disconnected { taken_over, why }, now);

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use lab_harness::proxy::{Fault, Proxy};
 use lab_stack::{ClickHouse, Milepost, Settings, wait_until};
 use loadgen::publish::Plan;
 use loadgen::verify::verify;
@@ -12,7 +13,9 @@ use crate::secure::{
     Authority, Identity, Scripted, SecureBroker, TlsFront, broker_password, put, scripted_clickhouse,
     tls_lines,
 };
-use crate::world::{SOON, finish, publish, publish_in_background, settings, shared_engine, wait_for_metric};
+use crate::world::{
+    SOON, finish, publish, publish_in_background, settings, shared_engine, wait_for_metric, world,
+};
 
 const HOSTS: [&str; 2] = ["localhost", "127.0.0.1"];
 
@@ -258,6 +261,22 @@ fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_c
         ),
     ];
     each_is_told(folder, cases)
+}
+
+#[test]
+fn a_port_that_has_spoken_mqtt_is_not_taken_for_a_tls_port_when_it_hangs_up() -> Result<()> {
+    let world = world("hangs_up")?;
+    let proxy = Proxy::start(world.broker.port)?;
+    let settings = world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", proxy.port));
+    let mut milepost = settings.run()?;
+    proxy.set(Fault::Refuse);
+    wait_until("attempts fail", SOON, || Ok(milepost.process.log()?.matches("no connection").count() >= 12))?;
+    let log = milepost.process.log()?;
+    ensure!(!log.contains("TLS port"), "{log}");
+    proxy.set(Fault::None);
+    milepost.wait_until_ready()?;
+    milepost.terminate(SOON)?;
+    Ok(())
 }
 
 #[test]
