@@ -464,11 +464,11 @@ impl Consumer {
     /// More sessions where their windows are small, or a node has none; visits to former ones.
     fn grow(&mut self, now: Instant) {
         let wanted = self.settings.window_wanted;
-        loop {
+        let without = loop {
             let may_grow = self.settings.connections == Connections::Auto;
             let node = self.nodes.without_session(self.growth.members(), may_grow);
             match self.growth.step(&self.sessions, wanted, node.is_some()) {
-                Step::Nothing => break,
+                Step::Nothing => break node.filter(|_| self.growth.members() == CONNECTIONS_MAX),
                 Step::Visit => self.add_session(true),
                 Step::Grow => {
                     let sessions = self.growth.members();
@@ -482,7 +482,9 @@ impl Consumer {
                     self.notices.push_back(Notice::Growing { sessions, node });
                 }
             }
-        }
+        };
+        let is_new = self.log.no_more.allow_while(without.is_some(), now);
+        self.notices.extend(without.filter(|_| is_new).map(|node| Notice::NoMoreSessions { node }));
         let window = self.growth.window(&self.sessions);
         if window < wanted && self.growth.is_complete(&self.sessions, wanted) && self.log.window.allow(now) {
             self.notices.push_back(Notice::WindowSmall { window, wanted, sessions: self.growth.members() });

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::former::CONNECTIONS_MAX;
 use crate::delivery;
 use crate::intake::SessionIndex;
 use crate::session;
@@ -41,6 +42,10 @@ pub enum Notice {
         sessions: usize,
         node: Option<Node>,
     },
+    /// A node has no session, and gets none.
+    NoMoreSessions {
+        node: Node,
+    },
     /// A session goes to another node.
     Moved {
         session: SessionIndex,
@@ -60,6 +65,8 @@ pub(super) struct Log {
     pub(super) window: Throttle,
     pub(super) encrypted: Throttle,
     pub(super) expired: Throttle,
+    /// Once while a node has no session.
+    pub(super) no_more: Throttle,
     pub(super) foreign: Throttle,
     /// When that was last logged.
     pub(super) foreign_messages: u64,
@@ -67,9 +74,9 @@ pub(super) struct Log {
 
 impl Default for Log {
     fn default() -> Self {
-        let [shedding, window, encrypted, expired] = [const { Throttle::once() }; 4];
+        let [shedding, window, encrypted, expired, no_more] = [const { Throttle::once() }; 5];
         let foreign = Throttle::every(FOREIGN_LOGGED_EVERY);
-        Self { shedding, window, encrypted, expired, foreign, foreign_messages: 0 }
+        Self { shedding, window, encrypted, expired, no_more, foreign, foreign_messages: 0 }
     }
 }
 
@@ -87,6 +94,7 @@ impl Notice {
             | Self::Shedding
             | Self::Foreign { .. }
             | Self::Encrypted
+            | Self::NoMoreSessions { .. }
             | Self::Moved { .. }
             | Self::FormerExpired { .. } => true,
             Self::Growing { .. } => false,
@@ -130,6 +138,11 @@ impl fmt::Display for Notice {
             Self::Growing { sessions, node: Some(node) } => {
                 write!(f, "one more session, now {sessions}: no other one is on the broker's node {node}")
             }
+            Self::NoMoreSessions { node } => write!(
+                f,
+                "the broker's node {node} has no session of this process, which has {CONNECTIONS_MAX} sessions already and opens no \
+                 more. Restart it when the node answers: that spreads the sessions again"
+            ),
             Self::Moved { session, from, to } => write!(
                 f,
                 "session {session} leaves the broker's node {from}, which cannot be used, for {to}, and stays there until a restart. \

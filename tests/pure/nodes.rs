@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::consumer::Connections;
 use milepost::consumer::nodes::PATIENCE;
+use milepost::consumer::{CONNECTIONS_MAX, Connections};
 use proptest::prelude::*;
 
 use crate::model::server::Server;
@@ -74,6 +74,20 @@ fn where_there_are_fewer_sessions_than_nodes_none_is_added() {
     world.broker.away.clear();
     world.wait(Duration::from_secs(60));
     assert_eq!(world.spread(), [0, 1]);
+}
+
+#[test]
+fn a_node_without_a_session_is_logged_once_if_there_can_be_no_more_sessions() {
+    for (sessions, lines) in [(CONNECTIONS_MAX - 1, 0), (CONNECTIONS_MAX, 1)] {
+        let mut world = world(Connections::Fixed(sessions), 2);
+        world.node_away(0, true);
+        world.wait(Duration::from_secs(2));
+        world.broker.away.clear();
+        world.wait(Duration::from_secs(60));
+        let says_so = |line: &&String| line.contains("n0:1883") && line.contains("64 sessions already");
+        let logged = world.notices.iter().filter(says_so).count();
+        assert_eq!((logged, world.spread()[0]), (lines, 1 - lines as u64), "{sessions} sessions");
+    }
 }
 
 #[test]

@@ -100,6 +100,8 @@ pub struct World<B> {
     pub lives: u64,
     /// How the process leaves, if it does.
     pub left: Option<Leave>,
+    /// What it has logged.
+    pub notices: Vec<String>,
     /// A planted mistake: former sessions are not visited.
     pub only_members: bool,
 }
@@ -140,6 +142,7 @@ impl<B: Backend> World<B> {
             most_commands: 0,
             lives: 1,
             left: None,
+            notices: Vec::new(),
             only_members: false,
         }
     }
@@ -392,7 +395,9 @@ impl<B: Backend> World<B> {
             }
         }
         self.commands.extend(std::iter::from_fn(|| self.consumer.poll_command()));
-        while self.consumer.poll_notice().is_some() || self.consumer.poll_durable().is_some() {}
+        self.notices
+            .extend(std::iter::from_fn(|| self.consumer.poll_notice()).map(|notice| notice.to_string()));
+        while self.consumer.poll_durable().is_some() {}
         did_anything
     }
 
