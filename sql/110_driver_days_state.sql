@@ -1,7 +1,8 @@
 -- What each driver did on each UTC day, in parts: a part is what lies of one trip, stop or gap in one quarter of an hour. Quarters, days of any
 -- zone, trips and the whole are sums of the same parts, so they agree. Computed from fixes alone (111), a row is replaced whole when its
 -- day was touched: more rows inserted is newer, and no clock is compared.
--- No PARTITION BY: all rows of a refresh are one part on the disk, so a refresh is visible whole or not at all.
+-- No PARTITION BY: all rows of a refresh are one part on the disk, so a refresh is visible whole or not at all. A row is hundreds of fixes, so
+-- granules are small.
 CREATE TABLE IF NOT EXISTS {database}.driver_days_state{on_cluster}
 (
     day         Date                   COMMENT 'UTC',
@@ -29,7 +30,7 @@ CREATE TABLE IF NOT EXISTS {database}.driver_days_state{on_cluster}
 ENGINE = {engine:ReplacingMergeTree(rows)}
 ORDER BY (day, driver_id)
 TTL {retention:rollups, day}
-SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1;
+SETTINGS index_granularity = 1024, {tokens}, fsync_after_insert = 1, fsync_part_directory = 1;
 
 {shards}CREATE TABLE IF NOT EXISTS {database}.driver_days_state_all{on_cluster}
 AS {database}.driver_days_state

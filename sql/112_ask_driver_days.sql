@@ -1,37 +1,38 @@
--- Rows of driver_days_state with what joins them to the day before. The base of `episodes`. since and until are UTC dates.
+-- Rows of driver_days_state with what joins them to the day before. The base of `days` and `episodes`. since and until are UTC dates. Each
+-- array of `parts` is a column: what a question does not need is not read.
 CREATE VIEW IF NOT EXISTS {database}_ask.driver_days{on_cluster} AS
 WITH
     6378137 AS equator_m,
-    0.0066943799901413165 AS e2, -- of WGS84
-    2 * 6371008.8 AS earth_m, -- its mean diameter
-    (lat, lng) -> (
-        equator_m / sqrt(1 - e2 * pow(sin(radians(lat / 1e7)), 2)) * cos(radians(lat / 1e7)) * cos(radians(lng / 1e7)),
-        equator_m / sqrt(1 - e2 * pow(sin(radians(lat / 1e7)), 2)) * cos(radians(lat / 1e7)) * sin(radians(lng / 1e7)),
-        equator_m / sqrt(1 - e2 * pow(sin(radians(lat / 1e7)), 2)) * (1 - e2) * sin(radians(lat / 1e7))) AS on_axes
+    0.9966471893352525 AS flat, -- the polar radius of WGS84 through that of the equator
+    2 * 6371008.8 AS earth_m -- its mean diameter
 SELECT
-    driver_id, day, parts, first_at,
+    * EXCEPT (slope, before),
+    before.1 AS before_ms, before.2 AS before_lat_e7, before.3 AS before_lng_e7,
     -- The first trip or stop is the rest of the last one of the day before.
-    before.1 + 1 = day AND before.2 = kind AND before.3 = parts.began_ms[first_at] AND kind != 'gap' AS is_continued,
-    before.1 + 1 = day AND before.2 != 'dropped' AND kind = 'gap' AND parts.began_ms[first_at] = parts.ended_ms[first_at] AS is_after_gap,
-    before.3 AS before_ms, before.4 AS before_lat_e7, before.5 AS before_lng_e7,
-    if(is_after_gap, earth_m * asin(least(1., L2Distance(
-        on_axes(before_lat_e7, before_lng_e7), on_axes(parts.to_lat_e7[first_at], parts.to_lng_e7[first_at])) / earth_m)), 0) AS gap_m
+    before.4 + 1 = day AND before.5 = kinds[first_at] AND before_ms = begins_ms[first_at] AND before.5 != 'gap' AS is_continued,
+    before.4 + 1 = day AND before.5 != 'dropped' AND kinds[first_at] = 'gap' AND begins_ms[first_at] = ends_ms[first_at] AS is_after_gap,
+    equator_m / sqrt(1 + slope * slope) AS axis_m, equator_m / sqrt(1 + before.6 * before.6) AS before_axis_m,
+    is_after_gap * earth_m * asin(least(1., sqrt(pow(axis_m - before_axis_m, 2) + pow(flat * (slope * axis_m - before.6 * before_axis_m), 2)
+        + axis_m * before_axis_m * pow(2 * sin(radians((to_lngs[first_at] - before_lng_e7) / 2e7)), 2)) / earth_m)) AS gap_m
 FROM
 (
     SELECT
         *,
-        lagInFrame((day, parts.kind[last_at], parts.ended_ms[last_at], parts.to_lat_e7[last_at], parts.to_lng_e7[last_at])) OVER one_by_one AS before
+        flat * tan(radians(to_lats[first_at] / 1e7)) AS slope,
+        lagInFrame((ends_ms[last_at], to_lats[last_at], to_lngs[last_at], day, kinds[last_at], flat * tan(radians(to_lats[last_at] / 1e7))))
+            OVER (PARTITION BY driver_id ORDER BY day ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS before
     FROM
     (
         SELECT
-            toString(driver_id) AS driver_id, day, parts,
-            arrayFirstIndex(kind -> kind != 'dropped', parts.kind) AS first_at, arrayLastIndex(kind -> kind != 'dropped', parts.kind) AS last_at,
-            parts.kind[first_at] AS kind
+            toString(driver_id) AS driver_id, day, parts.quarter AS quarters, parts.piece AS pieces, parts.kind AS kinds,
+            parts.began_ms AS begins_ms, parts.ended_ms AS ends_ms, parts.metres AS ways, parts.fixes AS counts,
+            parts.speed_count AS speed_counts, parts.speed_max AS speeds,
+            parts.lat_e7 AS lats, parts.lng_e7 AS lngs, parts.to_lat_e7 AS to_lats, parts.to_lng_e7 AS to_lngs,
+            arrayFirstIndex(kind -> kind != 'dropped', kinds) AS first_at, arrayLastIndex(kind -> kind != 'dropped', kinds) AS last_at
         FROM {database}.driver_days_state{all} FINAL
         WHERE day >= toDate({since:String}) AND day <= toDate({until:String}) AND notEmpty(parts.kind)
             AND ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
     )
-    WINDOW one_by_one AS (PARTITION BY driver_id ORDER BY day ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
 )
 SETTINGS optimize_move_to_prewhere_if_final = 1
 COMMENT 'driver_days(driver, since, until)'

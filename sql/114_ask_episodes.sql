@@ -20,25 +20,23 @@ FROM
     FROM
     (
         SELECT
-            driver_id, day, part.piece AS piece, any(part.kind) AS piece_kind,
+            driver_id, day, piece, any(part_kind) AS piece_kind,
             any(is_after_gap) AND piece = first_piece AS after_gap, any(is_continued) AND piece = first_piece AS continues,
-            if(after_gap, any(before_ms), min(part.began_ms)) AS piece_began, max(part.ended_ms) AS piece_ended,
-            if(after_gap, any(gap_m), sum(part.metres)) AS piece_metres, sum(part.fixes) AS piece_fixes,
-            if(after_gap, any(before_lat_e7), argMin(part.lat_e7, part.began_ms)) AS from_lat,
-            if(after_gap, any(before_lng_e7), argMin(part.lng_e7, part.began_ms)) AS from_lng,
-            argMax(part.to_lat_e7, part.ended_ms) AS piece_to_lat, argMax(part.to_lng_e7, part.ended_ms) AS piece_to_lng,
-            if(sum(part.speed_count) = 0, NULL, toFloat32(max(part.speed_max) / 100)) AS piece_speed
-        FROM
-        (
-            SELECT *, parts.piece[first_at] AS first_piece
-            FROM {database}_ask.driver_days(
-                driver = {driver:String},
-                since = toString(toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) - 3),
-                until = toString(toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) + 3))
-        )
-        ARRAY JOIN parts AS part
-        WHERE part.kind != 'dropped'
-        GROUP BY driver_id, day, piece, first_piece
+            if(after_gap, any(before_ms), min(began_ms)) AS piece_began, max(ended_ms) AS piece_ended,
+            if(after_gap, any(gap_m), sum(way)) AS piece_metres, sum(part_fixes) AS piece_fixes,
+            if(after_gap, any(before_lat_e7), argMin(lat_e7, began_ms)) AS from_lat,
+            if(after_gap, any(before_lng_e7), argMin(lng_e7, began_ms)) AS from_lng,
+            argMax(to_lat_e7, ended_ms) AS piece_to_lat, argMax(to_lng_e7, ended_ms) AS piece_to_lng,
+            if(sum(speed_count) = 0, NULL, toFloat32(max(speed) / 100)) AS piece_speed
+        FROM {database}_ask.driver_days(
+            driver = {driver:String},
+            since = toString(toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) - 3),
+            until = toString(toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) + 3))
+        ARRAY JOIN
+            pieces AS piece, kinds AS part_kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS way, counts AS part_fixes, speed_counts AS speed_count,
+            speeds AS speed, lats AS lat_e7, lngs AS lng_e7, to_lats AS to_lat_e7, to_lngs AS to_lng_e7
+        WHERE part_kind != 'dropped'
+        GROUP BY driver_id, day, piece, pieces[first_at] AS first_piece
     )
 )
 GROUP BY driver_id, episode

@@ -1,23 +1,22 @@
 -- Where a driver was faster than so many metres per second, by the speed it sent: one row from its first such fix to its last. A slower
 -- fix ends it, and 180 s without a faster one. A fix of unknown speed says nothing, and so does one that is dropped (111). The roll-up
--- knows in which quarters of an hour somebody was so fast: the fixes of these are read, and of days that were touched since.
+-- knows on which days somebody was so fast: the fixes of these are read, and of days that were touched since.
 CREATE VIEW IF NOT EXISTS {database}_ask.speeding{on_cluster} AS
 WITH
-    -- 0 is every quarter of a day.
     fast AS
     (
-        SELECT day, driver_id, arrayJoin(if(sum(inserted) IN (0, max(computed)), argMax(quarters, computed), [0])) AS quarter
+        SELECT day, driver_id
         FROM
         (
-            SELECT day, driver_id, rows AS inserted, toUInt64(0) AS computed, CAST([], 'Array(UInt32)') AS quarters FROM {database}.touched{all}
+            SELECT day, driver_id, rows AS inserted, toUInt64(0) AS computed, toUInt16(0) AS highest FROM {database}.touched{all}
             UNION ALL
-            SELECT day, toString(driver_id), 0, rows, arrayDistinct(arrayFilter((quarter, speed) -> speed / 100 > {speed:Float64}, parts.quarter, parts.speed_max))
-            FROM {database}.driver_days_state{all}
+            SELECT day, toString(driver_id), 0, rows, arrayMax(parts.speed_max) FROM {database}.driver_days_state{all}
         )
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
             AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
             AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
         GROUP BY day, driver_id
+        HAVING sum(inserted) NOT IN (0, max(computed)) OR argMax(highest, computed) / 100 > {speed:Float64}
     )
 SELECT
     driver_id,
@@ -32,23 +31,18 @@ FROM
     (
         SELECT
             driver_id, ts, seq, lat_e7, lng_e7, speed_cms, toUnixTimestamp64Milli(ts) AS ms, speed_cms / 100 > {speed:Float64} AS is_fast,
-            lagInFrame(is_fast, 1, 0) OVER one_by_one AS was_fast,
-            lagInFrame(ms, 1, ms) OVER one_by_one AS before_ms,
-            is_fast AND (NOT was_fast OR ms - before_ms > 180000) AS begins
+            NOT lagInFrame(is_fast) OVER one_by_one OR ms - lagInFrame(ms) OVER one_by_one > 180000 AS begins
         FROM {database}.positions{all} FINAL
         WHERE ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
             AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
             AND speed_cms != 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
-            AND ((toDate(ts), driver_id, toUInt32(intDiv(toUnixTimestamp(ts), 900))) GLOBAL IN fast OR (toDate(ts), driver_id, 0) GLOBAL IN fast)
-            AND (driver_id, toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7) GLOBAL NOT IN
+            AND (toDate(ts), driver_id) GLOBAL IN fast
+            AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
             (
                 SELECT toString(driver_id), began_ms, piece, lat_e7, lng_e7
                 FROM {database}.driver_days_state{all} FINAL
                 ARRAY JOIN parts.kind AS kind, parts.began_ms AS began_ms, parts.piece AS piece, parts.lat_e7 AS lat_e7, parts.lng_e7 AS lng_e7
-                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-                    AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
-                    AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
-                    AND has(parts.kind, 'dropped') AND kind = 'dropped'
+                WHERE (day, driver_id) GLOBAL IN fast AND has(parts.kind, 'dropped') AND kind = 'dropped'
             )
         WINDOW one_by_one AS (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
     )

@@ -3,7 +3,7 @@
 CREATE VIEW IF NOT EXISTS {database}_ask.health{on_cluster} AS
 SELECT
     driver_id, count() AS fixes,
-    sum(if(seq > 0 AND before_seq > 0 AND seq > before_seq, seq - before_seq - 1, 0)) AS missing,
+    sumIf(seq - before_seq - 1, before_seq > 0 AND seq > before_seq) AS missing,
     countIf(seq > 0 AND seq < before_seq) AS restarts,
     countIf(lag_ms > 60000) AS late,
     quantilesExact(0.5, 0.95)(lag_ms)[1] / 1000 AS lag_p50_s, quantilesExact(0.5, 0.95)(lag_ms)[2] / 1000 AS lag_p95_s, max(lag_ms) / 1000 AS lag_max_s,
@@ -14,7 +14,7 @@ FROM
     SELECT
         driver_id, seq, speed_cms = 65535 AS is_without_speed,
         toUnixTimestamp64Milli(received_at) - toUnixTimestamp64Milli(ts) AS lag_ms,
-        lagInFrame(seq, 1, 0) OVER (PARTITION BY driver_id ORDER BY ts, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS before_seq
+        lagInFrame(seq) OVER (PARTITION BY driver_id ORDER BY ts, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS before_seq
     FROM {database}.positions{all} FINAL
     WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
         AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
