@@ -7,7 +7,7 @@ pub(crate) struct Mistake {
     pub(crate) patch: &'static str,
 }
 
-pub(crate) const ALL: [Mistake; 9] = [
+pub(crate) const ALL: [Mistake; 10] = [
     Mistake {
         what: "acknowledges before the insert",
         row: "kill-unsaved",
@@ -52,6 +52,11 @@ pub(crate) const ALL: [Mistake; 9] = [
         what: "leaves a cluster's node without another attempt to reach it",
         row: "takeover",
         patch: include_str!("mistakes/leaves_node_untried.diff"),
+    },
+    Mistake {
+        what: "comes back at once when another client takes its id",
+        row: "zombie",
+        patch: include_str!("mistakes/fights_for_its_id.diff"),
     },
 ];
 

@@ -5,6 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use lab_stack::wait_until;
 
 use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
@@ -15,6 +16,11 @@ const EXPIRY: &str = "15s";
 const EXPIRED_AFTER: Duration = Duration::from_secs(20);
 /// How long nobody is there: less than the expiry.
 const NOBODY: Duration = Duration::from_secs(5);
+/// Who is thrown out tries again after half a minute; a round is when both have been.
+const FIGHT: Duration = Duration::from_secs(90);
+const SESSIONS: usize = 4;
+/// After a takeover nothing happens for so long at least.
+const CALM: Duration = Duration::from_secs(10);
 
 pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
     let what = "pods: 2 → 4 → 1 → 0 → 2, a rolling restart, 2 → 0 → 2 at once";
@@ -40,7 +46,37 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
             1_000_000,
             "--session-rate 25000 --max-mailbox 100000 --resume-rate 60000 --dying 3s",
         ),
+        row(
+            "zombie",
+            "a hung member wakes up beside its successor, which has its client id",
+            (2_000, 20),
+            zombie,
+        )
+        .on_broker(strict_broker, 32_000, 1_000_000, "")
+        .with("MQTT__CONNECTIONS", "4"),
     ]
+}
+
+/// A node hangs, its pod is started elsewhere, the node wakes up: two processes throw each other out until one is ended.
+fn zombie(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    let zombie = scene.members.remove(0);
+    zombie.process.process.signal("STOP")?;
+    scene.add_member(&zombie.client_id)?;
+    zombie.process.process.signal("CONT")?;
+    let successor = &scene.members[0].process;
+    let thrown_out = "another client connected with our client id";
+    wait_until("the successor says who fights for its id", FIGHT, || {
+        Ok(successor.get("/readyz").is_err_and(|error| error.to_string().contains(thrown_out)))
+    })?;
+    sleep(CALM);
+    let times = successor.process.log()?.matches(thrown_out).count();
+    if times > 2 * SESSIONS {
+        scene.misdeed =
+            Some(format!("{times} lines of {SESSIONS} sessions that were thrown out once by each"));
+    }
+    drop(zombie);
+    scene.wait_until_recovered(FIGHT).map(drop)
 }
 
 /// Its sessions outlive the row: what nobody takes out of them is missing in the end.
