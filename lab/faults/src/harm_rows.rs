@@ -31,7 +31,7 @@ pub(crate) fn all() -> Vec<Row> {
 }
 
 /// A message that somebody publishes, and the reason it must be refused for, if any.
-struct Harm {
+pub(crate) struct Harm {
     topic: String,
     payload: Vec<u8>,
     reason: Option<&'static str>,
@@ -45,8 +45,14 @@ fn harm(payload: impl Into<Vec<u8>>, reason: impl Into<Option<&'static str>>) ->
     Harm { topic: TOPIC.to_owned(), payload, reason, qos: QoS::AtLeastOnce, retain: false, properties: 0 }
 }
 
+/// A good one.
+pub(crate) fn fix(driver: &str, lat: f64, lng: f64, ts: i64) -> Harm {
+    let payload = format!(r#"{{"lat":{lat},"lng":{lng},"ts":{ts}}}"#);
+    Harm { topic: format!("drivers/{driver}/gps"), ..harm(payload, None) }
+}
+
 /// Publishes, and returns when the broker has all of it.
-fn publish(port: u16, messages: &[Harm]) -> Result<()> {
+pub(crate) fn publish(port: u16, messages: &[Harm]) -> Result<()> {
     let mut options = MqttOptions::new(format!("harm-{}", fastrand::u32(..)), "127.0.0.1", port);
     options.set_max_packet_size(Some(4 << 20)).set_connection_timeout(20);
     let (client, mut connection) = Client::new(options, 1_000);

@@ -6,6 +6,7 @@
 
 mod broker_rows;
 mod cluster_rows;
+mod event_rows;
 mod harm_rows;
 mod mistakes;
 mod outage_rows;
@@ -125,6 +126,7 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
     all.extend(spool_rows::all(&arguments.strict_broker));
     all.extend(cluster_rows::all(&arguments.strict_broker));
     all.extend(harm_rows::all());
+    all.extend(event_rows::all());
     for name in &arguments.only {
         ensure!(all.iter().any(|row| row.name == name), "no row is called {name}; --list names them");
     }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use lab_harness::background::Background;
 use lab_harness::proxy::Proxy;
 use lab_harness::scripted_clickhouse::ScriptedClickHouse;
-use lab_stack::{Broker, BrokerKind, ClickHouse, Milepost, Settings, free_port, wait_until};
+use lab_stack::{Broker, BrokerKind, ClickHouse, Milepost, Process, Settings, free_port, wait_until};
 use loadgen::manifest::Manifest;
 use loadgen::publish::Plan;
 
@@ -281,6 +281,27 @@ impl Scene {
     /// `milepost drain`, by somebody who knows the members.
     pub(crate) fn drain(&self, client_id: &str) -> Result<(i32, String)> {
         self.settings_of("drain").call(&["drain", "--client-id", client_id])
+    }
+
+    /// Another command of milepost, which must succeed.
+    pub(crate) fn call(&self, arguments: &[&str]) -> Result<()> {
+        let (code, printed) = self.settings.call(arguments)?;
+        ensure!(code == 0, "{arguments:?} ended with exit code {code}: {printed}");
+        Ok(())
+    }
+
+    /// A command of milepost that goes on beside the members.
+    pub(crate) fn start_beside(&self, command: &str) -> Result<Process> {
+        let settings = self.settings.clone().with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));
+        let log = self.folder.path().join(format!("{command}-{}.log", fastrand::u32(..)));
+        Process::start(command, &mut settings.command(&[command]), log)
+    }
+
+    /// Returns the path of a file that is there as long as the scene.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<String> {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text)?;
+        Ok(path.display().to_string())
     }
 
     pub(crate) fn restart_member(&mut self, n: usize) -> Result<()> {

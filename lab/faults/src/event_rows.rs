@@ -1,0 +1,105 @@
+//! `milepost events` beside a fleet: drivers that cross a fence with every fix, while everything dies.
+
+use std::collections::BTreeSet;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::Result;
+use lab_stack::{Process, unix_ms, wait_until};
+
+use crate::harm_rows::{fix, publish};
+use crate::row::{Row, SETTLE, row};
+use crate::scene::Scene;
+
+/// Its eastern edge is between the two places of a shuttle, which are too near to each other for a jump.
+const FENCE: &str = r#"{"type":"Feature","properties":{"name":"pier"},"geometry":{"type":"Polygon",
+    "coordinates":[[[0,0],[0.1,0],[0.1,0.1],[0,0.1],[0,0]]]}}"#;
+const PLACES: [f64; 2] = [0.1004, 0.0996];
+const SHUTTLES: usize = 20;
+const STEPS: usize = 36;
+const STEP: Duration = Duration::from_secs(1);
+const ENGINE_AWAY: Duration = Duration::from_secs(4);
+
+pub(crate) fn all() -> Vec<Row> {
+    vec![row(
+        "events",
+        "milepost events killed three times, milepost once, ClickHouse once, under drivers that cross a fence",
+        (1_000, 40),
+        events,
+    )]
+}
+
+/// What it finds must have happened, be there once, and have been published; and in the end each driver is where the newest fix is.
+/// Fixes that are stored after newer ones make no event, so some crossings may be missing.
+fn events(scene: &mut Scene) -> Result<()> {
+    let fence = scene.write("fence.json", FENCE)?;
+    scene.call(&["fences", "import", &fence])?;
+    let mut watcher = start(scene)?;
+    let mut crossed = BTreeSet::new();
+    let mut last = BTreeSet::new();
+    for step in 0..STEPS {
+        match step {
+            6 | 14 | 28 => {
+                watcher.kill()?;
+                watcher = start(scene)?;
+            }
+            10 => {
+                scene.meet_unacked(0)?;
+                scene.kill_and_restart(0)?;
+            }
+            20 => {
+                scene.kill_engine()?;
+                sleep(ENGINE_AWAY);
+                scene.restart_engine()?;
+            }
+            _ => sleep(STEP),
+        }
+        let side = step % 2;
+        let now = unix_ms();
+        let shuttles = (0..SHUTTLES).map(|shuttle| format!("shuttle-{shuttle}"));
+        let fixes: Vec<_> = shuttles.clone().map(|driver| fix(&driver, 0.05, PLACES[side], now)).collect();
+        publish(scene.broker_port()?, &fixes)?;
+        let kind = if side == 0 { "left" } else { "entered" };
+        last = shuttles.map(|driver| format!("{driver}\t{kind}\t{now}")).collect();
+        crossed.extend(last.iter().cloned());
+    }
+    scene.wait_until_recovered(SETTLE)?;
+
+    let rows =
+        "SELECT driver_id, kind, toUnixTimestamp64Milli(ts) FROM fleet.events FINAL WHERE fence = 'pier'";
+    let newest = format!("{rows} ORDER BY ts DESC LIMIT 1 BY driver_id");
+    let mut found = BTreeSet::new();
+    wait_until("each driver is where the newest fix is", SETTLE, || {
+        found = lines(scene, &newest)?;
+        Ok(found == last)
+    })?;
+    wait_until("every event has been published", SETTLE, || {
+        Ok(lines(scene, &format!("{rows} AND mqtt_at IS NULL"))?.is_empty())
+    })?;
+    let found = scene.engine()?.query(rows)?;
+    let distinct: BTreeSet<String> = found.lines().map(str::to_owned).collect();
+    let twice = found.lines().count() - distinct.len();
+    let invented = distinct.difference(&crossed).count();
+    eprintln!("    {} of {} crossings found", distinct.len(), crossed.len() - SHUTTLES);
+    if twice + invented > 0 || distinct.len() < crossed.len() / 2 {
+        scene.misdeed = Some(format!(
+            "{} events of {} crossings, {twice} twice, {invented} invented",
+            distinct.len(),
+            crossed.len()
+        ));
+    }
+    Ok(())
+}
+
+fn start(scene: &Scene) -> Result<Process> {
+    let mut watcher = scene.start_beside("events")?;
+    wait_until("it watches", SETTLE, || {
+        watcher.ensure_alive()?;
+        Ok(watcher.log()?.contains("watching"))
+    })?;
+    Ok(watcher)
+}
+
+fn lines(scene: &Scene, sql: &str) -> Result<BTreeSet<String>> {
+    Ok(scene.engine()?.query(sql)?.lines().map(str::to_owned).collect())
+}
