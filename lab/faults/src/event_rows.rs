@@ -69,13 +69,14 @@ fn events(scene: &mut Scene) -> Result<()> {
         "SELECT driver_id, kind, toUnixTimestamp64Milli(ts) FROM fleet.events FINAL WHERE fence = 'pier'";
     let newest = format!("{rows} ORDER BY ts DESC LIMIT 1 BY driver_id");
     let mut found = BTreeSet::new();
-    wait_until("each driver is where the newest fix is", SETTLE, || {
+    let settled = wait_until("each driver is where the newest fix is", SETTLE, || {
         found = lines(scene, &newest)?;
         Ok(found == last)
-    })?;
-    wait_until("every event has been published", SETTLE, || {
+    });
+    let told = wait_until("every event has been published", SETTLE, || {
         Ok(lines(scene, &format!("{rows} AND mqtt_at IS NULL"))?.is_empty())
-    })?;
+    });
+    scene.misdeed = settled.and(told).err().map(|error| format!("{error:#}"));
     let found = scene.engine()?.query(rows)?;
     let distinct: BTreeSet<String> = found.lines().map(str::to_owned).collect();
     let twice = found.lines().count() - distinct.len();

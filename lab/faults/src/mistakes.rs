@@ -7,7 +7,7 @@ pub(crate) struct Mistake {
     pub(crate) patch: &'static str,
 }
 
-pub(crate) const ALL: [Mistake; 10] = [
+pub(crate) const ALL: [Mistake; 11] = [
     Mistake {
         what: "acknowledges before the insert",
         row: "kill-unsaved",
@@ -57,6 +57,11 @@ pub(crate) const ALL: [Mistake; 10] = [
         what: "comes back at once when another client takes its id",
         row: "zombie",
         patch: include_str!("mistakes/fights_for_its_id.diff"),
+    },
+    Mistake {
+        what: "gives an event the time of the insert",
+        row: "events",
+        patch: include_str!("mistakes/event_of_the_insert.diff"),
     },
 ];
 
