@@ -314,10 +314,15 @@ fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
 
 /// Creates missing parents too. Each directory is durable after an fsync of the one that it is in.
 fn create_durably(dir: &Path) -> io::Result<()> {
-    if dir.exists() {
-        return Ok(());
-    }
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if dir.exists() {
+        // Who made it may have been killed before the fsync. Where we may not, or cannot, it was there before us.
+        use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+        let may_be = |error: &io::Error| {
+            matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
+        };
+        return sync_dir(parent).or_else(|error| if may_be(&error) { Ok(()) } else { Err(error) });
+    }
     create_durably(parent)?;
     // Positions are personal data: no other user of this machine may read them.
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;

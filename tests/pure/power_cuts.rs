@@ -23,6 +23,8 @@ use crate::rows::position;
 const NEW: &str = "deep/er/spool";
 /// It holds a damaged file.
 const OLD: &str = "old";
+/// A process made it, and was killed before an fsync of its parent.
+const HALF_MADE: &str = "half";
 const DAMAGED: &str = "00000000000000000000-1-1.batch";
 /// The driver to erase.
 const GONE: &str = "g";
@@ -63,6 +65,11 @@ fn store_remove_quarantine_and_erase(root: &Path) {
     spool.quarantine(&left.files[0]).unwrap();
     spool.store(&insert(&[("a", 9)]), 1).unwrap();
     promise("kept", [9]);
+
+    fs::create_dir(root.join(HALF_MADE)).unwrap();
+    let (spool, _) = open(HALF_MADE);
+    spool.store(&insert(&[("a", 10)]), 1).unwrap();
+    promise("kept", [10]);
 }
 
 /// From now on these rows are kept, or may be missing (free), or are gone.
@@ -271,7 +278,7 @@ fn judge(tree: &Tree, kept: &BTreeSet<u32>, gone: &BTreeSet<u32>) -> Result<(), 
         }
     }
     let (mut found, mut damaged) = (BTreeSet::new(), Vec::new());
-    for dir in [NEW, OLD].map(|dir| root.path().join(dir)) {
+    for dir in [NEW, OLD, HALF_MADE].map(|dir| root.path().join(dir)) {
         let open = || Spool::open(&dir, 1 << 20).map_err(|error| format!("{error:?}"));
         let (spool, left) = open()?;
         for file in &left.files {
