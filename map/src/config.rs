@@ -57,7 +57,7 @@ pub struct Http {
     pub login: Option<(String, Secret)>,
     /// The proxy's header with the name of who asks; without it nothing is answered.
     pub user_header: Option<HeaderName>,
-    /// Bearer token, for programs.
+    /// Bearer token: for programs; with `user_header`, for the proxy alone.
     pub token: Option<Secret>,
     /// Open pages.
     pub viewers_max: usize,
@@ -173,12 +173,15 @@ impl Http {
             }
             header.ok()
         });
-        if user_header.is_some() && (!behind_proxy || login.is_some() || token.is_some()) {
-            s.violations.push(
-                "http.user_header: requires http.behind_proxy = true and no login of the map's own; whoever reaches the map \
-                 directly could send the header"
-                    .to_owned(),
-            );
+        if user_header.is_some() && (!behind_proxy || login.is_some()) {
+            let why = "http.user_header: requires http.behind_proxy = true and no http.username: the proxy logs people in";
+            s.violations.push(why.to_owned());
+        }
+        if user_header.is_some() && !listen.ip().is_loopback() && token.is_none() {
+            s.violations.push(format!(
+                "http.user_header: whoever reaches {listen} could send the header: set http.token_file, and let the proxy alone \
+                 send `Authorization: Bearer` with this token; or listen on the loopback address"
+            ));
         }
         let is_guarded = tls.is_some() && (login.is_some() || token.is_some());
         if !listen.ip().is_loopback() && !behind_proxy && !is_guarded {

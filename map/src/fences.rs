@@ -49,11 +49,17 @@ pub async fn all(store: &Store) -> Result<Value, Error> {
     )
 }
 
-/// Stores a GeoJSON Feature in the place of the one of its name and valid_from; without a geometry it is valid no longer.
+/// Stores a GeoJSON Feature in the place of the one of its name and valid_from; without a geometry it is valid no longer. Without a
+/// valid_from it takes the place of the one of its name that is valid now, or else follows the last one. Logs that `user` did so.
 ///
 /// # Errors
 /// What is wrong with it, or why ClickHouse did not take it.
-pub async fn put(writer: &Reader, database: &str, feature: &Value) -> Result<(), Refused> {
+pub async fn put(
+    writer: &Reader,
+    database: &str,
+    feature: &Value,
+    user: Option<&str>,
+) -> Result<(), Refused> {
     let name = feature["properties"]["name"].as_str().unwrap_or_default();
     let moment = |key: &str, default: i64| {
         let given = &feature["properties"][key];
@@ -62,6 +68,13 @@ pub async fn put(writer: &Reader, database: &str, feature: &Value) -> Result<(),
             .ok_or_else(|| Refused::Invalid(format!("properties.{key}: expected milliseconds since 1970")))
     };
     let (valid_from, valid_until) = (moment("valid_from", 0)?, moment("valid_until", END_MS)?);
+    let from = if feature["properties"]["valid_from"].is_null() {
+        // Of no rows, the greatest is 1970.
+        "(SELECT if(countIf(valid_until > now64(3)) > 0, maxIf(valid_from, valid_until > now64(3)), max(valid_until))
+            FROM {db}.fences FINAL WHERE name = {name:String})"
+    } else {
+        "fromUnixTimestamp64Milli({from:Int64})"
+    };
     if feature["type"] != "Feature" || name.is_empty() {
         return Err(Refused::Invalid("expected a GeoJSON Feature with properties.name".to_owned()));
     }
@@ -72,9 +85,9 @@ pub async fn put(writer: &Reader, database: &str, feature: &Value) -> Result<(),
     let sql = if is_end {
         "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons)
             SELECT name, fences.valid_from, now64(3), polygons FROM {db}.fences FINAL
-            WHERE name = {name:String} AND fences.valid_from = fromUnixTimestamp64Milli({from:Int64}) AND fences.valid_until > now64(3)"
+            WHERE name = {name:String} AND fences.valid_from = {begin} AND fences.valid_until > now64(3)"
     } else {
-        "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons) SELECT {name:String}, fromUnixTimestamp64Milli({from:Int64}),
+        "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons) SELECT {name:String}, {begin},
             fromUnixTimestamp64Milli({until:Int64}),
             JSONExtract({polygons:String}, 'Array(Array(Array(Tuple(Float64, Float64))))')"
     };
@@ -87,7 +100,8 @@ pub async fn put(writer: &Reader, database: &str, feature: &Value) -> Result<(),
         let Some(fence) = read.fences.first() else { return Err(Refused::Invalid(read.invalid.join("; "))) };
         polygons = json!(fence.polygons());
     }
-    let question = writer.client().query(&sql.replace("{db}", database)).param("name", name);
+    let sql = sql.replace("{begin}", from).replace("{db}", database);
+    let question = writer.client().query(&sql).param("name", name);
     let question = question
         .param("from", valid_from)
         .param("until", valid_until)
@@ -100,7 +114,9 @@ pub async fn put(writer: &Reader, database: &str, feature: &Value) -> Result<(),
             "ClickHouse did not store the fence: {}",
             why.unwrap_or_else(|| "no answer".to_owned())
         ))
-    })
+    })?;
+    tracing::info!(user, fence = ?name, "a fence was {}", if is_end { "ended" } else { "stored" });
+    Ok(())
 }
 
 /// Why a fence was not stored.

@@ -140,7 +140,7 @@ export class Fences {
   private async store(isRemoved: boolean): Promise<void> {
     const name = this.edited?.properties.name ?? this.name.value.trim();
     if (!this.edited && this.all.some((fence) => fence.properties.name === name)) return say(this.said, 'There is a fence of this name: edit it, or choose another one.');
-    const properties = { valid_from: 0, ...this.edited?.properties, name };
+    const properties = { ...this.edited?.properties, name };
     const geometry = isRemoved ? null : { type: 'Polygon' as const, coordinates: [this.ring()] };
     try {
       await putFence({ type: 'Feature', properties, geometry });

@@ -304,7 +304,8 @@ async fn put_fence(From(state): From<Arc<State>>, headers: HeaderMap, body: Body
         bad(format!("expected a body of at most {FENCE_BYTES_MAX} bytes within {FENCE_WITHIN:?}"))
     })?;
     let feature = serde_json::from_slice(&body).map_err(|error| bad(format!("not JSON: {error}")))?;
-    let stored = areas::put(writer, state.store.database(), &feature);
+    let user = state.config.http.user(&headers);
+    let stored = areas::put(writer, state.store.database(), &feature, user);
     match tokio::time::timeout(state.config.clickhouse.query_timeout, stored).await {
         Ok(Ok(())) => Ok(answer(&json!({}))),
         Ok(Err(areas::Refused::Invalid(why))) => Err(bad(why)),

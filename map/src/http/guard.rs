@@ -75,12 +75,11 @@ async fn add_headers(
 async fn let_in(From(state): From<Arc<State>>, request: Request, next: Next) -> Response {
     let http = &state.config.http;
     let is_probe = matches!(request.uri().path(), "/livez" | "/readyz");
-    if !is_probe && http.user_header.is_some() && http.user(request.headers()).is_none() {
-        let what = "the proxy did not name who asks (http.user_header)";
-        return Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
-    }
-    if is_probe || http.behind_proxy && !http.wants_login() {
+    if is_probe {
         return next.run(request).await;
+    }
+    if http.behind_proxy && !http.wants_login() {
+        return named(http, request, next).await;
     }
     if !http.wants_login() {
         return if is_this_machine(request.headers()) {
@@ -91,12 +90,14 @@ async fn let_in(From(state): From<Arc<State>>, request: Request, next: Next) -> 
         };
     }
     if request.headers().contains_key(AUTHORIZATION) {
-        let peer = request.extensions().get::<Peer>().map(|peer| peer.0).filter(|_| !http.behind_proxy);
+        // Where the proxy itself logs in, who guesses does not lock it out.
+        let is_client = !http.behind_proxy || http.user_header.is_some();
+        let peer = request.extensions().get::<Peer>().map(|peer| peer.0).filter(|_| is_client);
         let open = state.gates.pass(peer).await;
         if is_right(request.headers(), http).await {
             drop(open);
             state.gates.knows(peer);
-            return next.run(request).await;
+            return named(http, request, next).await;
         }
         state.live.metrics.logins_refused.inc();
         // A task of its own: a client that hangs up does not open the gate.
@@ -116,6 +117,15 @@ async fn let_in(From(state): From<Arc<State>>, request: Request, next: Next) -> 
     let mut answer = Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
     answer
+}
+
+/// Answers if the proxy, should it have to, named who asks.
+async fn named(http: &Http, request: Request, next: Next) -> Response {
+    if http.user_header.is_some() && http.user(request.headers()).is_none() {
+        let what = "the proxy did not name who asks (http.user_header)";
+        return Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
+    }
+    next.run(request).await
 }
 
 /// Reads the secrets each time, so that they can change without a restart; the files are small, and in memory.

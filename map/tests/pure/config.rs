@@ -83,7 +83,14 @@ fn a_style_says_whom_the_page_may_ask() {
 fn a_header_is_no_login_unless_a_proxy_alone_reaches_the_map() {
     for (bad, why) in [
         ("[http]\nuser_header = 'X-User'", "http.user_header: requires"),
-        ("[http]\nuser_header = 'X-User'\nbehind_proxy = true\ntoken = 't'", "http.user_header: requires"),
+        (
+            "[http]\nuser_header = 'X-User'\nbehind_proxy = true\nusername = 'u'\npassword = 'p'",
+            "http.user_header: requires",
+        ),
+        (
+            "[http]\nuser_header = 'X-User'\nbehind_proxy = true\nlisten = '0.0.0.0:9480'",
+            "set http.token_file, and let the proxy",
+        ),
         ("[http]\nuser_header = 'X User'\nbehind_proxy = true", "no name of a header"),
         ("[fences]\neditors = ['ada']", "fences.editors: requires"),
         ("[fences]\npassword = 'p'", "fences.user: required"),
@@ -93,5 +100,7 @@ fn a_header_is_no_login_unless_a_proxy_alone_reaches_the_map() {
     }
     let good =
         "[http]\nbehind_proxy = true\nuser_header = 'X-User'\n[fences]\nuser = 'fencer'\neditors = ['ada']";
+    assert!(Config::parse(good).is_ok());
+    let good = "[http]\nbehind_proxy = true\nuser_header = 'X-User'\nlisten = '0.0.0.0:9480'\ntoken = 't'";
     assert!(Config::parse(good).is_ok());
 }

@@ -248,5 +248,43 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
     ensure!(post(&map, "grace", geojson, end)?.0 == 200);
     wait_until("the fence has ended", SOON, || Ok(names()?.is_empty()))?;
     ensure!(world.query("SELECT length(polygons[1][1]) FROM {db}.fences FINAL")? == "4", "what was is kept");
+
+    // A new one of its name begins where it ended; then it is changed, and ends, without its valid_from.
+    ensure!(post(&map, "grace", geojson, YARD)? == (200, "{}".to_owned()));
+    ensure!(names()? == "yard");
+    ensure!(post(&map, "ada", geojson, &YARD.replace("[12,49]", "[12,49],[11,49]"))?.0 == 200);
+    let spans = "SELECT groupArray((length(polygons[1][1]), toUnixTimestamp(valid_from) > 0, valid_until > now())) FROM \
+        (SELECT * FROM {db}.fences FINAL ORDER BY valid_from)";
+    ensure!(world.query(spans)? == "[(4,0,0),(5,1,1)]", "{}", world.query(spans)?);
+    let joined = "SELECT max(valid_from) = min(valid_until) FROM {db}.fences FINAL";
+    ensure!(world.query(joined)? == "1");
+    ensure!(post(&map, "ada", geojson, &end.replace(r#","valid_from":0"#, ""))?.0 == 200);
+    wait_until("the second one has ended", SOON, || Ok(names()?.is_empty()))?;
+    let log = map.process.log()?;
+    for what in
+        [r#"a fence was stored user="ada" fence="yard""#, r#"a fence was ended user="grace" fence="yard""#]
+    {
+        ensure!(log.contains(what), "{what}: {log}");
+    }
+    Ok(())
+}
+
+#[test]
+fn who_is_not_the_proxy_cannot_say_who_asks() -> Result<()> {
+    let world = world("map_proxy")?;
+    let proxied =
+        world.settings.clone().with("HTTP__BEHIND_PROXY", "true").with("HTTP__USER_HEADER", "X-User");
+    let (code, words) = proxied.clone().with("HTTP__LISTEN", "0.0.0.0:0").call(&["run"])?;
+    ensure!(code == 64 && words.contains("http.user_header: whoever reaches 0.0.0.0:0"), "{words}");
+    let map = proxied.with("HTTP__TOKEN", "t0ken").run()?;
+    let (ada, right) = (("X-User", "ada"), ("Authorization", "Bearer t0ken"));
+    for (headers, status) in [
+        (vec![ada], 401),
+        (vec![ada, ("Authorization", "Bearer token")], 401),
+        (vec![right], 401),
+        (vec![ada, right], 200),
+    ] {
+        ensure!(ask(&map, "/api/config", &headers)?.status == status, "{headers:?}");
+    }
     Ok(())
 }
