@@ -206,6 +206,25 @@ fn what_is_imported_again_is_there_once_and_rejects_are_rejects() -> Result<()> 
     ensure!(code == 75, "{printed}");
     let (_, printed) = import(&world, &["--json"], &file)?;
     ensure!(printed.contains("\"erased\":29,"), "{printed}");
+    // The same bad row further down, and of another driver, is one more; the rows beside a quote without an end are read.
+    let state = world.folder.path().join("state.json").display().to_string();
+    let resume = |file: &Path| import(&world, &["--driver", "grows", "--resume", &state], file);
+    let (bad, open) = (format!("{began},91,2\n"), format!("{began},\"1,2\n"));
+    let good = |n: i64| format!("{},1,\"2\"\n", began + n * 1_000);
+    let mut text = format!("ts,lat,lng\n{}{bad}", good(1));
+    for piece in ["", &bad, &format!("{open}{}{open}{}", good(2), good(3))] {
+        text += piece;
+        let (code, printed) = resume(&write(&world, "grows.csv", &text)?)?;
+        ensure!(code == 0, "{printed}");
+    }
+    import(&world, &["--driver", "other"], &write(&world, "grows.csv", &text)?)?;
+    let counts = "SELECT groupArray((driver_id, reason, n)) FROM (SELECT driver_id, reason, sum(count) AS n FROM {db}.rejects \
+        WHERE driver_id IN ('grows', 'other') GROUP BY ALL ORDER BY ALL)";
+    let expected = "[('grows','invalid_json',2),('grows','lat_range',2),('other','invalid_json',2),('other','lat_range',2)]";
+    ensure!(world.query(counts)? == expected, "{}", world.query(counts)?);
+    ensure!(world.query("SELECT count() FROM {db}.fixes WHERE driver_id = 'grows'")? == "3");
+    let why = "SELECT any(detail) FROM {db}.rejects WHERE reason = 'invalid_json'";
+    ensure!(world.query(why)? == "a quote of this row has no end");
     // A field whose unit nobody says is not guessed, and a file that breaks off is read as far as it goes.
     let file = write(&world, "speed.csv", "driver_id,ts,lat,lng,speed\n")?;
     let (code, printed) = import(&world, &[], &file)?;

@@ -12,6 +12,7 @@ mod record;
 mod work;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,7 +131,7 @@ pub async fn import(config: &Config, orders: Orders) -> Result<Imported> {
             wait_for_merges(clickhouse, &bar).await?;
             counted_at = Some(Instant::now());
         }
-        let (rows, left_out) = insert(config, clickhouse, batch).await?;
+        let (rows, left_out) = insert(config, clickhouse, batch, &stored).await?;
         (inserted, erased) = (inserted + rows, erased + left_out);
         bar.inserted(inserted);
         if let Some(resume) = &mut resume {
@@ -154,7 +155,12 @@ async fn wait_for_merges(clickhouse: &ClickHouse, bar: &Bar) -> Result<()> {
 }
 
 /// Inserts a batch; returns how many positions that were, and how many were left out.
-async fn insert(config: &Config, clickhouse: &ClickHouse, mut batch: Batch) -> Result<(u64, u64)> {
+async fn insert(
+    config: &Config,
+    clickhouse: &ClickHouse,
+    mut batch: Batch,
+    stored: &[(PathBuf, u64)],
+) -> Result<(u64, u64)> {
     // Asked for each batch: an import may go on for long after somebody was erased.
     let erased = clickhouse.erased().await?;
     let all = batch.positions.len();
@@ -162,7 +168,7 @@ async fn insert(config: &Config, clickhouse: &ClickHouse, mut batch: Batch) -> R
     batch.rejects.retain(|reject| !erased.has_bytes(reject.driver_id.as_bytes()));
     let (positions, number) = (batch.positions.len(), batch.id);
     // Rejects have no identity in their table. The same ones again, from the same place of the files, have the same token.
-    let rejects = (!batch.rejects.is_empty()).then(|| of_rejects(&batch.rejects));
+    let rejects = (!batch.rejects.is_empty()).then(|| of_rejects(&batch.rejects, stored));
     let inserts = spawn_blocking({
         let database = config.clickhouse.database.clone();
         move || encode::encode(batch, &database)
@@ -170,7 +176,7 @@ async fn insert(config: &Config, clickhouse: &ClickHouse, mut batch: Batch) -> R
     for (index, insert) in inserts.await?.into_iter().enumerate() {
         let is_positions = index == 0 && positions > 0;
         let identity = match rejects.filter(|_| !is_positions) {
-            Some(incarnation) => Identity { incarnation, number },
+            Some(incarnation) => Identity { incarnation, number: 0 },
             None => Identity::fresh(number),
         };
         insert_until_done(clickhouse, &insert, identity, config.clickhouse.insert_timeout).await?;
@@ -179,15 +185,22 @@ async fn insert(config: &Config, clickhouse: &ClickHouse, mut batch: Batch) -> R
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a hash")]
-fn of_rejects(rejects: &[Reject]) -> u64 {
+fn of_rejects(rejects: &[Reject], stored: &[(PathBuf, u64)]) -> u64 {
     let mut rows = Vec::new();
-    for Reject { topic, reason, payload, payload_bytes, count, .. } in rejects {
-        for part in [topic.as_bytes(), reason.name().as_bytes(), payload] {
-            rows.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            rows.extend_from_slice(part);
+    let mut put = |part: &[u8]| {
+        rows.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        rows.extend_from_slice(part);
+    };
+    for Reject { topic, driver_id, reason, payload, payload_bytes, count, .. } in rejects {
+        for part in [topic.as_bytes(), driver_id.as_bytes(), reason.name().as_bytes(), payload] {
+            put(part);
         }
-        rows.extend_from_slice(&payload_bytes.to_le_bytes());
-        rows.extend_from_slice(&count.to_le_bytes());
+        put(&payload_bytes.to_le_bytes());
+        put(&count.to_le_bytes());
+    }
+    for (path, fixes) in stored {
+        put(path.as_os_str().as_encoded_bytes());
+        put(&fixes.to_le_bytes());
     }
     XxHash3_128::oneshot(&rows) as u64
 }

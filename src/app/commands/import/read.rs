@@ -1,7 +1,8 @@
 //! Reads the files: each fix as a payload for the decoder, and the next one only when that is done. No file is in memory whole.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use quick_xml::XmlVersion;
@@ -11,6 +12,7 @@ use serde_json::value::RawValue;
 
 use super::record::{Record, time};
 use crate::app::commands::lines;
+use crate::codec::PAYLOAD_BYTES_MAX;
 
 /// Takes a payload and its length, which is more if only its beginning was kept.
 pub(super) type Take<'t> = &'t mut dyn FnMut(&[u8], usize) -> Result<()>;
@@ -83,47 +85,150 @@ fn finish(record: &mut Record, take: Take<'_>) -> Result<()> {
     take(payload, payload.len())
 }
 
+/// Lines that a row of CSV may have: a quoted value may hold line ends.
+const ROW_LINES_MAX: usize = 20;
+
 /// A CSV file whose first row names its columns. The separator is the one of `,` `;` and tab that the first row has most of.
+///
+/// A quote without an end costs one line: a row of several lines must have every column, and nothing behind a closing quote.
 pub(super) struct Table<R> {
-    rows: csv::Reader<R>,
+    input: R,
+    separator: u8,
     pub(super) columns: Vec<String>,
+    /// Lines that were read in search of the end of a quote, with their lengths.
+    ahead: VecDeque<(Vec<u8>, usize)>,
 }
 
-impl<R: Read> Table<BufReader<R>> {
-    pub(super) fn open(input: R) -> Result<Self> {
-        let mut input = BufReader::with_capacity(64 * 1024, input);
-        let head = input.fill_buf()?;
-        let head = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let count = |separator: u8| head.iter().filter(|byte| **byte == separator).count();
+impl<R: BufRead> Table<R> {
+    pub(super) fn open(mut input: R) -> Result<Self> {
+        let mut head = Vec::new();
+        lines::next_line(&mut input, &mut head)?;
+        let head = str::from_utf8(&head).context("the first row")?.trim_start_matches('\u{feff}');
+        let count = |separator: u8| head.bytes().filter(|byte| *byte == separator).count();
         let separator = *b",;\t".iter().rev().max_by_key(|separator| count(**separator)).expect("three");
-        let mut rows = csv::ReaderBuilder::new().delimiter(separator).flexible(true).from_reader(input);
-        let columns = rows.headers().context("the first row")?;
-        let columns = columns.iter().map(|name| name.trim_matches(['\u{feff}', ' ']).to_owned()).collect();
-        Ok(Self { rows, columns })
+        let mut row = Row::default();
+        row.add(head.as_bytes(), separator);
+        ensure!(!row.is_open, "the first row: a quote has no end");
+        let columns = row.values().map(|name| String::from_utf8_lossy(name).trim_matches(' ').to_owned());
+        Ok(Self { input, separator, columns: columns.collect(), ahead: VecDeque::new() })
     }
 
-    /// `time_column`: whose values are times.
+    /// `time_column`: whose values are times. A row that cannot be read is taken as it is, and is no JSON.
     pub(super) fn each(mut self, time_column: Option<usize>, zone: &str, take: Take<'_>) -> Result<()> {
-        let (mut row, mut record) = (csv::ByteRecord::new(), Record::default());
-        while self.rows.read_byte_record(&mut row)? {
+        let (mut line, mut row, mut record) = (Vec::new(), Row::default(), Record::default());
+        while let Some(length) = self.next_line(&mut line)? {
+            if length == 0 {
+                continue;
+            }
+            row.clear();
+            row.add(&line, self.separator);
+            let is_whole = length == line.len() && (!row.is_open || self.complete(&mut row)?);
+            if !is_whole || str::from_utf8(&row.text).is_err() {
+                take(&line, length)?;
+                continue;
+            }
             record.clear();
-            for (n, (name, value)) in self.columns.iter().zip(&row).enumerate() {
-                let Ok(value) = str::from_utf8(value) else {
-                    record.clear();
-                    break;
-                };
+            for (n, (name, value)) in self.columns.iter().zip(row.values()).enumerate() {
+                let value = str::from_utf8(value).expect("cut at ASCII");
                 if Some(n) == time_column {
                     record.put(name, &time(value, zone));
                 } else {
                     record.put(name, value.trim());
                 }
             }
-            // A row that is not UTF-8 is rejected as it is.
-            let payload =
-                if str::from_utf8(row.as_slice()).is_ok() { record.finish() } else { row.as_slice() };
+            let payload = record.finish();
             take(payload, payload.len())?;
         }
         Ok(())
+    }
+
+    fn next_line(&mut self, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        match self.ahead.pop_front() {
+            None => lines::next_line(&mut self.input, line),
+            Some((next, length)) => {
+                *line = next;
+                Ok(Some(length))
+            }
+        }
+    }
+
+    /// Adds the lines up to the one that ends the open quote. `false`: there is none; nothing was taken.
+    fn complete(&mut self, row: &mut Row) -> io::Result<bool> {
+        for n in 0..ROW_LINES_MAX - 1 {
+            if n == self.ahead.len() {
+                let mut line = Vec::new();
+                let Some(length) = lines::next_line(&mut self.input, &mut line)? else { return Ok(false) };
+                self.ahead.push_back((line, length));
+            }
+            let (line, length) = &self.ahead[n];
+            if *length > line.len() || row.text.len() > PAYLOAD_BYTES_MAX {
+                return Ok(false);
+            }
+            row.text.push(b'\n');
+            row.add(line, self.separator);
+            if !row.is_open {
+                let is_row = !row.is_ragged && row.ends.len() == self.columns.len();
+                if is_row {
+                    self.ahead.drain(..=n);
+                }
+                return Ok(is_row);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The values of a row.
+#[derive(Default)]
+struct Row {
+    /// All values, without separators and quotes.
+    text: Vec<u8>,
+    /// Where each ends; while a quote is open, not the last one.
+    ends: Vec<usize>,
+    is_open: bool,
+    /// Something other than a separator follows a closing quote.
+    is_ragged: bool,
+}
+
+impl Row {
+    fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+        (self.is_open, self.is_ragged) = (false, false);
+    }
+
+    fn values(&self) -> impl Iterator<Item = &[u8]> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(begin, end)| &self.text[begin..*end])
+    }
+
+    /// A line, which goes on in the quote that is open. A quote inside a value without quotes is a part of it.
+    fn add(&mut self, mut line: &[u8], separator: u8) {
+        loop {
+            if self.is_open {
+                let Some(quote) = line.iter().position(|byte| *byte == b'"') else {
+                    return self.text.extend_from_slice(line);
+                };
+                self.text.extend_from_slice(&line[..quote]);
+                line = &line[quote + 1..];
+                if line.first() == Some(&b'"') {
+                    self.text.push(b'"');
+                    line = &line[1..];
+                    continue;
+                }
+                self.is_open = false;
+                self.is_ragged |= line.first().is_some_and(|byte| *byte != separator);
+            } else if line.first() == Some(&b'"') {
+                self.is_open = true;
+                line = &line[1..];
+                continue;
+            }
+            let end = line.iter().position(|byte| *byte == separator);
+            self.text.extend_from_slice(&line[..end.unwrap_or(line.len())]);
+            self.ends.push(self.text.len());
+            let Some(end) = end else { return };
+            line = &line[end + 1..];
+        }
     }
 }
 
@@ -258,10 +363,41 @@ mod tests {
         assert_eq!(columns, ["lat", "when"]);
         assert_eq!(
             rows,
-            [r#"{"lat":"1","when":"2026-01-31T08:00:00Z"}"#, r#"{"lat":"2"}"#, r#"{"lat":"3"}"#, "4\u{fffd}"]
+            [
+                r#"{"lat":"1","when":"2026-01-31T08:00:00Z"}"#,
+                r#"{"lat":"2"}"#,
+                r#"{"lat":"3"}"#,
+                "4;\u{fffd}"
+            ]
         );
         assert_eq!(table(b"lat,when\n1,2\n").1, [r#"{"lat":"1","when":"2"}"#]);
         assert_eq!(table(b"lat\n1\n").1, [r#"{"lat":"1"}"#]);
+        let (columns, rows) = table(b"\"lat\",\"a \"\"b\"\"\",c\n\"1\",\"x\"\"y\",5\"\n\n2,\"a\nb\n\",3\n");
+        assert_eq!(columns, ["lat", "a \"b\"", "c"]);
+        assert_eq!(
+            rows,
+            [r#"{"lat":"1","a \"b\"":"x\"y","c":"5\""}"#, r#"{"lat":"2","a \"b\"":"a\nb","c":"3"}"#]
+        );
+    }
+
+    #[test]
+    fn a_quote_without_an_end_costs_its_own_line_alone() {
+        let rows = |text: &str| {
+            let table = Table::open(text.as_bytes()).unwrap();
+            all(|take| table.each(None, "Z", take)).0
+        };
+        let (one, two) = (r#"{"a":"1","b":"x"}"#, r#"{"a":"2","b":"x"}"#);
+        for next in ["2,x\n".to_owned(), "2,\"x\"\n".to_owned(), "2,x\n".repeat(2 * ROW_LINES_MAX)] {
+            let n = next.lines().count();
+            for begin in ["", "1,x\n"] {
+                let found = rows(&format!("a,b\n{begin}1,\"x\n{next}"));
+                let expected = begin.lines().map(|_| one).chain(["1,\"x"]).chain(std::iter::repeat_n(two, n));
+                assert!(found.iter().map(String::as_str).eq(expected), "{begin}{next}: {found:?}");
+            }
+        }
+        // Not even two of them swallow what is between.
+        assert_eq!(rows("a,b\n1,\"x\n2,x\n1,\"x\n2,x\n"), ["1,\"x", two, "1,\"x", two]);
+        assert_eq!(rows("a,b\n1,\"x\n\"2\",\"x\"\n"), ["1,\"x", two]);
     }
 
     #[test]

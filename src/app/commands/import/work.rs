@@ -71,7 +71,7 @@ pub(super) fn files(config: &Config, orders: &Orders, resume: Option<&Resume>) -
         let kind = orders.kind.map_or_else(|| Kind::of(path), Ok)?;
         let columns = match kind {
             Kind::Csv if is_stdin => bail!("a CSV file is opened twice: give it a name"),
-            Kind::Csv => Table::open(File::open(path)?)?.columns,
+            Kind::Csv => Table::open(BufReader::new(File::open(path)?))?.columns,
             Kind::Gpx | Kind::GeoJson | Kind::GeoJsonLines | Kind::OwnTracks => Vec::new(),
         };
         let bytes = if is_stdin { 0 } else { File::open(path)?.metadata()?.len() };
@@ -189,6 +189,11 @@ impl<S: FnMut(Closed) -> bool> Work<'_, S> {
             }
             self.decoded.clear();
             decoder.decode(lines::message(&plan.topic, payload, length), self.received_at, &mut self.decoded);
+            if kind == Kind::Csv {
+                // All rows that could be read are JSON.
+                let unread = self.decoded.rejects.iter_mut().filter(|one| one.reason == Reason::InvalidJson);
+                unread.for_each(|reject| "a quote of this row has no end".clone_into(&mut reject.detail));
+            }
             self.take(payload)?;
             if let Some((_, stored)) = self.since.last_mut() {
                 *stored = fixes;
