@@ -28,6 +28,8 @@ function round(now: number) {
 
 test('pictures', async ({ page, stack }) => {
   await publish(stack.mqttPort, 'drivers/van-12/gps', round(Date.now()));
+  await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/van-12`)).ok).toBe(true);
+  await stack.refresh();
   await open(page, stack, '#at=10.9/25.78/-80.2');
   await expect.poll(async () => { const { dots, counted } = await shown(page); return dots + counted; }).toBeGreaterThan(300);
   await page.waitForFunction(() => window.milepost!.map.loaded());

@@ -64,6 +64,8 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
       const { drivers, truncated } = await ask(filter, controller.signal);
       if (controller.signal.aborted) return;
       show(drivers, truncated);
+      // Without a filter all would be marked.
+      found([...filter.values()].some((value) => value !== '') ? drivers : []);
     } catch (error) {
       if (controller.signal.aborted) return;
       say(said, error instanceof ApiError ? error.message : 'The server does not answer.');
@@ -78,7 +80,6 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
     const focused = document.activeElement?.closest<HTMLElement>('#listed button')?.dataset.id;
     rows.replaceChildren(...drivers.map((driver) => row(driver, now)));
     if (focused) rows.querySelector<HTMLElement>(`[data-id="${CSS.escape(focused)}"]`)?.focus();
-    found(drivers);
   }
 
   function row({ driver_id, ts, lat, lng, speed }: Found, now: number): HTMLLIElement {

@@ -184,7 +184,9 @@ export class Panel {
     if (track.points.ts.length === 0) say(this.said, 'No fixes in this span.');
     else {
       const cut = track.truncated ? ' The track is longer than the server sends: this is its beginning.' : '';
-      say(this.said, `${distance(metres)} in ${duration(movingMs / 1000)}, ${count(stops, 'stop')}, ${count(gaps, 'gap')}.${cut}`);
+      // ClickHouse computes trips and stops some minutes after the fixes.
+      const sum = track.episodes.length === 0 ? 'Its trips and stops are not computed yet.' : `${distance(metres)} in ${duration(movingMs / 1000)}, ${count(stops, 'stop')}, ${count(gaps, 'gap')}.`;
+      say(this.said, sum + cut);
     }
     this.list.replaceChildren(...track.episodes.map((episode) => this.row(episode)));
     say(byId('sql', HTMLElement), track.sql);
