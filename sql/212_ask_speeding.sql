@@ -3,6 +3,8 @@
 -- knows on which days somebody was so fast: the fixes of these are read, and of days that were touched since.
 CREATE VIEW IF NOT EXISTS {database}_ask.speeding{on_cluster} AS
 WITH
+    toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) AS first_day,
+    toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) AS last_day,
     fast AS
     (
         SELECT day, driver_id
@@ -13,8 +15,7 @@ WITH
             SELECT day, toString(driver_id), 0, rows, arrayMax(parts.speed_max) FROM {database}.driver_days_state{all}
         )
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-            AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
-            AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
+            AND day >= first_day AND day <= last_day
         GROUP BY day, driver_id
         HAVING sum(inserted) NOT IN (0, max(computed)) OR argMax(highest, computed) / 100 > {speed:Float64}
     )
@@ -42,7 +43,9 @@ FROM
                 SELECT toString(driver_id), began_ms, piece, lat_e7, lng_e7
                 FROM {database}.driver_days_state{all} FINAL
                 ARRAY JOIN parts.kind AS kind, parts.began_ms AS began_ms, parts.piece AS piece, parts.lat_e7 AS lat_e7, parts.lng_e7 AS lng_e7
-                WHERE (day, driver_id) GLOBAL IN fast AND has(parts.kind, 'dropped') AND kind = 'dropped'
+                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                    AND day >= first_day AND day <= last_day
+                    AND has(parts.kind, 'dropped') AND kind = 'dropped'
             )
         WINDOW one_by_one AS (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
     )

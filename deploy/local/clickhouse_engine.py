@@ -19,7 +19,7 @@ from clickhouse_codec import DbError
 
 # The engine's caches and threads, cut to a laptop's size. implicit_select: chDB alone takes `1 + 1` for a query.
 ENGINE_OPTIONS = {
-    "max_server_memory_usage": 2 << 30,
+    "max_server_memory_usage": int(os.environ.get("CLICKHOUSE_MEMORY_BYTES_MAX", 2 << 30)),
     "mark_cache_size": 64 << 20,
     "index_mark_cache_size": 16 << 20,
     "primary_index_cache_size": 64 << 20,

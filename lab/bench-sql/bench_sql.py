@@ -1,7 +1,7 @@
 """What analysts' questions cost: milepost's tables and views beside plain SQL on the obvious schema, in one engine, on the same fixes.
 
     make bench ARGS='--what sql'                                  a quarter of an hour, more where others use the machine
-    make bench ARGS='--what sql -- --millions 40'                 40 million fixes in each set, and eight times as long
+    make bench ARGS='--what sql -- --millions 40'                 40 million fixes in each set, eight times as long, 13 GiB of memory at most
     make bench ARGS='--what sql -- --only inserts --millions 1'   one part of it: sparse, dense, inserts, last
 
 Two sets of 30 days. "sparse": each driver sends a fix every 30 s for two and a half hours a day, so that a month of a driver is about one
@@ -351,6 +351,7 @@ def main() -> None:
     arguments.add_argument("--millions", type=float, default=5, metavar="N", help="so many million fixes in each set (5)")
     arguments.add_argument("--only", choices=("sparse", "dense", "inserts", "last"), help="one part of it")
     arguments = arguments.parse_args()
+    os.environ["CLICKHOUSE_MEMORY_BYTES_MAX"] = str(max(2, round(arguments.millions / 3)) << 30)  # a month of tracks is sorted
     wanted = lambda part: arguments.only in (None, part)  # noqa: E731
     with tempfile.TemporaryDirectory() as folder, running_engine(Path(folder)) as (url, process):
         for fleet in fleets(arguments.millions * 1e6):
