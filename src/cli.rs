@@ -165,6 +165,12 @@ pub(crate) enum Command {
         /// Print one JSON object instead of a table
         #[arg(long)]
         json: bool,
+        /// Print their messages as they pass, decoded, and when each fix is stored; one JSON object a line
+        #[arg(long)]
+        live: bool,
+        /// How long, with --live
+        #[arg(long = "for", value_name = "TIME", requires = "live", value_parser = humantime::parse_duration, default_value = "10m")]
+        lasts: Duration,
         /// Id of the driver
         driver: String,
     },

@@ -106,7 +106,10 @@ fn main() -> ExitCode {
                 top::top(&config, orders, |screen| put_some(&format!("{clear}{}", screen.shown(json))));
             end(without_logs(shown).map(|()| true))
         }
-        Command::Trace { json, driver } => end(without_logs(async {
+        Command::Trace { live: true, lasts, driver, .. } => {
+            end(without_logs(async { trace::follow(&config, &driver, lasts, put_some).await.map(|()| true) }))
+        }
+        Command::Trace { json, driver, .. } => end(without_logs(async {
             let trace = trace::trace(&config, &driver).await?;
             put(&trace.shown(json))?;
             Ok(trace.is_found())

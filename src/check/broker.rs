@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 
 use super::cluster;
-use super::probe::{ANSWER_WITHIN, Door, Probe, ProbeError, share_alone};
+use super::probe::{self, ANSWER_WITHIN, Door, Probe, ProbeError, share_alone};
 use super::report::Report;
 use crate::codec::Qos;
 use crate::codec::{self, CodecError, ConnAck, Grant, Packet};
@@ -27,8 +27,8 @@ const REFUSED_FROM: u8 = 0x80;
 /// Stops at the first step that fails.
 pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Option<&str>) {
     let mqtt = &config.mqtt;
-    let login = match mqtt.password.as_ref().map(crate::config::Secret::read).transpose() {
-        Ok(password) => mqtt.username.clone().map(|username| (username, password.unwrap_or_default())),
+    let login = match probe::login(mqtt) {
+        Ok(login) => login,
         Err(error) => return report.failure("broker", format!("mqtt.password_file cannot be read: {error}")),
     };
     let nodes = nodes::resolve(&mqtt.nodes, &[]).await;

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::codec::Qos;
 use crate::codec::{self, CodecError, ConnAck, Connect, Grant, Input, Packet, Subscribing};
-use crate::config::Mqtt;
+use crate::config::{Mqtt, Secret};
 use crate::tls::{self, Address, Server, Stream, Tls};
 
 /// Limit for connecting, and for each answer.
@@ -41,6 +41,15 @@ pub(crate) struct Door<'a> {
     /// Of the node. Probes of different nodes have different client ids.
     pub(crate) number: usize,
     pub(crate) login: Option<&'a (String, String)>,
+}
+
+/// The login that is configured.
+///
+/// # Errors
+/// The password's file cannot be read.
+pub(crate) fn login(mqtt: &Mqtt) -> io::Result<Option<(String, String)>> {
+    let password = mqtt.password.as_ref().map(Secret::read).transpose()?;
+    Ok(mqtt.username.clone().map(|username| (username, password.unwrap_or_default())))
 }
 
 /// A share group for this run only: another check in the same group would receive a part of our messages.

@@ -158,7 +158,7 @@ impl ClickHouse {
     }
 
     /// A table, over all shards.
-    fn of_all(&self, table: &str) -> String {
+    pub(super) fn of_all(&self, table: &str) -> String {
         let all = if self.layout.shards().is_some() { "_all" } else { "" };
         format!("{}.{table}{all}", self.database)
     }

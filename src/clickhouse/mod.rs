@@ -28,4 +28,4 @@ pub(crate) use self::files::Migration;
 pub(crate) use self::migrations::plan;
 pub use self::reader::Reader;
 pub(crate) use self::rejects::StoredReject;
-pub(crate) use self::trace::{LastFix, RejectedFor};
+pub(crate) use self::trace::{LastFix, RejectedFor, StoredFix};

@@ -1,5 +1,7 @@
 //! What the tables know of one driver.
 
+use std::time::Duration;
+
 use super::client::{ClickHouse, Error};
 use crate::pipeline::position::DriverId;
 
@@ -25,6 +27,15 @@ pub(crate) struct RejectedFor {
     /// When the newest was received, and what was wrong with it.
     pub(crate) last: String,
     pub(crate) detail: String,
+}
+
+/// What makes a driver's fix another one; time in milliseconds.
+#[derive(Debug)]
+pub(crate) struct StoredFix {
+    pub(crate) ts: i64,
+    pub(crate) seq: u32,
+    pub(crate) lat_e7: i32,
+    pub(crate) lng_e7: i32,
 }
 
 // A driver's id has no character that ends a string of SQL.
@@ -81,5 +92,33 @@ impl ClickHouse {
                 Some(RejectedFor { reason, count: count.parse().ok()?, last, detail })
             })
             .collect())
+    }
+
+    /// Their fixes from one `ts` to another, both in milliseconds, and so much around them.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub(crate) async fn stored_fixes(
+        &self,
+        driver_id: &DriverId,
+        [from, to]: [i64; 2],
+        around: Duration,
+    ) -> Result<Vec<StoredFix>, Error> {
+        let around = i64::try_from(around.as_millis()).unwrap_or(i64::MAX);
+        let moment = |ms: i64| format!("fromUnixTimestamp64Milli({ms})");
+        let (from, to) = (moment(from.saturating_sub(around)), moment(to.saturating_add(around)));
+        let sql = format!(
+            "SELECT DISTINCT toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7 FROM {} WHERE driver_id = '{}' AND \
+             toDate(ts) >= toDate({from}) AND toDate(ts) <= toDate({to}) AND ts >= {from} AND ts <= {to}",
+            self.of_all("positions"),
+            driver_id.as_str()
+        );
+        let rows = self.ask("looking for fixes", &sql).await?;
+        let fix = |row: Vec<String>| {
+            let [ts, seq, lat_e7, lng_e7] = row.try_into().ok()?;
+            let (ts, seq) = (ts.parse().ok()?, seq.parse().ok()?);
+            Some(StoredFix { ts, seq, lat_e7: lat_e7.parse().ok()?, lng_e7: lng_e7.parse().ok()? })
+        };
+        Ok(rows.into_iter().filter_map(fix).collect())
     }
 }

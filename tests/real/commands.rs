@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context as _, Result};
-use lab_stack::{Broker, free_port, wait_until};
+use lab_stack::{Broker, Process, free_port, wait_until};
 
 use crate::world::{Engine, SOON, settings, unmigrated, unmigrated_on, world};
 
@@ -343,6 +343,50 @@ fn a_driver_is_traced_to_clickhouse_rejects_and_the_spool() -> Result<()> {
     assert!(printed.contains("spool        1 rows in 1 files of"), "{printed}");
     let (code, printed) = world.settings.call(&["trace", "a b"])?;
     assert!(code == 1 && printed.contains("a driver id is"), "{printed}");
+    Ok(())
+}
+
+#[test]
+fn a_drivers_messages_are_shown_as_they_pass_and_what_became_of_them() -> Result<()> {
+    let world = world("live")?;
+    let mut milepost = world.settings.run()?;
+    let log = world.folder.path().join("live.log");
+    let mut command = world.settings.command(&["trace", "d7", "--live", "--for", "1h"]);
+    let mut live = Process::start("milepost trace --live", &mut command, log)?;
+    let says = |live: &mut Process, words: &[&str]| {
+        wait_until(&format!("it says {words:?}"), SOON, || {
+            live.ensure_alive()?;
+            Ok(live.log()?.lines().any(|line| words.iter().all(|word| line.contains(word))))
+        })
+    };
+    // What comes before its subscription passes it by.
+    wait_until("it listens", SOON, || {
+        live.ensure_alive()?;
+        world.publish(&[("drivers/d7/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+        Ok(!live.log()?.is_empty())
+    })?;
+    let ts = lab_stack::unix_ms() - 5_000;
+    let dated = format!(r#"{{"lat":25.5,"lng":-80.25,"speed":12.5,"ts":{ts},"seq":2}}"#);
+    world.publish(&[
+        ("drivers/other/gps", br#"{"lat":1,"lng":2,"seq":99}"#),
+        ("drivers/d7/gps", br#"{"lat":91,"lng":1}"#),
+        ("drivers/d7/gps", dated.as_bytes()),
+    ])?;
+    says(&mut live, &["position", "25.5", "12.5"])?;
+    says(&mut live, &["reject", "lat_range"])?;
+    says(&mut live, &["stored", r#""seq":1"#, "within_ms"])?;
+    says(&mut live, &["stored", r#""seq":2"#, "within_ms"])?;
+
+    // Nobody takes it: so nobody stores it.
+    milepost.terminate(SOON)?;
+    world.publish(&[("drivers/d7/gps", br#"{"lat":1,"lng":2,"seq":3}"#)])?;
+    says(&mut live, &["position", r#""seq":3"#])?;
+    says(&mut live, &["not_stored", r#""seq":3"#])?;
+    assert!(!live.log()?.contains("99"), "another driver: {}", live.log()?);
+    live.kill()?;
+
+    let (code, printed) = world.settings.call(&["trace", "d7", "--live", "--for", "1s"])?;
+    assert_eq!(code, 0, "{printed}");
     Ok(())
 }
 

@@ -128,7 +128,8 @@ fn topic(sources: &[Source], origin: &Origin) -> Result<String> {
     }
 }
 
-fn shown(decoded: &Decoded) -> String {
+/// A line for each thing that a message became.
+pub(super) fn shown(decoded: &Decoded) -> String {
     let mut lines = String::new();
     for position in &decoded.positions {
         let is_undated = decoded.lacking.undated > 0 && position.ts == position.received_at;

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use crate::check::probe::{Door, Probe};
+use crate::check::probe::{self, Door, Probe};
 use crate::clickhouse::Connector;
 use crate::config::{Mqtt, Webhook};
 use crate::delivery::sink::error_chain;
@@ -157,9 +157,7 @@ async fn publish(
     batch: &mut Vec<Order>,
     taken: &mpsc::Sender<Taken>,
 ) -> Result<(), String> {
-    let password = mqtt.password.as_ref().map(crate::config::Secret::read).transpose();
-    let password = password.map_err(|error| format!("mqtt.password_file cannot be read: {error}"))?;
-    let login = mqtt.username.clone().map(|username| (username, password.unwrap_or_default()));
+    let login = probe::login(mqtt).map_err(|error| format!("mqtt.password_file cannot be read: {error}"))?;
     let node = &mqtt.nodes[node % mqtt.nodes.len()];
     let door = Door { mqtt, node, number: 0, login: login.as_ref() };
     let opened = Probe::open_as(format!("{}-events", mqtt.client_id), door, Duration::ZERO).await;

@@ -1,5 +1,7 @@
 //! `milepost trace`: where a driver's fixes are.
 
+mod live;
+
 use std::fmt;
 use std::fs;
 
@@ -7,6 +9,7 @@ use anyhow::{Context as _, Result, anyhow};
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
+pub use self::live::follow;
 use super::Shown;
 use crate::app::leaving::ASK_WITHIN;
 use crate::app::schema;
