@@ -22,6 +22,7 @@
 //! | [`history`] | the past: tracks, episodes, cells |
 //! | [`list`] | drivers by what they do; attributes |
 //! | [`fences`] | geofences, read and written |
+//! | [`shared`] | a question that many ask → one answer |
 //! | [`http`] | requests → responses; authentication |
 //!
 //! A room uses only rooms above it in this list. `geo`, `fleet`, `tiles`, `wire`, `params` and `simplify` are pure.
@@ -39,6 +40,7 @@ pub mod list;
 pub mod live;
 pub mod metrics;
 pub mod params;
+pub mod shared;
 pub mod simplify;
 pub mod store;
 pub mod tiles;

@@ -13,6 +13,7 @@ use milepost::observe::{http::ask_ready, logging};
 use milepost_map::config::Config;
 use milepost_map::http::{self, Gates, State};
 use milepost_map::live::Live;
+use milepost_map::shared::Shared;
 use milepost_map::store::Store;
 use milepost_map::tls;
 use tokio::net::TcpListener;
@@ -101,6 +102,7 @@ async fn run(config: Config) -> Result<()> {
             .context("fences.password_file")?,
         store: Store::new(&config.clickhouse, ANSWER_BYTES_MAX)
             .context("clickhouse.password_file cannot be read")?,
+        answers: Shared::default(),
         questions: Semaphore::new(config.clickhouse.queries_max),
         viewers: Arc::new(Semaphore::new(config.http.viewers_max)),
         ending: ending.clone(),

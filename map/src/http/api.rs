@@ -49,7 +49,8 @@ const PLACE_WITHIN: Duration = Duration::from_secs(2);
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// An answer that says what is wrong.
-pub(super) struct Refusal(pub StatusCode, pub String);
+#[derive(Debug, Clone)]
+pub struct Refusal(pub(super) StatusCode, pub(super) String);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
@@ -261,20 +262,30 @@ async fn attributes(
     From(state): From<Arc<State>>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
+    headers: HeaderMap,
 ) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
-    let (ts, attributes) = asked(&state, filtered::attributes(&state.store, id)).await?;
-    Ok(answer(&json!({ "ts": ts, "attributes": attributes })))
+    // Of this fix, which the page has: an older answer will not do.
+    let of = state.live.fleet().find(id).map(|fix| fix.ts_ms);
+    let question = async {
+        let (ts, attributes) = asked(&state, filtered::attributes(&state.store, id)).await?;
+        Ok(Bytes::from(json!({ "ts": ts, "attributes": attributes }).to_string()))
+    };
+    let json = state.answers.answer(format!("attributes {of:?} {id}"), question).await?;
+    Ok(packed(&headers, JSON, json))
 }
 
 async fn list(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
     let known = ["prefix", "silent", "faster", "stopped", "attribute", "fence"];
     let params = Params::new(query.as_deref(), &known).map_err(bad)?;
     let filter = params.filter().map_err(bad)?;
-    let (found, truncated) = asked(&state, filtered::list(&state.store, &filter)).await?;
-    let json = json!({ "drivers": found, "truncated": truncated });
-    Ok(packed(&headers, JSON, json.to_string().into_bytes()))
+    let question = async {
+        let (found, truncated) = asked(&state, filtered::list(&state.store, &filter)).await?;
+        Ok(Bytes::from(json!({ "drivers": found, "truncated": truncated }).to_string()))
+    };
+    let json = state.answers.answer(format!("list {filter:?}"), question).await?;
+    Ok(packed(&headers, JSON, json))
 }
 
 async fn fences(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
@@ -394,9 +405,10 @@ fn answer(value: &impl Serialize) -> Response {
 }
 
 /// The same of what may be long.
-fn packed(headers: &HeaderMap, kind: &'static str, bytes: Vec<u8>) -> Response {
+fn packed(headers: &HeaderMap, kind: &'static str, bytes: impl Into<Bytes>) -> Response {
+    let bytes = bytes.into();
     let is_packed = bytes.len() >= GZIP_BYTES_MIN && takes_gzip(headers);
-    let bytes = if is_packed { gzip(&bytes, Compression::fast()) } else { bytes };
+    let bytes = if is_packed { gzip(&bytes, Compression::fast()).into() } else { bytes };
     let headers = [(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
     let mut answer = (headers, bytes).into_response();
     if is_packed {

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
 
 use milepost::clickhouse::Reader;
 
+use super::api::Refusal;
 use super::gates::Gates;
 use crate::config;
 use crate::live::Live;
+use crate::shared::Shared;
 use crate::store::Store;
 
 /// What answers need.
@@ -20,6 +23,8 @@ pub struct State {
     pub config: config::Config,
     /// Questions to ClickHouse at once.
     pub questions: Semaphore,
+    /// Lists and attributes that viewers share, as JSON.
+    pub answers: Shared<Result<Bytes, Refusal>>,
     /// Pages at once.
     pub viewers: Arc<Semaphore>,
     pub gates: Gates,

@@ -1,0 +1,76 @@
+//! Answers that viewers share: pages ask the same again and again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+/// How old an answer may be.
+const AGE_MAX: Duration = Duration::from_secs(5);
+
+/// By what is asked. Bounded: ClickHouse answers few questions at once, and an answer stays for [`AGE_MAX`].
+#[derive(Debug)]
+pub struct Shared<T>(Mutex<HashMap<String, Arc<OnceCell<(Instant, T)>>>>);
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Shared<T> {
+    /// The answer that somebody got a moment ago or waits for, or else that of `question`. Whoever asks it may leave: then the next
+    /// one who waits does.
+    pub async fn answer(&self, key: String, question: impl Future<Output = T>) -> T {
+        let cell = {
+            let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            cells.retain(|_, cell| match cell.get() {
+                Some((at, _)) => at.elapsed() < AGE_MAX,
+                None => Arc::strong_count(cell) > 1,
+            });
+            Arc::clone(cells.entry(key).or_default())
+        };
+        cell.get_or_init(async || {
+            let answer = question.await;
+            (Instant::now(), answer)
+        })
+        .await
+        .1
+        .clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_many_ask_is_asked_once_until_it_is_old_and_whoever_leaves_ends_nothing() {
+        tokio::time::pause();
+        let (shared, asked) = (Shared::default(), Cell::new(0));
+        let question = async || {
+            asked.set(asked.get() + 1);
+            sleep(Duration::from_secs(9)).await;
+            asked.get()
+        };
+        let ask = |key: &str| shared.answer(key.to_owned(), question());
+        // The first one leaves; of the others one asks again.
+        let second = Duration::from_secs(1);
+        let (left, one, two, other) = tokio::join!(timeout(second, ask("a")), ask("a"), ask("a"), ask("b"));
+        assert!(left.is_err());
+        assert_eq!((one, two, other, asked.get()), (3, 3, 3, 3));
+        assert_eq!((ask("a").await, asked.get()), (3, 3));
+        sleep(AGE_MAX).await;
+        assert_eq!((ask("a").await, asked.get()), (4, 4));
+        // What nobody waits for is forgotten.
+        assert!(timeout(second, ask("c")).await.is_err());
+        ask("a").await;
+        assert_eq!(shared.0.lock().unwrap().len(), 1);
+    }
+}
