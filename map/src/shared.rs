@@ -12,7 +12,10 @@ const AGE_MAX: Duration = Duration::from_secs(5);
 
 /// By what is asked. Bounded: ClickHouse answers few questions at once, and an answer stays for [`AGE_MAX`].
 #[derive(Debug)]
-pub struct Shared<T>(Mutex<HashMap<String, Arc<OnceCell<(Instant, T)>>>>);
+pub struct Shared<T>(Mutex<HashMap<String, Asked<T>>>);
+
+/// An answer and when it came.
+type Asked<T> = Arc<OnceCell<(Instant, T)>>;
 
 impl<T> Default for Shared<T> {
     fn default() -> Self {

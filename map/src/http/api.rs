@@ -23,6 +23,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::watch;
 
 use super::files;
+use super::refusal::Refusal;
 use super::state::{State, end};
 use crate::fleet::{Fix, UNKNOWN};
 use crate::live::Tick;
@@ -47,16 +48,6 @@ const SILENT_MAX: Duration = Duration::from_secs(120);
 const PLACE_WITHIN: Duration = Duration::from_secs(2);
 /// A stream without news sends a comment after this, so that what is between keeps it open.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-
-/// An answer that says what is wrong.
-#[derive(Debug, Clone)]
-pub struct Refusal(pub(super) StatusCode, pub(super) String);
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        (self.0, [(CONTENT_TYPE, JSON)], json!({ "error": self.1 }).to_string()).into_response()
-    }
-}
 
 /// What is wrong with a parameter.
 fn bad(what: String) -> Refusal {

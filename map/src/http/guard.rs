@@ -15,8 +15,8 @@ use axum::response::{IntoResponse as _, Response};
 use subtle::ConstantTimeEq as _;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::api::Refusal;
 use super::gates::Peer;
+use super::refusal::Refusal;
 use super::state::State;
 use milepost::config::Secret;
 

@@ -6,6 +6,7 @@ mod files;
 mod gates;
 mod guard;
 mod page;
+mod refusal;
 mod state;
 
 use std::sync::Arc;

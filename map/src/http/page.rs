@@ -9,8 +9,9 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use flate2::Compression;
 
-use super::api::{Refusal, takes_gzip};
+use super::api::takes_gzip;
 use super::files::{FILES, MISSING};
+use super::refusal::Refusal;
 use super::state::State;
 use crate::wire::gzip;
 

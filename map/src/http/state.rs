@@ -7,8 +7,8 @@ use tokio::sync::{Semaphore, watch};
 
 use milepost::clickhouse::Reader;
 
-use super::api::Refusal;
 use super::gates::Gates;
+use super::refusal::Refusal;
 use crate::config;
 use crate::live::Live;
 use crate::shared::Shared;

@@ -1,0 +1,16 @@
+//! What is answered instead of an answer.
+
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+/// An answer that says what is wrong.
+#[derive(Debug, Clone)]
+pub struct Refusal(pub(super) StatusCode, pub(super) String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, [(CONTENT_TYPE, "application/json")], json!({ "error": self.1 }).to_string()).into_response()
+    }
+}
