@@ -169,9 +169,14 @@ test('a list has who matches, rings them on the map, and one of them is followed
   await open(page, stack, at(13, { lat: 47.5, lng: 15.1 }));
   await page.keyboard.press('l');
   const box = page.getByRole('region', { name: 'List of drivers' });
-  await page.keyboard.type('listed-');
   const entries = box.getByRole('list', { name: 'Drivers' }).getByRole('button');
+  const ringed = () => page.evaluate(() => window.milepost!.scene['marked'].length);
+  // Without a filter it has everybody, and rings nobody.
+  await expect.poll(() => entries.count()).toBeGreaterThan(2);
+  expect(await ringed()).toBe(0);
+  await page.keyboard.type('listed-');
   await expect(entries).toHaveText([/^listed-1/, /^listed-2.*108 km\/h/]);
+  expect(await ringed()).toBe(2);
   await box.getByLabel('Faster than').fill('100');
   await expect(entries).toHaveText([/^listed-2/]);
   await box.getByLabel('Faster than').fill('');
