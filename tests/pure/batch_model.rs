@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use milepost::pipeline::batch::{
     Batch, Batcher, Limits, POSITION_BYTES_MAX, REJECT_BYTES_PER_SECOND_MAX, REJECT_ROWS_PER_SECOND_MAX,
 };
-use milepost::pipeline::reject::Reason;
+use milepost::pipeline::encode::encode;
+use milepost::pipeline::reject::{Reason, Reject};
 use proptest::prelude::*;
 
 use crate::rows::{position, reject};
@@ -86,6 +87,30 @@ fn bytes_max_holds_where_rows_max_does_not_help() {
         batcher.push_position(position("d", seq), false, Instant::now());
     }
     assert!(!batcher.fits_position(&position("d", 10)));
+}
+
+#[test]
+fn a_batch_counts_at_least_the_bytes_of_its_rows_and_less_than_twice_as_many() {
+    let limits = Limits { rows_max: 10_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 };
+    for are_rejects in [false, true] {
+        let mut batcher = Batcher::new(limits.clone());
+        for seq in 0..100 {
+            if are_rejects {
+                batcher.push_reject(reject(Reason::InvalidJson, 500), false, Instant::now());
+            } else {
+                batcher.push_position(position(&"d".repeat(64), seq), false, Instant::now());
+            }
+        }
+        let batch = batcher.close();
+        let counted = batch.bytes;
+        let strings =
+            |row: &Reject| row.payload.len() + row.topic.len() + row.driver_id.len() + row.detail.len();
+        let held = size_of_val(&*batch.positions)
+            + size_of_val(&*batch.rejects)
+            + batch.rejects.iter().map(strings).sum::<usize>();
+        let sent: usize = encode(batch, "fleet").iter().map(|insert| insert.body.len()).sum();
+        assert!(held + sent <= counted && counted < 2 * (held + sent), "{counted} for {held} and {sent}");
+    }
 }
 
 #[test]
