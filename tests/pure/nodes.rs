@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use milepost::consumer::nodes::PATIENCE;
 use milepost::consumer::{CONNECTIONS_MAX, Connections};
+use milepost::session::events::Leave;
 use proptest::prelude::*;
 
 use crate::model::server::Server;
@@ -88,6 +89,17 @@ fn a_node_without_a_session_is_logged_once_if_there_can_be_no_more_sessions() {
         let logged = world.notices.iter().filter(says_so).count();
         assert_eq!((logged, world.spread()[0]), (lines, 1 - lines as u64), "{sessions} sessions");
     }
+}
+
+#[test]
+fn who_leaves_for_good_does_not_wait_for_a_node_that_is_away() {
+    let mut world = world(Connections::Fixed(2), 2);
+    world.node_away(0, true);
+    world.wait(Duration::from_secs(2));
+    assert_eq!(world.spread(), [0, 2], "a third one waits for the node");
+    world.leave(Leave::Unsubscribe);
+    world.wait(Duration::from_secs(5));
+    assert!(world.consumer.has_ended());
 }
 
 #[test]
