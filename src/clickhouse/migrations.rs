@@ -20,6 +20,10 @@ use crate::pipeline::encode::TABLES;
 /// What the database of the parameterised views has after the other's name. They are apart because tools that ask every table for
 /// its columns fail on them.
 const ASK: &str = "_ask";
+/// The view that keeps each driver's newest fix.
+const LAST_POSITIONS_VIEW: &str = "last_positions_mv";
+/// What it would have done with the rows that were there before it. Done again, it changes nothing.
+const FILL_LAST_POSITIONS: &str = "INSERT INTO {database}.last_positions_state{all} SELECT * FROM {database}.positions{all} SETTINGS max_execution_time = 0";
 /// How long all hosts of a cluster may take for a statement, each of its limits above the one before: what it waits for in its own
 /// words, what it may take, and until its answer is here. Then it is asked again.
 const HOSTS_SECONDS_MAX: [&str; 2] = ["180", "200"];
@@ -43,6 +47,9 @@ impl ClickHouse {
             let failed = |error| self.failed(format!("migration {}", migration.name), error);
             for sql in self.layout.migration(migration) {
                 self.statement(&sql).await.map_err(failed)?;
+            }
+            if migration.makes() == Some(LAST_POSITIONS_VIEW) && is_pending(migration) {
+                self.fill_last_positions().await?;
             }
             // Both are idempotent: a stop in between is mended by the next run, and another pod that does the
             // same at the same time does no harm.
@@ -82,6 +89,12 @@ impl ClickHouse {
             }
         }
         Ok(())
+    }
+
+    /// The view may have been dropped and made again beside a history. Takes as long as reading that takes.
+    async fn fill_last_positions(&self) -> Result<(), Error> {
+        let query = self.client().query_raw(&self.layout.statement(FILL_LAST_POSITIONS));
+        query.execute().await.map_err(|error| self.failed("filling last_positions from positions", error))
     }
 
     /// A host that came to the cluster when the others had recorded everything has nothing yet.
@@ -291,6 +304,10 @@ pub(crate) fn plan(config: &config::ClickHouse) -> String {
     for migration in MIGRATIONS {
         for sql in layout.migration(migration) {
             tell(migration.name, &layout.place(), &sql);
+        }
+        if migration.makes() == Some(LAST_POSITIONS_VIEW) {
+            let sql = layout.statement(FILL_LAST_POSITIONS);
+            tell("what was there before the view", "on the host that is asked", &sql);
         }
         let sql = record(&config.database, migration);
         tell("recorded", "on the host that is asked, when the statement before is done", &sql);

@@ -109,7 +109,7 @@ impl Layout {
         self.migration(earlier.unwrap_or_else(|| panic!("{}: no earlier file is {name}", migration.name)))
     }
 
-    /// A statement that is not in a file. It may use `{database}` and `{on_cluster}`.
+    /// A statement that is not in a file. It may use `{database}`, `{on_cluster}` and `{all}`.
     pub(super) fn statement(&self, sql: &str) -> String {
         self.fill(sql, &Migration { version: 0, name: "", sql: "" })
     }

@@ -33,6 +33,23 @@ fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
 }
 
 #[test]
+fn last_positions_that_were_dropped_are_made_again_from_the_history() -> Result<()> {
+    let world = world("dropped")?;
+    let last = || world.query("SELECT driver_id, seq FROM {db}.last_positions ORDER BY driver_id");
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT toString(number % 3), now64(3), number FROM numbers(300)",
+    )?;
+    let before = last()?;
+    assert_eq!(before.lines().count(), 3);
+    for table in ["last_positions_mv", "last_positions_state", "schema_migrations"] {
+        world.query(&format!("DROP TABLE {{db}}.{table} SYNC"))?;
+    }
+    world.settings.migrate()?;
+    assert_eq!(last()?, before);
+    Ok(())
+}
+
+#[test]
 fn rows_stay_as_long_as_is_configured() -> Result<()> {
     let world = world("retention")?;
     let ttl = |table: &str| {

@@ -224,10 +224,13 @@ fn play_row(row: &Row, scene: &mut Scene) -> Result<Finding> {
     let verdict = verify(&scene.engine()?.store("fleet"), &manifest, within)?;
     let last_wrong = last_wrong(scene.engine()?, VIEW_WITHIN)?;
     let mut undone = None;
+    let mut codes = Vec::new();
     for member in &mut scene.members {
-        let code = member.process.terminate(VERIFY_WITHIN)?;
-        if code != 0 {
-            undone = Some(format!("{} ended with exit code {code}", member.client_id));
+        codes.push((member.client_id.clone(), member.process.terminate(VERIFY_WITHIN)?));
+    }
+    for (client_id, code) in codes {
+        if !scene.may_leave_with(code) {
+            undone = Some(format!("{client_id} ended with exit code {code}"));
         }
     }
     Ok(Finding {

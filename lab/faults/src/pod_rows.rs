@@ -111,7 +111,7 @@ fn pods(scene: &mut Scene) -> Result<()> {
     for n in (0..scene.members.len()).rev() {
         scene.meet_unacked(n)?;
         let code = scene.members[n].process.terminate(SETTLE)?;
-        ensure!(code == 0, "a restart ended with exit code {code}");
+        ensure!(scene.may_leave_with(code), "a restart ended with exit code {code}");
         scene.restart_member(n)?;
         scene.wait_until_recovered(SETTLE)?;
     }
@@ -134,7 +134,8 @@ fn stop(scene: &mut Scene, stay: usize) -> Result<Vec<String>> {
     going.iter().rev().try_for_each(|member| member.process.process.signal("TERM"))?;
     for member in &mut going {
         let code = member.process.process.wait(SETTLE)?.code();
-        ensure!(code == Some(0), "{} ended with exit code {code:?}", member.client_id);
+        let may = code.is_some_and(|code| scene.may_leave_with(code));
+        ensure!(may, "{} ended with exit code {code:?}", member.client_id);
     }
     Ok(going.into_iter().map(|member| member.client_id).collect())
 }

@@ -283,6 +283,12 @@ impl Scene {
         self.settings_of("drain").call(&["drain", "--client-id", client_id])
     }
 
+    /// With this exit code a member may leave. Of pods some peers are not there: whether one of them stays cannot be known, and the member
+    /// says so. What is lost shows in the comparison.
+    pub(crate) fn may_leave_with(&self, code: i32) -> bool {
+        code == 0 || code == UNDONE && !self.ports.is_empty()
+    }
+
     /// Another command of milepost, which must succeed.
     pub(crate) fn call(&self, arguments: &[&str]) -> Result<()> {
         let (code, printed) = self.settings.call(arguments)?;
