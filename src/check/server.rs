@@ -191,7 +191,7 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
         .collect();
     let misfits = clickhouse.misfits().await?;
     if !missing.is_empty() {
-        report.error("tables", format!("{} missing in {database}", missing.join(", ")), "rename or restore them; if you need no data: drop schema_migrations and run milepost migrate, which creates the missing tables");
+        report.error("tables", format!("{} missing in {database}", missing.join(", ")), "if they were renamed, rename them back; else run milepost migrate, which makes what is missing, empty");
     }
     if !misfits.is_empty() {
         report.error(
@@ -235,7 +235,7 @@ async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error
         report.warning(
             "views",
             format!("{} missing in {database}", missing.join(", ")),
-            "run the statements of sql/ that make them, with a user who may create views there",
+            "milepost migrate makes them, with a user who may create views there",
         );
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clickhouse::error::Error as ClientError;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within};
 use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, code};
@@ -20,14 +20,31 @@ use crate::pipeline::encode::TABLES;
 /// What the database of the parameterised views has after the other's name. They are apart because tools that ask every table for
 /// its columns fail on them.
 const ASK: &str = "_ask";
-/// The view that keeps each driver's newest fix.
-const LAST_POSITIONS_VIEW: &str = "last_positions_mv";
-/// What it would have done with the rows that were there before it. Done again, it changes nothing.
-const FILL_LAST_POSITIONS: &str = "INSERT INTO {database}.last_positions_state{all} SELECT * FROM {database}.positions{all} SETTINGS max_execution_time = 0";
+/// The views that are fed by inserts, each with what it would have done with the rows that were there before it. Done again, the first
+/// changes nothing; after the second, days are computed that need not be.
+const FILLS: [(&str, &str); 2] = [
+    (
+        "last_positions_mv",
+        "INSERT INTO {database}.last_positions_state{all} SELECT * FROM {database}.positions{all} SETTINGS max_execution_time = 0",
+    ),
+    (
+        "touched_mv",
+        "INSERT INTO {database}.touched{all} SELECT arrayJoin(arrayDistinct([toDate(ts - INTERVAL 2 HOUR), toDate(ts + INTERVAL 2 HOUR)])) AS day, \
+         driver_id, count() AS rows, max(inserted_at) AS touched_at FROM {database}.positions{all} GROUP BY day, driver_id \
+         SETTINGS max_execution_time = 0",
+    ),
+];
 /// How long all hosts of a cluster may take for a statement, each of its limits above the one before: what it waits for in its own
 /// words, what it may take, and until its answer is here. Then it is asked again.
 const HOSTS_SECONDS_MAX: [&str; 2] = ["180", "200"];
 const HOSTS_TIMEOUT: Duration = Duration::from_secs(210);
+
+impl Migration {
+    /// Of the view that it makes, if inserts feed it.
+    fn fill(&self) -> Option<(&'static str, &'static str)> {
+        FILLS.into_iter().find(|(view, _)| self.makes() == Some(view))
+    }
+}
 
 impl ClickHouse {
     /// Applies what is missing, in order; returns the names of what was applied.
@@ -41,15 +58,28 @@ impl ClickHouse {
         let pending = self.pending().await?;
         self.ensure_made_for_shards(&pending).await?;
         let is_pending = |of: &Migration| pending.iter().any(|migration| migration.version == of.version);
-        let all_again = self.hosts_lack_tables().await?;
+        let lacking = self.lacking(&pending).await?;
+        if !lacking.is_empty() {
+            let names: Vec<&str> = lacking.iter().map(|(name, _)| &**name).collect();
+            warn!(
+                missing = names.join(", "),
+                "recorded as made, but not there, or not on every host: all that is missing is made again"
+            );
+        }
         let mut applied = Vec::new();
-        for migration in MIGRATIONS.iter().filter(|migration| all_again || is_pending(migration)) {
+        for migration in MIGRATIONS.iter().filter(|migration| !lacking.is_empty() || is_pending(migration)) {
             let failed = |error| self.failed(format!("migration {}", migration.name), error);
             for sql in self.layout.migration(migration) {
                 self.statement(&sql).await.map_err(failed)?;
             }
-            if migration.makes() == Some(LAST_POSITIONS_VIEW) && is_pending(migration) {
-                self.fill_last_positions().await?;
+            let is_new = |view| {
+                let name = format!("{}.{view}", self.database);
+                is_pending(migration) || lacking.iter().any(|(lacked, nowhere)| *lacked == name && *nowhere)
+            };
+            if let Some((view, fill)) = migration.fill()
+                && is_new(view)
+            {
+                self.fill(view, fill).await?;
             }
             // Both are idempotent: a stop in between is mended by the next run, and another pod that does the
             // same at the same time does no harm.
@@ -91,25 +121,44 @@ impl ClickHouse {
         Ok(())
     }
 
-    /// The view may have been dropped and made again beside a history. Takes as long as reading that takes.
-    async fn fill_last_positions(&self) -> Result<(), Error> {
-        let query = self.client().query_raw(&self.layout.statement(FILL_LAST_POSITIONS));
-        query.execute().await.map_err(|error| self.failed("filling last_positions from positions", error))
+    /// The view may be made beside a history. Takes as long as reading that takes.
+    async fn fill(&self, view: &str, sql: &str) -> Result<(), Error> {
+        let query = self.client().query_raw(&self.layout.statement(sql));
+        query
+            .execute()
+            .await
+            .map_err(|error| self.failed(format!("doing for old rows what {view} does for new ones"), error))
     }
 
-    /// A host that came to the cluster when the others had recorded everything has nothing yet.
-    async fn hosts_lack_tables(&self) -> Result<bool, Error> {
-        let Some(cluster) = self.layout.cluster() else { return Ok(false) };
-        let names = self.tables();
+    /// What is recorded as made and not there on every host, and whether it is nowhere: somebody dropped it, or a host came to the
+    /// cluster when the others had recorded everything.
+    async fn lacking(&self, pending: &[Migration]) -> Result<Vec<(String, bool)>, Error> {
+        let is_recorded = |of: &&Migration| pending.iter().all(|migration| migration.version != of.version);
+        let shards = self.layout.shards();
+        let names = MIGRATIONS.iter().filter(is_recorded).flat_map(|migration| {
+            let over = migration.over().filter(|_| shards.is_some()).map(shards::over);
+            let own = [migration.makes().map(str::to_owned), over].into_iter().flatten();
+            let asked = migration.makes_ask_view().map(|name| format!("{}{ASK}.{name}", self.database));
+            own.map(|name| format!("{}.{name}", self.database)).chain(asked)
+        });
+        let names = names.collect::<Vec<_>>().join("', '");
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let on_every_host = |table: &str| match self.layout.cluster() {
+            None => format!("system.{table}"),
+            Some(cluster) => format!("clusterAllReplicas('{cluster}', system.{table})"),
+        };
         let sql = format!(
-            "SELECT {} * (SELECT count() FROM clusterAllReplicas('{cluster}', system.one)) > (SELECT count() FROM \
-             clusterAllReplicas('{cluster}', system.tables) WHERE database = '{}' AND name IN ('{}'))",
-            names.len(),
-            self.database,
-            names.join("', '"),
+            "SELECT object, sum(hosts) = 0 FROM (SELECT concat(database, '.', name) AS object, 1 AS hosts FROM {} \
+             UNION ALL SELECT arrayJoin(['{names}']), 0) WHERE object IN ('{names}') GROUP BY object \
+             HAVING sum(hosts) < (SELECT count() FROM {}) ORDER BY object",
+            on_every_host("tables"),
+            on_every_host("one"),
         );
-        let answer = self.ask("asking every host for its tables", &sql).await?;
-        Ok(answer.first().and_then(|row| row.first()).is_some_and(|flag| flag == "1"))
+        let rows = self.ask("asking for the tables that are there", &sql).await?;
+        let pair = |row| <[String; 2]>::try_from(row).ok().map(|[name, nowhere]| (name, nowhere == "1"));
+        Ok(rows.into_iter().filter_map(pair).collect())
     }
 
     /// Views that read one shard's tables are recorded as made, and would stay.
@@ -305,8 +354,8 @@ pub(crate) fn plan(config: &config::ClickHouse) -> String {
         for sql in layout.migration(migration) {
             tell(migration.name, &layout.place(), &sql);
         }
-        if migration.makes() == Some(LAST_POSITIONS_VIEW) {
-            let sql = layout.statement(FILL_LAST_POSITIONS);
+        if let Some((_, fill)) = migration.fill() {
+            let sql = layout.statement(fill);
             tell("what was there before the view", "on the host that is asked", &sql);
         }
         let sql = record(&config.database, migration);
