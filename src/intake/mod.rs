@@ -310,3 +310,69 @@ impl Intake {
         Totals { in_flight: (waiting + self.batcher.open().positions.len()) as u64, ..self.totals.clone() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::Config;
+
+    const AGE_MAX: Duration = Duration::from_secs(1);
+
+    fn intake() -> Intake {
+        let toml =
+            "[[sources]]\ntopic = 'drivers/+/gps'\n[[sources]]\ntopic = 'owntracks/+'\nformat = 'owntracks'";
+        let config = Config::parse(toml).unwrap();
+        let batch = batch::Limits { rows_max: 2, age_max: AGE_MAX, bytes_max: batch::BYTES_MAX_MIN };
+        let decoder = Decoder::new(&config.sources, config.decode);
+        Intake::new(Settings { batch, buffer_bytes_max: 1 << 20 }, decoder)
+    }
+
+    fn take(intake: &mut Intake, topic: &str, payload: &str, instant: Instant) {
+        let now = Now { instant, wall: Timestamp::from_unix_ms(1_760_000_000_000) };
+        intake.take(Message::new(topic.as_bytes(), payload.as_bytes()), None, now);
+    }
+
+    #[test]
+    fn a_batch_that_is_due_takes_no_more_rows_while_delivery_wants_one() {
+        let (good, bad) = (r#"{"lat":1,"lng":2}"#, "broken");
+        let began = Instant::now();
+        for late in [good, bad] {
+            for (first, instant) in
+                [(good, began + AGE_MAX), (bad, began + AGE_MAX), (good, began), (bad, began)]
+            {
+                for wanted in 0..2 {
+                    let mut intake = intake();
+                    intake.wants(wanted);
+                    take(&mut intake, "drivers/a/gps", first, began);
+                    take(&mut intake, "drivers/b/gps", late, instant);
+                    let is_closed = wanted > 0 && instant > began;
+                    assert_eq!(
+                        intake.open().rows(),
+                        if is_closed { 1 } else { 2 },
+                        "{first}, {late}, {wanted}"
+                    );
+                    assert_eq!(
+                        intake.next(CloseWhen::NotEmpty, instant).map(|batch| batch.rows()),
+                        Some(if is_closed { 1 } else { 2 })
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_fix_or_of_an_erased_driver_is_counted_and_not_taken() {
+        let (mut intake, now) = (intake(), Instant::now());
+        intake.erase(Arc::new(Erased::new(["a".to_owned()])));
+        for _ in 0..2 {
+            take(&mut intake, "drivers/a/gps", r#"[{"lat":1,"lng":2},{"lat":91,"lng":2}]"#, now);
+            take(&mut intake, "owntracks/b", r#"{"_type":"lwt","tst":1}"#, now);
+        }
+        let totals = intake.totals();
+        assert_eq!((totals.erased, totals.ignored[Ignored::Lwt as usize], totals.in_flight), (4, 2, 0));
+        assert_eq!(totals.rejected.iter().sum::<u64>(), 0);
+        assert!(intake.is_empty());
+    }
+}

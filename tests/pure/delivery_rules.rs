@@ -361,10 +361,11 @@ fn nothing_is_inserted_before_the_tables_are_there() {
 #[test]
 fn a_crowded_broker_gets_its_acknowledgements_from_the_spool_while_inserts_are_slow() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::TimedOut));
-    for name in ["a", "b"] {
+    for (name, wanted) in [("a", 2), ("b", 1)] {
+        assert_eq!(rig.policy.wants(rig.now), Want::ToInsert(wanted), "two at once");
         rig.offer(name, 1, true).unwrap();
     }
-    assert_eq!(rig.offer("c", 1, true), None, "two at once");
+    assert_eq!(rig.offer("c", 1, true), None);
     rig.wait(Duration::from_secs(1));
     assert!(rig.durable.is_empty(), "not crowded: it may still get through");
     rig.policy.set_under_pressure(true);

@@ -295,3 +295,11 @@ fn the_erased_are_forgotten() {
     watch.tick(BEGAN + SILENT_FOR, &mut out);
     assert_eq!(out.iter().map(|event| event.driver_id.as_str()).collect::<Vec<_>>(), ["d2"]);
 }
+
+#[test]
+fn each_kind_has_a_name_of_its_own() {
+    for kind in Kind::ALL {
+        assert_eq!(Kind::named(kind.name()), Some(kind));
+    }
+    assert_eq!(Kind::named("elsewhere"), None);
+}
