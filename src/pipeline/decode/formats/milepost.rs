@@ -1,12 +1,15 @@
 //! milepost's own: the keys of the table in docs/reference.md, SI units.
 
 use crate::pipeline::decode::keep::Origin;
-use crate::pipeline::decode::point::Point;
+use crate::pipeline::decode::point::{Field, Point};
 use crate::pipeline::decode::points::Points;
 use crate::pipeline::decode::refusal::Refusal;
 
-pub(super) const FIELDS: &[&str] =
-    &["driver_id", "lat", "lng", "lon", "ts", "seq", "speed", "heading", "alt", "acc"];
+/// The keys that are columns.
+pub(super) fn fields() -> Vec<&'static str> {
+    let required = ["driver_id", "lat", "lng", "lon", "ts"];
+    required.into_iter().chain(Field::ALL.map(Field::name)).collect()
+}
 
 pub(super) fn read(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
     points.documents(json, read_one)

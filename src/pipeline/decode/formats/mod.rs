@@ -51,7 +51,7 @@ impl Format {
             (Paths::new(fields), used, lat_lng.map(str::to_owned), ts_unit)
         };
         let (mut paths, used, called, ts_unit) = match self {
-            Self::Milepost => of("", milepost::FIELDS, ["lat", "lng"], TimeUnit::BySize),
+            Self::Milepost => of("", &milepost::fields(), ["lat", "lng"], TimeUnit::BySize),
             Self::GeoJson(_) => {
                 let lat_lng = ["geometry/coordinates/1", "geometry/coordinates/0"];
                 of("properties/", geojson::FIELDS, lat_lng, TimeUnit::BySize)
