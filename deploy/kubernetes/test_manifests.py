@@ -62,7 +62,8 @@ def with_components(resource, components, folder):
 
 
 def one(things, kind, name="milepost"):
-    is_it = lambda found: found.startswith(name) and ("milepost-map" in found) == ("milepost-map" in name)
+    beside = lambda name: [kind for kind in ("milepost-map", "milepost-events") if kind in name]
+    is_it = lambda found: found.startswith(name) and beside(found) == beside(name)
     found = [thing for thing in things if thing["kind"] == kind and is_it(thing["metadata"]["name"])]
     assert len(found) == 1, f"{len(found)} of kind {kind}"
     return found[0]
@@ -158,7 +159,7 @@ def judge(things):
     for thing in things:
         if thing["kind"] in ("StatefulSet", "Job", "Deployment"):
             # An overlay's image reaches all.
-            of_map = "-map" if thing["kind"] == "Deployment" else ""
+            of_map = "-map" if thing["metadata"]["name"].endswith("-map") else ""
             assert thing["spec"]["template"]["spec"]["containers"][0]["image"].split(":")[0] == IMAGE + of_map
     restricted(template["spec"])
     restricted(migrate["spec"]["template"]["spec"])
@@ -218,6 +219,34 @@ def judge_map(things):
     assert mounted == {volume["name"] for volume in pod["volumes"]}
 
 
+def judge_events(things):
+    deployment = one(things, "Deployment", "milepost-events")
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"}), "two would tell each event twice"
+    template = deployment["spec"]["template"]
+    pod, labels = template["spec"], template["metadata"]["labels"]
+    restricted(pod)
+    assert selects(deployment["spec"]["selector"], labels)
+    container = pod["containers"][0]
+    assert container["args"] == ["events"]
+    environment = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert environment["MILEPOST__HTTP__LISTEN"] == f"0.0.0.0:{container['ports'][0]['containerPort']}"
+    # It is no member: nobody asks it who stays, and no budget counts it. It reaches what members reach, and the webhook.
+    members = one(things, "StatefulSet")["spec"]
+    assert not selects(members["selector"], labels)
+    assert not one(things, "Service")["spec"]["selector"].items() <= labels.items()
+    assert not selects(one(things, "PodDisruptionBudget")["spec"]["selector"], labels)
+    assert selects(one(things, "NetworkPolicy")["spec"]["podSelector"], labels)
+    webhook = one(things, "NetworkPolicy", "milepost-events")["spec"]
+    assert selects(webhook["podSelector"], labels) and not selects(webhook["podSelector"], members["template"]["metadata"]["labels"])
+    # The members' configuration with logins of its own, which may do less.
+    assert one(things, "ConfigMap")["metadata"]["name"] in [v.get("configMap", {}).get("name") for v in pod["volumes"]]
+    assert environment["MILEPOST__MQTT__USERNAME"] == "milepost-events" and environment["MILEPOST__CLICKHOUSE__USER"] == "watcher"
+    secrets = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+    assert "milepost-events" in secrets and "milepost" not in secrets
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
 @pytest.mark.parametrize("overlay", ["minimal", "production"])
 def test_an_overlay_is_what_kubernetes_takes(overlay):
     things = build(HERE / "overlays" / overlay)
@@ -261,9 +290,12 @@ def test_a_component_fits_the_base(component, tmp_path):
         assert made == {key for pod in pods for key in keys_of_secrets(pod)}
     if component == "map":
         judge_map(things)
+    if component == "events":
+        judge_events(things)
     if component == "monitoring":
-        monitor = one(things, "PodMonitor")["spec"]
-        assert selects(monitor["selector"], one(things, "StatefulSet")["spec"]["template"]["metadata"]["labels"])
+        events = with_components("base", ["events"], tmp_path)
+        for name, pods in (("milepost", one(things, "StatefulSet")), ("milepost-events", one(events, "Deployment", "milepost-events"))):
+            assert selects(one(things, "PodMonitor", name)["spec"]["selector"], pods["spec"]["template"]["metadata"]["labels"])
 
 
 PODS = [("StatefulSet", "milepost"), ("Job", "milepost-migrate")]
@@ -294,11 +326,11 @@ def plain(thing):
     return thing
 
 
-def test_the_chart_is_the_base_with_the_map(tmp_path):
-    base = with_components("base", ["map"], tmp_path)
+def test_the_chart_is_the_base_with_the_map_and_events(tmp_path):
+    base = with_components("base", ["map", "events"], tmp_path)
     ours, theirs = (
         sorted(map(plain, things), key=lambda thing: (thing["kind"], thing["metadata"]["name"]))
-        for things in (base, template("--set", "map.enabled=true"))
+        for things in (base, template("--set", "map.enabled=true,events.enabled=true"))
     )
     # Comments of the file are part of the text here.
     for name, file in (("milepost", "milepost.toml"), ("milepost-map", "milepost-map.toml")):
@@ -321,6 +353,7 @@ def test_the_chart_is_what_kubernetes_takes():
 def test_what_a_platform_team_sets_reaches_the_pods(tmp_path):
     values = {
         "map": {"enabled": True},
+        "events": {"enabled": True},
         "nodeSelector": {"pool": "ingest"},
         "tolerations": [{"key": "ingest", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "arm", "operator": "DoesNotExist"}]}]}}},
@@ -337,25 +370,27 @@ def test_what_a_platform_team_sets_reaches_the_pods(tmp_path):
     things = template("--values", str(tmp_path / "values.json"))
     judge(things)
     judge_map(things)
+    judge_events(things)
     members = one(things, "StatefulSet")["spec"]["template"]
+    events = one(things, "Deployment", "milepost-events")["spec"]["template"]
     map_ = one(things, "Deployment", "milepost-map")["spec"]["template"]
     migrate = one(things, "Job", "milepost-migrate")["spec"]["template"]
-    for pod in (members["spec"], migrate["spec"], map_["spec"]):
+    for pod in (members["spec"], migrate["spec"], events["spec"], map_["spec"]):
         for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName"):
             assert pod[key] == values[key]
-    for pod in (members["spec"], migrate["spec"]):
+    for pod in (members["spec"], migrate["spec"], events["spec"]):
         assert values["env"][0] in pod["containers"][0]["env"] and values["extraVolumes"][0] in pod["volumes"]
     assert members["spec"]["topologySpreadConstraints"][0]["topologyKey"] == values["spreadOver"]
     assert members["metadata"]["annotations"] == values["podAnnotations"]
     assert one(things, "ServiceAccount")["metadata"]["annotations"] == values["serviceAccountAnnotations"]
     assert {"protocol": "TCP", "port": 18883} in one(things, "NetworkPolicy")["spec"]["egress"][0]["ports"]
-    without = template("--set", "networkPolicy.enabled=false,map.enabled=true")
+    without = template("--set", "networkPolicy.enabled=false,map.enabled=true,events.enabled=true")
     assert not [thing for thing in without if thing["kind"] == "NetworkPolicy"]
 
 
 @pytest.mark.parametrize("release", ["milepost", "other", "7", "a-name-that-is-much-longer-than-what-fits"])
 def test_a_release_of_any_name_is_what_kubernetes_takes(release):
-    things = run(tool("helm"), "template", release, CHART, "--kube-version", KUBERNETES + ".0", "--set", "map.enabled=true")
+    things = run(tool("helm"), "template", release, CHART, "--kube-version", KUBERNETES + ".0", "--set", "map.enabled=true,events.enabled=true")
     validate(things)
     job = next(thing for thing in things if thing["kind"] == "Job" and not is_hook(thing))
     # Kubernetes puts the Job's name, and the StatefulSet's with a hash of 11, into labels.
@@ -364,7 +399,7 @@ def test_a_release_of_any_name_is_what_kubernetes_takes(release):
 
 
 def test_two_releases_fit_into_a_namespace():
-    first, second = (run(tool("helm"), "template", name, CHART, "--kube-version", KUBERNETES + ".0", "--set", "map.enabled=true") for name in ("milepost", "other"))
+    first, second = (run(tool("helm"), "template", name, CHART, "--kube-version", KUBERNETES + ".0", "--set", "map.enabled=true,events.enabled=true") for name in ("milepost", "other"))
     names = lambda things: {(thing["kind"], thing["metadata"]["name"]) for thing in things}
     assert not names(first) & names(second)
     selectors = {"StatefulSet": "selector", "Deployment": "selector", "PodDisruptionBudget": "selector", "NetworkPolicy": "podSelector"}
@@ -385,6 +420,7 @@ def test_two_releases_fit_into_a_namespace():
         ("spool.size=banana", "size"),
         ("image.tags=1", "tags"),
         ("map.enabled=perhaps", "enabled"),
+        ("events.replicas=2", "replicas"),
         ("networkPolicy.egressPorts={70000}", "egressPorts"),
         ("resources.limits.memory=lots", "memory"),
     ],

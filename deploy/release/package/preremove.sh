@@ -3,6 +3,6 @@
 set -e
 case "$1" in
     remove | 0)
-        if [ -d /run/systemd/system ]; then systemctl disable --now @NAME@.service || true; fi
+        if [ -d /run/systemd/system ]; then systemctl disable --now @UNITS@ || true; fi
         ;;
 esac
