@@ -38,13 +38,14 @@ fn not_asked() -> Schema {
     Schema::Unknown("not asked yet".to_owned())
 }
 
-/// Returns when the tables are there, and ours.
+/// Returns when the tables are there, and ours. Tells each time why they are not.
 ///
 /// # Errors
 /// A migration was edited after it was applied.
-pub(super) async fn until_ready(clickhouse: &ClickHouse) -> Result<()> {
+pub(super) async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) -> Result<()> {
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
     while let Schema::Unknown(why) | Schema::Refused(why) = tables(clickhouse, &not_asked()).await? {
+        tell(&why);
         if log.allow(Instant::now().into_std()) {
             warn!(why, "waiting for ClickHouse");
         }

@@ -46,7 +46,7 @@ impl ClickHouse {
     pub(crate) async fn fixes_since(&self, inserted_at: i64) -> Result<Vec<Fix>, Error> {
         let sql = format!(
             "SELECT {FIX} FROM {} WHERE inserted_at > fromUnixTimestamp64Milli({inserted_at}) \
-             AND toDate(ts) >= toDate(now() - INTERVAL {FIX_AGE_MAX}) AND ts > now64(3) - INTERVAL {FIX_AGE_MAX} \
+             AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) AND ts > now64(3) - INTERVAL {FIX_AGE_MAX} \
              ORDER BY i, driver_id, t, seq, lat_e7, lng_e7 LIMIT {FIXES_MAX}",
             self.of_all("positions")
         );
@@ -63,7 +63,7 @@ impl ClickHouse {
             "SELECT {FIX} FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL {FIX_AGE_MAX} \
              UNION ALL \
              SELECT {FIX} FROM {} WHERE {before} AND inserted_at > now64(3) - INTERVAL 2 HOUR \
-             AND toDate(ts) >= toDate(now() - INTERVAL {FIX_AGE_MAX}) ORDER BY t DESC, seq DESC LIMIT 3 BY driver_id",
+             AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) ORDER BY t DESC, seq DESC LIMIT 3 BY driver_id",
             self.of_all("positions"),
             db = self.database,
         );

@@ -22,7 +22,7 @@ pub(crate) struct Status {
     pub(crate) dropped: IntCounterVec,
     /// By channel.
     pub(crate) waiting: IntGaugeVec,
-    /// Age of the newest fix that was taken, or 0 when there is none to take.
+    /// Seconds.
     pub(crate) behind: Gauge,
 }
 
@@ -49,7 +49,7 @@ impl Status {
         .expect("a valid name");
         let behind = Gauge::new(
             "milepost_events_behind_seconds",
-            "How far the last look at new fixes is behind the server's clock",
+            "Duration of the last look at new fixes",
         )
         .expect("a valid name");
         registry.register(Box::new(waiting.clone())).expect("a name is used once");

@@ -124,6 +124,15 @@ impl Watcher {
         let log = world.folder.path().join(format!("{name}.log"));
         let process = Process::start("milepost events", &mut settings.command(&["events"]), log)?;
         let mut it = Self { process, port };
+        wait_until("it serves", SOON, || {
+            it.process.ensure_alive()?;
+            Ok(it.get("/livez").is_ok())
+        })?;
+        Ok(it)
+    }
+
+    fn watching(settings: &Settings, world: &World, name: &str) -> Result<Self> {
+        let mut it = Self::start(settings, world, name)?;
         wait_until("it watches", SOON, || {
             it.process.ensure_alive()?;
             Ok(it.process.log()?.contains("watching"))
@@ -172,7 +181,11 @@ fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -
         world.wait_for(&format!("SELECT count() FROM {{db}}.events FINAL WHERE {what}"), expected, SOON)
     };
 
-    let mut first = Watcher::start(&settings, &world, "first")?;
+    let away = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
+    let waiting = Watcher::start(&away, &world, "waiting")?;
+    wait_until("it says what it waits for", SOON, || Ok(waiting.get("/readyz")?.contains("\nclickhouse: ")))?;
+    drop(waiting);
+    let mut first = Watcher::watching(&settings, &world, "first")?;
     publish("d1", &at(0, OUTSIDE, 10.0))?;
     // An hour's way in an instant would be a jump: so slowly that it is none. The first fix inside is repeated, and one is late.
     for (second, lng) in [(100, INSIDE), (100, INSIDE), (50, 13.1), (110, INSIDE)] {
@@ -212,7 +225,7 @@ fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -
     publish("d1", &Value::from(fixes).to_string())?;
     world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'd1'", "9", SOON)?;
     hook.status.store(200, Ordering::SeqCst);
-    let mut second = Watcher::start(&settings, &world, "second")?;
+    let mut second = Watcher::watching(&settings, &world, "second")?;
     for (kind, second) in [("left", 210), ("entered", 310), ("left", 410), ("fast", 310), ("slow", 420)] {
         let id = format!("d1/{kind}/{}", begin + second * 1_000);
         let id = if second == 420 || kind == "fast" { id } else { format!("{id}/yard/1") };

@@ -152,7 +152,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     let totals = policy.totals();
     info!(batches = totals.spool_batches, positions = totals.in_spool, "replaying");
     tokio::select! {
-        ready = schema::until_ready(&clickhouse) => ready?,
+        ready = schema::until_ready(&clickhouse, |_| {}) => ready?,
         // Nobody has said that the tables are ours: nothing goes into them.
         () = signals.next() => {
             let is_empty = totals.spool_batches == 0;

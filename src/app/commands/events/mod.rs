@@ -88,14 +88,22 @@ pub async fn run(config: Config) -> Result<Outcome> {
     let (taken, mut answers) = mpsc::channel(QUEUE_MAX);
     let lines = channels(&config, &status, &taken, &mut tasks);
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
+    let waits = |why: &str| status.health.set(PART, vec![format!("clickhouse: {why}")]);
     tokio::select! {
-        ready = schema::until_ready(&clickhouse) => ready?,
+        ready = schema::until_ready(&clickhouse, waits) => ready?,
         () = signals.next() => return Ok(Outcome::Clean),
     }
+    // A look may take as long as ClickHouse does: that is no reason for a restart.
+    let beats = async {
+        loop {
+            status.health.beat(PART, std::time::Instant::now());
+            sleep(EVERY).await;
+        }
+    };
     let mut events = Events {
         clickhouse,
         config,
-        status,
+        status: Arc::clone(&status),
         lines,
         watch: Watch::default(),
         cursor: 0,
@@ -109,6 +117,7 @@ pub async fn run(config: Config) -> Result<Outcome> {
     };
     tokio::select! {
         () = events.watch_for_ever(&mut answers) => {}
+        () = beats => {}
         () = signals.next() => info!("stopping: what no channel has taken yet is told by the next process"),
         Some(ended) = tasks.join_next() => bail!("a part ended: {:?}", ended.err()),
     }
@@ -164,7 +173,6 @@ impl Events {
                     self.status.health.set(PART, vec![format!("clickhouse: {why}")]);
                 }
             }
-            self.status.health.beat(PART, std::time::Instant::now());
             sleep(EVERY).await;
         }
     }
