@@ -223,3 +223,15 @@ fn told([lng, lat]: Point) -> String {
 fn told_place((lng, lat): Place) -> String {
     told([lng as f64 / BILLION / 2.0, lat as f64 / BILLION / 2.0])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_polygon_has_a_limit_of_points() {
+        let refused = |points| check(&vec![vec![[1.0, 2.0]; points]]).unwrap_err();
+        assert!(!refused(POINTS_MAX).contains("the limit is"), "{}", refused(POINTS_MAX));
+        assert_eq!(refused(POINTS_MAX + 1), "200001 points; the limit is 200000 a polygon");
+    }
+}

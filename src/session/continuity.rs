@@ -82,3 +82,56 @@ impl Continuity {
         notice
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connect(continuity: &mut Continuity, session_present: bool, clean: bool) -> Option<Notice> {
+        continuity.connected(Found { session_present, announced: Some(100), asked: 1_000 }, clean)
+    }
+
+    #[test]
+    fn what_the_broker_lost_is_told_and_counted_once() {
+        let mut it = Continuity::default();
+        assert!(connect(&mut it, false, false).is_none() && !it.was_found(), "nobody had a session before");
+        assert_eq!((it.reconnects(), it.sessions_lost()), (0, 0));
+
+        // It sends the two that were not acknowledged again, and then a new one.
+        it.ended(2);
+        assert!(connect(&mut it, true, false).is_none() && it.was_found());
+        assert!([true, true, false].into_iter().all(|redelivered| it.arrived(redelivered).is_none()));
+        // It sends one of two. A connection without a message says nothing of what is owed.
+        it.ended(2);
+        assert!(connect(&mut it, true, false).is_none());
+        it.ended(0);
+        assert!(connect(&mut it, true, false).is_none() && it.arrived(true).is_none());
+        assert!(matches!(it.arrived(false), Some(Notice::SessionEmptied { owed: 1 })));
+        assert!(it.arrived(false).is_none(), "told once");
+        assert_eq!((it.reconnects(), it.sessions_lost()), (3, 1));
+
+        it.ended(5);
+        assert!(matches!(connect(&mut it, false, false), Some(Notice::SessionLost)));
+        assert!(it.arrived(false).is_none(), "that is told");
+        assert!(connect(&mut it, false, true).is_none(), "it was asked to");
+        assert_eq!((it.reconnects(), it.sessions_lost()), (5, 2));
+
+        it.ended(5);
+        it.forget();
+        assert!(connect(&mut it, true, false).is_none() && it.arrived(false).is_none(), "another session's");
+        assert_eq!((it.reconnects(), it.sessions_lost()), (5, 2));
+    }
+
+    #[test]
+    fn a_window_that_became_smaller_than_what_was_asked_for_is_told() {
+        let mut it = Continuity::default();
+        let mut announces = |announced, asked| {
+            let found = Found { session_present: true, announced, asked };
+            it.connected(found, false)
+                .map(|notice| matches!(notice, Notice::WindowLowered { from: 50, to: 20 }))
+        };
+        let said =
+            [Some(100), Some(50), Some(100), Some(20), Some(20), None, Some(10)].map(|to| announces(to, 50));
+        assert_eq!(said, [None, None, None, Some(true), None, None, None]);
+    }
+}
