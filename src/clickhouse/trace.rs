@@ -105,7 +105,7 @@ impl ClickHouse {
         around: Duration,
     ) -> Result<Vec<StoredFix>, Error> {
         let around = i64::try_from(around.as_millis()).unwrap_or(i64::MAX);
-        let moment = |ms: i64| format!("fromUnixTimestamp64Milli({ms})");
+        let moment = |ms: i64| format!("fromUnixTimestamp64Milli({ms}, 'UTC')");
         let (from, to) = (moment(from.saturating_sub(around)), moment(to.saturating_add(around)));
         let sql = format!(
             "SELECT DISTINCT toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7 FROM {} WHERE driver_id = '{}' AND \
