@@ -132,3 +132,14 @@ impl Growth {
 fn is_live(session: &Session) -> bool {
     session.connection().live_since().is_some()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_sessions_as_fill_the_window_within_bounds() {
+        let opened = [0, 1, 4, 5, CONNECTIONS_MAX, CONNECTIONS_MAX + 1].map(Connections::auto);
+        assert_eq!(opened, [4, 4, 4, 5, CONNECTIONS_MAX, CONNECTIONS_MAX]);
+    }
+}

@@ -12,9 +12,10 @@ use milepost::delivery::events::{
 use milepost::delivery::policy::{Delivery, Settings, Want};
 use milepost::delivery::sink::FailureKind;
 use milepost::pipeline::batch::Batch;
+use milepost::pipeline::reject::Reason;
 use milepost::spool::{File, Left};
 
-use crate::rows::{policy_settings, position};
+use crate::rows::{policy_settings, position, reject};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -225,6 +226,49 @@ impl Rig {
 
 fn names(bad: usize, good: usize) -> Vec<String> {
     (0..bad).map(|n| format!("bad{n}")).chain((0..good).map(|n| format!("good{n}"))).collect()
+}
+
+#[test]
+fn an_insert_that_succeeds_after_failures_says_so_and_one_that_succeeds_at_once_does_not() {
+    let failing = Cell::new(2);
+    let mut rig = rig(policy_settings(), move |name, _| {
+        let fails = name == "bad" && failing.get() > 0;
+        failing.set(failing.get() - u32::from(fails));
+        if fails { Err(FailureKind::Transient) } else { Ok(()) }
+    });
+    rig.offer("good", 1, true).unwrap();
+    rig.wait_for_inserted(1);
+    assert!(!rig.notice(|notice| matches!(notice, Notice::InsertSucceeded { .. })));
+    let id = rig.offer("bad", 1, true).unwrap();
+    rig.wait_for_inserted(2);
+    assert!(
+        rig.notice(|notice| matches!(notice, Notice::InsertSucceeded { batch, failures: 2 } if *batch == id))
+    );
+}
+
+#[test]
+fn positions_left_out_as_erased_are_counted_as_such_and_rejects_are_not() {
+    let mut policy = rig(policy_settings(), |_, _| Ok(())).policy;
+    let now = Instant::now();
+    for (id, positions, rejects) in [(1, 3, 0), (2, 3, 2), (3, 0, 2)] {
+        let batch = Batch {
+            id,
+            positions: (0..positions).map(|seq| position("d", seq)).collect(),
+            rejects: (0..rejects).map(|_| reject(Reason::Empty, 0)).collect(),
+            ..Batch::default()
+        };
+        policy.take(batch, now);
+        while let Some(command) = policy.poll_command() {
+            if let Command::Attempt { batch, .. } = command {
+                policy.handle_report(
+                    Report { batch, outcome: Outcome::Inserted { took: Duration::ZERO, erased: 2 } },
+                    now,
+                );
+            }
+        }
+    }
+    let totals = policy.totals();
+    assert_eq!((totals.inserted, totals.erased), (2, 4));
 }
 
 #[test]
