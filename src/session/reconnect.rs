@@ -128,3 +128,61 @@ impl Reconnect {
         is_doubtful.then(|| Notice::ClosedSoon { times: self.short_lives }.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn end(lived: Option<Duration>, why: &str) -> End {
+        End { lived, taken_over: false, leaving: false, why: why.to_owned() }
+    }
+
+    #[test]
+    fn a_reason_is_logged_once_a_minute_and_anew_when_it_is_another_or_came_back() {
+        let (began, mut it, mut notices) = (Instant::now(), Reconnect::new(1), VecDeque::new());
+        let mut logs = |it: &mut Reconnect, why, second| {
+            it.failed(end(None, why), began + SECOND * second, &mut notices);
+            notices.drain(..).count()
+        };
+        let said = [("a", 0), ("a", 1), ("b", 2), ("b", 61), ("b", 62), ("a", 63)]
+            .map(|(why, at)| logs(&mut it, why, at));
+        assert_eq!(said, [1, 0, 1, 0, 1, 1]);
+        assert_eq!(
+            it.unready_reason(None, began + 70 * SECOND),
+            Some("no connection for 70 s: a".to_owned()),
+            "since it is away"
+        );
+        it.succeeded();
+        assert_eq!(it.unready_reason(None, began), Some("not subscribed yet".to_owned()));
+        assert_eq!(logs(&mut it, "a", 64), 1, "it came back");
+    }
+
+    #[test]
+    fn delays_double_until_a_connection_was_good_and_closing_soon_is_told() {
+        let (now, mut it, mut notices) = (Instant::now(), Reconnect::new(1), VecDeque::new());
+        for doubled in [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000] {
+            let delay = it.failed(end(None, "away"), now, &mut notices) - now;
+            let bound = Duration::from_millis(doubled);
+            assert!(delay <= bound && delay >= bound / 2, "{delay:?} of {bound:?}");
+        }
+        assert_eq!(it.failures(), 7);
+        it.failed(end(Some(GOOD_CONNECTION), "closed"), now, &mut notices);
+        assert_eq!(it.failures(), 0);
+        notices.clear();
+        for times in 1..=4 {
+            it.failed(end(Some(SECOND), "closed"), now, &mut notices);
+            let told = notices.drain(..).any(|notice| matches!(notice, Notice::ClosedSoon { times: 3 }));
+            assert_eq!(told, times == SHORT_LIVES_MAX);
+            let doubt = it.unready_reason(Some(now), now + SECOND).is_some();
+            assert_eq!(doubt, times >= SHORT_LIVES_MAX);
+        }
+        assert!(it.unready_reason(Some(now), now + GOOD_CONNECTION).is_none(), "it lasts");
+        let leaving = End { leaving: true, ..end(None, "away") };
+        assert!(it.failed(leaving, now, &mut notices) - now <= LEAVING_BACKOFF_MAX);
+        let taken_over = End { taken_over: true, ..end(Some(SECOND), "taken") };
+        assert_eq!(it.failed(taken_over, now, &mut notices) - now, TAKEN_OVER_DELAY);
+        assert!(it.was_taken_over());
+    }
+}
