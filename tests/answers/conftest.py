@@ -96,7 +96,7 @@ def free_port() -> int:
 def running_engine(state: Path):
     """An engine with its data in this folder: its URL and its process."""
     port = free_port()
-    environment = {**os.environ, "CLICKHOUSE_PORT": str(port), "STATE_DIR": str(state), "CLICKHOUSE_PASSWORD": ""}
+    environment = {**os.environ, "CLICKHOUSE_PORT": str(port), "STATE_DIR": str(state), "CLICKHOUSE_PASSWORD": "", "TZ": "Pacific/Kiritimati"}
     log = open(state / "log", "wb")
     process = subprocess.Popen([REPOSITORY / "deploy/local/clickhouse"], env=environment, stdout=log, stderr=log)
     url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + START_SECONDS_MAX
