@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 
 use crate::pipeline::decode::{SpeedUnit, rfc3339};
 
@@ -47,6 +47,9 @@ impl Kind {
 
     pub(super) fn of(path: &Path) -> Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy();
+        if ["gz", "zst", "bz2", "xz", "zip"].contains(&&*ending) {
+            bail!("it is compressed: unpack it, or pipe it in: zcat FILE | milepost import - --format …");
+        }
         Self::named(&ending).map_err(|_| anyhow!("the name does not say what it is: give --format"))
     }
 }
@@ -90,4 +93,18 @@ pub fn field(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(field, at)| !field.is_empty() && !at.is_empty());
     let (field, at) = parts.ok_or_else(|| "must be such as speed=velocity".to_owned())?;
     Ok((field.to_owned(), at.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_files_name_says_what_it_is_or_what_to_do() {
+        assert!(matches!(Kind::of(Path::new("a/B.GPX")), Ok(Kind::Gpx)));
+        for (name, said) in [("a.csv.gz", "zcat"), ("a.txt", "--format"), ("folder", "--format")] {
+            let why = Kind::of(Path::new(name)).err().map(|why| why.to_string()).unwrap_or_default();
+            assert!(why.contains(said), "{name}: {why}");
+        }
+    }
 }
