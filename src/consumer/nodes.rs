@@ -199,3 +199,37 @@ impl Nodes {
         (known.failed_at, self.places.iter().filter(|place| place.node == known.node).count())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(names: &[&str]) -> Vec<Node> {
+        names.iter().map(|name| Node::from(*name)).collect()
+    }
+
+    #[test]
+    fn names_resolved_again_keep_what_is_known_and_move_who_is_not_connected() {
+        let (mut nodes, now) = (Nodes::new(&named(&["a", "b"])), Instant::now());
+        (0..4).for_each(|_| nodes.add_session(false));
+        nodes.known[1].failed_at = Some(now);
+        for session in [0, 1] {
+            nodes.dial(session, now);
+        }
+        nodes.set(&named(&["b", "c"]));
+        assert_eq!(nodes.places.iter().map(|place| &*place.node).collect::<Vec<_>>(), ["a", "b", "c", "b"]);
+        assert_eq!(nodes.known.iter().map(|known| known.failed_at).collect::<Vec<_>>(), [Some(now), None]);
+    }
+
+    #[test]
+    fn a_node_gets_the_less_time_the_longer_its_session_is_without_one() {
+        let (mut nodes, began) = (Nodes::new(&named(&["a", "b"])), Instant::now());
+        nodes.add_session(false);
+        assert_eq!(nodes.dial(0, began), (Node::from("a"), Some(PATIENCE)));
+        nodes.places[0].lost_at = Some(began);
+        assert_eq!(nodes.dial(0, began + PATIENCE / 3).1, Some(PATIENCE - PATIENCE / 3));
+        assert_eq!(nodes.dial(0, began + PATIENCE * 9).1, Some(PATIENCE / 3), "the least");
+        nodes.known[1].failed_at = Some(began);
+        assert_eq!(nodes.dial(0, began).1, None, "no other does better");
+    }
+}
