@@ -490,3 +490,29 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_taken_while_there_is_a_connection_and_room() {
+        let settings = Settings { receive_maximum: 100, answer_within: Duration::from_secs(10), seed: 1 };
+        let (mut session, now) = (Session::member(settings), Instant::now());
+        let at_least_once = |packet_id| Message { packet_id: Some(packet_id), ..Message::new(b"t", b"") };
+        session.handle_event(Event::Connected { session_present: true, receive_maximum: None }, now);
+        session.handle_event(Event::Subscribed { refusals: Vec::new() }, now);
+        for _ in 0..2 {
+            assert_eq!(session.published(Message::new(b"t", b""), Ok(()), now), Admission::Take(None));
+        }
+        assert_eq!(session.published(at_least_once(1), Ok(()), now), Admission::Take(Some(0)));
+        assert_eq!(session.totals().messages_received, 3);
+        session.handle_event(Event::Disconnected { taken_over: false, why: "cut".to_owned() }, now);
+        assert_eq!(
+            session.published(at_least_once(2), Ok(()), now),
+            Admission::Defer,
+            "its PUBACK could not leave"
+        );
+        assert_eq!(session.totals().messages_received, 3);
+    }
+}
