@@ -15,4 +15,4 @@ SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1;
 
 {shards}CREATE TABLE IF NOT EXISTS {database}.touched_all{on_cluster}
 AS {database}.touched
-ENGINE = Distributed('{cluster}', '{database}', 'touched')
+ENGINE = Distributed('{cluster}', '{database}', 'touched', cityHash64(driver_id))

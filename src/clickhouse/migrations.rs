@@ -25,13 +25,14 @@ const ASK: &str = "_ask";
 const FILLS: [(&str, &str); 2] = [
     (
         "last_positions_mv",
-        "INSERT INTO {database}.last_positions_state{all} SELECT * FROM {database}.positions{all} SETTINGS max_execution_time = 0",
+        "INSERT INTO {database}.last_positions_state{all} SELECT * FROM {database}.positions{all} \
+         SETTINGS max_execution_time = 0, distributed_foreground_insert = 1",
     ),
     (
         "touched_mv",
         "INSERT INTO {database}.touched{all} SELECT arrayJoin(arrayDistinct([toDate(ts - INTERVAL 2 HOUR), toDate(ts + INTERVAL 2 HOUR)])) AS day, \
          driver_id, count() AS rows, max(inserted_at) AS touched_at FROM {database}.positions{all} GROUP BY day, driver_id \
-         SETTINGS max_execution_time = 0",
+         SETTINGS max_execution_time = 0, distributed_foreground_insert = 1",
     ),
 ];
 /// How long all hosts of a cluster may take for a statement, each of its limits above the one before: what it waits for in its own

@@ -25,12 +25,15 @@ pub struct Hosts {
 
 /// As one server would have it: without ON CLUSTER and what is replicated.
 fn alone(statement: &str, new: usize) -> String {
-    let mut sql = statement
-        .replace(" ON CLUSTER 'c'", "")
-        .replace("clusterAllReplicas('c', system.one)", &format!("numbers({})", new + 1))
-        .replace("clusterAllReplicas('c', system.databases)", "system.databases")
-        .replace("clusterAllReplicas('c', system.tables)", "system.tables")
-        .replace("ENGINE = Replicated", "ENGINE = ");
+    let mut sql = statement.replace("ENGINE = Replicated", "ENGINE = ");
+    for cluster in ["c", "two"] {
+        let of = |table: &str| format!("clusterAllReplicas('{cluster}', system.{table})");
+        sql = sql
+            .replace(&format!(" ON CLUSTER '{cluster}'"), "")
+            .replace(&of("one"), &format!("numbers({})", new + 1))
+            .replace(&of("databases"), "system.databases")
+            .replace(&of("tables"), "system.tables");
+    }
     if let Some((before, rest)) = sql.split_once("('/clickhouse/tables/") {
         let (_, after) = rest.split_once(')').unwrap_or_default();
         sql = format!("{before}{after}");
@@ -249,6 +252,25 @@ fn shards_are_written_and_read_through_the_tables_over_them() -> Result<()> {
         ensure!(one > 0 || ["fence_visits", "stops"].contains(&name), "{view} says nothing");
         let expected = if by_row.contains(&name) { 2 * one } else { one };
         ensure!(two == expected, "{view}: {one} rows of one shard, then {two}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_history_on_two_shards_is_read_when_its_views_are_made() -> Result<()> {
+    let engine = Arc::new(Engine::start_with_config(lab_stack::folder()?, SHARDS)?);
+    let world = unmigrated_on(engine, "filled")?;
+    let settings = sharded(&world, &Inserts::default())?.with("CLICKHOUSE__CLUSTER", "two");
+    settings.migrate()?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts) SELECT toString(number % 3), now64(3) FROM numbers(300)",
+    )?;
+    for table in ["last_positions_mv", "last_positions_state", "touched_mv", "touched"] {
+        world.query(&format!("DROP TABLE {{db}}.{table} SYNC"))?;
+    }
+    settings.migrate()?;
+    for table in ["last_positions_state", "touched"] {
+        ensure!(world.query(&format!("SELECT uniqExact(driver_id) FROM {{db}}.{table}"))? == "3", "{table}");
     }
     Ok(())
 }
