@@ -135,11 +135,42 @@ fn is_live(session: &Session) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::session::events::{Event, Settings};
+
+    fn away() -> Session {
+        Session::member(Settings { receive_maximum: 100, answer_within: Duration::from_secs(10), seed: 1 })
+    }
+
+    fn live(window: u16) -> Session {
+        let (mut session, now) = (away(), Instant::now());
+        let connected = Event::Connected { session_present: false, receive_maximum: Some(window) };
+        session.handle_event(connected, now);
+        session.handle_event(Event::Subscribed { refusals: Vec::new() }, now);
+        session
+    }
 
     #[test]
     fn as_many_sessions_as_fill_the_window_within_bounds() {
         let opened = [0, 1, 4, 5, CONNECTIONS_MAX, CONNECTIONS_MAX + 1].map(Connections::auto);
         assert_eq!(opened, [4, 4, 4, 5, CONNECTIONS_MAX, CONNECTIONS_MAX]);
+    }
+
+    #[test]
+    fn who_is_away_counts_with_the_window_of_the_others() {
+        let of_three = Growth::new(Connections::Fixed(3));
+        assert_eq!(of_three.window(&[live(20), away(), live(40)]), 90);
+        assert_eq!(of_three.window(&[away(), away(), away()]), 0);
+    }
+
+    #[test]
+    fn a_session_for_a_node_begins_when_no_former_one_can_have_its_id() {
+        let (mut growth, mut sessions) = (Growth::new(Connections::Fixed(1)), vec![live(20)]);
+        assert_eq!(growth.step(&sessions, 0, true), Step::Visit);
+        sessions.push(away());
+        assert_ne!(growth.step(&sessions, 0, true), Step::Grow, "the visit has not ended");
+        assert_eq!(growth.members(), 1);
     }
 }
