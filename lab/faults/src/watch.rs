@@ -88,7 +88,8 @@ impl Shared {
         let value = |name| prom::value(&metrics, name).unwrap_or(0.0);
         let (acks, unacked) = (value("milepost_acks_total"), value("milepost_mqtt_unacked"));
         let (before, since) = progress.entry(address.to_owned()).or_insert((acks, None));
-        if acks > *before || unacked == 0.0 {
+        // Fewer: it was restarted at its address.
+        if acks != *before || unacked == 0.0 {
             (*before, *since) = (acks, None);
             return;
         }
