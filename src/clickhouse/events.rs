@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
+use crate::config::Replication;
 use crate::events::{Event, Fix, Kind};
 
 /// driver_id, ts, seq, lat, lng, speed, acc, inserted_at; times in milliseconds.
@@ -38,19 +39,43 @@ pub(crate) const FIXES_MAX: usize = 200_000;
 /// An older fix is nobody's news.
 const FIX_AGE_MAX: &str = "1 DAY";
 
+/// What one server could read of the fixes that were inserted after a moment.
+#[derive(Debug)]
+pub(crate) struct Inserted {
+    /// In the order of their inserts: at most [`FIXES_MAX`], then there are more.
+    pub(crate) fixes: Vec<Fix>,
+    /// What was inserted before this, it had.
+    pub(crate) complete_until: i64,
+    /// How far it is behind the other replicas.
+    pub(crate) lag_ms: i64,
+}
+
 impl ClickHouse {
-    /// Fixes that were inserted after this, in the order of their inserts: at most [`FIXES_MAX`], then there are more.
+    /// Fixes that were inserted after this.
     ///
     /// # Errors
     /// The server does not answer, or refuses.
-    pub(crate) async fn fixes_since(&self, inserted_at: i64) -> Result<Vec<Fix>, Error> {
+    pub(crate) async fn fixes_since(&self, inserted_at: i64) -> Result<Inserted, Error> {
+        let lag = match self.layout.replication() {
+            Replication::None => "0".to_owned(),
+            Replication::Macros | Replication::Managed => format!(
+                "(SELECT toInt64(max(absolute_delay)) * 1000 FROM system.replicas WHERE database = '{}' AND table = 'positions')",
+                self.database
+            ),
+        };
+        // One answer with both: behind a balancer the next question may go to another replica. Nobody's row has the server's time and lag.
         let sql = format!(
-            "SELECT {FIX} FROM {} WHERE inserted_at > fromUnixTimestamp64Milli({inserted_at}) \
+            "SELECT * FROM ((SELECT {FIX} FROM {} WHERE inserted_at > fromUnixTimestamp64Milli({inserted_at}) \
              AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) AND ts > now64(3) - INTERVAL {FIX_AGE_MAX} \
-             ORDER BY i, driver_id, t, seq, lat_e7, lng_e7 LIMIT {FIXES_MAX}",
+             ORDER BY i, driver_id, t, seq, lat_e7, lng_e7 LIMIT {FIXES_MAX}) UNION ALL \
+             (SELECT '', {lag}, 0, 0., 0., NULL, NULL, toUnixTimestamp64Milli(now64(3)))) ORDER BY i, driver_id, t, seq, lat, lng",
             self.of_all("positions")
         );
-        self.fixes(&sql).await
+        let mut fixes = self.fixes(&sql).await?;
+        let nobody = fixes.iter().position(|fix| fix.driver_id.is_empty());
+        let (now, lag_ms) =
+            nobody.map(|at| fixes.remove(at)).map_or((inserted_at, 0), |it| (it.inserted_at, it.ts));
+        Ok(Inserted { fixes, complete_until: now - lag_ms, lag_ms })
     }
 
     /// The newest fixes of each driver of those that were inserted before this, in the last day, oldest first: up to four.

@@ -47,8 +47,11 @@ impl Status {
             &["to"],
         )
         .expect("a valid name");
-        let behind = Gauge::new("milepost_events_behind_seconds", "Duration of the last look at new fixes")
-            .expect("a valid name");
+        let behind = Gauge::new(
+            "milepost_events_behind_seconds",
+            "Duration of the last look at new fixes, and how far its replica was behind",
+        )
+        .expect("a valid name");
         registry.register(Box::new(waiting.clone())).expect("a name is used once");
         registry.register(Box::new(behind.clone())).expect("a name is used once");
         Self { registry, health: Health::default(), events, delivered, dropped, waiting, behind }

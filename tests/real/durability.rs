@@ -1,11 +1,8 @@
 //! What a power cut would leave: the program's own calls, noted by a library that is loaded before libc. A test that
 //! kills a process cannot see a missing fsync, because the kernel still has the bytes.
 
-use std::process::Command;
-
 use anyhow::{Result, ensure};
 use lab_harness::proxy::{Fault, Proxy};
-use lab_stack::repository;
 
 use crate::world::{wait_for_metric, world};
 
@@ -13,15 +10,7 @@ use crate::world::{wait_for_metric, world};
 fn an_acknowledgement_follows_the_fsync_of_file_and_directory() -> Result<()> {
     let world = world("durability")?;
     let folder = world.folder.path();
-    let (library, log) = (folder.join("durability.so"), folder.join("calls"));
-    let compiled = Command::new("cc")
-        .args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"])
-        .arg(&library)
-        .arg(repository().join("tests/real/durability.c"))
-        .arg("-ldl")
-        .status()?;
-    ensure!(compiled.success(), "cc failed");
-
+    let log = folder.join("calls");
     let http = Proxy::start(world.engine.server.port)?;
     let dir = folder.join("spool");
     let settings = world
@@ -29,8 +18,8 @@ fn an_acknowledgement_follows_the_fsync_of_file_and_directory() -> Result<()> {
         .clone()
         .with("CLICKHOUSE__URL", format!("http://127.0.0.1:{}", http.port))
         .with("SPOOL__DIR", dir.display().to_string())
-        .with_variable("LD_PRELOAD", library.display().to_string())
-        .with_variable("DURABILITY_LOG", log.display().to_string());
+        .with_variable("DURABILITY_LOG", log.display().to_string())
+        .with_preloaded("tests/real/durability.c")?;
     let milepost = settings.run()?;
     http.set(Fault::Refuse);
     for seq in 1..=3 {

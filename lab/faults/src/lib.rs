@@ -14,7 +14,6 @@ mod pod_rows;
 mod row;
 mod rows;
 mod scene;
-mod slow_disk;
 mod spool_rows;
 mod watch;
 

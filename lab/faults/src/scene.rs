@@ -15,7 +15,6 @@ use lab_stack::{Broker, BrokerKind, ClickHouse, Milepost, Process, Settings, fre
 use loadgen::manifest::Manifest;
 use loadgen::publish::Plan;
 
-use crate::slow_disk;
 use crate::watch::Watch;
 
 /// Longer than anything a row waits for in good order.
@@ -147,7 +146,10 @@ impl Scene {
         }
         let disk = folder.path().join("disk");
         if setup.slow_disk {
-            settings = slow_disk::load(settings, folder.path(), &disk)?;
+            std::fs::write(&disk, "0")?;
+            settings = settings
+                .with_preloaded("lab/faults/src/slow_disk.c")?
+                .with_variable("SLOW_DISK", disk.display().to_string());
         }
         for (key, value) in &setup.settings {
             settings = settings.with(key, *value);

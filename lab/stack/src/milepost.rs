@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::clickhouse::get;
 use crate::process::{Process, free_port};
-use crate::prom;
+use crate::{prom, repository};
 
 /// The real binary, with its configuration in the environment.
 #[derive(Debug)]
@@ -51,6 +51,18 @@ impl Settings {
     pub fn with_variable(mut self, name: &str, value: impl Into<String>) -> Self {
         self.variables.insert(name.to_owned(), value.into());
         self
+    }
+
+    /// Loads a library before libc, compiled from a C file of the repository.
+    ///
+    /// # Errors
+    /// It does not compile.
+    pub fn with_preloaded(self, source: &str) -> Result<Self> {
+        let (source, library) = (repository().join(source), self.folder.join("preloaded.so"));
+        let options = ["-shared", "-fPIC", "-Wall", "-Werror", "-o"];
+        let compiled = Command::new("cc").args(options).arg(&library).arg(source).arg("-ldl").status()?;
+        ensure!(compiled.success(), "cc failed");
+        Ok(self.with_variable("LD_PRELOAD", library.display().to_string()))
     }
 
     /// A command that is not started yet.

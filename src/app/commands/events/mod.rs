@@ -17,12 +17,12 @@ use anyhow::{Context as _, Result, bail};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
 use self::deliver::{Channel, Order, QUEUE_MAX, Taken};
 use crate::app::{Outcome, Signals, schema};
-use crate::clickhouse::{ClickHouse, Error, FIXES_MAX, Told};
+use crate::clickhouse::{ClickHouse, Error, FIXES_MAX, Inserted, Told};
 use crate::config::Config;
 use crate::delivery::sink::error_chain;
 use crate::events::{Area, Event, Kind, Rules, Watch};
@@ -152,7 +152,10 @@ impl Events {
     async fn watch_for_ever(&mut self, answers: &mut mpsc::Receiver<Taken>) {
         let mut log = Throttle::once();
         let mut has_begun = false;
+        let mut looks = interval(EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            looks.tick().await;
             let looked = async {
                 if !has_begun {
                     self.begin().await?;
@@ -173,7 +176,6 @@ impl Events {
                     self.status.health.set(PART, vec![format!("clickhouse: {why}")]);
                 }
             }
-            sleep(EVERY).await;
         }
     }
 
@@ -200,17 +202,19 @@ impl Events {
     }
 
     async fn look(&mut self, answers: &mut mpsc::Receiver<Taken>) -> Result<(), Error> {
+        let began = Instant::now();
         self.read_again().await?;
-        let now = self.clickhouse.clock().await?;
         self.looks += 1;
         let back = BACK_MS[usize::from(self.looks.is_multiple_of(LOOKS_BACK))];
         let mut from = self.cursor - back;
         let mut found = Vec::new();
+        let (mut complete_until, mut lag) = (i64::MAX, 0);
         loop {
-            let fixes = self.clickhouse.fixes_since(from).await?;
+            let Inserted { fixes, complete_until: until, lag_ms } = self.clickhouse.fixes_since(from).await?;
+            (complete_until, lag) = (complete_until.min(until), lag.max(lag_ms));
             let (count, last) = (fixes.len(), fixes.last().map_or(from, |fix| fix.inserted_at));
             fixes.into_iter().for_each(|fix| self.watch.take(fix, &mut found));
-            self.cursor = self.cursor.max(last);
+            self.cursor = self.cursor.max(last.min(complete_until));
             self.keep(&mut found);
             // Rows of one moment may be on both sides of the limit.
             if count < FIXES_MAX || last - 1 <= from {
@@ -218,14 +222,13 @@ impl Events {
             }
             from = last - 1;
         }
-        self.cursor = self.cursor.max(now - BACK_MS[0]);
+        self.cursor = self.cursor.max(complete_until - BACK_MS[0]);
         // Whoever was heard of in the last seconds is not silent, though the row cannot be read yet.
-        self.watch.tick(now - BACK_MS[0], &mut found);
+        self.watch.tick(complete_until - BACK_MS[0], &mut found);
         self.keep(&mut found);
         self.write(answers).await?;
-        let age = self.clickhouse.clock().await? - now;
-        #[expect(clippy::cast_precision_loss, reason = "seconds")]
-        self.status.behind.set(age as f64 / 1_000.0);
+        let lag = Duration::from_millis(u64::try_from(lag).unwrap_or(0));
+        self.status.behind.set((began.elapsed() + lag).as_secs_f64());
         Ok(())
     }
 
