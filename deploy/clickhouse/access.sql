@@ -50,8 +50,9 @@ GRANT SELECT ON fleet.fences TO milepost_watcher;
 GRANT SELECT ON fleet.erased TO milepost_watcher;
 GRANT SELECT ON fleet.schema_migrations TO milepost_watcher;
 GRANT SELECT, INSERT ON fleet.events TO milepost_watcher;
--- With clickhouse.replication also: GRANT SELECT ON system.replicas TO milepost_watcher; with clickhouse.shards: on fleet.positions_all and
--- fleet.last_positions_state_all.
+-- And how far its replica is behind.
+GRANT SELECT ON system.replicas TO milepost_watcher;
+-- With clickhouse.shards also: SELECT on fleet.positions_all and fleet.last_positions_state_all.
 
 CREATE ROLE IF NOT EXISTS milepost_reader;
 GRANT SELECT ON fleet.* TO milepost_reader;

@@ -5,7 +5,6 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
-use crate::config::Replication;
 use crate::events::{Event, Fix, Kind};
 
 /// driver_id, ts, seq, lat, lng, speed, acc, inserted_at; times in milliseconds.
@@ -46,7 +45,7 @@ pub(crate) struct Inserted {
     pub(crate) fixes: Vec<Fix>,
     /// What was inserted before this, it had.
     pub(crate) complete_until: i64,
-    /// How far it is behind the other replicas.
+    /// How far it is behind the other replicas: 0 of a server alone.
     pub(crate) lag_ms: i64,
 }
 
@@ -56,19 +55,16 @@ impl ClickHouse {
     /// # Errors
     /// The server does not answer, or refuses.
     pub(crate) async fn fixes_since(&self, inserted_at: i64) -> Result<Inserted, Error> {
-        let lag = match self.layout.replication() {
-            Replication::None => "0".to_owned(),
-            Replication::Macros | Replication::Managed => format!(
-                "(SELECT toInt64(max(absolute_delay)) * 1000 FROM system.replicas WHERE database = '{}' AND table = 'positions')",
-                self.database
-            ),
-        };
+        let lag = format!(
+            "ifNull((SELECT max(absolute_delay) FROM system.replicas WHERE database = '{}' AND table = 'positions'), 0) * 1000",
+            self.database
+        );
         // One answer with both: behind a balancer the next question may go to another replica. Nobody's row has the server's time and lag.
         let sql = format!(
             "SELECT * FROM ((SELECT {FIX} FROM {} WHERE inserted_at > fromUnixTimestamp64Milli({inserted_at}) \
              AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) AND ts > now64(3) - INTERVAL {FIX_AGE_MAX} \
              ORDER BY i, driver_id, t, seq, lat_e7, lng_e7 LIMIT {FIXES_MAX}) UNION ALL \
-             (SELECT '', {lag}, 0, 0., 0., NULL, NULL, toUnixTimestamp64Milli(now64(3)))) ORDER BY i, driver_id, t, seq, lat, lng",
+             (SELECT '', toInt64({lag}), 0, 0., 0., NULL, NULL, toUnixTimestamp64Milli(now64(3)))) ORDER BY i, driver_id, t, seq, lat, lng",
             self.of_all("positions")
         );
         let mut fixes = self.fixes(&sql).await?;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::clickhouse::get;
-use crate::process::{Process, free_port};
-use crate::{prom, repository};
+use crate::process::{Process, free_port, repository};
+use crate::prom;
 
 /// The real binary, with its configuration in the environment.
 #[derive(Debug)]
