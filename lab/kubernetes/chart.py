@@ -112,6 +112,19 @@ class Chart(Scene):
         wait_until("every pod is of this revision", self.is_rolled_out)
         return "both ready"
 
+    def told(self):
+        """The fleet has ended, so every driver falls silent."""
+        self.helm("upgrade", "milepost", CHART, *self.values('[batch]\nage_max = "500ms"\n'), "--set", "events.enabled=true", "--set", "env[1].name=MILEPOST__EVENTS__SILENT_FOR,env[1].value=5s")
+        wait_until("every driver is silent, and the broker has it", self.all_silent)
+        pod, = self.pods_of("events")
+        assert any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"]["conditions"]), pod["status"]
+        return f"{self.servers.query('SELECT count() FROM fleet.events FINAL')} drivers fell silent, each once"
+
+    def all_silent(self):
+        silent = "SELECT uniqExact(driver_id), count(), countIf(mqtt_at IS NOT NULL) FROM fleet.events FINAL WHERE kind = 'silent'"
+        drivers = self.servers.query("SELECT uniqExact(driver_id) FROM fleet.fixes")
+        return self.servers.query(silent).split() == [drivers] * 3
+
     def removed(self):
         """The objects go; the pods would with Kubernetes' garbage collector, which is not among the controllers here."""
         self.helm("uninstall", "milepost")
@@ -130,6 +143,7 @@ class Chart(Scene):
         self.step("helm rollback", self.rolled_back)
         sums, exact = verify(self.arguments, self.servers, fleet.stop())
         self.rows += [(what, str(number), None) for what, number in sums.items()]
+        self.step("helm upgrade with events.enabled", self.told)
         self.step("helm uninstall", self.removed)
         return exact
 
@@ -150,6 +164,7 @@ def main():
         ours = {"mqtt-password": "none", "clickhouse-password": PASSWORD, "client-id-suffix": "a1b2"}
         cluster.apply(secret("milepost", **ours), NAMESPACE)
         cluster.apply(secret("milepost-migrate", **{"clickhouse-password": PASSWORD}), NAMESPACE)
+        cluster.apply(secret("milepost-events", **{"mqtt-password": "none", "clickhouse-password": PASSWORD}), NAMESPACE)
         kubelet = Kubelet(cluster, NAMESPACE, folder / "pods", {f"{IMAGE}:0.1.0": arguments.binaries / "milepost"})
         kubelet.start()
         chart = Chart(cluster, kubelet, folder, arguments, servers)

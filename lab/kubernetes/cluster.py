@@ -12,6 +12,8 @@ from pathlib import Path
 
 CONTROLLERS = [
     "statefulset-controller",
+    "deployment-controller",
+    "replicaset-controller",
     "job-controller",
     "disruption-controller",
     "endpointslice-controller",

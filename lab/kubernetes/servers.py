@@ -63,15 +63,16 @@ class Servers:
             return False
 
     def query(self, sql, refused=False):
+        """What it answers, unless it is to refuse."""
         login = {"X-ClickHouse-User": USER, "X-ClickHouse-Key": PASSWORD}
         request = urllib.request.Request(f"http://127.0.0.1:{self.clickhouse}", sql.encode(), login)
         try:
-            urllib.request.urlopen(request, timeout=10).close()
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                assert not refused, f"{sql}: not refused"
+                return answer.read().decode().strip()
         except urllib.error.HTTPError as error:
             if not refused:
                 raise AssertionError(error.read().decode()) from None
-            return
-        assert not refused, f"{sql}: not refused"
 
     def __exit__(self, *_):
         for process in self.processes:
