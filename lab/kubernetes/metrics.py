@@ -27,18 +27,17 @@ DASHBOARD = REPOSITORY / "deploy" / "grafana" / "dashboards" / "milepost.json"
 
 
 class Prometheus:
-    """The real one, on what `monitoring` holds: a PodMonitor and a PrometheusRule."""
+    """The real one, on what `monitoring` holds: PodMonitors and a PrometheusRule."""
 
     def __init__(self, cluster, folder, monitoring, share):
         self.port, self.cluster, self.targets = free_port(), cluster, folder / "targets.json"
         self.url = f"http://127.0.0.1:{self.port}"
-        kinds = {thing["kind"]: thing for thing in monitoring}
-        rules = kinds["PrometheusRule"]["spec"]
+        (rules,) = [thing["spec"] for thing in monitoring if thing["kind"] == "PrometheusRule"]
         for rule in rules["groups"][1]["rules"]:
             rule["expr"] = rule["expr"].replace("[2m]", f"[{RATES}]").replace("25000", str(share))
         (folder / "rules.yml").write_text(json.dumps(rules))
         of_all = {"scrape_interval": f"{SCRAPES_S}s", "evaluation_interval": f"{SCRAPES_S}s"}
-        jobs = [self.job(kinds["PodMonitor"])]
+        jobs = [self.job(thing) for thing in monitoring if thing["kind"] == "PodMonitor"]
         self.stopped = threading.Event()
         self.discovery = threading.Thread(target=self.discover, daemon=True)
         self.discovery.start()
@@ -64,7 +63,7 @@ class Prometheus:
             new.rename(self.targets)
 
     def job(self, monitor):
-        """The scrape job that the operator makes of our PodMonitor."""
+        """The scrape job that the operator makes of a PodMonitor."""
         spec = monitor["spec"]
         (endpoint,) = spec["podMetricsEndpoints"]
         keep = [
@@ -75,7 +74,7 @@ class Prometheus:
         names = {"namespace": "__meta_kubernetes_namespace", "pod": "__meta_kubernetes_pod_name"}
         names |= {"container": "__meta_kubernetes_pod_container_name", "job": meta_label(spec["jobLabel"])}
         return {
-            "job_name": "podMonitor/milepost",
+            "job_name": f"podMonitor/{monitor['metadata']['name']}",
             "metrics_path": endpoint["path"],
             "file_sd_configs": [{"files": [str(self.targets)], "refresh_interval": "1s"}],
             "relabel_configs": keep + [{"source_labels": [source], "target_label": name} for name, source in names.items()],

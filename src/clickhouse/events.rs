@@ -43,8 +43,8 @@ const FIX_AGE_MAX: &str = "1 DAY";
 pub(crate) struct Inserted {
     /// In the order of their inserts: at most [`FIXES_MAX`], then there are more.
     pub(crate) fixes: Vec<Fix>,
-    /// What was inserted before this, it had.
-    pub(crate) complete_until: i64,
+    /// By its clock, before it read.
+    pub(crate) now: i64,
     /// How far it is behind the other replicas: 0 of a server alone.
     pub(crate) lag_ms: i64,
 }
@@ -71,7 +71,7 @@ impl ClickHouse {
         let nobody = fixes.iter().position(|fix| fix.driver_id.is_empty());
         let (now, lag_ms) =
             nobody.map(|at| fixes.remove(at)).map_or((inserted_at, 0), |it| (it.inserted_at, it.ts));
-        Ok(Inserted { fixes, complete_until: now - lag_ms, lag_ms })
+        Ok(Inserted { fixes, now, lag_ms })
     }
 
     /// The newest fixes of each driver of those that were inserted before this, in the last day, oldest first: up to four.

@@ -25,7 +25,7 @@ use crate::app::{Outcome, Signals, schema};
 use crate::clickhouse::{ClickHouse, Error, FIXES_MAX, Inserted, Told};
 use crate::config::Config;
 use crate::delivery::sink::error_chain;
-use crate::events::{Area, Event, Kind, Rules, Watch};
+use crate::events::{Area, Event, Fix, Kind, Rules, Watch};
 use crate::observe::events::Status;
 use crate::observe::http;
 use crate::throttle::Throttle;
@@ -39,6 +39,8 @@ const BACK_MS: [i64; 2] = [2_000, 30_000];
 const LOOKS_BACK: u64 = 10;
 /// How often fences, and who is erased, are read.
 const READ_AGAIN: Duration = Duration::from_secs(10);
+/// A replica that is behind the others by more is reported.
+const LAG_MAX: Duration = Duration::from_secs(60);
 /// Our name in `/readyz`.
 const PART: &str = "clickhouse";
 
@@ -164,7 +166,14 @@ impl Events {
                 self.look(answers).await
             };
             match looked.await {
-                Ok(()) => {
+                Ok(lag) if lag > LAG_MAX => {
+                    let why = format!("this replica is {} s behind the others", lag.as_secs());
+                    if log.allow(std::time::Instant::now()) {
+                        warn!(why, "events are late: look at system.replicas there");
+                    }
+                    self.status.health.set(PART, vec![format!("clickhouse: {why}: events are late")]);
+                }
+                Ok(_) => {
                     log.reset();
                     self.status.health.set(PART, Vec::new());
                 }
@@ -201,35 +210,42 @@ impl Events {
         Ok(())
     }
 
-    async fn look(&mut self, answers: &mut mpsc::Receiver<Taken>) -> Result<(), Error> {
+    /// Takes what is new; how far its replica is behind the others.
+    async fn look(&mut self, answers: &mut mpsc::Receiver<Taken>) -> Result<Duration, Error> {
         let began = Instant::now();
         self.read_again().await?;
         self.looks += 1;
         let back = BACK_MS[usize::from(self.looks.is_multiple_of(LOOKS_BACK))];
         let mut from = self.cursor - back;
         let mut found = Vec::new();
+        // Until then its replica has everything, or is too late: what it gets late must be taken before what is newer.
         let (mut complete_until, mut lag) = (i64::MAX, 0);
         loop {
-            let Inserted { fixes, complete_until: until, lag_ms } = self.clickhouse.fixes_since(from).await?;
-            (complete_until, lag) = (complete_until.min(until), lag.max(lag_ms));
+            let Inserted { fixes, now, lag_ms } = self.clickhouse.fixes_since(from).await?;
+            lag = lag.max(lag_ms);
+            complete_until = complete_until.min(now - lag.min(AGAIN_MS));
             let (count, last) = (fixes.len(), fixes.last().map_or(from, |fix| fix.inserted_at));
-            fixes.into_iter().for_each(|fix| self.watch.take(fix, &mut found));
-            self.cursor = self.cursor.max(last.min(complete_until));
+            let is_complete = |fix: &Fix| lag == 0 || fix.inserted_at <= complete_until;
+            for fix in fixes.into_iter().take_while(is_complete) {
+                self.cursor = self.cursor.max(fix.inserted_at);
+                self.watch.take(fix, &mut found);
+            }
             self.keep(&mut found);
             // Rows of one moment may be on both sides of the limit.
-            if count < FIXES_MAX || last - 1 <= from {
+            if count < FIXES_MAX || last - 1 <= from || last > complete_until {
                 break;
             }
             from = last - 1;
         }
         self.cursor = self.cursor.max(complete_until - BACK_MS[0]);
         // Whoever was heard of in the last seconds is not silent, though the row cannot be read yet.
-        self.watch.tick(complete_until - BACK_MS[0], &mut found);
+        let all_read_until = complete_until.min(complete_until + AGAIN_MS - lag);
+        self.watch.tick(all_read_until - BACK_MS[0], &mut found);
         self.keep(&mut found);
         self.write(answers).await?;
         let lag = Duration::from_millis(u64::try_from(lag).unwrap_or(0));
         self.status.behind.set((began.elapsed() + lag).as_secs_f64());
-        Ok(())
+        Ok(lag)
     }
 
     /// Of what was found, what the table does not have.
