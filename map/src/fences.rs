@@ -50,7 +50,7 @@ pub async fn all(store: &Store) -> Result<Value, Error> {
 }
 
 /// Stores a GeoJSON Feature in the place of the one of its name and valid_from; without a geometry it is valid no longer. Without a
-/// valid_from it takes the place of the one of its name that is valid now, or else follows the last one. Logs that `user` did so.
+/// valid_from it takes the place of the one of its name that is valid now, or else follows the last one, until a planned one begins. Logs that `user` did so.
 ///
 /// # Errors
 /// What is wrong with it, or why ClickHouse did not take it.
@@ -68,12 +68,23 @@ pub async fn put(
             .ok_or_else(|| Refused::Invalid(format!("properties.{key}: expected milliseconds since 1970")))
     };
     let (valid_from, valid_until) = (moment("valid_from", 0)?, moment("valid_until", END_MS)?);
+    if valid_from >= valid_until {
+        return Err(Refused::Invalid("properties.valid_until: expected a time after valid_from".to_owned()));
+    }
     let from = if feature["properties"]["valid_from"].is_null() {
-        // Of no rows, the greatest is 1970.
-        "(SELECT if(countIf(valid_until > now64(3)) > 0, maxIf(valid_from, valid_until > now64(3)), max(valid_until))
+        // Of no rows, the greatest is 1970. One that is planned keeps its place.
+        "(SELECT if(countIf(valid_from <= now64(3) AND valid_until > now64(3)) > 0,
+            maxIf(valid_from, valid_from <= now64(3) AND valid_until > now64(3)), maxIf(valid_until, valid_until <= now64(3)))
             FROM {db}.fences FINAL WHERE name = {name:String})"
     } else {
         "fromUnixTimestamp64Milli({from:Int64})"
+    };
+    let until = if feature["properties"]["valid_from"].is_null() {
+        "(SELECT if(countIf(valid_from > now64(3)) > 0,
+            least(minIf(valid_from, valid_from > now64(3)), fromUnixTimestamp64Milli({until:Int64})), fromUnixTimestamp64Milli({until:Int64}))
+            FROM {db}.fences FINAL WHERE name = {name:String})"
+    } else {
+        "fromUnixTimestamp64Milli({until:Int64})"
     };
     if feature["type"] != "Feature" || name.is_empty() {
         return Err(Refused::Invalid("expected a GeoJSON Feature with properties.name".to_owned()));
@@ -87,8 +98,7 @@ pub async fn put(
             SELECT name, fences.valid_from, now64(3), polygons FROM {db}.fences FINAL
             WHERE name = {name:String} AND fences.valid_from = {begin} AND fences.valid_until > now64(3)"
     } else {
-        "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons) SELECT {name:String}, {begin},
-            fromUnixTimestamp64Milli({until:Int64}),
+        "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons) SELECT {name:String}, {begin}, {end},
             JSONExtract({polygons:String}, 'Array(Array(Array(Tuple(Float64, Float64))))')"
     };
     let mut polygons = Value::Null;
@@ -100,7 +110,7 @@ pub async fn put(
         let Some(fence) = read.fences.first() else { return Err(Refused::Invalid(read.invalid.join("; "))) };
         polygons = json!(fence.polygons());
     }
-    let sql = sql.replace("{begin}", from).replace("{db}", database);
+    let sql = sql.replace("{begin}", from).replace("{end}", until).replace("{db}", database);
     let question = writer.client().query(&sql).param("name", name);
     let question = question
         .param("from", valid_from)

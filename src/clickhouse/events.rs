@@ -1,10 +1,13 @@
 //! What `milepost events` reads and writes.
 
+use std::time::Duration;
+
 use clickhouse::Row;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
+use crate::events::reader::Inserted;
 use crate::events::{Event, Fix, Kind};
 
 /// driver_id, ts, seq, lat, lng, speed, acc, inserted_at; times in milliseconds.
@@ -34,23 +37,12 @@ pub(crate) struct Told {
 
 const FIX: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
 /// Of one answer, which is in memory.
-pub(crate) const FIXES_MAX: usize = 200_000;
+const FIXES_MAX: usize = 200_000;
 /// An older fix is nobody's news.
 const FIX_AGE_MAX: &str = "1 DAY";
 
-/// What one server could read of the fixes that were inserted after a moment.
-#[derive(Debug)]
-pub(crate) struct Inserted {
-    /// In the order of their inserts: at most [`FIXES_MAX`], then there are more.
-    pub(crate) fixes: Vec<Fix>,
-    /// By its clock, before it read.
-    pub(crate) now: i64,
-    /// How far it is behind the other replicas: 0 of a server alone.
-    pub(crate) lag_ms: i64,
-}
-
 impl ClickHouse {
-    /// Fixes that were inserted after this.
+    /// Fixes that were inserted after this, at most [`FIXES_MAX`].
     ///
     /// # Errors
     /// The server does not answer, or refuses.
@@ -71,20 +63,26 @@ impl ClickHouse {
         let nobody = fixes.iter().position(|fix| fix.driver_id.is_empty());
         let (now, lag_ms) =
             nobody.map(|at| fixes.remove(at)).map_or((inserted_at, 0), |it| (it.inserted_at, it.ts));
-        Ok(Inserted { fixes, now, lag_ms })
+        Ok(Inserted { is_cut: fixes.len() >= FIXES_MAX, fixes, now, lag_ms })
     }
 
-    /// The newest fixes of each driver of those that were inserted before this, in the last day, oldest first: up to four.
+    /// The newest fixes of each driver of those that were inserted before this, oldest first: up to four. Of drivers who were heard in the
+    /// last day, and in `silent_for` before it.
     ///
     /// # Errors
     /// The server does not answer, or refuses.
-    pub(crate) async fn last_fixes_before(&self, inserted_at: i64) -> Result<Vec<Fix>, Error> {
+    pub(crate) async fn last_fixes_before(
+        &self,
+        inserted_at: i64,
+        silent_for: Duration,
+    ) -> Result<Vec<Fix>, Error> {
         let before = format!("inserted_at <= fromUnixTimestamp64Milli({inserted_at})");
         let sql = format!(
-            "SELECT {FIX} FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL {FIX_AGE_MAX} \
+            "SELECT {FIX} FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL {FIX_AGE_MAX} - INTERVAL {} SECOND \
              UNION ALL \
              SELECT {FIX} FROM {} WHERE {before} AND inserted_at > now64(3) - INTERVAL 2 HOUR \
              AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) ORDER BY t DESC, seq DESC LIMIT 3 BY driver_id",
+            silent_for.as_secs(),
             self.of_all("positions"),
             db = self.database,
         );

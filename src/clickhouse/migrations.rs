@@ -20,16 +20,16 @@ use crate::pipeline::encode::TABLES;
 /// What the database of the parameterised views has after the other's name. They are apart because tools that ask every table for
 /// its columns fail on them.
 const ASK: &str = "_ask";
-/// The views that are fed by inserts, each with what it would have done with the rows that were there before it. Done again, the first
+/// The views that are fed by inserts, each with its table, and what it would have done with the rows that were there before it. Done again, the first
 /// changes nothing; after the second, days are computed that need not be.
-const FILLS: [(&str, &str); 2] = [
+const FILLS: [([&str; 2], &str); 2] = [
     (
-        "last_positions_mv",
+        ["last_positions_mv", "last_positions_state"],
         "INSERT INTO {database}.last_positions_state{all} SELECT * FROM {database}.positions{all} \
          SETTINGS max_execution_time = 0, distributed_foreground_insert = 1",
     ),
     (
-        "touched_mv",
+        ["touched_mv", "touched"],
         "INSERT INTO {database}.touched{all} SELECT arrayJoin(arrayDistinct([toDate(ts - INTERVAL 2 HOUR), toDate(ts + INTERVAL 2 HOUR)])) AS day, \
          driver_id, count() AS rows, max(inserted_at) AS touched_at FROM {database}.positions{all} GROUP BY day, driver_id \
          SETTINGS max_execution_time = 0, distributed_foreground_insert = 1",
@@ -42,8 +42,8 @@ const HOSTS_TIMEOUT: Duration = Duration::from_secs(210);
 
 impl Migration {
     /// Of the view that it makes, if inserts feed it.
-    fn fill(&self) -> Option<(&'static str, &'static str)> {
-        FILLS.into_iter().find(|(view, _)| self.makes() == Some(view))
+    fn fill(&self) -> Option<([&'static str; 2], &'static str)> {
+        FILLS.into_iter().find(|([view, _], _)| self.makes() == Some(view))
     }
 }
 
@@ -73,12 +73,12 @@ impl ClickHouse {
             for sql in self.layout.migration(migration) {
                 self.statement(&sql).await.map_err(failed)?;
             }
-            let is_new = |view| {
-                let name = format!("{}.{view}", self.database);
+            let is_new = |object| {
+                let name = format!("{}.{object}", self.database);
                 is_pending(migration) || lacking.iter().any(|(lacked, nowhere)| *lacked == name && *nowhere)
             };
-            if let Some((view, fill)) = migration.fill()
-                && is_new(view)
+            if let Some(([view, table], fill)) = migration.fill()
+                && (is_new(view) || is_new(table))
             {
                 self.fill(view, fill).await?;
             }

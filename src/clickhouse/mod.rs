@@ -23,7 +23,7 @@ mod trace;
 pub(crate) use self::client::{ClickHouse, Error};
 pub(crate) use self::connector::Connector;
 pub(crate) use self::erase::{Hosts, Traces};
-pub(crate) use self::events::{FIXES_MAX, Inserted, Told};
+pub(crate) use self::events::Told;
 pub(crate) use self::files::Migration;
 pub(crate) use self::migrations::plan;
 pub use self::reader::Reader;

@@ -4,8 +4,9 @@
 //! nothing; so the same fixes in the same order make the same events, with the same ids, however often the process begins again.
 
 mod area;
+pub mod reader;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 pub use self::area::Area;
 
@@ -74,6 +75,14 @@ impl Kind {
     }
 }
 
+/// What events are about: each kind of them is its begin or its end.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum State {
+    Fence(String),
+    Contact,
+    Speed,
+}
+
 /// What happened to a driver at a fix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
@@ -100,6 +109,19 @@ impl Event {
         } else {
             format!("{driver_id}/{}/{ts}/{fence}", kind.name())
         }
+    }
+}
+
+impl Event {
+    /// `None`: a jump, which is none.
+    fn state(&self) -> Option<(String, State)> {
+        let state = match self.kind {
+            Kind::Entered | Kind::Left => State::Fence(self.fence.clone()),
+            Kind::Silent | Kind::Heard => State::Contact,
+            Kind::Fast | Kind::Slow => State::Speed,
+            Kind::Jump => return None,
+        };
+        Some((self.driver_id.clone(), state))
     }
 }
 
@@ -133,6 +155,9 @@ struct Driver {
 pub struct Watch {
     pub rules: Rules,
     drivers: HashMap<String, Driver>,
+    /// Known already of the time that is played again, oldest first; and when each state was last decided there.
+    known: VecDeque<Event>,
+    decided: HashMap<(String, State), i64>,
     /// Fixes of drivers beyond [`DRIVERS_MAX`].
     pub passed_over: u64,
 }
@@ -150,6 +175,12 @@ impl Watch {
         }
     }
 
+    /// Events of the time that is played again, oldest first. They decide the states of that time: fences and limits may be others by now.
+    pub fn play_again(&mut self, known: Vec<Event>) {
+        self.decided = known.iter().filter_map(|event| Some((event.state()?, event.known_at))).collect();
+        self.known = known.into();
+    }
+
     /// An event that was known before, oldest first; after the fixes.
     pub fn begin_with_event(&mut self, event: &Event) {
         let Some(driver) = self.driver(&event.driver_id) else { return };
@@ -165,12 +196,24 @@ impl Watch {
 
     /// Takes a fix; what it means goes to `out`.
     pub fn take(&mut self, fix: Fix, out: &mut Vec<Event>) {
-        let Self { rules, drivers, passed_over } = self;
+        while self.known.front().is_some_and(|event| event.known_at < fix.inserted_at) {
+            let event = self.known.pop_front().expect("it is there");
+            self.begin_with_event(&event);
+        }
+        let first = out.len();
+        let Self { rules, drivers, decided, passed_over, .. } = self;
         if drivers.len() >= DRIVERS_MAX && !drivers.contains_key(&fix.driver_id) {
             *passed_over += 1;
             return;
         }
         drivers.entry(fix.driver_id.clone()).or_default().take(fix, rules, out);
+        if !decided.is_empty() {
+            let is_later = |event: &Event| {
+                event.state().and_then(|state| decided.get(&state)).is_none_or(|at| *at <= event.known_at)
+            };
+            let found = out.split_off(first);
+            out.extend(found.into_iter().filter(is_later));
+        }
     }
 
     /// The server's time, when all fixes inserted before were taken.

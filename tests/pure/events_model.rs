@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use milepost::events::reader::{Inserted, Reader};
 use milepost::events::{Area, Event, Fix, Kind, Rules, Watch};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -88,6 +89,32 @@ fn end_of(inserts: &[Fix]) -> i64 {
     inserts.last().unwrap().inserted_at + SILENT_FOR * 2
 }
 
+/// What a replica answers at a moment: the rows that it has got, how far it is behind, and at most so many rows. A server says whole
+/// seconds; rounded up, because rows that change places within a second may be taken so.
+fn answer(inserts: &[(Fix, i64)], from: i64, now: i64, most: usize) -> Inserted {
+    let lacks = inserts.iter().filter(|(fix, there_at)| fix.inserted_at <= now && *there_at > now);
+    let oldest = lacks.map(|(fix, _)| fix.inserted_at).min().unwrap_or(now);
+    let has = inserts.iter().filter(|(fix, there_at)| fix.inserted_at > from && *there_at <= now);
+    let mut fixes: Vec<Fix> = has.map(|(fix, _)| fix.clone()).collect();
+    let is_cut = fixes.len() > most;
+    fixes.truncate(most);
+    Inserted { fixes, is_cut, now, lag_ms: (now - oldest + 999) / 1_000 * 1_000 }
+}
+
+/// The events that are found by looks at a replica.
+fn looked(inserts: &[(Fix, i64)], pauses: &[i64], most: usize, until: i64) -> Vec<Event> {
+    let (mut watch, mut reader, mut out) = (Watch::new(rules()), Reader::new(BEGAN - 1), Vec::new());
+    let (mut now, mut pauses) = (BEGAN, pauses.iter().cycle());
+    while now < until + 5_000 {
+        now += pauses.next().unwrap();
+        reader.begin();
+        while reader.take(answer(inserts, reader.from(), now, most), &mut watch, &mut out) {}
+        reader.end(&mut watch, &mut out);
+    }
+    out.retain(|event| event.known_at <= until);
+    in_order(out)
+}
+
 fn ids(events: &[Event]) -> BTreeSet<String> {
     events.iter().map(Event::id).collect()
 }
@@ -116,6 +143,24 @@ proptest! {
         let once = watched(&mut Watch::new(rules()), &drive, until);
         let again = watched(&mut Watch::new(rules()), &with_echoes(&drive, &echoes), until);
         prop_assert_eq!(once, again);
+    }
+
+    #[test]
+    fn a_replica_that_gets_its_rows_late_and_in_any_order_changes_nothing(
+        drive in drives(),
+        late in prop::collection::vec(prop_oneof![3 => Just(0), 1 => 0i64..200_000], 60),
+        pauses in prop::collection::vec(300i64..3_000, 1..20),
+        most in 2usize..8,
+    ) {
+        let drive = &drive[..drive.len().min(25)];
+        let until = end_of(drive) + 200_000;
+        let inserts: Vec<(Fix, i64)> = drive.iter().zip(late).map(|(fix, late)| (fix.clone(), fix.inserted_at + 500 + late)).collect();
+        let is_contact = |event: &Event| matches!(event.kind, Kind::Silent | Kind::Heard);
+        let (contacts, others): (Vec<_>, Vec<_>) = watched(&mut Watch::new(rules()), drive, until).into_iter().partition(is_contact);
+        let (found_contacts, found): (Vec<_>, Vec<_>) = looked(&inserts, &pauses, most, until).into_iter().partition(is_contact);
+        prop_assert_eq!(others, found);
+        // A silence that ends within the seconds that a look is late is not found; none is invented.
+        prop_assert!(ids(&found_contacts).is_subset(&ids(&contacts)), "{:?} {:?}", contacts, found_contacts);
     }
 
     #[test]
@@ -267,6 +312,63 @@ fn a_silence_is_one_event_and_so_is_its_end() {
     watch.take(fix(1, BEGAN + 401_000, 0.25), &mut out);
     assert_eq!(told(&out), [(Kind::Silent, "", 0), (Kind::Heard, "", 400)]);
     assert_eq!(out[0].known_at, BEGAN + SILENT_FOR);
+}
+
+/// One look, at rows that are all there.
+fn look(reader: &mut Reader, watch: &mut Watch, fixes: &[Fix], now: i64) -> Vec<Event> {
+    let inserts: Vec<_> = fixes.iter().map(|fix| (fix.clone(), fix.inserted_at)).collect();
+    let mut out = Vec::new();
+    reader.begin();
+    while reader.take(answer(&inserts, reader.from(), now, 100), watch, &mut out) {}
+    reader.end(watch, &mut out);
+    out
+}
+
+#[test]
+fn after_an_outage_of_clickhouse_nobody_is_silent_before_the_backlog_is_inserted() {
+    let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 1));
+    let fixes = [fix(1, BEGAN, 0.25), fix(2, BEGAN, 0.25)];
+    assert_eq!(look(&mut reader, &mut watch, &fixes, BEGAN + 1_000), []);
+    reader.lost_clickhouse();
+    let back = BEGAN + 2 * SILENT_FOR;
+    assert_eq!(look(&mut reader, &mut watch, &fixes, back), []);
+    // The first is heard of again; of the second nothing had waited.
+    let fixes = [
+        fixes[0].clone(),
+        fixes[1].clone(),
+        Fix { inserted_at: back + 10_000, ..fix(1, BEGAN + 5_000, 0.25) },
+    ];
+    assert_eq!(look(&mut reader, &mut watch, &fixes, back + 59_000), []);
+    let silent = look(&mut reader, &mut watch, &fixes, back + 60_000);
+    assert_eq!(ids(&silent), BTreeSet::from([format!("d2/silent/{BEGAN}")]));
+}
+
+#[test]
+fn what_was_known_of_the_time_that_is_played_again_decides() {
+    // A fence that was drawn at 60 s around somebody who had been there, and one that was taken away after somebody entered it.
+    let fixes = [
+        fix(1, BEGAN, 0.35),
+        fix(2, BEGAN, 0.05),
+        fix(1, BEGAN + 65_000, 0.35),
+        fix(2, BEGAN + 65_000, 0.05),
+    ];
+    let mut before =
+        Watch::new(Rules { areas: vec![rules().areas.remove(0)], silent_for: None, faster_than: None });
+    let mut known = Vec::new();
+    before.take(fixes[0].clone(), &mut known);
+    before.take(fixes[1].clone(), &mut known);
+    before.rules.areas = vec![rules().areas.remove(3)];
+    before.take(fixes[2].clone(), &mut known);
+    assert_eq!(told(&known), [(Kind::Entered, "a", 0), (Kind::Entered, "c", 65)]);
+
+    let mut after =
+        Watch::new(Rules { areas: vec![rules().areas.remove(3)], silent_for: None, faster_than: None });
+    after.play_again(known);
+    let mut out = Vec::new();
+    for fix in fixes {
+        after.take(fix, &mut out);
+    }
+    assert_eq!(told(&out), [(Kind::Left, "a", 65)]);
 }
 
 #[test]

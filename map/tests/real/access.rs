@@ -260,6 +260,18 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
     ensure!(world.query(joined)? == "1");
     ensure!(post(&map, "ada", geojson, &end.replace(r#","valid_from":0"#, ""))?.0 == 200);
     wait_until("the second one has ended", SOON, || Ok(names()?.is_empty()))?;
+
+    // A planned one keeps its place, and its shape: what is drawn now is valid until it begins.
+    let year = 4_102_444_800_000_i64;
+    let planned = YARD.replace(r#""name":"yard""#, &format!(r#""name":"yard","valid_from":{year}"#));
+    ensure!(post(&map, "ada", geojson, &planned)?.0 == 200);
+    ensure!(post(&map, "ada", geojson, &YARD.replace("[12,49]", "[12,49],[11,49]"))?.0 == 200);
+    ensure!(names()? == "yard");
+    let last = "SELECT groupArray((length(polygons[1][1]), toYear(valid_from) = 2100, toYear(valid_until) = 2100)) FROM \
+        (SELECT * FROM {db}.fences FINAL ORDER BY valid_from DESC LIMIT 2)";
+    ensure!(world.query(last)? == "[(4,1,0),(5,0,1)]", "{}", world.query(last)?);
+    let never = planned.replace(r#""valid_from""#, r#""valid_until":1000,"valid_from""#);
+    ensure!(post(&map, "ada", geojson, &never)?.0 == 400);
     let log = map.process.log()?;
     for what in
         [r#"a fence was stored user="ada" fence="yard""#, r#"a fence was ended user="grace" fence="yard""#]

@@ -57,8 +57,14 @@ pub(super) enum Order {
     Clear(String),
 }
 
-/// A channel has taken the event with this id.
-pub(super) type Taken = (Channel, String);
+/// What became of an event.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) channel: Channel,
+    pub(super) id: String,
+    /// Or it is not tried again.
+    pub(super) is_taken: bool,
+}
 
 /// The topic of an event below the configured one: a state each, but for a jump, which is none.
 pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> String {
@@ -129,7 +135,7 @@ pub(super) async fn mqtt(
     mqtt: Mqtt,
     prefix: String,
     mut orders: mpsc::Receiver<Order>,
-    taken: mpsc::Sender<Taken>,
+    answers: mpsc::Sender<Answer>,
     status: Arc<Status>,
 ) {
     let mut outage = Outage::new(Channel::Mqtt, status);
@@ -137,7 +143,7 @@ pub(super) async fn mqtt(
     let mut batch = Vec::new();
     while orders.recv_many(&mut batch, 100).await > 0 {
         while !batch.is_empty() {
-            let published = publish(&mqtt, node, &prefix, &mut batch, &taken).await;
+            let published = publish(&mqtt, node, &prefix, &mut batch, &answers).await;
             match published {
                 Ok(()) => outage.is_over(),
                 Err(why) => {
@@ -155,7 +161,7 @@ async fn publish(
     node: usize,
     prefix: &str,
     batch: &mut Vec<Order>,
-    taken: &mpsc::Sender<Taken>,
+    answers: &mpsc::Sender<Answer>,
 ) -> Result<(), String> {
     let login = probe::login(mqtt).map_err(|error| format!("mqtt.password_file cannot be read: {error}"))?;
     let node = &mqtt.nodes[node % mqtt.nodes.len()];
@@ -180,7 +186,7 @@ async fn publish(
         }
         batch.remove(0);
         if let Some(id) = id {
-            let _ = taken.send((Channel::Mqtt, id)).await; // the command has ended
+            let _ = answers.send(Answer { channel: Channel::Mqtt, id, is_taken: true }).await; // the command has ended
         }
     }
     probe.leave().await;
@@ -191,7 +197,7 @@ async fn publish(
 pub(super) async fn webhook(
     webhook: Webhook,
     mut orders: mpsc::Receiver<Order>,
-    taken: mpsc::Sender<Taken>,
+    answers: mpsc::Sender<Answer>,
     status: Arc<Status>,
 ) {
     let tls = webhook.tls.clone().map(|files| Arc::new(Tls::new(files)));
@@ -202,17 +208,15 @@ pub(super) async fn webhook(
     while let Some(order) = orders.recv().await {
         let Order::Tell(event) = order else { continue };
         let (began, id) = (Instant::now(), event.id());
-        loop {
+        let is_taken = loop {
             match post(&client, &webhook, &event).await {
                 Ok(()) => {
                     outage.is_over();
-                    let _ = taken.send((Channel::Webhook, id)).await; // the command has ended
-                    break;
+                    break true;
                 }
                 Err(Failure::Refused(why)) => {
                     warn!(id, why, "the webhook refuses an event: it is not posted again");
-                    dropped.inc();
-                    break;
+                    break false;
                 }
                 Err(Failure::Passing(why)) if began.elapsed() >= WEBHOOK_PATIENCE => {
                     warn!(
@@ -220,12 +224,13 @@ pub(super) async fn webhook(
                         why,
                         "the webhook has not taken an event for a quarter of an hour: it is not posted again"
                     );
-                    dropped.inc();
-                    break;
+                    break false;
                 }
                 Err(Failure::Passing(why)) => outage.failed(&why).await,
             }
-        }
+        };
+        dropped.inc_by(u64::from(!is_taken));
+        let _ = answers.send(Answer { channel: Channel::Webhook, id, is_taken }).await; // the command has ended
     }
 }
 

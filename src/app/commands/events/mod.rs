@@ -8,8 +8,10 @@
 //! A process of its own, not the consumer's, whose path it must never be in; nor the map's, which sees each driver's newest fix alone.
 
 mod deliver;
+mod tell;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::cell::Cell;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,12 +22,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
-use self::deliver::{Channel, Order, QUEUE_MAX, Taken};
+use self::deliver::{Answer, Channel, QUEUE_MAX};
+use self::tell::{Line, Telling};
 use crate::app::{Outcome, Signals, schema};
-use crate::clickhouse::{ClickHouse, Error, FIXES_MAX, Inserted, Told};
+use crate::clickhouse::{ClickHouse, Error, Told};
 use crate::config::Config;
 use crate::delivery::sink::error_chain;
-use crate::events::{Area, Event, Fix, Kind, Rules, Watch};
+use crate::events::reader::Reader;
+use crate::events::{Area, Event, Rules, Watch};
 use crate::observe::events::Status;
 use crate::observe::http;
 use crate::throttle::Throttle;
@@ -34,9 +38,6 @@ use crate::throttle::Throttle;
 const EVERY: Duration = Duration::from_secs(1);
 /// A new process plays again what was inserted in this time.
 const AGAIN_MS: i64 = 900_000;
-/// An insert gets its time before its rows can be read. Most looks go back by the shorter time, every tenth by the longer one.
-const BACK_MS: [i64; 2] = [2_000, 30_000];
-const LOOKS_BACK: u64 = 10;
 /// How often fences, and who is erased, are read.
 const READ_AGAIN: Duration = Duration::from_secs(10);
 /// A replica that is behind the others by more is reported.
@@ -44,28 +45,18 @@ const LAG_MAX: Duration = Duration::from_secs(60);
 /// Our name in `/readyz`.
 const PART: &str = "clickhouse";
 
-/// A channel's queue.
-struct Line {
-    channel: Channel,
-    orders: mpsc::Sender<Order>,
-}
-
 /// See the module.
 struct Events {
     clickhouse: ClickHouse,
     config: Config,
     status: Arc<Status>,
-    lines: Vec<Line>,
+    telling: Telling,
     watch: Watch,
-    /// Inserted so far is taken.
-    cursor: i64,
-    looks: u64,
+    reader: Reader,
+    /// ClickHouse did not answer the last time.
+    is_away: bool,
     /// Found, and not written yet.
     unwritten: Vec<Told>,
-    /// Written, and not taken by every channel.
-    untold: HashMap<String, Told>,
-    /// Taken, which the table does not say yet.
-    retold: Vec<Told>,
     /// Ids that the table has, of the time that is looked at; oldest first.
     known: HashSet<String>,
     known_order: VecDeque<(i64, String)>,
@@ -87,10 +78,14 @@ pub async fn run(config: Config) -> Result<Outcome> {
     let (served, mut tasks) = (Arc::clone(&status), JoinSet::new());
     tasks.spawn(http::serve(listener, move |path| served.respond(path)));
 
-    let (taken, mut answers) = mpsc::channel(QUEUE_MAX);
-    let lines = channels(&config, &status, &taken, &mut tasks);
+    let (sender, mut answers) = mpsc::channel(QUEUE_MAX);
+    let lines = channels(&config, &status, &sender, &mut tasks);
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    let waits = |why: &str| status.health.set(PART, vec![format!("clickhouse: {why}")]);
+    let waited = Cell::new(false);
+    let waits = |why: &str| {
+        waited.set(true);
+        status.health.set(PART, vec![format!("clickhouse: {why}")]);
+    };
     tokio::select! {
         ready = schema::until_ready(&clickhouse, waits) => ready?,
         () = signals.next() => return Ok(Outcome::Clean),
@@ -106,13 +101,11 @@ pub async fn run(config: Config) -> Result<Outcome> {
         clickhouse,
         config,
         status: Arc::clone(&status),
-        lines,
+        telling: Telling::new(lines, Arc::clone(&status)),
         watch: Watch::default(),
-        cursor: 0,
-        looks: 0,
+        reader: Reader::default(),
+        is_away: waited.get(),
         unwritten: Vec::new(),
-        untold: HashMap::new(),
-        retold: Vec::new(),
         known: HashSet::new(),
         known_order: VecDeque::new(),
         read_at: None,
@@ -130,28 +123,28 @@ pub async fn run(config: Config) -> Result<Outcome> {
 fn channels(
     config: &Config,
     status: &Arc<Status>,
-    taken: &mpsc::Sender<Taken>,
+    answers: &mpsc::Sender<Answer>,
     tasks: &mut JoinSet<()>,
 ) -> Vec<Line> {
     let mut lines = Vec::new();
-    let mut line = |channel| {
+    let mut line = |channel, prefix: &str| {
         let (orders, queue) = mpsc::channel(QUEUE_MAX);
-        lines.push(Line { channel, orders });
-        (queue, taken.clone(), Arc::clone(status))
+        lines.push(Line::new(channel, prefix, orders));
+        (queue, answers.clone(), Arc::clone(status))
     };
     if let Some(prefix) = config.events.topic.clone() {
-        let (queue, taken, status) = line(Channel::Mqtt);
-        tasks.spawn(deliver::mqtt(config.mqtt.clone(), prefix, queue, taken, status));
+        let (queue, answers, status) = line(Channel::Mqtt, &prefix);
+        tasks.spawn(deliver::mqtt(config.mqtt.clone(), prefix, queue, answers, status));
     }
     if let Some(webhook) = config.webhook.clone() {
-        let (queue, taken, status) = line(Channel::Webhook);
-        tasks.spawn(deliver::webhook(webhook, queue, taken, status));
+        let (queue, answers, status) = line(Channel::Webhook, "");
+        tasks.spawn(deliver::webhook(webhook, queue, answers, status));
     }
     lines
 }
 
 impl Events {
-    async fn watch_for_ever(&mut self, answers: &mut mpsc::Receiver<Taken>) {
+    async fn watch_for_ever(&mut self, answers: &mut mpsc::Receiver<Answer>) {
         let mut log = Throttle::once();
         let mut has_begun = false;
         let mut looks = interval(EVERY);
@@ -178,6 +171,7 @@ impl Events {
                     self.status.health.set(PART, Vec::new());
                 }
                 Err(error) => {
+                    self.is_away = true;
                     let why = error_chain(&error);
                     if log.allow(std::time::Instant::now()) {
                         warn!(why, "waiting for ClickHouse: no event is found meanwhile");
@@ -192,58 +186,44 @@ impl Events {
     async fn begin(&mut self) -> Result<(), Error> {
         let since = self.clickhouse.clock().await? - AGAIN_MS;
         let mut watch = Watch::new(self.rules().await?);
-        self.clickhouse.last_fixes_before(since).await?.into_iter().for_each(|fix| watch.begin_with(fix));
-        self.clickhouse
-            .events_before(since)
-            .await?
-            .iter()
-            .for_each(|told| watch.begin_with_event(&told.event));
+        let silent_for = self.config.events.silent_for.unwrap_or_default();
+        let fixes = self.clickhouse.last_fixes_before(since, silent_for).await?;
+        fixes.into_iter().for_each(|fix| watch.begin_with(fix));
+        let before = self.clickhouse.events_before(since).await?;
+        before.iter().for_each(|told| watch.begin_with_event(&told.event));
         let known = self.clickhouse.events_since(since).await?;
+        watch.play_again(known.iter().map(|told| told.event.clone()).collect());
         info!(drivers = watch.drivers(), fences = watch.rules.areas.len(), known = known.len(), "watching");
-        (self.watch, self.cursor) = (watch, since);
+        (self.watch, self.reader) = (watch, Reader::new(since));
+        before.into_iter().for_each(|told| self.telling.tell(told, true));
         for told in known {
             self.note(&told.event);
-            if !self.is_told(&told) {
-                self.tell(told);
-            }
+            self.telling.tell(told, false);
         }
         Ok(())
     }
 
     /// Takes what is new; how far its replica is behind the others.
-    async fn look(&mut self, answers: &mut mpsc::Receiver<Taken>) -> Result<Duration, Error> {
+    async fn look(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<Duration, Error> {
         let began = Instant::now();
         self.read_again().await?;
-        self.looks += 1;
-        let back = BACK_MS[usize::from(self.looks.is_multiple_of(LOOKS_BACK))];
-        let mut from = self.cursor - back;
+        if std::mem::take(&mut self.is_away) {
+            self.reader.lost_clickhouse();
+        }
+        self.reader.begin();
         let mut found = Vec::new();
-        // Until then its replica has everything, or is too late: what it gets late must be taken before what is newer.
-        let (mut complete_until, mut lag) = (i64::MAX, 0);
         loop {
-            let Inserted { fixes, now, lag_ms } = self.clickhouse.fixes_since(from).await?;
-            lag = lag.max(lag_ms);
-            complete_until = complete_until.min(now - lag.min(AGAIN_MS));
-            let (count, last) = (fixes.len(), fixes.last().map_or(from, |fix| fix.inserted_at));
-            let is_complete = |fix: &Fix| lag == 0 || fix.inserted_at <= complete_until;
-            for fix in fixes.into_iter().take_while(is_complete) {
-                self.cursor = self.cursor.max(fix.inserted_at);
-                self.watch.take(fix, &mut found);
-            }
+            let inserted = self.clickhouse.fixes_since(self.reader.from()).await?;
+            let is_more = self.reader.take(inserted, &mut self.watch, &mut found);
             self.keep(&mut found);
-            // Rows of one moment may be on both sides of the limit.
-            if count < FIXES_MAX || last - 1 <= from || last > complete_until {
+            if !is_more {
                 break;
             }
-            from = last - 1;
         }
-        self.cursor = self.cursor.max(complete_until - BACK_MS[0]);
-        // Whoever was heard of in the last seconds is not silent, though the row cannot be read yet.
-        let all_read_until = complete_until.min(complete_until + AGAIN_MS - lag);
-        self.watch.tick(all_read_until - BACK_MS[0], &mut found);
+        self.reader.end(&mut self.watch, &mut found);
         self.keep(&mut found);
         self.write(answers).await?;
-        let lag = Duration::from_millis(u64::try_from(lag).unwrap_or(0));
+        let lag = self.reader.lag();
         self.status.behind.set((began.elapsed() + lag).as_secs_f64());
         Ok(lag)
     }
@@ -260,71 +240,17 @@ impl Events {
     }
 
     /// Writes what was found and what was taken; what is written is told.
-    async fn write(&mut self, answers: &mut mpsc::Receiver<Taken>) -> Result<(), Error> {
-        let now = crate::app::now_ms();
-        while let Ok((channel, id)) = answers.try_recv() {
-            self.status.delivered.with_label_values(&[channel.name()]).inc();
-            let Some(told) = self.untold.get_mut(&id) else { continue };
-            match channel {
-                Channel::Mqtt => told.mqtt_at = Some(now),
-                Channel::Webhook => told.webhook_at = Some(now),
-            }
-            self.retold.push(told.clone());
-            if self.untold.get(&id).is_some_and(|told| self.is_told(told)) {
-                self.untold.remove(&id);
-            }
-        }
-        for line in &self.lines {
-            let waiting =
-                i64::try_from(line.orders.max_capacity() - line.orders.capacity()).unwrap_or(i64::MAX);
-            self.status.waiting.with_label_values(&[line.channel.name()]).set(waiting);
-        }
+    async fn write(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<(), Error> {
+        self.telling.follow(answers, crate::app::now_ms());
         if !self.unwritten.is_empty() {
             self.clickhouse.write_events(&self.unwritten).await?;
-            std::mem::take(&mut self.unwritten).into_iter().for_each(|told| self.tell(told));
+            std::mem::take(&mut self.unwritten).into_iter().for_each(|told| self.telling.tell(told, false));
         }
-        if !self.retold.is_empty() {
-            self.clickhouse.write_events(&self.retold).await?;
-            self.retold.clear();
+        if !self.telling.retold.is_empty() {
+            self.clickhouse.write_events(&self.telling.retold).await?;
+            self.telling.retold.clear();
         }
         Ok(())
-    }
-
-    /// Every channel has taken it.
-    fn is_told(&self, told: &Told) -> bool {
-        self.lines.iter().all(|line| match line.channel {
-            Channel::Mqtt => told.mqtt_at.is_some(),
-            Channel::Webhook => told.webhook_at.is_some(),
-        })
-    }
-
-    fn tell(&mut self, told: Told) {
-        for line in &self.lines {
-            let is_taken = match line.channel {
-                Channel::Mqtt => told.mqtt_at.is_some(),
-                Channel::Webhook => told.webhook_at.is_some(),
-            };
-            if !is_taken {
-                self.order(line, Order::Tell(told.event.clone()));
-            }
-        }
-        if !self.is_told(&told) && self.untold.len() < 2 * QUEUE_MAX {
-            self.untold.insert(told.event.id(), told);
-        }
-    }
-
-    fn order(&self, line: &Line, order: Order) {
-        if line.orders.try_send(order).is_err() {
-            let name = line.channel.name();
-            let dropped = self.status.dropped.with_label_values(&[name]);
-            if dropped.get() == 0 {
-                warn!(
-                    to = name,
-                    "{QUEUE_MAX} events wait for this channel: what more is found is in the table alone"
-                );
-            }
-            dropped.inc();
-        }
     }
 
     /// Not found again while its fix may be read again.
@@ -349,15 +275,9 @@ impl Events {
         let erased = self.clickhouse.erased().await?;
         let is_erased = |id: &str| erased.has_bytes(id.as_bytes());
         self.unwritten.retain(|told| !is_erased(&told.event.driver_id));
-        self.retold.retain(|told| !is_erased(&told.event.driver_id));
-        self.untold.retain(|_, told| !is_erased(&told.event.driver_id));
+        self.telling.forget(is_erased);
         for (driver_id, fences) in self.watch.forget(is_erased) {
-            let Some(prefix) = self.config.events.topic.clone() else { continue };
-            let Some(line) = self.lines.iter().find(|line| line.channel == Channel::Mqtt) else { continue };
-            let topic = |kind, fence: &str| Order::Clear(deliver::topic(&prefix, &driver_id, kind, fence));
-            let states = [topic(Kind::Silent, ""), topic(Kind::Fast, "")];
-            let states = states.into_iter().chain(fences.iter().map(|fence| topic(Kind::Left, fence)));
-            states.for_each(|order| self.order(line, order));
+            self.telling.clear(&driver_id, &fences);
         }
         self.read_at = Some(Instant::now());
         Ok(())
