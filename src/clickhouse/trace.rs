@@ -94,24 +94,27 @@ impl ClickHouse {
             .collect())
     }
 
-    /// Their fixes from one `ts` to another, both in milliseconds, and so much around them.
+    /// Their fixes around moments, in milliseconds, up to so far from each.
     ///
     /// # Errors
     /// The server does not answer, or refuses.
     pub(crate) async fn stored_fixes(
         &self,
         driver_id: &DriverId,
-        [from, to]: [i64; 2],
+        moments: &[i64],
         around: Duration,
     ) -> Result<Vec<StoredFix>, Error> {
         let around = i64::try_from(around.as_millis()).unwrap_or(i64::MAX);
         let moment = |ms: i64| format!("fromUnixTimestamp64Milli({ms}, 'UTC')");
-        let (from, to) = (moment(from.saturating_sub(around)), moment(to.saturating_add(around)));
+        let spans = spans(moments, around).into_iter().map(|[from, to]| {
+            let (from, to) = (moment(from), moment(to));
+            format!("(toDate(ts) >= toDate({from}) AND toDate(ts) <= toDate({to}) AND ts >= {from} AND ts <= {to})")
+        });
         let sql = format!(
-            "SELECT DISTINCT toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7 FROM {} WHERE driver_id = '{}' AND \
-             toDate(ts) >= toDate({from}) AND toDate(ts) <= toDate({to}) AND ts >= {from} AND ts <= {to}",
+            "SELECT DISTINCT toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7 FROM {} WHERE driver_id = '{}' AND ({})",
             self.of_all("positions"),
-            driver_id.as_str()
+            driver_id.as_str(),
+            spans.collect::<Vec<_>>().join(" OR ")
         );
         let rows = self.ask("looking for fixes", &sql).await?;
         let fix = |row: Vec<String>| {
@@ -120,5 +123,30 @@ impl ClickHouse {
             Some(StoredFix { ts, seq, lat_e7: lat_e7.parse().ok()?, lng_e7: lng_e7.parse().ok()? })
         };
         Ok(rows.into_iter().filter_map(fix).collect())
+    }
+}
+
+/// The times up to `around` from each moment. What overlaps is one: a device's backlog of days and its fix of now are two.
+fn spans(moments: &[i64], around: i64) -> Vec<[i64; 2]> {
+    let mut moments = moments.to_vec();
+    moments.sort_unstable();
+    let mut spans: Vec<[i64; 2]> = Vec::new();
+    for moment in moments {
+        let [from, to] = [moment.saturating_sub(around), moment.saturating_add(around)];
+        match spans.last_mut() {
+            Some(last) if last[1] >= from => last[1] = to,
+            _ => spans.push([from, to]),
+        }
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_and_a_fix_of_now_are_two_spans() {
+        assert_eq!(spans(&[1_000, 90, 100, 95], 10), [[80, 110], [990, 1_010]]);
     }
 }

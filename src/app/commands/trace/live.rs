@@ -137,9 +137,8 @@ fn heard_lines(decoded: &Decoded, received_at: Timestamp, waiting: &mut Vec<Wait
 
 /// Takes out of `waiting` what is stored, and what is given up.
 async fn became(clickhouse: &ClickHouse, driver_id: &DriverId, waiting: &mut Vec<Waiting>) -> Result<String> {
-    let span =
-        |of: fn(i64, i64) -> i64| waiting.iter().map(|it| it.fix.ts.unix_ms()).reduce(of).unwrap_or_default();
-    let stored = clickhouse.stored_fixes(driver_id, [span(i64::min), span(i64::max)], PATIENCE).await?;
+    let moments: Vec<_> = waiting.iter().map(|it| it.fix.ts.unix_ms()).collect();
+    let stored = clickhouse.stored_fixes(driver_id, &moments, PATIENCE).await?;
     let mut lines = String::new();
     waiting.retain(|it| {
         let id = json!({"ts": rfc3339(it.fix.ts), "seq": it.fix.seq});
