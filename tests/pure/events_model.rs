@@ -137,6 +137,8 @@ fn with_echoes(drive: &[Fix], echoes: &[(Index, Index)]) -> Vec<Fix> {
 }
 
 proptest! {
+    #![proptest_config(crate::cases::cases(256))]
+
     #[test]
     fn what_is_delivered_again_makes_no_event(drive in drives(), echoes in prop::collection::vec(any::<(Index, Index)>(), 0..30)) {
         let until = end_of(&drive);

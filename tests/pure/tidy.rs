@@ -232,3 +232,30 @@ fn no_dependency_wants_a_newer_rust_than_we_state() {
         assert!(version(wanted) <= ours, "{} wants Rust {wanted}", package["name"]);
     }
 }
+
+/// By default proptest writes what it finds beside the test.
+#[test]
+fn no_property_writes_into_the_tree() {
+    let mut folders: Vec<_> =
+        ["src", "tests", "map/src", "map/tests", "lab", "loadgen"].map(|folder| here().join(folder)).into();
+    let (mut properties, mut found) = (0, Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else if entry.extension().is_some_and(|kind| kind == "rs") {
+                let text = fs::read_to_string(&entry).unwrap();
+                let count = |word: &str| text.lines().filter(|line| line.trim().starts_with(word)).count();
+                let here = count("proptest! {");
+                properties += here;
+                if here != count("#![proptest_config(") {
+                    found.push(entry);
+                }
+            }
+        }
+    }
+    assert!(
+        properties > 10 && found.is_empty(),
+        "{properties} properties; without their configuration: {found:?}"
+    );
+}
