@@ -261,3 +261,32 @@ fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -
     assert_eq!(milepost.terminate(SOON)?, 0);
     Ok(())
 }
+
+#[test]
+fn a_new_process_tells_the_last_states_that_the_broker_has_not_taken_and_knows_who_has_been_away_for_days()
+-> Result<()> {
+    let world = world("events_again")?;
+    let settings = world.settings.clone().with("EVENTS__SILENT_FOR", "2d");
+    // Half an hour ago the broker was away: of two events the second is the state.
+    world.query(
+        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT 'd1', known, \
+         ['entered', 'left'][number + 1], 'yard', 52, 13, now64(3) - INTERVAL 30 - number MINUTE AS known FROM numbers(2)",
+    )?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, inserted_at) SELECT 'd2', then, now64(3) - INTERVAL 40 HOUR AS then",
+    )?;
+    let first = Watcher::watching(&settings, &world, "again")?;
+    wait_until("the broker has the state", SOON, || {
+        let kept = retained(world.broker.port, "fleet/events/d1/fence/yard")?;
+        Ok(kept.values().any(|event| event["event"] == "left"))
+    })?;
+    world.wait_for("SELECT count() FROM {db}.events FINAL WHERE mqtt_at IS NOT NULL", "1", SOON)?;
+    drop(first);
+    let shorter = settings.with("EVENTS__SILENT_FOR", "39h");
+    let _second = Watcher::watching(&shorter, &world, "shorter")?;
+    world.wait_for(
+        "SELECT count() FROM {db}.events FINAL WHERE driver_id = 'd2' AND kind = 'silent'",
+        "1",
+        SOON,
+    )
+}
