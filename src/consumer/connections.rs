@@ -74,11 +74,17 @@ impl Growth {
 
     /// What to do next. The caller does it before it asks again. `node_without`: a node has no session. Its new session waits for
     /// it, so it must not be a former session, whose messages would wait as well.
-    pub(super) fn step(&mut self, sessions: &[Session], window_wanted: usize, node_without: bool) -> Step {
+    pub(super) fn step(
+        &mut self,
+        sessions: &[Session],
+        window_wanted: usize,
+        node_without: bool,
+        nodes: usize,
+    ) -> Step {
         if !self.have_begun(sessions) {
             return Step::Nothing;
         }
-        let wants_visit = self.former.wants_visit(sessions, self.members);
+        let wants_visit = self.former.wants_visit(sessions, self.members, nodes);
         let for_node = node_without && self.former.has_looked() && self.members < CONNECTIONS_MAX;
         if for_node || self.wants_more(sessions, window_wanted) {
             let is_free = sessions
@@ -168,9 +174,9 @@ mod tests {
     #[test]
     fn a_session_for_a_node_begins_when_no_former_one_can_have_its_id() {
         let (mut growth, mut sessions) = (Growth::new(Connections::Fixed(1)), vec![live(20)]);
-        assert_eq!(growth.step(&sessions, 0, true), Step::Visit);
+        assert_eq!(growth.step(&sessions, 0, true, 2), Step::Visit);
         sessions.push(away());
-        assert_ne!(growth.step(&sessions, 0, true), Step::Grow, "the visit has not ended");
+        assert_ne!(growth.step(&sessions, 0, true, 2), Step::Grow, "the visit has not ended");
         assert_eq!(growth.members(), 1);
     }
 }

@@ -8,7 +8,8 @@ use crate::session::events::ConnectionState;
 
 /// Sessions of a process. More would not help: a broker whose window is that small is not made for this.
 pub const CONNECTIONS_MAX: usize = 64;
-/// After this many indices in a row without a session there are no more.
+/// After this many indices in a row without a session there are no more, if the broker is one node. Each other node may have
+/// been gone when the former process made a session for it, which is then missing in the row.
 const ABSENT_MAX: usize = 3;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,15 +41,15 @@ impl Former {
         self.looked
     }
 
-    /// Whether to visit the next index. The sessions behind the first `members` are visits.
-    pub(super) fn wants_visit(&mut self, sessions: &[Session], members: usize) -> bool {
+    /// Whether to visit the next index, with a broker of so many `nodes`. The sessions behind the first `members` are visits.
+    pub(super) fn wants_visit(&mut self, sessions: &[Session], members: usize, nodes: usize) -> bool {
         if self.looked {
             return false;
         }
         let visits = &sessions[members..];
         let found = visits.iter().rposition(Session::was_found).map_or(0, |last| last + 1);
-        let reach =
-            if self.all { CONNECTIONS_MAX } else { (members + found + ABSENT_MAX).min(CONNECTIONS_MAX) };
+        let absent_max = if self.all { CONNECTIONS_MAX } else { ABSENT_MAX + nodes.saturating_sub(1) };
+        let reach = (members + found + absent_max).min(CONNECTIONS_MAX);
         if sessions.len() < reach {
             return true;
         }

@@ -467,7 +467,7 @@ impl Consumer {
         let without = loop {
             let may_grow = self.settings.connections == Connections::Auto;
             let node = self.nodes.without_session(self.growth.members(), may_grow);
-            match self.growth.step(&self.sessions, wanted, node.is_some()) {
+            match self.growth.step(&self.sessions, wanted, node.is_some(), self.nodes.count()) {
                 Step::Nothing => break node.filter(|_| self.growth.members() == CONNECTIONS_MAX),
                 Step::Visit => self.add_session(true),
                 Step::Grow => {

@@ -55,6 +55,10 @@ impl Nodes {
         Self { known: nodes.iter().map(known).collect(), places: Vec::new() }
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.known.len()
+    }
+
     /// Names were resolved again. A session that is not connected leaves a node that is gone.
     pub(super) fn set(&mut self, nodes: &[Node]) {
         let before = std::mem::replace(self, Self::new(nodes));

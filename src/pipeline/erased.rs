@@ -55,6 +55,11 @@ impl Erased {
         self.ids.contains(driver_id)
     }
 
+    /// Those who are not in the other list, in any order.
+    pub(crate) fn not_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
+        self.ids.difference(&other.ids).filter_map(|id| str::from_utf8(id).ok())
+    }
+
     /// A hash of the list: equal lists have equal digests, and the ids cannot be read from it.
     #[must_use]
     pub fn digest(&self) -> String {

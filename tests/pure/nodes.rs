@@ -129,6 +129,21 @@ fn a_process_that_comes_back_while_a_node_is_away_finds_the_sessions_that_had_mo
     assert!(world.missing().is_empty());
 }
 
+#[test]
+fn a_process_finds_a_former_session_behind_those_that_wait_for_nodes() {
+    let mut world = world(Connections::Fixed(4), 4);
+    (1..4).for_each(|node| world.node_away(node, true));
+    world.wait(Duration::from_secs(10));
+    world.setup.consumer.nodes = nodes(5);
+    world.consumer.set_nodes(&nodes(5));
+    world.wait(Duration::from_secs(10));
+    assert_eq!(world.spread(), [4, 0, 0, 0, 1], "behind three that wait, which the broker does not have");
+    world.broker.expiry = Some(Duration::from_secs(10));
+    world.kill();
+    world.wait(Duration::from_secs(30));
+    assert!(world.broker.expired.is_empty(), "with what it held: {:?}", world.broker.expired);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 

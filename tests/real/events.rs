@@ -283,10 +283,25 @@ fn a_new_process_tells_the_last_states_that_the_broker_has_not_taken_and_knows_w
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE mqtt_at IS NOT NULL", "1", SOON)?;
     drop(first);
     let shorter = settings.with("EVENTS__SILENT_FOR", "39h");
-    let _second = Watcher::watching(&shorter, &world, "shorter")?;
+    let second = Watcher::watching(&shorter, &world, "shorter")?;
     world.wait_for(
         "SELECT count() FROM {db}.events FINAL WHERE driver_id = 'd2' AND kind = 'silent'",
         "1",
         SOON,
-    )
+    )?;
+    wait_until("the broker keeps both states", SOON, || {
+        Ok(retained(world.broker.port, "fleet/events/#")?.len() == 2)
+    })?;
+    drop(second);
+    // Erased while no process runs, and nothing is left by which the next one could know them.
+    world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1'), ('d2')")?;
+    world.query("TRUNCATE TABLE {db}.events")?;
+    world.query("TRUNCATE TABLE {db}.positions")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (14, 52), (14, 53)]]])",
+    )?;
+    let _third = Watcher::watching(&shorter, &world, "third")?;
+    wait_until("the broker keeps nothing", SOON, || {
+        Ok(retained(world.broker.port, "fleet/events/#")?.is_empty())
+    })
 }

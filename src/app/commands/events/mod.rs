@@ -23,7 +23,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
 use self::deliver::{Answer, Channel, QUEUE_MAX};
-use self::tell::{Line, Telling};
+use self::tell::{Line, STATES, Telling};
 use crate::app::{Outcome, Signals, schema};
 use crate::clickhouse::{ClickHouse, Error, Told};
 use crate::config::Config;
@@ -32,6 +32,7 @@ use crate::events::reader::Reader;
 use crate::events::{Area, Event, Rules, Watch};
 use crate::observe::events::Status;
 use crate::observe::http;
+use crate::pipeline::erased::Erased;
 use crate::throttle::Throttle;
 
 /// Between two looks at new fixes.
@@ -42,6 +43,8 @@ const AGAIN_MS: i64 = 900_000;
 const READ_AGAIN: Duration = Duration::from_secs(10);
 /// A replica that is behind the others by more is reported.
 const LAG_MAX: Duration = Duration::from_secs(60);
+/// Topics that are cleared at once of drivers who were erased; what a new process finds may be the whole list.
+const CLEARED_MAX: usize = 100_000;
 /// Our name in `/readyz`.
 const PART: &str = "clickhouse";
 
@@ -60,6 +63,8 @@ struct Events {
     /// Ids that the table has, of the time that is looked at; oldest first.
     known: HashSet<String>,
     known_order: VecDeque<(i64, String)>,
+    /// Their topics are cleared.
+    erased: Erased,
     read_at: Option<Instant>,
 }
 
@@ -108,6 +113,7 @@ pub async fn run(config: Config) -> Result<Outcome> {
         unwritten: Vec::new(),
         known: HashSet::new(),
         known_order: VecDeque::new(),
+        erased: Erased::default(),
         read_at: None,
     };
     tokio::select! {
@@ -279,8 +285,25 @@ impl Events {
         for (driver_id, fences) in self.watch.forget(is_erased) {
             self.telling.clear(&driver_id, &fences);
         }
+        self.clear_unwatched(&erased);
+        self.erased = erased;
         self.read_at = Some(Instant::now());
         Ok(())
+    }
+
+    /// Who was erased while no process ran is not watched, and their rows are gone: any fence may have a topic.
+    fn clear_unwatched(&mut self, erased: &Erased) {
+        let fences: Vec<_> = self.watch.rules.areas.iter().map(|area| area.name.clone()).collect();
+        let drivers_max = CLEARED_MAX / (STATES + fences.len());
+        let mut new = erased.not_in(&self.erased);
+        new.by_ref().take(drivers_max).for_each(|driver_id| self.telling.clear(driver_id, &fences));
+        let left = new.count();
+        if left > 0 {
+            warn!(
+                drivers = left,
+                "erased, and too many to clear their topics: look for retained messages at the broker"
+            );
+        }
     }
 
     async fn rules(&self) -> Result<Rules, Error> {

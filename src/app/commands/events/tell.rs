@@ -13,6 +13,9 @@ use crate::clickhouse::Told;
 use crate::events::{Event, Kind};
 use crate::observe::events::Status;
 
+/// Topics of a driver that keep a state, beside one for each fence.
+pub(super) const STATES: usize = 2;
+
 pub(super) struct Line {
     channel: Channel,
     orders: mpsc::Sender<Order>,
@@ -101,7 +104,7 @@ impl Telling {
     pub(super) fn clear(&mut self, driver_id: &str, fences: &[String]) {
         let Some(line) = self.lines.iter().find(|line| line.channel == Channel::Mqtt) else { return };
         let topic = |kind, fence: &str| Order::Clear(topic(&line.prefix, driver_id, kind, fence));
-        let states = [topic(Kind::Silent, ""), topic(Kind::Fast, "")];
+        let states: [_; STATES] = [topic(Kind::Silent, ""), topic(Kind::Fast, "")];
         let states: Vec<_> =
             states.into_iter().chain(fences.iter().map(|fence| topic(Kind::Left, fence))).collect();
         states.into_iter().for_each(|order| self.order(Channel::Mqtt, order));
