@@ -481,7 +481,9 @@ impl Group {
     fn is_well(&self) -> bool {
         let done = |process: &Process| {
             let world = &process.world;
-            let is_quiet = world.server.files() == 0 && world.consumer.totals().in_flight() == 0;
+            // What a drain had in flight that was killed and has a successor, the successor gets.
+            let is_idle = process.state == State::Gone || world.consumer.totals().in_flight() == 0;
+            let is_quiet = is_idle && world.server.files() == 0;
             let state = if process.drains { State::Gone } else { State::Running };
             process.state == state && is_quiet
         };
