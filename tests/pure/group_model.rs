@@ -354,7 +354,8 @@ impl Group {
     fn drain(&mut self, name: usize) {
         let is_gone = |process: &Process| process.name != name || is_dead(process.state);
         let heir = |process: &Process| {
-            process.name != name && process.state == State::Running && standing(process).subscribed
+            let is_other = process.name != name && !process.drains;
+            is_other && process.state == State::Running && standing(process).subscribed
         };
         if self.processes.iter().all(is_gone) && self.processes.iter().any(heir) && self.down.is_none() {
             let of_it = self.processes.iter_mut().filter(|process| process.name == name);
