@@ -92,6 +92,7 @@ impl Live {
             session: events::Settings {
                 receive_maximum: config.mqtt.receive_maximum,
                 answer_within: config.mqtt.connect_timeout,
+                session_expiry: config.mqtt.session_expiry,
                 seed,
             },
             window_wanted: 0,

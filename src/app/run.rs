@@ -201,6 +201,7 @@ fn consumer(config: &Config, left: Left) -> Consumer {
         session: events::Settings {
             receive_maximum: config.mqtt.receive_maximum,
             answer_within: config.mqtt.connect_timeout,
+            session_expiry: config.mqtt.session_expiry,
             seed,
         },
         window_wanted: full_batches(config),

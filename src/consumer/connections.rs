@@ -147,7 +147,9 @@ mod tests {
     use crate::session::events::{Event, Settings};
 
     fn away() -> Session {
-        Session::member(Settings { receive_maximum: 100, answer_within: Duration::from_secs(10), seed: 1 })
+        let answer_within = Duration::from_secs(10);
+        let session_expiry = Duration::from_secs(120);
+        Session::member(Settings { receive_maximum: 100, answer_within, session_expiry, seed: 1 })
     }
 
     fn live(window: u16) -> Session {

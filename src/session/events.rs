@@ -9,6 +9,8 @@ pub struct Settings {
     pub receive_maximum: u16,
     /// How long CONNACK, SUBACK and UNSUBACK may take.
     pub answer_within: Duration,
+    /// How long the broker keeps the session while it is not connected.
+    pub session_expiry: Duration,
     /// Seed of the jitter in reconnect delays.
     pub seed: u64,
 }
@@ -171,7 +173,9 @@ pub enum Notice {
     SubscriptionRefused(String),
     UnsubscriptionRefused(String),
     /// Another client uses the same client id.
-    TakenOver,
+    TakenOver {
+        retry_in: Duration,
+    },
     /// The broker repeatedly closes connections soon after SUBACK.
     ClosedSoon {
         times: u32,
@@ -239,9 +243,10 @@ impl fmt::Display for Notice {
             Self::UnsubscriptionRefused(why) => {
                 write!(f, "unsubscribing refused, so the broker keeps queueing for this session: {why}")
             }
-            Self::TakenOver => f.write_str(
+            Self::TakenOver { retry_in } => write!(
+                f,
                 "another client connected with our client id: give every process its own mqtt.client_id \
-                 (next try in 30 s)",
+                 (next try in {retry_in:.0?})"
             ),
             Self::ClosedSoon { times } => write!(
                 f,

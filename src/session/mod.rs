@@ -81,7 +81,7 @@ impl Session {
             has_lived: false,
             exactly_once_logged: Throttle::once(),
             held_by_broker: false,
-            reconnect: Reconnect::new(settings.seed),
+            reconnect: Reconnect::new(settings.session_expiry, settings.seed),
             commands: VecDeque::new(),
             notices: VecDeque::new(),
             totals: Totals::default(),
@@ -497,7 +497,8 @@ mod tests {
 
     #[test]
     fn messages_are_taken_while_there_is_a_connection_and_room() {
-        let settings = Settings { receive_maximum: 100, answer_within: Duration::from_secs(10), seed: 1 };
+        let (answer_within, session_expiry) = (Duration::from_secs(10), Duration::from_secs(120));
+        let settings = Settings { receive_maximum: 100, answer_within, session_expiry, seed: 1 };
         let (mut session, now) = (Session::member(settings), Instant::now());
         let at_least_once = |packet_id| Message { packet_id: Some(packet_id), ..Message::new(b"t", b"") };
         session.handle_event(Event::Connected { session_present: true, receive_maximum: None }, now);

@@ -1,4 +1,6 @@
 //! When to connect again after a connection ended, and what the log and `/readyz` say meanwhile.
+//!
+//! Guarantee: the next attempt comes long before the broker ends the session.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,6 +16,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 const LEAVING_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Delay when another client took our id: a configuration error, and each attempt throws the other one out.
 const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
+/// The longest delay is this fraction of the session's expiry: then an attempt may fail, too.
+const DELAYS_PER_EXPIRY: u32 = 3;
 /// After a connection that lasted this long, the next delay starts from the minimum.
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 /// After this many short connections in a row the log names the likely cause.
@@ -45,17 +49,19 @@ pub(super) struct Reconnect {
     taken_over: bool,
     /// The reason that was last logged.
     logged: (String, Throttle),
+    delay_max: Duration,
     jitter: fastrand::Rng,
 }
 
 impl Reconnect {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(session_expiry: Duration, seed: u64) -> Self {
         Self {
             failures: 0,
             short_lives: 0,
             why: None,
             taken_over: false,
             logged: (String::new(), Throttle::every(LOGGED_EVERY)),
+            delay_max: session_expiry / DELAYS_PER_EXPIRY,
             jitter: fastrand::Rng::with_seed(seed),
         }
     }
@@ -79,9 +85,13 @@ impl Reconnect {
     pub(super) fn failed(&mut self, end: End, now: Instant, notices: &mut VecDeque<Notice>) -> Instant {
         let End { lived, taken_over, leaving, why } = end;
         self.judge(lived, taken_over, notices);
-        let retry_in = if taken_over { TAKEN_OVER_DELAY } else { self.backoff(leaving) };
-        let notice =
-            if taken_over { Notice::TakenOver } else { Notice::Disconnected { why: why.clone(), retry_in } };
+        let delay = if taken_over { TAKEN_OVER_DELAY } else { self.backoff(leaving) };
+        let retry_in = delay.min(self.delay_max);
+        let notice = if taken_over {
+            Notice::TakenOver { retry_in }
+        } else {
+            Notice::Disconnected { why: why.clone(), retry_in }
+        };
         let why = if taken_over { notice.to_string() } else { why };
         if self.logged.0 != why {
             self.logged.1.reset();
@@ -141,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_reason_is_logged_once_a_minute_and_anew_when_it_is_another_or_came_back() {
-        let (began, mut it, mut notices) = (Instant::now(), Reconnect::new(1), VecDeque::new());
+        let (began, mut it, mut notices) = (Instant::now(), Reconnect::new(120 * SECOND, 1), VecDeque::new());
         let mut logs = |it: &mut Reconnect, why, second| {
             it.failed(end(None, why), began + SECOND * second, &mut notices);
             notices.drain(..).count()
@@ -161,7 +171,7 @@ mod tests {
 
     #[test]
     fn delays_double_until_a_connection_was_good_and_closing_soon_is_told() {
-        let (now, mut it, mut notices) = (Instant::now(), Reconnect::new(1), VecDeque::new());
+        let (now, mut it, mut notices) = (Instant::now(), Reconnect::new(120 * SECOND, 1), VecDeque::new());
         for doubled in [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000] {
             let delay = it.failed(end(None, "away"), now, &mut notices) - now;
             let bound = Duration::from_millis(doubled);
@@ -184,5 +194,16 @@ mod tests {
         let taken_over = End { taken_over: true, ..end(Some(SECOND), "taken") };
         assert_eq!(it.failed(taken_over, now, &mut notices) - now, TAKEN_OVER_DELAY);
         assert!(it.was_taken_over());
+    }
+
+    #[test]
+    fn a_session_that_expires_soon_is_sought_sooner() {
+        let (now, mut notices) = (Instant::now(), VecDeque::new());
+        let mut it = Reconnect::new(6 * SECOND, 1);
+        let taken_over = End { taken_over: true, ..end(Some(SECOND), "taken") };
+        assert_eq!(it.failed(taken_over, now, &mut notices) - now, 2 * SECOND);
+        for _ in 0..9 {
+            assert!(it.failed(end(None, "away"), now, &mut notices) - now <= 2 * SECOND);
+        }
     }
 }

@@ -79,7 +79,12 @@ pub fn intake_settings(rows_max: usize) -> intake::Settings {
 }
 
 pub fn session_settings() -> events::Settings {
-    events::Settings { receive_maximum: 1_000, answer_within: Duration::from_secs(30), seed: 1 }
+    events::Settings {
+        receive_maximum: 1_000,
+        answer_within: Duration::from_secs(30),
+        session_expiry: Duration::from_secs(120),
+        seed: 1,
+    }
 }
 
 pub fn nodes(number: usize) -> Vec<Node> {
