@@ -28,7 +28,7 @@ use self::window::Window;
 use crate::codec::Message;
 use crate::throttle::Throttle;
 
-/// Attempts to connect to a former session. It may not exist, so they do not go on for ever.
+/// Attempts to connect to a former session that was not found yet. It may not exist, so they do not go on for ever.
 const VISITS_MAX: u32 = 3;
 /// How long the broker may take to close after DISCONNECT.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
@@ -418,12 +418,13 @@ impl Session {
 
     fn back_off(&mut self, taken_over: bool, why: String, now: Instant) {
         let lived = self.connection.live_since().map(|since| now.duration_since(since));
-        let leaving = self.purpose != Purpose::Consume;
+        let is_visit = self.purpose.is_visit();
+        let leaving = self.purpose != Purpose::Consume && !is_visit;
         let end = End { lived, taken_over, leaving, why: why.clone() };
         let until = self.reconnect.failed(end, now, &mut self.notices);
-        // Another process uses the session, or it cannot be reached.
-        let gives_up = taken_over || self.reconnect.failures() >= VISITS_MAX;
-        self.connection = if self.purpose.is_visit() && gives_up {
+        let is_nowhere = !self.was_found() && self.reconnect.failures() >= VISITS_MAX;
+        // Another process uses the session, or nobody knows that it exists.
+        self.connection = if is_visit && (taken_over || is_nowhere) {
             self.notices.push_back(Notice::FormerLeft { why });
             ConnectionState::Ended
         } else {
