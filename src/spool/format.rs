@@ -7,7 +7,7 @@
 //! | 8 | `MILEPOST` |
 //! | 4 | format version, 1 |
 //! | 4 | number of inserts, 1 or 2 |
-//! | each: 16, 8, 4, 8 | hash of statement and body, rows, length of the statement, length of the body |
+//! | each: 8, 4, 8 | rows, length of the statement, length of the body |
 //! | … | statement (UTF-8), then body |
 //! | 16 | XXH3-128 of everything before |
 //!
@@ -47,7 +47,7 @@ pub enum Damaged {
 /// Number of bytes that [`write()`] writes.
 #[must_use]
 pub fn length(inserts: &[Insert]) -> u64 {
-    let each = |insert: &Insert| 36 + insert.statement.len() + insert.body.len();
+    let each = |insert: &Insert| 20 + insert.statement.len() + insert.body.len();
     (16 + inserts.iter().map(each).sum::<usize>() + CHECKSUM_BYTES) as u64
 }
 
@@ -63,7 +63,6 @@ pub fn write(inserts: &[Insert], to: &mut impl Write) -> io::Result<()> {
     put(&VERSION.to_le_bytes())?;
     put(&u32::try_from(inserts.len()).map_err(|_| io::ErrorKind::InvalidInput)?.to_le_bytes())?;
     for insert in inserts {
-        put(&content_hash(insert).to_le_bytes())?;
         put(&(insert.rows as u64).to_le_bytes())?;
         put(&length(insert.statement.as_bytes())?.to_le_bytes())?;
         put(&(insert.body.len() as u64).to_le_bytes())?;
@@ -72,14 +71,6 @@ pub fn write(inserts: &[Insert], to: &mut impl Write) -> io::Result<()> {
     }
     let checksum = hasher.finish_128();
     to.write_all(&checksum.to_le_bytes())
-}
-
-/// Part of the format; no reader uses it today.
-fn content_hash(insert: &Insert) -> u128 {
-    let mut hasher = XxHash3_128::new();
-    hasher.write(insert.statement.as_bytes());
-    hasher.write(&insert.body);
-    hasher.finish_128()
 }
 
 /// Parses a file. The bodies are slices of it.
@@ -114,7 +105,6 @@ pub fn read(file: &Bytes) -> Result<Vec<Insert>, Damaged> {
 
 fn read_insert(rest: &mut Bytes) -> Result<Insert, Damaged> {
     const HEAD: Damaged = Damaged::Content("an insert's head");
-    rest.try_get_u128_le().map_err(|_| HEAD)?;
     let rows = rest.try_get_u64_le().map_err(|_| HEAD)?;
     let statement_length = rest.try_get_u32_le().map_err(|_| HEAD)?;
     let body_length = rest.try_get_u64_le().map_err(|_| HEAD)?;
