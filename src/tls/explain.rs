@@ -92,6 +92,18 @@ fn explain_alert(section: &str, alert: AlertDescription) -> String {
     }
 }
 
+/// Without the time of the attempt: each would have another text, and be logged.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
+pub(super) fn without_time(error: io::Error) -> io::Error {
+    let Some(RustlsError::InvalidCertificate(certificate)) = rustls_error(&error) else { return error };
+    let timeless = match certificate {
+        CertificateError::ExpiredContext { .. } => CertificateError::Expired,
+        CertificateError::NotValidYetContext { .. } => CertificateError::NotValidYet,
+        _ => return error,
+    };
+    io::Error::new(error.kind(), RustlsError::InvalidCertificate(timeless))
+}
+
 /// The innermost error: each layer wraps the one below.
 fn rustls_error(error: &io::Error) -> Option<&RustlsError> {
     let inner = error.get_ref()?;
@@ -100,7 +112,23 @@ fn rustls_error(error: &io::Error) -> Option<&RustlsError> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio_rustls::rustls::pki_types::UnixTime;
+
     use super::*;
+
+    #[test]
+    fn a_certificate_that_has_expired_is_the_same_reason_at_each_attempt() {
+        let at = |seconds| {
+            let (time, not_after) =
+                (UnixTime::since_unix_epoch(Duration::from_secs(seconds)), UnixTime::now());
+            let expired = CertificateError::ExpiredContext { time, not_after };
+            without_time(io::Error::other(RustlsError::InvalidCertificate(expired)))
+        };
+        assert_eq!(at(1).to_string(), at(2).to_string());
+        assert!(explain(Server::Broker, &at(1)).unwrap().contains("has expired"));
+    }
 
     #[test]
     fn what_is_under_layers_of_other_errors_is_still_explained() {

@@ -27,8 +27,8 @@ use tokio_rustls::rustls::{ClientConfig, Error as RustlsError, InconsistentKeys,
 use tracing::warn;
 
 pub use self::address::Address;
-use self::explain::no_tls_there;
 pub(crate) use self::explain::{explain, is_this_the_port};
+use self::explain::{no_tls_there, without_time};
 pub(crate) use self::server::{Server, is_this_machine};
 
 /// Age at which the system's list of public CAs is read again.
@@ -252,6 +252,7 @@ impl Tls {
         let config =
             spawn_blocking(move || this.config()).await.expect("reading certificates does not panic")?;
         let failed = |source: io::Error| {
+            let source = without_time(source);
             let words = explain(self.files.server, &source).unwrap_or_else(|| self.ended(&source));
             Error::Handshake { words, source }
         };

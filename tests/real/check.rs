@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use lab_harness::tls::{Authority, TlsFront};
 use lab_stack::{Settings, free_port};
 use rumqttc::v5::mqttbytes::v5::Packet;
 use serde_json::Value;
 
 use crate::scripted_broker::{Peer, Scripted as ScriptedBroker};
-use crate::secure::{
-    Authority, Scripted, SecureBroker, TlsFront, broker_password, put, scripted_clickhouse, tls_lines,
-};
+use crate::secure::{Scripted, SecureBroker, broker_password, put, scripted_clickhouse, tls_lines};
 use crate::world::{World, settings, unmigrated, world};
 
 const PROBE: &str = "drivers/check/gps-check";

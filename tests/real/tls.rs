@@ -5,14 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::proxy::{Fault, Proxy};
+use lab_harness::tls::{Authority, Identity, TlsFront};
 use lab_stack::{ClickHouse, Milepost, Settings, wait_until};
 use loadgen::publish::Plan;
 use loadgen::verify::verify;
 
-use crate::secure::{
-    Authority, Identity, Scripted, SecureBroker, TlsFront, broker_password, put, scripted_clickhouse,
-    tls_lines,
-};
+use crate::secure::{Scripted, SecureBroker, broker_password, put, scripted_clickhouse, tls_lines};
 use crate::world::{
     SOON, finish, publish, publish_in_background, settings, shared_engine, wait_for_metric, world,
 };

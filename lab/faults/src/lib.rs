@@ -15,6 +15,7 @@ mod row;
 mod rows;
 mod scene;
 mod spool_rows;
+mod tls_rows;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -53,6 +54,9 @@ pub struct Arguments {
     /// Only the quick subset
     #[arg(long)]
     quick: bool,
+    /// All but the rows of a cluster over TLS, to both servers
+    #[arg(long)]
+    tls: bool,
     /// Moments and tracks follow from it
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -126,6 +130,10 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
     all.extend(cluster_rows::all(&arguments.strict_broker));
     all.extend(harm_rows::all());
     all.extend(event_rows::all());
+    all.extend(tls_rows::all());
+    for row in all.iter_mut().filter(|row| !row.setup.cluster) {
+        row.setup.tls |= arguments.tls;
+    }
     for name in &arguments.only {
         ensure!(all.iter().any(|row| row.name == name), "no row is called {name}; --list names them");
     }
@@ -162,7 +170,9 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
         if broken.is_empty() {
             eprintln!("    holds, after {:.0} s", row_began.elapsed().as_secs_f64());
         } else {
-            let repeat = format!("target/release/lab faults --only {} --seed {}", row.name, arguments.seed);
+            let tls = if arguments.tls { "--tls " } else { "" };
+            let repeat =
+                format!("target/release/lab faults {tls}--only {} --seed {}", row.name, arguments.seed);
             eprintln!("    DOES NOT HOLD: {}\n    repeat: {repeat}", broken.join("; "));
             if let Some(kept) = kept {
                 eprintln!("    kept: {}", kept.display());

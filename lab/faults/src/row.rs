@@ -37,6 +37,7 @@ pub(crate) fn row(
         slow_disk: false,
         pods: false,
         cluster: false,
+        tls: false,
         settings: Vec::new(),
     };
     Row { name, what, quick: false, whole: true, setup, act }
@@ -50,6 +51,11 @@ impl Row {
     /// A shorter version of another row.
     pub(crate) fn only_quick(self) -> Self {
         Self { quick: true, whole: false, ..self }
+    }
+
+    pub(crate) fn over_tls(mut self) -> Self {
+        self.setup.tls = true;
+        self
     }
 
     pub(crate) fn members(mut self, members: u32) -> Self {

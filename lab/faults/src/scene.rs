@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use lab_harness::background::Background;
 use lab_harness::proxy::Proxy;
 use lab_harness::scripted_clickhouse::ScriptedClickHouse;
+use lab_harness::tls::{Authority, TlsFront};
 use lab_stack::{Broker, BrokerKind, ClickHouse, Milepost, Process, Settings, free_port, wait_until};
 use loadgen::manifest::Manifest;
 use loadgen::publish::Plan;
@@ -25,6 +26,9 @@ const PODS: usize = 4;
 pub(crate) const UNDONE: i32 = 75;
 /// What the engine of the password row is given.
 pub(crate) const PASSWORD: &str = "the right one";
+
+/// What the certificates of both servers say.
+const HOST: &str = "127.0.0.1";
 
 /// How a row is set up.
 #[derive(Debug, Clone)]
@@ -47,6 +51,8 @@ pub(crate) struct Setup {
     pub(crate) pods: bool,
     /// The broker is a cluster of two: the fleet publishes to the second node, and members know both.
     pub(crate) cluster: bool,
+    /// Milepost speaks TLS to both servers. Not with `cluster`: its second node has no proxy.
+    pub(crate) tls: bool,
     /// Beyond the harness's own: `MILEPOST__` keys and values.
     pub(crate) settings: Vec<(&'static str, &'static str)>,
 }
@@ -84,6 +90,7 @@ pub(crate) struct Scene {
     pub(crate) damaged: u64,
     /// What the row saw and no consumer may do, beside losing: the row has been played, and does not hold.
     pub(crate) misdeed: Option<String>,
+    tls: Option<Tls>,
     spool: bool,
     /// The HTTP ports of the members by number, if they have ports of their own.
     ports: Vec<u16>,
@@ -113,6 +120,22 @@ fn with_clock(settings: Settings, clock_file: &Path) -> Result<Settings> {
         .with_variable("FAKETIME_DONT_FAKE_MONOTONIC", "1"))
 }
 
+/// Between the proxies and the servers.
+struct Tls {
+    authority: Authority,
+    mqtt: TlsFront,
+    http: TlsFront,
+}
+
+impl Tls {
+    fn start(mqtt_port: u16, http_port: u16) -> Result<Self> {
+        let authority = Authority::new("lab")?;
+        let identity = authority.sign(&[HOST])?;
+        let (mqtt, http) = (TlsFront::start(&identity, mqtt_port)?, TlsFront::start(&identity, http_port)?);
+        Ok(Self { authority, mqtt, http })
+    }
+}
+
 /// One milepost with its client id.
 pub(crate) struct Member {
     pub(crate) client_id: String,
@@ -129,12 +152,24 @@ impl Scene {
             ClickHouse::start(folder.path())?
         };
         let script = ScriptedClickHouse::start(&[engine.url()])?;
-        let (mqtt, http) = (Proxy::start(broker.port)?, Proxy::start(script.port)?);
+        let tls = if setup.tls { Some(Tls::start(broker.port, script.port)?) } else { None };
+        let (mqtt_port, http_port) =
+            tls.as_ref().map_or((broker.port, script.port), |tls| (tls.mqtt.port, tls.http.port));
+        let (mqtt, http) = (Proxy::start(mqtt_port)?, Proxy::start(http_port)?);
+        let scheme = if setup.tls { "https" } else { "http" };
         let mut settings =
-            Settings::new(binary, folder.path(), mqtt.port, &format!("http://127.0.0.1:{}", http.port))
+            Settings::new(binary, folder.path(), mqtt.port, &format!("{scheme}://{HOST}:{}", http.port))
                 .with("LAB__KEEP_ALIVE", "5s")
                 .with("MQTT__SESSION_EXPIRY", "5m")
                 .with("LAB__INSERT_TIMEOUT", "5s");
+        if let Some(tls) = &tls {
+            let ca_file = folder.path().join("ca.pem");
+            std::fs::write(&ca_file, &tls.authority.pem)?;
+            settings = settings
+                .with("MQTT__URL", format!("mqtts://{HOST}:{}", mqtt.port))
+                .with("MQTT__CA_FILE", ca_file.display().to_string())
+                .with("CLICKHOUSE__CA_FILE", ca_file.display().to_string());
+        }
         let password_file = folder.path().join("password");
         if setup.password {
             std::fs::write(&password_file, PASSWORD)?;
@@ -178,6 +213,7 @@ impl Scene {
             password_file,
             damaged: 0,
             misdeed: None,
+            tls,
             spool: setup.spool,
             ports,
             clock_file,
@@ -252,6 +288,14 @@ impl Scene {
 
     pub(crate) fn spool_dir(&self, client_id: &str) -> PathBuf {
         self.folder.path().join(format!("spool-{client_id}"))
+    }
+
+    /// Both servers show a certificate that ends with this year, on connections from now on.
+    pub(crate) fn certify_until(&self, year: i32) -> Result<()> {
+        let tls = self.tls.as_ref().context("the row is over TLS")?;
+        let identity = tls.authority.sign_until(&[HOST], year)?;
+        tls.mqtt.show(&identity)?;
+        tls.http.show(&identity)
     }
 
     /// Moves the wall clock of every member by so many seconds; their monotonic clock goes on.

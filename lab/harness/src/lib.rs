@@ -7,9 +7,11 @@
 //! | [`patched`] | builds a milepost with a patch applied |
 //! | [`scripted_clickhouse`] | a ClickHouse that lies, hangs and cuts by script, in front of a real one |
 //! | [`table`] | a table, for a report in Markdown and for a page |
+//! | [`tls`] | certificates made on the spot, and TLS before a plain server |
 
 pub mod background;
 pub mod patched;
 pub mod proxy;
 pub mod scripted_clickhouse;
 pub mod table;
+pub mod tls;
