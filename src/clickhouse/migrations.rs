@@ -208,8 +208,13 @@ impl ClickHouse {
     /// # Errors
     /// See [`Error`].
     pub(crate) async fn misfits(&self) -> Result<Vec<String>, Error> {
-        let sql =
-            format!("SELECT table, name, type FROM system.columns WHERE database = '{}'", self.database);
+        // Of these alone: the columns of all the views are four fifths of what the question costs, and a start waits for it.
+        let names = TABLES.iter().flat_map(|table| [table.name.to_owned(), shards::over(table.name)]);
+        let sql = format!(
+            "SELECT table, name, type FROM system.columns WHERE database = '{}' AND table IN ('{}')",
+            self.database,
+            names.collect::<Vec<_>>().join("', '")
+        );
         let rows = self.ask("reading system.columns", &sql).await?;
         let mut misfits = Vec::new();
         for table in TABLES {
