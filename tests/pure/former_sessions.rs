@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use milepost::consumer::{Connections, FormerTotals};
 use proptest::prelude::*;
 
-use crate::model::server::Server;
-use crate::model::{Setup, World};
+use crate::model::server::{Mood, Server};
+use crate::model::{Backend as _, Setup, World};
 use crate::rows::{consumer_settings, intake_settings, policy_settings};
 
 /// Runs with `former` sessions more than `members`, then with `members`, while devices publish. Each of `kills` ends a
@@ -48,6 +48,34 @@ fn former_sessions_are_emptied_before_any_of_them_expires() {
     assert!(missing.is_empty(), "{} messages expired with sessions that nobody visited", missing.len());
     assert_eq!(world.broker.sessions.len(), 4, "former sessions are ended");
     assert_eq!(world.consumer.totals().former, FormerTotals { found: 60, left: 0, expired: 0 });
+}
+
+/// Sessions that are empty are there until the last one is: a gap before it would hide it from the next process.
+#[test]
+fn a_process_that_dies_while_the_last_former_session_is_full_leaves_no_gap_before_it() {
+    let setup = Setup {
+        consumer: consumer_settings(9),
+        intake: intake_settings(50),
+        delivery: policy_settings(),
+        window: 20,
+    };
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    world.wait(Duration::from_secs(1));
+    (0..16).for_each(|_| world.publish(1, true, false));
+    world.wait(Duration::from_secs(10));
+    world.server.mood(Mood::Refusing);
+    world.publish(1, true, false); // the seventeenth: to the last of nine
+    world.setup.consumer.connections = Connections::Fixed(1);
+    world.broker.expiry = Some(Duration::from_secs(30));
+    world.kill();
+    world.wait(Duration::from_secs(10));
+    assert_eq!(world.broker.sessions.len(), 9, "none is ended before the last one is empty");
+    world.kill();
+    world.server.mood(Mood::Fine);
+    world.wait(Duration::from_secs(60));
+    world.recover();
+    assert!(world.missing().is_empty());
+    assert_eq!(world.broker.sessions.len(), 1);
 }
 
 proptest! {
