@@ -28,8 +28,9 @@ use self::window::Window;
 use crate::codec::Message;
 use crate::throttle::Throttle;
 
-/// Attempts to connect to a former session that was not found yet. It may not exist, so they do not go on for ever.
-const VISITS_MAX: u32 = 3;
+/// Attempts to connect to a former session that was not found yet. It may not exist, so they do not go on for ever; but its node may be
+/// away for some seconds.
+const VISITS_MAX: u32 = 8;
 /// How long the broker may take to close after DISCONNECT.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
