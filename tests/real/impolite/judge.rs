@@ -22,6 +22,9 @@ const RESIDENT_BYTES_MAX: u64 = 96 << 20;
 const RESIDENT_BYTES_FATAL: u64 = 512 << 20;
 /// What it may log during a fault.
 const LOG_BYTES_MAX: usize = 64 << 10;
+/// So milepost logs an insert that was under way while the engine, which other tests share, answered nothing for
+/// seconds: whether it is stored is then open, whatever the case is about.
+const GIVEN_UP: &str = "given up: the server was away";
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What was seen of a case.
@@ -276,9 +279,11 @@ impl Stage {
             figures
                 .expect(figures.unready_after.is_some(), || format!("no cause in /readyz within {within:?}"));
             let counted = self.case.hangs() || !figures.errors.is_empty(); // a hung insert has not failed yet
-            let known = counted && figures.errors.keys().all(|kind| kinds.contains(&kind.as_str()));
+            let given_up = self.milepost.process.log()?.matches(GIVEN_UP).count();
+            let is_known = |kind: &str| kinds.contains(&kind) || kind == "ambiguous" && given_up > 0;
+            let known = counted && figures.errors.keys().all(|kind| is_known(kind));
             figures.expect(known, || format!("counted as something else than {kinds:?}"));
-            self.judge_tokens(kinds, figures);
+            self.judge_tokens(kinds, given_up, figures);
         }
         let stale = self.drivers_whose_last_position_is_old()?;
         figures.expect(stale == 0, || format!("{stale} drivers have an old last position"));
@@ -288,7 +293,7 @@ impl Stage {
     }
 
     /// A token stands for its rows; rows that may be stored already get another one, those that are not keep it.
-    fn judge_tokens(&self, kinds: &[&str], figures: &mut Figures) {
+    fn judge_tokens(&self, kinds: &[&str], given_up: usize, figures: &mut Figures) {
         let mut bodies = BTreeMap::<String, BTreeSet<u64>>::new();
         let mut tokens = BTreeMap::<u64, Vec<String>>::new();
         for seen in self.server.seen() {
@@ -304,7 +309,7 @@ impl Stage {
                 "a token again after an end that may have been a commit".to_owned()
             }),
             kinds if !kinds.contains(&"ambiguous") => figures
-                .expect(tries.all(|(_, different)| different == 1), || {
+                .expect(tries.all(|(_, different)| different <= 1 + given_up), || {
                     "a fresh token after a definite failure".to_owned()
                 }),
             _ => {}
