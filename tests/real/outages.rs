@@ -1,11 +1,16 @@
 //! What the fault harness will do at length, once each.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use lab_stack::{Broker, ClickHouse, free_port, wait_until};
 
 use crate::world::{
     SOON, finish, publish, publish_in_background, settings, unmigrated, wait_for_metric, world,
 };
+
+/// How long `hung_resolver.c` answers nothing.
+const HANGS: Duration = Duration::from_secs(60);
 
 #[test]
 fn kill_9_under_load_loses_nothing() -> Result<()> {
@@ -53,6 +58,29 @@ fn servers_that_are_not_there_yet_are_waited_for() -> Result<()> {
     })?;
     assert!(milepost.get("/livez").is_ok());
     assert_eq!(milepost.terminate(SOON)?, 0, "nothing was taken, so nothing is left");
+    Ok(())
+}
+
+#[test]
+fn names_are_resolved_side_by_side_and_a_stop_does_not_wait_for_a_resolver_that_hangs() -> Result<()> {
+    let folder = lab_stack::folder()?;
+    let asked = folder.path().join("asked");
+    let names = "mqtt://a.invalid,mqtt://b.invalid,mqtt://c.invalid";
+    let settings = settings(folder.path(), free_port()?, &format!("http://127.0.0.1:{}", free_port()?))
+        .with("MQTT__URL", names)
+        .with_variable("ASKED", asked.display().to_string())
+        .with_preloaded("tests/real/hung_resolver.c")?;
+    let mut milepost = settings.start()?;
+    let mut at = Vec::new();
+    wait_until("three names are asked for", SOON, || {
+        milepost.process.ensure_alive()?;
+        let asked = std::fs::read_to_string(&asked).unwrap_or_default();
+        at = asked.lines().filter_map(|line| line.split_once(' ')?.1.parse::<u64>().ok()).collect();
+        Ok(at.len() >= 3)
+    })?;
+    // One after the other, each takes its three seconds.
+    assert!(at.get(2).zip(at.first()).is_some_and(|(third, first)| third - first < 2_500), "{at:?} ms");
+    assert_eq!(milepost.terminate(HANGS / 2)?, 0, "the resolver's minute is not ours");
     Ok(())
 }
 
