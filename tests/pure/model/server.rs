@@ -69,9 +69,28 @@ struct Pending {
     is_attempt: bool,
 }
 
+/// Two replicas, with one Keeper that knows every token.
+pub struct Replicas {
+    /// Neither gets the other's rows: an insert's quorum is not reached in time, and the rows stay.
+    is_cut: bool,
+    /// What one has and the other has not.
+    on_one: BTreeSet<u32>,
+    /// A planted mistake: an insert asks for no quorum.
+    without_quorum: bool,
+    /// Another: after an ambiguous end the same token is sent again.
+    same_token: bool,
+}
+
+impl Replicas {
+    pub fn new(without_quorum: bool, same_token: bool) -> Self {
+        Self { is_cut: false, on_one: BTreeSet::new(), without_quorum, same_token }
+    }
+}
+
 /// ClickHouse. All members of a group insert into the same.
 pub struct Table {
     pub mood: Mood,
+    pub replicas: Option<Replicas>,
     rng: fastrand::Rng,
     pub stored: BTreeSet<u32>,
     /// Refusals counted in the rejects table.
@@ -89,11 +108,30 @@ impl Table {
     pub fn new(seed: u64) -> Self {
         Self {
             mood: Mood::Fine,
+            replicas: None,
             rng: fastrand::Rng::with_seed(seed),
             stored: BTreeSet::new(),
             rejects: 0,
             tokens: BTreeMap::new(),
             identities: BTreeMap::new(),
+        }
+    }
+
+    /// Between the replicas.
+    pub fn cut(&mut self) {
+        if let Some(replicas) = &mut self.replicas {
+            replicas.is_cut = true;
+        }
+    }
+
+    /// They catch up. If one has lost its disk before, it is that which has rows that the other has not.
+    pub fn join(&mut self, disk_lost: bool) {
+        if let Some(replicas) = &mut self.replicas {
+            let on_one = std::mem::take(&mut replicas.on_one);
+            replicas.is_cut = false;
+            if disk_lost {
+                self.stored.retain(|seq| !on_one.contains(seq));
+            }
         }
     }
 }
@@ -139,6 +177,10 @@ impl Server {
         let all = rows.len();
         rows.retain(|row| row.position().is_none_or(|seq| !self.is_gone(seq)));
         let erased = (all - rows.len()) as u64;
+        let token = match &self.table.replicas {
+            Some(Replicas { same_token: true, .. }) => token.rsplit_once('-').expect("an attempt's number").0,
+            _ => token,
+        };
         let token = &if erased > 0 { format!("{token}-{}", self.erased.digest()) } else { token.to_owned() };
         if rows.is_empty() {
             let outcome = Outcome::Inserted { took: Duration::ZERO, erased };
@@ -157,7 +199,7 @@ impl Server {
             20 + u64::from(chance) * 7
         });
         let failed = |kind| Outcome::Failed { kind, why: "scripted".to_owned() };
-        let (commits, knows, outcome, takes) = match (self.table.mood, chance) {
+        let (commits, knows, mut outcome, mut takes) = match (self.table.mood, chance) {
             (Mood::Taking(seconds), _) if Duration::from_secs(seconds) > timeout => {
                 (true, true, failed(FailureKind::TimedOut), timeout)
             }
@@ -177,6 +219,17 @@ impl Server {
             (Mood::Flaky, _) => (true, true, failed(FailureKind::TimedOut), timeout),
         };
         if commits && !self.table.tokens.contains_key(token) {
+            if let Some(replicas) = &mut self.table.replicas {
+                if replicas.is_cut {
+                    let seqs = rows.iter().filter_map(|row| row.position());
+                    replicas.on_one.extend(seqs.filter(|seq| !self.table.stored.contains(seq)));
+                    if !replicas.without_quorum && matches!(outcome, Outcome::Inserted { .. }) {
+                        (outcome, takes) = (failed(FailureKind::Ambiguous), timeout);
+                    }
+                } else {
+                    replicas.on_one.retain(|seq| !rows.contains(&Row::Position(*seq)));
+                }
+            }
             for row in &rows {
                 match row {
                     Row::Position(seq) => drop(self.table.stored.insert(*seq)),
