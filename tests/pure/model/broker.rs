@@ -117,6 +117,7 @@ impl Broker {
         let node = first_node + node;
         let session = self.sessions.entry(self.client.first_id + id).or_default();
         self.takeovers += usize::from(was_there && session.node != node);
+        session.away_since = None;
         (session.connected, session.process, session.node) = (true, process, node);
         session.in_flight.iter_mut().for_each(|(_, _, on_this)| *on_this = false);
         was_there && !clean_start
@@ -140,9 +141,7 @@ impl Broker {
         let Some(expiry) = self.expiry else { return };
         let mut expired = Vec::new();
         for (id, session) in &mut self.sessions {
-            if session.connected {
-                session.away_since = None;
-            } else if now >= *session.away_since.get_or_insert(now) + expiry {
+            if !session.connected && now >= *session.away_since.get_or_insert(now) + expiry {
                 expired.push(*id);
             }
         }
