@@ -134,7 +134,9 @@ impl fmt::Display for Report {
         for finding in &self.findings {
             writeln!(f, "{finding}")?;
         }
-        writeln!(f, "{} errors, {} warnings", self.count(Level::Error), self.count(Level::Warning))
+        let (errors, warnings) = (self.count(Level::Error), self.count(Level::Warning));
+        let plural = |count| if count == 1 { "" } else { "s" };
+        writeln!(f, "{errors} error{}, {warnings} warning{}", plural(errors), plural(warnings))
     }
 }
 
@@ -149,7 +151,7 @@ mod tests {
         report.warning("window", "32", "raise it");
         assert_eq!(
             report.to_string(),
-            "ok       login                as \"x\"\n\nwarning  window               32; raise it\n0 errors, 1 warnings\n"
+            "ok       login                as \"x\"\n\nwarning  window               32; raise it\n0 errors, 1 warning\n"
         );
         assert!(!report.has_errors());
         assert_eq!(

@@ -108,8 +108,11 @@ fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
         );
     };
     let difference = Duration::from_millis(difference_ms.unsigned_abs());
-    let ahead = if difference_ms >= 0 { "ahead of" } else { "behind" };
-    let found = format!("ClickHouse is {difference:?} {ahead} this host");
+    let found = match difference_ms {
+        0 => "ClickHouse and this host have the same time".to_owned(),
+        1.. => format!("ClickHouse is {difference:?} ahead of this host"),
+        ..0 => format!("ClickHouse is {difference:?} behind this host"),
+    };
     let advice = "synchronise both hosts by NTP (chronyd or systemd-timesyncd): received_at and too_new use this host's clock, inserted_at ClickHouse's";
     if difference > config.decode.fix_future_max.max(CLOCKS_MAY_DIFFER) {
         report.error("clocks", found, advice);

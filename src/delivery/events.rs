@@ -10,6 +10,8 @@ use crate::spool::File;
 
 /// [`Batch::id`], or the number of a file that was loaded.
 pub type BatchId = u64;
+/// Numbers of batches that come from files; others are below.
+pub(super) const FIRST_LOADED: BatchId = 1 << 63;
 
 /// A run of rows of one insert of a batch. The whole insert, unless something on the way to the server does not
 /// let it through.
@@ -259,6 +261,18 @@ pub enum Notice {
     },
 }
 
+/// What people call a batch.
+struct Name(BatchId);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            FIRST_LOADED.. => f.write_str("a batch from the spool"),
+            batch => write!(f, "batch {batch}"),
+        }
+    }
+}
+
 impl Notice {
     /// Logged at WARN instead of INFO.
     #[must_use]
@@ -271,14 +285,14 @@ impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InsertFailed { batch, rows, failures, retry_in, why } => {
-                write!(f, "insert failed, batch {batch} of {rows} rows, {failures} in a row")?;
+                write!(f, "insert failed, {} of {rows} rows, {failures} in a row", Name(*batch))?;
                 if let Some(retry_in) = retry_in {
                     write!(f, ", next try in {retry_in:.1?}")?;
                 }
                 write!(f, ": {why}")
             }
             Self::InsertSucceeded { batch, failures } => {
-                write!(f, "insert succeeded after {failures} failures, batch {batch}")
+                write!(f, "insert succeeded after {failures} failures, {}", Name(*batch))
             }
             Self::NoAnswer { for_ } => write!(
                 f,

@@ -22,7 +22,8 @@ use self::files::Files;
 use self::server::Server;
 use self::stage::{BatchState, Fresh, Origin, Progress, Stage, pieces};
 use super::events::{
-    Attention, BatchId, Command, Durable, Notice, Outcome, Report, ServerStatus, StoreBecause, Totals,
+    Attention, BatchId, Command, Durable, FIRST_LOADED, Notice, Outcome, Report, ServerStatus, StoreBecause,
+    Totals,
 };
 use super::retry::{Identity, Tries};
 use crate::pipeline::batch::Batch;
@@ -38,8 +39,6 @@ const STORING_LOGGED_EVERY: Duration = Duration::from_secs(60);
 const STORE_AGAIN: Duration = Duration::from_secs(1);
 /// While anything is amiss, everything is looked at this often.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Numbers of batches that come from files; others are below.
-const FIRST_LOADED: BatchId = 1 << 63;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
