@@ -32,11 +32,9 @@ struct Place {
     lost_at: Option<Instant>,
     /// The shell has begun to connect, and the connection has not ended.
     dialed: bool,
-    /// That connection has been subscribed.
-    lived: bool,
     /// An attempt to reach its node has failed since.
     tried: bool,
-    /// Nodes that it has left since it lived.
+    /// Nodes that it has left since it was live.
     moves: usize,
     /// When it goes to another node, if it does not reach its own.
     leaves_at: Option<Instant>,
@@ -81,7 +79,6 @@ impl Nodes {
             patience,
             lost_at: None,
             dialed: false,
-            lived: false,
             moves: 0,
             tried: false,
             leaves_at: None,
@@ -134,16 +131,20 @@ impl Nodes {
     fn note(&mut self, session: usize, connection: ConnectionState, now: Instant) {
         let place = &mut self.places[session];
         let known = self.known.iter_mut().find(|known| known.node == place.node);
-        if connection.live_since().is_some() {
-            (place.lost_at, place.lived, place.moves) = (None, true, 0);
+        let ended = match connection {
+            ConnectionState::BackingOff { lived, .. } if place.dialed => Some(lived),
+            _ => None,
+        };
+        if connection.live_since().is_some() || ended == Some(true) {
+            (place.lost_at, place.moves) = (None, 0);
             place.patience = place.patience.or(Some(PATIENCE));
             known.into_iter().for_each(|known| known.failed_at = None);
-        } else if place.dialed && matches!(connection, ConnectionState::BackingOff { .. }) {
+        } else if ended == Some(false) {
+            known.into_iter().for_each(|known| known.failed_at = Some(now));
+        }
+        if let Some(lived) = ended {
             place.lost_at.get_or_insert(now);
-            if !place.lived {
-                known.into_iter().for_each(|known| known.failed_at = Some(now));
-            }
-            (place.dialed, place.tried, place.lived) = (false, !place.lived, false);
+            (place.dialed, place.tried) = (false, !lived);
         }
     }
 

@@ -89,7 +89,11 @@ pub enum Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionState {
     /// No connection until then.
-    BackingOff { until: Instant },
+    BackingOff {
+        until: Instant,
+        /// The last connection had been live, perhaps for less than one turn of the consumer.
+        lived: bool,
+    },
     /// The shell connects; the session waits for CONNACK.
     Connecting,
     /// CONNACK came; the session waits for SUBACK, or for UNSUBACK while it is emptied.
@@ -120,7 +124,7 @@ impl ConnectionState {
     #[must_use]
     pub(crate) fn deadline(self) -> Option<Instant> {
         match self {
-            Self::BackingOff { until } | Self::Subscribing { until } | Self::Closing { until, .. } => {
+            Self::BackingOff { until, .. } | Self::Subscribing { until } | Self::Closing { until, .. } => {
                 Some(until)
             }
             Self::Connecting | Self::Live { .. } | Self::Ended => None,

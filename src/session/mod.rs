@@ -244,7 +244,7 @@ impl Session {
 
     /// When it connects again. It may be put forward, unless another client has taken the session over.
     pub(crate) fn next_try(&mut self) -> Option<&mut Instant> {
-        let ConnectionState::BackingOff { until } = &mut self.connection else { return None };
+        let ConnectionState::BackingOff { until, .. } = &mut self.connection else { return None };
         (!self.reconnect.was_taken_over()).then_some(until)
     }
 
@@ -410,8 +410,11 @@ impl Session {
         self.acks.new_epoch();
         self.paused = None;
         if let ConnectionState::Closing { again, .. } = self.connection {
-            self.connection =
-                if again { ConnectionState::BackingOff { until: now } } else { ConnectionState::Ended };
+            self.connection = if again {
+                ConnectionState::BackingOff { until: now, lived: true }
+            } else {
+                ConnectionState::Ended
+            };
         } else {
             self.back_off(taken_over, why, now);
         }
@@ -429,7 +432,7 @@ impl Session {
             self.notices.push_back(Notice::FormerLeft { why });
             ConnectionState::Ended
         } else {
-            ConnectionState::BackingOff { until }
+            ConnectionState::BackingOff { until, lived: lived.is_some() }
         };
     }
 
@@ -443,7 +446,7 @@ impl Session {
                 self.purpose = Purpose::Empty(Emptying::Unsubscribing, Then::Keep);
                 if self.is_connected() {
                     self.unsubscribe(now);
-                } else if let ConnectionState::BackingOff { until } = &mut self.connection {
+                } else if let ConnectionState::BackingOff { until, .. } = &mut self.connection {
                     *until = now; // the grace may be shorter than that
                 }
             }

@@ -44,6 +44,17 @@ fn a_session_that_is_cut_off_tries_its_own_node_first() {
 }
 
 #[test]
+fn a_connection_that_ends_with_its_suback_has_reached_the_node() {
+    let mut world = world(Connections::Fixed(4), 2);
+    for _ in 0..5 {
+        (0..4).for_each(|id| world.cut(id, true, false));
+        world.cut_at_suback = 8;
+        world.wait(Duration::from_secs(30));
+        assert_eq!((world.spread(), world.broker.takeovers), (vec![2, 2], 0));
+    }
+}
+
+#[test]
 fn a_node_that_is_away_is_left_within_a_second_and_gets_a_session_of_its_own_when_it_is_back() {
     let mut world = world(Connections::Fixed(4), 2);
     for dead in [false, true] {

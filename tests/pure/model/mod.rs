@@ -95,6 +95,8 @@ pub struct World<B> {
     broker_busy_until: Instant,
     /// Sessions whose UNSUBSCRIBE waits for that.
     unanswered: Vec<usize>,
+    /// The next connections end with their SUBACK, before the consumer has its turn.
+    pub cut_at_suback: usize,
     most_commands: usize,
     /// Incarnation of the process.
     pub lives: u64,
@@ -139,6 +141,7 @@ impl<B: Backend> World<B> {
             silent_at: None,
             broker_busy_until: began,
             unanswered: Vec::new(),
+            cut_at_suback: 0,
             most_commands: 0,
             lives: 1,
             left: None,
@@ -408,6 +411,10 @@ impl<B: Backend> World<B> {
             Command::Subscribe => {
                 session.subscribed = true;
                 self.consumer.handle_event(id, Event::Subscribed { refusals: Vec::new() }, now);
+                if self.cut_at_suback > 0 {
+                    self.cut_at_suback -= 1;
+                    self.cut(id, true, false);
+                }
             }
             Command::Unsubscribe => {
                 session.subscribed = false;
