@@ -131,10 +131,9 @@ impl Nodes {
     fn note(&mut self, session: usize, connection: ConnectionState, now: Instant) {
         let place = &mut self.places[session];
         let known = self.known.iter_mut().find(|known| known.node == place.node);
-        let ended = match connection {
-            ConnectionState::BackingOff { lived, .. } if place.dialed => Some(lived),
-            _ => None,
-        };
+        let ended =
+            if let ConnectionState::BackingOff { lived, .. } = connection { Some(lived) } else { None };
+        let ended = ended.filter(|_| place.dialed);
         if connection.live_since().is_some() || ended == Some(true) {
             (place.lost_at, place.moves) = (None, 0);
             place.patience = place.patience.or(Some(PATIENCE));

@@ -311,7 +311,7 @@ impl fmt::Display for Notice {
             Self::TooLarge { rows, batch_bytes_max, why } => write!(
                 f,
                 "something on the way to ClickHouse lets no insert of {rows} rows through: it is split, and batches are at \
-                 most {batch_bytes_max} bytes from now on; raise the limit there, or lower batch.bytes_max: {why}"
+                 most {batch_bytes_max} bytes from now on; raise the limit there, which must let 8 MiB through: {why}"
             ),
             Self::RowTooLarge { why } => {
                 write!(

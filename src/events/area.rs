@@ -1,6 +1,6 @@
 //! Whether a fix is in a fence.
 
-/// A row of `fences`: rings of `[lng, lat]`, each polygon's outline first.
+/// A row of `fences`: rings of `[lng, lat]`, each polygon's outline first. ClickHouse closes an open ring, and so do we.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Area {
     pub name: String,
@@ -34,11 +34,30 @@ impl Area {
     }
 }
 
-/// Edges of a closed ring that a ray from there to the east meets.
+/// Edges of a ring that a ray from there to the east meets. Its last point may be its first again.
 fn crossings(ring: &[[f64; 2]], [lng, lat]: [f64; 2]) -> usize {
-    let meets = |edge: &&[[f64; 2]]| {
-        let [[ax, ay], [bx, by]] = [edge[0], edge[1]];
-        (ay > lat) != (by > lat) && lng < ax + (lat - ay) / (by - ay) * (bx - ax)
+    let meets = |&([ax, ay], [bx, by]): &(&[f64; 2], &[f64; 2])| {
+        (ay > &lat) != (by > &lat) && lng < ax + (lat - ay) / (by - ay) * (bx - ax)
     };
-    ring.windows(2).filter(meets).count()
+    ring.iter().zip(ring.iter().cycle().skip(1)).filter(meets).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_ring_is_closed() {
+        let square = vec![[0.0, 0.0], [2.0, 0.0], [2.0, 2.0], [0.0, 2.0]];
+        let closed = [square.clone(), vec![square[0]]].concat();
+        for ring in [square, closed] {
+            let area = Area::new("square".to_owned(), 0, 1, vec![vec![ring]]);
+            assert!(
+                area.has(0, [0.1, 1.0]) && area.has(0, [1.9, 1.0]),
+                "also beside the edge that was not drawn"
+            );
+            assert!(!area.has(0, [-0.1, 1.0]) && !area.has(0, [2.1, 1.0]));
+        }
+        assert!(!Area::new("none".to_owned(), 0, 1, vec![vec![vec![]]]).has(0, [0.0, 0.0]));
+    }
 }

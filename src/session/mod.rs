@@ -410,11 +410,8 @@ impl Session {
         self.acks.new_epoch();
         self.paused = None;
         if let ConnectionState::Closing { again, .. } = self.connection {
-            self.connection = if again {
-                ConnectionState::BackingOff { until: now, lived: true }
-            } else {
-                ConnectionState::Ended
-            };
+            let next = again.then_some(ConnectionState::BackingOff { until: now, lived: true });
+            self.connection = next.unwrap_or(ConnectionState::Ended);
         } else {
             self.back_off(taken_over, why, now);
         }

@@ -77,11 +77,11 @@ pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> S
     format!("{prefix}/{driver_id}/{state}")
 }
 
-/// A name as one level of a topic.
+/// A name as one level of a topic. A broker may end the connection for a control character, each time anew.
 fn level(name: &str) -> String {
-    ["%", "/", "+", "#"]
-        .iter()
-        .fold(name.to_owned(), |name, c| name.replace(c, &format!("%{:02X}", c.as_bytes()[0])))
+    let is_plain = |c: char| !c.is_control() && !"%/+#".contains(c);
+    let percent = |c: char| c.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect();
+    name.chars().map(|c| if is_plain(c) { c.to_string() } else { percent(c) }).collect()
 }
 
 /// What subscribers and the webhook get.
@@ -277,5 +277,18 @@ async fn post(
         Err(Failure::Refused(format!("it answers {status}")))
     } else {
         Err(Failure::Passing(format!("it answers {status}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_name_of_a_fence_is_one_level_of_a_topic() {
+        let names = ["Köln Süd", "a/b", "+", "#", "100 %", "nul\0", "line\n\u{85}"];
+        let levels = ["Köln Süd", "a%2Fb", "%2B", "%23", "100 %25", "nul%00", "line%0A%C2%85"];
+        assert_eq!(names.map(level), levels);
+        assert_eq!(topic("fleet/events", "anna", Kind::Left, "a/b"), "fleet/events/anna/fence/a%2Fb");
     }
 }

@@ -39,6 +39,8 @@ use crate::throttle::Throttle;
 const EVERY: Duration = Duration::from_secs(1);
 /// A new process plays again what was inserted in this time.
 const AGAIN_MS: i64 = 900_000;
+/// It becomes a level of a topic, perhaps three times as long, and a topic has at most 65,535 bytes.
+const FENCE_NAME_BYTES_MAX: usize = 4_096;
 /// How often fences, and who is erased, are read.
 const READ_AGAIN: Duration = Duration::from_secs(10);
 /// A replica that is behind the others by more is reported.
@@ -310,6 +312,14 @@ impl Events {
         let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let mut areas = Vec::new();
         for (name, from, until, polygons) in self.clickhouse.fences().await? {
+            if name.len() > FENCE_NAME_BYTES_MAX {
+                let bytes = name.len();
+                warn!(
+                    bytes,
+                    FENCE_NAME_BYTES_MAX, "the name of a fence is too long for a topic: it makes no events"
+                );
+                continue;
+            }
             match serde_json::from_str(&polygons) {
                 Ok(polygons) => areas.push(Area::new(name, from, until, polygons)),
                 Err(error) => warn!(fence = name, %error, "a fence cannot be read: it makes no events"),
