@@ -21,7 +21,7 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-POINTS_PER_MESSAGE = 500       # about 50 kB; milepost takes 10,000 points and 1,000,000 bytes
+POINTS_PER_MESSAGE = 500       # about 50 kB; milepost takes 10,000 points and 1 MiB
 FIXES_KEPT_MAX = 500_000       # when the file is full, the oldest fixes go
 SESSION_EXPIRY_SECONDS = 24 * 3600
 RETRY_SECONDS = 10             # after a PUBACK that says the broker did not keep the message
