@@ -129,7 +129,8 @@ impl Growth {
             }
         }
         if unnamed > 0 {
-            reasons.push(format!("and {unnamed} more sessions"));
+            let s = if unnamed == 1 { "" } else { "s" };
+            reasons.push(format!("and {unnamed} more session{s}"));
         }
         reasons
     }
