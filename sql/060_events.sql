@@ -4,6 +4,7 @@ CREATE TABLE IF NOT EXISTS {database}.events{on_cluster}
 (
     driver_id  String                   COMMENT 'Who',
     ts         DateTime64(3, 'UTC')     COMMENT 'Time of the fix: the first inside or outside, the first that is fast or slow, the last before a silence, the one that jumped',
+    seq        UInt32                   COMMENT 'The device''s counter, of that fix',
     kind       LowCardinality(String)   COMMENT 'entered, left, silent, heard, fast, slow or jump',
     fence      String                   COMMENT 'Which, of entered and left',
     lat        Float64                  COMMENT 'WGS84 degrees north, of that fix',
@@ -15,7 +16,7 @@ CREATE TABLE IF NOT EXISTS {database}.events{on_cluster}
     written_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'When this row was written: the newest counts'
 )
 ENGINE = {engine:ReplacingMergeTree(written_at)}
-ORDER BY (driver_id, ts, kind, fence)
+ORDER BY (driver_id, ts, seq, kind, fence)
 TTL {retention:rollups, toDateTime(ts)}
 SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
 COMMENT 'Events, which milepost events writes. Read them with FINAL'

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
 use crate::events::reader::Inserted;
-use crate::events::{Event, Fix, Kind};
+use crate::events::{ACCURACY_M_MAX, Event, Fix, Kind};
 
 /// driver_id, ts, seq, lat, lng, speed, acc, inserted_at; times in milliseconds.
 type FixRow = (String, i64, u32, f64, f64, Option<f32>, Option<f32>, i64);
@@ -19,6 +19,7 @@ struct EventRow {
     kind: String,
     fence: String,
     ts: i64,
+    seq: u32,
     lat: f64,
     lng: f64,
     speed: Option<f32>,
@@ -38,6 +39,8 @@ pub(crate) struct Told {
 const FIX: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
 /// Of one answer, which is in memory.
 const FIXES_MAX: usize = 200_000;
+/// So far the clocks of replicas may differ. Rows further ahead were inserted before the clock was set back.
+const AHEAD_S_MAX: u32 = 30;
 /// An older fix is nobody's news.
 const FIX_AGE_MAX: &str = "1 DAY";
 
@@ -54,6 +57,7 @@ impl ClickHouse {
         // One answer with both: behind a balancer the next question may go to another replica. Nobody's row has the server's time and lag.
         let sql = format!(
             "SELECT * FROM ((SELECT {FIX} FROM {} WHERE inserted_at > fromUnixTimestamp64Milli({inserted_at}) \
+             AND inserted_at <= now64(3) + INTERVAL {AHEAD_S_MAX} SECOND \
              AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) AND ts > now64(3) - INTERVAL {FIX_AGE_MAX} \
              ORDER BY i, driver_id, t, seq, lat_e7, lng_e7 LIMIT {FIXES_MAX}) UNION ALL \
              (SELECT '', toInt64({lag}), 0, 0., 0., NULL, NULL, toUnixTimestamp64Milli(now64(3)))) ORDER BY i, driver_id, t, seq, lat, lng",
@@ -66,8 +70,8 @@ impl ClickHouse {
         Ok(Inserted { is_cut: fixes.len() >= FIXES_MAX, fixes, now, lag_ms })
     }
 
-    /// The newest fixes of each driver of those that were inserted before this, oldest first: up to four. Of drivers who were heard in the
-    /// last day, and in `silent_for` before it.
+    /// Of those that were inserted before this, oldest first: the newest fix of each driver, and the last three that are accurate, which say
+    /// where the driver is. Of drivers who were heard in the last day, and in `silent_for` before it.
     ///
     /// # Errors
     /// The server does not answer, or refuses.
@@ -81,7 +85,7 @@ impl ClickHouse {
             "SELECT {FIX} FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL {FIX_AGE_MAX} - INTERVAL {} SECOND \
              UNION ALL \
              SELECT {FIX} FROM {} WHERE {before} AND inserted_at > now64(3) - INTERVAL 2 HOUR \
-             AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) ORDER BY t DESC, seq DESC LIMIT 3 BY driver_id",
+             AND ifNull(acc, 0) <= {ACCURACY_M_MAX} AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) ORDER BY t DESC, seq DESC LIMIT 3 BY driver_id",
             silent_for.as_secs(),
             self.of_all("positions"),
             db = self.database,
@@ -99,7 +103,7 @@ impl ClickHouse {
         let state = "multiIf(kind IN ('entered', 'left'), 'fence', kind IN ('silent', 'heard'), 'contact', kind IN ('fast', 'slow'), 'speed', 'jump')";
         let rest = format!(
             "known_at <= fromUnixTimestamp64Milli({known_at}) AND kind != 'jump' \
-             ORDER BY known_at DESC, ts DESC LIMIT 1 BY driver_id, {state}, fence"
+             ORDER BY known_at DESC, ts DESC, seq DESC LIMIT 1 BY driver_id, {state}, fence"
         );
         let mut events = self.events(&rest).await?;
         events.reverse();
@@ -111,7 +115,8 @@ impl ClickHouse {
     /// # Errors
     /// The server does not answer, or refuses.
     pub(crate) async fn events_since(&self, known_at: i64) -> Result<Vec<Told>, Error> {
-        self.events(&format!("known_at > fromUnixTimestamp64Milli({known_at}) ORDER BY known_at, ts")).await
+        self.events(&format!("known_at > fromUnixTimestamp64Milli({known_at}) ORDER BY known_at, ts, seq"))
+            .await
     }
 
     /// Writes rows, or writes them again.
@@ -121,16 +126,16 @@ impl ClickHouse {
     pub(crate) async fn write_events(&self, told: &[Told]) -> Result<(), Error> {
         let moment = |ms: i64| json!(format!("{}.{:03}", ms.div_euclid(1_000), ms.rem_euclid(1_000)));
         let mut sql = format!(
-            "INSERT INTO {}.events (driver_id, ts, kind, fence, lat, lng, speed, known_at, mqtt_at, webhook_at) FORMAT JSONEachRow",
+            "INSERT INTO {}.events (driver_id, ts, seq, kind, fence, lat, lng, speed, known_at, mqtt_at, webhook_at) FORMAT JSONEachRow",
             self.database
         );
         for Told { event, mqtt_at, webhook_at } in told {
-            let Event { driver_id, kind, fence, ts, lat, lng, speed, known_at } = event;
+            let Event { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at } = event;
             sql += &format!(
                 "\n{}",
                 json!({
-                    "driver_id": driver_id, "ts": moment(*ts), "kind": kind.name(), "fence": fence, "lat": lat, "lng": lng,
-                    "speed": speed, "known_at": moment(*known_at), "mqtt_at": mqtt_at.map(moment),
+                    "driver_id": driver_id, "ts": moment(*ts), "seq": seq, "kind": kind.name(), "fence": fence, "lat": lat,
+                    "lng": lng, "speed": speed, "known_at": moment(*known_at), "mqtt_at": mqtt_at.map(moment),
                     "webhook_at": webhook_at.map(moment),
                 })
             );
@@ -157,7 +162,7 @@ impl ClickHouse {
 
     async fn events(&self, rest: &str) -> Result<Vec<Told>, Error> {
         let sql = format!(
-            "SELECT driver_id, CAST(kind AS String) AS kind, fence, toUnixTimestamp64Milli(ts) AS ts, lat, lng, speed, \
+            "SELECT driver_id, CAST(kind AS String) AS kind, fence, toUnixTimestamp64Milli(ts) AS ts, seq, lat, lng, speed, \
              toUnixTimestamp64Milli(known_at) AS known_at, toUnixTimestamp64Milli(mqtt_at) AS mqtt_at, \
              toUnixTimestamp64Milli(webhook_at) AS webhook_at FROM {}.events FINAL WHERE {rest} \
              SETTINGS prefer_column_name_to_alias = 1",
@@ -167,10 +172,20 @@ impl ClickHouse {
         let rows =
             within(QUESTION_TIMEOUT, rows).await.map_err(|error| self.failed("reading events", error))?;
         let told = |row: EventRow| {
-            let EventRow { driver_id, kind, fence, ts, lat, lng, speed, known_at, mqtt_at, webhook_at } = row;
+            let EventRow { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at } =
+                row;
             let kind = Kind::named(&kind)?; // a later version's is not ours
-            let event =
-                Event { driver_id, kind, fence, ts, lat, lng, speed: speed.map(metres_per_second), known_at };
+            let event = Event {
+                driver_id,
+                kind,
+                fence,
+                ts,
+                seq,
+                lat,
+                lng,
+                speed: speed.map(metres_per_second),
+                known_at,
+            };
             Some(Told { event, mqtt_at, webhook_at })
         };
         Ok(rows.into_iter().filter_map(told).collect())

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 pub use self::area::Area;
 
 /// A fix whose accuracy is worse says nothing of a place, as in `driver_days_mv`.
-const ACCURACY_M_MAX: f64 = 200.0;
+pub(crate) const ACCURACY_M_MAX: f64 = 200.0;
 /// A way is impossible if it is longer than this, and faster, as in `driver_days_mv`.
 const JUMP_M: f64 = 100.0;
 const JUMP_M_PER_MS: f64 = 0.1;
@@ -77,7 +77,7 @@ impl Kind {
 
 /// What events are about: each kind of them is its begin or its end.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum State {
+pub(crate) enum State {
     Fence(String),
     Contact,
     Speed,
@@ -92,6 +92,8 @@ pub struct Event {
     pub fence: String,
     /// Of the fix: the first inside or outside, the first that is fast or slow, the last before a silence, the one that jumped.
     pub ts: i64,
+    /// Of the same fix: a device may send several in one millisecond, or have a clock of seconds.
+    pub seq: u32,
     pub lat: f64,
     pub lng: f64,
     pub speed: Option<f64>,
@@ -103,18 +105,15 @@ impl Event {
     /// The same for the same event, whoever makes it and however often.
     #[must_use]
     pub fn id(&self) -> String {
-        let Self { driver_id, kind, fence, ts, .. } = self;
-        if fence.is_empty() {
-            format!("{driver_id}/{}/{ts}", kind.name())
-        } else {
-            format!("{driver_id}/{}/{ts}/{fence}", kind.name())
-        }
+        let Self { driver_id, kind, fence, ts, seq, .. } = self;
+        let of_fence = if fence.is_empty() { "" } else { "/" };
+        format!("{driver_id}/{}/{ts}/{seq}{of_fence}{fence}", kind.name())
     }
 }
 
 impl Event {
     /// `None`: a jump, which is none.
-    fn state(&self) -> Option<(String, State)> {
+    pub(crate) fn state(&self) -> Option<(String, State)> {
         let state = match self.kind {
             Kind::Entered | Kind::Left => State::Fence(self.fence.clone()),
             Kind::Silent | Kind::Heard => State::Contact,
@@ -224,7 +223,7 @@ impl Watch {
             let known_at = heard.inserted_at.saturating_add(silent_for);
             if known_at <= now {
                 let place = driver.newest.as_ref().unwrap_or(heard);
-                out.push(Event { known_at, ts: heard.ts, ..event(place, Kind::Silent, "") });
+                out.push(Event { known_at, ts: heard.ts, seq: heard.seq, ..event(place, Kind::Silent, "") });
                 driver.is_silent = true;
             }
         }
@@ -317,6 +316,7 @@ fn event(fix: &Fix, kind: Kind, fence: &str) -> Event {
         kind,
         fence: fence.to_owned(),
         ts: fix.ts,
+        seq: fix.seq,
         lat: fix.lat,
         lng: fix.lng,
         speed: fix.speed,

@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use super::{Event, Fix, Watch};
 
-/// Most looks go back by the shorter time, every tenth by the longer one.
-const BACK_MS: [i64; 2] = [2_000, 30_000];
-const LOOKS_BACK: u64 = 10;
+/// An insert whose rows can be read later than this after its time is found by a deep look.
+const BACK_MS: i64 = 2_000;
+/// A deep look finds what became readable since the last one, of inserts that took up to [`DEEP_BACK_MS`].
+const DEEP_EVERY_MS: i64 = 10_000;
+const DEEP_BACK_MS: i64 = 30_000;
+/// The server's clock was set, or another replica with another clock answers.
+const STEP_MS: i64 = 30_000;
 /// A replica that is behind by more is waited for no longer: a driver's fixes may then be taken in another order than that of their inserts.
 pub(crate) const LAG_MAX_MS: i64 = 900_000;
 
@@ -32,26 +36,36 @@ pub struct Inserted {
 pub struct Reader {
     /// Inserted so far is taken.
     cursor: i64,
-    looks: u64,
+    /// When the last deep look began, by our clock, and from when on the next one reads.
+    deep_at: Option<i64>,
+    deep_from: i64,
+    /// The server's time in the first answer of the last look, and ours then.
+    compared: Option<(i64, i64)>,
     /// ClickHouse was away; and until when nobody falls silent.
     was_away: bool,
     settled_at: i64,
     /// Of this look.
+    at: i64,
+    is_deep: bool,
     from: i64,
     complete_until: i64,
     lag_ms: i64,
+    step_ms: i64,
 }
 
 impl Reader {
     #[must_use]
     pub fn new(since: i64) -> Self {
-        Self { cursor: since, ..Self::default() }
+        Self { cursor: since, deep_from: since, ..Self::default() }
     }
 
-    pub fn begin(&mut self) {
-        self.looks += 1;
-        self.from = self.cursor - BACK_MS[usize::from(self.looks.is_multiple_of(LOOKS_BACK))];
-        (self.complete_until, self.lag_ms) = (i64::MAX, 0);
+    /// A look begins, so many milliseconds after any fixed moment.
+    pub fn begin(&mut self, at: i64) {
+        self.at = at;
+        self.is_deep = self.deep_at.is_none_or(|deep_at| at - deep_at >= DEEP_EVERY_MS);
+        let back = self.cursor - BACK_MS;
+        self.from = if self.is_deep { back.min(self.deep_from) } else { back };
+        (self.complete_until, self.lag_ms, self.step_ms) = (i64::MAX, 0, 0);
     }
 
     /// ClickHouse did not answer.
@@ -68,6 +82,9 @@ impl Reader {
     /// Whether more is to be read in this look.
     pub fn take(&mut self, inserted: Inserted, watch: &mut Watch, out: &mut Vec<Event>) -> bool {
         let Inserted { fixes, is_cut, now, lag_ms } = inserted;
+        if self.complete_until == i64::MAX {
+            self.compare(now, watch); // the first answer: our time is that of the look's begin
+        }
         self.lag_ms = self.lag_ms.max(lag_ms);
         self.complete_until = self.complete_until.min(now - self.lag_ms.min(LAG_MAX_MS));
         if std::mem::take(&mut self.was_away) {
@@ -76,7 +93,8 @@ impl Reader {
         let last = fixes.last().map_or(self.from, |fix| fix.inserted_at);
         let is_complete = |fix: &Fix| self.lag_ms == 0 || fix.inserted_at <= self.complete_until;
         for fix in fixes.into_iter().take_while(is_complete) {
-            self.cursor = self.cursor.max(fix.inserted_at);
+            // Not past the server's time: another replica, whose clock is ahead, may have inserted it.
+            self.cursor = self.cursor.max(fix.inserted_at.min(now));
             watch.take(fix, out);
         }
         // Rows of one moment may be on both sides of a cut.
@@ -85,12 +103,27 @@ impl Reader {
         is_more
     }
 
+    /// After a step of the server's clock nobody's silence can be measured; and if it went back, so does what is read.
+    fn compare(&mut self, now: i64, watch: &Watch) {
+        let before = self.compared.replace((now, self.at));
+        let step = before.map_or(0, |(then, at)| now - then - (self.at - at));
+        if step.abs() > STEP_MS {
+            self.step_ms = step;
+            self.settled_at = now + watch.rules.silent_for.unwrap_or(0).max(SETTLE_MS);
+            self.cursor = self.cursor.min(now);
+            self.deep_from = self.deep_from.min(now);
+        }
+    }
+
     pub fn end(&mut self, watch: &mut Watch, out: &mut Vec<Event>) {
-        self.cursor = self.cursor.max(self.complete_until - BACK_MS[0]);
+        self.cursor = self.cursor.max(self.complete_until - BACK_MS);
+        if self.is_deep {
+            (self.deep_at, self.deep_from) = (Some(self.at), self.complete_until - DEEP_BACK_MS);
+        }
         // A driver of the last seconds is not silent, though the row cannot be read yet; nor is one whose rows are on another replica.
         let all_read_until = self.complete_until + self.lag_ms.min(LAG_MAX_MS) - self.lag_ms;
         if all_read_until >= self.settled_at {
-            watch.tick(all_read_until - BACK_MS[0], out);
+            watch.tick(all_read_until - BACK_MS, out);
         }
     }
 
@@ -98,5 +131,11 @@ impl Reader {
     #[must_use]
     pub fn lag(&self) -> Duration {
         Duration::from_millis(u64::try_from(self.lag_ms).unwrap_or(0))
+    }
+
+    /// By how many milliseconds the server's clock was set, or differs from that of the replica that answered before; 0: it was not.
+    #[must_use]
+    pub fn step_ms(&self) -> i64 {
+        self.step_ms
     }
 }

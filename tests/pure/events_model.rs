@@ -107,7 +107,7 @@ fn looked(inserts: &[(Fix, i64)], pauses: &[i64], most: usize, until: i64) -> Ve
     let (mut now, mut pauses) = (BEGAN, pauses.iter().cycle());
     while now < until + 5_000 {
         now += pauses.next().unwrap();
-        reader.begin();
+        reader.begin(now);
         while reader.take(answer(inserts, reader.from(), now, most), &mut watch, &mut out) {}
         reader.end(&mut watch, &mut out);
     }
@@ -320,7 +320,7 @@ fn a_silence_is_one_event_and_so_is_its_end() {
 fn look(reader: &mut Reader, watch: &mut Watch, fixes: &[Fix], now: i64) -> Vec<Event> {
     let inserts: Vec<_> = fixes.iter().map(|fix| (fix.clone(), fix.inserted_at)).collect();
     let mut out = Vec::new();
-    reader.begin();
+    reader.begin(now);
     while reader.take(answer(&inserts, reader.from(), now, 100), watch, &mut out) {}
     reader.end(watch, &mut out);
     out
@@ -342,7 +342,74 @@ fn after_an_outage_of_clickhouse_nobody_is_silent_before_the_backlog_is_inserted
     ];
     assert_eq!(look(&mut reader, &mut watch, &fixes, back + 59_000), []);
     let silent = look(&mut reader, &mut watch, &fixes, back + 60_000);
-    assert_eq!(ids(&silent), BTreeSet::from([format!("d2/silent/{BEGAN}")]));
+    assert_eq!(ids(&silent), BTreeSet::from([format!("d2/silent/{BEGAN}/0")]));
+}
+
+/// One look at a server alone, whose rows of an insert can be read some time after its own.
+fn look_late(
+    reader: &mut Reader,
+    watch: &mut Watch,
+    inserts: &[(Fix, i64)],
+    (at, now): (i64, i64),
+) -> Vec<Event> {
+    let mut out = Vec::new();
+    reader.begin(at);
+    let has = inserts.iter().filter(|(fix, there_at)| fix.inserted_at > reader.from() && *there_at <= now);
+    let fixes = has.map(|(fix, _)| fix.clone()).collect();
+    reader.take(Inserted { fixes, is_cut: false, now, lag_ms: 0 }, watch, &mut out);
+    reader.end(watch, &mut out);
+    out
+}
+
+#[test]
+fn an_insert_of_half_a_minute_is_found_however_rare_the_looks_are() {
+    for pause in [1_000, 5_000, 9_000, 40_000] {
+        for begin in (0..40_000).step_by(500) {
+            let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN));
+            let slow = Fix { inserted_at: BEGAN + begin, ..fix(1, BEGAN, 0.35) };
+            let inserts = [(slow, BEGAN + begin + 29_500)];
+            let looks = (1..100).map(|n| n * pause);
+            let found: Vec<_> =
+                looks.flat_map(|at| look_late(&mut reader, &mut watch, &inserts, (at, BEGAN + at))).collect();
+            let entered = found.iter().filter(|event| event.kind == Kind::Entered);
+            assert_eq!(entered.count(), 1, "a look every {pause} ms, inserted at {begin} ms");
+        }
+    }
+}
+
+#[test]
+fn a_clock_of_the_server_that_is_set_forward_and_back_makes_nobody_silent_and_hides_nobody() {
+    const HOUR: i64 = 3_600_000;
+    let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 1));
+    // A driver who sends every five seconds, under a clock that is an hour ahead in the second minute.
+    let inserted = |second: i64| BEGAN + second * 1_000 + if second / 60 == 1 { HOUR } else { 0 };
+    let mut inserts = Vec::new();
+    let mut found = Vec::new();
+    for second in 0..180 {
+        let now = inserted(second);
+        if second % 5 == 0 {
+            let place = if second < 150 { 0.35 } else { 0.25 };
+            inserts.push((
+                Fix { inserted_at: now, ..fix(1, BEGAN + second * 1_000, place + 0.0001 * second as f64) },
+                now,
+            ));
+        }
+        let there: Vec<_> = inserts.iter().map(|(fix, _)| (fix.clone(), i64::MIN)).collect();
+        found.extend(look_late(&mut reader, &mut watch, &there, (second * 1_000, now)));
+    }
+    let kinds: Vec<_> = found.iter().map(|event| (event.kind, event.fence.as_str())).collect();
+    assert_eq!(kinds, [(Kind::Entered, "c"), (Kind::Left, "c")]);
+}
+
+#[test]
+fn crossings_within_a_second_are_events_of_their_own() {
+    let mut watch = Watch::new(Rules { silent_for: None, ..rules() });
+    let mut out = Vec::new();
+    for (seq, lng) in (0..).zip([0.2999, 0.3001, 0.2999, 0.3001]) {
+        watch.take(Fix { seq, ..fix(1, BEGAN, lng) }, &mut out);
+    }
+    assert_eq!(told(&out).len(), 3);
+    assert_eq!(ids(&out).len(), 3, "{out:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
@@ -23,6 +23,8 @@ const OUTSIDE: f64 = 13.15;
 struct Webhook {
     port: u16,
     status: Arc<AtomicU16>,
+    /// Answers of 200 have a body that does not end.
+    endless: Arc<AtomicBool>,
     /// The id, and how often it was posted; and the tokens.
     posts: Arc<Mutex<BTreeMap<String, usize>>>,
     tokens: Arc<Mutex<Vec<String>>>,
@@ -33,9 +35,11 @@ impl Webhook {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
         let (status, posts, tokens) = (Arc::new(AtomicU16::new(200)), Arc::default(), Arc::default());
-        let it = Self { port, status, posts, tokens };
+        let it = Self { port, status, endless: Arc::default(), posts, tokens };
         let (status, posts, tokens) = (Arc::clone(&it.status), Arc::clone(&it.posts), Arc::clone(&it.tokens));
+        let endless = Arc::clone(&it.endless);
         std::thread::spawn(move || {
+            let mut open = Vec::new();
             for stream in listener.incoming().map_while(Result::ok) {
                 let mut reader = BufReader::new(stream);
                 let (mut length, mut line) = (0, String::new());
@@ -61,15 +65,24 @@ impl Webhook {
                     let id = event["id"].as_str().expect("its id").to_owned();
                     *posts.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default() += 1;
                 }
-                let head = format!("HTTP/1.1 {answer} x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                let is_endless = answer == 200 && endless.load(Ordering::SeqCst);
+                let body = if is_endless { "Transfer-Encoding: chunked" } else { "Content-Length: 0" };
+                let head = format!("HTTP/1.1 {answer} x\r\n{body}\r\nConnection: close\r\n\r\n");
                 let _ = reader.get_mut().write_all(head.as_bytes());
+                if is_endless {
+                    open.push(reader);
+                }
             }
         });
         Ok(it)
     }
 
     fn has(&self, id: &str) -> bool {
-        self.posts.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+        self.posts().contains_key(id)
+    }
+
+    fn posts(&self) -> BTreeMap<String, usize> {
+        self.posts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -192,12 +205,12 @@ fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -
         publish("d1", &at(second, lng, 10.0))?;
     }
     count("driver_id = 'd1' AND kind = 'entered' AND fence = 'yard/1'", "1")?;
-    let entered = format!("d1/entered/{}/yard/1", begin + 100_000);
+    let entered = format!("d1/entered/{}/0/yard/1", begin + 100_000);
     wait_until("it is posted", SOON, || Ok(hook.has(&entered)))?;
     count("kind = 'entered' AND mqtt_at IS NOT NULL AND webhook_at IS NOT NULL", "1")?;
     let kept = retained(world.broker.port, "fleet/events/#")?;
     let topic = "fleet/events/d1/fence/yard%2F1";
-    let expected = json!({"id": entered, "driver_id": "d1", "event": "entered", "fence": "yard/1", "ts": begin + 100_000,
+    let expected = json!({"id": entered, "driver_id": "d1", "event": "entered", "fence": "yard/1", "ts": begin + 100_000, "seq": 0,
         "lat": 52.05, "lng": INSIDE, "speed": 10.0});
     assert_eq!(kept.get(topic), Some(&expected), "{kept:?}");
     assert!(
@@ -227,7 +240,7 @@ fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -
     hook.status.store(200, Ordering::SeqCst);
     let mut second = Watcher::watching(&settings, &world, "second")?;
     for (kind, second) in [("left", 210), ("entered", 310), ("left", 410), ("fast", 310), ("slow", 420)] {
-        let id = format!("d1/{kind}/{}", begin + second * 1_000);
+        let id = format!("d1/{kind}/{}/0", begin + second * 1_000);
         let id = if second == 420 || kind == "fast" { id } else { format!("{id}/yard/1") };
         wait_until(&format!("{id} is posted"), SOON, || Ok(hook.has(&id)))?;
     }
@@ -260,6 +273,67 @@ fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -
     ensure!(second.process.wait(SOON)?.success(), "{}", second.process.log()?);
     assert_eq!(milepost.terminate(SOON)?, 0);
     Ok(())
+}
+
+#[test]
+fn a_webhook_gets_nothing_of_a_driver_who_was_erased_meanwhile_and_an_answer_without_an_end_is_one()
+-> Result<()> {
+    let world = world("events_hook")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
+    )?;
+    let hook = Webhook::start()?;
+    hook.status.store(503, Ordering::SeqCst);
+    hook.endless.store(true, Ordering::SeqCst);
+    let settings =
+        world.settings.clone().with("WEBHOOK__URL", format!("http://127.0.0.1:{}/hook", hook.port));
+    let _watcher = Watcher::watching(&settings, &world, "hook")?;
+    let enter = |driver: &str| {
+        world.query(&format!(
+            "INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, lng_e7) SELECT '{driver}', now64(3), 520500000, 130500000"
+        ))
+    };
+    let count = |what: &str, expected: &str| {
+        world.wait_for(&format!("SELECT count() FROM {{db}}.events FINAL WHERE {what}"), expected, SOON)
+    };
+    enter("d1")?;
+    count("driver_id = 'd1'", "1")?;
+    enter("d2")?;
+    count("driver_id = 'd2'", "1")?;
+    world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1')")?;
+    wait_until("its topics are cleared", SOON, || {
+        Ok(retained(world.broker.port, "fleet/events/d1/#")?.is_empty())
+    })?;
+    hook.status.store(200, Ordering::SeqCst);
+    count("driver_id = 'd2' AND webhook_at IS NOT NULL", "1")?;
+    let posts = hook.posts();
+    assert!(posts.iter().all(|(id, times)| id.starts_with("d2/") && *times == 1), "{posts:?}");
+    Ok(())
+}
+
+#[test]
+fn a_new_process_takes_no_wrong_fix_behind_inaccurate_ones_for_a_crossing() -> Result<()> {
+    let world = world("events_jump")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
+    )?;
+    // Minutes ago: in the depot, three fixes that are accurate to 300 m, and then, in the time that is played again, a wrong one.
+    let fixes =
+        [(21, 130_500_000, 50), (18, 130_500_000, 3_000), (17, 130_500_000, 3_000), (16, 130_500_000, 3_000)];
+    let fixes = [&fixes[..], &[(14, 138_000_000, 50), (13, 130_500_000, 50), (12, 130_500_000, 50)]].concat();
+    for (minutes, lng_e7, acc_dm) in fixes {
+        world.query(&format!(
+            "INSERT INTO {{db}}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7, acc_dm) \
+             SELECT 'd1', now64(3) - INTERVAL {minutes} MINUTE AS then, then, 520500000, {lng_e7}, {acc_dm}"
+        ))?;
+    }
+    world.query(
+        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at, mqtt_at) SELECT 'd1', \
+         now64(3) - INTERVAL 21 MINUTE AS then, 'entered', 'depot', 52.05, 13.05, then, then",
+    )?;
+    let _watcher = Watcher::watching(&world.settings, &world, "jump")?;
+    world.wait_for("SELECT count() FROM {db}.events FINAL WHERE kind = 'jump'", "1", SOON)?;
+    world.wait_for("SELECT groupArray(kind) FROM {db}.events FINAL WHERE fence != ''", "['entered']", SOON)
 }
 
 #[test]

@@ -10,7 +10,7 @@ use hyper::{Method, Request, StatusCode};
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
@@ -20,6 +20,7 @@ use crate::config::{Mqtt, Webhook};
 use crate::delivery::sink::error_chain;
 use crate::events::{Event, Kind};
 use crate::observe::events::Status;
+use crate::pipeline::erased::Erased;
 use crate::throttle::Throttle;
 use crate::tls::Tls;
 
@@ -30,9 +31,13 @@ const AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(
 /// An event that a webhook has not taken by then is dropped.
 const WEBHOOK_PATIENCE: Duration = Duration::from_secs(900);
 const WEBHOOK_ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The rest of an answer is read for so long and so far, to use the connection again.
+const WEBHOOK_BODY_WITHIN: Duration = Duration::from_secs(1);
 const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// MQTT reason codes from here on are errors.
 const REFUSED_FROM: u8 = 0x80;
+/// Those that the same message gets again: topic name invalid, packet too large, payload format invalid.
+const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
@@ -66,6 +71,25 @@ pub(super) struct Answer {
     pub(super) is_taken: bool,
 }
 
+/// What a channel's task has of the rest.
+#[derive(Debug)]
+pub(super) struct Ends {
+    pub(super) orders: mpsc::Receiver<Order>,
+    pub(super) answers: mpsc::Sender<Answer>,
+    /// An event of an erased driver is not told, however long it has waited.
+    pub(super) erased: watch::Receiver<Erased>,
+}
+
+impl Ends {
+    fn is_erased(&self, event: &Event) -> bool {
+        self.erased.borrow().has_bytes(event.driver_id.as_bytes())
+    }
+
+    async fn answer(&self, channel: Channel, id: String, is_taken: bool) {
+        let _ = self.answers.send(Answer { channel, id, is_taken }).await; // the command has ended
+    }
+}
+
 /// The topic of an event below the configured one: a state each, but for a jump, which is none.
 pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> String {
     let state = match kind {
@@ -86,9 +110,10 @@ fn level(name: &str) -> String {
 
 /// What subscribers and the webhook get.
 pub(super) fn payload(event: &Event) -> Vec<u8> {
-    let Event { driver_id, kind, fence, ts, lat, lng, speed, known_at: _ } = event;
+    let Event { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at: _ } = event;
     let mut payload = json!({
-        "id": event.id(), "driver_id": driver_id, "event": kind.name(), "ts": ts, "lat": lat, "lng": lng, "speed": speed,
+        "id": event.id(), "driver_id": driver_id, "event": kind.name(), "ts": ts, "seq": seq, "lat": lat,
+        "lng": lng, "speed": speed,
     });
     if !fence.is_empty() {
         payload["fence"] = json!(fence);
@@ -131,19 +156,13 @@ impl Outage {
 }
 
 /// Publishes what comes, in its order, until it is dropped. Connects for it each time: events are rare.
-pub(super) async fn mqtt(
-    mqtt: Mqtt,
-    prefix: String,
-    mut orders: mpsc::Receiver<Order>,
-    answers: mpsc::Sender<Answer>,
-    status: Arc<Status>,
-) {
+pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
     let mut node = 0;
     let mut batch = Vec::new();
-    while orders.recv_many(&mut batch, 100).await > 0 {
+    while ends.orders.recv_many(&mut batch, 100).await > 0 {
         while !batch.is_empty() {
-            let published = publish(&mqtt, node, &prefix, &mut batch, &answers).await;
+            let published = publish(&mqtt, node, &prefix, &mut batch, &ends).await;
             match published {
                 Ok(()) => outage.is_over(),
                 Err(why) => {
@@ -161,7 +180,7 @@ async fn publish(
     node: usize,
     prefix: &str,
     batch: &mut Vec<Order>,
-    answers: &mpsc::Sender<Answer>,
+    ends: &Ends,
 ) -> Result<(), String> {
     let login = probe::login(mqtt).map_err(|error| format!("mqtt.password_file cannot be read: {error}"))?;
     let node = &mqtt.nodes[node % mqtt.nodes.len()];
@@ -170,6 +189,10 @@ async fn publish(
     let (mut probe, _) = opened.map_err(|error| format!("{node}: {}", error_chain(&error)))?;
     while let Some(order) = batch.first() {
         let (topic, payload, is_kept, id) = match order {
+            Order::Tell(event) if ends.is_erased(event) => {
+                batch.remove(0);
+                continue;
+            }
             Order::Tell(event) => {
                 let topic = topic(prefix, &event.driver_id, event.kind, &event.fence);
                 (topic, payload(event), event.kind != Kind::Jump, Some(event.id()))
@@ -178,7 +201,10 @@ async fn publish(
         };
         let reason = probe.publish(&topic, &payload, is_kept).await;
         let reason = reason.map_err(|error| format!("{node}: {}", error_chain(&error)))?;
-        if reason >= REFUSED_FROM {
+        let is_taken = reason < REFUSED_FROM;
+        if REFUSED_FOR_EVER.contains(&reason) {
+            warn!(topic, reason, "the broker refuses an event: it is not published again");
+        } else if !is_taken {
             return Err(format!(
                 "{topic}: the broker refuses the message, reason {reason:#04x}: allow {} to publish to {prefix}/#",
                 mqtt.username.as_deref().unwrap_or("this client")
@@ -186,7 +212,7 @@ async fn publish(
         }
         batch.remove(0);
         if let Some(id) = id {
-            let _ = answers.send(Answer { channel: Channel::Mqtt, id, is_taken: true }).await; // the command has ended
+            ends.answer(Channel::Mqtt, id, is_taken).await;
         }
     }
     probe.leave().await;
@@ -194,29 +220,26 @@ async fn publish(
 }
 
 /// Posts what comes, one after the other, until it is dropped.
-pub(super) async fn webhook(
-    webhook: Webhook,
-    mut orders: mpsc::Receiver<Order>,
-    answers: mpsc::Sender<Answer>,
-    status: Arc<Status>,
-) {
+pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status>) {
     let tls = webhook.tls.clone().map(|files| Arc::new(Tls::new(files)));
     let client: legacy::Client<Connector, Full<Bytes>> =
         legacy::Client::builder(TokioExecutor::new()).build(Connector::new(tls));
-    let mut outage = Outage::new(Channel::Webhook, Arc::clone(&status));
-    let dropped = status.dropped.with_label_values(&[Channel::Webhook.name()]);
-    while let Some(order) = orders.recv().await {
+    let mut outage = Outage::new(Channel::Webhook, status);
+    while let Some(order) = ends.orders.recv().await {
         let Order::Tell(event) = order else { continue };
         let (began, id) = (Instant::now(), event.id());
         let is_taken = loop {
+            if ends.is_erased(&event) {
+                break None;
+            }
             match post(&client, &webhook, &event).await {
                 Ok(()) => {
                     outage.is_over();
-                    break true;
+                    break Some(true);
                 }
                 Err(Failure::Refused(why)) => {
                     warn!(id, why, "the webhook refuses an event: it is not posted again");
-                    break false;
+                    break Some(false);
                 }
                 Err(Failure::Passing(why)) if began.elapsed() >= WEBHOOK_PATIENCE => {
                     warn!(
@@ -224,13 +247,14 @@ pub(super) async fn webhook(
                         why,
                         "the webhook has not taken an event for a quarter of an hour: it is not posted again"
                     );
-                    break false;
+                    break Some(false);
                 }
                 Err(Failure::Passing(why)) => outage.failed(&why).await,
             }
         };
-        dropped.inc_by(u64::from(!is_taken));
-        let _ = answers.send(Answer { channel: Channel::Webhook, id, is_taken }).await; // the command has ended
+        if let Some(is_taken) = is_taken {
+            ends.answer(Channel::Webhook, id, is_taken).await;
+        }
     }
 }
 
@@ -256,17 +280,14 @@ async fn post(
     let request = request
         .body(Full::from(payload(event)))
         .map_err(|error| passing(format!("webhook.url or its token: {error}")))?;
-    let answered = timeout(WEBHOOK_ANSWER_WITHIN, async {
-        let answer = client.request(request).await.map_err(|error| error_chain(&error))?;
-        let status = answer.status();
-        let _ = Limited::new(answer.into_body(), WEBHOOK_ANSWER_BYTES_MAX).collect().await; // the connection can be used again
-        Ok(status)
-    });
-    let status = match answered.await {
-        Ok(Ok(status)) => status,
-        Ok(Err(why)) => return Err(Failure::Passing(why)),
-        Err(_) => return Err(Failure::Passing(format!("no answer within {WEBHOOK_ANSWER_WITHIN:?}"))),
-    };
+    let answer = timeout(WEBHOOK_ANSWER_WITHIN, client.request(request))
+        .await
+        .map_err(|_| passing(format!("no answer within {WEBHOOK_ANSWER_WITHIN:?}")))?
+        .map_err(|error| passing(error_chain(&error)))?;
+    let status = answer.status();
+    // The status decides: a body that does not end costs the connection alone.
+    let body = Limited::new(answer.into_body(), WEBHOOK_ANSWER_BYTES_MAX).collect();
+    let _ = timeout(WEBHOOK_BODY_WITHIN, body).await;
     let is_busy = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
     // A wrong token is mended there or here; until then events wait.
     let may_be_mended =

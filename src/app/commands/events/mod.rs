@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
-use self::deliver::{Answer, Channel, QUEUE_MAX};
+use self::deliver::{Answer, Channel, Ends, QUEUE_MAX};
 use self::tell::{Line, STATES, Telling};
 use crate::app::{Outcome, Signals, schema};
 use crate::clickhouse::{ClickHouse, Error, Told};
@@ -47,6 +47,8 @@ const READ_AGAIN: Duration = Duration::from_secs(10);
 const LAG_MAX: Duration = Duration::from_secs(60);
 /// Topics that are cleared at once of drivers who were erased; what a new process finds may be the whole list.
 const CLEARED_MAX: usize = 100_000;
+/// Replicas whose clocks differ answer in turn.
+const CLOCK_LOG_EVERY: Duration = Duration::from_secs(60);
 /// Our name in `/readyz`.
 const PART: &str = "clickhouse";
 
@@ -65,9 +67,12 @@ struct Events {
     /// Ids that the table has, of the time that is looked at; oldest first.
     known: HashSet<String>,
     known_order: VecDeque<(i64, String)>,
-    /// Their topics are cleared.
-    erased: Erased,
+    /// Their topics are cleared, and no channel gets an event of them.
+    erased: watch::Sender<Erased>,
     read_at: Option<Instant>,
+    began: Instant,
+    clock_log: Throttle,
+    drivers_log: Throttle,
 }
 
 /// Runs until SIGTERM.
@@ -86,7 +91,8 @@ pub async fn run(config: Config) -> Result<Outcome> {
     tasks.spawn(http::serve(listener, move |path| served.respond(path)));
 
     let (sender, mut answers) = mpsc::channel(QUEUE_MAX);
-    let lines = channels(&config, &status, &sender, &mut tasks);
+    let erased = watch::Sender::new(Erased::default());
+    let lines = channels(&config, &status, &sender, &erased, &mut tasks);
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     let waited = Cell::new(false);
     let waits = |why: &str| {
@@ -115,8 +121,11 @@ pub async fn run(config: Config) -> Result<Outcome> {
         unwritten: Vec::new(),
         known: HashSet::new(),
         known_order: VecDeque::new(),
-        erased: Erased::default(),
+        erased,
         read_at: None,
+        began: Instant::now(),
+        clock_log: Throttle::every(CLOCK_LOG_EVERY),
+        drivers_log: Throttle::once(),
     };
     tokio::select! {
         () = events.watch_for_ever(&mut answers) => {}
@@ -132,21 +141,23 @@ fn channels(
     config: &Config,
     status: &Arc<Status>,
     answers: &mpsc::Sender<Answer>,
+    erased: &watch::Sender<Erased>,
     tasks: &mut JoinSet<()>,
 ) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut line = |channel, prefix: &str| {
         let (orders, queue) = mpsc::channel(QUEUE_MAX);
         lines.push(Line::new(channel, prefix, orders));
-        (queue, answers.clone(), Arc::clone(status))
+        let ends = Ends { orders: queue, answers: answers.clone(), erased: erased.subscribe() };
+        (ends, Arc::clone(status))
     };
     if let Some(prefix) = config.events.topic.clone() {
-        let (queue, answers, status) = line(Channel::Mqtt, &prefix);
-        tasks.spawn(deliver::mqtt(config.mqtt.clone(), prefix, queue, answers, status));
+        let (ends, status) = line(Channel::Mqtt, &prefix);
+        tasks.spawn(deliver::mqtt(config.mqtt.clone(), prefix, ends, status));
     }
     if let Some(webhook) = config.webhook.clone() {
-        let (queue, answers, status) = line(Channel::Webhook, "");
-        tasks.spawn(deliver::webhook(webhook, queue, answers, status));
+        let (ends, status) = line(Channel::Webhook, "");
+        tasks.spawn(deliver::webhook(webhook, ends, status));
     }
     lines
 }
@@ -203,11 +214,8 @@ impl Events {
         watch.play_again(known.iter().map(|told| told.event.clone()).collect());
         info!(drivers = watch.drivers(), fences = watch.rules.areas.len(), known = known.len(), "watching");
         (self.watch, self.reader) = (watch, Reader::new(since));
-        before.into_iter().for_each(|told| self.telling.tell(told, true));
-        for told in known {
-            self.note(&told.event);
-            self.telling.tell(told, false);
-        }
+        known.iter().for_each(|told| self.note(&told.event));
+        self.telling.take_over(before, known);
         Ok(())
     }
 
@@ -215,10 +223,13 @@ impl Events {
     async fn look(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<Duration, Error> {
         let began = Instant::now();
         self.read_again().await?;
+        if !self.unwritten.is_empty() {
+            self.write(answers).await?; // or nothing more is read, and what waits stays bounded
+        }
         if std::mem::take(&mut self.is_away) {
             self.reader.lost_clickhouse();
         }
-        self.reader.begin();
+        self.reader.begin(i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX));
         let mut found = Vec::new();
         loop {
             let inserted = self.clickhouse.fixes_since(self.reader.from()).await?;
@@ -231,9 +242,26 @@ impl Events {
         self.reader.end(&mut self.watch, &mut found);
         self.keep(&mut found);
         self.write(answers).await?;
+        self.report();
         let lag = self.reader.lag();
         self.status.behind.set((began.elapsed() + lag).as_secs_f64());
         Ok(lag)
+    }
+
+    fn report(&mut self) {
+        let (step_ms, now) = (self.reader.step_ms(), std::time::Instant::now());
+        if step_ms != 0 && self.clock_log.allow(now) {
+            warn!(
+                step_ms,
+                "ClickHouse's clock was set, or its replicas' clocks differ: no silence is found until events.silent_for has passed"
+            );
+        }
+        if self.watch.passed_over > 0 && self.drivers_log.allow(now) {
+            warn!(
+                drivers = self.watch.drivers(),
+                "the drivers beyond these make no events: the memory is full"
+            );
+        }
     }
 
     /// Of what was found, what the table does not have.
@@ -252,7 +280,7 @@ impl Events {
         self.telling.follow(answers, crate::app::now_ms());
         if !self.unwritten.is_empty() {
             self.clickhouse.write_events(&self.unwritten).await?;
-            std::mem::take(&mut self.unwritten).into_iter().for_each(|told| self.telling.tell(told, false));
+            std::mem::take(&mut self.unwritten).into_iter().for_each(|told| self.telling.tell(told));
         }
         if !self.telling.retold.is_empty() {
             self.clickhouse.write_events(&self.telling.retold).await?;
@@ -288,7 +316,7 @@ impl Events {
             self.telling.clear(&driver_id, &fences);
         }
         self.clear_unwatched(&erased);
-        self.erased = erased;
+        self.erased.send_replace(erased);
         self.read_at = Some(Instant::now());
         Ok(())
     }
@@ -297,7 +325,8 @@ impl Events {
     fn clear_unwatched(&mut self, erased: &Erased) {
         let fences: Vec<_> = self.watch.rules.areas.iter().map(|area| area.name.clone()).collect();
         let drivers_max = CLEARED_MAX / (STATES + fences.len());
-        let mut new = erased.not_in(&self.erased);
+        let known = self.erased.borrow();
+        let mut new = erased.not_in(&known);
         new.by_ref().take(drivers_max).for_each(|driver_id| self.telling.clear(driver_id, &fences));
         let left = new.count();
         if left > 0 {

@@ -84,14 +84,36 @@ impl Telling {
         Self { lines, untold: HashMap::new(), retold: Vec::new(), status }
     }
 
-    /// An event of the table, to the channels that have not taken it; or to MQTT alone, which keeps states.
-    pub(super) fn tell(&mut self, told: Told, to_mqtt_alone: bool) {
-        let waits_for = |line: &Line| match line.channel {
-            Channel::Mqtt => told.mqtt_at.is_none(),
-            Channel::Webhook => told.webhook_at.is_none() && !to_mqtt_alone,
+    /// What a former process left, oldest first: the last state of each topic, and the events of the time that is played again. MQTT gets
+    /// what is newer than the newest it took of a topic, which must not be replaced by an older one; the webhook gets the events of that time.
+    pub(super) fn take_over(&mut self, before: Vec<Told>, known: Vec<Told>) {
+        let first = before.len();
+        let left: Vec<_> = before.into_iter().chain(known).collect();
+        let taken = left.iter().enumerate().filter(|(_, told)| told.mqtt_at.is_some());
+        let taken: HashMap<_, _> = taken.filter_map(|(n, told)| Some((told.event.state()?, n))).collect();
+        for (n, told) in left.into_iter().enumerate() {
+            let newest = told.event.state().and_then(|state| taken.get(&state));
+            let is_newer = newest.is_none_or(|newest| n > *newest);
+            self.tell_some(told, |channel| match channel {
+                Channel::Mqtt => is_newer,
+                Channel::Webhook => n >= first,
+            });
+        }
+    }
+
+    /// A new event of the table.
+    pub(super) fn tell(&mut self, told: Told) {
+        self.tell_some(told, |_| true);
+    }
+
+    /// To those of these channels that have not taken it.
+    fn tell_some(&mut self, told: Told, is_for: impl Fn(Channel) -> bool) {
+        let is_taken = |channel| match channel {
+            Channel::Mqtt => told.mqtt_at.is_some(),
+            Channel::Webhook => told.webhook_at.is_some(),
         };
-        let waits_for: Vec<_> =
-            self.lines.iter().filter(|line| waits_for(line)).map(|line| line.channel).collect();
+        let channels = self.lines.iter().map(|line| line.channel);
+        let waits_for: Vec<_> = channels.filter(|channel| is_for(*channel) && !is_taken(*channel)).collect();
         if waits_for.is_empty() {
             return;
         }
@@ -118,15 +140,14 @@ impl Telling {
     /// What the channels have said, and what waits for them now.
     pub(super) fn follow(&mut self, answers: &mut mpsc::Receiver<Answer>, now: i64) {
         while let Ok(Answer { channel, id, is_taken }) = answers.try_recv() {
-            if is_taken {
-                self.status.delivered.with_label_values(&[channel.name()]).inc();
-                if let Some(Untold { told, .. }) = self.untold.get_mut(&id) {
-                    match channel {
-                        Channel::Mqtt => told.mqtt_at = Some(now),
-                        Channel::Webhook => told.webhook_at = Some(now),
-                    }
-                    self.retold.push(told.clone());
+            let counted = if is_taken { &self.status.delivered } else { &self.status.dropped };
+            counted.with_label_values(&[channel.name()]).inc();
+            if let (true, Some(Untold { told, .. })) = (is_taken, self.untold.get_mut(&id)) {
+                match channel {
+                    Channel::Mqtt => told.mqtt_at = Some(now),
+                    Channel::Webhook => told.webhook_at = Some(now),
                 }
+                self.retold.push(told.clone());
             }
             self.finish(channel, &id);
         }
@@ -173,7 +194,17 @@ mod tests {
 
     fn event(kind: Kind, ts: i64) -> Event {
         let driver_id = "d".to_owned();
-        Event { driver_id, kind, fence: String::new(), ts, lat: 0.0, lng: 0.0, speed: None, known_at: ts }
+        Event {
+            driver_id,
+            kind,
+            fence: String::new(),
+            ts,
+            seq: 0,
+            lat: 0.0,
+            lng: 0.0,
+            speed: None,
+            known_at: ts,
+        }
     }
 
     #[test]
@@ -185,7 +216,7 @@ mod tests {
         let kinds =
             [Kind::Fast, Kind::Slow, Kind::Silent, Kind::Heard, Kind::Silent, Kind::Heard, Kind::Jump];
         for (kind, ts) in kinds.into_iter().zip(1..) {
-            telling.tell(Told { event: event(kind, ts), mqtt_at: None, webhook_at: None }, false);
+            telling.tell(Told { event: event(kind, ts), mqtt_at: None, webhook_at: None });
         }
         let mut came = Vec::new();
         while let Ok(Order::Tell(event)) = queue.try_recv() {
@@ -197,5 +228,27 @@ mod tests {
         assert_eq!(came, [(Kind::Fast, 1), (Kind::Slow, 2), (Kind::Heard, 6)]);
         assert_eq!((telling.retold.len(), telling.untold.len()), (3, 0));
         assert_eq!(telling.status.dropped.with_label_values(&["mqtt"]).get(), 4);
+    }
+
+    #[test]
+    fn a_new_process_replaces_no_state_that_the_broker_took_by_an_older_one() {
+        let (orders, mut queue) = mpsc::channel(9);
+        let lines = vec![Line::new(Channel::Mqtt, "fleet/events", orders)];
+        let mut telling = Telling::new(lines, Arc::new(Status::new()));
+        let told = |kind, ts, mqtt_at| Told { event: event(kind, ts), mqtt_at, webhook_at: None };
+        let before = vec![told(Kind::Silent, 1, None), told(Kind::Fast, 1, None)];
+        let known = vec![
+            told(Kind::Heard, 2, None),
+            told(Kind::Silent, 3, Some(9)),
+            told(Kind::Heard, 4, None),
+            told(Kind::Silent, 5, None),
+            told(Kind::Jump, 6, None),
+        ];
+        telling.take_over(before, known);
+        let mut came = Vec::new();
+        while let Ok(Order::Tell(event)) = queue.try_recv() {
+            came.push((event.kind, event.ts));
+        }
+        assert_eq!(came, [(Kind::Fast, 1), (Kind::Heard, 4), (Kind::Silent, 5), (Kind::Jump, 6)]);
     }
 }
