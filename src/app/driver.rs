@@ -95,7 +95,8 @@ struct Work {
 }
 
 impl Driver {
-    fn new(wiring: Wiring, consumer: Consumer) -> Self {
+    fn new(wiring: Wiring, mut consumer: Consumer) -> Self {
+        consumer.erase(Arc::clone(&wiring.erased.borrow()));
         let shared = Shared::new(wiring.mqtt.clone());
         let delay = ReadDelay::new(wiring.mqtt.qos);
         let (_, nodes) = watch::channel(Vec::new());

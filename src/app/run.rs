@@ -138,6 +138,7 @@ pub(super) fn start(
     let (attention, to_attend) = watch::channel(Attention::default());
     let (leave, leaving) = watch::channel(None);
     let (erased, to_erase) = watch::channel(Arc::default());
+    member.begins_with(&to_erase.borrow());
     let executor = Executor {
         sink: Arc::clone(&clickhouse),
         spool: spool.clone(),

@@ -31,7 +31,7 @@ pub struct Executor<S> {
 struct EncodedBatch {
     inserts: Arc<Vec<Insert>>,
     positions: u64,
-    /// The list that it was made by. `Member::erased` counts the holders of each list by its strong count, and reports a new list
+    /// The list that its rows were checked against. `Member::erased` counts the holders of each list by its strong count, and reports a new list
     /// only when no batch holds an older one: rows of a driver that was erased since may still go to a file. The count is right
     /// whatever ends a batch or a task, a panic too, which a counter beside it would not be.
     _erased: Arc<Erased>,
@@ -69,8 +69,9 @@ impl<S: Sink> Work<S> {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Take(batch) => {
-                let (id, positions) = (batch.id, batch.positions.len() as u64);
-                self.keep(id, encode::encode(batch, &self.executor.database), positions);
+                let (id, positions, erased) =
+                    (batch.id, batch.positions.len() as u64, Arc::clone(&batch.erased));
+                self.keep(id, encode::encode(batch, &self.executor.database), positions, erased);
             }
             Command::Attempt { batch, piece, attempt } => self.attempt(batch, &piece, attempt),
             Command::Abort(batch) => {
@@ -110,8 +111,7 @@ impl<S: Sink> Work<S> {
         }
     }
 
-    fn keep(&mut self, batch: BatchId, inserts: Vec<Insert>, positions: u64) {
-        let erased = Arc::clone(&self.executor.erased.borrow());
+    fn keep(&mut self, batch: BatchId, inserts: Vec<Insert>, positions: u64, erased: Arc<Erased>) {
         self.batches.insert(
             batch,
             EncodedBatch { inserts: Arc::new(inserts), positions, _erased: erased, attempt: None },
@@ -197,7 +197,8 @@ impl<S: Sink> Work<S> {
         match ended.expect("tasks here neither panic nor are cancelled") {
             Done::Reported => {}
             Done::Loaded(batch, inserts, report) => {
-                self.keep(batch, inserts, 0);
+                let erased = Arc::clone(&self.executor.erased.borrow());
+                self.keep(batch, inserts, 0, erased);
                 let Report { batch, outcome } = report;
                 self.reported(batch, async { outcome });
             }
@@ -254,6 +255,7 @@ mod tests {
         let (to_report, _reports) = mpsc::channel(1);
         let (list, erased) = watch::channel(Arc::new(Erased::default()));
         let before = Arc::downgrade(&list.borrow());
+        let batch = Batch { erased: Arc::clone(&list.borrow()), ..Batch::default() };
         let executor = Executor {
             sink: Arc::new(Nowhere),
             spool: None,
@@ -262,8 +264,8 @@ mod tests {
             reports: to_report,
         };
         let mut works = Work { executor, batches: HashMap::new(), tasks: JoinSet::new() };
-        works.obey(Command::Take(Batch::default()));
         list.send_replace(Arc::new(Erased::new(["d1".to_owned()])));
+        works.obey(Command::Take(batch));
         assert!(before.upgrade().is_some(), "a batch waits that may have rows of d1");
         works.obey(Command::Forget(0));
         assert!(before.upgrade().is_none());

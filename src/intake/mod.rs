@@ -102,6 +102,8 @@ pub struct Intake {
     settings: Settings,
     decoder: Decoder,
     erased: Arc<Erased>,
+    /// The list when the open batch got its first row.
+    opened_by: Arc<Erased>,
     batcher: Batcher,
     /// Closed batches that delivery has not taken.
     backlog: VecDeque<Batch>,
@@ -127,6 +129,7 @@ impl Intake {
             settings,
             decoder,
             erased: Arc::default(),
+            opened_by: Arc::default(),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             wanted: 0,
@@ -146,6 +149,9 @@ impl Intake {
     /// From now on nothing of these drivers is taken.
     pub(crate) fn erase(&mut self, erased: Arc<Erased>) {
         self.erased = erased;
+        if self.batcher.open().is_empty() {
+            self.opened_by = Arc::clone(&self.erased);
+        }
     }
 
     /// Takes a message's rows. `arrival`: its session and its number there; none at QoS 0.
@@ -222,7 +228,8 @@ impl Intake {
 
     /// Closes the open batch. It completes every message that is wholly in it or before it.
     fn close(&mut self) {
-        let batch = self.batcher.close();
+        let mut batch = self.batcher.close();
+        batch.erased = std::mem::replace(&mut self.opened_by, Arc::clone(&self.erased));
         let taken = self.taken_below.iter_mut().map(std::mem::take).enumerate();
         let completes =
             taken.filter(|(_, below)| *below > 0).map(|(session, below)| Completion { session, below });
@@ -360,6 +367,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Otherwise this member would report a driver as left out whose rows still go to a file.
+    #[test]
+    fn a_batch_names_the_list_that_its_first_row_was_checked_against() {
+        let (mut intake, now) = (intake(), Instant::now());
+        let lists = ["a", "b"].map(|driver| Arc::new(Erased::new([driver.to_owned()])));
+        intake.erase(Arc::clone(&lists[0]));
+        take(&mut intake, "drivers/b/gps", r#"{"lat":1,"lng":2}"#, now);
+        intake.erase(Arc::clone(&lists[1]));
+        intake.wants(2);
+        let batch = intake.next(CloseWhen::NotEmpty, now).unwrap();
+        assert!(Arc::ptr_eq(&batch.erased, &lists[0]));
+        take(&mut intake, "drivers/c/gps", r#"{"lat":1,"lng":2}"#, now);
+        let batch = intake.next(CloseWhen::NotEmpty, now).unwrap();
+        assert!(Arc::ptr_eq(&batch.erased, &lists[1]));
     }
 
     #[test]

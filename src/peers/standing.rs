@@ -21,7 +21,7 @@ pub struct Standing {
     pub subscribed: bool,
     /// It got SIGTERM.
     pub leaving: bool,
-    /// Digest of the list of erased drivers that every running insert uses; `None` while an insert still uses an older list.
+    /// Digest of the list of erased drivers that everything under way was checked against; `None` while a batch or an insert still has an older one.
     pub erased: Option<String>,
     /// Files in its spool, quarantine included.
     pub spool_files: u64,
@@ -72,11 +72,11 @@ pub struct Member {
     erased: Mutex<Lists>,
 }
 
-/// Weak references to lists of erased drivers: each running insert holds the list that it started with.
+/// Weak references to lists of erased drivers: each batch holds the list that its rows were checked against, each running insert its own.
 #[derive(Debug, Default)]
 struct Lists {
     current: Weak<Erased>,
-    /// Earlier lists that a running insert may still use.
+    /// Earlier lists that a batch or a running insert may still hold.
     older: Vec<Weak<Erased>>,
 }
 
@@ -99,18 +99,24 @@ impl Member {
         self.leaving.store(true, Ordering::SeqCst);
     }
 
-    /// Inserts that start from now on use this list.
+    /// Rows are checked against this list until ClickHouse's is known.
+    pub fn begins_with(&self, erased: &Arc<Erased>) {
+        let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.older.push(Arc::downgrade(erased));
+    }
+
+    /// Rows that come from now on are checked against this list.
     pub fn erases(&self, erased: &Arc<Erased>) {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         let current = Arc::downgrade(erased);
         if !lists.current.ptr_eq(&current) {
-            let before = std::mem::replace(&mut lists.current, current);
+            let before = std::mem::replace(&mut lists.current, Weak::clone(&current));
             lists.older.push(before);
         }
-        lists.older.retain(|older| older.strong_count() > 0);
+        lists.older.retain(|older| older.strong_count() > 0 && !older.ptr_eq(&current));
     }
 
-    /// The list that every running insert uses.
+    /// The list that everything under way was checked against.
     fn erased(&self) -> Option<String> {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         lists.older.retain(|older| older.strong_count() > 0);
@@ -146,8 +152,12 @@ mod tests {
         assert!(member.standing(false, 0).leaving);
 
         let (first, second) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
+        let before = Arc::default();
+        member.begins_with(&before);
         assert_eq!(member.standing(false, 0).erased, None, "it has not been told");
         member.erases(&first);
+        assert_eq!(member.standing(false, 0).erased, None, "a batch of the start is open");
+        drop(before);
         assert_eq!(member.standing(false, 0).erased, Some(first.digest()));
         member.erases(&second);
         assert_eq!(member.standing(false, 0).erased, None, "something goes by the first");

@@ -3,8 +3,10 @@
 //! Guarantee: rows leave in the order in which they came, each once. The open batch is due by rows or by age, and never holds more than
 //! `bytes_max`. Time comes in as `now`. The intake decides when a due batch closes, since it depends on the server's room.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::erased::Erased;
 use super::position::Position;
 use super::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reject, TOPIC_BYTES_MAX};
 
@@ -50,6 +52,8 @@ pub struct Batch {
     pub opened_at: Option<Instant>,
     /// At least one message of it gets a PUBACK, which the broker's window waits for.
     pub at_least_once: bool,
+    /// The list of erased drivers that its first row was checked against: a later one may name a driver of its rows.
+    pub erased: Arc<Erased>,
 }
 
 impl Batch {
