@@ -49,40 +49,40 @@ impl Ages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::attributes::Attributes;
-    use crate::pipeline::position::{
-        Accuracy, Altitude, DriverId, Heading, Latitude, Longitude, Position, Speed, Timestamp,
-    };
+    use crate::codec::Message;
+    use crate::config::Config;
+    use crate::pipeline::decode::Decoder;
+    use crate::pipeline::position::Timestamp;
 
-    fn decoded(ages_ms: &[i64], undated: u64) -> Decoded {
-        let received_ms = 1_000_000_000;
-        let positions = ages_ms.iter().map(|age_ms| Position {
-            driver_id: DriverId::new("d").unwrap(),
-            ts: Timestamp::from_unix_ms(received_ms - age_ms),
-            seq: 0,
-            lat: Latitude::new(1.0).unwrap(),
-            lng: Longitude::new(1.0).unwrap(),
-            speed: Speed::UNKNOWN,
-            heading: Heading::UNKNOWN,
-            alt: Altitude::UNKNOWN,
-            acc: Accuracy::UNKNOWN,
-            received_at: Timestamp::from_unix_ms(received_ms),
-            attributes: Attributes::default(),
-        });
-        let mut decoded = Decoded { positions: positions.collect(), ..Decoded::default() };
-        decoded.lacking.undated = undated;
+    const RECEIVED_MS: i64 = 1_760_000_000_000;
+
+    /// A message of fixes of these ages; `None`: without a time.
+    fn decoded(ages_ms: &[Option<i64>]) -> Decoded {
+        let time = |age_ms: &i64| format!(r#","ts":{}"#, RECEIVED_MS - age_ms);
+        let fix = |age: &Option<i64>| {
+            format!(r#"{{"lat":1,"lng":1{}}}"#, age.as_ref().map(time).unwrap_or_default())
+        };
+        let payload = format!("[{}]", ages_ms.iter().map(fix).collect::<Vec<_>>().join(","));
+        let config = Config::parse("").unwrap();
+        let mut decoded = Decoded::default();
+        let message = Message::new(b"drivers/d/gps", payload.as_bytes());
+        Decoder::new(&config.sources, config.decode).decode(
+            message,
+            Timestamp::from_unix_ms(RECEIVED_MS),
+            &mut decoded,
+        );
         decoded
     }
 
     #[test]
     fn a_message_counts_once_by_its_newest_fix_and_not_without_one_or_its_time() {
         let mut ages = Ages::default();
-        ages.observe(&decoded(&[90_000, 700, 60_000], 0));
-        ages.observe(&decoded(&[250], 0));
-        ages.observe(&decoded(&[-4_000], 0)); // its clock is ahead
-        ages.observe(&decoded(&[100_000_000], 0)); // older than every bound
-        ages.observe(&decoded(&[], 0));
-        ages.observe(&decoded(&[0, 5], 1));
+        ages.observe(&decoded(&[Some(90_000), Some(700), Some(60_000)]));
+        ages.observe(&decoded(&[Some(250)]));
+        ages.observe(&decoded(&[Some(-4_000)])); // its clock is ahead
+        ages.observe(&decoded(&[Some(100_000_000)])); // older than every bound
+        ages.observe(&decoded(&[]));
+        ages.observe(&decoded(&[Some(0), None, Some(5)]));
         assert_eq!((ages.count(), ages.sum_ms()), (4, 700 + 250 + 100_000_000));
         let cumulative: Vec<_> = ages.cumulative().collect();
         assert_eq!(cumulative[..3], [(250, 2), (500, 2), (1_000, 3)]);
