@@ -12,6 +12,7 @@ mod continuity;
 pub mod events;
 mod purpose;
 mod reconnect;
+mod view;
 pub(crate) mod window;
 
 use std::collections::VecDeque;
@@ -208,31 +209,9 @@ impl Session {
         self.connection.deadline().into_iter().chain(emptying).min()
     }
 
-    /// Messages taken on this connection and not acknowledged.
-    #[must_use]
-    pub fn unacked(&self) -> usize {
-        self.acks.unacked()
-    }
-
-    #[must_use]
-    pub(crate) fn window(&self) -> &Window {
-        &self.window
-    }
-
     /// The open batch closes early because of a [suspicion](Window::suspicion_at).
     pub(crate) fn probed(&mut self, now: Instant) {
         self.window.probed(self.acks.unacked(), now);
-    }
-
-    #[must_use]
-    pub(crate) fn is_paused(&self) -> bool {
-        self.paused.is_some()
-    }
-
-    /// It takes no more messages, so the open batch need not wait.
-    #[must_use]
-    pub(crate) fn is_flushing(&self) -> bool {
-        matches!(self.purpose, Purpose::Flush | Purpose::End) || self.connection == ConnectionState::Ended
     }
 
     /// Turns a visit that has ended into a member. Arrival numbers continue.
@@ -246,57 +225,6 @@ impl Session {
     pub(crate) fn next_try(&mut self) -> Option<&mut Instant> {
         let ConnectionState::BackingOff { until, .. } = &mut self.connection else { return None };
         (!self.reconnect.was_taken_over()).then_some(until)
-    }
-
-    #[must_use]
-    pub(crate) fn has_lived(&self) -> bool {
-        self.has_lived
-    }
-
-    /// The broker held this session when we came.
-    #[must_use]
-    pub(crate) fn was_found(&self) -> bool {
-        self.continuity.was_found()
-    }
-
-    /// A visit that gave up before the session was empty.
-    #[must_use]
-    pub(crate) fn was_left(&self) -> bool {
-        self.connection == ConnectionState::Ended && matches!(self.purpose, Purpose::Empty(_, Then::End))
-    }
-
-    /// UNSUBSCRIBE was not answered yet.
-    #[must_use]
-    pub(crate) fn is_still_subscribed(&self) -> bool {
-        self.purpose == Purpose::Empty(Emptying::Unsubscribing, Then::Keep)
-    }
-
-    /// Why it does not consume, for `/readyz`.
-    #[must_use]
-    pub(crate) fn unready_reason(&self, now: Instant) -> Option<String> {
-        if self.purpose != Purpose::Consume {
-            return Some("leaving".to_owned());
-        }
-        let paused = self.paused.map(|why| Notice::Paused(why).to_string());
-        self.reconnect.unready_reason(self.connection.live_since(), now).or(paused)
-    }
-
-    pub(crate) fn acks(&self) -> u64 {
-        self.totals.acks
-    }
-
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        Totals {
-            unacked: self.acks.unacked() as u64,
-            // A visit is unsubscribed.
-            window: if self.purpose.is_visit() { 0 } else { self.window.messages() as u64 },
-            connected: u64::from(self.connection.live_since().is_some()),
-            held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
-            reconnects: self.continuity.reconnects(),
-            sessions_lost: self.continuity.sessions_lost(),
-            ..self.totals
-        }
     }
 
     fn is_open(&self) -> bool {
