@@ -128,15 +128,19 @@ impl Session {
             self.totals.messages_received += 1;
             return if takes { Admission::Take(None) } else { Admission::Shed };
         };
+        // Read together with what ended the connection: the next one brings it.
+        if !self.is_open() {
+            return Admission::Defer;
+        }
         if let Some(notice) = self.continuity.arrived(redelivered) {
             self.notices.push_back(notice);
         }
-        let is_open = self.purpose.takes_messages() && self.is_connected();
-        if let (true, None, Err(why)) = (is_open, self.paused, room) {
+        let takes = self.purpose.takes_messages() && self.is_connected();
+        if let (true, None, Err(why)) = (takes, self.paused, room) {
             self.paused = Some(why);
             self.notices.push_back(Notice::Paused(why));
         }
-        if !is_open || self.paused.is_some() {
+        if !takes || self.paused.is_some() {
             self.deferred += 1;
             self.totals.messages_deferred += u64::from(self.paused.is_some());
             return Admission::Defer;
@@ -425,25 +429,81 @@ impl Session {
 mod tests {
     use super::*;
 
-    #[test]
-    fn messages_are_taken_while_there_is_a_connection_and_room() {
+    /// A member with a connection to a session that the broker kept.
+    fn connected() -> (Session, Instant) {
         let (answer_within, session_expiry) = (Duration::from_secs(10), Duration::from_secs(120));
         let settings = Settings { receive_maximum: 100, answer_within, session_expiry, seed: 1 };
         let (mut session, now) = (Session::member(settings), Instant::now());
-        let at_least_once = |packet_id| Message { packet_id: Some(packet_id), ..Message::new(b"t", b"") };
+        connect(&mut session, now);
+        (session, now)
+    }
+
+    fn connect(session: &mut Session, now: Instant) {
+        session.connection = ConnectionState::Connecting;
         session.handle_event(Event::Connected { session_present: true, receive_maximum: None }, now);
+    }
+
+    fn subscribed(session: &mut Session, now: Instant) {
         session.handle_event(Event::Subscribed { refusals: Vec::new() }, now);
+    }
+
+    fn cut(session: &mut Session, now: Instant) {
+        session.handle_event(Event::Disconnected { taken_over: false, why: "cut".to_owned() }, now);
+    }
+
+    fn at_least_once(packet_id: u16) -> Message<'static> {
+        Message { packet_id: Some(packet_id), ..Message::new(b"t", b"") }
+    }
+
+    fn again(packet_id: u16) -> Message<'static> {
+        Message { redelivered: true, ..at_least_once(packet_id) }
+    }
+
+    /// What was taken before this arrival number is durable; the acknowledgements.
+    fn acks(session: &mut Session, below: u64, now: Instant) -> Vec<u16> {
+        session.complete_below(below, now);
+        let mut acks = Vec::new();
+        while let Some(ack) = session.ack_due() {
+            session.ack_sent();
+            acks.push(ack);
+        }
+        acks
+    }
+
+    #[test]
+    fn messages_are_taken_while_there_is_a_connection_and_room() {
+        let (mut session, now) = connected();
+        subscribed(&mut session, now);
         for _ in 0..2 {
             assert_eq!(session.published(Message::new(b"t", b""), Ok(()), now), Admission::Take(None));
         }
         assert_eq!(session.published(at_least_once(1), Ok(()), now), Admission::Take(Some(0)));
         assert_eq!(session.totals().messages_received, 3);
-        session.handle_event(Event::Disconnected { taken_over: false, why: "cut".to_owned() }, now);
+        cut(&mut session, now);
         assert_eq!(
             session.published(at_least_once(2), Ok(()), now),
             Admission::Defer,
             "its PUBACK could not leave"
         );
         assert_eq!(session.totals().messages_received, 3);
+    }
+
+    #[test]
+    fn what_comes_behind_a_refused_subscription_is_of_no_connection() {
+        let (mut session, now) = connected();
+        assert_eq!(session.published(at_least_once(1), Ok(()), now), Admission::Take(Some(0)));
+        session.handle_event(Event::Subscribed { refusals: vec!["not authorized".to_owned()] }, now);
+        assert_eq!(session.published(at_least_once(2), Ok(()), now), Admission::Defer);
+        assert_eq!(session.totals().sessions_lost, 0, "the first one was not to come again yet");
+
+        connect(&mut session, now);
+        subscribed(&mut session, now);
+        let taken = [1, 2].map(|packet_id| session.published(again(packet_id), Ok(()), now));
+        assert_eq!(taken, [1, 2].map(|arrival| Admission::Take(Some(arrival))));
+        assert_eq!(acks(&mut session, 3, now), [1, 2]);
+        cut(&mut session, now);
+        connect(&mut session, now);
+        session.published(at_least_once(3), Ok(()), now);
+        assert_eq!(session.totals().sessions_lost, 0, "nothing was unacknowledged");
     }
 }
