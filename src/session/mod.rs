@@ -50,6 +50,7 @@ pub struct Session {
     /// It has been subscribed at least once.
     has_lived: bool,
     exactly_once_logged: Throttle,
+    copies_logged: Throttle,
     /// The last connection ended with messages unacknowledged, or with acknowledgements that may not have left.
     held_by_broker: bool,
     reconnect: Reconnect,
@@ -82,6 +83,7 @@ impl Session {
             continuity: Continuity::default(),
             has_lived: false,
             exactly_once_logged: Throttle::once(),
+            copies_logged: Throttle::once(),
             held_by_broker: false,
             reconnect: Reconnect::new(settings.session_expiry, settings.seed),
             commands: VecDeque::new(),
@@ -132,6 +134,10 @@ impl Session {
         if !self.is_open() {
             return Admission::Defer;
         }
+        if !self.acks.came(packet_id) {
+            self.came_again(packet_id, redelivered, now);
+            return Admission::Defer;
+        }
         if let Some(notice) = self.continuity.arrived(redelivered) {
             self.notices.push_back(notice);
         }
@@ -149,6 +155,21 @@ impl Session {
         let arrival = self.acks.arrived(packet_id);
         self.window.arrived(self.acks.unacked(), now);
         Admission::Take(Some(arrival))
+    }
+
+    /// A message came under the id of one that is unacknowledged. With DUP it is a copy, and the one PUBACK is for both. Without, it
+    /// is a new one, and the other is a copy that crossed our PUBACK: a second PUBACK would be for the new one. The next connection
+    /// shows what the broker waits for.
+    fn came_again(&mut self, packet_id: u16, redelivered: bool, now: Instant) {
+        if redelivered {
+            let first = self.copies_logged.allow(now);
+            self.notices.extend(first.then_some(Notice::CopiesIgnored));
+        } else {
+            self.hang_up(
+                format!("the broker uses packet id {packet_id} again before its acknowledgement"),
+                now,
+            );
+        }
     }
 
     /// Every row of the messages below this arrival number is durable.
@@ -486,6 +507,43 @@ mod tests {
             "its PUBACK could not leave"
         );
         assert_eq!(session.totals().messages_received, 3);
+    }
+
+    #[test]
+    fn a_copy_on_the_same_connection_is_not_taken_counted_or_acknowledged_again() {
+        let (mut session, now) = connected();
+        subscribed(&mut session, now);
+        assert_eq!(session.published(at_least_once(5), Ok(()), now), Admission::Take(Some(0)));
+        session.published(at_least_once(6), Err(NoRoom::BufferFull), now);
+        let copies = || [again(5), again(6), again(5)];
+        for copy in copies() {
+            assert_eq!(session.published(copy, Ok(()), now), Admission::Defer);
+        }
+        let Totals { messages_received, messages_deferred, unacked, .. } = session.totals();
+        assert_eq!((messages_received, messages_deferred, unacked), (1, 1, 1));
+
+        cut(&mut session, now);
+        connect(&mut session, now);
+        subscribed(&mut session, now);
+        let admissions = copies().map(|copy| session.published(copy, Ok(()), now));
+        assert_eq!(admissions, [Admission::Take(Some(1)), Admission::Take(Some(2)), Admission::Defer]);
+        assert_eq!(acks(&mut session, 3, now), [5, 6], "once each");
+        session.published(at_least_once(5), Ok(()), now);
+        assert_eq!(session.totals().sessions_lost, 0, "two were owed, and two came");
+        assert_eq!(acks(&mut session, 4, now), [5], "another message");
+    }
+
+    /// A broker can send a copy before our PUBACK is there, and the next message under this id after it.
+    #[test]
+    fn the_acknowledgement_of_a_copy_is_none_of_the_next_message_under_its_id() {
+        let (mut session, now) = connected();
+        subscribed(&mut session, now);
+        session.published(at_least_once(5), Ok(()), now);
+        assert_eq!(acks(&mut session, 1, now), [5]);
+        assert_eq!(session.published(again(5), Ok(()), now), Admission::Take(Some(1)), "or its first coming");
+        assert_eq!(session.published(at_least_once(5), Ok(()), now), Admission::Defer);
+        assert_eq!(acks(&mut session, 2, now), Vec::<u16>::new(), "the connection ends");
+        assert!(matches!(session.connection(), ConnectionState::BackingOff { .. }));
     }
 
     #[test]
