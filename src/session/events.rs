@@ -24,6 +24,8 @@ pub enum Event {
         session_present: bool,
         /// Receive Maximum in CONNACK.
         receive_maximum: Option<u16>,
+        /// Session Expiry Interval in CONNACK, if it is not the one asked for.
+        session_expiry: Option<Duration>,
     },
     /// SUBACK.
     Subscribed {

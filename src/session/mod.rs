@@ -96,7 +96,11 @@ impl Session {
     /// Call [`handle_timeout`](Self::handle_timeout) afterwards.
     pub(crate) fn handle_event(&mut self, event: Event, now: Instant) {
         match event {
-            Event::Connected { session_present, receive_maximum } => {
+            Event::Connected { session_present, receive_maximum, session_expiry } => {
+                let asked = self.settings.session_expiry;
+                // One of 0 ends with its connection: no delay is short enough.
+                let granted = session_expiry.filter(|granted| !granted.is_zero());
+                self.reconnect.session_lasts(granted.map_or(asked, |granted| granted.min(asked)));
                 self.connected(session_present, receive_maximum, now);
             }
             Event::Subscribed { refusals } => self.subscribed(&refusals, now),
@@ -461,7 +465,9 @@ mod tests {
 
     fn connect(session: &mut Session, now: Instant) {
         session.connection = ConnectionState::Connecting;
-        session.handle_event(Event::Connected { session_present: true, receive_maximum: None }, now);
+        let (receive_maximum, session_expiry) = (None, None);
+        session
+            .handle_event(Event::Connected { session_present: true, receive_maximum, session_expiry }, now);
     }
 
     fn subscribed(session: &mut Session, now: Instant) {
@@ -544,6 +550,25 @@ mod tests {
         assert_eq!(session.published(at_least_once(5), Ok(()), now), Admission::Defer);
         assert_eq!(acks(&mut session, 2, now), Vec::<u16>::new(), "the connection ends");
         assert!(matches!(session.connection(), ConnectionState::BackingOff { .. }));
+    }
+
+    #[test]
+    fn a_session_that_the_broker_keeps_shorter_than_asked_is_sought_sooner() {
+        let (mut session, now) = connected();
+        let second = Duration::from_secs(1);
+        for (granted_s, waits_s) in [(None, 30), (Some(9), 3), (Some(600), 30), (Some(0), 30), (None, 30)] {
+            session.connection = ConnectionState::Connecting;
+            let session_expiry = granted_s.map(|seconds| seconds * second);
+            let connected = Event::Connected { session_present: true, receive_maximum: None, session_expiry };
+            session.handle_event(connected, now);
+            session.handle_event(Event::Disconnected { taken_over: true, why: "taken".to_owned() }, now);
+            let until = now + waits_s * second;
+            assert_eq!(
+                session.connection(),
+                ConnectionState::BackingOff { until, lived: false },
+                "{granted_s:?}"
+            );
+        }
     }
 
     #[test]
