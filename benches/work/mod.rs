@@ -106,7 +106,7 @@ impl Live {
         consumer.server(ServerStatus::ready(), now.instant);
         consumer.handle_event(
             0,
-            Event::Connected { session_present: false, receive_maximum: None },
+            Event::Connected { session_present: false, receive_maximum: None, session_expiry: None },
             now.instant,
         );
         consumer.handle_event(0, Event::Subscribed { refusals: Vec::new() }, now.instant);

@@ -155,7 +155,8 @@ mod tests {
 
     fn live(window: u16) -> Session {
         let (mut session, now) = (away(), Instant::now());
-        let connected = Event::Connected { session_present: false, receive_maximum: Some(window) };
+        let (session_present, receive_maximum) = (false, Some(window));
+        let connected = Event::Connected { session_present, receive_maximum, session_expiry: None };
         session.handle_event(connected, now);
         session.handle_event(Event::Subscribed { refusals: Vec::new() }, now);
         session

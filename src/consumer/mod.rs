@@ -212,6 +212,10 @@ impl Consumer {
         self.delivery.handle_timeout(now);
         self.complete(now);
         self.nodes.follow(&mut self.sessions, now, &mut self.notices);
+        // Before the sessions' turn: a former one may end as soon as the last look at an index has.
+        if self.leaving.is_none() {
+            self.grow(now);
+        }
         let room = self.has_room_to_renew();
         for index in 0..self.sessions.len() {
             let may_end = self.growth.former().may_end(&self.sessions, index);
@@ -223,9 +227,6 @@ impl Consumer {
         }
         self.watch_progress(now);
         self.tell(now);
-        if self.leaving.is_none() {
-            self.grow(now);
-        }
     }
 
     /// The next command for the executor.

@@ -129,12 +129,11 @@ impl Transport {
                     shared.speaking.extend(self.node.iter().map(|(node, _)| Arc::clone(node)));
                     let keep_alive = agreed_keep_alive(shared.mqtt.keep_alive, connack);
                     shared.compare_expiry(connack, now.instant);
-                    let ConnAck { session_present, receive_maximum, .. } = connack;
-                    consumer.handle_event(
-                        index,
-                        Event::Connected { session_present, receive_maximum },
-                        now.instant,
-                    );
+                    let ConnAck { session_present, receive_maximum, session_expiry_seconds, .. } = connack;
+                    let session_expiry =
+                        session_expiry_seconds.map(|seconds| Duration::from_secs(seconds.into()));
+                    let connected = Event::Connected { session_present, receive_maximum, session_expiry };
+                    consumer.handle_event(index, connected, now.instant);
                     connection.agree_on(keep_alive);
                 }
                 Packet::Subscribed(Subscribing::Group, grants) => {

@@ -9,8 +9,10 @@ use std::collections::VecDeque;
 /// Messages of one connection that the broker waits for.
 #[derive(Debug, Default)]
 pub struct Acks {
-    /// Packet ids in arrival order; the front is the oldest.
+    /// Packet ids of what was taken, in arrival order; the front is the oldest.
     unacked: VecDeque<u16>,
+    /// These ids, and those of what was left with the broker.
+    ids: PacketIds,
     /// Arrival number of the front.
     front: u64,
     /// Messages below this arrival number are complete.
@@ -18,6 +20,11 @@ pub struct Acks {
 }
 
 impl Acks {
+    /// A message came; `false`: under the id of another one that came on this connection and is unacknowledged.
+    pub(crate) fn came(&mut self, packet_id: u16) -> bool {
+        self.ids.insert(packet_id)
+    }
+
     /// A message was taken; returns its arrival number.
     pub fn arrived(&mut self, packet_id: u16) -> u64 {
         self.unacked.push_back(packet_id);
@@ -37,7 +44,8 @@ impl Acks {
 
     /// What was [due](Self::due) has been handed to the connection.
     pub fn sent(&mut self) {
-        assert!(self.due().is_some(), "an acknowledgement was sent that was not due");
+        let packet_id = self.due().expect("an acknowledgement is sent when it is due");
+        self.ids.remove(packet_id);
         self.unacked.pop_front();
         self.front += 1;
     }
@@ -51,5 +59,35 @@ impl Acks {
     pub(crate) fn new_epoch(&mut self) {
         self.front += self.unacked.len() as u64;
         self.unacked.clear();
+        self.ids = PacketIds::default();
+    }
+}
+
+/// A set of packet ids: 8 KiB, a bit for each.
+#[derive(Debug)]
+struct PacketIds(Box<[u64; 1024]>);
+
+impl Default for PacketIds {
+    fn default() -> Self {
+        Self(Box::new([0; 1024]))
+    }
+}
+
+impl PacketIds {
+    /// `false`: it was there.
+    fn insert(&mut self, packet_id: u16) -> bool {
+        let (word, bit) = self.bit(packet_id);
+        let was_there = *word & bit != 0;
+        *word |= bit;
+        !was_there
+    }
+
+    fn remove(&mut self, packet_id: u16) {
+        let (word, bit) = self.bit(packet_id);
+        *word &= !bit;
+    }
+
+    fn bit(&mut self, packet_id: u16) -> (&mut u64, u64) {
+        (&mut self.0[usize::from(packet_id / 64)], 1 << (packet_id % 64))
     }
 }

@@ -24,6 +24,8 @@ pub enum Event {
         session_present: bool,
         /// Receive Maximum in CONNACK.
         receive_maximum: Option<u16>,
+        /// Session Expiry Interval in CONNACK, if it is not the one asked for.
+        session_expiry: Option<Duration>,
     },
     /// SUBACK.
     Subscribed {
@@ -64,7 +66,7 @@ pub enum Leave {
 pub(crate) enum Admission {
     /// Take its rows. `Some`: its arrival number (QoS 1).
     Take(Option<u64>),
-    /// Leave it unacknowledged: the broker sends it again on the next connection.
+    /// Take none of it: the broker sends it again on the next connection, or it is a copy of one that came on this.
     Defer,
     /// Drop it and count its points: at QoS 0 the broker does not send it again.
     Shed,
@@ -192,6 +194,8 @@ pub enum Notice {
     },
     /// The broker sent a message at QoS 2.
     ExactlyOnceRefused,
+    /// The broker sent an unacknowledged message again on the same connection.
+    CopiesIgnored,
     /// A former session was found and emptied.
     FormerEmptied {
         messages: u64,
@@ -208,7 +212,11 @@ impl Notice {
     pub(crate) fn is_warning(&self) -> bool {
         !matches!(
             self,
-            Self::Connected { .. } | Self::Subscribed | Self::Renewed { .. } | Self::FormerEmptied { .. }
+            Self::Connected { .. }
+                | Self::Subscribed
+                | Self::Renewed { .. }
+                | Self::CopiesIgnored
+                | Self::FormerEmptied { .. }
         )
     }
 }
@@ -270,6 +278,10 @@ impl fmt::Display for Notice {
                 "the broker sends messages at QoS 2, and milepost subscribes at QoS 1 at most: another program has subscribed \
                  with our client id. These messages are refused, and the broker discards them; give that program its own \
                  client id",
+            ),
+            Self::CopiesIgnored => f.write_str(
+                "the broker sends unacknowledged messages again on the same connection, as EMQX before 5.8 does every \
+                 mqtt.retry_interval: milepost ignores the copies",
             ),
             Self::FormerEmptied { messages } => {
                 write!(f, "a former session held {messages} messages: they are taken, and the session ends")

@@ -12,6 +12,7 @@ mod continuity;
 pub mod events;
 mod purpose;
 mod reconnect;
+mod view;
 pub(crate) mod window;
 
 use std::collections::VecDeque;
@@ -49,6 +50,7 @@ pub struct Session {
     /// It has been subscribed at least once.
     has_lived: bool,
     exactly_once_logged: Throttle,
+    copies_logged: Throttle,
     /// The last connection ended with messages unacknowledged, or with acknowledgements that may not have left.
     held_by_broker: bool,
     reconnect: Reconnect,
@@ -81,6 +83,7 @@ impl Session {
             continuity: Continuity::default(),
             has_lived: false,
             exactly_once_logged: Throttle::once(),
+            copies_logged: Throttle::once(),
             held_by_broker: false,
             reconnect: Reconnect::new(settings.session_expiry, settings.seed),
             commands: VecDeque::new(),
@@ -93,7 +96,11 @@ impl Session {
     /// Call [`handle_timeout`](Self::handle_timeout) afterwards.
     pub(crate) fn handle_event(&mut self, event: Event, now: Instant) {
         match event {
-            Event::Connected { session_present, receive_maximum } => {
+            Event::Connected { session_present, receive_maximum, session_expiry } => {
+                let asked = self.settings.session_expiry;
+                // One of 0 ends with its connection: no delay is short enough.
+                let granted = session_expiry.filter(|granted| !granted.is_zero());
+                self.reconnect.session_lasts(granted.map_or(asked, |granted| granted.min(asked)));
                 self.connected(session_present, receive_maximum, now);
             }
             Event::Subscribed { refusals } => self.subscribed(&refusals, now),
@@ -127,15 +134,23 @@ impl Session {
             self.totals.messages_received += 1;
             return if takes { Admission::Take(None) } else { Admission::Shed };
         };
+        // Read together with what ended the connection: the next one brings it.
+        if !self.is_open() {
+            return Admission::Defer;
+        }
+        if !self.acks.came(packet_id) {
+            self.came_again(packet_id, redelivered, now);
+            return Admission::Defer;
+        }
         if let Some(notice) = self.continuity.arrived(redelivered) {
             self.notices.push_back(notice);
         }
-        let is_open = self.purpose.takes_messages() && self.is_connected();
-        if let (true, None, Err(why)) = (is_open, self.paused, room) {
+        let takes = self.purpose.takes_messages() && self.is_connected();
+        if let (true, None, Err(why)) = (takes, self.paused, room) {
             self.paused = Some(why);
             self.notices.push_back(Notice::Paused(why));
         }
-        if !is_open || self.paused.is_some() {
+        if !takes || self.paused.is_some() {
             self.deferred += 1;
             self.totals.messages_deferred += u64::from(self.paused.is_some());
             return Admission::Defer;
@@ -144,6 +159,21 @@ impl Session {
         let arrival = self.acks.arrived(packet_id);
         self.window.arrived(self.acks.unacked(), now);
         Admission::Take(Some(arrival))
+    }
+
+    /// A message came under the id of one that is unacknowledged. With DUP it is a copy, and the one PUBACK is for both. Without, it
+    /// is a new one, and the other is a copy that crossed our PUBACK: a second PUBACK would be for the new one. The next connection
+    /// shows what the broker waits for.
+    fn came_again(&mut self, packet_id: u16, redelivered: bool, now: Instant) {
+        if redelivered {
+            let first = self.copies_logged.allow(now);
+            self.notices.extend(first.then_some(Notice::CopiesIgnored));
+        } else {
+            self.hang_up(
+                format!("the broker uses packet id {packet_id} again before its acknowledgement"),
+                now,
+            );
+        }
     }
 
     /// Every row of the messages below this arrival number is durable.
@@ -208,31 +238,9 @@ impl Session {
         self.connection.deadline().into_iter().chain(emptying).min()
     }
 
-    /// Messages taken on this connection and not acknowledged.
-    #[must_use]
-    pub fn unacked(&self) -> usize {
-        self.acks.unacked()
-    }
-
-    #[must_use]
-    pub(crate) fn window(&self) -> &Window {
-        &self.window
-    }
-
     /// The open batch closes early because of a [suspicion](Window::suspicion_at).
     pub(crate) fn probed(&mut self, now: Instant) {
         self.window.probed(self.acks.unacked(), now);
-    }
-
-    #[must_use]
-    pub(crate) fn is_paused(&self) -> bool {
-        self.paused.is_some()
-    }
-
-    /// It takes no more messages, so the open batch need not wait.
-    #[must_use]
-    pub(crate) fn is_flushing(&self) -> bool {
-        matches!(self.purpose, Purpose::Flush | Purpose::End) || self.connection == ConnectionState::Ended
     }
 
     /// Turns a visit that has ended into a member. Arrival numbers continue.
@@ -246,57 +254,6 @@ impl Session {
     pub(crate) fn next_try(&mut self) -> Option<&mut Instant> {
         let ConnectionState::BackingOff { until, .. } = &mut self.connection else { return None };
         (!self.reconnect.was_taken_over()).then_some(until)
-    }
-
-    #[must_use]
-    pub(crate) fn has_lived(&self) -> bool {
-        self.has_lived
-    }
-
-    /// The broker held this session when we came.
-    #[must_use]
-    pub(crate) fn was_found(&self) -> bool {
-        self.continuity.was_found()
-    }
-
-    /// A visit that gave up before the session was empty.
-    #[must_use]
-    pub(crate) fn was_left(&self) -> bool {
-        self.connection == ConnectionState::Ended && matches!(self.purpose, Purpose::Empty(_, Then::End))
-    }
-
-    /// UNSUBSCRIBE was not answered yet.
-    #[must_use]
-    pub(crate) fn is_still_subscribed(&self) -> bool {
-        self.purpose == Purpose::Empty(Emptying::Unsubscribing, Then::Keep)
-    }
-
-    /// Why it does not consume, for `/readyz`.
-    #[must_use]
-    pub(crate) fn unready_reason(&self, now: Instant) -> Option<String> {
-        if self.purpose != Purpose::Consume {
-            return Some("leaving".to_owned());
-        }
-        let paused = self.paused.map(|why| Notice::Paused(why).to_string());
-        self.reconnect.unready_reason(self.connection.live_since(), now).or(paused)
-    }
-
-    pub(crate) fn acks(&self) -> u64 {
-        self.totals.acks
-    }
-
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        Totals {
-            unacked: self.acks.unacked() as u64,
-            // A visit is unsubscribed.
-            window: if self.purpose.is_visit() { 0 } else { self.window.messages() as u64 },
-            connected: u64::from(self.connection.live_since().is_some()),
-            held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
-            reconnects: self.continuity.reconnects(),
-            sessions_lost: self.continuity.sessions_lost(),
-            ..self.totals
-        }
     }
 
     fn is_open(&self) -> bool {
@@ -480,6 +437,10 @@ impl Session {
     fn waited_long_enough(&mut self, now: Instant) {
         match self.connection {
             ConnectionState::BackingOff { .. } => self.connection = ConnectionState::Connecting,
+            // What leaves waits for acknowledgements alone.
+            ConnectionState::Subscribing { .. } if self.purpose == Purpose::Flush => {
+                self.connection = ConnectionState::Live { since: now };
+            }
             ConnectionState::Subscribing { .. } => {
                 let asked = if self.purpose == Purpose::Consume { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
                 self.hang_up(
@@ -497,25 +458,161 @@ impl Session {
 mod tests {
     use super::*;
 
-    #[test]
-    fn messages_are_taken_while_there_is_a_connection_and_room() {
+    /// A member with a connection to a session that the broker kept.
+    fn connected() -> (Session, Instant) {
         let (answer_within, session_expiry) = (Duration::from_secs(10), Duration::from_secs(120));
         let settings = Settings { receive_maximum: 100, answer_within, session_expiry, seed: 1 };
         let (mut session, now) = (Session::member(settings), Instant::now());
-        let at_least_once = |packet_id| Message { packet_id: Some(packet_id), ..Message::new(b"t", b"") };
-        session.handle_event(Event::Connected { session_present: true, receive_maximum: None }, now);
+        connect(&mut session, now);
+        (session, now)
+    }
+
+    fn connect(session: &mut Session, now: Instant) {
+        session.connection = ConnectionState::Connecting;
+        let (receive_maximum, session_expiry) = (None, None);
+        session
+            .handle_event(Event::Connected { session_present: true, receive_maximum, session_expiry }, now);
+    }
+
+    fn subscribed(session: &mut Session, now: Instant) {
         session.handle_event(Event::Subscribed { refusals: Vec::new() }, now);
+    }
+
+    fn cut(session: &mut Session, now: Instant) {
+        session.handle_event(Event::Disconnected { taken_over: false, why: "cut".to_owned() }, now);
+    }
+
+    fn at_least_once(packet_id: u16) -> Message<'static> {
+        Message { packet_id: Some(packet_id), ..Message::new(b"t", b"") }
+    }
+
+    fn again(packet_id: u16) -> Message<'static> {
+        Message { redelivered: true, ..at_least_once(packet_id) }
+    }
+
+    /// What was taken before this arrival number is durable; the acknowledgements.
+    fn acks(session: &mut Session, below: u64, now: Instant) -> Vec<u16> {
+        session.complete_below(below, now);
+        let mut acks = Vec::new();
+        while let Some(ack) = session.ack_due() {
+            session.ack_sent();
+            acks.push(ack);
+        }
+        acks
+    }
+
+    #[test]
+    fn messages_are_taken_while_there_is_a_connection_and_room() {
+        let (mut session, now) = connected();
+        subscribed(&mut session, now);
         for _ in 0..2 {
             assert_eq!(session.published(Message::new(b"t", b""), Ok(()), now), Admission::Take(None));
         }
         assert_eq!(session.published(at_least_once(1), Ok(()), now), Admission::Take(Some(0)));
         assert_eq!(session.totals().messages_received, 3);
-        session.handle_event(Event::Disconnected { taken_over: false, why: "cut".to_owned() }, now);
+        cut(&mut session, now);
         assert_eq!(
             session.published(at_least_once(2), Ok(()), now),
             Admission::Defer,
             "its PUBACK could not leave"
         );
         assert_eq!(session.totals().messages_received, 3);
+    }
+
+    #[test]
+    fn a_copy_on_the_same_connection_is_not_taken_counted_or_acknowledged_again() {
+        let (mut session, now) = connected();
+        subscribed(&mut session, now);
+        assert_eq!(session.published(at_least_once(5), Ok(()), now), Admission::Take(Some(0)));
+        session.published(at_least_once(6), Err(NoRoom::BufferFull), now);
+        let copies = || [again(5), again(6), again(5)];
+        for copy in copies() {
+            assert_eq!(session.published(copy, Ok(()), now), Admission::Defer);
+        }
+        let Totals { messages_received, messages_deferred, unacked, .. } = session.totals();
+        assert_eq!((messages_received, messages_deferred, unacked), (1, 1, 1));
+
+        cut(&mut session, now);
+        connect(&mut session, now);
+        subscribed(&mut session, now);
+        let admissions = copies().map(|copy| session.published(copy, Ok(()), now));
+        assert_eq!(admissions, [Admission::Take(Some(1)), Admission::Take(Some(2)), Admission::Defer]);
+        assert_eq!(acks(&mut session, 3, now), [5, 6], "once each");
+        session.published(at_least_once(5), Ok(()), now);
+        assert_eq!(session.totals().sessions_lost, 0, "two were owed, and two came");
+        assert_eq!(acks(&mut session, 4, now), [5], "another message");
+    }
+
+    /// A broker can send a copy before our PUBACK is there, and the next message under this id after it.
+    #[test]
+    fn the_acknowledgement_of_a_copy_is_none_of_the_next_message_under_its_id() {
+        let (mut session, now) = connected();
+        subscribed(&mut session, now);
+        session.published(at_least_once(5), Ok(()), now);
+        assert_eq!(acks(&mut session, 1, now), [5]);
+        assert_eq!(session.published(again(5), Ok(()), now), Admission::Take(Some(1)), "or its first coming");
+        assert_eq!(session.published(at_least_once(5), Ok(()), now), Admission::Defer);
+        assert_eq!(acks(&mut session, 2, now), Vec::<u16>::new(), "the connection ends");
+        assert!(matches!(session.connection(), ConnectionState::BackingOff { .. }));
+    }
+
+    #[test]
+    fn who_leaves_acknowledges_what_it_took_whatever_becomes_of_its_subscription() {
+        let refused = || Event::Unsubscribed { refusals: vec!["not authorized".to_owned()] };
+        let ways: [(&str, &[fn() -> Event]); 2] = [
+            ("SUBACK is awaited", &[|| Event::Leave(Leave::KeepSession)]),
+            ("UNSUBACK refuses", &[|| Event::Leave(Leave::Unsubscribe), refused]),
+        ];
+        for (way, events) in ways {
+            let (mut session, mut now) = connected();
+            session.published(at_least_once(1), Ok(()), now);
+            for event in events {
+                session.handle_event(event(), now);
+            }
+            session.commands.clear();
+            now += 2 * session.settings.answer_within;
+            session.handle_timeout(true, false, now);
+            assert_eq!(acks(&mut session, 1, now), [1], "{way}");
+            session.handle_timeout(true, false, now);
+            assert_eq!(session.poll_command(), Some(Command::Disconnect { end_session: false }), "{way}");
+        }
+    }
+
+    #[test]
+    fn a_session_that_the_broker_keeps_shorter_than_asked_is_sought_sooner() {
+        let (mut session, now) = connected();
+        let second = Duration::from_secs(1);
+        for (granted_s, waits_s) in [(None, 30), (Some(9), 3), (Some(600), 30), (Some(0), 30), (None, 30)] {
+            session.connection = ConnectionState::Connecting;
+            let session_expiry = granted_s.map(|seconds| seconds * second);
+            let connected = Event::Connected { session_present: true, receive_maximum: None, session_expiry };
+            session.handle_event(connected, now);
+            session.handle_event(Event::Disconnected { taken_over: true, why: "taken".to_owned() }, now);
+            let until = now + waits_s * second;
+            assert_eq!(
+                session.connection(),
+                ConnectionState::BackingOff { until, lived: false },
+                "{granted_s:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_comes_behind_a_refused_subscription_is_of_no_connection() {
+        let (mut session, now) = connected();
+        assert_eq!(session.published(at_least_once(1), Ok(()), now), Admission::Take(Some(0)));
+        session.handle_event(Event::Subscribed { refusals: vec!["not authorized".to_owned()] }, now);
+        assert_eq!(session.published(at_least_once(2), Ok(()), now), Admission::Defer);
+        assert_eq!(session.totals().sessions_lost, 0, "the first one was not to come again yet");
+
+        connect(&mut session, now);
+        subscribed(&mut session, now);
+        let taken = [1, 2].map(|packet_id| session.published(again(packet_id), Ok(()), now));
+        assert_eq!(taken, [1, 2].map(|arrival| Admission::Take(Some(arrival))));
+        assert_eq!(acks(&mut session, 3, now), [1, 2]);
+        cut(&mut session, now);
+        connect(&mut session, now);
+        session.published(at_least_once(3), Ok(()), now);
+        assert_eq!(session.totals().sessions_lost, 0, "nothing was unacknowledged");
     }
 }

@@ -66,6 +66,11 @@ impl Reconnect {
         }
     }
 
+    /// The broker keeps the session for so long while it is not connected.
+    pub(super) fn session_lasts(&mut self, session_expiry: Duration) {
+        self.delay_max = session_expiry / DELAYS_PER_EXPIRY;
+    }
+
     /// Connections in a row that ended soon, or never began.
     pub(super) fn failures(&self) -> u32 {
         self.failures

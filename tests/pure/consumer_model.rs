@@ -35,6 +35,7 @@ enum Step {
         kept: bool,
         remembered: bool,
     },
+    Resend(usize),
     Broker(bool),
     /// Can be reached no more; `dead`: its sessions are gone.
     NodeAway {
@@ -69,6 +70,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (15_000_u64..90_000).prop_map(Step::Wait),
         3 => (0_usize..4, prop::bool::weighted(0.7), any::<bool>())
             .prop_map(|(session, kept, remembered)| Step::Cut { session, kept, remembered }),
+        2 => (0_usize..4).prop_map(Step::Resend),
         1 => any::<bool>().prop_map(Step::Broker),
         2 => (0_usize..3, any::<bool>()).prop_map(|(node, dead)| Step::NodeAway { node, dead }),
         1 => Just(Step::NodesBack),
@@ -114,6 +116,7 @@ fn play<B: Backend>(world: &mut World<B>, step: Step) {
         Step::Turn => world.turn(),
         Step::Wait(ms) => world.wait(Duration::from_millis(ms)),
         Step::Cut { session, kept, remembered } => world.cut(session, kept, remembered),
+        Step::Resend(session) => world.broker.resend(session),
         Step::Broker(up) => {
             world.broker_up = up;
             if !up {

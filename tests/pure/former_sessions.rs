@@ -2,12 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::consumer::{Connections, FormerTotals};
+use milepost::consumer::{Connections, Consumer, FormerTotals};
+use milepost::delivery::policy::Delivery;
+use milepost::intake::Intake;
+use milepost::session::events::{Command, Event};
+use milepost::spool::Left;
 use proptest::prelude::*;
 
 use crate::model::server::{Mood, Server};
 use crate::model::{Backend as _, Setup, World};
-use crate::rows::{consumer_settings, intake_settings, policy_settings};
+use crate::rows::{consumer_settings, decoder, intake_settings, policy_settings};
 
 /// Runs with `former` sessions more than `members`, then with `members`, while devices publish. Each of `kills` ends a
 /// process so many milliseconds after it began.
@@ -76,6 +80,43 @@ fn a_process_that_dies_while_the_last_former_session_is_full_leaves_no_gap_befor
     world.recover();
     assert!(world.missing().is_empty());
     assert_eq!(world.broker.sessions.len(), 1);
+}
+
+/// One that is empty waits for those behind it. Nothing else may happen afterwards: its turn is then, not at the next beat.
+#[test]
+fn an_empty_former_session_is_ended_in_the_turn_in_which_the_last_look_ended() {
+    let delivery = Delivery::new(policy_settings(), Left::default());
+    let mut it = Consumer::new(consumer_settings(1), Intake::new(intake_settings(50), decoder()), delivery);
+    let mut now = Instant::now();
+    let connected =
+        |session_present| Event::Connected { session_present, receive_maximum: None, session_expiry: None };
+    let gone = || Event::Disconnected { taken_over: false, why: String::new() };
+    it.handle_event(0, connected(true), now);
+    it.handle_event(0, Event::Subscribed { refusals: Vec::new() }, now);
+    it.handle_timeout(now);
+    assert_eq!(it.sessions(), 4, "it looks at the next three");
+
+    // The first one is there, the others are not, and the last look takes longer than all of that.
+    it.handle_event(1, connected(true), now);
+    it.handle_timeout(now);
+    assert_eq!(it.sessions(), 5, "and at one more");
+    for _ in 0..2 {
+        it.handle_event(1, Event::Unsubscribed { refusals: Vec::new() }, now);
+        now += Duration::from_secs(2);
+        it.handle_timeout(now);
+    }
+    for absent in 2..5 {
+        it.handle_event(absent, connected(false), now);
+        it.handle_event(absent, gone(), now);
+    }
+    let commands = |it: &mut Consumer| std::iter::from_fn(|| it.session_mut(1).poll_command()).last();
+    assert_eq!(commands(&mut it), Some(Command::Unsubscribe));
+    it.handle_timeout(now);
+    assert_eq!(
+        commands(&mut it),
+        Some(Command::Disconnect { end_session: false }),
+        "the next connection ends it"
+    );
 }
 
 proptest! {

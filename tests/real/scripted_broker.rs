@@ -350,6 +350,47 @@ fn garbage_refusals_and_a_takeover_are_told_and_survived() -> Result<()> {
     milepost.terminate(SOON).map(drop)
 }
 
+/// As EMQX before 5.8 does every 30 s.
+#[test]
+fn what_is_sent_again_on_the_same_connection_is_taken_and_acknowledged_once() -> Result<()> {
+    let world = unmigrated("copies")?;
+    let broker = Scripted::start(|peer| {
+        peer.welcome(&[], &[1])?;
+        let mut copy = fix(1);
+        copy[0] |= 0x08; // DUP
+        peer.say(&[&fix(1)[..], &copy, &fix(2), &copy].concat())?;
+        peer.listen()
+    })?;
+    let mut milepost = broker.settings(&world)?.start()?;
+    wait_until("the last one is acknowledged", SOON, || {
+        Ok(broker.seen().acked.first().is_some_and(|acked| acked.contains(&2)))
+    })?;
+    assert_eq!(milepost.metric("messages_received_total")?, 2.0);
+    let log = milepost.process.log()?;
+    ensure!(log.contains("milepost ignores the copies"), "{log}");
+    assert_eq!(milepost.terminate(SOON)?, 0);
+    assert_eq!(broker.seen().acked, [[1, 2]]);
+    Ok(())
+}
+
+#[test]
+fn a_session_that_the_broker_keeps_for_less_than_asked_is_resumed_before_that_is_over() -> Result<()> {
+    let world = unmigrated("granted")?;
+    let broker = Scripted::start(|peer| {
+        peer.welcome(&[0x11, 0, 0, 0, 12], &[1])?; // Session Expiry Interval: 12 s
+        if peer.number() == 0 {
+            peer.say(&[0xE0, 1, 0x8E])?; // session taken over
+        }
+        peer.listen()
+    })?;
+    let mut milepost = broker.settings(&world)?.with("MQTT__SESSION_EXPIRY", "2m").start()?;
+    wait_until("it is back", SOON, || Ok(broker.seen().connections.len() == 2))?;
+    let connections = broker.seen().connections.clone();
+    let away = connections[1] - connections[0];
+    ensure!(away < Duration::from_secs(12), "{away:?}");
+    milepost.terminate(SOON).map(drop)
+}
+
 /// CONNACK's Server Keep Alive.
 const fn server_keep_alive(seconds: u8) -> [u8; 3] {
     [0x13, 0, seconds]

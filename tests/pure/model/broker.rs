@@ -16,7 +16,7 @@ pub struct Session {
     process: u64,
     pub node: usize,
     queue: VecDeque<Sent>,
-    /// Delivered and not acknowledged, in order of delivery; whether on this connection.
+    /// Delivered and not acknowledged, in order of delivery; whether on this connection, as often as it is to be.
     in_flight: VecDeque<(u16, Sent, bool)>,
     packet_id: u16,
     away_since: Option<Instant>,
@@ -173,6 +173,13 @@ impl Broker {
         if remembered {
             let Session { subscribed, process, node, .. } = session;
             self.sessions.insert(id, Session { subscribed, process, node, ..Session::default() });
+        }
+    }
+
+    /// What is unacknowledged is sent again on the same connection, as EMQX before 5.8 does every `mqtt.retry_interval`.
+    pub fn resend(&mut self, id: usize) {
+        if let Some(session) = self.session(id) {
+            session.in_flight.iter_mut().for_each(|(_, _, on_this)| *on_this = false);
         }
     }
 

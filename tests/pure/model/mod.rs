@@ -324,7 +324,8 @@ impl<B: Backend> World<B> {
                 continue;
             }
             let session_present = self.broker.connect(id, node, clean_start);
-            let event = Event::Connected { session_present, receive_maximum: Some(self.setup.window) };
+            let (receive_maximum, session_expiry) = (Some(self.setup.window), None);
+            let event = Event::Connected { session_present, receive_maximum, session_expiry };
             self.consumer.handle_event(id, event, self.instant());
         }
     }

@@ -1,0 +1,83 @@
+//! What others read from a session: its counts and levels, and what it does now.
+
+use std::time::Instant;
+
+use super::Session;
+use super::events::{ConnectionState, Notice, Totals};
+use super::purpose::{Emptying, Purpose, Then};
+use super::window::Window;
+
+impl Session {
+    /// Messages taken on this connection and not acknowledged.
+    #[must_use]
+    pub fn unacked(&self) -> usize {
+        self.acks.unacked()
+    }
+
+    #[must_use]
+    pub(crate) fn window(&self) -> &Window {
+        &self.window
+    }
+
+    #[must_use]
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    /// It takes no more messages, so the open batch need not wait.
+    #[must_use]
+    pub(crate) fn is_flushing(&self) -> bool {
+        matches!(self.purpose, Purpose::Flush | Purpose::End) || self.connection == ConnectionState::Ended
+    }
+
+    #[must_use]
+    pub(crate) fn has_lived(&self) -> bool {
+        self.has_lived
+    }
+
+    /// The broker held this session when we came.
+    #[must_use]
+    pub(crate) fn was_found(&self) -> bool {
+        self.continuity.was_found()
+    }
+
+    /// A visit that gave up before the session was empty.
+    #[must_use]
+    pub(crate) fn was_left(&self) -> bool {
+        self.connection == ConnectionState::Ended && matches!(self.purpose, Purpose::Empty(_, Then::End))
+    }
+
+    /// UNSUBSCRIBE was not answered yet.
+    #[must_use]
+    pub(crate) fn is_still_subscribed(&self) -> bool {
+        self.purpose == Purpose::Empty(Emptying::Unsubscribing, Then::Keep)
+    }
+
+    /// Why it does not consume, for `/readyz`.
+    #[must_use]
+    pub(crate) fn unready_reason(&self, now: Instant) -> Option<String> {
+        if self.purpose != Purpose::Consume {
+            return Some("leaving".to_owned());
+        }
+        let paused = self.paused.map(|why| Notice::Paused(why).to_string());
+        self.reconnect.unready_reason(self.connection.live_since(), now).or(paused)
+    }
+
+    pub(crate) fn acks(&self) -> u64 {
+        self.totals.acks
+    }
+
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        Totals {
+            unacked: self.acks.unacked() as u64,
+            // A visit is unsubscribed.
+            window: if self.purpose.is_visit() { 0 } else { self.window.messages() as u64 },
+            connected: u64::from(self.connection.live_since().is_some()),
+            held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
+            reconnects: self.continuity.reconnects(),
+            sessions_lost: self.continuity.sessions_lost(),
+            ..self.totals
+        }
+    }
+}
