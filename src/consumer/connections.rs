@@ -87,10 +87,9 @@ impl Growth {
         let wants_visit = self.former.wants_visit(sessions, self.members, nodes);
         let for_node = node_without && self.former.has_looked() && self.members < CONNECTIONS_MAX;
         if for_node || self.wants_more(sessions, window_wanted) {
-            let is_free = sessions
-                .get(self.members)
-                .is_none_or(|visited| visited.connection() == ConnectionState::Ended);
-            if is_free {
+            let visited = sessions.get(self.members);
+            if visited.is_none_or(|visited| visited.connection() == ConnectionState::Ended) {
+                visited.into_iter().for_each(|visited| self.former.becomes_member(visited));
                 self.members += 1;
                 return Step::Grow;
             }

@@ -30,11 +30,13 @@ pub(super) struct Former {
     /// Every index where a session may be was visited.
     looked: bool,
     expired: u64,
+    /// Visits that have become members.
+    members: FormerTotals,
 }
 
 impl Former {
     pub(super) fn new(all: bool) -> Self {
-        Self { all, looked: false, expired: 0 }
+        Self { all, looked: false, expired: 0, members: FormerTotals::default() }
     }
 
     pub(super) fn has_looked(&self) -> bool {
@@ -66,12 +68,18 @@ impl Former {
         self.looked && sessions[index + 1..].iter().all(has_ended)
     }
 
+    /// A visit that has ended becomes a member. What it counted stays: a counter never falls.
+    pub(super) fn becomes_member(&mut self, visit: &Session) {
+        self.members.found += u64::from(visit.was_found());
+        self.members.left += u64::from(visit.was_left());
+    }
+
     pub(super) fn totals(&self, sessions: &[Session], members: usize) -> FormerTotals {
         let count =
             |is: fn(&Session) -> bool| sessions[members..].iter().filter(|visit| is(visit)).count() as u64;
         FormerTotals {
-            found: count(Session::was_found),
-            left: count(Session::was_left),
+            found: self.members.found + count(Session::was_found),
+            left: self.members.left + count(Session::was_left),
             expired: self.expired,
         }
     }

@@ -474,7 +474,8 @@ impl Consumer {
                 Step::Grow => {
                     let sessions = self.growth.members();
                     // A session that may still hold a former process's messages must not wait for a node that is away.
-                    let node = node.filter(|_| self.growth.former().has_looked());
+                    let was_left = self.sessions.get(sessions - 1).is_some_and(Session::was_left);
+                    let node = node.filter(|_| self.growth.former().has_looked() && !was_left);
                     match self.sessions.get_mut(sessions - 1) {
                         Some(visited) => visited.become_member(),
                         None => self.add_session(false),

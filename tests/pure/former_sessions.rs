@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::consumer::{Connections, Consumer, FormerTotals};
+use milepost::consumer::{Connections, Consumer, FormerTotals, Settings};
 use milepost::delivery::policy::Delivery;
 use milepost::intake::Intake;
-use milepost::session::events::{Command, Event};
+use milepost::session::events::{Command, ConnectionState, Event};
 use milepost::spool::Left;
 use proptest::prelude::*;
 
@@ -117,6 +117,40 @@ fn an_empty_former_session_is_ended_in_the_turn_in_which_the_last_look_ended() {
         Some(Command::Disconnect { end_session: false }),
         "the next connection ends it"
     );
+}
+
+/// Prometheus takes a counter that falls for one that began again, and adds all of it.
+#[test]
+fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
+    let delivery = Delivery::new(policy_settings(), Left::default());
+    let settings = Settings { connections: Connections::Auto, window_wanted: 4_000, ..consumer_settings(1) };
+    let mut it = Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
+    let now = Instant::now();
+    let connected = |session_present, window| Event::Connected {
+        session_present,
+        receive_maximum: Some(window),
+        session_expiry: None,
+    };
+    let live = |it: &mut Consumer, index, window| {
+        it.handle_event(index, connected(true, window), now);
+        it.handle_event(index, Event::Subscribed { refusals: Vec::new() }, now);
+    };
+    (0..4).for_each(|index| live(&mut it, index, 1_000));
+    it.handle_timeout(now);
+    let cut = |taken_over| Event::Disconnected { taken_over, why: String::new() };
+    it.handle_event(4, connected(true, 1_000), now);
+    it.handle_event(4, cut(true), now);
+    it.handle_timeout(now);
+    let left = FormerTotals { found: 1, left: 1, expired: 0 };
+    assert_eq!((it.totals().former, it.sessions()), (left, 8));
+
+    // The broker's window is smaller than before, so the process needs one more member.
+    it.handle_event(0, cut(false), now);
+    it.handle_timeout(now + Duration::from_secs(60));
+    live(&mut it, 0, 500);
+    it.handle_timeout(now + Duration::from_secs(60));
+    assert_eq!(it.session_mut(4).connection(), ConnectionState::Connecting, "a member");
+    assert_eq!(it.totals().former, left);
 }
 
 proptest! {
