@@ -127,7 +127,9 @@ impl Rig {
                     let (name, rows) = self.names[&batch].clone();
                     assert!(piece.rows.end <= rows);
                     let took = Duration::from_millis(20);
+                    let is_foreign = name.contains("foreign") && piece.rows.len() < rows;
                     let outcome = match (self.rule)(&name, &piece) {
+                        _ if is_foreign => Outcome::Unsplittable,
                         Ok(()) => Outcome::Inserted { took, erased: 0 },
                         Err(kind) => Outcome::Failed { kind, why: format!("{kind:?}") },
                     };
@@ -477,18 +479,36 @@ fn what_is_too_large_is_split_and_bounds_what_comes_after() {
 
 #[test]
 fn a_row_that_no_way_takes_goes_into_quarantine_and_the_others_do_not() {
-    let rule =
-        |_: &str, piece: &Piece| if piece.rows.contains(&7) { Err(FailureKind::TooLarge) } else { Ok(()) };
-    for mut rig in [rig(spooling(), rule), with_files(spooling(), &names(0, 1), rule)] {
-        rig.offer("d", 10, true).unwrap();
-        rig.wait(Duration::from_secs(5));
-        let batches = usize::from(rig.policy.totals().spool_at_start > 0) + 1;
-        let totals = rig.policy.totals();
-        assert_eq!((rig.quarantined, totals.quarantined), (batches, batches as u64));
-        assert_eq!((totals.inserted, totals.in_spool, totals.in_flight), (9 * batches as u64, 0, 0));
-        assert_eq!(rig.durable.len(), 1);
-        assert!(rig.notice(|notice| matches!(notice, Notice::RowTooLarge { .. })));
+    for row in [7, 9] {
+        let rule = move |_: &str, piece: &Piece| {
+            if piece.rows.contains(&row) { Err(FailureKind::TooLarge) } else { Ok(()) }
+        };
+        for mut rig in [rig(spooling(), rule), with_files(spooling(), &names(0, 1), rule)] {
+            rig.offer("d", 10, true).unwrap();
+            rig.wait(Duration::from_secs(30));
+            let batches = usize::from(rig.policy.totals().spool_at_start > 0) + 1;
+            let totals = rig.policy.totals();
+            assert_eq!((rig.quarantined, totals.quarantined), (batches, batches as u64));
+            assert_eq!((totals.inserted, totals.in_spool, totals.in_flight), (9 * batches as u64, 0, 0));
+            assert_eq!(rig.durable.len(), 1);
+            assert!(rig.notice(|notice| matches!(notice, Notice::RowTooLarge { .. })));
+            assert_eq!(rig.troubles(), "", "every insert has had its answer");
+        }
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_split_is_deferred_and_no_insert_is_waited_for() {
+    let rule = |_: &str, _: &Piece| Err(FailureKind::TooLarge);
+    let mut rig = with_files(spooling(), &["foreign".to_owned()], rule);
+    rig.wait(Duration::from_secs(2));
+    let stays = rig.troubles();
+    assert!(stays.contains("another version"), "{stays}");
+    rig.rule = Box::new(|_, _| unreachable!("it is deferred"));
+    rig.schema(Schema::Refused("dropped".to_owned()));
+    rig.wait(Duration::from_secs(60));
+    assert!(!rig.troubles().contains("no answer"), "{}", rig.troubles());
+    assert_eq!(rig.policy.totals().in_spool, 10);
 }
 
 #[test]

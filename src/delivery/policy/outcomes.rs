@@ -14,9 +14,8 @@ impl Delivery {
     /// An insert committed.
     pub(super) fn inserted(&mut self, id: BatchId, took: Duration, erased: u64, now: Instant) {
         self.spool_refusal = None; // not needed now; the next need will tell
-        let others = self.batches.iter().filter(|(other, _)| **other != id);
-        let next = others.filter_map(|(_, held)| held.stage.attempt_since()).min();
-        self.server.succeeded(took, next);
+        self.answered(id);
+        self.server.succeeded(took);
         let Some(held) = self.batches.get_mut(&id) else { return };
         let failures = held.progress.tries.succeeded();
         if failures > 0 {
@@ -30,6 +29,12 @@ impl Delivery {
             held.progress.erased += erased;
         }
         self.go_on(id, now);
+    }
+
+    /// An attempt has had an answer that says nothing against the server: another one's may be waited for.
+    fn answered(&mut self, id: BatchId) {
+        let others = self.batches.iter().filter(|(other, _)| **other != id);
+        self.server.waits_since(others.filter_map(|(_, held)| held.stage.attempt_since()).min());
     }
 
     /// With the next piece, if there is one; not if the tables have gone meanwhile.
@@ -123,6 +128,7 @@ impl Delivery {
 
     /// Halves the piece; a row that is too large by itself goes into quarantine.
     fn too_large(&mut self, id: BatchId, why: String, now: Instant) {
+        self.answered(id);
         let Some(held) = self.batches.get_mut(&id) else { return };
         let Some(Piece { insert, rows }) = held.progress.pieces.pop_front() else { return };
         if rows.len() > 1 {
@@ -143,6 +149,7 @@ impl Delivery {
 
     /// A file that something on the way to ClickHouse does not let through, and that cannot be split.
     pub(super) fn unsplittable(&mut self, id: BatchId, now: Instant) {
+        self.answered(id);
         let Some(held) = self.batches.get(&id) else { return };
         let Stage::InsertingStored { file, .. } = held.stage else { return };
         let why = "something on the way to ClickHouse does not let an insert of this size through, and it cannot be split: \
