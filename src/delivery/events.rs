@@ -60,6 +60,10 @@ pub enum Outcome {
         took: Duration,
         erased: u64,
     },
+    /// ClickHouse was not asked: the drivers of all these rows are erased.
+    LeftOut {
+        rows: u64,
+    },
     /// The attempt failed.
     Failed {
         /// What to do about it.

@@ -130,12 +130,15 @@ impl<S: Sink> Work<S> {
         let Some((insert, left_out)) = insert else {
             return self.reported(batch, async { Outcome::Unsplittable });
         };
+        if insert.rows == 0 {
+            return self.reported(batch, async move { Outcome::LeftOut { rows: left_out as u64 } });
+        }
         if left_out > 0 {
             attempt.token = format!("{}-{}", attempt.token, erased.digest()); // these are other rows
         }
         let (sink, began) = (Arc::clone(&self.executor.sink), Instant::now());
         let running = tokio::spawn(async move {
-            let inserted = if insert.rows > 0 { sink.insert(&insert, &attempt).await } else { Ok(()) };
+            let inserted = sink.insert(&insert, &attempt).await;
             drop(erased); // held until the insert has ended
             match inserted {
                 Ok(()) => Outcome::Inserted { took: began.elapsed(), erased: left_out as u64 },
@@ -236,9 +239,15 @@ fn describe(loaded: Result<Vec<Insert>, LoadError>) -> (Vec<Insert>, Loaded) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::codec::Message;
+    use crate::config::Config;
     use crate::delivery::sink::SinkError;
     use crate::pipeline::batch::Batch;
+    use crate::pipeline::decode::{Decoded, Decoder};
+    use crate::pipeline::position::Timestamp;
 
     struct Nowhere;
 
@@ -248,20 +257,37 @@ mod tests {
         }
     }
 
+    fn work() -> (Work<Nowhere>, mpsc::Receiver<Report>, watch::Sender<Arc<Erased>>) {
+        let ((to_report, reports), (list, erased)) = (mpsc::channel(1), watch::channel(Arc::default()));
+        let (sink, database) = (Arc::new(Nowhere), "fleet".to_owned());
+        let executor = Executor { sink, spool: None, database, erased, reports: to_report };
+        (Work { executor, batches: HashMap::new(), tasks: JoinSet::new() }, reports, list)
+    }
+
+    #[tokio::test]
+    async fn clickhouse_is_not_asked_for_erased_drivers_alone_and_nobody_says_it_answered() {
+        let (mut works, mut reports, list) = work();
+        let mut decoded = Decoded::default();
+        let config = Config::defaults().unwrap();
+        let message = Message::new(b"drivers/d1/gps", br#"{"lat":1,"lng":2}"#);
+        Decoder::new(&config.sources, config.decode).decode(
+            message,
+            Timestamp::from_unix_ms(1),
+            &mut decoded,
+        );
+        works.obey(Command::Take(Batch { positions: decoded.positions, ..Batch::default() }));
+        list.send_replace(Arc::new(Erased::new(["d1".to_owned()])));
+        let attempt = Attempt { token: String::new(), timeout: Duration::from_secs(1) };
+        works.obey(Command::Attempt { batch: 0, piece: Piece { insert: 0, rows: 0..1 }, attempt });
+        let outcome = reports.recv().await.unwrap().outcome;
+        assert!(matches!(outcome, Outcome::LeftOut { rows: 1 }), "{outcome:?}");
+    }
+
     /// Otherwise a member would report a driver as left out whose rows may still go to a file.
     #[tokio::test]
     async fn a_batch_holds_the_list_that_it_was_made_by() {
-        let (to_report, _reports) = mpsc::channel(1);
-        let (list, erased) = watch::channel(Arc::new(Erased::default()));
+        let (mut works, _reports, list) = work();
         let before = Arc::downgrade(&list.borrow());
-        let executor = Executor {
-            sink: Arc::new(Nowhere),
-            spool: None,
-            database: "fleet".to_owned(),
-            erased,
-            reports: to_report,
-        };
-        let mut works = Work { executor, batches: HashMap::new(), tasks: JoinSet::new() };
         works.obey(Command::Take(Batch::default()));
         list.send_replace(Arc::new(Erased::new(["d1".to_owned()])));
         assert!(before.upgrade().is_some(), "a batch waits that may have rows of d1");

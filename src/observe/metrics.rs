@@ -272,7 +272,8 @@ impl Metrics {
         match &report.outcome {
             Outcome::Inserted { took, .. } => self.insert_duration.observe(took.as_secs_f64()),
             Outcome::Failed { kind, .. } => self.insert_errors.with_label_values(&[kind.name()]).inc(),
-            Outcome::Unsplittable
+            Outcome::LeftOut { .. }
+            | Outcome::Unsplittable
             | Outcome::Stored(_)
             | Outcome::Refused(_)
             | Outcome::Loaded(_)

@@ -130,6 +130,7 @@ impl Rig {
                     let is_foreign = name.contains("foreign") && piece.rows.len() < rows;
                     let outcome = match (self.rule)(&name, &piece) {
                         _ if is_foreign => Outcome::Unsplittable,
+                        _ if name == "erased" => Outcome::LeftOut { rows: piece.rows.len() as u64 },
                         Ok(()) => Outcome::Inserted { took, erased: 0 },
                         Err(kind) => Outcome::Failed { kind, why: format!("{kind:?}") },
                     };
@@ -271,6 +272,22 @@ fn positions_left_out_as_erased_are_counted_as_such_and_rejects_are_not() {
     }
     let totals = policy.totals();
     assert_eq!((totals.inserted, totals.erased), (2, 4));
+}
+
+#[test]
+fn what_is_left_out_whole_is_done_and_says_nothing_of_the_server() {
+    let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
+    rig.offer("d", 1, true).unwrap();
+    rig.wait(Duration::from_secs(30));
+    let troubles = rig.troubles();
+    assert!(troubles.contains("no insert gets through"), "{troubles}");
+    let id = rig.offer("erased", 10, true).unwrap();
+    rig.wait(Duration::from_millis(50));
+    assert!(rig.durable.contains(&id));
+    let totals = rig.policy.totals();
+    assert_eq!((totals.inserted, totals.erased), (0, 10));
+    assert_eq!(rig.troubles(), troubles);
+    assert!(rig.policy.attention(rig.now).in_doubt);
 }
 
 #[test]

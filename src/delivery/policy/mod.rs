@@ -167,6 +167,7 @@ impl Delivery {
     pub fn handle_report(&mut self, Report { batch, outcome }: Report, now: Instant) {
         match outcome {
             Outcome::Inserted { took, erased } => self.inserted(batch, took, erased, now),
+            Outcome::LeftOut { rows } => self.left_out(batch, rows, now),
             Outcome::Failed { kind, why } => self.failed(batch, kind, why, now),
             Outcome::Unsplittable => self.unsplittable(batch, now),
             Outcome::Stored(file) => self.stored(batch, file, now),

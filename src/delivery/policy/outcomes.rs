@@ -24,10 +24,15 @@ impl Delivery {
         if held.fresh().is_none() {
             self.files.succeeded();
         }
-        let piece = held.progress.pieces.pop_front();
-        if piece.is_some_and(|Piece { insert, .. }| insert == 0 && held.positions > 0) {
-            held.progress.erased += erased;
-        }
+        held.progress.erased += if held.pass_piece() { erased } else { 0 };
+        self.go_on(id, now);
+    }
+
+    /// Every row of the piece is of an erased driver. That says nothing of the server.
+    pub(super) fn left_out(&mut self, id: BatchId, rows: u64, now: Instant) {
+        self.answered(id);
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        held.progress.erased += if held.pass_piece() { rows } else { 0 };
         self.go_on(id, now);
     }
 

@@ -106,6 +106,12 @@ impl BatchState {
         if let Origin::Intake(fresh) = &mut self.origin { Some(fresh) } else { None }
     }
 
+    /// Nothing is left to do for the front piece; whether it is one of positions.
+    pub(super) fn pass_piece(&mut self) -> bool {
+        let piece = self.progress.pieces.pop_front();
+        piece.is_some_and(|Piece { insert, .. }| insert == 0 && self.positions > 0)
+    }
+
     /// It takes a place among the batches being inserted.
     pub(super) fn holds_insert_slot(&self) -> bool {
         match self.stage {

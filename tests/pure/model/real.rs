@@ -224,7 +224,10 @@ impl Real {
     }
 
     fn came(&mut self, report: Report) {
-        if matches!(report.outcome, Outcome::Inserted { .. } | Outcome::Failed { .. }) {
+        if matches!(
+            report.outcome,
+            Outcome::Inserted { .. } | Outcome::LeftOut { .. } | Outcome::Failed { .. }
+        ) {
             self.attempts -= 1;
         }
         self.came.push(report);

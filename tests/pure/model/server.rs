@@ -183,7 +183,7 @@ impl Server {
         };
         let token = &if erased > 0 { format!("{token}-{}", self.erased.digest()) } else { token.to_owned() };
         if rows.is_empty() {
-            let outcome = Outcome::Inserted { took: Duration::ZERO, erased };
+            let outcome = Outcome::LeftOut { rows: erased };
             return self.pending.push(Pending {
                 at: now,
                 report: Report { batch, outcome },
