@@ -171,14 +171,10 @@ impl<S: Sink> Work<S> {
     }
 
     fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
-        let row = self.piece(batch, piece);
-        let spool = self.executor.spool.clone();
-        self.on_disk(batch, move || {
-            let kept = spool.zip(row).map(|(spool, row)| spool.quarantine_row(&row));
-            if let Some(Err(error)) = kept {
-                tracing::warn!(error = %error_chain(&error), "a row that is too large cannot be kept either");
-            }
-            Outcome::RowQuarantined
+        let (spool, row) = (self.spool(), self.piece(batch, piece).expect("it was attempted as it is"));
+        self.on_disk(batch, move || match spool.quarantine_row(&row) {
+            Ok(file) => Outcome::RowQuarantined(file),
+            Err(error) => Outcome::Refused(error_chain(&error)),
         });
     }
 

@@ -122,7 +122,7 @@ static COUNTED: &[Counted] = &[
     }),
     counter(
         "spool_refused_total",
-        "Batches that the spool did not store, because it was full or the disk failed.",
+        "Batches, and rows for quarantine, that the spool did not store, because it was full or the disk failed.",
         |t| t.delivery.refused,
     ),
     counters(
@@ -279,7 +279,7 @@ impl Metrics {
             | Outcome::Loaded(_)
             | Outcome::Removed
             | Outcome::Quarantined
-            | Outcome::RowQuarantined => {}
+            | Outcome::RowQuarantined(_) => {}
         }
     }
 

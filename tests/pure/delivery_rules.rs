@@ -143,8 +143,8 @@ impl Rig {
                     let outcome = Outcome::Failed { kind: FailureKind::Ambiguous, why: "aborted".to_owned() };
                     *attempt = (self.now, Report { batch, outcome });
                 }
-                Command::Store(_) | Command::Load(..) if self.disk_hangs => {}
-                Command::Store(batch) if self.disk_is_full => {
+                Command::Store(_) | Command::Load(..) | Command::QuarantineRow(..) if self.disk_hangs => {}
+                Command::Store(batch) | Command::QuarantineRow(batch, _) if self.disk_is_full => {
                     self.later(10, batch, Outcome::Refused("full".to_owned()));
                 }
                 Command::Store(batch) => {
@@ -173,7 +173,8 @@ impl Rig {
                 Command::Quarantine(batch, _) => self.later(5, batch, Outcome::Quarantined),
                 Command::QuarantineRow(batch, piece) => {
                     self.quarantined += piece.rows.len();
-                    self.later(5, batch, Outcome::RowQuarantined);
+                    let file = File { sequence: 1 << 60, positions: 1, tag: 1, bytes: 7 };
+                    self.later(5, batch, Outcome::RowQuarantined(file));
                 }
             }
         }
@@ -512,6 +513,57 @@ fn a_row_that_no_way_takes_goes_into_quarantine_and_the_others_do_not() {
             assert_eq!(rig.troubles(), "", "every insert has had its answer");
         }
     }
+}
+
+#[test]
+fn a_row_that_no_way_takes_is_acknowledged_when_its_own_file_is_durable() {
+    let rule =
+        |_: &str, piece: &Piece| if piece.rows.contains(&9) { Err(FailureKind::TooLarge) } else { Ok(()) };
+    for (is_full, trouble) in [(true, "spool: full"), (false, "spool.dir has not answered")] {
+        let mut rig = rig(spooling(), rule);
+        (rig.disk_is_full, rig.disk_hangs) = (is_full, !is_full);
+        let id = rig.offer("d", 10, true).unwrap();
+        rig.wait(Duration::from_secs(60));
+        assert!(rig.durable.is_empty(), "{trouble}: the row is nowhere but in memory");
+        assert!(rig.troubles().contains(trouble), "{}", rig.troubles());
+        assert!(!rig.troubles().contains("no answer to an insert"), "{}", rig.troubles());
+        let others: Vec<_> = (0..5).filter_map(|n| rig.offer(&format!("d{n}"), 1, true)).collect();
+        rig.wait(Duration::from_secs(1));
+        assert!(others.len() == 1 && rig.durable.contains(&others[0]), "the other slot is free");
+        assert!(rig.troubles().contains(trouble), "told for as long as a batch needs it");
+        if is_full {
+            rig.disk_is_full = false;
+            rig.wait(Duration::from_secs(3));
+            assert!(rig.durable.contains(&id));
+            assert_eq!(rig.troubles(), "");
+            let totals = rig.policy.totals();
+            assert_eq!((totals.quarantined, totals.spool_quarantined, totals.spool_bytes), (1, 1, 7));
+        }
+    }
+}
+
+#[test]
+fn a_file_stays_until_its_row_that_no_way_takes_has_a_file_of_its_own() {
+    let rule = |name: &str, _: &Piece| if name == "good0" { Err(FailureKind::TooLarge) } else { Ok(()) };
+    let mut rig = with_files(spooling(), &names(0, 3), rule);
+    rig.disk_is_full = true;
+    rig.wait(Duration::from_secs(10));
+    assert_eq!((rig.policy.totals().inserted, rig.policy.totals().in_spool), (20, 10));
+    assert!(rig.troubles().contains("full"), "{}", rig.troubles());
+    rig.disk_is_full = false;
+    rig.wait(Duration::from_secs(60));
+    let totals = rig.policy.totals();
+    assert_eq!((totals.quarantined, totals.in_spool, totals.spool_bytes), (10, 0, 70));
+    assert_eq!(rig.troubles(), "");
+}
+
+#[test]
+fn without_a_spool_a_row_that_no_way_takes_is_gone_and_counted() {
+    let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::TooLarge));
+    rig.offer("d", 2, true).unwrap();
+    rig.wait(Duration::from_secs(1));
+    assert_eq!((rig.durable.len(), rig.quarantined, rig.policy.totals().quarantined), (1, 0, 2));
+    assert_eq!(rig.policy.totals().spool_quarantined, 0);
 }
 
 #[test]

@@ -28,6 +28,9 @@ pub(super) enum Stage {
     InsertedWhileStoring { since: Instant },
     /// Being read from its file.
     Loading { file: File, since: Instant },
+    /// A row of it is too large for any way to the server, and is being written to a file of its own. `file`: the batch's, if
+    /// there is one.
+    QuarantiningRow { since: Instant, file: Option<File> },
     /// In ClickHouse, or of no use: its file is being removed or put into quarantine.
     Removing { file: File, since: Instant },
 }
@@ -120,6 +123,7 @@ impl BatchState {
             | Stage::InsertingAndStoring { .. }
             | Stage::InsertingStored { .. }
             | Stage::Storing { .. }
+            | Stage::QuarantiningRow { .. }
             | Stage::Loading { .. } => true,
             Stage::InsertedWhileStoring { .. } | Stage::Removing { .. } => false,
         }
@@ -141,6 +145,7 @@ impl Stage {
             | Self::InsertingAndStoring { .. }
             | Self::InsertingStored { .. }
             | Self::InsertedWhileStoring { .. }
+            | Self::QuarantiningRow { .. }
             | Self::Loading { .. }
             | Self::Removing { .. } => false,
         }
@@ -155,6 +160,7 @@ impl Stage {
             Self::Waiting { .. }
             | Self::Storing { .. }
             | Self::InsertedWhileStoring { .. }
+            | Self::QuarantiningRow { .. }
             | Self::Loading { .. }
             | Self::Removing { .. } => None,
         }
@@ -166,6 +172,7 @@ impl Stage {
             Self::InsertingAndStoring { storing_since: since, .. }
             | Self::Storing { since, .. }
             | Self::InsertedWhileStoring { since }
+            | Self::QuarantiningRow { since, .. }
             | Self::Loading { since, .. }
             | Self::Removing { since, .. } => Some(since),
             Self::Waiting { .. } | Self::Inserting { .. } | Self::InsertingStored { .. } => None,
