@@ -40,7 +40,7 @@ pub enum Command {
     Remove(BatchId, File),
     /// Put its damaged file out of the way.
     Quarantine(BatchId, File),
-    /// Keep a copy of a row that no way to the server takes, if there is a spool.
+    /// Keep a row that no way to the server takes in a file of its own.
     QuarantineRow(BatchId, Piece),
     /// Drop its inserts.
     Forget(BatchId),
@@ -60,6 +60,10 @@ pub enum Outcome {
         took: Duration,
         erased: u64,
     },
+    /// ClickHouse was not asked: the drivers of all these rows are erased.
+    LeftOut {
+        rows: u64,
+    },
     /// The attempt failed.
     Failed {
         /// What to do about it.
@@ -71,15 +75,15 @@ pub enum Outcome {
     Unsplittable,
     /// Its file is durable.
     Stored(File),
-    /// The spool did not take it.
+    /// The spool did not take it, or the row.
     Refused(String),
     Loaded(Loaded),
     /// Its file is gone, or as good as.
     Removed,
     /// Its file is out of the way.
     Quarantined,
-    /// The row is out of the way.
-    RowQuarantined,
+    /// The row's file is durable.
+    RowQuarantined(File),
 }
 
 /// What was in a file.
@@ -349,7 +353,7 @@ pub struct Totals {
     /// Positions of erased drivers, left out of an insert or a replay.
     pub erased: u64,
     pub files_quarantined: u64,
-    /// Batches the spool did not take.
+    /// Batches, and rows for quarantine, that the spool did not take.
     pub refused: u64,
     pub spool_batches: u64,
     /// Files in quarantine, also those of earlier processes.

@@ -130,12 +130,15 @@ impl<S: Sink> Work<S> {
         let Some((insert, left_out)) = insert else {
             return self.reported(batch, async { Outcome::Unsplittable });
         };
+        if insert.rows == 0 {
+            return self.reported(batch, async move { Outcome::LeftOut { rows: left_out as u64 } });
+        }
         if left_out > 0 {
             attempt.token = format!("{}-{}", attempt.token, erased.digest()); // these are other rows
         }
         let (sink, began) = (Arc::clone(&self.executor.sink), Instant::now());
         let running = tokio::spawn(async move {
-            let inserted = if insert.rows > 0 { sink.insert(&insert, &attempt).await } else { Ok(()) };
+            let inserted = sink.insert(&insert, &attempt).await;
             drop(erased); // held until the insert has ended
             match inserted {
                 Ok(()) => Outcome::Inserted { took: began.elapsed(), erased: left_out as u64 },
@@ -168,14 +171,10 @@ impl<S: Sink> Work<S> {
     }
 
     fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
-        let row = self.piece(batch, piece);
-        let spool = self.executor.spool.clone();
-        self.on_disk(batch, move || {
-            let kept = spool.zip(row).map(|(spool, row)| spool.quarantine_row(&row));
-            if let Some(Err(error)) = kept {
-                tracing::warn!(error = %error_chain(&error), "a row that is too large cannot be kept either");
-            }
-            Outcome::RowQuarantined
+        let (spool, row) = (self.spool(), self.piece(batch, piece).expect("it was attempted as it is"));
+        self.on_disk(batch, move || match spool.quarantine_row(&row) {
+            Ok(file) => Outcome::RowQuarantined(file),
+            Err(error) => Outcome::Refused(error_chain(&error)),
         });
     }
 
@@ -237,9 +236,15 @@ fn describe(loaded: Result<Vec<Insert>, LoadError>) -> (Vec<Insert>, Loaded) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::codec::Message;
+    use crate::config::Config;
     use crate::delivery::sink::SinkError;
     use crate::pipeline::batch::Batch;
+    use crate::pipeline::decode::{Decoded, Decoder};
+    use crate::pipeline::position::Timestamp;
 
     struct Nowhere;
 
@@ -249,21 +254,40 @@ mod tests {
         }
     }
 
+    type Lists = watch::Sender<Arc<Erased>>;
+
+    fn work() -> (Work<Nowhere>, mpsc::Receiver<Report>, Lists) {
+        let ((to_report, reports), (list, erased)) = (mpsc::channel(1), watch::channel(Arc::default()));
+        let (sink, database) = (Arc::new(Nowhere), "fleet".to_owned());
+        let executor = Executor { sink, spool: None, database, erased, reports: to_report };
+        (Work { executor, batches: HashMap::new(), tasks: JoinSet::new() }, reports, list)
+    }
+
+    #[tokio::test]
+    async fn clickhouse_is_not_asked_for_erased_drivers_alone_and_nobody_says_it_answered() {
+        let (mut works, mut reports, list) = work();
+        let mut decoded = Decoded::default();
+        let config = Config::defaults().unwrap();
+        let message = Message::new(b"drivers/d1/gps", br#"{"lat":1,"lng":2}"#);
+        Decoder::new(&config.sources, config.decode).decode(
+            message,
+            Timestamp::from_unix_ms(1),
+            &mut decoded,
+        );
+        works.obey(Command::Take(Batch { positions: decoded.positions, ..Batch::default() }));
+        list.send_replace(Arc::new(Erased::new(["d1".to_owned()])));
+        let attempt = Attempt { token: String::new(), timeout: Duration::from_secs(1) };
+        works.obey(Command::Attempt { batch: 0, piece: Piece { insert: 0, rows: 0..1 }, attempt });
+        let outcome = reports.recv().await.unwrap().outcome;
+        assert!(matches!(outcome, Outcome::LeftOut { rows: 1 }), "{outcome:?}");
+    }
+
     /// Otherwise a member would report a driver as left out whose rows may still go to a file.
     #[tokio::test]
     async fn a_batch_holds_the_list_that_it_was_made_by() {
-        let (to_report, _reports) = mpsc::channel(1);
-        let (list, erased) = watch::channel(Arc::new(Erased::default()));
+        let (mut works, _reports, list) = work();
         let before = Arc::downgrade(&list.borrow());
         let batch = Batch { erased: Arc::clone(&list.borrow()), ..Batch::default() };
-        let executor = Executor {
-            sink: Arc::new(Nowhere),
-            spool: None,
-            database: "fleet".to_owned(),
-            erased,
-            reports: to_report,
-        };
-        let mut works = Work { executor, batches: HashMap::new(), tasks: JoinSet::new() };
         list.send_replace(Arc::new(Erased::new(["d1".to_owned()])));
         works.obey(Command::Take(batch));
         assert!(before.upgrade().is_some(), "a batch waits that may have rows of d1");

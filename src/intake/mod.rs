@@ -4,7 +4,8 @@
 //! below which every message is complete: all its rows are durable.
 //!
 //! Guarantee: rows leave in the order of arrival. Every row that was taken leaves, whatever happens to its connection. A message is complete only when the batch that holds its last row is durable, and every batch before that
-//! one. Closed batches never hold more than `buffer_bytes_max` and one batch.
+//! one. Closed batches never hold more than `buffer_bytes_max`, one batch, and one
+//! message, which takes at most 33 times its bytes.
 //!
 //! Pure: it takes `now`, and knows no packet ids, sockets or servers.
 
@@ -383,6 +384,27 @@ mod tests {
         take(&mut intake, "drivers/c/gps", r#"{"lat":1,"lng":2}"#, now);
         let batch = intake.next(CloseWhen::NotEmpty, now).unwrap();
         assert!(Arc::ptr_eq(&batch.erased, &lists[1]));
+    }
+
+    /// The factor is in docs/operations.md.
+    #[test]
+    fn a_message_takes_at_most_33_times_its_bytes() {
+        let toml = "[[sources]]\ntopic = 'drivers/+/gps'\nkeep = '*'";
+        let config = Config::parse(toml).unwrap();
+        let names = (b'!'..=b'~').filter(|name| !matches!(name, b'"' | b'\\'));
+        let kept: String = names.take(64).map(|name| format!(r#","{}":1"#, char::from(name))).collect();
+        for point in
+            [format!(r#"{{"lat":1,"lng":2{kept}}}"#), r#"{"lat":1,"lng":2}"#.to_owned(), "{}".to_owned()]
+        {
+            let points = ((1 << 20) / (point.len() + 1)).min(10_000);
+            let payload = format!("[{}]", vec![point.as_str(); points].join(","));
+            let batch = batch::Limits { rows_max: 5_000, age_max: AGE_MAX, bytes_max: 8 << 20 };
+            let decoder = Decoder::new(&config.sources, config.decode.clone());
+            let mut intake = Intake::new(Settings { batch, buffer_bytes_max: 1 << 20 }, decoder);
+            take(&mut intake, "drivers/a/gps", &payload, Instant::now());
+            let bytes = intake.backlog_bytes + intake.open().bytes;
+            assert!(bytes <= 33 * payload.len(), "{bytes} of {}: {}", payload.len(), &point[..2]);
+        }
     }
 
     #[test]

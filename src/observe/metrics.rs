@@ -122,7 +122,7 @@ static COUNTED: &[Counted] = &[
     }),
     counter(
         "spool_refused_total",
-        "Batches that the spool did not store, because it was full or the disk failed.",
+        "Batches, and rows for quarantine, that the spool did not store, because it was full or the disk failed.",
         |t| t.delivery.refused,
     ),
     counters(
@@ -272,13 +272,14 @@ impl Metrics {
         match &report.outcome {
             Outcome::Inserted { took, .. } => self.insert_duration.observe(took.as_secs_f64()),
             Outcome::Failed { kind, .. } => self.insert_errors.with_label_values(&[kind.name()]).inc(),
-            Outcome::Unsplittable
+            Outcome::LeftOut { .. }
+            | Outcome::Unsplittable
             | Outcome::Stored(_)
             | Outcome::Refused(_)
             | Outcome::Loaded(_)
             | Outcome::Removed
             | Outcome::Quarantined
-            | Outcome::RowQuarantined => {}
+            | Outcome::RowQuarantined(_) => {}
         }
     }
 

@@ -168,8 +168,8 @@ impl Spool {
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub fn quarantine_row(&self, row: &Insert) -> Result<(), StoreError> {
-        self.write(std::slice::from_ref(row), 1, ROW).map(drop)
+    pub fn quarantine_row(&self, row: &Insert) -> Result<File, StoreError> {
+        self.write(std::slice::from_ref(row), 1, ROW)
     }
 
     fn write(&self, inserts: &[Insert], positions: u64, extension: &str) -> Result<File, StoreError> {

@@ -127,7 +127,10 @@ impl Rig {
                     let (name, rows) = self.names[&batch].clone();
                     assert!(piece.rows.end <= rows);
                     let took = Duration::from_millis(20);
+                    let is_foreign = name.contains("foreign") && piece.rows.len() < rows;
                     let outcome = match (self.rule)(&name, &piece) {
+                        _ if is_foreign => Outcome::Unsplittable,
+                        _ if name == "erased" => Outcome::LeftOut { rows: piece.rows.len() as u64 },
                         Ok(()) => Outcome::Inserted { took, erased: 0 },
                         Err(kind) => Outcome::Failed { kind, why: format!("{kind:?}") },
                     };
@@ -140,8 +143,8 @@ impl Rig {
                     let outcome = Outcome::Failed { kind: FailureKind::Ambiguous, why: "aborted".to_owned() };
                     *attempt = (self.now, Report { batch, outcome });
                 }
-                Command::Store(_) | Command::Load(..) if self.disk_hangs => {}
-                Command::Store(batch) if self.disk_is_full => {
+                Command::Store(_) | Command::Load(..) | Command::QuarantineRow(..) if self.disk_hangs => {}
+                Command::Store(batch) | Command::QuarantineRow(batch, _) if self.disk_is_full => {
                     self.later(10, batch, Outcome::Refused("full".to_owned()));
                 }
                 Command::Store(batch) => {
@@ -170,7 +173,8 @@ impl Rig {
                 Command::Quarantine(batch, _) => self.later(5, batch, Outcome::Quarantined),
                 Command::QuarantineRow(batch, piece) => {
                     self.quarantined += piece.rows.len();
-                    self.later(5, batch, Outcome::RowQuarantined);
+                    let file = File { sequence: 1 << 60, positions: 1, tag: 1, bytes: 7 };
+                    self.later(5, batch, Outcome::RowQuarantined(file));
                 }
             }
         }
@@ -269,6 +273,22 @@ fn positions_left_out_as_erased_are_counted_as_such_and_rejects_are_not() {
     }
     let totals = policy.totals();
     assert_eq!((totals.inserted, totals.erased), (2, 4));
+}
+
+#[test]
+fn what_is_left_out_whole_is_done_and_says_nothing_of_the_server() {
+    let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
+    rig.offer("d", 1, true).unwrap();
+    rig.wait(Duration::from_secs(30));
+    let troubles = rig.troubles();
+    assert!(troubles.contains("no insert gets through"), "{troubles}");
+    let id = rig.offer("erased", 10, true).unwrap();
+    rig.wait(Duration::from_millis(50));
+    assert!(rig.durable.contains(&id));
+    let totals = rig.policy.totals();
+    assert_eq!((totals.inserted, totals.erased), (0, 10));
+    assert_eq!(rig.troubles(), troubles);
+    assert!(rig.policy.attention(rig.now).in_doubt);
 }
 
 #[test]
@@ -477,18 +497,87 @@ fn what_is_too_large_is_split_and_bounds_what_comes_after() {
 
 #[test]
 fn a_row_that_no_way_takes_goes_into_quarantine_and_the_others_do_not() {
-    let rule =
-        |_: &str, piece: &Piece| if piece.rows.contains(&7) { Err(FailureKind::TooLarge) } else { Ok(()) };
-    for mut rig in [rig(spooling(), rule), with_files(spooling(), &names(0, 1), rule)] {
-        rig.offer("d", 10, true).unwrap();
-        rig.wait(Duration::from_secs(5));
-        let batches = usize::from(rig.policy.totals().spool_at_start > 0) + 1;
-        let totals = rig.policy.totals();
-        assert_eq!((rig.quarantined, totals.quarantined), (batches, batches as u64));
-        assert_eq!((totals.inserted, totals.in_spool, totals.in_flight), (9 * batches as u64, 0, 0));
-        assert_eq!(rig.durable.len(), 1);
-        assert!(rig.notice(|notice| matches!(notice, Notice::RowTooLarge { .. })));
+    for row in [7, 9] {
+        let rule = move |_: &str, piece: &Piece| {
+            if piece.rows.contains(&row) { Err(FailureKind::TooLarge) } else { Ok(()) }
+        };
+        for mut rig in [rig(spooling(), rule), with_files(spooling(), &names(0, 1), rule)] {
+            rig.offer("d", 10, true).unwrap();
+            rig.wait(Duration::from_secs(30));
+            let batches = usize::from(rig.policy.totals().spool_at_start > 0) + 1;
+            let totals = rig.policy.totals();
+            assert_eq!((rig.quarantined, totals.quarantined), (batches, batches as u64));
+            assert_eq!((totals.inserted, totals.in_spool, totals.in_flight), (9 * batches as u64, 0, 0));
+            assert_eq!(rig.durable.len(), 1);
+            assert!(rig.notice(|notice| matches!(notice, Notice::RowTooLarge { .. })));
+            assert_eq!(rig.troubles(), "", "every insert has had its answer");
+        }
     }
+}
+
+#[test]
+fn a_row_that_no_way_takes_is_acknowledged_when_its_own_file_is_durable() {
+    let rule =
+        |_: &str, piece: &Piece| if piece.rows.contains(&9) { Err(FailureKind::TooLarge) } else { Ok(()) };
+    for (is_full, trouble) in [(true, "spool: full"), (false, "spool.dir has not answered")] {
+        let mut rig = rig(spooling(), rule);
+        (rig.disk_is_full, rig.disk_hangs) = (is_full, !is_full);
+        let id = rig.offer("d", 10, true).unwrap();
+        rig.wait(Duration::from_secs(60));
+        assert!(rig.durable.is_empty(), "{trouble}: the row is nowhere but in memory");
+        assert!(rig.troubles().contains(trouble), "{}", rig.troubles());
+        assert!(!rig.troubles().contains("no answer to an insert"), "{}", rig.troubles());
+        let others: Vec<_> = (0..5).filter_map(|n| rig.offer(&format!("d{n}"), 1, true)).collect();
+        rig.wait(Duration::from_secs(1));
+        assert!(others.len() == 1 && rig.durable.contains(&others[0]), "the other slot is free");
+        assert!(rig.troubles().contains(trouble), "told for as long as a batch needs it");
+        if is_full {
+            rig.disk_is_full = false;
+            rig.wait(Duration::from_secs(3));
+            assert!(rig.durable.contains(&id));
+            assert_eq!(rig.troubles(), "");
+            let totals = rig.policy.totals();
+            assert_eq!((totals.quarantined, totals.spool_quarantined, totals.spool_bytes), (1, 1, 7));
+        }
+    }
+}
+
+#[test]
+fn a_file_stays_until_its_row_that_no_way_takes_has_a_file_of_its_own() {
+    let rule = |name: &str, _: &Piece| if name == "good0" { Err(FailureKind::TooLarge) } else { Ok(()) };
+    let mut rig = with_files(spooling(), &names(0, 3), rule);
+    rig.disk_is_full = true;
+    rig.wait(Duration::from_secs(10));
+    assert_eq!((rig.policy.totals().inserted, rig.policy.totals().in_spool), (20, 10));
+    assert!(rig.troubles().contains("full"), "{}", rig.troubles());
+    rig.disk_is_full = false;
+    rig.wait(Duration::from_secs(60));
+    let totals = rig.policy.totals();
+    assert_eq!((totals.quarantined, totals.in_spool, totals.spool_bytes), (10, 0, 70));
+    assert_eq!(rig.troubles(), "");
+}
+
+#[test]
+fn without_a_spool_a_row_that_no_way_takes_is_gone_and_counted() {
+    let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::TooLarge));
+    rig.offer("d", 2, true).unwrap();
+    rig.wait(Duration::from_secs(1));
+    assert_eq!((rig.durable.len(), rig.quarantined, rig.policy.totals().quarantined), (1, 0, 2));
+    assert_eq!(rig.policy.totals().spool_quarantined, 0);
+}
+
+#[test]
+fn a_file_that_cannot_be_split_is_deferred_and_no_insert_is_waited_for() {
+    let rule = |_: &str, _: &Piece| Err(FailureKind::TooLarge);
+    let mut rig = with_files(spooling(), &["foreign".to_owned()], rule);
+    rig.wait(Duration::from_secs(2));
+    let stays = rig.troubles();
+    assert!(stays.contains("another version"), "{stays}");
+    rig.rule = Box::new(|_, _| unreachable!("it is deferred"));
+    rig.schema(Schema::Refused("dropped".to_owned()));
+    rig.wait(Duration::from_secs(60));
+    assert!(!rig.troubles().contains("no answer"), "{}", rig.troubles());
+    assert_eq!(rig.policy.totals().in_spool, 10);
 }
 
 #[test]

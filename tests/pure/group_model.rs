@@ -619,7 +619,7 @@ fn a_mistake_in_a_group_is_found() {
         (Mistake::FormerUnvisited, 1),
         (Mistake::LeaveWithoutAnswers, 85),
         (Mistake::EraseWithoutMembers, 3),
-        (Mistake::NoQuorum, 0),
+        (Mistake::NoQuorum, 4),
         (Mistake::SameToken, 0),
     ];
     for (mistake, schedule) in found_by {

@@ -209,7 +209,8 @@ fn what_is_in_quarantine_is_kept_takes_room_and_is_not_found_again() {
     fs::write(folder.path().join(file.to_string()), b"torn").unwrap();
     assert!(matches!(spool.load(&file), Err(LoadError::Damaged(_))));
     spool.quarantine(&file).unwrap();
-    spool.quarantine_row(&inserts()[0]).unwrap();
+    let row = spool.quarantine_row(&inserts()[0]).unwrap();
+    assert_eq!(row.bytes, format::length(&inserts()[..1]));
     drop(spool);
 
     let (_spool, left) = open(&folder);

@@ -51,9 +51,10 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// A file from before this process queues from the start, any other from `now`.
+    /// A file from before this process queues from the start, any other from `now`. One that is known keeps its deferrals.
     pub(super) fn add(&mut self, file: File, progress: Option<Progress>, now: Option<Instant>) {
-        self.entries.insert(file, Entry { progress, not_before: now, ..Entry::default() });
+        let entry = self.entries.entry(file).or_default();
+        (entry.progress, entry.not_before) = (progress, now);
     }
 
     /// A file is gone, or is not replayed from now on.

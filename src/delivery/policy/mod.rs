@@ -167,13 +167,14 @@ impl Delivery {
     pub fn handle_report(&mut self, Report { batch, outcome }: Report, now: Instant) {
         match outcome {
             Outcome::Inserted { took, erased } => self.inserted(batch, took, erased, now),
+            Outcome::LeftOut { rows } => self.left_out(batch, rows, now),
             Outcome::Failed { kind, why } => self.failed(batch, kind, why, now),
             Outcome::Unsplittable => self.unsplittable(batch, now),
             Outcome::Stored(file) => self.stored(batch, file, now),
             Outcome::Refused(why) => self.refused(batch, why, now),
             Outcome::Loaded(loaded) => self.loaded(batch, loaded, now),
             Outcome::Removed | Outcome::Quarantined => self.forget(batch),
-            Outcome::RowQuarantined => {}
+            Outcome::RowQuarantined(file) => self.row_quarantined(batch, file, now),
         }
         self.step(batch, now);
     }
@@ -311,14 +312,16 @@ impl Delivery {
     fn attempt(&mut self, id: BatchId, now: Instant) {
         let Some(held) = self.batches.get_mut(&id) else { return };
         held.stage = match held.stage {
-            Stage::Waiting { .. } | Stage::Inserting { .. } => Stage::Inserting { since: now },
+            Stage::Waiting { .. } | Stage::Inserting { .. } | Stage::QuarantiningRow { file: None, .. } => {
+                Stage::Inserting { since: now }
+            }
             Stage::Storing { since: storing_since, .. }
             | Stage::InsertingAndStoring { storing_since, .. } => {
                 Stage::InsertingAndStoring { since: now, storing_since }
             }
-            Stage::Loading { file, .. } | Stage::InsertingStored { file, .. } => {
-                Stage::InsertingStored { since: now, file }
-            }
+            Stage::Loading { file, .. }
+            | Stage::InsertingStored { file, .. }
+            | Stage::QuarantiningRow { file: Some(file), .. } => Stage::InsertingStored { since: now, file },
             Stage::InsertedWhileStoring { .. } | Stage::Removing { .. } => {
                 unreachable!("what is in ClickHouse is not inserted again")
             }
@@ -345,6 +348,7 @@ impl Delivery {
             | Stage::InsertingStored { .. }
             | Stage::Storing { .. }
             | Stage::InsertedWhileStoring { .. }
+            | Stage::QuarantiningRow { .. }
             | Stage::Loading { .. }
             | Stage::Removing { .. } => {
                 unreachable!("what is in the spool, or on its way there, is not stored again")

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::Delivery;
 use super::files::Failure;
-use super::stage::{BatchState, Origin, Stage, pieces};
+use super::stage::{BatchState, DISK_PATIENCE, Origin, Stage, pieces};
+use super::{Delivery, STORE_AGAIN};
 use crate::delivery::events::{BatchId, Command, Loaded, Notice, Piece};
 use crate::delivery::retry;
 use crate::delivery::sink::FailureKind;
@@ -13,10 +13,12 @@ use crate::spool::File;
 impl Delivery {
     /// An insert committed.
     pub(super) fn inserted(&mut self, id: BatchId, took: Duration, erased: u64, now: Instant) {
-        self.spool_refusal = None; // not needed now; the next need will tell
-        let others = self.batches.iter().filter(|(other, _)| **other != id);
-        let next = others.filter_map(|(_, held)| held.stage.attempt_since()).min();
-        self.server.succeeded(took, next);
+        let refused = |held: &BatchState| held.fresh().is_some_and(|fresh| fresh.refused_at.is_some());
+        if !self.batches.iter().any(|(other, held)| *other != id && refused(held)) {
+            self.spool_refusal = None; // not needed now; the next need will tell
+        }
+        self.answered(id);
+        self.server.succeeded(took);
         let Some(held) = self.batches.get_mut(&id) else { return };
         let failures = held.progress.tries.succeeded();
         if failures > 0 {
@@ -25,11 +27,22 @@ impl Delivery {
         if held.fresh().is_none() {
             self.files.succeeded();
         }
-        let piece = held.progress.pieces.pop_front();
-        if piece.is_some_and(|Piece { insert, .. }| insert == 0 && held.positions > 0) {
-            held.progress.erased += erased;
-        }
+        held.progress.erased += if held.pass_piece() { erased } else { 0 };
         self.go_on(id, now);
+    }
+
+    /// Every row of the piece is of an erased driver. That says nothing of the server.
+    pub(super) fn left_out(&mut self, id: BatchId, rows: u64, now: Instant) {
+        self.answered(id);
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        held.progress.erased += if held.pass_piece() { rows } else { 0 };
+        self.go_on(id, now);
+    }
+
+    /// An attempt has had an answer that says nothing against the server: another one's may be waited for.
+    fn answered(&mut self, id: BatchId) {
+        let others = self.batches.iter().filter(|(other, _)| **other != id);
+        self.server.waits_since(others.filter_map(|(_, held)| held.stage.attempt_since()).min());
     }
 
     /// With the next piece, if there is one; not if the tables have gone meanwhile.
@@ -46,11 +59,15 @@ impl Delivery {
     fn put_back(&mut self, id: BatchId, now: Instant) {
         let Some(held) = self.batches.get_mut(&id) else { return };
         match held.stage {
-            Stage::Inserting { .. } => held.stage = Stage::Waiting { at: now },
+            Stage::Inserting { .. } | Stage::QuarantiningRow { file: None, .. } => {
+                held.stage = Stage::Waiting { at: now };
+            }
             Stage::InsertingAndStoring { storing_since: since, .. } => {
                 held.stage = Stage::Storing { since, attempt_at: now };
             }
-            Stage::InsertingStored { file, .. } | Stage::Loading { file, .. } => {
+            Stage::InsertingStored { file, .. }
+            | Stage::QuarantiningRow { file: Some(file), .. }
+            | Stage::Loading { file, .. } => {
                 self.leave_to_replay(id, file, None, now);
             }
             Stage::Waiting { .. }
@@ -70,8 +87,10 @@ impl Delivery {
         self.totals.batches_inserted += 1;
         self.replayed += u64::from(held.fresh().is_none());
         match held.stage {
-            Stage::Inserting { .. } => self.forget(id),
-            Stage::InsertingStored { file, .. } | Stage::Loading { file, .. } => {
+            Stage::Inserting { .. } | Stage::QuarantiningRow { file: None, .. } => self.forget(id),
+            Stage::InsertingStored { file, .. }
+            | Stage::QuarantiningRow { file: Some(file), .. }
+            | Stage::Loading { file, .. } => {
                 held.stage = Stage::Removing { file, since: now };
                 self.files.remove(&file);
                 self.commands.push_back(Command::Remove(id, file));
@@ -112,6 +131,7 @@ impl Delivery {
             | Stage::Inserting { .. }
             | Stage::Storing { .. }
             | Stage::InsertedWhileStoring { .. }
+            | Stage::QuarantiningRow { .. }
             | Stage::Loading { .. }
             | Stage::Removing { .. } => {
                 held.stage = Stage::Waiting { at: now + delay };
@@ -121,28 +141,68 @@ impl Delivery {
         self.notices.push_back(Notice::InsertFailed { batch: id, rows, failures, retry_in, why });
     }
 
-    /// Halves the piece; a row that is too large by itself goes into quarantine.
+    /// Halves the piece; a row that is too large by itself goes into quarantine, or is gone if there is no spool.
     fn too_large(&mut self, id: BatchId, why: String, now: Instant) {
+        self.answered(id);
         let Some(held) = self.batches.get_mut(&id) else { return };
-        let Some(Piece { insert, rows }) = held.progress.pieces.pop_front() else { return };
+        let Some(Piece { insert, rows }) = held.progress.pieces.front().cloned() else { return };
         if rows.len() > 1 {
+            held.progress.pieces.pop_front();
             let middle = rows.start + rows.len() / 2;
             held.progress.pieces.push_front(Piece { insert, rows: middle..rows.end });
             held.progress.pieces.push_front(Piece { insert, rows: rows.start..middle });
             if held.fresh().is_some() {
                 self.bound_batches(id, rows.len(), why);
             }
+            self.go_on(id, now);
         } else {
-            held.progress.quarantined += u64::from(insert == 0 && held.positions > 0);
-            self.totals.spool_quarantined += u64::from(self.settings.spool);
             self.notices.push_back(Notice::RowTooLarge { why });
-            self.commands.push_back(Command::QuarantineRow(id, Piece { insert, rows }));
+            if self.settings.spool {
+                self.quarantine_row(id, Piece { insert, rows }, now);
+            } else {
+                self.row_passed(id, now);
+            }
         }
+    }
+
+    fn quarantine_row(&mut self, id: BatchId, row: Piece, now: Instant) {
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        let file = match held.stage {
+            // One thing at a time: the row's turn comes with the next attempt, from the file if the spool takes it.
+            Stage::InsertingAndStoring { storing_since: since, .. } => {
+                held.stage = Stage::Storing { since, attempt_at: now + DISK_PATIENCE };
+                return;
+            }
+            Stage::InsertingStored { file, .. } => Some(file),
+            Stage::Waiting { .. }
+            | Stage::Inserting { .. }
+            | Stage::Storing { .. }
+            | Stage::InsertedWhileStoring { .. }
+            | Stage::QuarantiningRow { .. }
+            | Stage::Loading { .. }
+            | Stage::Removing { .. } => None,
+        };
+        held.stage = Stage::QuarantiningRow { since: now, file };
+        self.commands.push_back(Command::QuarantineRow(id, row));
+    }
+
+    /// The row's file is durable.
+    pub(super) fn row_quarantined(&mut self, id: BatchId, file: File, now: Instant) {
+        self.spool_takes();
+        self.totals.spool_quarantined += 1;
+        self.quarantined_bytes += file.bytes;
+        self.row_passed(id, now);
+    }
+
+    fn row_passed(&mut self, id: BatchId, now: Instant) {
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        held.progress.quarantined += u64::from(held.pass_piece());
         self.go_on(id, now);
     }
 
     /// A file that something on the way to ClickHouse does not let through, and that cannot be split.
     pub(super) fn unsplittable(&mut self, id: BatchId, now: Instant) {
+        self.answered(id);
         let Some(held) = self.batches.get(&id) else { return };
         let Stage::InsertingStored { file, .. } = held.stage else { return };
         let why = "something on the way to ClickHouse does not let an insert of this size through, and it cannot be split: \
@@ -186,11 +246,14 @@ impl Delivery {
         }
     }
 
+    fn spool_takes(&mut self) {
+        let refused = self.spool_refusal.take().is_some();
+        self.notices.extend(refused.then_some(Notice::SpoolTakesAgain));
+    }
+
     /// Its file is durable.
     pub(super) fn stored(&mut self, id: BatchId, file: File, now: Instant) {
-        if self.spool_refusal.take().is_some() {
-            self.notices.push_back(Notice::SpoolTakesAgain);
-        }
+        self.spool_takes();
         let Some(held) = self.batches.get_mut(&id) else { return };
         match held.stage {
             Stage::InsertingAndStoring { since, .. } => {
@@ -205,16 +268,17 @@ impl Delivery {
             | Stage::Inserting { .. }
             | Stage::InsertingStored { .. }
             | Stage::Storing { .. }
+            | Stage::QuarantiningRow { .. }
             | Stage::Loading { .. }
             | Stage::Removing { .. } => self.leave_to_replay(id, file, None, now),
         }
     }
 
-    /// The spool did not take it.
+    /// The spool did not take it, or a row of it.
     pub(super) fn refused(&mut self, id: BatchId, why: String, now: Instant) {
         self.totals.refused += 1;
         if self.spool_refusal.replace(why.clone()).is_none() {
-            self.notices.push_back(Notice::SpoolRefuses(why));
+            self.notices.push_back(Notice::SpoolRefuses(why.clone()));
         }
         let Some(held) = self.batches.get_mut(&id) else { return };
         if let Some(fresh) = held.fresh_mut() {
@@ -224,6 +288,14 @@ impl Delivery {
             Stage::InsertingAndStoring { since, .. } => held.stage = Stage::Inserting { since },
             Stage::InsertedWhileStoring { .. } => self.forget(id),
             Stage::Storing { attempt_at: at, .. } => held.stage = Stage::Waiting { at },
+            // The row is attempted again: whoever makes room for it may as well have raised the limit that it meets.
+            Stage::QuarantiningRow { file: None, .. } => {
+                held.stage = Stage::Waiting { at: now + STORE_AGAIN };
+            }
+            Stage::QuarantiningRow { file: Some(file), .. } => {
+                self.leave_to_replay(id, file, None, now);
+                self.files.defer(&file, &why, self.server.successes(), now);
+            }
             Stage::Waiting { .. }
             | Stage::Inserting { .. }
             | Stage::InsertingStored { .. }

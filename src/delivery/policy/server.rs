@@ -35,7 +35,7 @@ pub(super) struct Server {
     timeout_min: Duration,
     /// Inserts that got through.
     successes: u64,
-    /// The first attempt since one last got through.
+    /// The first attempt since one last had an answer, failures aside.
     waiting_since: Option<Instant>,
     no_answer_log: Throttle,
     /// Why the last attempt failed, if none has got through since, and how many of its batch had failed.
@@ -95,14 +95,18 @@ impl Server {
         self.timeout
     }
 
-    /// An insert committed. `next`: since when another one has been under way.
-    pub(super) fn succeeded(&mut self, took: Duration, next: Option<Instant>) {
+    /// An attempt was answered. `next`: since when another one has been under way.
+    pub(super) fn waits_since(&mut self, next: Option<Instant>) {
+        self.waiting_since = next;
+    }
+
+    /// An insert committed.
+    pub(super) fn succeeded(&mut self, took: Duration) {
         self.timeout = (took * TIMEOUT_PER_INSERT).clamp(self.timeout_min, TIMEOUT_MAX.max(self.timeout_min));
         self.successes += 1;
         self.away = false;
         self.stopped = false;
         self.probe_at = None;
-        self.waiting_since = next;
         self.no_answer_log.reset();
         self.last_failure = None;
     }

@@ -28,6 +28,9 @@ pub(super) enum Stage {
     InsertedWhileStoring { since: Instant },
     /// Being read from its file.
     Loading { file: File, since: Instant },
+    /// A row of it is too large for any way to the server, and is being written to a file of its own. `file`: the batch's, if
+    /// there is one.
+    QuarantiningRow { since: Instant, file: Option<File> },
     /// In ClickHouse, or of no use: its file is being removed or put into quarantine.
     Removing { file: File, since: Instant },
 }
@@ -106,6 +109,12 @@ impl BatchState {
         if let Origin::Intake(fresh) = &mut self.origin { Some(fresh) } else { None }
     }
 
+    /// Nothing is left to do for the front piece; whether it is one of positions.
+    pub(super) fn pass_piece(&mut self) -> bool {
+        let piece = self.progress.pieces.pop_front();
+        piece.is_some_and(|Piece { insert, .. }| insert == 0 && self.positions > 0)
+    }
+
     /// It takes a place among the batches being inserted.
     pub(super) fn holds_insert_slot(&self) -> bool {
         match self.stage {
@@ -114,6 +123,7 @@ impl BatchState {
             | Stage::InsertingAndStoring { .. }
             | Stage::InsertingStored { .. }
             | Stage::Storing { .. }
+            | Stage::QuarantiningRow { .. }
             | Stage::Loading { .. } => true,
             Stage::InsertedWhileStoring { .. } | Stage::Removing { .. } => false,
         }
@@ -135,6 +145,7 @@ impl Stage {
             | Self::InsertingAndStoring { .. }
             | Self::InsertingStored { .. }
             | Self::InsertedWhileStoring { .. }
+            | Self::QuarantiningRow { .. }
             | Self::Loading { .. }
             | Self::Removing { .. } => false,
         }
@@ -149,6 +160,7 @@ impl Stage {
             Self::Waiting { .. }
             | Self::Storing { .. }
             | Self::InsertedWhileStoring { .. }
+            | Self::QuarantiningRow { .. }
             | Self::Loading { .. }
             | Self::Removing { .. } => None,
         }
@@ -160,6 +172,7 @@ impl Stage {
             Self::InsertingAndStoring { storing_since: since, .. }
             | Self::Storing { since, .. }
             | Self::InsertedWhileStoring { since }
+            | Self::QuarantiningRow { since, .. }
             | Self::Loading { since, .. }
             | Self::Removing { since, .. } => Some(since),
             Self::Waiting { .. } | Self::Inserting { .. } | Self::InsertingStored { .. } => None,

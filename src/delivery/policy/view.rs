@@ -23,6 +23,7 @@ impl Delivery {
             | Stage::InsertingStored { .. }
             | Stage::Storing { .. }
             | Stage::InsertedWhileStoring { .. }
+            | Stage::QuarantiningRow { .. }
             | Stage::Loading { .. }
             | Stage::Removing { .. } => None,
         });

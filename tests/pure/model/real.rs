@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 
 use super::Backend;
-use super::server::{Disk, Mood};
+use super::server::{Disk, Mood, is_too_large};
 
 /// RowBinary of a position of driver "d".
 const ROW_BYTES: usize = 2 + 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8 + 1;
@@ -46,6 +46,9 @@ struct State {
     mood: Mood,
     rng: fastrand::Rng,
     stored: BTreeSet<u32>,
+    has_spool: bool,
+    /// Rows that would be in quarantine if there were a spool.
+    gone: BTreeSet<u32>,
     rejects: u64,
     tokens: BTreeMap<String, Vec<u8>>,
     /// Inserts that it works on, by number.
@@ -140,8 +143,14 @@ impl Scripted {
         let failed = |kind| Err(SinkError { kind, source: "scripted".into() });
         let hang = || tokio::time::sleep(attempt.timeout);
         let token = attempt.token.as_str();
+        let positions = || is_positions(insert).then(|| seqs(insert)).into_iter().flatten();
         match (mood, chance) {
-            (Mood::Narrow, _) if insert.rows > 3 => failed(FailureKind::TooLarge),
+            (Mood::Narrow, _) if is_too_large(insert.rows, positions()) => {
+                let mut state = self.state();
+                let gone = (insert.rows == 1 && !state.has_spool).then(positions);
+                state.gone.extend(gone.into_iter().flatten());
+                failed(FailureKind::TooLarge)
+            }
             (Mood::Fine | Mood::Slow | Mood::Narrow | Mood::Taking(_), _) | (Mood::Flaky, 0..3) => {
                 self.state().commit(insert, token);
                 Ok(())
@@ -177,6 +186,8 @@ impl Real {
             mood: Mood::Fine,
             rng: fastrand::Rng::with_seed(seed),
             stored: BTreeSet::new(),
+            has_spool: false,
+            gone: BTreeSet::new(),
             rejects: 0,
             tokens: BTreeMap::new(),
             under_way: BTreeSet::new(),
@@ -213,9 +224,9 @@ impl Real {
     }
 
     /// As a new process would find them.
-    fn spooled(&self) -> Vec<Insert> {
+    fn spooled(&self, kind: Kind) -> Vec<Insert> {
         let dir = self.folder.path();
-        let files = spool::list(dir).unwrap().into_iter().filter(|file| file.kind == Kind::Batch);
+        let files = spool::list(dir).unwrap().into_iter().filter(|file| file.kind == kind);
         // One that is being removed may be gone by now.
         files
             .filter_map(|file| std::fs::read(dir.join(file.name)).ok())
@@ -223,8 +234,16 @@ impl Real {
             .collect()
     }
 
+    fn is_in_file(&self, kind: Kind, seq: u32) -> bool {
+        let inserts = self.spooled(kind);
+        inserts.iter().filter(|insert| is_positions(insert)).flat_map(seqs).any(|other| other == seq)
+    }
+
     fn came(&mut self, report: Report) {
-        if matches!(report.outcome, Outcome::Inserted { .. } | Outcome::Failed { .. }) {
+        if matches!(
+            report.outcome,
+            Outcome::Inserted { .. } | Outcome::LeftOut { .. } | Outcome::Failed { .. }
+        ) {
             self.attempts -= 1;
         }
         self.came.push(report);
@@ -238,6 +257,7 @@ fn runtime() -> Runtime {
 impl Backend for Real {
     fn restart(&mut self, spool: bool) -> Left {
         (self.commands, self.reports, self.attempts) = (None, None, 0);
+        self.server.state().has_spool = spool;
         self.came.clear();
         // Lets the executor, its tasks and their hold on the spool go.
         self.runtime.block_on(async {
@@ -308,18 +328,13 @@ impl Backend for Real {
     }
 
     fn is_durable(&self, seq: u32) -> bool {
-        let in_file = || {
-            self.spooled()
-                .iter()
-                .filter(|insert| is_positions(insert))
-                .flat_map(seqs)
-                .any(|other| other == seq)
-        };
-        self.is_stored(seq) || in_file()
+        self.is_stored(seq) || self.is_in_file(Kind::Batch, seq)
     }
 
     fn is_stored(&self, seq: u32) -> bool {
-        self.server.state().stored.contains(&seq)
+        let is_there =
+            |state: MutexGuard<'_, State>| state.stored.contains(&seq) || state.gone.contains(&seq);
+        is_there(self.server.state()) || self.is_in_file(Kind::Row, seq)
     }
 
     fn rejects(&self) -> u64 {

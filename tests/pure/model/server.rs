@@ -28,7 +28,7 @@ pub enum Mood {
     Flaky,
     /// The table is not there.
     NoTable,
-    /// Takes no more than three rows.
+    /// Takes no more than three rows, and none whose number seven divides.
     Narrow,
     /// So many seconds an insert, and the answer is lost to whoever waits for less.
     Taking(u64),
@@ -104,6 +104,11 @@ pub struct Table {
 
 type Identity = (DriverId, i64, i32, i32);
 
+/// For [`Mood::Narrow`].
+pub fn is_too_large(rows: usize, mut positions: impl Iterator<Item = u32>) -> bool {
+    rows > 3 || positions.any(|seq| seq.is_multiple_of(7))
+}
+
 impl Table {
     pub fn new(seed: u64) -> Self {
         Self {
@@ -145,8 +150,9 @@ pub struct Server {
     kept: BTreeMap<BatchId, Rows>,
     pending: Vec<Pending>,
     next_sequence: u64,
-    /// Rows in quarantine.
+    /// Rows in quarantine, and without a spool those that would be.
     quarantined: BTreeSet<u32>,
+    has_spool: bool,
     erased: Arc<Erased>,
 }
 
@@ -160,6 +166,7 @@ impl Server {
             pending: Vec::new(),
             next_sequence: 0,
             quarantined: BTreeSet::new(),
+            has_spool: false,
             erased: Arc::default(),
         }
     }
@@ -183,7 +190,7 @@ impl Server {
         };
         let token = &if erased > 0 { format!("{token}-{}", self.erased.digest()) } else { token.to_owned() };
         if rows.is_empty() {
-            let outcome = Outcome::Inserted { took: Duration::ZERO, erased };
+            let outcome = Outcome::LeftOut { rows: erased };
             return self.pending.push(Pending {
                 at: now,
                 report: Report { batch, outcome },
@@ -207,7 +214,11 @@ impl Server {
                 let takes = Duration::from_secs(seconds);
                 (true, true, Outcome::Inserted { took: takes, erased }, takes)
             }
-            (Mood::Narrow, _) if rows.len() > 3 => (false, false, failed(FailureKind::TooLarge), takes),
+            (Mood::Narrow, _) if is_too_large(rows.len(), rows.iter().filter_map(|row| row.position())) => {
+                let gone = rows.iter().filter(|_| rows.len() == 1 && !self.has_spool);
+                self.quarantined.extend(gone.filter_map(|row| row.position()));
+                (false, false, failed(FailureKind::TooLarge), takes)
+            }
             (Mood::Fine | Mood::Slow | Mood::Narrow, _) | (Mood::Flaky, 0..3) => {
                 (true, true, Outcome::Inserted { took: takes, erased }, takes)
             }
@@ -274,7 +285,8 @@ impl Server {
 }
 
 impl Backend for Server {
-    fn restart(&mut self, _: bool) -> Left {
+    fn restart(&mut self, spool: bool) -> Left {
+        self.has_spool = spool;
         self.kept.clear();
         self.pending.clear();
         Left { files: self.files.keys().copied().collect(), quarantined_bytes: 0, files_quarantined: 0 }
@@ -381,10 +393,15 @@ impl Backend for Server {
                 self.files.remove(&file);
                 self.later(batch, Outcome::Quarantined, self.disk_takes(), now);
             }
+            Command::QuarantineRow(batch, _) if self.disk_mood == Disk::Full => {
+                self.later(batch, Outcome::Refused("full".to_owned()), self.disk_takes(), now);
+            }
             Command::QuarantineRow(batch, piece) => {
                 let rows = &self.kept[&batch][piece.insert][piece.rows];
                 self.quarantined.extend(rows.iter().filter_map(|row| row.position()));
-                self.later(batch, Outcome::RowQuarantined, self.disk_takes(), now);
+                let file = File { sequence: self.next_sequence, positions: 1, tag: 1, bytes: 100 };
+                self.next_sequence += 1;
+                self.later(batch, Outcome::RowQuarantined(file), self.disk_takes(), now);
             }
             Command::Forget(batch) => drop(self.kept.remove(&batch)),
         }
