@@ -254,18 +254,21 @@ mod tests {
         }
     }
 
-    type Lists = watch::Sender<Arc<Erased>>;
+    struct Ends {
+        reports: mpsc::Receiver<Report>,
+        list: watch::Sender<Arc<Erased>>,
+    }
 
-    fn work() -> (Work<Nowhere>, mpsc::Receiver<Report>, Lists) {
+    fn work() -> (Work<Nowhere>, Ends) {
         let ((to_report, reports), (list, erased)) = (mpsc::channel(1), watch::channel(Arc::default()));
         let (sink, database) = (Arc::new(Nowhere), "fleet".to_owned());
         let executor = Executor { sink, spool: None, database, erased, reports: to_report };
-        (Work { executor, batches: HashMap::new(), tasks: JoinSet::new() }, reports, list)
+        (Work { executor, batches: HashMap::new(), tasks: JoinSet::new() }, Ends { reports, list })
     }
 
     #[tokio::test]
     async fn clickhouse_is_not_asked_for_erased_drivers_alone_and_nobody_says_it_answered() {
-        let (mut works, mut reports, list) = work();
+        let (mut works, Ends { mut reports, list }) = work();
         let mut decoded = Decoded::default();
         let config = Config::defaults().unwrap();
         let message = Message::new(b"drivers/d1/gps", br#"{"lat":1,"lng":2}"#);
@@ -285,7 +288,7 @@ mod tests {
     /// Otherwise a member would report a driver as left out whose rows may still go to a file.
     #[tokio::test]
     async fn a_batch_holds_the_list_that_it_was_made_by() {
-        let (mut works, _reports, list) = work();
+        let (mut works, Ends { reports: _reports, list }) = work();
         let before = Arc::downgrade(&list.borrow());
         let batch = Batch { erased: Arc::clone(&list.borrow()), ..Batch::default() };
         list.send_replace(Arc::new(Erased::new(["d1".to_owned()])));
