@@ -195,4 +195,5 @@ test('the banner says what is away since when, and changes once a minute only', 
   expect(at('away', 5)).toMatch(/^ClickHouse does not answer since \d\d:\d\d:\d\d\. /);
   expect(at('away', 5)).toBe(at('away', 59));
   expect(at('stale', 200)).toMatch(/for 3 minutes/);
+  expect(at('stale', 200_000)).toMatch(/ since 1[45] Nov 2023, \d\d:\d\d:\d\d, for 2 days\. /);
 });
