@@ -31,7 +31,7 @@ export interface Stage {
   readonly panel: Panel;
   readonly player: Player;
   readonly replay: Replay;
-  tick(tick: Tick): void;
+  tick(tick: Tick, isFirst: boolean): void;
   find(id: string): Promise<void>;
   /** Rings around them. */
   mark(found: Found[]): void;
@@ -86,7 +86,6 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
     },
     shared: remember,
   });
-  let generation = -1;
 
   function fitTo(box: { west: number; south: number; east: number; north: number }): void {
     map.fitBounds([box.west, box.south, box.east, box.north], { padding: padding(), maxZoom: 16.5, duration: 600, essential: false });
@@ -165,10 +164,9 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
     find,
     mark: (found) => scene.mark(found),
     fit,
-    tick(tick) {
-      if (tick.generation !== generation) tiles.refresh();
-      else if (scene.colourBy === 'age') scene.restyle();
-      generation = tick.generation;
+    tick(tick, isFirst) {
+      const asks = tiles.tick(tick.generation, isFirst);
+      if (!asks && scene.colourBy === 'age') scene.restyle();
       if (waiting && tick.drivers > 0) {
         waiting = false;
         void fit();
