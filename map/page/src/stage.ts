@@ -14,6 +14,7 @@ import { Replay } from './replay';
 import { Scene } from './scene';
 import type { ColourBy, Theme } from './colours';
 import { tip, under } from './tip';
+import { area } from './track';
 import { bounds, view } from './view';
 import { whereabouts } from './whereabouts';
 
@@ -77,8 +78,7 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
     },
     tracked(track) {
       if (!track) return scene.showTrack(null);
-      const { lat, lng } = track.points;
-      fitTo({ west: least(lng), south: least(lat), east: most(lng), north: most(lat) });
+      fitTo(area(track.points));
     },
     played(track, ms) {
       scene.showTrack({ track, ms });
@@ -210,6 +210,3 @@ function padding(): { top: number; bottom: number; left: number; right: number }
     right: !narrow && open ? 25 * unit : (narrow ? 1.5 : 4) * unit,
   };
 }
-
-const least = (values: number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);
-const most = (values: number[]): number => values.reduce((a, b) => Math.max(a, b), -Infinity);
