@@ -4,6 +4,7 @@
 
 use clickhouse::Row;
 use milepost::clickhouse::Reader;
+use milepost::fences::MOMENTS_MS;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -64,8 +65,11 @@ pub async fn put(
     let moment = |key: &str, default: i64| {
         let given = &feature["properties"][key];
         let ms = if given.is_null() { Some(default) } else { given.as_i64() };
-        ms.filter(|ms| (0..=END_MS).contains(ms))
-            .ok_or_else(|| Refused::Invalid(format!("properties.{key}: expected milliseconds since 1970")))
+        ms.filter(|ms| MOMENTS_MS.contains(ms)).ok_or_else(|| {
+            Refused::Invalid(format!(
+                "properties.{key}: expected milliseconds since 1970, in the years 1900 to 2299"
+            ))
+        })
     };
     let (valid_from, valid_until) = (moment("valid_from", 0)?, moment("valid_until", END_MS)?);
     if valid_from >= valid_until {

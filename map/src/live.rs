@@ -2,7 +2,7 @@
 //! it, each once a second.
 //!
 //! Guarantee: a row shows after the next query, however late its fix is; a removed driver disappears within `map.reread`. While ClickHouse
-//! is down the last positions stay, and every tick says since when.
+//! is down the last positions stay, and every tick says since when; so it does when nothing is inserted, whether or not anybody looked then.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
@@ -33,7 +33,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(65);
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// After this long without a viewer the map stops asking ClickHouse.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
-/// Without a new fix for this long, after there were some, the state is `stale`.
+/// Without an insert for this long, after there were some, the state is `stale`.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 /// The first viewer waits at most this long for fresh positions, then gets the last ones.
 const FRESH_WITHIN: Duration = Duration::from_millis(1_500);
@@ -49,7 +49,7 @@ const RATE_TICKS: usize = 10;
 #[serde(rename_all = "lowercase")]
 pub enum State {
     Ok,
-    /// ClickHouse answers, but no new fix comes, after there were some.
+    /// ClickHouse answers, but nothing is inserted, after something was.
     Stale,
     /// ClickHouse does not answer.
     Away,
@@ -69,7 +69,7 @@ pub struct Tick {
     /// Arrival of the newest message at milepost.
     pub newest: Option<i64>,
     pub state: State,
-    /// Since when the state holds.
+    /// Since when the state holds; of `stale`, the last insert.
     pub since: i64,
     /// Changes when tiles may have changed. 0: nothing has been read yet.
     pub generation: u64,
@@ -275,6 +275,7 @@ impl Live {
 
     /// Reads the new rows, or all of them; returns how many drivers moved.
     async fn read(&self, store: &Store, reading: &mut Reading) -> Result<usize, clickhouse::error::Error> {
+        let began_ms = now().unix_ms();
         let is_pass = reading.wants_all(self.reread);
         let mut parts = if is_pass { Parts::default() } else { reading.parts.clone() };
         if is_pass {
@@ -282,7 +283,7 @@ impl Live {
         }
         let mut rows = store.changes(&parts).fetch::<Changed<'_>>()?;
         let (mut names, mut fixes) = (Vec::new(), Vec::with_capacity(ROWS_AT_ONCE));
-        let mut last_part = None;
+        let (mut last_part, mut age_ms) = (None, None);
         loop {
             let row = rows.next().await?;
             if let Some(row) = &row {
@@ -290,6 +291,7 @@ impl Live {
                     last_part = Some((row.first, row.last));
                     parts.add(row.first, row.last);
                 }
+                age_ms = Some(age_ms.map_or(row.age_ms, |least: i64| least.min(row.age_ms)));
                 names.extend_from_slice(row.driver_id.as_bytes());
                 fixes.push((row.driver_id.len(), row.fix()));
             }
@@ -313,6 +315,9 @@ impl Live {
             reading.all_read = Some(Instant::now());
         }
         reading.parts = parts;
+        if let Some(age_ms) = age_ms {
+            reading.came(began_ms - age_ms.max(0));
+        }
         Ok(self.write(Fleet::commit))
     }
 
@@ -323,15 +328,14 @@ impl Live {
     fn tell(&self, store: &Store, reading: &mut Reading, outcome: Result<usize, clickhouse::error::Error>) {
         let (now_ms, now) = (now().unix_ms(), Instant::now());
         let mut tick = self.last_tick();
-        let state = match outcome {
+        let (state, since) = match outcome {
             Ok(moved) => {
                 reading.answered(moved, now);
                 if moved > 0 || tick.generation == 0 {
                     tick.generation += 1;
                 }
                 *lock(&self.trouble) = self.left_out();
-                let is_old = reading.moved.is_some_and(|at| now.duration_since(at) >= STALE_AFTER);
-                if is_old { State::Stale } else { State::Ok }
+                reading.stopped(now_ms).map_or((State::Ok, now_ms), |stopped| (State::Stale, stopped))
             }
             Err(error) => {
                 self.metrics.read_errors.inc();
@@ -342,14 +346,15 @@ impl Live {
                     warn!(%error, "{words}; trying again every second");
                 }
                 *lock(&self.trouble) = Some(format!("clickhouse: {words}"));
-                State::Away
+                (State::Away, now_ms)
             }
         };
-        if state != tick.state {
-            if tick.state == State::Away {
-                info!("ClickHouse answers");
-            }
-            (tick.state, tick.since) = (state, now_ms);
+        if state != tick.state && tick.state == State::Away {
+            info!("ClickHouse answers");
+        }
+        // Something may have come, and stopped again, while nobody looked.
+        if state != tick.state || state == State::Stale {
+            (tick.state, tick.since) = (state, since);
         }
         let fleet = self.fleet();
         self.metrics.drivers.set(i64::try_from(fleet.len()).unwrap_or(i64::MAX));
@@ -382,8 +387,8 @@ struct Reading {
     parts: Parts,
     /// Time of the last full read; `None`: the next one is full.
     all_read: Option<Instant>,
-    /// Time of the last new fix while a page was open.
-    moved: Option<Instant>,
+    /// Time of the last insert by this machine's clock, in milliseconds since 1970.
+    came: Option<i64>,
     is_failing: bool,
     /// How many drivers moved, and when, newest last.
     counts: VecDeque<(Instant, usize)>,
@@ -397,15 +402,24 @@ impl Reading {
 
     fn answered(&mut self, moved: usize, now: Instant) {
         self.is_failing = false;
-        if moved > 0 {
-            self.moved = Some(now);
-        }
         // In the first read every driver is new.
         let counted = if self.counts.is_empty() { 0 } else { moved };
         self.counts.push_back((now, counted));
         if self.counts.len() > RATE_TICKS + 1 {
             self.counts.pop_front();
         }
+    }
+
+    /// Rows were inserted then. The same moment, computed again, differs by milliseconds.
+    fn came(&mut self, at_ms: i64) {
+        if self.came.is_none_or(|known| at_ms > known + ms(PERIOD)) {
+            self.came = Some(at_ms);
+        }
+    }
+
+    /// The last insert, if it was long ago.
+    fn stopped(&self, now_ms: i64) -> Option<i64> {
+        self.came.filter(|came| now_ms - came >= ms(STALE_AFTER))
     }
 
     /// Mean per second between the first and the last query.
@@ -428,9 +442,8 @@ impl Reading {
         self.all_read.is_some() && !self.is_failing
     }
 
-    /// No viewer: later fixes count neither as late nor towards the rate.
+    /// No viewer: later fixes do not count towards the rate.
     fn rest(&mut self) {
-        self.moved = None;
         self.counts.clear();
     }
 }

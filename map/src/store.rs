@@ -41,6 +41,8 @@ pub struct Changed<'a> {
     alt_dm: i32,
     acc_dm: u16,
     received_ms: i64,
+    /// Time since its insert, all by ClickHouse's clock.
+    pub age_ms: i64,
 }
 
 impl Changed<'_> {
@@ -94,7 +96,7 @@ impl Store {
         const SQL: &str = "WITH splitByChar('_', _part) AS name, toUInt64OrZero(name[2]) AS first, toUInt64OrZero(name[3]) AS last_one
             SELECT first, last_one AS last, toString(driver_id), toInt64(toUnixTimestamp64Milli(ts)), toUInt32(seq), toInt32(lat_e7),
                 toInt32(lng_e7), toUInt16(speed_cms), toUInt16(heading_cdeg), toInt32(alt_dm), toUInt16(acc_dm),
-                toInt64(toUnixTimestamp64Milli(received_at))
+                toInt64(toUnixTimestamp64Milli(received_at)), toInt64(toUnixTimestamp64Milli(now64(3)) - toUnixTimestamp64Milli(inserted_at))
             FROM {db}.last_positions_state
             WHERE NOT arrayExists((a, b) -> a <= first AND last_one <= b, {firsts:Array(UInt64)}, {lasts:Array(UInt64)})";
         let (firsts, lasts) = read.runs();

@@ -19,7 +19,7 @@ const ALWAYS: Timestamp = Timestamp::from_unix_ms(0);
 /// 2200-01-01, as the table's default.
 const FOR_EVER: Timestamp = Timestamp::from_unix_ms(7_258_118_400_000);
 /// Range of the table's columns.
-const MOMENTS_MS: std::ops::RangeInclusive<i64> = -2_208_988_800_000..=10_413_791_999_000;
+pub const MOMENTS_MS: std::ops::RangeInclusive<i64> = -2_208_988_800_000..=10_413_791_999_000;
 const NAME_BYTES_MAX: usize = 256;
 
 /// An area with a name and a validity. Its key in the table is (name, valid_from).

@@ -3,6 +3,7 @@ import { decode, parts, type Cells, type Points } from './decode';
 import type { Feature, Polygon } from 'geojson';
 import type { Fence } from './fences';
 import { key, type Bounds, type Tile } from './tiles';
+import { unwrap } from './track';
 
 export interface Config {
   style_url: string | null;
@@ -52,6 +53,7 @@ export interface Track {
   to: number;
   sql: string;
   truncated: boolean;
+  /** `lng` goes on beyond ±180° where the track does. */
   points: { ts: number[]; lat: number[]; lng: number[]; speed: (number | null)[] };
   episodes: Episode[];
 }
@@ -86,9 +88,10 @@ export async function drivers(prefix: string, signal: AbortSignal): Promise<stri
 
 export const lastFix = (id: string, signal?: AbortSignal): Promise<Fix> => json(`drivers/${encodeURIComponent(id)}`, signal);
 
-export function track(id: string, from: number, to: number, simplify: number, signal: AbortSignal): Promise<Track> {
+export async function track(id: string, from: number, to: number, simplify: number, signal: AbortSignal): Promise<Track> {
   const span = new URLSearchParams({ from: String(from), to: String(to), simplify: String(simplify) });
-  return json(`drivers/${encodeURIComponent(id)}/track?${span}`, signal);
+  const sent = await json<Track>(`drivers/${encodeURIComponent(id)}/track?${span}`, signal);
+  return { ...sent, points: { ...sent.points, lng: unwrap(sent.points.lng) } };
 }
 
 /** What the source keeps of the newest fix. */

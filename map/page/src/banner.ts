@@ -1,7 +1,7 @@
 // What is wrong, in one sentence above the map, and that it is over.
 import type { Tick } from './api';
 import { byId, say } from './dom';
-import { clock, span } from './words';
+import { moment, span } from './words';
 
 const BACK_MS = 4000;
 const NOBODY =
@@ -49,8 +49,8 @@ export function trouble({ state, since, now }: Pick<Tick, 'state' | 'since' | 'n
     case 'ok':
       return '';
     case 'away':
-      return `ClickHouse does not answer since ${clock(since)}${minutes}. You see what was last known; it goes on by itself.`;
+      return `ClickHouse does not answer since ${moment(since, now)}${minutes}. You see what was last known; it goes on by itself.`;
     case 'stale':
-      return `Nothing new has come since ${clock(since)}${minutes}. ClickHouse answers: look at milepost and the broker.`;
+      return `Nothing new has come since ${moment(since, now)}${minutes}. ClickHouse answers: look at milepost and the broker.`;
   }
 }

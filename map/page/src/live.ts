@@ -16,6 +16,9 @@ export class LiveTiles {
   private asking: { tiles: Tile[]; controller: AbortController } | null = null;
   /** The view or the server has changed since it was asked. */
   private again = false;
+  /** The last request has no answer. */
+  private failed = false;
+  private generation = -1;
 
   constructor(private readonly changed: (shown: Shown) => void) {}
 
@@ -28,6 +31,16 @@ export class LiveTiles {
     this.show();
   }
 
+  /** Once a second; whether it asks. The first of a stream may come from another server: what it counts has another beginning. */
+  tick(generation: number, isFirst: boolean): boolean {
+    // The connection it was asked on may be dead.
+    if (isFirst) this.asking?.controller.abort();
+    const asks = isFirst || generation !== this.generation || (this.failed && !this.asking);
+    this.generation = generation;
+    if (asks) this.refresh();
+    return asks;
+  }
+
   refresh(): void {
     this.again = true;
     if (!this.asking) void this.ask();
@@ -37,8 +50,11 @@ export class LiveTiles {
     try {
       while (this.again) {
         this.again = false;
+        this.failed = true;
         this.asking = { tiles: this.wanted, controller: new AbortController() };
         const changed = await liveTiles(this.wanted, this.here, this.asking.controller.signal).catch(unreached);
+        if (!changed) continue;
+        this.failed = false;
         const keys = this.keys();
         const seen = changed.filter((tile) => keys.has(key(tile)));
         for (const tile of seen) this.here.set(key(tile), tile);
@@ -61,7 +77,7 @@ export class LiveTiles {
 }
 
 /** Aborted, or the server is away: the banner says so, and the next tick asks again. */
-function unreached(error: unknown): Loaded[] {
-  if (error instanceof ApiError || error instanceof TypeError || (error instanceof Error && error.name === 'AbortError')) return [];
+function unreached(error: unknown): null {
+  if (error instanceof ApiError || error instanceof TypeError || (error instanceof Error && error.name === 'AbortError')) return null;
   throw error;
 }

@@ -70,12 +70,12 @@ keys({
 });
 
 listen({
-  tick(tick) {
+  tick(tick, isFirst) {
     heard(tick.now);
     numbers.tick(tick);
     warning.tick(tick);
     newest = tick;
-    stage?.tick(tick);
+    stage?.tick(tick, isFirst);
   },
   lost() {
     numbers.lost();
@@ -98,7 +98,7 @@ async function open(): Promise<Stage> {
   stage = made;
   // For the console, and for the browser tests, which cannot read a canvas.
   Object.assign(window, { milepost: made });
-  if (newest) stage.tick(newest);
+  if (newest) stage.tick(newest, false);
   return made;
 }
 

@@ -4,7 +4,7 @@ import { serverNow } from './clock';
 import type { Points } from './decode';
 import { byId, press, say, svg } from './dom';
 import type { Film } from './player';
-import { clock, whole } from './words';
+import { clock, STANDING_MPS, whole } from './words';
 import { instant, local } from './zone';
 import type { Bounds } from './tiles';
 
@@ -12,6 +12,8 @@ const HOURS = 4;
 const HOUR_MS = 3_600_000;
 /** A driver is shown for so many steps after its last fix, then it is silent. */
 const STEPS_KEPT = 10;
+/** One that was moving, and has no fix in the area for so long, has left it: it is shown for so many. */
+const STEPS_LEAVING = 2;
 
 interface Options {
   bounds(): Bounds;
@@ -105,15 +107,21 @@ function film(past: Past, show: (drivers: Points) => void): Film {
   };
 }
 
-/** Each driver's newest fix before `ms`, unless it is older than some steps. */
-export function driversAt({ ids, driver, ts, lat, lng, speed, step }: Past, ms: number): Points {
+/** Each driver's newest fix before `ms`, unless it is older than some steps, or the driver has left. */
+export function driversAt({ to, step, truncated, ids, driver, ts, lat, lng, speed }: Past, ms: number): Points {
   const newest = new Map<number, number>();
+  const next = new Map<number, number>();
   for (let i = 0; i < ts.length; i++) {
-    if (ts[i] >= ms || ts[i] < ms - STEPS_KEPT * step) continue;
+    if (Math.abs(ts[i] - ms) > STEPS_KEPT * step) continue;
     const other = newest.get(driver[i]);
-    if (other === undefined || ts[other] <= ts[i]) newest.set(driver[i], i);
+    if (ts[i] >= ms) next.set(driver[i], Math.min(ts[i], next.get(driver[i]) ?? Infinity));
+    else if (other === undefined || ts[other] <= ts[i]) newest.set(driver[i], i);
   }
-  const rows = [...newest.values()];
+  // What comes after it nobody knows.
+  const end = truncated ? ts[ts.length - 1] : to;
+  const hasLeft = (row: number) =>
+    (speed[row] ?? 0) >= STANDING_MPS && ts[row] < ms - STEPS_LEAVING * step && (next.get(driver[row]) ?? end) > ts[row] + STEPS_KEPT * step;
+  const rows = [...newest.values()].filter((row) => !hasLeft(row));
   const column = <T>(values: readonly T[]) => rows.map((row) => values[row]);
   return {
     kind: 'points',

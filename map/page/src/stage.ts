@@ -14,6 +14,7 @@ import { Replay } from './replay';
 import { Scene } from './scene';
 import type { ColourBy, Theme } from './colours';
 import { tip, under } from './tip';
+import { area } from './track';
 import { bounds, view } from './view';
 import { whereabouts } from './whereabouts';
 
@@ -31,7 +32,7 @@ export interface Stage {
   readonly panel: Panel;
   readonly player: Player;
   readonly replay: Replay;
-  tick(tick: Tick): void;
+  tick(tick: Tick, isFirst: boolean): void;
   find(id: string): Promise<void>;
   /** Rings around them. */
   mark(found: Found[]): void;
@@ -77,8 +78,7 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
     },
     tracked(track) {
       if (!track) return scene.showTrack(null);
-      const { lat, lng } = track.points;
-      fitTo({ west: least(lng), south: least(lat), east: most(lng), north: most(lat) });
+      fitTo(area(track.points));
     },
     played(track, ms) {
       scene.showTrack({ track, ms });
@@ -86,7 +86,6 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
     },
     shared: remember,
   });
-  let generation = -1;
 
   function fitTo(box: { west: number; south: number; east: number; north: number }): void {
     map.fitBounds([box.west, box.south, box.east, box.north], { padding: padding(), maxZoom: 16.5, duration: 600, essential: false });
@@ -165,10 +164,9 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
     find,
     mark: (found) => scene.mark(found),
     fit,
-    tick(tick) {
-      if (tick.generation !== generation) tiles.refresh();
-      else if (scene.colourBy === 'age') scene.restyle();
-      generation = tick.generation;
+    tick(tick, isFirst) {
+      const asks = tiles.tick(tick.generation, isFirst);
+      if (!asks && scene.colourBy === 'age') scene.restyle();
       if (waiting && tick.drivers > 0) {
         waiting = false;
         void fit();
@@ -212,6 +210,3 @@ function padding(): { top: number; bottom: number; left: number; right: number }
     right: !narrow && open ? 25 * unit : (narrow ? 1.5 : 4) * unit,
   };
 }
-
-const least = (values: number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);
-const most = (values: number[]): number => values.reduce((a, b) => Math.max(a, b), -Infinity);

@@ -10,7 +10,8 @@ const RETRY_MAX_MS = 8_000;
 const HIDDEN_MS = 30_000;
 
 export interface Listener {
-  tick(tick: Tick): void;
+  /** The first of a stream may come from another server than the one before. */
+  tick(tick: Tick, isFirst: boolean): void;
   /** The server is not reached; `retryMs` until the next attempt. */
   lost(retryMs: number): void;
 }
@@ -24,11 +25,13 @@ export function listen({ tick, lost }: Listener): void {
 
   function open(): void {
     close();
+    let isFirst = true;
     source = new EventSource('api/stream');
     source.addEventListener('tick', (event) => {
       retryMs = RETRY_MIN_MS;
       expectMore();
-      tick(JSON.parse((event as MessageEvent<string>).data) as Tick);
+      tick(JSON.parse((event as MessageEvent<string>).data) as Tick, isFirst);
+      isFirst = false;
     });
     source.addEventListener('error', failed);
     expectMore();

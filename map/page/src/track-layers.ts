@@ -4,7 +4,7 @@ import { LineLayer, PathLayer, ScatterplotLayer } from '@deck.gl/layers';
 import type { Episode, Track } from './api';
 import { colour, type Theme } from './colours';
 import { driverData, DriverLayer } from './driver-layer';
-import { indexAt, pieces, spotAt } from './track';
+import { cut, indexAt, pieces, spotAt, wrap, type Line } from './track';
 
 export interface TrackView {
   track: Track;
@@ -12,12 +12,8 @@ export interface TrackView {
   ms: number;
 }
 
-interface Piece {
-  path: [number, number][];
-  colours: [number, number, number, number][];
-}
-
 type Rgba = [number, number, number, number];
+type Piece = Line<Rgba>;
 
 const STOP: Record<Theme, Rgba> = { dark: [244, 190, 92, 255], light: [186, 110, 0, 255] };
 const GAP: Record<Theme, Rgba> = { dark: [170, 180, 200, 110], light: [90, 100, 120, 120] };
@@ -26,25 +22,25 @@ const CASING: Record<Theme, Rgba> = { dark: [6, 10, 18, 210], light: [255, 255, 
 const AHEAD_ALPHA = 90;
 
 export function trackLayers({ track, ms }: TrackView, theme: Theme, scale: number): Layer[] {
-  const whole = parts(track, theme);
-  const past = behind(track, whole, ms);
+  const { whole, cuts, gaps } = parts(track, theme);
+  const past = behind(track, whole, ms).flatMap(cut);
   const spot = spotAt(track, ms);
   const line = { widthUnits: 'pixels', capRounded: true, jointRounded: true, getPath: ({ path }: Piece) => path } as const;
   const layers: Layer[] = [
-    new PathLayer<Piece>({ id: 'track-casing', data: whole, ...line, getWidth: 7 * scale, getColor: CASING[theme], updateTriggers: { getColor: theme } }),
+    new PathLayer<Piece>({ id: 'track-casing', data: cuts, ...line, getWidth: 7 * scale, getColor: CASING[theme], updateTriggers: { getColor: theme } }),
     new PathLayer<Piece>({
       id: 'track-ahead',
-      data: whole,
+      data: cuts,
       ...line,
       getWidth: 3.5 * scale,
       getColor: ({ colours }) => colours.map(([r, g, b]) => [r, g, b, AHEAD_ALPHA] as Rgba),
     }),
     new PathLayer<Piece>({ id: 'track-past', data: past, ...line, getWidth: 3.5 * scale, getColor: ({ colours }) => colours }),
-    new LineLayer<[number, number][]>({
+    new LineLayer<Line<null>>({
       id: 'track-gaps',
-      data: gapLines(track),
-      getSourcePosition: (ends) => ends[0],
-      getTargetPosition: (ends) => ends[1],
+      data: gaps,
+      getSourcePosition: ({ path }) => path[0],
+      getTargetPosition: ({ path }) => path[1],
       getWidth: 2 * scale,
       getColor: GAP[theme],
       updateTriggers: { getColor: theme },
@@ -71,7 +67,7 @@ export function trackLayers({ track, ms }: TrackView, theme: Theme, scale: numbe
         data: driverData({
           n: 1,
           lat: Float64Array.of(spot.lat),
-          lng: Float64Array.of(spot.lng),
+          lng: Float64Array.of(wrap(spot.lng)),
           dLat: new Float32Array(1),
           dLng: new Float32Array(1),
           start: new Float32Array(1),
@@ -88,36 +84,36 @@ export function trackLayers({ track, ms }: TrackView, theme: Theme, scale: numbe
   return layers;
 }
 
-const cache = new WeakMap<Track, { theme: Theme; whole: Piece[]; gaps: [number, number][][] }>();
-
-function parts(track: Track, theme: Theme): Piece[] {
-  return cached(track, theme).whole;
+interface Parts {
+  theme: Theme;
+  /** Point by point, beyond the edges of the map. */
+  whole: Piece[];
+  /** The same on the map. */
+  cuts: Piece[];
+  gaps: Line<null>[];
 }
 
-function gapLines(track: Track): [number, number][][] {
-  return cache.get(track)?.gaps ?? [];
-}
+const cache = new WeakMap<Track, Parts>();
 
 /** The same arrays for the same track: deck.gl uploads what is a new array. */
-function cached(track: Track, theme: Theme): { whole: Piece[]; gaps: [number, number][][] } {
+function parts(track: Track, theme: Theme): Parts {
   const known = cache.get(track);
   if (known?.theme === theme) return known;
   const { lat, lng, speed } = track.points;
   const ranges = pieces(track);
   const whole = ranges.map(([first, last]) => {
-    const path: [number, number][] = [];
-    const colours: Rgba[] = [];
+    const { path, colours }: Piece = { path: [], colours: [] };
     for (let i = first; i <= last; i++) {
       path.push([lng[i], lat[i]]);
       colours.push(colour('speed', theme, speed[i] ?? NaN, 0));
     }
     return { path, colours };
   });
-  const gaps = ranges.slice(1).map(([first], i) => {
-    const last = ranges[i][1];
-    return [[lng[last], lat[last]], [lng[first], lat[first]]] as [number, number][];
+  const gaps = ranges.slice(1).flatMap(([first], i) => {
+    const ends = [ranges[i][1], first];
+    return cut({ path: ends.map((end) => [lng[end], lat[end]]), colours: [null, null] });
   });
-  const made = { theme, whole, gaps };
+  const made = { theme, whole, cuts: whole.flatMap(cut), gaps };
   cache.set(track, made);
   return made;
 }

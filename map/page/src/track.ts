@@ -1,7 +1,9 @@
 // A driver's way through a span of time, as drawn and played. Pure.
 import type { Episode, Track } from './api';
+import type { Bounds } from './tiles';
 
 export interface Spot {
+  /** Beyond ±180° where the track is. */
   lng: number;
   lat: number;
   /** m/s, null if unknown. */
@@ -10,6 +12,67 @@ export interface Spot {
   heading: number | null;
   kind: Episode['kind'] | null;
 }
+
+/** A part of a way, as it is drawn. */
+export interface Line<Colour> {
+  path: [lng: number, lat: number][];
+  colours: Colour[];
+}
+
+/** Longitudes that go on beyond ±180° instead of beginning anew: between two of them is the shorter way. */
+export function unwrap(lng: readonly number[]): number[] {
+  let turns = 0;
+  return lng.map((here, i) => {
+    const step = i === 0 ? 0 : here - lng[i - 1];
+    if (Math.abs(step) > 180) turns -= Math.sign(step);
+    return here + 360 * turns;
+  });
+}
+
+/** How often the world goes round before this longitude. */
+const turnsOf = (lng: number): number => Math.floor((lng + 180) / 360);
+
+/** On the map, which has each place once. */
+export const wrap = (lng: number): number => (Math.abs(lng) <= 180 ? lng : lng - 360 * turnsOf(lng));
+
+/** The same line on the map, which ends at 180°: the rest begins at the other edge. */
+export function cut<Colour>(line: Line<Colour>): Line<Colour>[] {
+  const { path, colours } = line;
+  if (path.every(([lng]) => Math.abs(lng) <= 180)) return [line];
+  const cuts: Line<Colour>[] = [];
+  path.forEach(([lng, lat], i) => {
+    const turns = turnsOf(lng);
+    const before = i === 0 ? turns : turnsOf(path[i - 1][0]);
+    if (i === 0 || turns !== before) {
+      const next: Line<Colour> = { path: [], colours: [] };
+      if (i > 0) {
+        const [fromLng, fromLat] = path[i - 1];
+        const edge = 360 * Math.max(turns, before) - 180;
+        const edgeLat = fromLat + ((lat - fromLat) * (edge - fromLng)) / (lng - fromLng);
+        add(cuts[cuts.length - 1], edge - 360 * before, edgeLat, colours[i]);
+        add(next, edge - 360 * turns, edgeLat, colours[i]);
+      }
+      cuts.push(next);
+    }
+    add(cuts[cuts.length - 1], lng - 360 * turns, lat, colours[i]);
+  });
+  return cuts;
+}
+
+function add<Colour>({ path, colours }: Line<Colour>, lng: number, lat: number, colour: Colour): void {
+  path.push([lng, lat]);
+  colours.push(colour);
+}
+
+/** Where it is. Of a track across 180° the larger part: no view shows both edges of the map and anything else. */
+export function area({ lat, lng }: Track['points']): Bounds {
+  const [west, east] = [least(lng), most(lng)];
+  const away = 360 * turnsOf((west + east) / 2);
+  return { west: Math.max(-180, west - away), south: least(lat), east: Math.min(180, east - away), north: most(lat) };
+}
+
+const least = (values: number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);
+const most = (values: number[]): number => values.reduce((a, b) => Math.max(a, b), -Infinity);
 
 /** The last point at or before this moment; -1 before the first. */
 export function indexAt(ts: readonly number[], ms: number): number {

@@ -39,6 +39,7 @@ const tile = (name: string, version: bigint, ...ids: string[]) => {
 };
 /** Who is shown. */
 const ids = () => shown.points.flatMap((points: Points) => points.ids).sort();
+const settled = () => new Promise((resolve) => setTimeout(resolve));
 const asked = async () => {
   await vi.waitUntil(() => waiting.length > 0, SOON);
   return waiting.shift()!;
@@ -89,14 +90,44 @@ test('who looks elsewhere does not wait for what is not seen any more', async ()
   expect(ids()).toEqual(['p']);
 });
 
-test('after a server that was away, the next tick asks again', async () => {
+test('what was not answered is asked for again with the next tick, though nothing is new; then no more', async () => {
+  tiles.look(PARIS, 10);
+  tiles.tick(7, true);
+  (await asked()).answer(answer());
+  (await asked()).answer(answer());
+  await settled();
   tiles.look(MIAMI, 10);
   (await asked()).fail(new TypeError('fetch failed'));
-  await new Promise((resolve) => setTimeout(resolve));
+  await settled();
   expect(waiting).toEqual([]);
-  tiles.refresh();
-  (await asked()).answer(answer(tile(OF_MIAMI[0], 1n, 'a')));
-  await vi.waitUntil(() => ids().length === 1, SOON);
+  tiles.tick(7, false);
+  (await asked()).answer(answer(...OF_MIAMI.map((name) => tile(name, 1n, name))));
+  await vi.waitUntil(() => ids().length === 4, SOON);
+  tiles.tick(7, false);
+  expect(waiting).toEqual([]);
+  // So is news that was not answered.
+  tiles.tick(8, false);
+  (await asked()).fail(new TypeError('fetch failed'));
+  await settled();
+  tiles.tick(8, false);
+  (await asked()).answer(answer(tile(OF_MIAMI[0], 2n, 'a')));
+  await vi.waitUntil(() => ids().includes('a'), SOON);
+  tiles.tick(8, false);
+  expect(waiting).toEqual([]);
+});
+
+test('another stream is another server: its generations say nothing, and what was asked of the one before is not waited for', async () => {
+  tiles.look(MIAMI, 10);
+  (await asked()).answer(answer(...OF_MIAMI.map((name) => tile(name, 1n, name))));
+  await vi.waitUntil(() => ids().length === 4, SOON);
+  tiles.tick(1, true);
+  const hung = await asked();
+  tiles.tick(1, false);
+  expect([hung.signal.aborted, waiting]).toEqual([false, []]);
+  tiles.tick(1, true);
+  expect(hung.signal.aborted).toBe(true);
+  (await asked()).answer(answer(tile(OF_MIAMI[0], 2n, 'a')));
+  await vi.waitUntil(() => ids().includes('a'), SOON);
 });
 
 test('a view of more tiles than the server takes at once is several requests', async () => {

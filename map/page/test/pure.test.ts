@@ -179,9 +179,20 @@ describe('a track', () => {
 });
 
 test('the past has each driver at its newest fix, as long as it is not silent', () => {
-  const past = { from: 0, to: 100_000, step: 1000, truncated: false, ids: ['a', 'b'], driver: [0, 1, 0], ts: [500, 900, 1500], lat: [1, 2, 3], lng: [4, 5, 6], speed: [null, 7, 8] };
+  const past = { from: 0, to: 100_000, step: 1000, truncated: false, ids: ['a', 'b'], driver: [0, 1, 0], ts: [500, 900, 1500], lat: [1, 2, 3], lng: [4, 5, 6], speed: [null, 0, 0.4] };
   const at = (ms: number) => Object.fromEntries(driversAt(past, ms).ids.map((id, i) => [id, driversAt(past, ms).lat[i]]));
   expect([at(0), at(1000), at(2000), at(11_000), at(20_000)]).toEqual([{}, { a: 1, b: 2 }, { a: 3, b: 2 }, { a: 3 }, {}]);
+});
+
+test('who was moving, and has no other fix in the area for long, has left it: it does not stand at the border', () => {
+  const past = (end: number, truncated: boolean, ...ts: number[]) => ({ from: 0, to: end, step: 1000, truncated, ids: ['a'], driver: ts.map(() => 0), ts, lat: ts, lng: ts, speed: ts.map(() => 12) });
+  const shown = (of: ReturnType<typeof past>, ...at: number[]) => at.map((ms) => driversAt(of, ms).n);
+  expect(shown(past(100_000, false, 500), 1_000, 2_000, 3_000, 5_000)).toEqual([1, 1, 0, 0]);
+  // One that sends seldom is there until its next fix, and one that comes back is there again.
+  expect(shown(past(100_000, false, 500, 9_500, 40_000), 5_000, 9_000, 10_000, 14_000, 40_001)).toEqual([1, 1, 1, 0, 1]);
+  // What comes behind the end nobody knows.
+  expect(shown(past(8_000, false, 500), 5_000, 8_000)).toEqual([1, 1]);
+  expect(shown(past(100_000, true, 500, 6_000), 5_000, 10_000)).toEqual([1, 1]);
 });
 
 test('the scale of the heatmap has numbers', () => {
@@ -195,4 +206,5 @@ test('the banner says what is away since when, and changes once a minute only', 
   expect(at('away', 5)).toMatch(/^ClickHouse does not answer since \d\d:\d\d:\d\d\. /);
   expect(at('away', 5)).toBe(at('away', 59));
   expect(at('stale', 200)).toMatch(/for 3 minutes/);
+  expect(at('stale', 200_000)).toMatch(/ since 1[45] Nov 2023, \d\d:\d\d:\d\d, for 2 days\. /);
 });

@@ -272,6 +272,24 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
     ensure!(world.query(last)? == "[(4,1,0),(5,0,1)]", "{}", world.query(last)?);
     let never = planned.replace(r#""valid_from""#, r#""valid_until":1000,"valid_from""#);
     ensure!(post(&map, "ada", geojson, &never)?.0 == 400);
+
+    // One that an import made valid from 1965 to 2250 is edited, and ended, at the moments that the map was told.
+    world.query(
+        "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons) SELECT 'old town', toDateTime64('1965-03-01', 3, 'UTC'), \
+         toDateTime64('2250-01-01', 3, 'UTC'), polygons FROM {db}.fences ORDER BY valid_from LIMIT 1",
+    )?;
+    let all = ask(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
+    let features = all["features"].as_array().into_iter().flatten();
+    let mut edited =
+        features.clone().find(|one| one["properties"]["name"] == "old town").context("shown")?.clone();
+    edited["geometry"]["coordinates"][0][0][1] = serde_json::json!([12.5, 47]);
+    ensure!(post(&map, "ada", geojson, &edited.to_string())? == (200, "{}".to_owned()));
+    let old = "SELECT (toYear(valid_from), toYear(valid_until) = 2250, polygons[1][1][2].1) FROM {db}.fences FINAL WHERE name = 'old town'";
+    ensure!(world.query(old)? == "(1965,1,12.5)", "{}", world.query(old)?);
+    edited["geometry"] = serde_json::Value::Null;
+    ensure!(post(&map, "ada", geojson, &edited.to_string())? == (200, "{}".to_owned()));
+    wait_until("the old one has ended", SOON, || Ok(names()? == "yard"))?;
+    ensure!(world.query(old)? == "(1965,0,12.5)", "{}", world.query(old)?);
     let log = map.process.log()?;
     for what in
         [r#"a fence was stored user="ada" fence="yard""#, r#"a fence was ended user="grace" fence="yard""#]
