@@ -72,8 +72,8 @@ impl Growth {
         self.members > 0 && self.have_begun(sessions) && !self.wants_more(sessions, window_wanted)
     }
 
-    /// What to do next. The caller does it before it asks again. `node_without`: a node has no session. Its new session waits for
-    /// it, so it must not be a former session, whose messages would wait as well.
+    /// What to do next. The caller does it before it asks again. `node_without`: some node of the broker has no session. Its new session
+    /// waits for that node, so it must not be a former one, whose messages would wait too.
     pub(super) fn step(
         &mut self,
         sessions: &[Session],

@@ -8,8 +8,8 @@ use crate::session::events::ConnectionState;
 
 /// Sessions of a process. More would not help: a broker whose window is that small is not made for this.
 pub const CONNECTIONS_MAX: usize = 64;
-/// After this many indices in a row without a session there are no more, if the broker is one node. Each other node may have
-/// been gone when the former process made a session for it, which is then missing in the row.
+/// The search ends after this many absent indices in a row, and one more for each further node of the broker: a node that was away when the
+/// former process made a session for it leaves a gap.
 const ABSENT_MAX: usize = 3;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -189,7 +189,7 @@ impl Consumer {
         self.intake.erase(erased);
     }
 
-    /// Call it before messages are handed over that this time judges.
+    /// The driver calls this before [`published`](Self::published) with the same `now`, which judges the age of each fix.
     pub fn read_clock(&mut self, now: Now) {
         self.clock.read(now);
     }
@@ -364,14 +364,14 @@ impl Consumer {
             let want = self.delivery.wants(now);
             let when = match want {
                 Want::ToInsert(places) => {
-                    self.intake.wants(places);
+                    self.intake.set_wanted(places);
                     self.closes_to_insert(now)
                 }
                 Want::ToStore => {
-                    self.intake.wants(0);
+                    self.intake.set_wanted(0);
                     self.closes_to_store(now)
                 }
-                Want::Nothing => return self.intake.wants(0),
+                Want::Nothing => return self.intake.set_wanted(0),
             };
             let Some(batch) = self.intake.next(when, now) else { return };
             self.delivery.take(batch, now);

@@ -27,7 +27,7 @@ struct Known {
 #[derive(Debug)]
 struct Place {
     node: Node,
-    /// `None`: it waits for its node. A visit has none to lose, and waits for nothing.
+    /// How long the session tries its node before it moves to another one. `None`: it never moves. A visit moves at once.
     patience: Option<Duration>,
     lost_at: Option<Instant>,
     /// The shell has begun to connect, and the connection has not ended.

@@ -109,8 +109,8 @@ impl fmt::Display for Notice {
             Self::Delivery(notice) => notice.fmt(f),
             Self::WindowSmall { window, wanted, sessions } => write!(
                 f,
-                "the broker gives {window} messages in flight over {sessions} sessions: at most about {} messages/s here; \
-                 above that its queue overflows and drops the oldest. {wanted} keep every insert busy (EMQX: \
+                "the broker allows {window} unacknowledged messages over {sessions} sessions, enough for about {} messages/s; above that \
+                 its queue overflows and it drops the oldest. Allow {wanted} to keep every insert busy (EMQX: \
                  mqtt.max_inflight and mqtt.max_mqueue_len, Mosquitto: max_inflight_messages and max_queued_messages)",
                 window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX)
             ),

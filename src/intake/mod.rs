@@ -143,7 +143,7 @@ impl Intake {
     }
 
     /// How many batches delivery takes now; that many close as soon as they are due.
-    pub(crate) fn wants(&mut self, batches: usize) {
+    pub(crate) fn set_wanted(&mut self, batches: usize) {
         self.wanted = batches;
     }
 
@@ -352,7 +352,7 @@ mod tests {
             {
                 for wanted in 0..2 {
                     let mut intake = intake();
-                    intake.wants(wanted);
+                    intake.set_wanted(wanted);
                     take(&mut intake, "drivers/a/gps", first, began);
                     take(&mut intake, "drivers/b/gps", late, instant);
                     let is_closed = wanted > 0 && instant > began;
@@ -378,7 +378,7 @@ mod tests {
         intake.erase(Arc::clone(&lists[0]));
         take(&mut intake, "drivers/b/gps", r#"{"lat":1,"lng":2}"#, now);
         intake.erase(Arc::clone(&lists[1]));
-        intake.wants(2);
+        intake.set_wanted(2);
         let batch = intake.next(CloseWhen::NotEmpty, now).unwrap();
         assert!(Arc::ptr_eq(&batch.erased, &lists[0]));
         take(&mut intake, "drivers/c/gps", r#"{"lat":1,"lng":2}"#, now);

@@ -248,8 +248,8 @@ impl fmt::Display for Notice {
             ),
             Self::WindowLowered { from, to } => write!(
                 f,
-                "the broker lowered the window of a living session from {from} to {to}: EMQX may kill such a \
-                 session; set mqtt.max_inflight back there, or let the session expire first"
+                "the broker lowered the window of a resumed session from {from} to {to}, and EMQX may kill such a session: \
+                 restore mqtt.max_inflight there, or stop this process until the session has expired"
             ),
             Self::SubscriptionRefused(why) => write!(f, "subscription refused: {why}"),
             Self::UnsubscriptionRefused(why) => {

@@ -29,8 +29,8 @@ use self::window::Window;
 use crate::codec::Message;
 use crate::throttle::Throttle;
 
-/// Attempts to connect to a former session that was not found yet. It may not exist, so they do not go on for ever; but its node may be
-/// away for some seconds.
+/// Attempts to reach a former session that the broker has not confirmed. The session may not exist, so the attempts end; they last some
+/// seconds, in case the broker's node is restarting.
 const VISITS_MAX: u32 = 8;
 /// How long the broker may take to close after DISCONNECT.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
@@ -250,7 +250,8 @@ impl Session {
         self.continuity.forget();
     }
 
-    /// When it connects again. It may be put forward, unless another client has taken the session over.
+    /// The time of the next connection attempt, which the caller may move. `None` if none is planned, or another client has taken the
+    /// session over.
     pub(crate) fn next_try(&mut self) -> Option<&mut Instant> {
         let ConnectionState::BackingOff { until, .. } = &mut self.connection else { return None };
         (!self.reconnect.was_taken_over()).then_some(until)

@@ -31,12 +31,12 @@ pub(super) enum Then {
 pub(super) enum Emptying {
     /// UNSUBACK is awaited, on this connection or the next.
     Unsubscribing,
-    /// Unsubscribed. The broker may hold more as long as it sends, and until this time.
+    /// The broker confirmed UNSUBSCRIBE. It may still hold messages until it has been silent up to `quiet_until`, which each message moves.
     Draining {
         quiet_until: Instant,
     },
-    /// The broker was silent, which a busy one can be with a full queue. So UNSUBSCRIBE was sent again: where a broker
-    /// answers in order, as those tried do, the session is empty if no message comes before this UNSUBACK.
+    /// The broker was silent. A busy broker can be silent with a full queue, so this process sent UNSUBSCRIBE again: if no message comes
+    /// before this UNSUBACK, the session is empty. That needs a broker that answers in order, as the tested ones do.
     Confirming {
         came: bool,
     },

@@ -16,7 +16,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 const LEAVING_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Delay when another client took our id: a configuration error, and each attempt throws the other one out.
 const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
-/// The longest delay is this fraction of the session's expiry: then an attempt may fail, too.
+/// The longest delay is the session expiry divided by this, so one attempt may fail before the broker ends the session.
 const DELAYS_PER_EXPIRY: u32 = 3;
 /// After a connection that lasted this long, the next delay starts from the minimum.
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);

@@ -18,8 +18,8 @@ const SILENCE_GAPS: u32 = 20;
 pub(crate) const SILENCE_MIN: Duration = Duration::from_millis(150);
 /// A longer one needs no probe: the batch's age closes it.
 const SILENCE_MAX: Duration = Duration::from_millis(500);
-/// Traffic that waited for acknowledgements comes back at once, much sooner than the silence lasted: what a
-/// fleet that sends in bursts sends next does not.
+/// A broker that waited for acknowledgements sends as soon as they arrive; a fleet that sends in bursts sends its next burst later. So only
+/// a message within this fraction of the silence counts as an answer.
 const SILENCE_PER_ANSWER: u32 = 2;
 /// And within this time at the latest.
 const ANSWER_WITHIN: Duration = Duration::from_millis(100);
@@ -91,7 +91,7 @@ impl Window {
             self.answered_at = Some(probe.unacked);
             self.pause = PAUSE_MIN;
         } else if let Some(last) = self.last_arrival {
-            // What a probe set free came late through no fault of the fleet's, and is left out.
+            // Without the gap before an answer: there the broker waited for acknowledgements, and the fleet did not pause.
             self.gap = (self.gap * 31 + now.duration_since(last).min(SILENCE_MAX)) / 32;
         }
         self.last_arrival = Some(now);

@@ -81,8 +81,8 @@ struct Walk<'w> {
 }
 
 impl Walk<'_> {
-    /// Collects the members of an object, or of the one at `root` in it. Drops members that are not valid JSON: a format skips what it does
-    /// not read, and the parser accepts more in what it skips (half a surrogate, 1e999).
+    /// Collects the members of an object, or of the one at `root` in it. Drops invalid ones: serde_json accepts half surrogates and 1e999
+    /// in the members that a format skips, so only here they surface.
     fn members(&mut self, json: &str, root: &'static [&'static str], depth: usize) {
         if !json.starts_with('{') {
             return;
