@@ -437,6 +437,10 @@ impl Session {
     fn waited_long_enough(&mut self, now: Instant) {
         match self.connection {
             ConnectionState::BackingOff { .. } => self.connection = ConnectionState::Connecting,
+            // What leaves waits for acknowledgements alone.
+            ConnectionState::Subscribing { .. } if self.purpose == Purpose::Flush => {
+                self.connection = ConnectionState::Live { since: now };
+            }
             ConnectionState::Subscribing { .. } => {
                 let asked = if self.purpose == Purpose::Consume { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
                 self.hang_up(
@@ -550,6 +554,28 @@ mod tests {
         assert_eq!(session.published(at_least_once(5), Ok(()), now), Admission::Defer);
         assert_eq!(acks(&mut session, 2, now), Vec::<u16>::new(), "the connection ends");
         assert!(matches!(session.connection(), ConnectionState::BackingOff { .. }));
+    }
+
+    #[test]
+    fn who_leaves_acknowledges_what_it_took_whatever_becomes_of_its_subscription() {
+        let refused = Event::Unsubscribed { refusals: vec!["not authorized".to_owned()] };
+        let ways = [
+            ("SUBACK is awaited", vec![Event::Leave(Leave::KeepSession)]),
+            ("UNSUBACK refuses", vec![Event::Leave(Leave::Unsubscribe), refused]),
+        ];
+        for (way, events) in ways {
+            let (mut session, mut now) = connected();
+            session.published(at_least_once(1), Ok(()), now);
+            for event in events {
+                session.handle_event(event, now);
+            }
+            session.commands.clear();
+            now += 2 * session.settings.answer_within;
+            session.handle_timeout(true, false, now);
+            assert_eq!(acks(&mut session, 1, now), [1], "{way}");
+            session.handle_timeout(true, false, now);
+            assert_eq!(session.poll_command(), Some(Command::Disconnect { end_session: false }), "{way}");
+        }
     }
 
     #[test]
