@@ -138,8 +138,10 @@ impl Transport {
                 }
                 Packet::Subscribed(Subscribing::Group, grants) => {
                     let refusals = shared.refusals(&grants);
-                    asks_for_metrics = refusals.is_empty() && shared.metrics.asks(index);
                     consumer.handle_event(index, Event::Subscribed { refusals }, now.instant);
+                    // Not if they were refused, and not behind an UNSUBSCRIBE.
+                    let is_live = consumer.session(index).connection().live_since().is_some();
+                    asks_for_metrics = is_live && shared.metrics.asks(index);
                 }
                 Packet::Subscribed(Subscribing::BrokerMetrics, grants) => shared.metrics.answered(&grants),
                 Packet::Unsubscribed(answers) => {

@@ -1,6 +1,8 @@
 //! `mqtt.broker_metrics`: the broker's own counters become a metric, and are never positions; a broker that refuses them,
 //! or closes the connection because of them, costs nothing else.
 
+use std::sync::mpsc;
+
 use anyhow::{Result, bail, ensure};
 use bytes::{BufMut as _, BytesMut};
 use lab_stack::{Milepost, wait_until};
@@ -109,6 +111,34 @@ fn a_broker_that_closes_because_of_the_question_is_not_asked_for_ever() -> Resul
     assert_eq!(broker.seen().connections.len(), 4);
     ensure!(milepost.process.log()?.contains("set mqtt.broker_metrics = false"), "it says what to do");
     milepost.terminate(SOON).map(drop)
+}
+
+#[test]
+fn who_leaves_does_not_subscribe_to_the_counters_behind_its_unsubscribe() -> Result<()> {
+    let world = unmigrated("leaves_counters")?;
+    let (says, heard) = mpsc::sync_channel(100);
+    let broker = Scripted::start(move |peer| {
+        loop {
+            let packet = peer.hear()?;
+            if let Packet::Connect(..) = &packet {
+                peer.say(&[0x20, 3, 0, 0, 0])?;
+            }
+            if let Packet::Unsubscribe(asked) = &packet {
+                let [high, low] = asked.pkid.to_be_bytes();
+                // SUBACK crosses it.
+                peer.say(&[&[0x90, 4, 0, 1, 0, 1][..], &[0xB0, 5, high, low, 0, 0, 0]].concat())?;
+            }
+            says.send(packet)?;
+        }
+    })?;
+    let settings = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true");
+    let mut milepost = settings.with("SHUTDOWN__LEAVE", "true").start()?;
+    while !matches!(heard.recv_timeout(SOON)?, Packet::Subscribe(_)) {}
+    assert_eq!(milepost.terminate(SOON)?, 0);
+    let later: Vec<_> = heard.try_iter().collect();
+    ensure!(later.iter().any(|packet| matches!(packet, Packet::Unsubscribe(_))), "{later:?}");
+    ensure!(!later.iter().any(|packet| matches!(packet, Packet::Subscribe(_))), "{later:?}");
+    Ok(())
 }
 
 #[test]
