@@ -42,6 +42,8 @@ pub(super) enum ConnectionError {
     Silent(Duration),
     #[error("the connection hangs: for {0:?} the broker has taken none of what we write")]
     Blocked(Duration),
+    #[error("the broker sends messages at QoS 2, and does not take their refusals")]
+    RefusalsWait,
     #[error(transparent)]
     Codec(#[from] CodecError),
 }
@@ -65,7 +67,8 @@ impl ConnectionError {
             | Self::Login(_)
             | Self::Tls { .. }
             | Self::Silent(_)
-            | Self::Blocked(_) => false,
+            | Self::Blocked(_)
+            | Self::RefusalsWait => false,
         }
     }
 }
@@ -184,6 +187,18 @@ impl Connection {
             self.keep_alive.waiting(now);
         }
         &mut self.unsent
+    }
+
+    /// Refuses messages. A message whose refusal is dropped would keep its place in the broker's window, so without room the
+    /// connection ends: the broker sends these messages again on the next one.
+    pub(super) fn refuse(&mut self, refusals: &[u8], now: Instant) -> Result<(), ConnectionError> {
+        if !refusals.is_empty() {
+            if !self.takes_more() {
+                return Err(ConnectionError::RefusalsWait);
+            }
+            self.output(now).extend_from_slice(refusals);
+        }
+        Ok(())
     }
 
     /// DISCONNECT, behind everything that is to be written.
@@ -346,6 +361,8 @@ mod tests {
             }
         }
         assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX);
+        assert!(matches!(connection.refuse(&[0; 5], began), Err(ConnectionError::RefusalsWait)));
+        assert!(connection.refuse(&[], began).is_ok(), "no message was at QoS 2");
         assert!(write(&mut connection).is_pending(), "and does not block");
         assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX - 100);
         connection.heard(began + 2 * KEEP_ALIVE);

@@ -156,10 +156,7 @@ impl Transport {
                 Packet::Acked(_) => return Err(CodecError::Unexpected(codec::PUBACK).into()),
             }
         }
-        // A broker that takes nothing sends these messages again on the next connection.
-        if !replies.is_empty() && connection.takes_more() {
-            connection.output(now.instant).extend_from_slice(&replies);
-        }
+        connection.refuse(&replies, now.instant)?;
         if asks_for_metrics {
             let filter = shared.metrics.filters(index);
             let output = connection.output(now.instant);
