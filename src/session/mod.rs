@@ -559,16 +559,16 @@ mod tests {
 
     #[test]
     fn who_leaves_acknowledges_what_it_took_whatever_becomes_of_its_subscription() {
-        let refused = || Event::Unsubscribed { refusals: vec!["not authorized".to_owned()] };
-        let ways: [(&str, &[fn() -> Event]); 2] = [
-            ("SUBACK is awaited", &[|| Event::Leave(Leave::KeepSession)]),
-            ("UNSUBACK refuses", &[|| Event::Leave(Leave::Unsubscribe), refused]),
+        let refused = Event::Unsubscribed { refusals: vec!["not authorized".to_owned()] };
+        let ways = [
+            ("SUBACK is awaited", vec![Event::Leave(Leave::KeepSession)]),
+            ("UNSUBACK refuses", vec![Event::Leave(Leave::Unsubscribe), refused]),
         ];
         for (way, events) in ways {
             let (mut session, mut now) = connected();
             session.published(at_least_once(1), Ok(()), now);
             for event in events {
-                session.handle_event(event(), now);
+                session.handle_event(event, now);
             }
             session.commands.clear();
             now += 2 * session.settings.answer_within;

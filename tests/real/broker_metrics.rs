@@ -116,18 +116,17 @@ fn a_broker_that_closes_because_of_the_question_is_not_asked_for_ever() -> Resul
 #[test]
 fn who_leaves_does_not_subscribe_to_the_counters_behind_its_unsubscribe() -> Result<()> {
     let world = unmigrated("leaves_counters")?;
-    let (says, heard) = mpsc::channel();
+    let (says, heard) = mpsc::sync_channel(100);
     let broker = Scripted::start(move |peer| {
         loop {
             let packet = peer.hear()?;
-            match &packet {
-                Packet::Connect(..) => peer.say(&[0x20, 3, 0, 0, 0])?,
+            if let Packet::Connect(..) = &packet {
+                peer.say(&[0x20, 3, 0, 0, 0])?;
+            }
+            if let Packet::Unsubscribe(asked) = &packet {
+                let [high, low] = asked.pkid.to_be_bytes();
                 // SUBACK crosses it.
-                Packet::Unsubscribe(asked) => {
-                    let [high, low] = asked.pkid.to_be_bytes();
-                    peer.say(&[&[0x90, 4, 0, 1, 0, 1][..], &[0xB0, 5, high, low, 0, 0, 0]].concat())?;
-                }
-                _ => {}
+                peer.say(&[&[0x90, 4, 0, 1, 0, 1][..], &[0xB0, 5, high, low, 0, 0, 0]].concat())?;
             }
             says.send(packet)?;
         }
