@@ -1,10 +1,13 @@
 //! Whether the wall clock can be trusted. The age of a fix is measured with it.
 //!
 //! `app/schema.rs` compares it with ClickHouse's every 30 s. Between two comparisons a jump shows against the monotonic clock.
+//! Before the first one, with ClickHouse away, only messages wait that the clock would judge: fixes that it would refuse as too
+//! old or too new, and fixes without a time. The others flow.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::intake::Now;
+use crate::intake::{Now, SessionIndex};
 
 #[derive(Debug)]
 pub(super) struct Clock {
@@ -12,11 +15,35 @@ pub(super) struct Clock {
     last: Option<Now>,
     off: Option<String>,
     jumps: u64,
+    was_compared: bool,
+    /// Sessions with a message that waits for the first comparison.
+    wanted_by: BTreeSet<SessionIndex>,
 }
 
 impl Clock {
     pub(super) fn new(jump_max: Duration) -> Self {
-        Self { jump_max, last: None, off: None, jumps: 0 }
+        let wanted_by = BTreeSet::new();
+        Self { jump_max, last: None, off: None, jumps: 0, was_compared: false, wanted_by }
+    }
+
+    pub(super) fn was_compared(&self) -> bool {
+        self.was_compared
+    }
+
+    /// A message of this session must not be judged before the first comparison.
+    pub(super) fn wanted_by(&mut self, session: SessionIndex) {
+        self.wanted_by.insert(session);
+    }
+
+    pub(super) fn is_wanted_by(&self, session: SessionIndex) -> bool {
+        self.wanted_by.contains(&session)
+    }
+
+    /// For `/readyz`.
+    pub(super) fn unready_reason(&self) -> Option<&str> {
+        let awaited = "our clock was not compared with ClickHouse's yet: fixes that it would refuse or date, and what came \
+                       behind them, stay with the broker";
+        self.off().or((!self.wanted_by.is_empty()).then_some(awaited))
     }
 
     pub(super) fn off(&self) -> Option<&str> {
@@ -45,7 +72,8 @@ impl Clock {
     /// The clocks were compared. A result from before the last jump is void.
     pub(super) fn compared(&mut self, off: Option<String>, jumps: u64) {
         if jumps == self.jumps {
-            self.off = off;
+            (self.off, self.was_compared) = (off, true);
+            self.wanted_by.clear();
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::pipeline::batch::{self, Batch, Batcher};
 use crate::pipeline::decode::{Decoded, Decoder, Ignored, Lacking};
 use crate::pipeline::erased::Erased;
 use crate::pipeline::position::Timestamp;
-use crate::pipeline::reject::Reason;
+use crate::pipeline::reject::{Reason, Reject};
 
 /// A session of this process; its client id ends in this number.
 pub(crate) type SessionIndex = usize;
@@ -181,6 +181,14 @@ impl Intake {
         if let Some((session, arrival)) = arrival {
             self.note_taken(session, arrival + 1);
         }
+    }
+
+    /// Whether our clock decides what becomes of it: it may refuse a fix as too old or too new, or give one its time.
+    pub(crate) fn is_judged_by_clock(&mut self, message: Message<'_>, received_at: Timestamp) -> bool {
+        self.decoded.clear();
+        self.decoder.decode(message, received_at, &mut self.decoded);
+        let is_by_clock = |reject: &Reject| matches!(reject.reason, Reason::TooOld | Reason::TooNew);
+        self.decoded.lacking.undated > 0 || self.decoded.rejects.iter().any(is_by_clock)
     }
 
     /// Counts the points of a QoS 0 message that is dropped.
