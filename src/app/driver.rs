@@ -16,6 +16,7 @@ use tokio::time::{sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::read_delay::ReadDelay;
+use super::schema;
 use crate::config;
 use crate::consumer::{Consumer, Notice, Now, Totals};
 use crate::delivery::events::{Attention, Command, Durable, Report, ServerStatus};
@@ -37,7 +38,7 @@ const LOOKS_PER_TURN: u32 = 16;
 const HEALTH_EVERY: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(2)];
 /// How long leaving waits for a replay that is under way.
 const REPLAY_ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// How long the first connection waits for ClickHouse's first answer: a clock that is off must not judge a fix.
+/// How long the first connection waits for ClickHouse's first answers. Then only what the clock would judge waits on.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The consumer's name in `/readyz` and `/livez`.
 pub(crate) const PART: &str = "consumer";
@@ -141,14 +142,14 @@ impl Driver {
         self.work.consumer.totals()
     }
 
-    /// Resolves the nodes' names and waits for ClickHouse's first answer, side by side, unless the process is to end.
+    /// Resolves the nodes' names and waits for ClickHouse's first answers, side by side, unless the process is to end.
     async fn prepare(&mut self) {
         let Wiring { server, leave, mqtt, .. } = &mut self.wiring;
         let names = async { self.nodes = nodes::watch(mqtt.nodes.clone()).await };
         let first_answer = async {
-            if let Ok(Ok(())) = timeout(FIRST_ANSWER_WITHIN, server.changed()).await {
-                server.mark_changed();
-            }
+            let has_looked = |status: &ServerStatus| status.schema != schema::unknown().schema;
+            let _ = timeout(FIRST_ANSWER_WITHIN, server.wait_for(has_looked)).await;
+            server.mark_changed();
         };
         tokio::select! {
             _ = async { tokio::join!(names, first_answer) } => {}

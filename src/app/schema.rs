@@ -20,6 +20,7 @@ use crate::peers::standing::Member;
 use crate::pipeline::erased::Erased;
 use crate::throttle::Throttle;
 
+const NOT_ASKED: &str = "not asked yet";
 /// Interval while there is no doubt.
 pub(super) const EVERY: Duration = Duration::from_secs(30);
 /// Interval while there is.
@@ -31,11 +32,11 @@ pub(super) const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
 
 /// Before the first question.
 pub(super) fn unknown() -> ServerStatus {
-    ServerStatus { schema: not_asked(), ..ServerStatus::ready() }
+    ServerStatus { schema: not_asked(), answers: Err(NOT_ASKED.to_owned()), ..ServerStatus::ready() }
 }
 
 fn not_asked() -> Schema {
-    Schema::Unknown("not asked yet".to_owned())
+    Schema::Unknown(NOT_ASKED.to_owned())
 }
 
 /// Returns when the tables are there, and ours. Tells each time why they are not.
@@ -101,14 +102,18 @@ impl Watcher {
             let asked_at = Instant::now();
             let attention = *self.attention.borrow_and_update();
             let mut server = self.server.borrow().clone();
+            let before = server.schema.clone();
+            // Told at once: the clock must not wait for the tables.
+            let clock = async {
+                (server.answers, server.clock_off) = (Ok(()), self.answer().await?);
+                server.clock_jumps = attention.clock_jumps;
+                self.server.send_replace(server.clone());
+                Ok::<(), String>(())
+            };
             // Side by side: the first round is what a start waits for. Without an answer to the first the others do not count.
-            let tables = async { Ok(self.tables(&server.schema).await) };
-            match tokio::try_join!(self.answer(), tables) {
-                Ok((clock_off, schema)) => {
-                    (server.answers, server.clock_off) = (Ok(()), clock_off);
-                    server.clock_jumps = attention.clock_jumps;
-                    server.schema = schema?;
-                }
+            let tables = async { Ok(self.tables(&before).await) };
+            match tokio::try_join!(clock, tables) {
+                Ok(((), schema)) => server.schema = schema?,
                 Err(why) => {
                     if server.schema != Schema::Ready {
                         server.schema = Schema::Unknown(why.clone());

@@ -1,10 +1,13 @@
 //! Whether the wall clock can be trusted. The age of a fix is measured with it.
 //!
 //! `app/schema.rs` compares it with ClickHouse's every 30 s. Between two comparisons a jump shows against the monotonic clock.
+//! Before the first one, with ClickHouse away, the fleet is the witness: a right clock finds most messages fresh. While it would refuse
+//! as many as it finds fresh, what it would refuse or date waits. The others flow.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::intake::Now;
+use crate::intake::{Judged, Now, SessionIndex};
 
 #[derive(Debug)]
 pub(super) struct Clock {
@@ -12,11 +15,47 @@ pub(super) struct Clock {
     last: Option<Now>,
     off: Option<String>,
     jumps: u64,
+    was_compared: bool,
+    /// Messages before the first comparison: with a fix of about now by our clock, and with one that it would refuse.
+    fresh: u64,
+    refused: u64,
+    /// Sessions with a message that waits until the clock is trusted.
+    wanted_by: BTreeSet<SessionIndex>,
 }
 
 impl Clock {
     pub(super) fn new(jump_max: Duration) -> Self {
-        Self { jump_max, last: None, off: None, jumps: 0 }
+        let wanted_by = BTreeSet::new();
+        let (last, off, was_compared) = (None, None, false);
+        Self { jump_max, last, off, jumps: 0, was_compared, fresh: 0, refused: 0, wanted_by }
+    }
+
+    pub(super) fn was_compared(&self) -> bool {
+        self.was_compared
+    }
+
+    /// Before the first comparison: whether this message of a session may be judged. At QoS 0 nobody would send it again.
+    pub(super) fn may_judge(&mut self, session: Option<SessionIndex>, judged: Judged) -> bool {
+        self.fresh += u64::from(judged.fresh);
+        self.refused += u64::from(judged.refused);
+        let waits = self.is_in_doubt() && (judged.refused || judged.dated);
+        self.wanted_by.extend(session.filter(|_| waits));
+        !waits || session.is_none()
+    }
+
+    pub(super) fn is_wanted_by(&self, session: SessionIndex) -> bool {
+        self.is_in_doubt() && self.wanted_by.contains(&session)
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        !self.was_compared && self.refused > 0 && self.refused >= self.fresh
+    }
+
+    /// For `/readyz`.
+    pub(super) fn unready_reason(&self) -> Option<&str> {
+        let awaited = "our clock was not compared with ClickHouse's yet, and would refuse most fixes: these, and what came behind \
+                       them, stay with the broker";
+        self.off().or((self.is_in_doubt() && !self.wanted_by.is_empty()).then_some(awaited))
     }
 
     pub(super) fn off(&self) -> Option<&str> {
@@ -45,7 +84,8 @@ impl Clock {
     /// The clocks were compared. A result from before the last jump is void.
     pub(super) fn compared(&mut self, off: Option<String>, jumps: u64) {
         if jumps == self.jumps {
-            self.off = off;
+            (self.off, self.was_compared) = (off, true);
+            self.wanted_by.clear();
         }
     }
 }

@@ -20,13 +20,14 @@ mod connections;
 mod former;
 pub mod nodes;
 mod notice;
+mod room;
 mod totals;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::back_pressure::{BackPressure, READ_ROOM_BYTES};
+use self::back_pressure::BackPressure;
 use self::broker_drops::BrokerDrops;
 use self::clock::Clock;
 pub use self::connections::Connections;
@@ -44,7 +45,7 @@ use crate::intake::{CloseWhen, Intake, SessionIndex};
 use crate::pipeline::decode::Ignored;
 use crate::pipeline::erased::Erased;
 use crate::session::Session;
-use crate::session::events::{self, Admission, ConnectionState, Event, Leave, NoRoom};
+use crate::session::events::{self, Admission, ConnectionState, Event, Leave};
 
 /// An open batch that closes early for the spool waits this long for more rows: a file costs two fsyncs and an insert.
 const FILE_AGE: Duration = Duration::from_millis(100);
@@ -150,7 +151,7 @@ impl Consumer {
         if message.packet_id.is_none() && self.broker_drops.heard(message.topic, message.payload) {
             return;
         }
-        let room = self.room();
+        let room = self.room_for(index, message, now.wall);
         match self.sessions[index].published(message, room, now.instant) {
             Admission::Take(arrival) => {
                 self.intake.take(message, arrival.map(|arrival| (index, arrival)), now);
@@ -174,7 +175,9 @@ impl Consumer {
 
     /// What ClickHouse answered when it was last asked.
     pub fn server(&mut self, status: ServerStatus, now: Instant) {
-        self.clock.compared(status.clock_off.clone(), status.clock_jumps);
+        if status.answers.is_ok() {
+            self.clock.compared(status.clock_off.clone(), status.clock_jumps);
+        }
         self.delivery.server(status, now);
     }
 
@@ -216,9 +219,9 @@ impl Consumer {
         if self.leaving.is_none() {
             self.grow(now);
         }
-        let room = self.has_room_to_renew();
         for index in 0..self.sessions.len() {
             let may_end = self.growth.former().may_end(&self.sessions, index);
+            let room = self.has_room_to_renew(index);
             self.sessions[index].handle_timeout(room, may_end, now);
         }
         self.back_pressure.turn(self.is_full_for_a_read(), now);
@@ -300,7 +303,7 @@ impl Consumer {
     pub fn unready_reasons(&self, now: Instant) -> Vec<String> {
         let mut reasons = self.growth.unready_reasons(&self.sessions, now);
         reasons.extend(self.delivery.unready_reasons(now));
-        reasons.extend(self.clock.off().map(|why| format!("clock: {why}")));
+        reasons.extend(self.clock.unready_reason().map(|why| format!("clock: {why}")));
         let stalled = self.progress.1.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         if stalled >= STALLED_AFTER {
             reasons.push(format!(
@@ -328,34 +331,6 @@ impl Consumer {
 
     fn unacked(&self) -> usize {
         self.sessions.iter().map(Session::unacked).sum()
-    }
-
-    fn room(&self) -> Result<(), NoRoom> {
-        if self.clock.off().is_some() {
-            return Err(NoRoom::ClockOff);
-        }
-        if self.intake.room_bytes() == 0 { Err(NoRoom::BufferFull) } else { Ok(()) }
-    }
-
-    /// At QoS 0: whether one more read may find no room. The open batch is not in the backlog yet.
-    fn is_full_for_a_read(&self) -> bool {
-        let has_room = self.intake.room_bytes() >= self.intake.open().bytes + READ_ROOM_BYTES;
-        self.settings.qos == Qos::AtMostOnce
-            && self.leaving.is_none()
-            && !(has_room && self.clock.off().is_none())
-    }
-
-    /// Whether a session can take the messages it deferred: half its share of the buffer is free.
-    fn has_room_to_renew(&self) -> bool {
-        let share = self.settings.buffer_bytes_max / self.sessions.len().max(1);
-        self.clock.off().is_none() && self.intake.room_bytes() * 2 >= share
-    }
-
-    /// A broker that waits for acknowledgements queues little, and then drops messages.
-    fn is_under_pressure(&self) -> bool {
-        let is_pressed =
-            |session: &Session| session.is_paused() || session.unacked() * 2 >= session.window().messages();
-        self.intake.room_bytes() * 2 <= self.settings.buffer_bytes_max || self.sessions.iter().any(is_pressed)
     }
 
     /// From the intake to delivery, as many as delivery wants.
@@ -394,10 +369,10 @@ impl Consumer {
         CloseWhen::NotEmpty
     }
 
-    /// Its window is full, with messages whose rows are in the open batch.
+    /// It gets nothing more, and rows of its messages are in the open batch.
     fn waits_for_open(&self, index: SessionIndex, session: &Session) -> bool {
         let is_full = session.unacked() > 0 && session.unacked() >= session.window().messages();
-        session.is_paused() || is_full && self.intake.is_open_for(index)
+        (session.is_paused() || is_full) && self.intake.is_open_for(index)
     }
 
     fn closes_to_store(&self, now: Instant) -> CloseWhen {

@@ -20,8 +20,22 @@ use crate::codec::Message;
 use crate::pipeline::batch::{self, Batch, Batcher};
 use crate::pipeline::decode::{Decoded, Decoder, Ignored, Lacking};
 use crate::pipeline::erased::Erased;
-use crate::pipeline::position::Timestamp;
-use crate::pipeline::reject::Reason;
+use crate::pipeline::position::{Position, Timestamp};
+use crate::pipeline::reject::{Reason, Reject};
+
+/// A fix of about now: most of what comes from a fleet that is connected.
+const FRESH_MS: u64 = 300_000;
+
+/// What our clock makes of a message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Judged {
+    /// A fix is of about now.
+    pub(crate) fresh: bool,
+    /// A fix is too old or too new.
+    pub(crate) refused: bool,
+    /// A fix gets its time from our clock.
+    pub(crate) dated: bool,
+}
 
 /// A session of this process; its client id ends in this number.
 pub(crate) type SessionIndex = usize;
@@ -186,6 +200,20 @@ impl Intake {
         }
         if let Some((session, arrival)) = arrival {
             self.note_taken(session, arrival + 1);
+        }
+    }
+
+    /// What our clock makes of a message, which is not taken.
+    pub(crate) fn judged_by_clock(&mut self, message: Message<'_>, received_at: Timestamp) -> Judged {
+        self.decoded.clear();
+        self.decoder.decode(message, received_at, &mut self.decoded);
+        let Decoded { positions, rejects, lacking, .. } = &self.decoded;
+        let is_by_clock = |reject: &Reject| matches!(reject.reason, Reason::TooOld | Reason::TooNew);
+        let is_fresh = |fix: &Position| fix.ts.unix_ms().abs_diff(received_at.unix_ms()) <= FRESH_MS;
+        Judged {
+            fresh: lacking.undated == 0 && positions.iter().any(is_fresh),
+            refused: rejects.iter().any(is_by_clock),
+            dated: lacking.undated > 0,
         }
     }
 

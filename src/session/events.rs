@@ -269,7 +269,7 @@ impl fmt::Display for Notice {
                 "mqtt.buffer_bytes_max is full: further messages stay with the broker until ClickHouse or the spool takes rows",
             ),
             Self::Paused(NoRoom::ClockOff) => {
-                f.write_str("the clocks differ too much: messages stay with the broker")
+                f.write_str("our clock is not known to be right: messages stay with the broker")
             }
             Self::Renewed { deferred } => {
                 write!(f, "there is room again: reconnecting, so that the broker sends {deferred} deferred messages again")

@@ -330,6 +330,66 @@ fn a_slow_server_is_not_given_up() {
 }
 
 #[test]
+fn before_the_first_comparison_the_clock_judges_nothing_and_what_it_does_not_judge_flows() {
+    let fix = |ts: String| format!(r#"{{"lat":1,"lng":2,"seq":1000000{ts}}}"#);
+    let too_new = fix(format!(r#","ts":{}"#, WALL_MS + 3_600_000));
+    let judged = [too_new.clone(), fix(r#","ts":1000000000"#.to_owned()), fix(String::new())];
+    for (payload, is_off) in judged.iter().flat_map(|payload| [(payload, false), (payload, true)]) {
+        let mut setup = plain();
+        setup.consumer = consumer_settings(2);
+        setup.delivery.spool = true;
+        setup.delivery.insert_timeout = Duration::from_secs(5);
+        let mut world = World::before_start(setup, Server::new(1), Instant::now());
+        world.server.mood(Mood::Hanging);
+        world.wait(Duration::from_secs(1));
+        let all = |world: &mut World<Server>| {
+            (0..10).for_each(|_| world.publish(1, true, false));
+            world.wait(Duration::from_secs(30));
+            world.consumer.totals().sessions.acks
+        };
+        assert_eq!(all(&mut world), 10, "ClickHouse is away, and the spool takes them");
+        (0..100).for_each(|_| world.send(&too_new, false)); // most of what comes
+        world.send(payload, true);
+        assert_eq!(all(&mut world), 15, "the other session's");
+        let files = world.server.files();
+        for _ in 0..20 {
+            world.publish(1, true, false);
+            world.wait(Duration::from_millis(90));
+        }
+        let made = world.server.files() - files;
+        assert!(made <= 5, "{made} files: a session that waits makes none of its own");
+        assert_eq!(world.consumer.totals().intake.rejected.iter().sum::<u64>(), 100, "at QoS 0");
+        let troubles = world.consumer.unready_reasons(world.instant()).join("; ");
+        assert!(troubles.contains("clock: our clock was not compared"), "{troubles}");
+
+        world.clock(is_off.then(|| "off".to_owned()), 0); // no answer, so it says nothing
+        let acks = world.consumer.totals().sessions.acks;
+        world.wait(Duration::from_secs(1));
+        assert!(world.consumer.totals().sessions.acks <= acks + 10);
+        world.server.mood(Mood::Fine);
+        world.wait(Duration::from_secs(60));
+        let acks = world.consumer.totals().sessions.acks;
+        assert_eq!(acks == 41, !is_off, "{acks}");
+    }
+}
+
+#[test]
+fn a_device_whose_clock_is_wrong_holds_up_nobody_while_the_fleet_s_fixes_are_fresh() {
+    let mut setup = plain();
+    setup.delivery.spool = true;
+    setup.delivery.insert_timeout = Duration::from_secs(5);
+    let mut world = World::before_start(setup, Server::new(1), Instant::now());
+    world.server.mood(Mood::Hanging);
+    world.wait(Duration::from_secs(1));
+    (0..10).for_each(|_| world.publish(1, true, false));
+    world.send(r#"{"lat":1,"lng":2,"seq":1000000,"ts":1000000000}"#, true);
+    world.send(r#"{"lat":1,"lng":2,"seq":1000000}"#, true);
+    (0..10).for_each(|_| world.publish(1, true, false));
+    world.wait(Duration::from_secs(30));
+    assert_eq!(world.consumer.totals().sessions.acks, 22, "all are in the spool, one as a reject");
+}
+
+#[test]
 fn a_clock_that_jumps_judges_nothing_before_clickhouse_has_said_what_time_it_is() {
     let mut world = World::new(plain(), Server::new(1), Instant::now());
     let clock = |world: &mut World<Server>, seconds: u64, wall_seconds: i64| {

@@ -619,13 +619,15 @@ fn a_mistake_in_a_group_is_found() {
         (Mistake::FormerUnvisited, 1),
         (Mistake::LeaveWithoutAnswers, 85),
         (Mistake::EraseWithoutMembers, 3),
-        (Mistake::NoQuorum, 4),
+        (Mistake::NoQuorum, 0),
         (Mistake::SameToken, 0),
     ];
     for (mistake, schedule) in found_by {
         let mut schedules = iter::once(schedule).chain(0..2_000);
         let found = schedules.find_map(|seed| {
-            let why = play(seed, mistake).err()?;
+            // The world's own assertions find some of it.
+            let asserted = |_| Err("an acknowledgement too early".to_owned());
+            let why = std::panic::catch_unwind(|| play(seed, mistake)).unwrap_or_else(asserted).err()?;
             play(seed, Mistake::None).is_ok().then_some((seed, why))
         });
         let (seed, why) = found.unwrap_or_else(|| panic!("{mistake:?} is not found"));

@@ -1,10 +1,13 @@
 //! What the fault harness will do at length, once each.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use lab_stack::{Broker, ClickHouse, free_port, wait_until};
+use lab_stack::{Broker, ClickHouse, free_port, unix_ms, wait_until};
 
+use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{
     SOON, finish, publish, publish_in_background, settings, unmigrated, wait_for_metric, world,
 };
@@ -189,4 +192,43 @@ fn leaving_for_good_hands_over_to_the_others() -> Result<()> {
     let verdict = world.verify(&finish(fleet)?)?;
     assert!(verdict.is_exact(), "the rest went to the one that stays: {verdict}");
     Ok(())
+}
+
+/// By ClickHouse's clock ours is an hour slow; nobody says so before a correct fix has come.
+#[test]
+fn a_clock_that_was_never_compared_refuses_no_fix_and_is_compared_before_the_tables_are() -> Result<()> {
+    let world = world("clock_at_start")?;
+    let phase = Arc::new(AtomicU8::new(0));
+    let now = Arc::clone(&phase);
+    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+        match (now.load(Ordering::SeqCst), statement.contains("now64(3)")) {
+            (0, _) => Scripted::Answer(503, "away".to_owned()),
+            (1, false) => Scripted::Never,
+            (1, true) => Scripted::Instead("SELECT toUnixTimestamp64Milli(now64(3)) + 3600000".to_owned()),
+            (_, _) => Scripted::Pass,
+        }
+    })?;
+    let spool = world.folder.path().join("spool").display().to_string();
+    let settings = world.settings.clone().with("CLICKHOUSE__URL", url).with("SPOOL__DIR", spool);
+    let milepost = settings.with("MQTT__CONNECTIONS", "2").start()?;
+    wait_until("it is subscribed", SOON, || Ok(milepost.metric("mqtt_connected").unwrap_or(0.0) == 2.0))?;
+    let fix = |ts: i64, seq: u32| format!(r#"{{"lat":1,"lng":2,"ts":{ts},"seq":{seq}}}"#);
+    let (good, ahead) = (fix(unix_ms(), 1), fix(unix_ms() + 3_600_000, 2));
+    world.publish(&[("drivers/d1/gps", good.as_bytes())])?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+    world.publish(&[("drivers/d1/gps", ahead.as_bytes())])?;
+    wait_for_metric(&milepost, "messages_deferred_total", 1.0)?;
+    let says = |what: &str| {
+        wait_until("it says why", SOON, || {
+            Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains(what)))
+        })
+    };
+    says("clock: our clock was not compared")?;
+    phase.store(1, Ordering::SeqCst);
+    says("clock: ClickHouse's clock is 3600s ahead of ours")?;
+    assert_eq!((milepost.metric("acks_total")?, milepost.metric("positions_received_total")?), (1.0, 1.0));
+    phase.store(2, Ordering::SeqCst);
+    wait_for_metric(&milepost, "acks_total", 2.0)?;
+    world.wait_for("SELECT groupArray(reason) FROM {db}.rejects", "['too_new']", SOON)?;
+    wait_until("it is ready", SOON, || Ok(milepost.get("/readyz").is_ok()))
 }

@@ -170,6 +170,9 @@ impl<B: Backend> World<B> {
             self.consumer.erase(gone());
         }
         self.status = ServerStatus::ready();
+        if self.server.is_silent() {
+            self.status.answers = Err("no answer".to_owned()); // and the clock is not compared
+        }
         self.observe();
         self.turn();
     }
@@ -195,7 +198,11 @@ impl<B: Backend> World<B> {
         let seqs: Vec<u32> =
             if broken { Vec::new() } else { (self.next_seq..self.next_seq + points).collect() };
         self.next_seq += points;
-        let payload = if broken { "oops".to_owned() } else { payload(&seqs) };
+        let payload = match broken {
+            true if points.is_multiple_of(2) => r#"{"lat":1,"lng":2,"ts":1}"#.to_owned(), // the clock says that it is
+            true => "oops".to_owned(),
+            false => payload(&seqs),
+        };
         let theirs = !broken && self.next_seq.is_multiple_of(3);
         let topic = if theirs { "drivers/e/gps" } else { "drivers/d/gps" };
         self.theirs.extend(seqs.iter().filter(|_| theirs));
@@ -203,6 +210,12 @@ impl<B: Backend> World<B> {
         if self.broker.publish(sent, 0) && qos1 {
             self.owed.extend(seqs);
         }
+    }
+
+    /// A message that holds no numbered fix.
+    pub fn send(&mut self, payload: &str, qos1: bool) {
+        let sent = Sent { topic: "drivers/d/gps", seqs: Vec::new(), payload: payload.to_owned(), qos1 };
+        self.broker.publish(sent, 0);
     }
 
     /// The connection of a session ends. `kept`: so does the session, unless the broker keeps it; `remembered`: it is
