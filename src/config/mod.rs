@@ -15,7 +15,7 @@ mod types;
 use std::fmt;
 use std::path::Path;
 
-pub use self::rules::peers;
+pub use self::rules::{client_id, peers};
 pub use self::secret::Secret;
 pub(crate) use self::sections::STAYS_DAYS_MIN;
 pub use self::setting::Setting;
@@ -24,6 +24,7 @@ pub use self::types::{
     ClickHouse, Events, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Retention, Server,
     Shutdown, Spool, Tier, Webhook,
 };
+use crate::peers::ask::Peer;
 use crate::pipeline::{batch, decode};
 
 /// Prefix of variables that are settings: `MILEPOST__SECTION__KEY`.
@@ -99,6 +100,15 @@ impl Config {
             log,
             effective,
         })
+    }
+
+    /// Where members are known to answer: `http.listen` on this host, then `shutdown.peers`.
+    pub(crate) fn members(&self) -> Vec<Peer> {
+        let (ip, port) = (self.http.listen.ip(), self.http.listen.port());
+        let host = if ip.is_unspecified() { "127.0.0.1".to_owned() } else { ip.to_string() };
+        let ours = Peer { host, port };
+        let peers = self.shutdown.peers.iter().filter(|peer| **peer != ours).cloned();
+        std::iter::once(ours.clone()).chain(peers).collect()
     }
 
     /// Every key with its effective value as TOML, in order. Secrets are redacted.

@@ -86,7 +86,9 @@ pub(super) fn topic_prefix(text: String) -> Result<String, String> {
     Ok(text)
 }
 
-pub(super) fn client_id(text: String) -> Result<String, String> {
+/// # Errors
+/// No session can have that name.
+pub fn client_id(text: String) -> Result<String, String> {
     if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
         return Err(
             "must have 1-200 bytes without control characters, be unique in the group, and stay the same after a \

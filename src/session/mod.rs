@@ -201,10 +201,7 @@ impl Session {
     /// When [`handle_timeout`](Self::handle_timeout) is due, if nothing happens before.
     #[must_use]
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let emptying = match self.purpose {
-            Purpose::Empty(emptying, _) if self.is_settled() => emptying.poll_timeout(),
-            Purpose::Empty(..) | Purpose::Consume | Purpose::Flush | Purpose::End => None,
-        };
+        let emptying = self.purpose.emptying().filter(|_| self.is_settled()).and_then(Emptying::poll_timeout);
         self.connection.deadline().into_iter().chain(emptying).min()
     }
 
@@ -263,6 +260,11 @@ impl Session {
     #[must_use]
     pub(crate) fn was_left(&self) -> bool {
         self.connection == ConnectionState::Ended && matches!(self.purpose, Purpose::Empty(_, Then::End))
+    }
+
+    /// A visit to a session that another client has taken back, as far as one can tell.
+    pub(crate) fn is_contested(&self) -> bool {
+        self.purpose.is_visit() && self.reconnect.is_contested()
     }
 
     /// UNSUBSCRIBE was not answered yet.

@@ -47,7 +47,7 @@ fn former_sessions_are_emptied_before_any_of_them_expires() {
     let missing = world.missing();
     assert!(missing.is_empty(), "{} messages expired with sessions that nobody visited", missing.len());
     assert_eq!(world.broker.sessions.len(), 4, "former sessions are ended");
-    assert_eq!(world.consumer.totals().former, FormerTotals { found: 60, left: 0, expired: 0 });
+    assert_eq!(world.consumer.totals().former, FormerTotals { found: 60, ..FormerTotals::default() });
 }
 
 /// Sessions that are empty are there until the last one is: a gap before it would hide it from the next process.
