@@ -126,9 +126,9 @@ pub(crate) enum Command {
         /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX; others do not say it]
         #[arg(long, value_parser = import::speed_unit)]
         speed_unit: Option<SpeedUnit>,
-        /// Zone of times without one, such as +02:00
-        #[arg(long, value_parser = import::zone, default_value = "Z")]
-        zone: String,
+        /// Zone of times without one in GPX and CSV, such as +02:00 [default: Z]
+        #[arg(long, value_parser = import::zone, allow_hyphen_values = true)]
+        zone: Option<String>,
         /// Names of other fields to store as attributes, with commas; * for all
         #[arg(long, value_delimiter = ',')]
         keep: Vec<String>,
