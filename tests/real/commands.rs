@@ -268,6 +268,28 @@ fn the_effective_configuration_merges_file_and_environment_and_hides_secrets() -
     Ok(())
 }
 
+/// A value that is not UTF-8 reaches no error.
+#[test]
+fn no_secret_of_the_environment_is_repeated() -> Result<()> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let folder = lab_stack::folder()?;
+    let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
+    let odd = std::ffi::OsStr::from_bytes(b"hunter2\xff");
+    for (key, value) in [
+        ("MILEPOST__MQTT__URL", r#"["mqtt://u:hunter2@h"]"#.as_ref()),
+        ("MILEPOST__SHUTDOWN__PEERS", "http://u:hunter2@x:1".as_ref()),
+        ("MILEPOST__MQTT__PASSWORD", odd),
+    ] {
+        let output = settings.command(&["check"]).env(key, value).output()?;
+        let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert_eq!(output.status.code(), Some(64), "{printed}");
+        let name = key.trim_start_matches("MILEPOST__").replace("__", ".").to_lowercase();
+        assert!(!printed.contains("hunter"), "{printed}");
+        assert!(printed.contains(&name) || printed.contains(key), "{printed}");
+    }
+    Ok(())
+}
+
 #[test]
 fn health_asks_the_running_process() -> Result<()> {
     let world = world("health")?;
