@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use tokio::sync::oneshot::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -108,8 +108,11 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
     let heir = heir(&config, &client_id).await?;
     match &heir {
         Ok(heir) => info!("{heir} stays, and takes what comes from now on"),
-        Err(why) => ensure!(
-            leave,
+        Err(why) if leave => warn!(
+            "nobody else of the group is known to be subscribed{why}: if nobody is, what is published from now on is lost, also if \
+             {client_id} lives where it could not be asked"
+        ),
+        Err(why) => bail!(
             "nobody else of the group is known to be subscribed{why}: what is published after {client_id} is unsubscribed would go to \
              nobody. Start a member and name it in shutdown.peers; or, if you know that one is there, say --leave"
         ),
