@@ -168,7 +168,7 @@ fn import_files(criterion: &mut Criterion) {
                     driver: Some("d7".to_owned()),
                     fields: Vec::new(),
                     speed_unit: Some(speed_unit("m/s").expect("a unit")),
-                    zone: "Z".to_owned(),
+                    zone: None,
                     keep: Vec::new(),
                     dry_run: true,
                     resume: None,

@@ -64,13 +64,13 @@ pub(crate) enum Command {
     /// Consume the backlog of a member that is gone for good, and end its sessions; exit 75 if a session is left
     Drain {
         /// The mqtt.client_id of that member
-        #[arg(long)]
+        #[arg(long, value_parser = client_id)]
         client_id: String,
         /// Unsubscribe it even if no member of shutdown.peers is known to stay
         #[arg(long)]
         leave: bool,
         /// Stop after this time
-        #[arg(long, value_parser = humantime::parse_duration, default_value = "10m")]
+        #[arg(long, value_parser = span, default_value = "10m")]
         within: Duration,
         /// Print one JSON object instead of a table
         #[arg(long)]
@@ -93,7 +93,7 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with = "yes")]
         lift: bool,
         /// Stop after this time; ClickHouse keeps old parts on its disk for eight minutes
-        #[arg(long, value_parser = humantime::parse_duration, default_value = "15m")]
+        #[arg(long, value_parser = span, default_value = "15m")]
         within: Duration,
         /// Print one JSON object instead of a table
         #[arg(long, conflicts_with = "lift")]
@@ -126,9 +126,9 @@ pub(crate) enum Command {
         /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX; others do not say it]
         #[arg(long, value_parser = import::speed_unit)]
         speed_unit: Option<SpeedUnit>,
-        /// Zone of times without one, such as +02:00
-        #[arg(long, value_parser = import::zone, default_value = "Z")]
-        zone: String,
+        /// Zone of times without one in GPX and CSV, such as +02:00 [default: Z]
+        #[arg(long, value_parser = import::zone, allow_hyphen_values = true)]
+        zone: Option<String>,
         /// Names of other fields to store as attributes, with commas; * for all
         #[arg(long, value_delimiter = ',')]
         keep: Vec<String>,
@@ -148,7 +148,7 @@ pub(crate) enum Command {
     /// Show all members on one screen and refresh it: rates, lag, age of fixes, windows, spool, errors
     Top {
         /// Refresh interval, such as 5s; rates cover this time
-        #[arg(long, value_parser = humantime::parse_duration, default_value = "2s")]
+        #[arg(long, value_parser = interval, default_value = "2s")]
         every: Duration,
         /// Print one screen and exit
         #[arg(long)]
@@ -169,7 +169,7 @@ pub(crate) enum Command {
         #[arg(long)]
         live: bool,
         /// How long, with --live
-        #[arg(long = "for", value_name = "TIME", requires = "live", value_parser = humantime::parse_duration, default_value = "10m")]
+        #[arg(long = "for", value_name = "TIME", requires = "live", value_parser = span, default_value = "10m")]
         lasts: Duration,
         /// Id of the driver
         driver: String,
@@ -228,6 +228,27 @@ pub(crate) enum RejectsCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// A clock can be put forward by so much.
+fn span(text: &str) -> Result<Duration, String> {
+    const SPAN_MAX: Duration = Duration::from_secs(1_000 * 24 * 3_600);
+    let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if span <= SPAN_MAX { Ok(span) } else { Err("must be at most 1000d".to_owned()) }
+}
+
+/// Members answer that often.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = span(text)?;
+    if interval >= Duration::from_millis(100) {
+        Ok(interval)
+    } else {
+        Err("must be at least 100ms".to_owned())
+    }
+}
+
+fn client_id(text: &str) -> Result<String, String> {
+    milepost::config::client_id(text.to_owned())
 }
 
 fn peer(text: &str) -> Result<Peer, String> {

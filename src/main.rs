@@ -65,9 +65,11 @@ fn main() -> ExitCode {
         Command::Spool { command: SpoolCommand::List { json } } => {
             print_result(spool::list(&config).map(|listing| listing.shown(json)))
         }
-        Command::Spool { command: SpoolCommand::Export { dir } } => {
-            print_result(spool::export(&config, &dir))
-        }
+        Command::Spool { command: SpoolCommand::Export { dir } } => match spool::export(&config, &dir) {
+            Ok((text, Outcome::Clean)) => printed(&text, true),
+            Ok((text, Outcome::DataLeft)) => put(&text).map_or(FAILED, |()| DATA_LEFT).into(),
+            Err(failure) => failed(FAILED, format_args!("{failure:#}")),
+        },
         Command::Spool { command: SpoolCommand::Replay } => {
             with_logs_and_runtime(config, async |config| spool::replay(&config).await)
         }

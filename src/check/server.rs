@@ -187,10 +187,11 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
     let all_seen = has_grant(clickhouse, "SHOW TABLES", &format!("{database}.*")).await? != Some(false);
     let sql = format!("SELECT name, engine, engine_full FROM system.tables WHERE database = '{database}'");
     let there = clickhouse.ask("reading system.tables", &sql).await?;
-    let is_ours = |name: &str| TABLES.iter().any(|table| table.name == name);
+    let is_inserted = |name: &str| TABLES.iter().any(|table| table.name == name);
     let is_there = |name: &str| there.iter().any(|row| row[0] == name);
-    let missing: Vec<String> = (clickhouse.tables().into_iter())
-        .filter(|name| !is_there(name) && (all_seen || is_ours(name)))
+    let ours = clickhouse.tables();
+    let missing: Vec<&str> = (ours.iter().map(String::as_str))
+        .filter(|name| !is_there(name) && (all_seen || is_inserted(name)))
         .collect();
     let misfits = clickhouse.misfits().await?;
     if !missing.is_empty() {
@@ -214,8 +215,11 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
         Err(error) if error.code().is_some() => Vec::new(),
         Err(error) => return Err(error),
     };
-    let holds_rows =
-        |row: &&Vec<String>| row.len() == 3 && row[1].ends_with("MergeTree") && row[0] != "schema_migrations";
+    // What the operator has made beside ours is theirs to set.
+    let holds_rows = |row: &&Vec<String>| {
+        let is_ours = ours.contains(&row[0]) && row[0] != "schema_migrations";
+        is_ours && row.len() == 3 && row[1].ends_with("MergeTree")
+    };
     let with_rows: Vec<&Vec<String>> = there.iter().filter(holds_rows).collect();
     durability(report, database, &with_rows, &defaults);
     shards::check(report, &config.clickhouse, clickhouse, &there).await?;

@@ -17,10 +17,26 @@ use crate::pipeline::position::DriverId;
 /// Of the old parts of a table, this many are named.
 const OLD_PARTS_NAMED: u8 = 3;
 
+/// A table with a column `driver_id`: one of ours, or what the operator has made beside them, under any name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TableOfDrivers {
+    pub(crate) name: String,
+    /// The column is a text, as in ours. A number, or a UUID, is compared as a text.
+    has_texts: bool,
+}
+
+impl TableOfDrivers {
+    /// A condition. Of a text it uses the table's index.
+    fn is_of(&self, driver_id: &DriverId) -> String {
+        let column = if self.has_texts { "driver_id" } else { "toString(driver_id)" };
+        format!("{column} = '{}'", driver_id.as_str())
+    }
+}
+
 /// What a table still has of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Traces {
-    pub(crate) table: String,
+    pub(crate) table: TableOfDrivers,
     /// Rows that a query sees.
     pub(crate) seen: u64,
     /// Rows on the disk, in parts that are in use.
@@ -51,11 +67,26 @@ pub(crate) enum Hosts {
 
 impl Hosts {
     fn table(&self, database: &str, table: &str) -> String {
+        let table = identifier(table);
         match self {
             Self::All(cluster) => format!("clusterAllReplicas('{cluster}', {database}.{table})"),
             Self::ThisIsAll | Self::ThisAlone => format!("{database}.{table}"),
         }
     }
+}
+
+/// A name in a statement, whatever is in it.
+fn identifier(name: &str) -> String {
+    format!("`{}`", escaped(name, '`'))
+}
+
+/// A text in a statement, whatever is in it.
+fn literal(text: &str) -> String {
+    format!("'{}'", escaped(text, '\''))
+}
+
+fn escaped(text: &str, quote: char) -> String {
+    text.replace('\\', "\\\\").replace(quote, &format!("\\{quote}"))
 }
 
 impl ClickHouse {
@@ -121,20 +152,25 @@ impl ClickHouse {
     ///
     /// # Errors
     /// See [`Error`]; also if the login does not see one: it would be passed over.
-    pub(crate) async fn tables_of_drivers(&self) -> Result<Vec<String>, Error> {
+    pub(crate) async fn tables_of_drivers(&self) -> Result<Vec<TableOfDrivers>, Error> {
         let sql = format!(
-            "SELECT table FROM system.columns WHERE database = '{0}' AND name = 'driver_id' AND table != '{ERASED}' AND table IN \
+            "SELECT match(type, '^(LowCardinality\\\\()?(Nullable\\\\()?String\\\\)*$'), table FROM system.columns WHERE database = '{0}' AND name = 'driver_id' AND table != '{ERASED}' AND table IN \
              (SELECT name FROM system.tables WHERE database = '{0}' AND engine LIKE '%MergeTree') \
              ORDER BY table != 'positions', table",
             self.database
         );
         let what = "asking for the tables";
-        let tables: Vec<String> = self.ask(what, &sql).await?.into_iter().flatten().collect();
+        let table = |row: Vec<String>| match <[String; 2]>::try_from(row) {
+            Ok([has_texts, name]) => Some(TableOfDrivers { has_texts: has_texts == "1", name }),
+            Err(_) => None,
+        };
+        let tables: Vec<TableOfDrivers> = self.ask(what, &sql).await?.into_iter().filter_map(table).collect();
         let of_drivers = MIGRATIONS.iter().filter(|migration| {
             ["\n    driver_id ", "\n{stored}"].iter().any(|column| migration.sql.contains(column))
         });
         let wanted = of_drivers.filter_map(Migration::table).filter(|table| *table != ERASED);
-        let unseen: Vec<&str> = wanted.filter(|table| !tables.iter().any(|seen| seen == table)).collect();
+        let unseen: Vec<&str> =
+            wanted.filter(|table| !tables.iter().any(|seen| seen.name == *table)).collect();
         if unseen.is_empty() {
             return Ok(tables);
         }
@@ -173,18 +209,15 @@ impl ClickHouse {
     pub(crate) async fn traces(
         &self,
         hosts: &Hosts,
-        tables: &[String],
+        tables: &[TableOfDrivers],
         driver_id: &DriverId,
     ) -> Result<Vec<Traces>, Error> {
-        let names = tables.iter().map(|table| format!("'{table}'")).collect::<Vec<_>>().join(", ");
+        let names = tables.iter().map(|table| literal(&table.name)).collect::<Vec<_>>().join(", ");
         let of = format!("WHERE database = '{}' AND table IN ({names})", self.database);
         let (parts, mutations) = (hosts.table("system", "parts"), hosts.table("system", "mutations"));
-        let count = |table: &String| {
-            let rows = hosts.table(&self.database, table);
-            format!(
-                "SELECT '{table}' AS table, count() FROM {rows} WHERE driver_id = '{}'",
-                driver_id.as_str()
-            )
+        let count = |table: &TableOfDrivers| {
+            let (name, rows) = (literal(&table.name), hosts.table(&self.database, &table.name));
+            format!("SELECT {name} AS table, count() FROM {rows} WHERE {}", table.is_of(driver_id))
         };
         let counts = tables.iter().map(count).collect::<Vec<_>>().join(" UNION ALL ");
         let mutated = format!(
@@ -223,13 +256,13 @@ impl ClickHouse {
         let mutated = answers("asking for mutations", &mutated, "").await?;
         let old = answers("asking for old parts", &old, "").await?;
 
-        let cell = |answer: &HashMap<String, Vec<String>>, table: &str, nth: usize| {
-            answer.get(table).and_then(|row| row.get(nth).cloned())
+        let cell = |answer: &HashMap<String, Vec<String>>, table: &TableOfDrivers, nth: usize| {
+            answer.get(&table.name).and_then(|row| row.get(nth).cloned())
         };
-        let number = |answer: &HashMap<String, Vec<String>>, table: &str, nth: usize| {
+        let number = |answer: &HashMap<String, Vec<String>>, table: &TableOfDrivers, nth: usize| {
             cell(answer, table, nth).and_then(|it| it.parse().ok()).unwrap_or(u64::MAX)
         };
-        let traces = |table: &String| Traces {
+        let traces = |table: &TableOfDrivers| Traces {
             table: table.clone(),
             seen: number(&seen, table, 0),
             stored: number(&stored, table, 0),
@@ -275,25 +308,26 @@ impl ClickHouse {
     ///
     /// # Errors
     /// See [`Error`].
-    pub(crate) async fn hide(&self, table: &str, driver_id: &DriverId) -> Result<(), Error> {
-        let sql = self.layout.statement(&format!(
-            "DELETE FROM {{database}}.{table}{{on_cluster}} WHERE driver_id = '{}'",
-            driver_id.as_str()
-        ));
-        self.tell(&format!("hiding rows of {table}"), &format!("{sql} SETTINGS lightweight_deletes_sync = 0"))
-            .await
+    pub(crate) async fn hide(&self, table: &TableOfDrivers, driver_id: &DriverId) -> Result<(), Error> {
+        let delete = format!("DELETE FROM {} WHERE {}", self.everywhere(table), table.is_of(driver_id));
+        let what = format!("hiding rows of {}", table.name);
+        self.tell(&what, &format!("{delete} SETTINGS lightweight_deletes_sync = 0")).await
     }
 
     /// Rows that are hidden are not on the disk any more, when its mutation is done and old parts are gone.
     ///
     /// # Errors
     /// See [`Error`].
-    pub(crate) async fn remove_hidden(&self, table: &str) -> Result<(), Error> {
-        let sql = self
-            .layout
-            .statement(&format!("ALTER TABLE {{database}}.{table}{{on_cluster}} APPLY DELETED MASK"));
-        self.tell(&format!("removing hidden rows of {table}"), &format!("{sql} SETTINGS mutations_sync = 0"))
-            .await
+    pub(crate) async fn remove_hidden(&self, table: &TableOfDrivers) -> Result<(), Error> {
+        let alter = format!("ALTER TABLE {} APPLY DELETED MASK", self.everywhere(table));
+        let what = format!("removing hidden rows of {}", table.name);
+        self.tell(&what, &format!("{alter} SETTINGS mutations_sync = 0")).await
+    }
+
+    /// The table in a statement that reaches every host. Its name is no template.
+    fn everywhere(&self, table: &TableOfDrivers) -> String {
+        let on_cluster = self.layout.statement("{on_cluster}");
+        format!("{}.{}{on_cluster}", self.database, identifier(&table.name))
     }
 
     async fn tell(&self, what: &str, sql: &str) -> Result<(), Error> {
@@ -302,5 +336,21 @@ impl ClickHouse {
 
     async fn number(&self, sql: &str) -> Result<u64, Error> {
         Ok(self.numbers("counting", sql).await?.first().copied().unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stays_a_name() {
+        assert_eq!(identifier(".inner_id.1-2"), "`.inner_id.1-2`");
+        assert_eq!(identifier("a`b\\c"), "`a\\`b\\\\c`");
+        assert_eq!(literal("it's \\"), "'it\\'s \\\\'");
+        let of = |has_texts| TableOfDrivers { name: "t".to_owned(), has_texts };
+        let id = DriverId::new("7").unwrap();
+        assert_eq!(of(true).is_of(&id), "driver_id = '7'");
+        assert_eq!(of(false).is_of(&id), "toString(driver_id) = '7'");
     }
 }

@@ -36,9 +36,9 @@ impl ClickHouse {
     pub(crate) fn rejects(&self, reason: Reason, since: Timestamp) -> Result<StoredRejects, Error> {
         let sql = format!(
             "SELECT toUnixTimestamp64Milli(received_at), topic, driver_id, hex(payload), payload_bytes, count \
-             FROM {}.rejects WHERE reason = '{}' AND received_at >= fromUnixTimestamp64Milli({}) \
+             FROM {} WHERE reason = '{}' AND received_at >= fromUnixTimestamp64Milli({}) \
              ORDER BY received_at",
-            self.database,
+            self.of_all("rejects"),
             reason.name(),
             since.unix_ms(),
         );

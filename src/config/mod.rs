@@ -15,7 +15,7 @@ mod types;
 use std::fmt;
 use std::path::Path;
 
-pub use self::rules::peers;
+pub use self::rules::{client_id, peers};
 pub use self::secret::Secret;
 pub(crate) use self::sections::STAYS_DAYS_MIN;
 pub use self::setting::Setting;
@@ -24,6 +24,7 @@ pub use self::types::{
     ClickHouse, Events, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Retention, Server,
     Shutdown, Spool, Tier, Webhook,
 };
+use crate::peers::ask::Peer;
 use crate::pipeline::{batch, decode};
 
 /// Prefix of variables that are settings: `MILEPOST__SECTION__KEY`.
@@ -101,6 +102,15 @@ impl Config {
         })
     }
 
+    /// Where members are known to answer: `http.listen` on this host, then `shutdown.peers`.
+    pub(crate) fn members(&self) -> Vec<Peer> {
+        let (ip, port) = (self.http.listen.ip(), self.http.listen.port());
+        let host = if ip.is_unspecified() { "127.0.0.1".to_owned() } else { ip.to_string() };
+        let ours = Peer { host, port };
+        let peers = self.shutdown.peers.iter().filter(|peer| **peer != ours).cloned();
+        std::iter::once(ours.clone()).chain(peers).collect()
+    }
+
     /// Every key with its effective value as TOML, in order. Secrets are redacted.
     #[must_use]
     pub fn effective(&self) -> &[(String, String)] {
@@ -123,8 +133,19 @@ pub fn settings(path: Option<&Path>, default_file: &str, prefix: &str) -> Result
             return Err(Error::Source(format!("{path}: {error}")));
         }
     };
+    not_odd(prefix)?;
     let environment = config::Environment::with_prefix(prefix).prefix_separator("__").separator("__");
     merged(&text, Some(environment))
+}
+
+/// Rejects variables that are not UTF-8. The library would repeat their values, and one may be a password.
+fn not_odd(prefix: &str) -> Result<(), Error> {
+    let prefix = format!("{prefix}__").to_lowercase();
+    let named = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value)));
+    let odd =
+        named.filter(|(key, value)| key.to_lowercase().starts_with(&prefix) && value.to_str().is_none());
+    let violations: Vec<String> = odd.map(|(key, _)| format!("{key}: must be UTF-8")).collect();
+    if violations.is_empty() { Ok(()) } else { Err(Error::Violations(violations)) }
 }
 
 /// Reads a file's text, without the environment.
@@ -401,10 +422,15 @@ mod tests {
             "[mqtt]\nurl = 'mqtt://u:hunter2@h:port'",
             "[mqtt]\nusername = 'u'\npassword_file = '/none'\n[clickhouse]\nurl = 'https://u:hunter2@h:8443'",
             "[clickhouse]\nurl = 'http://h:8123/?user=u&password=hunter2'",
+            "[mqtt]\nurl = '[\"mqtt://u:hunter2@h\"]'",
+            "[shutdown]\npeers = ['h:1', 'http://u:hunter2@x:1']",
         ] {
             let told = violations(toml).join("\n");
             assert!(!told.contains("hunter"), "{told}");
         }
+        let config = with("[webhook]\nurl = 'https://h/hook?key=hunter2&to=me'").unwrap();
+        assert!(config.to_string().contains("url = \"https://h/hook?***\""), "{config}");
+        assert_eq!(config.webhook.unwrap().url, "https://h/hook?key=hunter2&to=me");
         let source = config::File::from_str("[mqtt]\npassword = hunter2", config::FileFormat::Toml);
         let error = config::Config::builder().add_source(source).build().unwrap_err();
         let told = Error::source(&error).to_string();

@@ -86,7 +86,9 @@ pub(super) fn topic_prefix(text: String) -> Result<String, String> {
     Ok(text)
 }
 
-pub(super) fn client_id(text: String) -> Result<String, String> {
+/// # Errors
+/// No session can have that name.
+pub fn client_id(text: String) -> Result<String, String> {
     if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
         return Err(
             "must have 1-200 bytes without control characters, be unique in the group, and stay the same after a \
@@ -161,9 +163,9 @@ pub(super) fn host_name() -> String {
 
 /// `host:port`; an IPv6 address stands in brackets.
 /// # Errors
-/// One is not `host:port`.
+/// One is not `host:port`. The error does not repeat it: a URL may hold a password.
 pub fn peers(texts: Vec<String>) -> Result<Vec<Peer>, String> {
-    let peer = |text: String| {
+    let peer = |(n, text): (usize, String)| {
         let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
         let in_brackets = |host: &str| host.strip_prefix('[')?.strip_suffix(']').map(str::to_owned);
         let good = |host: &str| {
@@ -176,10 +178,11 @@ pub fn peers(texts: Vec<String>) -> Result<Vec<Peer>, String> {
             {
                 Ok(Peer { host: in_brackets(host).unwrap_or_default(), port })
             }
-            Some(_) | None => {
-                Err(format!("\"{text}\": must be host:port, with the port of the members' http.listen"))
-            }
+            Some(_) | None => Err(format!(
+                "entry {}: must be host:port, with the port of the members' http.listen, and no URL",
+                n + 1
+            )),
         }
     };
-    texts.into_iter().filter(|text| !text.is_empty()).map(peer).collect()
+    texts.into_iter().enumerate().filter(|(_, text)| !text.is_empty()).map(peer).collect()
 }

@@ -264,6 +264,10 @@ impl Events {
 impl Webhook {
     pub(super) fn read(s: &mut Settings) -> Option<Self> {
         let (url, with_tls) = s.checked("webhook.url", String::new(), webhook_url);
+        // Many services have their key there.
+        if let Some((place, _)) = url.split_once('?') {
+            s.redact("webhook.url", &format!("{place}?***"));
+        }
         let ca = s.path("webhook.ca_file");
         let tls = s.tls(tls::Files { server: tls::Server::Webhook, ca, cert: None, key: None }, with_tls);
         let token = s.secret("webhook.token");

@@ -87,10 +87,11 @@ impl Setting for Vec<String> {
     fn parse(value: Value) -> Result<Self, String> {
         let wanted = || "must be a list of strings (in the environment: separated by commas)".to_owned();
         if let ValueKind::String(text) = &value.kind {
+            // Not repeated: a URL may hold a password.
             if text.trim_start().starts_with('[') {
-                return Err(format!(
-                    "{text} is not a list here: in the environment, separate with commas: a,b"
-                ));
+                return Err(
+                    "[…] is not a list here: in the environment, separate with commas: a,b".to_owned()
+                );
             }
             return Ok(text.split(',').map(|item| item.trim().to_owned()).collect());
         }

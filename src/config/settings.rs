@@ -91,6 +91,12 @@ impl Settings {
         self.given.remove(key).is_some()
     }
 
+    /// Replaces what is shown of a key that was read: it may hold a secret.
+    pub(super) fn redact(&mut self, key: &str, shown: &str) {
+        let effective = self.effective.iter_mut().filter(|(known, _)| known == key);
+        effective.for_each(|(_, value)| *value = shown.to_owned().show());
+    }
+
     /// Adds an effective value of a repeated section, such as `sources[2].topic`.
     pub(super) fn show(&mut self, key: String, value: &impl Setting) {
         self.effective.push((key, value.show()));

@@ -20,6 +20,8 @@ pub struct FormerTotals {
     pub left: u64,
     /// Sessions below one that was found, and gone with what they held.
     pub expired: u64,
+    /// Sessions that another client has taken back while they were visited.
+    pub contested: u64,
 }
 
 /// See the module's documentation.
@@ -81,6 +83,7 @@ impl Former {
             found: self.members.found + count(Session::was_found),
             left: self.members.left + count(Session::was_left),
             expired: self.expired,
+            contested: count(Session::is_contested),
         }
     }
 }

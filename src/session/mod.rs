@@ -231,10 +231,7 @@ impl Session {
     /// When [`handle_timeout`](Self::handle_timeout) is due, if nothing happens before.
     #[must_use]
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let emptying = match self.purpose {
-            Purpose::Empty(emptying, _) if self.is_settled() => emptying.poll_timeout(),
-            Purpose::Empty(..) | Purpose::Consume | Purpose::Flush | Purpose::End => None,
-        };
+        let emptying = self.purpose.emptying().filter(|_| self.is_settled()).and_then(Emptying::poll_timeout);
         self.connection.deadline().into_iter().chain(emptying).min()
     }
 

@@ -60,6 +60,10 @@ impl Purpose {
     pub(super) fn is_visit(self) -> bool {
         matches!(self, Self::Empty(_, Then::End) | Self::End)
     }
+
+    pub(super) fn emptying(self) -> Option<Emptying> {
+        if let Self::Empty(emptying, _) = self { Some(emptying) } else { None }
+    }
 }
 
 impl Emptying {

@@ -80,6 +80,11 @@ impl Reconnect {
         self.taken_over
     }
 
+    /// Another client uses the session: the broker said so, or keeps closing what it had just accepted.
+    pub(super) fn is_contested(&self) -> bool {
+        self.taken_over || self.short_lives >= SHORT_LIVES_MAX
+    }
+
     /// Subscribed.
     pub(super) fn succeeded(&mut self) {
         self.why = None;
@@ -192,6 +197,7 @@ mod tests {
             assert_eq!(told, times == SHORT_LIVES_MAX);
             let doubt = it.unready_reason(Some(now), now + SECOND).is_some();
             assert_eq!(doubt, times >= SHORT_LIVES_MAX);
+            assert_eq!(it.is_contested(), times >= SHORT_LIVES_MAX);
         }
         assert!(it.unready_reason(Some(now), now + GOOD_CONNECTION).is_none(), "it lasts");
         let leaving = End { leaving: true, ..end(None, "away") };

@@ -47,6 +47,11 @@ impl Session {
         self.connection == ConnectionState::Ended && matches!(self.purpose, Purpose::Empty(_, Then::End))
     }
 
+    /// A visit to a session that another client has taken back, as far as one can tell.
+    pub(crate) fn is_contested(&self) -> bool {
+        self.purpose.is_visit() && self.reconnect.is_contested()
+    }
+
     /// UNSUBSCRIBE was not answered yet.
     #[must_use]
     pub(crate) fn is_still_subscribed(&self) -> bool {

@@ -253,6 +253,11 @@ fn shards_are_written_and_read_through_the_tables_over_them() -> Result<()> {
         let expected = if by_row.contains(&name) { 2 * one } else { one };
         ensure!(two == expected, "{view}: {one} rows of one shard, then {two}");
     }
+    let (code, printed) = settings.call(&["rejects", "replay", "--reason", "invalid_json"])?;
+    ensure!(
+        code == 0 && printed.contains("refusals                           2"),
+        "of each shard: {printed}"
+    );
     Ok(())
 }
 

@@ -237,6 +237,17 @@ fn usage_and_files_are_told_in_a_line() -> Result<()> {
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
     assert_eq!(settings.call(&["fly"])?.0, 64);
     assert_eq!(settings.call(&["--help"])?.0, 0);
+    for (arguments, said) in [
+        (&["erase", "--driver", "d1", "--within", "500000000000y"][..], "at most 1000d"),
+        (&["drain", "--client-id", "c", "--within", "500000000000y"], "at most 1000d"),
+        (&["trace", "d1", "--live", "--for", "500000000000y"], "at most 1000d"),
+        (&["top", "--every", "0s"], "at least 100ms"),
+        (&["drain", "--client-id", "", "--leave"], "must have 1-200 bytes"),
+        (&["drain", "--client-id", "a\nb", "--leave"], "without control characters"),
+    ] {
+        let (code, printed) = settings.call(arguments)?;
+        assert!(code == 64 && printed.contains(said), "{arguments:?}: {code} {printed}");
+    }
     let (code, printed) = settings.call(&["config", "--config", "nowhere.toml"])?;
     assert_eq!(code, 64);
     assert!(printed.contains("nowhere.toml"), "{printed}");
@@ -264,6 +275,28 @@ fn the_effective_configuration_merges_file_and_environment_and_hides_secrets() -
         "password = \"***\"",
     ] {
         assert!(printed.contains(line), "{line} is missing in {printed}");
+    }
+    Ok(())
+}
+
+/// A value that is not UTF-8 reaches no error.
+#[test]
+fn no_secret_of_the_environment_is_repeated() -> Result<()> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let folder = lab_stack::folder()?;
+    let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
+    let odd = std::ffi::OsStr::from_bytes(b"hunter2\xff");
+    for (key, value) in [
+        ("MILEPOST__MQTT__URL", r#"["mqtt://u:hunter2@h"]"#.as_ref()),
+        ("MILEPOST__SHUTDOWN__PEERS", "http://u:hunter2@x:1".as_ref()),
+        ("MILEPOST__MQTT__PASSWORD", odd),
+    ] {
+        let output = settings.command(&["check"]).env(key, value).output()?;
+        let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert_eq!(output.status.code(), Some(64), "{printed}");
+        let name = key.trim_start_matches("MILEPOST__").replace("__", ".").to_lowercase();
+        assert!(!printed.contains("hunter"), "{printed}");
+        assert!(printed.contains(&name) || printed.contains(key), "{printed}");
     }
     Ok(())
 }
@@ -354,7 +387,8 @@ fn a_driver_is_traced_to_clickhouse_rejects_and_the_spool() -> Result<()> {
     )?;
     let settings = world.settings.clone().with("SHUTDOWN__PEERS", milepost.address());
     let (code, found) = trace(&settings, "d7")?;
-    assert!(code == 0 && found["last"]["lat"] == "25.5" && found["last"]["speed"] == "12.5", "{found}");
+    assert!(code == 0 && found["last"]["lat"] == 25.5 && found["last"]["speed"] == 12.5, "{found}");
+    assert!(found["last"]["age_seconds"].as_i64().is_some_and(|age| age >= 5), "{found}");
     assert!(found["fixes_last_hour"] == 1 && found["erased_seconds_ago"].is_null(), "{found}");
     let rejects = found["rejects_last_hour"].as_array().context("rejects")?;
     assert!(rejects.len() == 1 && rejects[0]["reason"] == "lat_range" && rejects[0]["count"] == 1, "{found}");
@@ -453,7 +487,7 @@ fn top_shows_every_member_and_why_one_is_not_ready() -> Result<()> {
         "{screen}"
     );
     assert!(ours["connections"].as_f64() > Some(0.0), "{screen}");
-    let (code, printed) = world.settings.call(&["top", "--once", "--every", "1ms", &*nobody])?;
+    let (code, printed) = world.settings.call(&["top", "--once", "--every", "100ms", &*nobody])?;
     assert!(code == 1 && printed.contains("no member answers"), "{printed}");
     assert_eq!(world.settings.call(&["top", "nowhere"])?.0, 64);
     Ok(())

@@ -89,3 +89,35 @@ fn end_session(port: u16, client_id: &str) -> Result<()> {
     connection.iter().next().context("an answer")??;
     Ok(())
 }
+
+/// Nobody names this member among the peers, and its sessions are all that is subscribed.
+#[test]
+fn a_member_that_lives_is_left_alone() -> Result<()> {
+    let world = world("drain_living")?;
+    let port = free_port()?;
+    let settings = world.settings.clone().with("MQTT__CLIENT_ID", "pod-1").with("MQTT__SESSION_EXPIRY", "3s");
+    let mut lives = settings.start_at(port)?;
+    lives.wait_until_ready()?;
+    let drain = |settings: &lab_stack::Settings, more: &[&str]| {
+        settings.call(&[&["drain", "--client-id", "pod-1"], more].concat())
+    };
+    let here = settings.clone().with("HTTP__LISTEN", format!("0.0.0.0:{port}"));
+    for more in [&["--leave"][..], &[]] {
+        let (code, printed) = drain(&here, more)?;
+        assert_eq!(code, 1, "{printed}");
+        assert!(printed.contains(&format!("pod-1 lives, at 127.0.0.1:{port}")), "{printed}");
+    }
+    assert_eq!(lives.metric("mqtt_reconnects_total")?, 0.0, "nobody has touched its sessions");
+
+    // From elsewhere nobody knows that it lives, until it takes its sessions back.
+    let elsewhere = settings.with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));
+    let (code, printed) = drain(&elsewhere, &["--leave"])?;
+    assert_eq!(code, 75, "{printed}");
+    assert!(printed.contains("another client has taken"), "{printed}");
+    lives.wait_until_ready()?;
+    let manifest = finish(publish_in_background(world.plan("living", 100, 4)))?;
+    let verdict = world.verify(&manifest)?;
+    assert!(verdict.is_exact(), "{verdict}");
+    assert_eq!(lives.terminate(SOON)?, 0);
+    Ok(())
+}

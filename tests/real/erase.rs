@@ -150,6 +150,50 @@ fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result
     Ok(())
 }
 
+/// Under any name, and with any type of the column.
+#[test]
+fn tables_that_the_operator_has_made_are_erased_too() -> Result<()> {
+    let world = world("erase_theirs")?;
+    world.query("CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY driver_id AS SELECT driver_id, ts FROM {db}.positions")?;
+    for (table, kind) in
+        [("`my-drivers`", "UInt64"), ("`it''s \\`odd\\` \\\\`", "LowCardinality(Nullable(String))")]
+    {
+        let settings = format!("allow_nullable_key = 1, {AT_ONCE}");
+        let sql = format!(
+            "CREATE TABLE {{db}}.{table} (driver_id {kind}) ENGINE = MergeTree ORDER BY driver_id SETTINGS {settings}"
+        );
+        world.query(&sql.replace("''", "'"))?;
+        world.query(&format!("INSERT INTO {{db}}.{table} VALUES ('7'), ('8')").replace("''", "'"))?;
+    }
+    for table in
+        world.query(MERGE_TREES)?.lines().filter(|table| table.starts_with(|c: char| c.is_ascii_lowercase()))
+    {
+        if !table.contains(['-', ' ']) {
+            world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {AT_ONCE}"))?;
+        }
+    }
+    let inner = world.query(&format!("{MERGE_TREES} AND name LIKE '.inner%'"))?;
+    world.query(&format!("ALTER TABLE {{db}}.`{inner}` MODIFY SETTING {AT_ONCE}"))?;
+    world.query("INSERT INTO {db}.positions (driver_id, ts, seq) SELECT toString(7 + number % 2), now64(3), number FROM numbers(4)")?;
+    let (code, printed) = world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
+    assert_eq!(code, 0, "{printed}");
+    for table in [inner.as_str(), "my-drivers", "it's `odd` \\"] {
+        assert!(printed.contains(table), "{table} in {printed}");
+    }
+    let left = |table: &str| {
+        world.query(&format!("SELECT countIf(toString(driver_id) = '7'), count() FROM {{db}}.{table} SETTINGS apply_deleted_mask = 0"))
+    };
+    for (table, expected) in [
+        ("positions", "0\t2"),
+        ("my_mv", "0\t2"),
+        ("`my-drivers`", "0\t1"),
+        ("`it's \\`odd\\` \\\\`", "0\t1"),
+    ] {
+        assert_eq!(left(table)?, expected, "{table}");
+    }
+    Ok(())
+}
+
 #[test]
 fn what_is_not_gone_for_certain_is_not_called_gone() -> Result<()> {
     let world = world("erase_not")?;

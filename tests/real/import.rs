@@ -237,6 +237,75 @@ fn what_is_imported_again_is_there_once_and_rejects_are_rejects() -> Result<()> 
     Ok(())
 }
 
+/// A dry run, which asks no server: its exit code, and what it printed as JSON.
+fn dry_run(world: &World, arguments: &[&str], file: &Path) -> Result<(i32, serde_json::Value)> {
+    let (code, printed) = import(world, &[&["--dry-run", "--json"], arguments].concat(), file)?;
+    let line = printed.lines().find(|line| line.starts_with('{')).with_context(|| printed.clone())?;
+    Ok((code, serde_json::from_str(line)?))
+}
+
+#[test]
+fn what_was_not_read_or_not_used_is_told() -> Result<()> {
+    let world = world("import_told")?;
+    let (began, driver) = (began_ms(), ["--driver", "d1"]);
+    let with_speed = [&driver[..], &["--speed-unit", "m/s"]].concat();
+    // Collections one behind the other are all read, and what follows them is named; a byte order mark is nothing.
+    let feature = |ms: i64| {
+        format!(
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[1,2]}},"properties":{{"ts":{ms}}}}}"#
+        )
+    };
+    let collection = |ms| format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, feature(ms));
+    let two = format!("\u{feff}{}\n{}\n", collection(began), collection(began + 1_000));
+    let (code, told) = dry_run(&world, &with_speed, &write(&world, "two.geojson", &two)?)?;
+    ensure!((code, told["positions"].as_u64()) == (0, Some(2)), "{told}");
+    let (code, told) = dry_run(&world, &with_speed, &write(&world, "cut.geojson", &format!("{two}404"))?)?;
+    ensure!(
+        code == 1 && told["failures"][0].as_str().is_some_and(|why| why.contains("not read to its end")),
+        "{told}"
+    );
+    let lines = format!("\u{feff}{}\n", feature(began));
+    let (code, told) = dry_run(&world, &with_speed, &write(&world, "one.geojsonl", &lines)?)?;
+    ensure!((code, told["positions"].as_u64()) == (0, Some(1)), "{told}");
+    let zone = [&with_speed[..], &["--zone", "-05:00"]].concat();
+    let (code, printed) = import(&world, &zone, &write(&world, "zone.geojson", &two)?)?;
+    ensure!(code == 1 && printed.contains("--zone: only GPX and CSV"), "{printed}");
+    // What a server answers instead of a track.
+    for text in ["", "404 page not found", "<html><body>404</body></html>"] {
+        let (code, told) = dry_run(&world, &driver, &write(&world, "none.gpx", text)?)?;
+        ensure!(
+            code == 1 && told["failures"][0].as_str().is_some_and(|why| why.contains("not GPX")),
+            "{told}"
+        );
+    }
+    // Decimal commas: a position is never made of parts of one; a speed is unknown, and counted.
+    let (code, told) =
+        dry_run(&world, &driver, &write(&world, "a.csv", &format!("lat,lon,ts\n52,5,13,4,{began}\n"))?)?;
+    ensure!(code == 1 && told["rejected"]["invalid_json"] == 1 && told["positions"] == 0, "{told}");
+    let comma = write(&world, "b.csv", &format!("lat;lon;ts;speed\n52.5;13.4;{began};12,5\n"))?;
+    let (code, told) = dry_run(&world, &with_speed, &comma)?;
+    ensure!(code == 0 && told["fields_unknown"]["speed"] == 1 && told["positions"] == 1, "{told}");
+    let (_, printed) = import(&world, &[&with_speed[..], &["--dry-run"]].concat(), &comma)?;
+    ensure!(printed.contains("speed                                1   could not be used"), "{printed}");
+    // A pipe is there once.
+    let pipe = world.folder.path().join("pipe.csv");
+    ensure!(Command::new("mkfifo").arg(&pipe).status()?.success());
+    let (code, printed) = import(&world, &driver, &pipe)?;
+    ensure!(code == 1 && printed.contains("CSV is opened twice"), "{printed}");
+    // West of Greenwich; and the name that the user gave, not the one that a link leads to.
+    let file = write(&world, "b37.csv", "lat,lon,ts\n1,2,2026-01-31 08:00:00\n")?;
+    let text = fs::read_to_string(&file)?
+        .replace("2026-01-31 08:00:00", &iso(began - 36_000_000).replace(['T', 'Z'], " "));
+    fs::write(&file, text)?;
+    let link = world.folder.path().join("jo.csv");
+    std::os::unix::fs::symlink(&file, &link)?;
+    let (code, printed) = import(&world, &["--driver", "{file}", "--zone", "-05:00"], &link)?;
+    ensure!(code == 0, "{printed}");
+    let stored = fixes(&world, "jo", began)?;
+    ensure!(stored == "-18000 1 2 - - - - {} 1", "{stored}");
+    Ok(())
+}
+
 /// Killed at any moment, it goes on behind what ClickHouse has confirmed.
 #[test]
 fn an_import_that_is_killed_goes_on_where_it_was() -> Result<()> {

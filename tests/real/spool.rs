@@ -1,6 +1,7 @@
 //! The spool, its commands, and the replay of rejects.
 
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -118,6 +119,24 @@ fn what_stays_in_the_spool_ends_in_75_and_is_listed_exported_and_replayed() -> R
         .find(|f| f.path().extension() == Some("sql".as_ref()));
     let sql = std::fs::read_to_string(sql.context("a statement was exported")?.path())?;
     ensure!(sql.starts_with("INSERT INTO spool_commands.positions ("), "{sql}");
+    let mode = |path: &Path| std::fs::metadata(path).map(|found| found.permissions().mode() & 0o777);
+    ensure!(mode(&exported)? == 0o700, "positions are nobody else's to read");
+    for file in std::fs::read_dir(&exported)? {
+        ensure!(mode(&file?.path())? == 0o600);
+    }
+    // What is in quarantine: a row is written too, and a file that nobody can read is named.
+    let mut names =
+        std::fs::read_dir(&scene.dir)?.filter_map(|file| file.ok()?.file_name().into_string().ok());
+    let name = names.find(|name| name.ends_with(".batch")).context("a batch")?;
+    let rows = name.replace(".batch", ".row");
+    std::fs::copy(scene.dir.join(&name), scene.dir.join(format!("1{rows}")))?;
+    std::fs::write(scene.dir.join(format!("2{}", name.replace(".batch", ".damaged"))), "torn")?;
+    let (code, printed) = scene.settings.call(&["spool", "export", &exported.display().to_string()])?;
+    ensure!(code == 75 && printed.contains("1 files are not exported"), "{code} {printed}");
+    ensure!(printed.contains(".damaged: not exported") && printed.contains("rows, too large"), "{printed}");
+    for name in [format!("1{rows}"), format!("2{}", name.replace(".batch", ".damaged"))] {
+        std::fs::remove_file(scene.dir.join(name))?;
+    }
 
     scene.http.set(Fault::None);
     let (code, printed) = scene.settings.call(&["spool", "replay"])?;

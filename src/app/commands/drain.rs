@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use tokio::sync::oneshot::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -31,6 +31,8 @@ use crate::spool::Left;
 
 /// A driver that has ended says its totals sooner.
 const TOTALS_WITHIN: Duration = Duration::from_secs(5);
+/// How often the totals are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub struct Orders {
@@ -52,7 +54,8 @@ impl Drained {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let Totals { sessions, former, .. } = &self.totals;
-        let is_left = !self.has_looked || former.left > 0 || sessions.held_by_broker > 0;
+        let is_left =
+            !self.has_looked || former.left > 0 || former.contested > 0 || sessions.held_by_broker > 0;
         if is_left { Outcome::DataLeft } else { Outcome::Clean }
     }
 }
@@ -62,6 +65,7 @@ impl Shown for Drained {
         let Totals { sessions, former, delivery, .. } = &self.totals;
         serde_json::json!({
             "sessions_found": former.found,
+            "sessions_taken_back": former.contested,
             "messages_taken": sessions.messages_received,
             "positions_inserted": delivery.inserted,
             "positions_rejected": self.totals.rejected(),
@@ -84,6 +88,9 @@ impl fmt::Display for Drained {
             (Outcome::Clean, _) => {
                 f.write_str("all of them are empty and unsubscribed, and ended or left to expire\n")
             }
+            (Outcome::DataLeft, _) if former.contested > 0 => f.write_str(
+                "another client has taken these sessions back, so a process with this client id lives: stop it first, and run this again\n",
+            ),
             (Outcome::DataLeft, true) => {
                 f.write_str("a session is left: it could not be reached, or another process uses it\n")
             }
@@ -101,8 +108,11 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
     let heir = heir(&config, &client_id).await?;
     match &heir {
         Ok(heir) => info!("{heir} stays, and takes what comes from now on"),
-        Err(why) => ensure!(
-            leave,
+        Err(why) if leave => warn!(
+            "nobody else of the group is known to be subscribed{why}: if nobody is, what is published from now on is lost, also if \
+             {client_id} lives where it could not be asked"
+        ),
+        Err(why) => bail!(
             "nobody else of the group is known to be subscribed{why}: what is published after {client_id} is unsubscribed would go to \
              nobody. Start a member and name it in shutdown.peers; or, if you know that one is there, say --leave"
         ),
@@ -133,6 +143,7 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
         Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended: {:#}", ended.context("a task died")?.unwrap_err()),
         () = signals.next() => "a signal",
         () = sleep(within) => "--within is over",
+        () = contested(&metrics) => "another client has taken a session back",
     };
     warn!("{why}: flushing what was taken");
     leave.send_replace(Some(Leave::KeepSession));
@@ -143,20 +154,27 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
     Ok(Drained { totals, has_looked: false })
 }
 
+/// Returns when a living process fights for its sessions: emptying the rest of them would take what it is to get.
+async fn contested(metrics: &Metrics) {
+    while metrics.totals().former.contested == 0 {
+        sleep(LOOK_EVERY).await;
+    }
+}
+
 /// The driver has ended by itself: there is no session left to look at.
 fn looked(ended: Result<Totals, RecvError>) -> Result<Drained> {
     let totals = ended.context("the driver's thread died; its panic is on stderr")?;
     Ok(Drained { totals, has_looked: true })
 }
 
-/// A member that goes on when this one is gone; or why none is known.
+/// A member that goes on when this one is gone; or why none is known. Asked are this host's member and `shutdown.peers`.
 ///
 /// # Errors
 /// The one that is to be gone answers.
 async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>> {
     let topics = config.mqtt.topics.iter().cloned().collect();
     let (mut heir, mut living, mut why) = (None, None, String::new());
-    hear(&config.shutdown.peers, ASK_WITHIN, |address, answer| {
+    hear(&config.members(), ASK_WITHIN, |address, answer| {
         match answer {
             Ok(theirs) if theirs.name == client_id => living = Some(address.to_owned()),
             Ok(theirs)
@@ -176,9 +194,6 @@ async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>
     if let Some(address) = living {
         bail!("{client_id} lives, at {address}: stop it first");
     }
-    Ok(heir.ok_or(if config.shutdown.peers.is_empty() {
-        " (shutdown.peers is not set)".to_owned()
-    } else {
-        why
-    }))
+    let unset = if config.shutdown.peers.is_empty() { " (shutdown.peers is not set)" } else { "" };
+    Ok(heir.ok_or(format!("{unset}{why}")))
 }

@@ -92,7 +92,7 @@ impl Shown for Left {
         let table = |traces: &Traces| {
             let Traces { table, seen, stored, mutations, failure, is_masked: _, old_parts, named } = traces;
             serde_json::json!({
-                "table": table, "rows_seen": seen, "rows_on_disk": stored, "mutations": mutations, "failure": failure,
+                "table": table.name, "rows_seen": seen, "rows_on_disk": stored, "mutations": mutations, "failure": failure,
                 "old_parts": old_parts, "old_parts_named": named,
             })
         };
@@ -118,7 +118,7 @@ impl fmt::Display for Left {
         )?;
         for Traces { table, seen, stored, mutations, old_parts, named, failure, is_masked: _ } in &self.tables
         {
-            writeln!(f, "{table:<28} {seen:>12} {stored:>12} {mutations:>10} {old_parts:>10}")?;
+            writeln!(f, "{:<28} {seen:>12} {stored:>12} {mutations:>10} {old_parts:>10}", table.name)?;
             if !failure.is_empty() {
                 writeln!(f, "  a mutation fails, and ClickHouse retries it: {failure}")?;
             }
@@ -225,9 +225,9 @@ pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
             bail!(
                 "{left}a mutation of {} fails: mend the cause, or end it with KILL MUTATION WHERE database = '{}' AND table = '{}' AND \
                  mutation_id = '…', and run this again",
-                stuck.table,
+                stuck.table.name,
                 config.clickhouse.database,
-                stuck.table
+                stuck.table.name
             );
         }
         if is_last {
@@ -314,10 +314,10 @@ async fn go_on(clickhouse: &ClickHouse, left: &Left) -> Result<()> {
     let is_seen = left.tables.iter().any(|traces| traces.seen > 0);
     for traces in left.tables.iter().filter(|traces| traces.mutations == 0) {
         if traces.seen > 0 {
-            info!(table = traces.table, rows = traces.seen, "hiding");
+            info!(table = traces.table.name, rows = traces.seen, "hiding");
             clickhouse.hide(&traces.table, &left.driver_id).await?;
         } else if (traces.stored > 0 || traces.is_masked) && !is_seen {
-            info!(table = traces.table, rows = traces.stored, "removing");
+            info!(table = traces.table.name, rows = traces.stored, "removing");
             clickhouse.remove_hidden(&traces.table).await?;
         }
     }

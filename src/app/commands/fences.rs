@@ -72,7 +72,7 @@ impl fmt::Display for Imported {
 /// # Errors
 /// The file is no GeoJSON, the table is not there, or the server refuses.
 pub async fn import(config: &Config, json: &str, orders: Orders) -> Result<Imported> {
-    let read = fences::read(json).map_err(|why| anyhow!(why))?;
+    let read = fences::read(json.trim_start_matches('\u{feff}')).map_err(|why| anyhow!(why))?;
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     schema::ensure_migrated(&clickhouse).await?;
     let mut stored = HashMap::new();

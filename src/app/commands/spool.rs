@@ -1,12 +1,14 @@
 //! `milepost spool`: the batches of a directory, for instance of a volume whose pod is gone.
 
 use std::fmt::{self, Write as _};
-use std::fs;
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, sleep_until};
@@ -107,16 +109,23 @@ fn read(dir: &Path, file: &Listed) -> Result<Vec<Insert>> {
     Ok(format::read(&fs::read(dir.join(&file.name))?.into())?)
 }
 
-/// `milepost spool export`: each insert as a statement and its data, for `clickhouse-client` or curl.
+/// `milepost spool export`: each insert as a statement and its data, for `clickhouse-client` or curl. [`Outcome::DataLeft`]: a file is
+/// left out, as the text says.
 ///
 /// # Errors
-/// A file cannot be read, or the target not written; what was written stays.
-pub fn export(config: &Config, target: &Path) -> Result<String> {
+/// The target cannot be written; what was written stays.
+pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
     let dir = &settings(config)?.dir;
-    fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(target);
+    made.with_context(|| format!("cannot make {}", target.display()))?;
     let (mut text, mut left_out) = (String::new(), 0);
-    for file in files(config)?.into_iter().filter(|file| file.kind == Kind::Batch && file.file.is_some()) {
-        let inserts = match read(dir, &file) {
+    for file in files(config)? {
+        let inserts = match file.kind {
+            Kind::Unfinished => continue, // its messages were not acknowledged
+            Kind::Damaged => Err(anyhow!("it is damaged, in quarantine")),
+            Kind::Batch | Kind::Row => read(dir, &file),
+        };
+        let inserts = match inserts {
             Ok(inserts) => inserts,
             Err(error) => {
                 writeln!(text, "{}: not exported: {error:#}", file.name)?;
@@ -124,17 +133,30 @@ pub fn export(config: &Config, target: &Path) -> Result<String> {
                 continue;
             }
         };
+        let refused =
+            if file.kind == Kind::Row { ", too large for ClickHouse or a proxy before it" } else { "" };
         for (index, insert) in inserts.iter().enumerate() {
-            let stem = file.name.trim_end_matches(".batch");
+            let stem = Path::new(&file.name).file_stem().unwrap_or_default().to_string_lossy();
             let (sql, data) = (format!("{stem}-{index}.sql"), format!("{stem}-{index}.rowbinary"));
-            fs::write(target.join(&sql), &insert.statement).with_context(|| format!("cannot write {sql}"))?;
-            fs::write(target.join(&data), &insert.body).with_context(|| format!("cannot write {data}"))?;
-            writeln!(text, "{sql} {data} {} rows", insert.rows)?;
+            for (name, bytes) in [(&sql, insert.statement.as_bytes()), (&data, &insert.body[..])] {
+                write_private(&target.join(name), bytes).with_context(|| format!("cannot write {name}"))?;
+            }
+            writeln!(text, "{sql} {data} {} rows{refused}", insert.rows)?;
         }
     }
-    ensure!(left_out == 0, "{text}{left_out} batches are not exported");
     text.push_str("insert one with: clickhouse-client --query \"$(cat FILE.sql)\" < FILE.rowbinary\n");
-    Ok(text)
+    if left_out > 0 {
+        writeln!(text, "{left_out} files are not exported")?;
+        return Ok((text, Outcome::DataLeft));
+    }
+    Ok((text, Outcome::Clean))
+}
+
+/// Positions are nobody else's to read, as in the spool.
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?; // it may be there from before
+    file.write_all(bytes)
 }
 
 /// `milepost spool replay`: until nothing is left, or a signal.

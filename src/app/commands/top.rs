@@ -81,7 +81,7 @@ pub async fn top(
     orders: Orders,
     mut print: impl FnMut(&Screen) -> Result<bool>,
 ) -> Result<()> {
-    let members = if orders.members.is_empty() { known(config) } else { orders.members };
+    let members = if orders.members.is_empty() { config.members() } else { orders.members };
     let mut before = BTreeMap::new();
     let (mut is_first, mut is_open) = (true, true);
     while is_open {
@@ -97,14 +97,6 @@ pub async fn top(
         }
     }
     Ok(())
-}
-
-fn known(config: &Config) -> Vec<Peer> {
-    let listen = config.http.listen;
-    let host = if listen.ip().is_unspecified() { "127.0.0.1".to_owned() } else { listen.ip().to_string() };
-    let ours = Peer { host, port: listen.port() };
-    let peers = config.shutdown.peers.iter().filter(|peer| **peer != ours).cloned();
-    std::iter::once(ours.clone()).chain(peers).collect()
 }
 
 type Answers = BTreeMap<SocketAddr, Answer>;

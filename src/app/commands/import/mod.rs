@@ -11,6 +11,7 @@ mod read;
 mod record;
 mod work;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::clickhouse::ClickHouse;
 use crate::config::Config;
 use crate::delivery::retry::Identity;
 use crate::pipeline::batch::Batch;
+use crate::pipeline::decode::Field;
 use crate::pipeline::encode;
 use crate::pipeline::position::Timestamp;
 use crate::pipeline::reject::{Reason, Reject};
@@ -67,6 +69,7 @@ impl Shown for Imported {
             "dry_run": dry_run, "fixes": counts.fixes, "positions": counts.positions, "inserted": inserted, "erased": erased,
             "skipped": counts.skipped, "ignored": counts.ignored, "seconds": took.as_secs_f64(),
             "rejected": rejected.collect::<serde_json::Map<_, _>>(),
+            "fields_unknown": counts.fields().collect::<BTreeMap<_, _>>(), "attributes_cut": counts.attributes_cut,
             "oldest": counts.oldest.map(Timestamp::unix_ms), "newest": counts.newest.map(Timestamp::unix_ms),
             "failures": counts.failures,
         })
@@ -92,6 +95,16 @@ impl fmt::Display for Imported {
         writeln!(f, "without a fix             {:>12}", counts.ignored)?;
         for (reason, count, example) in counts.rejects() {
             writeln!(f, "rejected                  {count:>12}   {}: {example}", reason.name())?;
+        }
+        for (field, count) in counts.fields() {
+            writeln!(f, "{field:<25} {count:>12}   could not be used, and is NULL")?;
+        }
+        if counts.attributes_cut > 0 {
+            writeln!(
+                f,
+                "attributes left out       {:>12}   beyond the limits of a fix",
+                counts.attributes_cut
+            )?;
         }
         if let (Some(oldest), Some(newest)) = (counts.oldest, counts.newest) {
             let [oldest, newest] =
@@ -208,6 +221,14 @@ fn of_rejects(rejects: &[Reject], stored: &[(PathBuf, u64)]) -> u64 {
 impl Counts {
     fn rejected(&self) -> u64 {
         self.rejects().map(|(_, count, _)| count).sum()
+    }
+
+    /// Each optional field that could not be used, and how often.
+    fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Field::ALL
+            .iter()
+            .map(|field| (field.name(), self.fields[*field as usize]))
+            .filter(|(_, count)| *count > 0)
     }
 
     /// Each reason that came, how often, and the first one in words.

@@ -63,8 +63,8 @@ pub struct Orders {
     /// Fields of a fix, and where they are in the file.
     pub fields: Vec<(String, String)>,
     pub speed_unit: Option<SpeedUnit>,
-    /// The zone of times without one.
-    pub zone: String,
+    /// The zone of times without one; UTC if it is not given.
+    pub zone: Option<String>,
     pub keep: Vec<String>,
     pub dry_run: bool,
     /// Where the number of fixes of each file that are stored is kept.

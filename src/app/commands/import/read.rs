@@ -1,10 +1,11 @@
 //! Reads the files: each fix as a payload for the decoder, and the next one only when that is done. No file is in memory whole.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, BufRead};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use quick_xml::XmlVersion;
 use quick_xml::events::{BytesStart, Event};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -20,39 +21,65 @@ pub(super) type Take<'t> = &'t mut dyn FnMut(&[u8], usize) -> Result<()>;
 /// The name of a point's time in what [`gpx`] makes of it.
 pub(super) const GPX_TIME: &str = "time";
 
-/// Every `trkpt`: its attributes `lat` and `lon`, and each element in it by its name, without a prefix.
+/// Programs write a byte order mark before UTF-8, which is no part of what they say.
+pub(super) fn skip_mark(input: &mut impl BufRead) -> io::Result<()> {
+    let mark = "\u{feff}".as_bytes();
+    if input.fill_buf()?.starts_with(mark) {
+        input.consume(mark.len());
+    }
+    Ok(())
+}
+
+/// Every `trkpt`: its attributes `lat` and `lon`, and each element in it by its name, without a prefix. What an extension calls by the
+/// name of one of the point's own elements is something else.
 pub(super) fn gpx(input: impl BufRead, zone: &str, take: Take<'_>) -> Result<()> {
     let mut xml = quick_xml::Reader::from_reader(input);
-    let (mut buffer, mut record, mut text, mut is_in_point) =
-        (Vec::new(), Record::default(), String::new(), false);
-    let mut depth = 0;
+    let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
+    let mut extensions: Vec<(String, String)> = Vec::new();
+    // Of open elements; and how many there are in a point, with itself.
+    let (mut depth, mut point_depth) = (0, None);
+    let mut is_gpx = false;
     loop {
         let event = xml.read_event_into(&mut buffer);
         let event = event.with_context(|| format!("byte {}", xml.error_position()))?;
+        if let (false, Event::Start(root) | Event::Empty(root)) = (is_gpx, &event) {
+            is_gpx = root.local_name().as_ref() == "gpx";
+            ensure!(is_gpx, "not GPX: it begins with <{}>", root.local_name().as_ref());
+        }
         depth += i32::from(matches!(event, Event::Start(_))) - i32::from(matches!(event, Event::End(_)));
         match event {
             Event::Start(element) if element.local_name().as_ref() == "trkpt" => {
                 begin(&element, &mut record)?;
-                is_in_point = true;
+                extensions.clear();
+                point_depth = Some(depth);
             }
             Event::Empty(element) if element.local_name().as_ref() == "trkpt" => {
                 begin(&element, &mut record)?;
                 finish(&mut record, take)?;
             }
             Event::End(element) if element.local_name().as_ref() == "trkpt" => {
-                is_in_point = false;
+                point_depth = None;
+                for (name, value) in extensions.drain(..) {
+                    if !record.has(&name) {
+                        record.put(&name, &value);
+                    }
+                }
                 finish(&mut record, take)?;
             }
-            Event::End(element) if is_in_point => {
-                match element.local_name().as_ref() {
-                    GPX_TIME => record.put(GPX_TIME, &time(&text, zone)),
-                    name => record.put(name, text.trim()),
+            Event::End(element) if point_depth.is_some() => {
+                let (name, is_own) = (element.local_name(), point_depth == Some(depth));
+                let name = name.as_ref();
+                let value = if name == GPX_TIME { time(&text, zone) } else { text.trim().to_owned() };
+                if is_own {
+                    record.put(name, &value);
+                } else if !value.is_empty() {
+                    extensions.push((name.to_owned(), value));
                 }
                 text.clear();
             }
             Event::Start(_) => text.clear(),
-            Event::Text(part) if is_in_point => text.push_str(&part.xml10_content()),
-            Event::CData(part) if is_in_point => text.push_str(&part.xml10_content()),
+            Event::Text(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
+            Event::CData(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
             Event::Eof => break,
             Event::End(_)
             | Event::Empty(_)
@@ -66,6 +93,7 @@ pub(super) fn gpx(input: impl BufRead, zone: &str, take: Take<'_>) -> Result<()>
         }
         buffer.clear();
     }
+    ensure!(is_gpx, "not GPX: it has no element at all");
     ensure!(depth == 0, "the file ends before its last element does");
     Ok(())
 }
@@ -113,8 +141,14 @@ impl<R: BufRead> Table<R> {
         Ok(Self { input, separator, columns: columns.collect(), ahead: VecDeque::new() })
     }
 
-    /// `time_column`: whose values are times. A row that cannot be read is taken as it is, and is no JSON.
-    pub(super) fn each(mut self, time_column: Option<usize>, zone: &str, take: Take<'_>) -> Result<()> {
+    /// `time_column`: whose values are times. A row that cannot be read is taken as it is, and is no JSON; `fault` then says why.
+    pub(super) fn each(
+        mut self,
+        time_column: Option<usize>,
+        zone: &str,
+        fault: &Cell<&'static str>,
+        take: Take<'_>,
+    ) -> Result<()> {
         let (mut line, mut row, mut record) = (Vec::new(), Row::default(), Record::default());
         while let Some(length) = self.next_line(&mut line)? {
             if length == 0 {
@@ -123,7 +157,10 @@ impl<R: BufRead> Table<R> {
             row.clear();
             row.add(&line, self.separator);
             let is_whole = length == line.len() && (!row.is_open || self.complete(&mut row)?);
-            if !is_whole || str::from_utf8(&row.text).is_err() {
+            // Cut at the decimal comma of a latitude, all values would be taken for their neighbours.
+            let has_more = row.values().skip(self.columns.len()).any(|value| !value.trim_ascii().is_empty());
+            fault.set(if is_whole { "more values than columns" } else { "a quote of this row has no end" });
+            if !is_whole || has_more || str::from_utf8(&row.text).is_err() {
                 take(&line, length)?;
                 continue;
             }
@@ -232,14 +269,21 @@ impl Row {
     }
 }
 
-/// Every feature of a FeatureCollection.
+/// Every feature of a FeatureCollection, and of those that follow it.
 pub(super) fn geojson(input: impl BufRead, take: Take<'_>) -> Result<()> {
     let mut deserializer = serde_json::Deserializer::from_reader(input);
-    let mut failure = None;
-    let read = (&mut deserializer).deserialize_map(Collection(take, &mut failure));
-    match failure {
-        Some(failure) => Err(failure),
-        None => read.map_err(|error| anyhow!("not a FeatureCollection: {error}")),
+    loop {
+        let mut failure = None;
+        let read = (&mut deserializer).deserialize_map(Collection(&mut *take, &mut failure));
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        read.map_err(|error| anyhow!("not a FeatureCollection: {error}"))?;
+        match deserializer.end() {
+            Ok(()) => return Ok(()),
+            Err(error) if error.is_io() => bail!(error),
+            Err(_) => {} // something follows
+        }
     }
 }
 
@@ -349,6 +393,28 @@ mod tests {
         assert!(points.len() == 1 && !end.is_empty(), "{points:?} {end}");
         let (points, end) = all(|take| gpx(&file.as_bytes()[..file.len() - 12], "Z", take));
         assert!(points.len() == 2 && end.contains("ends before"), "{points:?} {end}");
+        // A phone's barometer and clock are not the point's.
+        let file = "<gpx><trkpt lat='1' lon='2'><extensions><x:ele>99</x:ele><x:lat>9</x:lat><x:hr>80</x:hr><time>2026-01-01T00:00:00Z</time>\
+            </extensions><ele>34</ele><time>2026-01-31T08:00:00Z</time></trkpt></gpx>";
+        let (points, _) = all(|take| gpx(file.as_bytes(), "Z", take));
+        assert_eq!(points, [r#"{"lat":"1","lon":"2","ele":"34","time":"2026-01-31T08:00:00Z","hr":"80"}"#]);
+    }
+
+    #[test]
+    fn what_is_no_track_is_not_an_empty_one() {
+        let html = "<!DOCTYPE html>\n<html><body><p>Not found</p></body></html>";
+        for (file, said) in [
+            ("404 page not found\n", "no element"),
+            (html, "<html>"),
+            ("", "no element"),
+            ("\n", "no element"),
+        ] {
+            let (points, end) = all(|take| gpx(file.as_bytes(), "Z", take));
+            assert!(points.is_empty() && end.contains("not GPX") && end.contains(said), "{file}: {end}");
+        }
+        for file in ["<gpx/>", "<?xml version='1.0'?><!-- x --><g:gpx xmlns:g='g'><g:trk/></g:gpx>\n"] {
+            assert_eq!(all(|take| gpx(file.as_bytes(), "Z", take)), (Vec::new(), String::new()), "{file}");
+        }
     }
 
     #[test]
@@ -356,22 +422,27 @@ mod tests {
         let table = |file: &[u8]| {
             let table = Table::open(file).unwrap();
             let columns = table.columns.clone();
-            (columns, all(|take| table.each(Some(1), "Z", take)).0)
+            (columns, all(|take| table.each(Some(1), "Z", &Cell::default(), take)).0)
         };
         let (columns, rows) =
-            table(b"\xef\xbb\xbflat;when\r\n1;2026-01-31 08:00:00\r\n2\r\n\"3\";;\"x;y\"\r\n4;\xff\r\n");
+            table(b"\xef\xbb\xbflat;when\r\n1;2026-01-31 08:00:00\r\n2\r\n\"3;4\";;\r\n4;\xff\r\n");
         assert_eq!(columns, ["lat", "when"]);
         assert_eq!(
             rows,
             [
                 r#"{"lat":"1","when":"2026-01-31T08:00:00Z"}"#,
                 r#"{"lat":"2"}"#,
-                r#"{"lat":"3"}"#,
+                r#"{"lat":"3;4"}"#,
                 "4;\u{fffd}"
             ]
         );
         assert_eq!(table(b"lat,when\n1,2\n").1, [r#"{"lat":"1","when":"2"}"#]);
         assert_eq!(table(b"lat\n1\n").1, [r#"{"lat":"1"}"#]);
+        // Decimal commas; but a separator at the end of every line is none.
+        assert_eq!(
+            table(b"lat,lon,ts\n52,5,13,4,1\n1,2,3,, \n").1,
+            ["52,5,13,4,1", r#"{"lat":"1","lon":"2","ts":"3"}"#]
+        );
         let (columns, rows) = table(b"\"lat\",\"a \"\"b\"\"\",c\n\"1\",\"x\"\"y\",5\"\n\n2,\"a\nb\n\",3\n");
         assert_eq!(columns, ["lat", "a \"b\"", "c"]);
         assert_eq!(
@@ -384,7 +455,7 @@ mod tests {
     fn a_quote_without_an_end_costs_its_own_line_alone() {
         let rows = |text: &str| {
             let table = Table::open(text.as_bytes()).unwrap();
-            all(|take| table.each(None, "Z", take)).0
+            all(|take| table.each(None, "Z", &Cell::default(), take)).0
         };
         let (one, two) = (r#"{"a":"1","b":"x"}"#, r#"{"a":"2","b":"x"}"#);
         for next in ["2,x\n".to_owned(), "2,\"x\"\n".to_owned(), "2,x\n".repeat(2 * ROW_LINES_MAX)] {
@@ -407,6 +478,15 @@ mod tests {
         let (features, end) = all(|take| geojson(&file[..80], take));
         assert!(features.len() == 1 && end.contains("EOF"), "{features:?} {end}");
         assert!(all(|take| geojson(&b"{}"[..], take)).1.contains("has no features"));
+        // One behind the other, as `cat` leaves them; and something else behind them.
+        let two = [&file[..], b"\n \n", &file[..]].concat();
+        let (features, end) = all(|take| geojson(&two[..], take));
+        assert!(features.len() == 4 && end.is_empty(), "{features:?} {end}");
+        for garbage in ["]", "404", "{\"a\":1}", "{"] {
+            let (features, end) =
+                all(|take| geojson([&file[..], garbage.as_bytes()].concat().as_slice(), take));
+            assert!(features.len() == 2 && end.contains("not a FeatureCollection"), "{garbage}: {end}");
+        }
         let stopped = geojson(&file[..], &mut |_, _| anyhow::bail!("enough")).unwrap_err();
         assert_eq!(stopped.to_string(), "enough");
 

@@ -19,6 +19,15 @@ impl Record {
         }
     }
 
+    /// Whether there is a member of this name, which a JSON string can hold as it is. A quote in a value is escaped, so no value
+    /// looks like one.
+    pub(super) fn has(&self, name: &str) -> bool {
+        [b'{', b','].iter().any(|before| {
+            let member = [&[*before, b'"'], name.as_bytes(), b"\":"].concat();
+            self.0.windows(member.len()).any(|bytes| bytes == member)
+        })
+    }
+
     /// The whole object.
     pub(super) fn finish(&mut self) -> &[u8] {
         self.0.extend_from_slice(if self.0.is_empty() { b"{}" } else { b"}" });
@@ -77,6 +86,7 @@ mod tests {
         record.put("lat", "1");
         record.put("none", "");
         record.put("a \"b\"", "x\\y");
+        assert!(record.has("lat") && !record.has("la") && !record.has("none") && !record.has("x"));
         assert_eq!(record.finish(), br#"{"lat":"1","a \"b\"":"x\\y"}"#);
     }
 }

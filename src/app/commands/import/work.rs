@@ -1,10 +1,11 @@
 //! The thread that reads the files: payloads → positions and rejects → batches.
 
+use std::cell::Cell;
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{self, Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use crate::app::commands::lines;
 use crate::app::now;
 use crate::config::{Config, STAYS_DAYS_MIN};
 use crate::pipeline::batch::{Batch, Batcher, Limits};
-use crate::pipeline::decode::{self, Decoded, Decoder};
+use crate::pipeline::decode::{self, Decoded, Decoder, Field};
 use crate::pipeline::position::Timestamp;
 use crate::pipeline::reject::{Reason, Reject};
 
@@ -35,6 +36,8 @@ const SPAN_MS: i64 = 28 * 24 * 3_600_000;
 #[derive(Debug)]
 pub(super) struct Input {
     path: PathBuf,
+    /// The file that it is, whatever its name: for `--resume`.
+    key: PathBuf,
     kind: Kind,
     plan: Plan,
     /// Of these its first fixes are stored already.
@@ -55,6 +58,9 @@ pub(super) struct Counts {
     pub(super) skipped: u64,
     pub(super) positions: u64,
     pub(super) ignored: u64,
+    /// Of the positions. Optional fields that could not be used, and attributes beyond the limits.
+    pub(super) fields: [u64; Field::ALL.len()],
+    pub(super) attributes_cut: u64,
     /// By reason, with the first one in words.
     pub(super) rejects: [(u64, String); Reason::ALL.len()],
     pub(super) oldest: Option<Timestamp>,
@@ -69,18 +75,36 @@ pub(super) fn files(config: &Config, orders: &Orders, resume: Option<&Resume>) -
         let is_stdin = path == Path::new("-");
         ensure!(!is_stdin || resume.is_none(), "--resume needs the name of a file");
         let kind = orders.kind.map_or_else(|| Kind::of(path), Ok)?;
+        ensure!(
+            orders.zone.is_none() || matches!(kind, Kind::Gpx | Kind::Csv),
+            "--zone: only GPX and CSV have times without a zone; here a time is a number, or RFC 3339"
+        );
+        // Whoever opens a pipe takes what is in it.
+        let is_file = !is_stdin && fs::metadata(path)?.is_file();
         let columns = match kind {
-            Kind::Csv if is_stdin => bail!("a CSV file is opened twice: give it a name"),
+            Kind::Csv if !is_file => {
+                bail!("CSV is opened twice, so not from a pipe: write it into a file first")
+            }
             Kind::Csv => Table::open(BufReader::new(File::open(path)?))?.columns,
             Kind::Gpx | Kind::GeoJson | Kind::GeoJsonLines | Kind::OwnTracks => Vec::new(),
         };
-        let bytes = if is_stdin { 0 } else { File::open(path)?.metadata()?.len() };
-        let path = if is_stdin { path.clone() } else { path.canonicalize()? };
-        let plan = plan(kind, &path, &columns, orders, &config.sources)?;
-        let stored = resume.map_or(0, |resume| resume.stored(&path));
-        Ok::<_, anyhow::Error>(Input { path, kind, plan, stored, bytes })
+        let bytes = if is_file { File::open(path)?.metadata()?.len() } else { 0 };
+        let key = if is_stdin { path.clone() } else { path.canonicalize()? };
+        let named = if is_stdin { path.clone() } else { named(path)? };
+        let plan = plan(kind, &named, &columns, orders, &config.sources)?;
+        let stored = resume.map_or(0, |resume| resume.stored(&key));
+        Ok::<_, anyhow::Error>(Input { path: path.clone(), key, kind, plan, stored, bytes })
     };
     orders.files.iter().map(|path| one(path).with_context(|| path.display().to_string())).collect()
+}
+
+/// The path by the names that the user gave, not those that links lead to.
+fn named(file: &Path) -> io::Result<PathBuf> {
+    let goes_up = file.components().any(|part| part == Component::ParentDir);
+    let (true, Some(folder), Some(name)) = (goes_up, file.parent(), file.file_name()) else {
+        return path::absolute(file);
+    };
+    Ok(folder.canonicalize()?.join(name))
 }
 
 /// Reads all files. `send` returns `false` when nobody takes batches any more.
@@ -159,7 +183,7 @@ struct Work<'s, S> {
 
 impl<S: FnMut(Closed) -> bool> Work<'_, S> {
     fn file(&mut self, file: Input, orders: &Orders) -> Result<()> {
-        let Input { path, kind, plan, stored, bytes: _ } = file;
+        let Input { path, key, kind, plan, stored, bytes: _ } = file;
         let input: Box<dyn Read> = if path == Path::new("-") {
             Box::new(io::stdin())
         } else {
@@ -176,10 +200,11 @@ impl<S: FnMut(Closed) -> bool> Work<'_, S> {
             }
             Box::new(file.take(end))
         };
-        let input = BufReader::with_capacity(256 * 1024, Counted(input, self.seen));
+        let mut input = BufReader::with_capacity(256 * 1024, Counted(input, self.seen));
+        read::skip_mark(&mut input)?;
         let decoder = Decoder::new(&plan.sources, self.decode.clone());
-        let (zone, mut fixes) = (&*orders.zone, 0);
-        self.since.push((path, stored));
+        let (zone, fault, mut fixes) = (orders.zone.as_deref().unwrap_or("Z"), Cell::new(""), 0);
+        self.since.push((key, stored));
         let mut take = |payload: &[u8], length: usize| {
             fixes += 1;
             self.counts.fixes += 1;
@@ -192,7 +217,7 @@ impl<S: FnMut(Closed) -> bool> Work<'_, S> {
             if kind == Kind::Csv {
                 // All rows that could be read are JSON.
                 let unread = self.decoded.rejects.iter_mut().filter(|one| one.reason == Reason::InvalidJson);
-                unread.for_each(|reject| "a quote of this row has no end".clone_into(&mut reject.detail));
+                unread.for_each(|reject| fault.get().clone_into(&mut reject.detail));
             }
             self.take(payload)?;
             if let Some((_, stored)) = self.since.last_mut() {
@@ -200,7 +225,7 @@ impl<S: FnMut(Closed) -> bool> Work<'_, S> {
             }
             Ok(())
         };
-        let read = of_kind(kind, input, plan.time_column, zone, &mut take);
+        let read = of_kind(kind, input, (plan.time_column, zone, &fault), &mut take);
         if fixes <= stored {
             self.since.pop();
         }
@@ -221,6 +246,10 @@ impl<S: FnMut(Closed) -> bool> Work<'_, S> {
                 payload_bytes: payload.len() as u64,
                 count: 1,
             }));
+        } else {
+            let counts = self.counts.fields.iter_mut().zip(decoded.lacking.fields);
+            counts.for_each(|(count, more)| *count += more);
+            self.counts.attributes_cut += decoded.lacking.attributes_cut;
         }
         self.counts.ignored += decoded.ignored.len() as u64;
         for mut position in decoded.positions.drain(..) {
@@ -265,15 +294,14 @@ impl<S: FnMut(Closed) -> bool> Work<'_, S> {
 fn of_kind(
     kind: Kind,
     input: impl BufRead,
-    time_column: Option<usize>,
-    zone: &str,
+    (time_column, zone, fault): (Option<usize>, &str, &Cell<&'static str>),
     take: read::Take<'_>,
 ) -> Result<()> {
     match kind {
         Kind::Gpx => read::gpx(input, zone, take),
         Kind::GeoJson => read::geojson(input, take),
         Kind::GeoJsonLines => read::each_line(input, take),
-        Kind::Csv => Table::open(input)?.each(time_column, zone, take),
+        Kind::Csv => Table::open(input)?.each(time_column, zone, fault, take),
         Kind::OwnTracks => read::owntracks(input, take),
     }
 }

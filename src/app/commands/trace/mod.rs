@@ -55,11 +55,12 @@ impl Shown for Trace {
     fn json(&self) -> serde_json::Value {
         let Self { driver_id, last, fixes, rejects, erased_s, spool, members } = self;
         let reject = |RejectedFor { reason, count, last, detail }: &RejectedFor| json!({"reason": reason, "count": count, "last": last, "detail": detail});
+        let number = |text: &str| text.parse::<f64>().ok(); // null: unknown
         json!({
             "driver_id": driver_id.as_str(),
             "last": last.as_ref().map(|LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at }| json!({
-                "ts": ts, "age_seconds": age_s, "lat": lat, "lng": lng, "speed": speed, "received_at": received_at,
-                "inserted_at": inserted_at,
+                "ts": ts, "age_seconds": age_s.parse::<i64>().ok(), "lat": number(lat), "lng": number(lng), "speed": number(speed),
+                "received_at": received_at, "inserted_at": inserted_at,
             })),
             "fixes_last_hour": fixes[0], "fixes_last_day": fixes[1],
             "rejects_last_hour": rejects.iter().map(reject).collect::<Vec<_>>(),
