@@ -17,6 +17,7 @@ fn migrations() {
     let entries = fs::read_dir(&sql).expect("the sql folder is part of the source");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "sql"));
+    files.retain(|file| !file.ends_with("columns.sql")); // what migrations have in common: src/clickhouse/render.rs reads it
     files.sort();
 
     let mut source =

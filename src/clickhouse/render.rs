@@ -12,14 +12,14 @@
 //! | `{all}` behind a table | nothing | `_all` where `clickhouse.shards` is true: the table that reads all shards |
 //! | `{cluster}` | not used | `clickhouse.cluster` |
 //!
-//! Five placeholders stand for the columns of a fix, which `sql/columns/` has as they are by now: a new table has all of them from its
-//! first moment, and a later file brings the others there (docs/add-a-field.md).
+//! Five placeholders stand for the columns of a fix, which `sql/columns.sql` has as they are by now: a new table has all of them from
+//! its first moment, and a later file brings the others there (docs/add-a-field.md).
 //!
 //! | placeholder | stands for |
 //! |---|---|
-//! | `{stored}` | the columns of `positions` and `last_positions_state`: `sql/columns/stored.sql` |
+//! | `{stored}` | the columns of `positions` and `last_positions_state`: the first section of `sql/columns.sql` |
 //! | `{add_stored}` | `ADD COLUMN IF NOT EXISTS` for each of them |
-//! | `{shown}` | the columns of `fixes` and `last_positions`: `sql/columns/shown.sql` |
+//! | `{shown}` | the columns of `fixes` and `last_positions`: its second section |
 //! | `{shown_names}` | their names |
 //! | `{again:011_fixes}` as a statement | the statements of that file, once more |
 //!
@@ -34,8 +34,7 @@ const TOKENS: &str = "non_replicated_deduplication_window = 10000";
 const REPLICATED_TOKENS: &str =
     "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800";
 const RETENTION: &str = "{retention:";
-const STORED: &str = include_str!("../../sql/columns/stored.sql");
-const SHOWN: &str = include_str!("../../sql/columns/shown.sql");
+const COLUMNS: &str = include_str!("../../sql/columns.sql");
 
 /// Where the tables are.
 #[derive(Debug, Clone)]
@@ -147,6 +146,7 @@ impl Layout {
     }
 
     fn word(&self, placeholder: &str, migration: &Migration) -> String {
+        let [stored, shown] = sections();
         match placeholder {
             "database" => self.database.clone(),
             "on_cluster" => {
@@ -158,13 +158,13 @@ impl Layout {
             "policy" => {
                 self.policy().map_or(String::new(), |policy| format!("storage_policy = '{policy}', "))
             }
-            "stored" => STORED.trim_end().to_owned(),
+            "stored" => stored.to_owned(),
             "add_stored" => {
-                columns(STORED).map(|line| format!("\n    ADD COLUMN IF NOT EXISTS {line}")).collect()
+                columns(stored).map(|line| format!("\n    ADD COLUMN IF NOT EXISTS {line}")).collect()
             }
-            "shown" => SHOWN.trim_end().to_owned(),
+            "shown" => shown.to_owned(),
             "shown_names" => {
-                let names = columns(SHOWN).filter_map(|line| line.split(' ').next());
+                let names = columns(shown).filter_map(|line| line.split(' ').next());
                 names.collect::<Vec<_>>().join(", ")
             }
             "tokens" if self.replication == Replication::None => TOKENS.to_owned(),
@@ -214,9 +214,15 @@ impl Layout {
     }
 }
 
-/// The lines of a file in `sql/columns/`, each with its comma.
-fn columns(file: &'static str) -> impl Iterator<Item = &'static str> {
-    file.lines().map(str::trim).filter(|line| !line.starts_with("--"))
+/// What `{stored}` and `{shown}` stand for, each with the comment that heads it.
+fn sections() -> [&'static str; 2] {
+    let sections: Vec<_> = COLUMNS.trim_end().split("\n\n").skip(1).collect();
+    sections.try_into().expect("an empty line before each of the two sections, and no other")
+}
+
+/// The lines of a section, each with its comma.
+fn columns(section: &'static str) -> impl Iterator<Item = &'static str> {
+    section.lines().map(str::trim).filter(|line| !line.starts_with("--"))
 }
 
 #[cfg(test)]

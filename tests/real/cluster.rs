@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
-use lab_stack::{Settings, repository};
+use lab_stack::{Settings, sql};
 
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{Engine, SOON, World, unmigrated, unmigrated_on, wait_for_metric, world};
@@ -68,10 +68,7 @@ pub fn through(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Result<
 
 /// How many migrations there are.
 fn files() -> Result<usize> {
-    let files = std::fs::read_dir(repository().join("sql"))?;
-    let is_sql =
-        |entry: &std::fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "sql");
-    Ok(files.filter(|entry| entry.as_ref().is_ok_and(is_sql)).count())
+    Ok(sql::migrations()?.len())
 }
 
 #[test]

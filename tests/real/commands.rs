@@ -23,11 +23,7 @@ fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
         one.join().expect("does not panic")?;
     }
     world.settings.migrate()?;
-    let files = std::fs::read_dir(lab_stack::repository().join("sql"))?
-        .filter(|entry| {
-            entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "sql"))
-        })
-        .count();
+    let files = lab_stack::sql::migrations()?.len();
     assert_eq!(world.query("SELECT count() FROM {db}.schema_migrations FINAL")?, files.to_string());
     Ok(())
 }

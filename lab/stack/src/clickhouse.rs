@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::process::{Process, READY_WITHIN, free_port, local_program, repository};
+use crate::process::{Process, READY_WITHIN, free_port, local_program};
+use crate::sql;
 
 /// The server's zone, where it is tomorrow for most of UTC's day: who takes its days for those of UTC fails.
 const FAR_FROM_UTC: &str = "Pacific/Kiritimati";
@@ -92,12 +93,7 @@ impl ClickHouse {
     pub fn create_tables(&self, database: &str) -> Result<()> {
         self.query(&format!("CREATE DATABASE {database}"))?;
         self.query(&format!("CREATE DATABASE {database}_ask"))?;
-        let mut files: Vec<PathBuf> = std::fs::read_dir(repository().join("sql"))?
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect::<Result<_, _>>()?;
-        files.retain(|path| path.extension().is_some_and(|extension| extension == "sql"));
-        files.sort();
-        for file in files {
+        for file in sql::migrations()? {
             for statement in for_one_server(&std::fs::read_to_string(file)?, database)? {
                 self.query(&statement)?;
             }
@@ -114,8 +110,7 @@ impl ClickHouse {
 
 /// The statements of a file of sql/, as `milepost migrate` renders them for one server (src/clickhouse/render.rs says how).
 fn for_one_server(template: &str, database: &str) -> Result<Vec<String>> {
-    let columns = |file: &str| std::fs::read_to_string(repository().join("sql/columns").join(file));
-    let (stored, shown) = (columns("stored.sql")?, columns("shown.sql")?);
+    let [stored, shown] = sql::columns()?;
     let lines = shown.lines().map(str::trim).filter(|line| !line.starts_with("--"));
     let names: Vec<&str> = lines.filter_map(|line| line.split(' ').next()).collect();
     let statements = template.trim_end().split(";\n").filter(|sql| !sql.trim_start().starts_with("{shards}"));
@@ -127,8 +122,8 @@ fn for_one_server(template: &str, database: &str) -> Result<Vec<String>> {
             match placeholder.split_once(':').unwrap_or((placeholder, "")) {
                 ("database", _) => filled += database,
                 ("on_cluster" | "all" | "policy", _) => {}
-                ("stored", _) => filled += stored.trim_end(),
-                ("shown", _) => filled += shown.trim_end(),
+                ("stored", _) => filled += &stored,
+                ("shown", _) => filled += &shown,
                 ("shown_names", _) => filled += &names.join(", "),
                 ("tokens", _) => filled += "non_replicated_deduplication_window = 10000",
                 ("engine", engine) => filled += engine,

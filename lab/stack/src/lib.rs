@@ -9,6 +9,7 @@ mod milepost;
 mod process;
 pub mod procfs;
 pub mod prom;
+pub mod sql;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lab_mqtt::put_length;
-use lab_stack::repository;
+use lab_stack::sql;
 
 /// ClickHouse's compressed block: a checksum, then method, compressed size with these nine bytes, plain size.
 const CHECKSUM_BYTES: usize = 16;
@@ -53,11 +53,9 @@ impl Width {
 
 /// Name and type of each stored column of a table, as the files of sql/ make it.
 pub(super) fn columns_of(table: &str) -> Result<Vec<(String, String)>> {
-    let files = fs::read_dir(repository().join("sql")).context("no sql/ in the checkout")?;
-    let mut paths = files.map(|file| Ok(file?.path())).collect::<Result<Vec<_>>>()?;
-    paths.sort();
+    let [stored, _] = sql::columns()?;
     let mut columns = Vec::new();
-    for path in paths.iter().filter(|path| path.is_file()) {
+    for path in sql::migrations()? {
         let text = fs::read_to_string(path)?;
         let of_table = |line: &str| {
             line.split_whitespace().any(|word| word == format!("{{database}}.{table}{{on_cluster}}"))
@@ -65,11 +63,11 @@ pub(super) fn columns_of(table: &str) -> Result<Vec<(String, String)>> {
         let mut lines = text.lines().skip_while(|line| !of_table(line));
         let Some(first) = lines.next() else { continue };
         if first.starts_with("CREATE TABLE") {
-            let fragment = fs::read_to_string(repository().join("sql/columns/stored.sql"))?;
             for line in lines.skip(1).take_while(|line| !line.starts_with(')')) {
                 match line.starts_with("{stored}") {
-                    true => columns
-                        .extend(fragment.lines().filter(|line| !line.contains("--")).filter_map(column)),
+                    true => {
+                        columns.extend(stored.lines().filter(|line| !line.contains("--")).filter_map(column))
+                    }
                     false => columns.extend(column(line)),
                 }
             }

@@ -1,0 +1,26 @@
+//! The files of sql/, for those who read them without milepost.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+
+use crate::process::repository;
+
+/// The migrations, in order: what `milepost migrate` applies and records.
+pub fn migrations() -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(repository().join("sql")).context("no sql/ in the checkout")?;
+    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    let is_sql = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "sql");
+    files.retain(|file| is_sql(file) && !file.ends_with("columns.sql"));
+    files.sort();
+    Ok(files)
+}
+
+/// The two sections of columns.sql: what `{stored}` and `{shown}` stand for.
+pub fn columns() -> Result<[String; 2]> {
+    let text = fs::read_to_string(repository().join("sql/columns.sql"))?;
+    let sections: Vec<&str> = text.trim_end().split("\n\n").skip(1).collect();
+    let sections: [&str; 2] = sections.try_into().ok().context("sql/columns.sql has not two sections")?;
+    Ok(sections.map(str::to_owned))
+}
