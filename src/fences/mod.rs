@@ -11,8 +11,9 @@ use serde_json::Value;
 
 use self::geometry::{Point, Polygon};
 use crate::pipeline::decode::rfc3339;
-use crate::pipeline::encode::{Insert, put_count, put_text};
+use crate::pipeline::encode::Insert;
 use crate::pipeline::position::Timestamp;
+use crate::pipeline::row_binary::{put_count, put_text};
 
 /// 1970-01-01, as the table's default.
 const ALWAYS: Timestamp = Timestamp::from_unix_ms(0);

@@ -1,153 +1,20 @@
 //! Encodes a closed batch into the bytes of its INSERT statements.
 //!
 //! Guarantee: rows are in the table's sort order, and the same batch gives the same bytes, so a retry repeats exactly what was sent. The
-//! format is RowBinary with the columns named in the statement. RowBinary carries no types, so each column states its type, and
-//! milepost compares it with the server's.
+//! format is [RowBinary](super::row_binary) with the columns named in the statement. A [position](super::position) and a
+//! [reject](super::reject) have their columns beside their fields.
 
-use std::fmt::Write as _;
 use std::ops::Range;
 
 use bytes::Bytes;
 
 use super::batch::Batch;
-use super::position::{Position, Timestamp};
-use super::reject::Reject;
-
-/// The RowBinary form of a column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// The length as unsigned LEB128, then the bytes.
-    Text,
-    /// Milliseconds since 1970-01-01 UTC.
-    Time,
-    /// The number of pairs as unsigned LEB128, then names and values, each a [`Text`](Self::Text).
-    Texts,
-    /// A number of this ClickHouse type.
-    Number(&'static str, usize),
-}
-
-const U16: Kind = Kind::Number("UInt16", 2);
-const U32: Kind = Kind::Number("UInt32", 4);
-const U64: Kind = Kind::Number("UInt64", 8);
-const I32: Kind = Kind::Number("Int32", 4);
-
-impl Kind {
-    /// Whether a column of this ClickHouse type accepts such values.
-    #[must_use]
-    pub(crate) fn fits(self, clickhouse_type: &str) -> bool {
-        match self {
-            Self::Text => matches!(clickhouse_type, "String" | "LowCardinality(String)"),
-            Self::Texts => clickhouse_type == "Map(LowCardinality(String), String)",
-            Self::Time => clickhouse_type.starts_with("DateTime64(3"),
-            Self::Number(name, _) => clickhouse_type == name,
-        }
-    }
-
-    /// The value's length at the beginning of `bytes`; `None` if it ends early.
-    fn length(self, bytes: &[u8]) -> Option<usize> {
-        let length = match self {
-            Self::Time => 8,
-            Self::Number(_, bytes) => bytes,
-            Self::Text => {
-                let (prefix, text) = count_at(bytes)?;
-                prefix.checked_add(text)?
-            }
-            Self::Texts => {
-                let (mut length, pairs) = count_at(bytes)?;
-                for _ in 0..pairs.checked_mul(2)? {
-                    length += Self::Text.length(bytes.get(length..)?)?;
-                }
-                length
-            }
-        };
-        (length <= bytes.len()).then_some(length)
-    }
-}
-
-/// The column of every inserted table that names the driver of a row.
-const DRIVER_ID: &str = "driver_id";
-
-/// An inserted table with its columns in the order of the insert.
-#[derive(Debug)]
-pub(crate) struct Table {
-    pub name: &'static str,
-    pub columns: &'static [(&'static str, Kind)],
-}
-
-pub(crate) static POSITIONS: Table = Table {
-    name: "positions",
-    columns: &[
-        (DRIVER_ID, Kind::Text),
-        ("ts", Kind::Time),
-        ("seq", U32),
-        ("lat_e7", I32),
-        ("lng_e7", I32),
-        ("speed_cms", U16),
-        ("heading_cdeg", U16),
-        ("alt_dm", I32),
-        ("acc_dm", U16),
-        ("received_at", Kind::Time),
-        ("attributes", Kind::Texts),
-    ],
-};
-
-pub(crate) static REJECTS: Table = Table {
-    name: "rejects",
-    columns: &[
-        ("received_at", Kind::Time),
-        ("topic", Kind::Text),
-        (DRIVER_ID, Kind::Text),
-        ("reason", Kind::Text),
-        ("detail", Kind::Text),
-        ("payload", Kind::Text),
-        ("payload_bytes", U64),
-        ("count", U64),
-    ],
-};
+use super::position::{self, Position, Timestamp};
+use super::reject::{self, Reject};
+use super::row_binary::{DRIVER_ID, Kind, Table, count_at};
 
 /// Every inserted table.
-pub(crate) static TABLES: [&Table; 2] = [&POSITIONS, &REJECTS];
-
-/// The columns of [`POSITIONS`], in that order.
-fn encode_position(position: &Position, out: &mut Vec<u8>) {
-    put_text(position.driver_id.as_bytes(), out);
-    // The numbers in one piece: then the vector grows once.
-    let mut numbers = [0; 8 + 3 * 4 + 2 * 2 + 4 + 2 + 8];
-    let mut rest = &mut numbers[..];
-    let mut put = |bytes: &[u8]| {
-        let (here, after) = std::mem::take(&mut rest).split_at_mut(bytes.len());
-        here.copy_from_slice(bytes);
-        rest = after;
-    };
-    put(&position.ts.unix_ms().to_le_bytes());
-    put(&position.seq.to_le_bytes());
-    put(&position.lat.e7().to_le_bytes());
-    put(&position.lng.e7().to_le_bytes());
-    put(&position.speed.cms().to_le_bytes());
-    put(&position.heading.cdeg().to_le_bytes());
-    put(&position.alt.dm().to_le_bytes());
-    put(&position.acc.dm().to_le_bytes());
-    put(&position.received_at.unix_ms().to_le_bytes());
-    assert!(rest.is_empty());
-    out.extend_from_slice(&numbers);
-    put_count(position.attributes.len(), out);
-    for (name, value) in position.attributes.iter() {
-        put_text(name.as_bytes(), out);
-        put_text(value.as_bytes(), out);
-    }
-}
-
-/// The columns of [`REJECTS`], in that order.
-fn encode_reject(reject: &Reject, out: &mut Vec<u8>) {
-    out.extend_from_slice(&reject.received_at.unix_ms().to_le_bytes());
-    put_text(reject.topic.as_bytes(), out);
-    put_text(reject.driver_id.as_bytes(), out);
-    put_text(reject.reason.name().as_bytes(), out);
-    put_text(reject.detail.as_bytes(), out);
-    put_text(&reject.payload, out);
-    out.extend_from_slice(&reject.payload_bytes.to_le_bytes());
-    out.extend_from_slice(&reject.count.to_le_bytes());
-}
+pub(crate) static TABLES: [&Table; 2] = [&position::TABLE, &reject::TABLE];
 
 /// One INSERT: statement, data, and number of rows.
 #[derive(Debug, Clone)]
@@ -161,8 +28,8 @@ pub struct Insert {
 /// The inserts of a batch: positions, rejects, or both.
 #[must_use]
 pub fn encode(batch: Batch, database: &str) -> Vec<Insert> {
-    let positions = insert(&POSITIONS, database, in_order(&batch.positions), 96, encode_position);
-    let rejects = insert(&REJECTS, database, batch.rejects.iter(), 512, encode_reject);
+    let positions = insert(&position::TABLE, database, in_order(&batch.positions), 96, Position::encode);
+    let rejects = insert(&reject::TABLE, database, batch.rejects.iter(), 512, Reject::encode);
     positions.into_iter().chain(rejects).collect()
 }
 
@@ -224,17 +91,6 @@ fn insert<'r, T: 'r>(
     (count > 0).then(|| Insert { statement: table.statement(database), body: body.into(), rows: count })
 }
 
-impl Table {
-    fn statement(&self, database: &str) -> String {
-        let mut columns = String::new();
-        for (name, _) in self.columns {
-            let comma = if columns.is_empty() { "" } else { ", " };
-            let _ = write!(columns, "{comma}{name}");
-        }
-        format!("INSERT INTO {database}.{} ({columns}) FORMAT RowBinary", self.name)
-    }
-}
-
 impl Insert {
     /// A range of its rows; `None` if its columns are not those of a known table, as in a file of another version.
     #[must_use]
@@ -287,46 +143,6 @@ impl Insert {
         let column = |name: &str| table.columns.iter().find(|(known, _)| *known == name).copied();
         names.split(", ").map(column).collect()
     }
-}
-
-impl Table {
-    /// The statement after the name of the database.
-    fn statement_end(&self) -> String {
-        self.statement("").split_off("INSERT INTO ".len())
-    }
-
-    /// The length of `rows` rows at the beginning of `bytes`.
-    fn skip(&self, bytes: &[u8], rows: usize) -> Option<usize> {
-        let mut at = 0;
-        for _ in 0..rows {
-            for (_, kind) in self.columns {
-                at += kind.length(&bytes[at..])?;
-            }
-        }
-        Some(at)
-    }
-}
-
-/// RowBinary's String.
-pub(crate) fn put_text(text: &[u8], out: &mut Vec<u8>) {
-    put_count(text.len(), out);
-    out.extend_from_slice(text);
-}
-
-/// Unsigned LEB128.
-pub(crate) fn put_count(mut rest: usize, out: &mut Vec<u8>) {
-    while rest >= 0x80 {
-        out.push(u8::try_from(rest & 0x7f).expect("seven bits") | 0x80);
-        rest >>= 7;
-    }
-    out.push(u8::try_from(rest).expect("less than 0x80"));
-}
-
-/// The length of unsigned LEB128 at the beginning of `bytes`, and its value.
-fn count_at(bytes: &[u8]) -> Option<(usize, usize)> {
-    let prefix = 1 + bytes.iter().take(9).position(|byte| byte & 0x80 == 0)?;
-    let digits = bytes[..prefix].iter().rev();
-    Some((prefix, digits.fold(0, |value, byte| value << 7 | usize::from(byte & 0x7F))))
 }
 
 #[cfg(test)]
@@ -427,16 +243,11 @@ mod tests {
 
     #[test]
     fn statements_name_their_columns() {
-        let statement = REJECTS.statement("fleet");
+        let statement = reject::TABLE.statement("fleet");
         assert_eq!(
             statement,
             "INSERT INTO fleet.rejects (received_at, topic, driver_id, reason, detail, payload, payload_bytes, count) \
              FORMAT RowBinary"
-        );
-        assert!(
-            Kind::Time.fits("DateTime64(3, 'UTC')")
-                && !Kind::Time.fits("DateTime64(6)")
-                && !U16.fits("Int16")
         );
     }
 }

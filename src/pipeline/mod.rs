@@ -11,3 +11,4 @@ pub mod erased;
 mod number;
 pub mod position;
 pub mod reject;
+pub(crate) mod row_binary;

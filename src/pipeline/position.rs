@@ -7,6 +7,7 @@ use std::fmt;
 
 use super::attributes::Attributes;
 use super::number::Number;
+use super::row_binary::{DRIVER_ID, I32, Kind, Table, U16, U32, put_count, put_text};
 
 /// Longest driver id in bytes.
 pub(crate) const DRIVER_ID_BYTES_MAX: usize = 64;
@@ -29,6 +30,55 @@ pub struct Position {
     /// Arrival of the message at milepost.
     pub received_at: Timestamp,
     pub attributes: Attributes,
+}
+
+/// What the fields above are in ClickHouse.
+pub(super) static TABLE: Table = Table {
+    name: "positions",
+    columns: &[
+        (DRIVER_ID, Kind::Text),
+        ("ts", Kind::Time),
+        ("seq", U32),
+        ("lat_e7", I32),
+        ("lng_e7", I32),
+        ("speed_cms", U16),
+        ("heading_cdeg", U16),
+        ("alt_dm", I32),
+        ("acc_dm", U16),
+        ("received_at", Kind::Time),
+        ("attributes", Kind::Texts),
+    ],
+};
+
+impl Position {
+    /// The columns of [`TABLE`], in that order.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        put_text(self.driver_id.as_bytes(), out);
+        // The numbers in one piece: then the vector grows once.
+        let mut numbers = [0; 8 + 3 * 4 + 2 * 2 + 4 + 2 + 8];
+        let mut rest = &mut numbers[..];
+        let mut put = |bytes: &[u8]| {
+            let (here, after) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+            here.copy_from_slice(bytes);
+            rest = after;
+        };
+        put(&self.ts.unix_ms().to_le_bytes());
+        put(&self.seq.to_le_bytes());
+        put(&self.lat.e7().to_le_bytes());
+        put(&self.lng.e7().to_le_bytes());
+        put(&self.speed.cms().to_le_bytes());
+        put(&self.heading.cdeg().to_le_bytes());
+        put(&self.alt.dm().to_le_bytes());
+        put(&self.acc.dm().to_le_bytes());
+        put(&self.received_at.unix_ms().to_le_bytes());
+        assert!(rest.is_empty());
+        out.extend_from_slice(&numbers);
+        put_count(self.attributes.len(), out);
+        for (name, value) in self.attributes.iter() {
+            put_text(name.as_bytes(), out);
+            put_text(value.as_bytes(), out);
+        }
+    }
 }
 
 /// A value outside the range of its field.

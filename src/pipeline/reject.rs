@@ -1,6 +1,7 @@
 //! A row of the `rejects` table: the rejected point or message, and the reason.
 
 use super::position::Timestamp;
+use super::row_binary::{DRIVER_ID, Kind, Table, U64, put_text};
 pub use crate::codec::PAYLOAD_BYTES_MAX;
 
 /// Bytes of a rejected message's topic that are stored.
@@ -119,4 +120,33 @@ pub struct Reject {
     pub payload_bytes: u64,
     /// Number of rejects that this row stands for.
     pub count: u64,
+}
+
+/// What the fields above are in ClickHouse.
+pub(super) static TABLE: Table = Table {
+    name: "rejects",
+    columns: &[
+        ("received_at", Kind::Time),
+        ("topic", Kind::Text),
+        (DRIVER_ID, Kind::Text),
+        ("reason", Kind::Text),
+        ("detail", Kind::Text),
+        ("payload", Kind::Text),
+        ("payload_bytes", U64),
+        ("count", U64),
+    ],
+};
+
+impl Reject {
+    /// The columns of [`TABLE`], in that order.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.received_at.unix_ms().to_le_bytes());
+        put_text(self.topic.as_bytes(), out);
+        put_text(self.driver_id.as_bytes(), out);
+        put_text(self.reason.name().as_bytes(), out);
+        put_text(self.detail.as_bytes(), out);
+        put_text(&self.payload, out);
+        out.extend_from_slice(&self.payload_bytes.to_le_bytes());
+        out.extend_from_slice(&self.count.to_le_bytes());
+    }
 }
