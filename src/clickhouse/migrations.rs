@@ -393,7 +393,7 @@ mod tests {
             made.windows(2).all(|pair| pair[0].map(|name| name.1) != pair[1].map(|name| name.1)),
             "{made:?}"
         );
-        for migration in MIGRATIONS {
+        for migration in MIGRATIONS.iter().filter(|migration| migration.sql.contains("CREATE ")) {
             let is_named = migration.makes().is_some() || migration.makes_ask_view().is_some();
             assert!(is_named, "{}: named after what it makes", migration.name);
         }

@@ -346,7 +346,7 @@ mod tests {
             "{sql:?}"
         );
         assert!(
-            sql[0].ends_with("COMMENT 'Metres'") && sql[0].contains("',\n    ADD COLUMN IF NOT EXISTS ts "),
+            sql[0].contains("COMMENT 'Metres'") && sql[0].contains("',\n    ADD COLUMN IF NOT EXISTS ts "),
             "{sql:?}"
         );
         assert_eq!(sql[1..], rendered("", "011_fixes"));

@@ -10,7 +10,7 @@ use lab_stack::{Settings, repository};
 use crate::cluster::{self, Hosts};
 use crate::world::{SOON, World, unmigrated};
 
-const FILES_MAX: usize = 5;
+const FILES_MAX: usize = 4;
 const LINES_MAX: usize = 30;
 
 fn patch() -> Result<String> {
