@@ -65,7 +65,7 @@ fn areas_are_imported_once_all_of_them_or_none_and_found_by_what_asks_for_them()
     count(code, &printed, "0 1 0 0", 0);
     assert_eq!(world.query(visits)?, "Büro \"1\"\t1");
 
-    fs::write(&file, SQUARE)?;
+    fs::write(&file, format!("\u{feff}{SQUARE}"))?; // as Windows writes it
     let (code, printed) = world.settings.call(&["fences", "import", &*file.display().to_string()])?;
     assert!(code == 1 && printed.contains("expected a FeatureCollection or a Feature"), "{code} {printed}");
     Ok(())
