@@ -74,6 +74,7 @@ impl Former {
     pub(super) fn becomes_member(&mut self, visit: &Session) {
         self.members.found += u64::from(visit.was_found());
         self.members.left += u64::from(visit.was_left());
+        self.members.contested += u64::from(visit.is_contested());
     }
 
     pub(super) fn totals(&self, sessions: &[Session], members: usize) -> FormerTotals {
@@ -83,7 +84,7 @@ impl Former {
             found: self.members.found + count(Session::was_found),
             left: self.members.left + count(Session::was_left),
             expired: self.expired,
-            contested: count(Session::is_contested),
+            contested: self.members.contested + count(Session::is_contested),
         }
     }
 }

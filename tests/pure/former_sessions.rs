@@ -141,7 +141,7 @@ fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
     it.handle_event(4, connected(true, 1_000), now);
     it.handle_event(4, cut(true), now);
     it.handle_timeout(now);
-    let left = FormerTotals { found: 1, left: 1, ..FormerTotals::default() };
+    let left = FormerTotals { found: 1, left: 1, contested: 1, expired: 0 };
     assert_eq!((it.totals().former, it.sessions()), (left, 8));
 
     // The broker's window is smaller than before, so the process needs one more member.
