@@ -84,8 +84,10 @@ fn spooling() -> Settings {
 impl Rig {
     fn schema(&mut self, schema: Schema) {
         self.status.schema = schema;
+    /// ClickHouse is asked now.
         self.policy.server(self.status.clone(), self.now);
     }
+        self.status.refusals = self.policy.attention(self.now).refusals;
 
     fn answers(&mut self, answers: Result<(), String>) {
         self.status.answers = answers;
@@ -415,6 +417,20 @@ fn nothing_is_inserted_before_the_tables_are_there() {
             (0, spooled),
             "a person must act, or nobody has answered"
         );
+#[test]
+fn what_was_asked_before_an_insert_was_refused_says_nothing_of_the_tables() {
+    let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Permanent));
+    rig.offer("d", 1, true).unwrap();
+    let asked_before = rig.status.clone();
+    rig.wait(Duration::from_secs(1));
+    rig.rule = Box::new(|_, _| Ok(())); // the table is there again, and its views may not be
+    rig.policy.server(asked_before, rig.now);
+    rig.wait(Duration::from_secs(10));
+    assert_eq!(rig.inserted.len(), 0);
+    rig.schema(Schema::Ready);
+    rig.wait_for_inserted(1);
+}
+
         rig.schema(Schema::Ready);
         rig.wait_for_inserted(1);
         rig.wait(Duration::from_secs(1));
