@@ -388,6 +388,8 @@ impl Session {
         };
     }
 
+            // A visit that gave up stays counted as one.
+            _ if self.connection == ConnectionState::Ended => {}
     fn leave(&mut self, leave: Leave, now: Instant) {
         match (self.purpose, leave) {
             // The next process visits a former session again.

@@ -47,9 +47,9 @@ impl Session {
         self.connection == ConnectionState::Ended && matches!(self.purpose, Purpose::Empty(_, Then::End))
     }
 
-    /// A visit to a session that another client has taken back, as far as one can tell.
+    /// Another client uses the session, as far as one can tell.
     pub(crate) fn is_contested(&self) -> bool {
-        self.purpose.is_visit() && self.reconnect.is_contested()
+        self.reconnect.is_contested()
     }
 
     /// UNSUBSCRIBE was not answered yet.
