@@ -202,8 +202,9 @@ impl Consumer {
         self.leaving.get_or_insert(leave);
         self.delivery.leave(now);
         for (index, session) in self.sessions.iter_mut().enumerate() {
-            // What waits for its node was never subscribed.
-            let leave = if self.nodes.is_waiting(index) { Leave::KeepSession } else { leave };
+            // What waits for its node is new: without a connection it was never subscribed.
+            let is_unused = self.nodes.is_waiting(index) && !session.has_connected();
+            let leave = if is_unused { Leave::KeepSession } else { leave };
             session.handle_event(Event::Leave(leave), now);
         }
     }

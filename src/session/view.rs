@@ -30,6 +30,12 @@ impl Session {
         matches!(self.purpose, Purpose::Flush | Purpose::End) || self.connection == ConnectionState::Ended
     }
 
+    /// SUBSCRIBE has been sent at least once, if it is a member.
+    #[must_use]
+    pub(crate) fn has_connected(&self) -> bool {
+        self.continuity.has_connected()
+    }
+
     #[must_use]
     pub(crate) fn has_lived(&self) -> bool {
         self.has_lived

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use milepost::consumer::nodes::PATIENCE;
 use milepost::consumer::{CONNECTIONS_MAX, Connections};
-use milepost::session::events::Leave;
+use milepost::session::events::{ConnectionState, Event, Leave};
 use proptest::prelude::*;
 
 use crate::model::server::Server;
@@ -129,6 +129,27 @@ fn a_node_that_is_gone_from_its_name_is_left_and_a_new_one_gets_a_session() {
 #[test]
 fn a_process_that_comes_back_while_a_node_is_away_finds_the_sessions_that_had_moved() {
     let mut world = world(Connections::Fixed(4), 2);
+/// Its SUBACK has not come, and the broker has subscribed it.
+#[test]
+fn a_session_for_a_node_that_is_back_is_unsubscribed_before_the_process_leaves() {
+    let mut world = world(Connections::Fixed(2), 2);
+    world.node_away(0, true);
+    world.wait(Duration::from_secs(2));
+    while world.consumer.session(2).connection() != ConnectionState::Connecting {
+        world.broker_up = false;
+        world.wait(Duration::from_millis(100));
+    }
+    let now = world.instant();
+    world.consumer.dial(2, now);
+    let session_present = world.broker.connect(2, 0, false);
+    let connected = Event::Connected { session_present, receive_maximum: None, session_expiry: None };
+    world.consumer.handle_event(2, connected, now);
+    world.leave(Leave::Unsubscribe);
+    world.wait(Duration::from_secs(10));
+    assert!(world.consumer.has_ended());
+    assert!(world.broker.sessions.values().all(|session| !session.subscribed));
+}
+
     world.node_away(0, false);
     world.wait(Duration::from_secs(2));
     (0..40).for_each(|_| world.publish(1, true, false));
