@@ -46,7 +46,7 @@ pub enum Notice {
     NoMoreSessions {
         node: Node,
     },
-    /// A session goes to another node.
+    /// A session has gone to another node.
     Moved {
         session: SessionIndex,
         from: Node,
@@ -145,8 +145,8 @@ impl fmt::Display for Notice {
             ),
             Self::Moved { session, from, to } => write!(
                 f,
-                "session {session} leaves the broker's node {from}, which cannot be used, for {to}, and stays there until a restart. \
-                 Messages in transit between the nodes can be lost"
+                "session {session} has left the broker's node {from}, which could not be used, for {to}, and stays there until a \
+                 restart. Messages in transit between the nodes can be lost"
             ),
         }
     }

@@ -77,6 +77,22 @@ fn a_node_that_is_away_is_left_within_a_second_and_gets_a_session_of_its_own_whe
     }
 }
 
+/// Otherwise an outage of the whole broker is a line for each attempt of each session.
+#[test]
+fn a_session_that_finds_no_node_is_logged_as_moved_when_it_has_found_one() {
+    let mut world = world(Connections::Fixed(4), 2);
+    let moved = |world: &World<Server>| {
+        world.notices.iter().filter(|line| line.contains("Messages in transit")).count()
+    };
+    (0..2).for_each(|node| world.node_away(node, false));
+    world.wait(Duration::from_secs(600));
+    assert_eq!((world.spread(), moved(&world)), (vec![0, 0], 0));
+    world.broker.away.clear();
+    world.wait(Duration::from_secs(30));
+    assert!(world.spread().iter().sum::<u64>() >= 4);
+    assert_eq!(moved(&world), world.broker.takeovers);
+}
+
 #[test]
 fn where_there_are_fewer_sessions_than_nodes_none_is_added() {
     let mut world = world(Connections::Fixed(1), 2);
@@ -113,22 +129,6 @@ fn who_leaves_for_good_does_not_wait_for_a_node_that_is_away() {
     assert!(world.consumer.has_ended());
 }
 
-#[test]
-fn a_node_that_is_gone_from_its_name_is_left_and_a_new_one_gets_a_session() {
-    let mut world = world(Connections::Fixed(2), 2);
-    let [_, second, third] = nodes(3).try_into().unwrap();
-    world.consumer.set_nodes(&[second, third]);
-    world.setup.consumer.nodes = nodes(3);
-    world.wait(Duration::from_secs(10));
-    assert_eq!(world.spread(), [1, 1], "the session on the first node lives on, and the third has one");
-    world.node_away(0, true);
-    world.wait(Duration::from_millis(100));
-    assert_eq!(world.spread().iter().sum::<u64>(), 3, "it is left at once");
-}
-
-#[test]
-fn a_process_that_comes_back_while_a_node_is_away_finds_the_sessions_that_had_moved() {
-    let mut world = world(Connections::Fixed(4), 2);
 /// Its SUBACK has not come, and the broker has subscribed it.
 #[test]
 fn a_session_for_a_node_that_is_back_is_unsubscribed_before_the_process_leaves() {
@@ -150,6 +150,22 @@ fn a_session_for_a_node_that_is_back_is_unsubscribed_before_the_process_leaves()
     assert!(world.broker.sessions.values().all(|session| !session.subscribed));
 }
 
+#[test]
+fn a_node_that_is_gone_from_its_name_is_left_and_a_new_one_gets_a_session() {
+    let mut world = world(Connections::Fixed(2), 2);
+    let [_, second, third] = nodes(3).try_into().unwrap();
+    world.consumer.set_nodes(&[second, third]);
+    world.setup.consumer.nodes = nodes(3);
+    world.wait(Duration::from_secs(10));
+    assert_eq!(world.spread(), [1, 1], "the session on the first node lives on, and the third has one");
+    world.node_away(0, true);
+    world.wait(Duration::from_millis(100));
+    assert_eq!(world.spread().iter().sum::<u64>(), 3, "it is left at once");
+}
+
+#[test]
+fn a_process_that_comes_back_while_a_node_is_away_finds_the_sessions_that_had_moved() {
+    let mut world = world(Connections::Fixed(4), 2);
     world.node_away(0, false);
     world.wait(Duration::from_secs(2));
     (0..40).for_each(|_| world.publish(1, true, false));
