@@ -227,9 +227,6 @@ impl Consumer {
             self.sessions[index].handle_timeout(room, may_end, now);
         }
         self.back_pressure.turn(self.is_full_for_a_read(), now);
-        if self.room().is_ok() {
-            self.log.shedding.reset();
-        }
         self.watch_progress(now);
         self.tell(now);
     }
@@ -380,15 +377,15 @@ impl Consumer {
 
     fn closes_to_store(&self, now: Instant) -> CloseWhen {
         let worth_a_file = self.closes_early(now) || self.intake.is_open_full() || self.is_flushing();
+        if worth_a_file { CloseWhen::NotEmpty } else { CloseWhen::Due }
+    }
+
     fn closes_early_at(&self) -> Option<Instant> {
         self.intake.open().opened_at.map(|opened_at| opened_at + EARLY_AGE)
     }
 
     fn closes_early(&self, now: Instant) -> bool {
         self.closes_early_at().is_some_and(|at| at <= now)
-    }
-
-        if worth_a_file { CloseWhen::NotEmpty } else { CloseWhen::Due }
     }
 
     fn is_flushing(&self) -> bool {

@@ -332,6 +332,22 @@ fn who_leaves_does_not_wait_until_a_batch_has_its_age() {
 }
 
 #[test]
+fn dropped_messages_are_logged_once_a_minute_however_often_there_is_room_again() {
+    let mut setup = plain();
+    setup.consumer.qos = Qos::AtMostOnce;
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    for _ in 0..100 {
+        for off in [Some("off".to_owned()), None] {
+            world.clock(off, 0);
+            world.publish(1, false, false);
+            world.wait(Duration::from_millis(500));
+        }
+    }
+    let lines = world.notices.iter().filter(|line| line.contains("counted as shed")).count();
+    assert_eq!((lines, world.consumer.totals().intake.shed), (2, 100));
+}
+
+#[test]
 fn a_slow_server_is_not_given_up() {
     for takes in [1, 7, 21, 33, 70, 300] {
         let mut world = World::new(plain(), Server::new(1), Instant::now());
