@@ -296,6 +296,19 @@ fn what_is_left_out_whole_is_done_and_says_nothing_of_the_server() {
 }
 
 #[test]
+fn what_failed_and_is_not_to_be_inserted_any_more_is_no_trouble() {
+    let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
+    let id = rig.offer("d", 1, true).unwrap();
+    rig.wait(Duration::from_secs(30));
+    assert!(rig.troubles().contains("no insert gets through"), "{}", rig.troubles());
+    rig.names.get_mut(&id).unwrap().0 = "erased".to_owned();
+    rig.wait(Duration::from_secs(10));
+    assert!(rig.durable.contains(&id));
+    assert_eq!(rig.troubles(), "");
+    assert!(!rig.policy.attention(rig.now).in_doubt);
+}
+
+#[test]
 fn one_batch_that_never_gets_in_does_not_take_the_others_with_it() {
     for kind in [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::TimedOut] {
         let mut rig = rig(spooling(), move |name, _| if name == "poison" { Err(kind) } else { Ok(()) });

@@ -182,6 +182,9 @@ impl Delivery {
             Outcome::RowQuarantined(file) => self.row_quarantined(batch, file, now),
         }
         self.step(batch, now);
+        if !self.has_more_to_replay() {
+            self.server.nothing_waits();
+        }
     }
 
     /// What ClickHouse answered when it was last asked.

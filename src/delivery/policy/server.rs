@@ -129,6 +129,11 @@ impl Server {
         }
     }
 
+    /// What failed last is not to be inserted any more: its drivers are erased, or it is in quarantine.
+    pub(super) fn nothing_waits(&mut self) {
+        self.last_failure = None;
+    }
+
     /// What ClickHouse answered when it was last asked.
     pub(super) fn observed(&mut self, status: ServerStatus, now: Instant) {
         let ServerStatus { schema, answers, refusals, .. } = status;
