@@ -112,14 +112,16 @@ impl Watcher {
             };
             // Side by side: the first round is what a start waits for. Without an answer to the first the others do not count.
             let tables = async { Ok(self.tables(&before).await) };
-            match tokio::try_join!(clock, tables) {
-                Ok(((), schema)) => server.schema = schema?,
+            let schema = match tokio::try_join!(clock, tables) {
+                Ok(((), schema)) => schema?,
                 Err(why) => {
-                    if server.schema != Schema::Ready {
-                        server.schema = Schema::Unknown(why.clone());
-                    }
-                    server.answers = Err(why);
+                    server.answers = Err(why.clone());
+                    Schema::Unknown(why)
                 }
+            };
+            // A question without an answer changes nothing: the inserts will show it.
+            if before != Schema::Ready || !matches!(schema, Schema::Unknown(_)) {
+                (server.schema, server.refusals) = (schema, attention.refusals);
             }
             log.status(&server, Instant::now());
             // Sent even if it is the same: the driver may wait for an answer to its last question.
@@ -131,28 +133,23 @@ impl Watcher {
     /// Whether they are there, and whose rows do not go into them.
     async fn tables(&self, before: &Schema) -> Result<Schema> {
         let (schema, erased) = tokio::join!(tables(&self.clickhouse, before), self.clickhouse.erased());
-        let schema = schema?;
-        if schema != Schema::Ready {
-            return Ok(schema);
-        }
-        match erased {
-            Ok(erased) => {
-                let erased = Arc::new(erased);
-                let is_new = |known: &mut Arc<Erased>| {
-                    let is_new = *known != erased;
-                    if is_new {
-                        *known = Arc::clone(&erased);
-                    }
-                    is_new
-                };
-                if self.erased.send_if_modified(is_new) {
-                    info!(?erased, "what is to be erased is left out from now on");
-                }
-                self.member.erases(&self.erased.borrow());
-                Ok(Schema::Ready)
+        let (schema, erased) = match (schema?, erased) {
+            (schema, Ok(erased)) => (schema, Arc::new(erased)),
+            (Schema::Ready, Err(error)) => return Ok(refusal(&error)),
+            (schema, Err(_)) => return Ok(schema),
+        };
+        let is_new = |known: &mut Arc<Erased>| {
+            let is_new = *known != erased;
+            if is_new {
+                *known = Arc::clone(&erased);
             }
-            Err(error) => Ok(refusal(&error, before)),
+            is_new
+        };
+        if self.erased.send_if_modified(is_new) {
+            info!(?erased, "what is to be erased is left out from now on");
         }
+        self.member.erases(&self.erased.borrow());
+        Ok(schema)
     }
 
     /// Until the next question is due, or an event asks for it now.
@@ -206,7 +203,7 @@ async fn tables(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
         Ok(pending) if pending.is_empty() => {}
         Ok(pending) => return Ok(Schema::Refused(not_migrated(&pending))),
         Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
-        Err(error) => return Ok(refusal(&error, before)),
+        Err(error) => return Ok(refusal(&error)),
     }
     match misfits {
         Ok(misfits) if misfits.is_empty() => Ok(Schema::Ready),
@@ -214,19 +211,13 @@ async fn tables(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
             "the tables are not those of this version: {}; restore them, or run the milepost that they are for",
             misfits.join(", ")
         ))),
-        Err(error) => Ok(refusal(&error, before)),
+        Err(error) => Ok(refusal(&error)),
     }
 }
 
-/// A question without an answer changes nothing: the inserts will show it.
-fn refusal(error: &Error, before: &Schema) -> Schema {
-    if !error.may_pass() {
-        Schema::Refused(error_chain(error))
-    } else if *before == Schema::Ready {
-        Schema::Ready
-    } else {
-        Schema::Unknown(error_chain(error))
-    }
+fn refusal(error: &Error) -> Schema {
+    let why = error_chain(error);
+    if error.may_pass() { Schema::Unknown(why) } else { Schema::Refused(why) }
 }
 
 /// Log lines that would repeat with every question.

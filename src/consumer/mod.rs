@@ -47,8 +47,9 @@ use crate::pipeline::erased::Erased;
 use crate::session::Session;
 use crate::session::events::{self, Admission, ConnectionState, Event, Leave};
 
-/// An open batch that closes early for the spool waits this long for more rows: a file costs two fsyncs and an insert.
-const FILE_AGE: Duration = Duration::from_millis(100);
+/// An open batch that closes early for the spool, or because the process is leaving, waits this long for more rows: a file costs two
+/// fsyncs and an insert.
+const EARLY_AGE: Duration = Duration::from_millis(100);
 /// `/readyz` reports acknowledgements that stand still for this long, whatever the cause.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone)]
@@ -202,8 +203,9 @@ impl Consumer {
         self.leaving.get_or_insert(leave);
         self.delivery.leave(now);
         for (index, session) in self.sessions.iter_mut().enumerate() {
-            // What waits for its node was never subscribed.
-            let leave = if self.nodes.is_waiting(index) { Leave::KeepSession } else { leave };
+            // What waits for its node is new: without a connection it was never subscribed.
+            let is_unused = self.nodes.is_waiting(index) && !session.has_connected();
+            let leave = if is_unused { Leave::KeepSession } else { leave };
             session.handle_event(Event::Leave(leave), now);
         }
     }
@@ -225,9 +227,6 @@ impl Consumer {
             self.sessions[index].handle_timeout(room, may_end, now);
         }
         self.back_pressure.turn(self.is_full_for_a_read(), now);
-        if self.room().is_ok() {
-            self.log.shedding.reset();
-        }
         self.watch_progress(now);
         self.tell(now);
     }
@@ -251,8 +250,8 @@ impl Consumer {
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let sessions = self.sessions.iter().filter_map(Session::poll_timeout);
         let batch = match self.delivery.wants(now) {
-            Want::ToInsert(_) => self.intake.deadline(),
-            Want::ToStore => self.intake.open().opened_at.map(|opened_at| opened_at + FILE_AGE),
+            Want::ToInsert(_) if self.leaving.is_none() => self.intake.deadline(),
+            Want::ToInsert(_) | Want::ToStore => self.closes_early_at(),
             Want::Nothing => None,
         };
         let held = self.back_pressure.until().filter(|until| now < *until);
@@ -356,7 +355,8 @@ impl Consumer {
     /// An open batch closes before it is due if the broker can send nothing more.
     fn closes_to_insert(&mut self, now: Instant) -> CloseWhen {
         let mut sessions = self.sessions.iter().enumerate();
-        if self.is_flushing() || sessions.any(|(index, session)| self.waits_for_open(index, session)) {
+        let leaves = self.is_flushing() || self.leaving.is_some() && self.closes_early(now);
+        if leaves || sessions.any(|(index, session)| self.waits_for_open(index, session)) {
             return CloseWhen::NotEmpty;
         }
         if self.suspicion_at().is_none_or(|at| at > now) || self.intake.open().is_empty() {
@@ -376,9 +376,16 @@ impl Consumer {
     }
 
     fn closes_to_store(&self, now: Instant) -> CloseWhen {
-        let old_enough = self.intake.open().opened_at.is_some_and(|opened_at| opened_at + FILE_AGE <= now);
-        let worth_a_file = old_enough || self.intake.is_open_full() || self.is_flushing();
+        let worth_a_file = self.closes_early(now) || self.intake.is_open_full() || self.is_flushing();
         if worth_a_file { CloseWhen::NotEmpty } else { CloseWhen::Due }
+    }
+
+    fn closes_early_at(&self) -> Option<Instant> {
+        self.intake.open().opened_at.map(|opened_at| opened_at + EARLY_AGE)
+    }
+
+    fn closes_early(&self, now: Instant) -> bool {
+        self.closes_early_at().is_some_and(|at| at <= now)
     }
 
     fn is_flushing(&self) -> bool {

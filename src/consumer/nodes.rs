@@ -36,6 +36,8 @@ struct Place {
     tried: bool,
     /// Nodes that it has left since it was live.
     moves: usize,
+    /// The first of them.
+    left: Option<Node>,
     /// When it goes to another node, if it does not reach its own.
     leaves_at: Option<Instant>,
 }
@@ -80,6 +82,7 @@ impl Nodes {
             lost_at: None,
             dialed: false,
             moves: 0,
+            left: None,
             tried: false,
             leaves_at: None,
         });
@@ -110,16 +113,16 @@ impl Nodes {
     /// Takes note of connections, and sends sessions whose node stays away to another one.
     pub(super) fn follow(&mut self, sessions: &mut [Session], now: Instant, notices: &mut VecDeque<Notice>) {
         for (index, session) in sessions.iter_mut().enumerate() {
-            self.note(index, session.connection(), now);
+            notices.extend(self.note(index, session.connection(), now));
             let leaves_at = session.next_try().and_then(|next_try| self.leaves_at(index, *next_try));
             self.places[index].leaves_at = leaves_at.filter(|at| now < *at);
             if leaves_at.is_some_and(|at| at <= now) {
                 let to = self.best(Some(index));
-                let from = std::mem::replace(&mut self.places[index].node, Arc::clone(&to));
-                self.places[index].lost_at = None;
-                self.places[index].moves += 1;
+                let place = &mut self.places[index];
+                let from = std::mem::replace(&mut place.node, to);
+                place.left.get_or_insert(from);
+                (place.lost_at, place.moves) = (None, place.moves + 1);
                 session.next_try().into_iter().for_each(|next_try| *next_try = now);
-                notices.push_back(Notice::Moved { session: index, from, to });
             }
         }
     }
@@ -128,7 +131,9 @@ impl Nodes {
         self.places.iter().filter_map(|place| place.leaves_at).min()
     }
 
-    fn note(&mut self, session: usize, connection: ConnectionState, now: Instant) {
+    /// Returns a log line if the session has moved.
+    fn note(&mut self, session: usize, connection: ConnectionState, now: Instant) -> Option<Notice> {
+        let mut moved = None;
         let place = &mut self.places[session];
         let known = self.known.iter_mut().find(|known| known.node == place.node);
         let ended =
@@ -136,6 +141,9 @@ impl Nodes {
         let ended = ended.filter(|_| place.dialed);
         if connection.live_since().is_some() || ended == Some(true) {
             (place.lost_at, place.moves) = (None, 0);
+            let to = &place.node;
+            let from = place.left.take().filter(|from| from != to);
+            moved = from.map(|from| Notice::Moved { session, from, to: Arc::clone(to) });
             place.patience = place.patience.or(Some(PATIENCE));
             known.into_iter().for_each(|known| known.failed_at = None);
         } else if ended == Some(false) {
@@ -145,6 +153,7 @@ impl Nodes {
             place.lost_at.get_or_insert(now);
             (place.dialed, place.tried) = (false, !lived);
         }
+        moved
     }
 
     fn leaves_at(&self, session: usize, next_try: Instant) -> Option<Instant> {

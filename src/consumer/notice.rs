@@ -25,7 +25,7 @@ pub enum Notice {
         wanted: usize,
         sessions: usize,
     },
-    /// The first QoS 0 message was dropped since there was room.
+    /// QoS 0 messages are dropped.
     Shedding,
     /// Messages come on topics of no configured filter.
     Foreign {
@@ -46,7 +46,7 @@ pub enum Notice {
     NoMoreSessions {
         node: Node,
     },
-    /// A session goes to another node.
+    /// A session has gone to another node.
     Moved {
         session: SessionIndex,
         from: Node,
@@ -54,13 +54,12 @@ pub enum Notice {
     },
 }
 
-/// Interval between log lines about messages that match no source.
-const FOREIGN_LOGGED_EVERY: Duration = Duration::from_secs(60);
+/// Interval between log lines about messages that match no source, or are dropped.
+const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// What limits them.
 #[derive(Debug)]
 pub(super) struct Log {
-    /// Once while there is no room.
     pub(super) shedding: Throttle,
     pub(super) window: Throttle,
     pub(super) encrypted: Throttle,
@@ -74,8 +73,8 @@ pub(super) struct Log {
 
 impl Default for Log {
     fn default() -> Self {
-        let [shedding, window, encrypted, expired, no_more] = [const { Throttle::once() }; 5];
-        let foreign = Throttle::every(FOREIGN_LOGGED_EVERY);
+        let [window, encrypted, expired, no_more] = [const { Throttle::once() }; 4];
+        let [shedding, foreign] = [const { Throttle::every(LOGGED_EVERY) }; 2];
         Self { shedding, window, encrypted, expired, no_more, foreign, foreign_messages: 0 }
     }
 }
@@ -115,7 +114,8 @@ impl fmt::Display for Notice {
                 window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX)
             ),
             Self::Shedding => f.write_str(
-                "QoS 0 messages are dropped and counted as shed: the buffer is full, or this process is leaving",
+                "QoS 0 messages are dropped and counted as shed: the buffer is full, our clock is not known to be right, or this \
+                 process is leaving",
             ),
             Self::Foreign { messages } => write!(
                 f,
@@ -145,8 +145,8 @@ impl fmt::Display for Notice {
             ),
             Self::Moved { session, from, to } => write!(
                 f,
-                "session {session} leaves the broker's node {from}, which cannot be used, for {to}, and stays there until a restart. \
-                 Messages in transit between the nodes can be lost"
+                "session {session} has left the broker's node {from}, which could not be used, for {to}, and stays there until a \
+                 restart. Messages in transit between the nodes can be lost"
             ),
         }
     }

@@ -24,7 +24,7 @@ impl Consumer {
         if self.clock.may_judge(session, judged) { Ok(()) } else { Err(NoRoom::ClockOff) }
     }
 
-    pub(super) fn room(&self) -> Result<(), NoRoom> {
+    fn room(&self) -> Result<(), NoRoom> {
         if self.clock.off().is_some() {
             return Err(NoRoom::ClockOff);
         }

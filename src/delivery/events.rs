@@ -119,13 +119,15 @@ pub struct ServerStatus {
     pub clock_off: Option<String>,
     /// [`Attention::clock_jumps`] when the clock was compared.
     pub clock_jumps: u64,
+    /// [`Attention::refusals`] when the tables were looked at.
+    pub refusals: u64,
 }
 
 impl ServerStatus {
     /// The tables are there, and the clocks agree.
     #[must_use]
     pub fn ready() -> Self {
-        Self { schema: Schema::Ready, answers: Ok(()), clock_off: None, clock_jumps: 0 }
+        Self { schema: Schema::Ready, answers: Ok(()), clock_off: None, clock_jumps: 0, refusals: 0 }
     }
 }
 

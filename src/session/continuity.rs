@@ -29,6 +29,10 @@ impl Continuity {
         self.was_found
     }
 
+    pub(super) fn has_connected(&self) -> bool {
+        self.connections > 0
+    }
+
     pub(super) fn reconnects(&self) -> u64 {
         self.reconnects
     }

@@ -176,7 +176,6 @@ pub enum Notice {
         from: usize,
         to: usize,
     },
-    SubscriptionRefused(String),
     UnsubscriptionRefused(String),
     /// Another client uses the same client id.
     TakenOver {
@@ -251,7 +250,6 @@ impl fmt::Display for Notice {
                 "the broker lowered the window of a resumed session from {from} to {to}, and EMQX may kill such a session: \
                  restore mqtt.max_inflight there, or stop this process until the session has expired"
             ),
-            Self::SubscriptionRefused(why) => write!(f, "subscription refused: {why}"),
             Self::UnsubscriptionRefused(why) => {
                 write!(f, "unsubscribing refused, so the broker keeps queueing for this session: {why}")
             }

@@ -305,9 +305,7 @@ impl Session {
             self.notices.push_back(Notice::Subscribed);
             return;
         }
-        let why = refusals.join("; ");
-        self.notices.push_back(Notice::SubscriptionRefused(why.clone()));
-        self.hang_up(format!("subscription refused: {why}"), now);
+        self.hang_up(format!("subscription refused: {}", refusals.join("; ")), now);
     }
 
     fn unsubscribed(&mut self, refusals: &[String], now: Instant) {
@@ -390,6 +388,8 @@ impl Session {
 
     fn leave(&mut self, leave: Leave, now: Instant) {
         match (self.purpose, leave) {
+            // A visit that gave up stays counted as one.
+            _ if self.connection == ConnectionState::Ended => {}
             // The next process visits a former session again.
             (Purpose::Empty(_, Then::End) | Purpose::End, _) | (Purpose::Consume, Leave::KeepSession) => {
                 self.purpose = Purpose::Flush;
@@ -593,6 +593,20 @@ mod tests {
                 "{granted_s:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_subscription_that_stays_refused_is_logged_once_a_minute() {
+        let (mut session, mut now) = connected();
+        for _ in 0..20 {
+            session.handle_event(Event::Subscribed { refusals: vec!["not authorized".to_owned()] }, now);
+            now += Duration::from_secs(5);
+            connect(&mut session, now);
+        }
+        let lines = session.notices.iter().filter(|notice| notice.is_warning()).map(Notice::to_string);
+        let lines: Vec<_> =
+            lines.filter(|line| line.contains("subscription refused: not authorized")).collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
     }
 
     #[test]

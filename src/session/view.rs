@@ -30,6 +30,12 @@ impl Session {
         matches!(self.purpose, Purpose::Flush | Purpose::End) || self.connection == ConnectionState::Ended
     }
 
+    /// SUBSCRIBE has been sent at least once, if it is a member.
+    #[must_use]
+    pub(crate) fn has_connected(&self) -> bool {
+        self.continuity.has_connected()
+    }
+
     #[must_use]
     pub(crate) fn has_lived(&self) -> bool {
         self.has_lived
@@ -47,9 +53,9 @@ impl Session {
         self.connection == ConnectionState::Ended && matches!(self.purpose, Purpose::Empty(_, Then::End))
     }
 
-    /// A visit to a session that another client has taken back, as far as one can tell.
+    /// Another client uses the session, as far as one can tell.
     pub(crate) fn is_contested(&self) -> bool {
-        self.purpose.is_visit() && self.reconnect.is_contested()
+        self.reconnect.is_contested()
     }
 
     /// UNSUBSCRIBE was not answered yet.

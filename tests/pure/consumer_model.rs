@@ -316,6 +316,38 @@ fn at_qos_0_a_full_buffer_holds_the_broker_back_before_anything_is_dropped() {
 }
 
 #[test]
+fn who_leaves_does_not_wait_until_a_batch_has_its_age() {
+    for leave in [Leave::KeepSession, Leave::Unsubscribe] {
+        let mut setup = plain();
+        setup.intake = intake_settings(1_000);
+        setup.intake.batch.age_max = Duration::from_secs(60);
+        let mut world = World::new(setup, Server::new(1), Instant::now());
+        (0..10).for_each(|_| world.publish(1, true, false));
+        world.turn();
+        world.leave(leave);
+        world.wait(Duration::from_secs(5));
+        assert!(world.consumer.has_ended(), "{leave:?}: {:?}", world.consumer.totals());
+        assert_eq!(world.acked.len(), 10);
+    }
+}
+
+#[test]
+fn dropped_messages_are_logged_once_a_minute_however_often_there_is_room_again() {
+    let mut setup = plain();
+    setup.consumer.qos = Qos::AtMostOnce;
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    for _ in 0..100 {
+        for off in [Some("off".to_owned()), None] {
+            world.clock(off, 0);
+            world.publish(1, false, false);
+            world.wait(Duration::from_millis(500));
+        }
+    }
+    let lines = world.notices.iter().filter(|line| line.contains("counted as shed")).count();
+    assert_eq!((lines, world.consumer.totals().intake.shed), (2, 100));
+}
+
+#[test]
 fn a_slow_server_is_not_given_up() {
     for takes in [1, 7, 21, 33, 70, 300] {
         let mut world = World::new(plain(), Server::new(1), Instant::now());

@@ -21,9 +21,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 type Rule = Box<dyn Fn(&str, &Piece) -> Result<(), FailureKind>>;
 
-/// Takes 20 ms, and then does as the rule says; a timeout takes as long as it may.
+/// Does as the rule says after a while; a timeout takes as long as it may.
 struct Rig {
     policy: Delivery,
+    takes: Duration,
     status: ServerStatus,
     rule: Rule,
     now: Instant,
@@ -60,6 +61,7 @@ fn with_files(
     policy.server(ServerStatus::ready(), now);
     Rig {
         policy,
+        takes: Duration::from_millis(20),
         status: ServerStatus::ready(),
         rule: Box::new(rule),
         now,
@@ -82,8 +84,10 @@ fn spooling() -> Settings {
 }
 
 impl Rig {
+    /// ClickHouse is asked now.
     fn schema(&mut self, schema: Schema) {
         self.status.schema = schema;
+        self.status.refusals = self.policy.attention(self.now).refusals;
         self.policy.server(self.status.clone(), self.now);
     }
 
@@ -126,7 +130,7 @@ impl Rig {
                 Command::Attempt { batch, piece, attempt } => {
                     let (name, rows) = self.names[&batch].clone();
                     assert!(piece.rows.end <= rows);
-                    let took = Duration::from_millis(20);
+                    let took = self.takes;
                     let is_foreign = name.contains("foreign") && piece.rows.len() < rows;
                     let outcome = match (self.rule)(&name, &piece) {
                         _ if is_foreign => Outcome::Unsplittable,
@@ -292,6 +296,19 @@ fn what_is_left_out_whole_is_done_and_says_nothing_of_the_server() {
 }
 
 #[test]
+fn what_failed_and_is_not_to_be_inserted_any_more_is_no_trouble() {
+    let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
+    let id = rig.offer("d", 1, true).unwrap();
+    rig.wait(Duration::from_secs(30));
+    assert!(rig.troubles().contains("no insert gets through"), "{}", rig.troubles());
+    rig.names.get_mut(&id).unwrap().0 = "erased".to_owned();
+    rig.wait(Duration::from_secs(10));
+    assert!(rig.durable.contains(&id));
+    assert_eq!(rig.troubles(), "");
+    assert!(!rig.policy.attention(rig.now).in_doubt);
+}
+
+#[test]
 fn one_batch_that_never_gets_in_does_not_take_the_others_with_it() {
     for kind in [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::TimedOut] {
         let mut rig = rig(spooling(), move |name, _| if name == "poison" { Err(kind) } else { Ok(()) });
@@ -353,6 +370,18 @@ fn a_file_that_cannot_be_read_does_not_slow_the_others_and_is_told() {
 }
 
 #[test]
+fn a_spool_whose_disk_is_away_is_not_read_and_logged_file_after_file() {
+    let mut rig = with_files(spooling(), &names(0, 1_000), |_, _| Ok(()));
+    rig.files.values_mut().for_each(|(_, rows)| *rows = Err("no such directory"));
+    rig.wait(Duration::from_secs(600));
+    let lines = rig.notices.iter().filter(|notice| matches!(notice, Notice::Deferred { .. })).count();
+    assert!((50..=300).contains(&lines), "{lines} lines in ten minutes");
+    rig.files.values_mut().for_each(|(_, rows)| *rows = Ok(10));
+    let took = rig.wait_for_inserted(1_000);
+    assert!(took < Duration::from_secs(60), "mended, and noticed after {took:?}");
+}
+
+#[test]
 fn in_turn_and_ready_again_when_the_spool_is_empty() {
     let mut rig = with_files(spooling(), &names(0, 5), |_, _| Err(FailureKind::Transient));
     rig.wait(Duration::from_secs(20));
@@ -399,6 +428,20 @@ fn what_only_a_person_can_mend_is_held_at_qos_1_and_spooled_at_qos_0() {
     rig.schema(Schema::Ready);
     rig.wait(Duration::from_secs(10));
     assert!(rig.durable.contains(&held));
+}
+
+#[test]
+fn what_was_asked_before_an_insert_was_refused_says_nothing_of_the_tables() {
+    let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Permanent));
+    rig.offer("d", 1, true).unwrap();
+    let asked_before = rig.status.clone();
+    rig.wait(Duration::from_secs(1));
+    rig.rule = Box::new(|_, _| Ok(())); // the table is there again, and its views may not be
+    rig.policy.server(asked_before, rig.now);
+    rig.wait(Duration::from_secs(10));
+    assert_eq!(rig.inserted.len(), 0);
+    rig.schema(Schema::Ready);
+    rig.wait_for_inserted(1);
 }
 
 #[test]
@@ -578,6 +621,23 @@ fn a_file_that_cannot_be_split_is_deferred_and_no_insert_is_waited_for() {
     rig.wait(Duration::from_secs(60));
     assert!(!rig.troubles().contains("no answer"), "{}", rig.troubles());
     assert_eq!(rig.policy.totals().in_spool, 10);
+}
+
+#[test]
+fn a_spool_that_refuses_or_takes_by_turns_is_logged_once_a_minute() {
+    for by_turns in [false, true] {
+        let mut rig = rig(spooling(), |_, _| Ok(()));
+        rig.takes = Duration::from_millis(400);
+        rig.policy.set_under_pressure(true);
+        for turn in 0..240 {
+            rig.disk_is_full = !by_turns || turn % 2 == 0;
+            rig.offer("d", 1, true).unwrap();
+            rig.wait(Duration::from_millis(500));
+        }
+        let of_spool = |notice: &&Notice| matches!(notice, Notice::SpoolRefuses(_) | Notice::SpoolTakesAgain);
+        let lines = rig.notices.iter().filter(of_spool).count();
+        assert_eq!((lines, rig.inserted.len()), (if by_turns { 4 } else { 2 }, 240));
+    }
 }
 
 #[test]

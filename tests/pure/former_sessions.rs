@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use milepost::consumer::{Connections, Consumer, FormerTotals, Settings};
 use milepost::delivery::policy::Delivery;
 use milepost::intake::Intake;
-use milepost::session::events::{Command, ConnectionState, Event};
+use milepost::session::events::{Command, ConnectionState, Event, Leave};
 use milepost::spool::Left;
 use proptest::prelude::*;
 
@@ -150,6 +150,22 @@ fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
     live(&mut it, 0, 500);
     it.handle_timeout(now + Duration::from_secs(60));
     assert_eq!(it.session_mut(4).connection(), ConnectionState::Connecting, "a member");
+    assert_eq!(it.totals().former, left);
+}
+
+#[test]
+fn a_visit_that_was_not_ended_stays_counted_when_the_process_leaves() {
+    let delivery = Delivery::new(policy_settings(), Left::default());
+    let mut it = Consumer::new(consumer_settings(0), Intake::new(intake_settings(50), decoder()), delivery);
+    let now = Instant::now();
+    it.handle_timeout(now);
+    let connected = Event::Connected { session_present: true, receive_maximum: None, session_expiry: None };
+    it.handle_event(0, connected, now);
+    it.handle_event(0, Event::Disconnected { taken_over: true, why: String::new() }, now);
+    let left = FormerTotals { found: 1, left: 1, contested: 1, expired: 0 };
+    assert_eq!(it.totals().former, left);
+    it.leave(Leave::KeepSession, now);
+    it.handle_timeout(now);
     assert_eq!(it.totals().former, left);
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use milepost::consumer::nodes::PATIENCE;
 use milepost::consumer::{CONNECTIONS_MAX, Connections};
-use milepost::session::events::Leave;
+use milepost::session::events::{ConnectionState, Event, Leave};
 use proptest::prelude::*;
 
 use crate::model::server::Server;
@@ -77,6 +77,22 @@ fn a_node_that_is_away_is_left_within_a_second_and_gets_a_session_of_its_own_whe
     }
 }
 
+/// Otherwise an outage of the whole broker is a line for each attempt of each session.
+#[test]
+fn a_session_that_finds_no_node_is_logged_as_moved_when_it_has_found_one() {
+    let mut world = world(Connections::Fixed(4), 2);
+    let moved = |world: &World<Server>| {
+        world.notices.iter().filter(|line| line.contains("Messages in transit")).count()
+    };
+    (0..2).for_each(|node| world.node_away(node, false));
+    world.wait(Duration::from_secs(600));
+    assert_eq!((world.spread(), moved(&world)), (vec![0, 0], 0));
+    world.broker.away.clear();
+    world.wait(Duration::from_secs(30));
+    assert!(world.spread().iter().sum::<u64>() >= 4);
+    assert_eq!(moved(&world), world.broker.takeovers);
+}
+
 #[test]
 fn where_there_are_fewer_sessions_than_nodes_none_is_added() {
     let mut world = world(Connections::Fixed(1), 2);
@@ -111,6 +127,27 @@ fn who_leaves_for_good_does_not_wait_for_a_node_that_is_away() {
     world.leave(Leave::Unsubscribe);
     world.wait(Duration::from_secs(5));
     assert!(world.consumer.has_ended());
+}
+
+/// Its SUBACK has not come, and the broker has subscribed it.
+#[test]
+fn a_session_for_a_node_that_is_back_is_unsubscribed_before_the_process_leaves() {
+    let mut world = world(Connections::Fixed(2), 2);
+    world.node_away(0, true);
+    world.wait(Duration::from_secs(2));
+    while world.consumer.session(2).connection() != ConnectionState::Connecting {
+        world.broker_up = false;
+        world.wait(Duration::from_millis(100));
+    }
+    let now = world.instant();
+    world.consumer.dial(2, now);
+    let session_present = world.broker.connect(2, 0, false);
+    let connected = Event::Connected { session_present, receive_maximum: None, session_expiry: None };
+    world.consumer.handle_event(2, connected, now);
+    world.leave(Leave::Unsubscribe);
+    world.wait(Duration::from_secs(10));
+    assert!(world.consumer.has_ended());
+    assert!(world.broker.sessions.values().all(|session| !session.subscribed));
 }
 
 #[test]

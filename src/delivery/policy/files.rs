@@ -145,16 +145,20 @@ impl Files {
         if defers {
             self.defer(file, why, successes, now);
         }
-        let failures = if others_get_through {
-            // The next one's turn; but many at fault in a row mean a server that takes little.
+        if others_get_through {
             self.failures = 0;
-            self.deferrals = self.deferrals.saturating_add(1);
-            self.deferrals
+            self.rest_after_deferral(jitter, now);
         } else {
-            self.failures
-        };
-        self.rests_until = Some(now + retry::delay(failures, jitter));
+            self.rests_until = Some(now + retry::delay(self.failures, jitter));
+        }
         defers
+    }
+
+    /// A file was deferred, and the next one's turn comes. But many at fault in a row mean a server that takes little, or a disk that is
+    /// away.
+    pub(super) fn rest_after_deferral(&mut self, jitter: &mut fastrand::Rng, now: Instant) {
+        self.deferrals = self.deferrals.saturating_add(1);
+        self.rests_until = Some(now + retry::delay(self.deferrals, jitter));
     }
 
     /// The oldest file that is deferred, and why.

@@ -33,7 +33,7 @@ use crate::throttle::Throttle;
 /// With half the window unacknowledged, an insert that takes longer than this sends its rows to the spool, too: a
 /// broker whose window is full queues little, and then drops.
 pub(crate) const SLOW_AFTER: Duration = Duration::from_millis(250);
-/// Interval between log lines with the same reason to store a batch.
+/// Interval between log lines with the same reason to store a batch, or about a spool that refuses.
 const STORING_LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// A spool that refused is asked again after this long.
 const STORE_AGAIN: Duration = Duration::from_secs(1);
@@ -79,6 +79,9 @@ pub struct Delivery {
     leaving_since: Option<Instant>,
     store_log: [Throttle; StoreBecause::ALL.len()],
     spool_refusal: Option<String>,
+    refusal_log: Throttle,
+    /// The log says that the spool refuses, and not yet that it takes batches again.
+    is_refusal_logged: bool,
     disk_log: Throttle,
     /// Something on the way to the server refused a batch of twice this size.
     batch_bytes_max: Option<usize>,
@@ -106,6 +109,8 @@ impl Delivery {
             leaving_since: None,
             store_log: [const { Throttle::every(STORING_LOGGED_EVERY) }; StoreBecause::ALL.len()],
             spool_refusal: None,
+            refusal_log: Throttle::every(STORING_LOGGED_EVERY),
+            is_refusal_logged: false,
             disk_log: Throttle::once(),
             batch_bytes_max: None,
             quarantined_bytes: left.quarantined_bytes,
@@ -177,6 +182,9 @@ impl Delivery {
             Outcome::RowQuarantined(file) => self.row_quarantined(batch, file, now),
         }
         self.step(batch, now);
+        if !self.has_more_to_replay() {
+            self.server.nothing_waits();
+        }
     }
 
     /// What ClickHouse answered when it was last asked.

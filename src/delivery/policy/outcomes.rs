@@ -247,8 +247,9 @@ impl Delivery {
     }
 
     fn spool_takes(&mut self) {
-        let refused = self.spool_refusal.take().is_some();
-        self.notices.extend(refused.then_some(Notice::SpoolTakesAgain));
+        self.spool_refusal = None;
+        let is_news = std::mem::take(&mut self.is_refusal_logged);
+        self.notices.extend(is_news.then_some(Notice::SpoolTakesAgain));
     }
 
     /// Its file is durable.
@@ -277,7 +278,9 @@ impl Delivery {
     /// The spool did not take it, or a row of it.
     pub(super) fn refused(&mut self, id: BatchId, why: String, now: Instant) {
         self.totals.refused += 1;
-        if self.spool_refusal.replace(why.clone()).is_none() {
+        self.spool_refusal = Some(why.clone());
+        if self.refusal_log.allow(now) {
+            self.is_refusal_logged = true;
             self.notices.push_back(Notice::SpoolRefuses(why.clone()));
         }
         let Some(held) = self.batches.get_mut(&id) else { return };
@@ -333,6 +336,7 @@ impl Delivery {
             }
             Loaded::Unreadable(why) => {
                 self.files.defer(&file, &why, self.server.successes(), now);
+                self.files.rest_after_deferral(&mut self.jitter, now);
                 self.notices.push_back(Notice::Deferred { file: file.to_string(), why });
                 self.forget(id);
             }

@@ -129,9 +129,18 @@ impl Server {
         }
     }
 
+    /// What failed last is not to be inserted any more: its drivers are erased, or it is in quarantine.
+    pub(super) fn nothing_waits(&mut self) {
+        self.last_failure = None;
+    }
+
     /// What ClickHouse answered when it was last asked.
-    pub(super) fn observed(&mut self, ServerStatus { schema, answers, .. }: ServerStatus, now: Instant) {
-        self.schema = schema;
+    pub(super) fn observed(&mut self, status: ServerStatus, now: Instant) {
+        let ServerStatus { schema, answers, refusals, .. } = status;
+        // Tables that were looked at before the last refusal may have gone since.
+        if refusals == self.refusals {
+            self.schema = schema;
+        }
         self.silent = answers.err().map(|why| (why, self.silent.take().map_or(now, |(_, since)| since)));
     }
 

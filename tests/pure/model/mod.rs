@@ -380,6 +380,7 @@ impl<B: Backend> World<B> {
     }
 
     fn observe(&mut self) {
+        self.status.refusals = self.consumer.attention(self.instant()).refusals;
         self.consumer.server(self.status.clone(), self.instant());
     }
 
