@@ -171,7 +171,12 @@ impl<S: Sink> Work<S> {
     }
 
     fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
-        let (spool, row) = (self.spool(), self.piece(batch, piece).expect("it was attempted as it is"));
+        let row = self.piece(batch, piece).expect("it was attempted as it is");
+        let erased = Arc::clone(&self.executor.erased.borrow());
+        if row.without(|id| erased.has_bytes(id)).is_some_and(|(others, _)| others.rows == 0) {
+            return self.reported(batch, async { Outcome::LeftOut { rows: 1 } });
+        }
+        let spool = self.spool();
         self.on_disk(batch, move || match spool.quarantine_row(&row) {
             Ok(file) => Outcome::RowQuarantined(file),
             Err(error) => Outcome::Refused(error_chain(&error)),
@@ -259,6 +264,18 @@ mod tests {
         list: watch::Sender<Arc<Erased>>,
     }
 
+    fn batch_of_d1() -> Batch {
+        let mut decoded = Decoded::default();
+        let config = Config::defaults().unwrap();
+        let message = Message::new(b"drivers/d1/gps", br#"{"lat":1,"lng":2}"#);
+        Decoder::new(&config.sources, config.decode).decode(
+            message,
+            Timestamp::from_unix_ms(1),
+            &mut decoded,
+        );
+        Batch { positions: decoded.positions, ..Batch::default() }
+    }
+
     fn work() -> (Work<Nowhere>, Ends) {
         let ((to_report, reports), (list, erased)) = (mpsc::channel(1), watch::channel(Arc::default()));
         let (sink, database) = (Arc::new(Nowhere), "fleet".to_owned());
@@ -269,18 +286,20 @@ mod tests {
     #[tokio::test]
     async fn clickhouse_is_not_asked_for_erased_drivers_alone_and_nobody_says_it_answered() {
         let (mut works, Ends { mut reports, list }) = work();
-        let mut decoded = Decoded::default();
-        let config = Config::defaults().unwrap();
-        let message = Message::new(b"drivers/d1/gps", br#"{"lat":1,"lng":2}"#);
-        Decoder::new(&config.sources, config.decode).decode(
-            message,
-            Timestamp::from_unix_ms(1),
-            &mut decoded,
-        );
-        works.obey(Command::Take(Batch { positions: decoded.positions, ..Batch::default() }));
+        works.obey(Command::Take(batch_of_d1()));
         list.send_replace(Arc::new(Erased::new(["d1".to_owned()])));
         let attempt = Attempt { token: String::new(), timeout: Duration::from_secs(1) };
         works.obey(Command::Attempt { batch: 0, piece: Piece { insert: 0, rows: 0..1 }, attempt });
+        let outcome = reports.recv().await.unwrap().outcome;
+        assert!(matches!(outcome, Outcome::LeftOut { rows: 1 }), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn a_row_that_is_too_large_and_of_an_erased_driver_becomes_no_file() {
+        let (mut works, Ends { mut reports, list }) = work();
+        works.obey(Command::Take(batch_of_d1()));
+        list.send_replace(Arc::new(Erased::new(["d1".to_owned()])));
+        works.obey(Command::QuarantineRow(0, Piece { insert: 0, rows: 0..1 }));
         let outcome = reports.recv().await.unwrap().outcome;
         assert!(matches!(outcome, Outcome::LeftOut { rows: 1 }), "{outcome:?}");
     }

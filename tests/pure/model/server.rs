@@ -397,8 +397,11 @@ impl Backend for Server {
                 self.later(batch, Outcome::Refused("full".to_owned()), self.disk_takes(), now);
             }
             Command::QuarantineRow(batch, piece) => {
-                let rows = &self.kept[&batch][piece.insert][piece.rows];
-                self.quarantined.extend(rows.iter().filter_map(|row| row.position()));
+                let row = self.kept[&batch][piece.insert][piece.rows][0].position();
+                if row.is_some_and(|seq| self.is_gone(seq)) {
+                    return self.later(batch, Outcome::LeftOut { rows: 1 }, self.disk_takes(), now);
+                }
+                self.quarantined.extend(row);
                 let file = File { sequence: self.next_sequence, positions: 1, tag: 1, bytes: 100 };
                 self.next_sequence += 1;
                 self.later(batch, Outcome::RowQuarantined(file), self.disk_takes(), now);
