@@ -68,7 +68,7 @@ fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
         u128::from(u64::from_be_bytes(of_id)) << 64 | u128::from(of_time) << 32 | u128::from(index)
     };
     let mut keys: Vec<u128> = (0..).zip(rows).map(key).collect();
-    keys.sort_unstable();
+    keys.sort(); // not unstable: it merges runs, and the points of an array are one
     for equal in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32).filter(|equal| equal.len() > 1) {
         equal.sort_unstable_by(|a, b| order(row(*a)).cmp(&order(row(*b))));
     }

@@ -22,6 +22,7 @@ static ENDS_ASCII: [bool; 256] = {
 /// What [`Plain::peek`] returns at the end: no plain JSON contains it.
 const END: u8 = 0;
 
+#[derive(Clone, Copy)]
 pub(super) struct Plain<'a> {
     /// What was not read yet.
     rest: &'a [u8],
@@ -44,16 +45,11 @@ impl<'a> Plain<'a> {
     pub(super) fn peek(&mut self) -> u8 {
         match self.rest {
             [first @ b'!'..=u8::MAX, ..] => *first,
-            _ => self.peek_behind_space(), // or the end
+            _ => {
+                self.rest = behind_space(self.rest);
+                self.rest.first().copied().unwrap_or(END)
+            }
         }
-    }
-
-    #[inline(never)]
-    fn peek_behind_space(&mut self) -> u8 {
-        while let [b' ' | b'\n' | b'\t' | b'\r', rest @ ..] = self.rest {
-            self.rest = rest;
-        }
-        self.rest.first().copied().unwrap_or(END)
     }
 
     /// Everything from the next token on.
@@ -86,21 +82,18 @@ impl<'a> Plain<'a> {
         Some(key)
     }
 
-    /// Reads a key at once that `known` recognises by the eight bytes behind its first quote, the first byte lowest. `known` returns what
-    /// the key is, and its length with the last quote. `None`: the key is still to be read.
+    /// Reads a key at once that `known` recognises by the eight bytes from its first quote on, the first byte lowest, and what follows
+    /// them. `known` returns what the key is, and how many bytes it takes in quotes and with its colon. `None`: the key is still to be
+    /// read.
     #[inline(always)]
-    pub(super) fn known_key<T>(&mut self, known: impl FnOnce(u64) -> Option<(T, usize)>) -> Option<T> {
+    pub(super) fn known_key<T>(&mut self, known: impl FnOnce(u64, &[u8]) -> Option<(T, usize)>) -> Option<T> {
         if !self.rest.starts_with(b"\"") {
-            self.peek_behind_space();
+            self.rest = behind_space(self.rest);
         }
-        let [b'"', rest @ ..] = self.rest else { return None };
-        let (key, bytes) = known(u64::from_le_bytes(*rest.first_chunk()?))?;
-        let rest = rest.get(bytes..)?;
-        if let [b':', rest @ ..] = rest {
-            self.rest = rest;
-            return Some(key);
-        }
-        None
+        let (word, behind) = self.rest.split_first_chunk()?;
+        let (key, bytes) = known(u64::from_le_bytes(*word), behind)?;
+        self.rest = self.rest.get(bytes..)?;
+        Some(key)
     }
 
     /// Calls `element` where each begins; it reads it.
@@ -113,41 +106,50 @@ impl<'a> Plain<'a> {
     pub(super) fn value(&mut self) -> Option<Scalar<'a>> {
         match self.rest {
             [b'-' | b'0'..=b'9', ..] => self.number(),
-            _ => self.other(),
+            _ => {
+                let (value, after) = self.other()?;
+                *self = after;
+                Some(value)
+            }
         }
     }
 
     #[inline(never)]
-    fn other(&mut self) -> Option<Scalar<'a>> {
-        match self.peek() {
-            b'-' | b'0'..=b'9' => self.number(),
-            b'"' => std::str::from_utf8(self.string()?).ok().map(|text| Scalar::Text(text.into())),
-            b'{' => self.object(|plain, _| plain.value().map(drop)).map(|()| Scalar::Other("an object")),
-            b'[' => self.array(|plain| plain.value().map(drop)).map(|()| Scalar::Other("an array")),
-            b'n' => self.word(b"null").map(|()| Scalar::Missing),
-            b't' => self.word(b"true").map(|()| Scalar::Other("a boolean")),
-            b'f' => self.word(b"false").map(|()| Scalar::Other("a boolean")),
-            _ => None,
-        }
+    fn other(mut self) -> Option<(Scalar<'a>, Self)> {
+        let value = match self.peek() {
+            b'-' | b'0'..=b'9' => self.number()?,
+            b'"' => Scalar::Text(std::str::from_utf8(self.string()?).ok()?.into()),
+            b'{' => self.object(|plain, _| plain.value().map(drop)).map(|()| Scalar::Other("an object"))?,
+            b'[' => self.array(|plain| plain.value().map(drop)).map(|()| Scalar::Other("an array"))?,
+            b'n' => self.word(b"null").map(|()| Scalar::Missing)?,
+            b't' => self.word(b"true").map(|()| Scalar::Other("a boolean"))?,
+            b'f' => self.word(b"false").map(|()| Scalar::Other("a boolean"))?,
+            _ => return None,
+        };
+        Some((value, self))
     }
 
     #[inline(always)]
     fn list(&mut self, [begin, end]: [u8; 2], mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
-        self.token(begin)?;
-        self.depth += 1;
-        if self.depth > DEPTH_MAX {
+        let mut plain = *self; // a local copy is not loaded again after each item
+        plain.token(begin)?;
+        plain.depth += 1;
+        if plain.depth > DEPTH_MAX {
             return None;
         }
-        if self.peek() != end {
+        if plain.peek() != end {
             loop {
-                item(self)?;
-                if self.token(b',').is_none() {
+                item(&mut plain)?;
+                if plain.peek() != b',' {
                     break;
                 }
+                plain.rest = &plain.rest[1..];
             }
         }
-        self.depth -= 1;
-        self.token(end)
+        plain.depth -= 1;
+        plain.token(end)?;
+        *self = plain;
+        Some(())
     }
 
     /// Its bytes; they are UTF-8.
@@ -156,19 +158,13 @@ impl<'a> Plain<'a> {
         self.token(b'"')?;
         let length = self.rest.iter().position(|byte| ENDS_ASCII[usize::from(*byte)])?;
         if self.rest[length] != b'"' {
-            return self.string_beyond_ascii();
+            let (string, rest) = string_beyond_ascii(self.rest)?;
+            self.rest = rest;
+            return Some(string);
         }
         let string = &self.rest[..length];
         self.rest = &self.rest[length + 1..];
         Some(string)
-    }
-
-    #[inline(never)]
-    fn string_beyond_ascii(&mut self) -> Option<&'a [u8]> {
-        let length = self.rest.iter().position(|byte| ENDS_ASCII[usize::from(*byte)] && *byte < 0x80)?;
-        let (string, rest) = self.rest.split_at(length);
-        self.rest = rest.strip_prefix(b"\"")?;
-        std::str::from_utf8(string).ok().map(str::as_bytes)
     }
 
     #[inline(always)]
@@ -212,16 +208,29 @@ impl<'a> Plain<'a> {
     fn token(&mut self, token: u8) -> Option<()> {
         match self.rest {
             [first, rest @ ..] if *first == token => self.rest = rest,
-            _ => self.token_behind_space(token)?,
+            _ => self.rest = behind_space(self.rest).strip_prefix(&[token])?,
         }
         Some(())
     }
+}
 
-    #[inline(never)]
-    fn token_behind_space(&mut self, token: u8) -> Option<()> {
-        self.peek_behind_space();
-        self.word(&[token])
+// Rare cases are calls. They take the bytes, not the reader, so that the compiler need not load it again after each call.
+
+#[inline(never)]
+fn behind_space(mut rest: &[u8]) -> &[u8] {
+    while let [b' ' | b'\n' | b'\t' | b'\r', behind @ ..] = rest {
+        rest = behind;
     }
+    rest
+}
+
+/// A string behind its first quote, and what follows it.
+#[inline(never)]
+fn string_beyond_ascii(rest: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = rest.iter().position(|byte| ENDS_ASCII[usize::from(*byte)] && *byte < 0x80)?;
+    let (string, rest) = rest.split_at(length);
+    std::str::from_utf8(string).ok()?;
+    Some((string, rest.strip_prefix(b"\"")?))
 }
 
 /// `number`, continued by the digits that `text` begins with, and how many those are. Of too many digits the value is meaningless.

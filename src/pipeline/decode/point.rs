@@ -97,7 +97,7 @@ impl<'a> Point<'a> {
     /// As [`fill`](Self::fill); `None`: the object is not plain.
     pub(super) fn fill_plain(&mut self, json: &mut Plain<'a>) -> Option<()> {
         json.members(|json| {
-            let field = match json.known_key(|word| self.field_of_word(word)) {
+            let field = match json.known_key(|word, behind| self.field_of_word(word, behind)) {
                 Some(field) => Some(field),
                 None => self.field(json.key()?),
             };
@@ -109,28 +109,28 @@ impl<'a> Point<'a> {
         })
     }
 
-    /// As [`field`](Self::field), from a word that begins with the key and its last quote; and how long those are.
+    /// As [`field`](Self::field), from a word that begins with the key in quotes and its colon; and how many bytes those are.
     #[inline(always)]
-    fn field_of_word(&mut self, word: u64) -> Option<(&mut Scalar<'a>, usize)> {
-        const LAT: u64 = word_of(b"lat\"");
-        const LNG: u64 = word_of(b"lng\"");
-        const LON: u64 = word_of(b"lon\"");
-        const SEQ: u64 = word_of(b"seq\"");
-        const ALT: u64 = word_of(b"alt\"");
-        const ACC: u64 = word_of(b"acc\"");
-        const TS: u64 = word_of(b"ts\"");
-        const SPEED: u64 = word_of(b"speed\"");
-        const HEADING: u64 = word_of(b"heading\"");
-        Some(match word & (u64::MAX >> 32) {
-            LAT => (&mut self.lat, 4),
-            LNG => (&mut self.lng, 4),
-            LON => (&mut self.lon, 4),
-            SEQ => (&mut self.seq, 4),
-            ALT => (&mut self.alt, 4),
-            ACC => (&mut self.acc, 4),
-            four if four & (u64::MAX >> 40) == TS => (&mut self.ts, 3),
-            _ if word & (u64::MAX >> 16) == SPEED => (&mut self.speed, 6),
-            _ if word == HEADING => (&mut self.heading, 8),
+    fn field_of_word(&mut self, word: u64, behind: &[u8]) -> Option<(&mut Scalar<'a>, usize)> {
+        const LAT: u64 = word_of(b"\"lat\":");
+        const LNG: u64 = word_of(b"\"lng\":");
+        const LON: u64 = word_of(b"\"lon\":");
+        const SEQ: u64 = word_of(b"\"seq\":");
+        const ALT: u64 = word_of(b"\"alt\":");
+        const ACC: u64 = word_of(b"\"acc\":");
+        const TS: u64 = word_of(b"\"ts\":");
+        const SPEED: u64 = word_of(b"\"speed\":");
+        const HEADING: u64 = word_of(b"\"heading");
+        Some(match word & (u64::MAX >> 16) {
+            LAT => (&mut self.lat, 6),
+            LNG => (&mut self.lng, 6),
+            LON => (&mut self.lon, 6),
+            SEQ => (&mut self.seq, 6),
+            ALT => (&mut self.alt, 6),
+            ACC => (&mut self.acc, 6),
+            six if six & (u64::MAX >> 24) == TS => (&mut self.ts, 5),
+            _ if word == SPEED => (&mut self.speed, 8),
+            _ if word == HEADING && behind.starts_with(b"\":") => (&mut self.heading, 10),
             _ => return None,
         })
     }
