@@ -8,7 +8,7 @@ use milepost::app::commands::import;
 use milepost::app::now;
 use milepost::peers::ask::Peer;
 use milepost::pipeline::decode::SpeedUnit;
-use milepost::pipeline::position::Timestamp;
+use milepost::pipeline::position::{DriverId, Timestamp};
 use milepost::pipeline::reject::Reason;
 
 /// Consume drivers' GPS positions from an MQTT broker and store them in ClickHouse. A message is acknowledged only when its
@@ -84,8 +84,8 @@ pub(crate) enum Command {
     /// Remove all data of a driver and drop what arrives later; a dry run without --yes; exit 75 if data is left
     Erase {
         /// Id of the driver
-        #[arg(long)]
-        driver: String,
+        #[arg(long, value_parser = DriverId::named)]
+        driver: DriverId,
         /// Remove the data; without this it is only counted
         #[arg(long)]
         yes: bool,
@@ -99,7 +99,7 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with = "lift")]
         json: bool,
     },
-    /// Tell who enters and leaves a fence, falls silent, is too fast or jumps: table events, MQTT, webhook; until SIGTERM
+    /// Report drivers who enter or leave a fence, fall silent, are too fast or jump: table events, MQTT, webhook; until SIGTERM
     Events,
     /// Import geofences
     Fences {
@@ -123,7 +123,7 @@ pub(crate) enum Command {
         /// Where a field is: lat, lng, ts, speed, heading, alt, acc or seq, = and a column, an element of trkpt, or a JSON pointer
         #[arg(long = "field", value_name = "FIELD=WHERE", value_parser = import::field)]
         fields: Vec<(String, String)>,
-        /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX; others do not say it]
+        /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX; others do not state it]
         #[arg(long, value_parser = import::speed_unit)]
         speed_unit: Option<SpeedUnit>,
         /// Zone of times without one in GPX and CSV, such as +02:00 [default: Z]
@@ -172,7 +172,8 @@ pub(crate) enum Command {
         #[arg(long = "for", value_name = "TIME", requires = "live", value_parser = span, default_value = "10m")]
         lasts: Duration,
         /// Id of the driver
-        driver: String,
+        #[arg(value_parser = DriverId::named)]
+        driver: DriverId,
     },
     /// Exit 0 if the running milepost is ready; for container health checks
     Health,
@@ -267,6 +268,7 @@ fn moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(age) = humantime::parse_duration(text) {
         return Ok(Timestamp::from_unix_ms(now().unix_ms().saturating_sub(ms(age))));
     }
-    let time = humantime::parse_rfc3339_weak(text).map_err(|error| error.to_string())?;
+    let wanted = "must be a time such as 2026-11-21T08:00:00Z, or an age such as 2h";
+    let time = humantime::parse_rfc3339_weak(text).map_err(|_| wanted.to_owned())?;
     Ok(Timestamp::from_unix_ms(time.duration_since(UNIX_EPOCH).map_or(0, ms)))
 }

@@ -15,7 +15,7 @@ use milepost::app::{Outcome, run};
 use milepost::config::Config;
 use milepost::observe::{http, logging};
 use milepost::pipeline::position::Timestamp;
-use tracing::error;
+use tracing::{error, info};
 
 use self::cli::{Arguments, Command, FencesCommand, RejectsCommand, SpoolCommand};
 
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
             with_logs_and_runtime(config, async |config| spool::replay(&config).await)
         }
         Command::Erase { driver, lift: true, .. } => with_logs_and_runtime(config, async move |config| {
-            put(&erase::lift(&config, &driver).await?)?;
+            put(&erase::lift(&config, driver).await?)?;
             Ok(Outcome::Clean)
         }),
         Command::Erase { driver: driver_id, yes, lift: false, within, json } => {
@@ -109,10 +109,10 @@ fn main() -> ExitCode {
             end(without_logs(shown).map(|()| true))
         }
         Command::Trace { live: true, lasts, driver, .. } => {
-            end(without_logs(async { trace::follow(&config, &driver, lasts, put_some).await.map(|()| true) }))
+            end(without_logs(async { trace::follow(&config, driver, lasts, put_some).await.map(|()| true) }))
         }
         Command::Trace { json, driver, .. } => end(without_logs(async {
-            let trace = trace::trace(&config, &driver).await?;
+            let trace = trace::trace(&config, driver).await?;
             put(&trace.shown(json))?;
             Ok(trace.is_found())
         })),
@@ -124,8 +124,14 @@ fn main() -> ExitCode {
         Command::Migrate { plan: false } => with_logs_and_runtime(config, async |config| {
             migrate::migrate(&config).await.map(|()| Outcome::Clean)
         }),
-        Command::Events => with_logs_and_runtime(config, events::run),
-        Command::Run => with_logs_and_runtime(config, run::run),
+        Command::Events => with_logs_and_runtime(config, async |config| {
+            log_start(&config);
+            events::run(config).await
+        }),
+        Command::Run => with_logs_and_runtime(config, async |config| {
+            log_start(&config);
+            run::run(config).await
+        }),
     }
 }
 
@@ -260,12 +266,16 @@ fn failed(code: u8, why: impl Display) -> ExitCode {
     code.into()
 }
 
+/// Of a service alone: before the result of a command this line would only be in the way.
+fn log_start(config: &Config) {
+    info!(configuration = %config.to_string().replace('\n', " "), version = milepost::build::LONG, "milepost");
+}
+
 fn with_logs_and_runtime(
     config: Config,
     command: impl AsyncFnOnce(Config) -> anyhow::Result<Outcome>,
 ) -> ExitCode {
     logging::start(&config.log);
-    tracing::info!(configuration = %config.to_string().replace('\n', " "), version = milepost::build::LONG, "milepost");
     // One thread beside the driver's: encoding, inserting and serving metrics need a small part of one core.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| {

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::now_ms;
-use crate::clickhouse::{ClickHouse, Error, Migration};
+use crate::clickhouse::{ClickHouse, Error, Migration, named};
 use crate::delivery::events::{Attention, Schema, ServerStatus};
 use crate::delivery::sink::error_chain;
 use crate::peers::standing::Member;
@@ -77,8 +77,7 @@ pub(super) async fn ensure_migrated(clickhouse: &ClickHouse) -> Result<()> {
 }
 
 fn not_migrated(pending: &[Migration]) -> String {
-    let names: Vec<_> = pending.iter().map(|migration| migration.name).collect();
-    format!("not migrated: `milepost migrate` applies {}", names.join(", "))
+    format!("not migrated: `milepost migrate` applies {}", named(pending))
 }
 
 pub(super) struct Watcher {

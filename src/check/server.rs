@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::replicas::{self, setting};
 use super::report::Report;
 use super::shards;
-use crate::clickhouse::{ClickHouse, Error};
+use crate::clickhouse::{ClickHouse, Error, named};
 use crate::config::Config;
 use crate::delivery::sink::error_chain;
 use crate::pipeline::encode::TABLES;
@@ -170,9 +170,8 @@ async fn migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
             true
         }
         Ok(pending) => {
-            let names: Vec<&str> = pending.iter().map(|migration| migration.name).collect();
             let advice = "milepost migrate, with a user who may create tables";
-            report.error("migrations", format!("not applied: {}", names.join(", ")), advice);
+            report.error("migrations", format!("not applied: {}", named(&pending)), advice);
             false
         }
         Err(error) => {

@@ -379,9 +379,31 @@ pub(crate) fn plan(config: &config::ClickHouse) -> String {
     plan
 }
 
+/// The names of the first, and how many more there are: an empty database lacks all.
+pub(crate) fn named(migrations: &[Migration]) -> String {
+    const SHOWN_MAX: usize = 4;
+    let names: Vec<&str> = migrations.iter().map(|migration| migration.name).collect();
+    match names.len().saturating_sub(SHOWN_MAX) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names[..SHOWN_MAX].join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn four_pending_migrations_are_named_and_the_rest_is_counted() {
+        assert_eq!(named(&MIGRATIONS[1..3]), "010_positions, 011_fixes");
+        let all = named(&MIGRATIONS);
+        let more = format!("021_last_positions_mv and {} more", MIGRATIONS.len() - 5);
+        assert_eq!(
+            named(&MIGRATIONS[1..]).split_once("020_last_positions_state, ").unwrap().1,
+            more,
+            "{all}"
+        );
+    }
 
     #[test]
     fn each_object_has_one_file_and_the_files_are_in_order() {

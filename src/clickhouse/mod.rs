@@ -25,7 +25,7 @@ pub(crate) use self::connector::Connector;
 pub(crate) use self::erase::{Hosts, Traces};
 pub(crate) use self::events::Told;
 pub(crate) use self::files::Migration;
-pub(crate) use self::migrations::plan;
+pub(crate) use self::migrations::{named, plan};
 pub use self::reader::Reader;
 pub(crate) use self::rejects::StoredReject;
 pub(crate) use self::trace::{LastFix, RejectedFor, StoredFix};

@@ -3,7 +3,8 @@
 use bytes::{BufMut as _, BytesMut};
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{
-    Connect as ConnectPacket, ConnectProperties, Filter, Login, PingReq, Publish, Subscribe, Unsubscribe,
+    Connect as ConnectPacket, ConnectProperties, Filter, Login, PingReq, Publish, RetainForwardRule,
+    Subscribe, Unsubscribe,
 };
 
 use super::message::Qos;
@@ -31,7 +32,8 @@ pub fn put_connect(connect: Connect<'_>, out: &mut BytesMut) -> Result<(), Codec
     Ok(())
 }
 
-/// SUBSCRIBE.
+/// SUBSCRIBE. The broker sends no retained messages for it, except its own counters. Mosquitto 2.0 would send them to every
+/// session at each reconnect: old fixes, and those without a time would be stored as new ones.
 ///
 /// # Errors
 /// The filters are longer than MQTT allows.
@@ -45,7 +47,14 @@ pub fn put_subscribe(
         Qos::AtMostOnce => QoS::AtMostOnce,
         Qos::AtLeastOnce => QoS::AtLeastOnce,
     };
-    let filters = filters.iter().map(|filter| Filter::new(filter, qos)).collect();
+    let filters = filters.iter().map(|path| {
+        let mut filter = Filter::new(path, qos);
+        if !path.starts_with("$SYS/") {
+            filter.retain_forward_rule = RetainForwardRule::Never;
+        }
+        filter
+    });
+    let filters = filters.collect();
     Subscribe { pkid: which.packet_id(), filters, properties: None }.write(out)?;
     Ok(())
 }

@@ -135,7 +135,11 @@ pub fn settings(path: Option<&Path>, default_file: &str, prefix: &str) -> Result
     };
     not_odd(prefix)?;
     let environment = config::Environment::with_prefix(prefix).prefix_separator("__").separator("__");
-    merged(&text, Some(environment))
+    let mut settings = merged(&text, Some(environment))?;
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let one_underscore = |name: &String| name.starts_with(&format!("{prefix}_"));
+    settings.mistaken = (prefix.to_owned(), names.filter(one_underscore).collect());
+    Ok(settings)
 }
 
 /// Rejects variables that are not UTF-8. The library would repeat their values, and one may be a password.
@@ -279,6 +283,51 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_string_counts_as_unset() {
+        let defaults = Config::defaults().unwrap();
+        for (key, _) in defaults.effective() {
+            let config = with(&format!("{key} = ''")).unwrap_or_else(|error| panic!("{key}: {error}"));
+            if key == "events.topic" {
+                assert_eq!(config.events.topic, None, "it means: not over MQTT");
+            } else {
+                assert_eq!(config.effective(), defaults.effective(), "{key}");
+            }
+        }
+        assert!(with("source.topic = ''").is_ok());
+        assert!(with("mqtt.topics = ''\nsource.topic = 'a/+'").is_ok());
+    }
+
+    #[test]
+    fn what_is_right_is_said_at_once() {
+        for (toml, told) in [
+            ("batch.rows_max = '5k'", "batch.rows_max: must be a whole number of 1..=1000000"),
+            ("batch.rows_max = -1", "batch.rows_max: must be a whole number of 1..=1000000"),
+            ("batch.rows_max = 0", "batch.rows_max: 0 is outside 1..=1000000"),
+            ("events.faster_than = 'fast'", "events.faster_than: must be a number of 0..=1000"),
+            (
+                "decode.fix_age_max = '391d'\nclickhouse.retention.positions_days = 401\nclickhouse.retention.rollups_days = 401",
+                "decode.fix_age_max: \"391d\" is outside 1s..=390d",
+            ),
+            (
+                "mqtt.url = 'mqtt://h/path'",
+                "mqtt.url: must be mqtt://host:port or mqtts://host:port, with nothing behind the port; a login goes into \
+                 mqtt.username and mqtt.password_file",
+            ),
+        ] {
+            assert_eq!(violations(toml), [told]);
+        }
+        assert_eq!(with("decode.fix_age_max = '60d'").unwrap().to_string().matches("\"60d\"").count(), 1);
+    }
+
+    #[test]
+    fn topics_that_overlap_are_rejected() {
+        for topics in ["'a/+/gps', '+/x/gps'", "'a/+', 'a/+'"] {
+            let told = violations(&format!("[mqtt]\ntopics = [{topics}]"));
+            assert!(told.len() == 1 && told[0].starts_with("mqtt.topics: "), "{told:#?}");
+        }
+    }
+
+    #[test]
     fn a_filter_without_a_known_level_is_rejected() {
         for bad in ["inof", "milepost", "milepost=debgu", "info,inof"] {
             let told = violations(&format!("[log]\nfilter = '{bad}'"));
@@ -295,7 +344,7 @@ mod tests {
         let equal = "[[sources]]\ntopic = 'a/+'\nno_such_key = 1\n".repeat(20_000);
         let began = std::time::Instant::now();
         let told = violations(&equal);
-        assert!(told.iter().any(|line| line.contains("20000 sources")), "{told:#?}");
+        assert!(told.iter().any(|line| line.contains("20000 times")), "{told:#?}");
         assert!(told.len() <= 101, "{}", told.len());
         assert!(began.elapsed() < std::time::Duration::from_secs(120), "{:?}", began.elapsed());
     }

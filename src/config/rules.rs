@@ -40,12 +40,15 @@ fn server_url(text: &str, schemes: [&str; 2], login_goes_to: &str) -> Result<(ur
     let [plain, tls] = schemes;
     let wanted = format!("must be {plain}://host:port or {tls}://host:port");
     let url = url::Url::parse(text).map_err(|error| format!("not a URL ({error}): {wanted}"))?;
-    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+    if !url.username().is_empty() || url.password().is_some() {
         return Err(format!("put the login into {login_goes_to}, not into the URL"));
     }
     let complete = schemes.contains(&url.scheme()) && url.host_str().is_some_and(|host| !host.is_empty());
-    if !complete || url.fragment().is_some() || !matches!(url.path(), "" | "/") {
+    if !complete {
         return Err(wanted);
+    }
+    if url.query().is_some() || url.fragment().is_some() || !matches!(url.path(), "" | "/") {
+        return Err(format!("{wanted}, with nothing behind the port; a login goes into {login_goes_to}"));
     }
     let with_tls = url.scheme() == tls;
     Ok((url, with_tls))

@@ -16,12 +16,15 @@ impl Secret {
     /// The secret; a trailing newline of the file does not belong to it. Blocks for as long as the disk takes.
     ///
     /// # Errors
-    /// The file cannot be read, or it is not a text of one line: no header of HTTP could carry that.
+    /// The file cannot be read, is empty, or is not a text of one line: no header of HTTP could carry that.
     pub fn read(&self) -> io::Result<String> {
         let secret = match self {
             Self::Inline(secret) => secret.clone(),
             Self::File(path) => std::fs::read_to_string(path)?.trim_end_matches(['\r', '\n']).to_owned(),
         };
+        if secret.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty"));
+        }
         if secret.chars().any(char::is_control) {
             let wanted = "it has several lines, or another control character: one line with the password alone is wanted";
             return Err(io::Error::new(io::ErrorKind::InvalidData, wanted));
@@ -54,6 +57,13 @@ mod tests {
         for text in ["old\nnew\n", "a\rb", "a\tb", "a\u{7f}"] {
             assert!(read(text).unwrap_err().contains("one line"), "{text:?}");
             assert!(Secret::Inline(text.trim_end().into()).read().is_err(), "{text:?}");
+        }
+        for text in ["", "\n"] {
+            assert_eq!(
+                read(text).unwrap_err(),
+                "it is empty",
+                "a file that is being written, or was never filled"
+            );
         }
     }
 }

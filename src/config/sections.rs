@@ -252,7 +252,9 @@ impl Events {
     pub(super) fn read(s: &mut Settings) -> Self {
         let silent_for = s.duration("events.silent_for", "10m", "0s", "30d");
         let faster_than = s.within("events.faster_than", 0.0, 0.0..=1_000.0);
-        let topic = s.checked("events.topic", "fleet/events".to_owned(), topic_prefix);
+        // Here an empty string has a meaning: no MQTT.
+        let default = if s.is_empty("events.topic") { "" } else { "fleet/events" };
+        let topic = s.checked("events.topic", default.to_owned(), topic_prefix);
         Self {
             topic: Some(topic).filter(|topic| !topic.is_empty()),
             silent_for: Some(silent_for).filter(|time| !time.is_zero()),

@@ -47,7 +47,7 @@ macro_rules! whole_numbers {
     ($($type:ty),*) => {$(
         impl Setting for $type {
             fn parse(value: Value) -> Result<Self, String> {
-                let wanted = || format!("must be a whole number of at most {}", <$type>::MAX);
+                let wanted = || "must be a whole number".to_owned();
                 let number = value.into_int().map_err(|_| wanted())?;
                 Self::try_from(number).map_err(|_| wanted())
             }
@@ -78,14 +78,20 @@ impl Setting for Duration {
         humantime::parse_duration(&text)
             .map_err(|_| format!("\"{text}\" is not a duration such as \"1s\", \"500ms\" or \"30d\""))
     }
+    /// Whole days as days: the library would make months and years of them.
     fn show(&self) -> String {
+        const DAY: u64 = 86_400;
+        let days = self.as_secs() / DAY;
+        if days > 0 && *self == Self::from_secs(days * DAY) {
+            return format!("\"{days}d\"");
+        }
         format!("\"{}\"", humantime::format_duration(*self))
     }
 }
 
 impl Setting for Vec<String> {
     fn parse(value: Value) -> Result<Self, String> {
-        let wanted = || "must be a list of strings (in the environment: separated by commas)".to_owned();
+        let wanted = || "must be a list of strings, or one string with commas".to_owned();
         if let ValueKind::String(text) = &value.kind {
             // Not repeated: a URL may hold a password.
             if text.trim_start().starts_with('[') {

@@ -38,8 +38,10 @@ pub struct Settings {
     known: Vec<String>,
     /// Keys that were given, whether or not they have been read.
     given_keys: BTreeSet<String>,
-    /// Keys with an empty string, which counts as unset.
+    /// Keys with an empty string. It counts as unset, because an environment often cannot unset a variable.
     empty_keys: BTreeSet<String>,
+    /// Variables with one underscore behind the prefix, and that prefix: `MILEPOST_MQTT_URL`.
+    pub(super) mistaken: (String, BTreeSet<String>),
     effective: Vec<(String, String)>,
     /// A line each: the key, what is wrong, what is right.
     pub violations: Vec<String>,
@@ -50,11 +52,11 @@ impl Settings {
         let mut given = BTreeMap::new();
         flatten("", values, &mut given);
         let is_empty = |value: &Value| matches!(&value.kind, ValueKind::String(text) if text.is_empty());
-        let empty = given.iter().filter(|(_, value)| is_empty(value));
-        let empty_keys = empty.map(|(key, _)| key.clone()).collect();
+        let (empty, given): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            given.into_iter().partition(|(_, value)| is_empty(value));
+        let empty_keys = empty.into_keys().collect();
         let given_keys = given.keys().cloned().collect();
-        let (known, effective, violations) = (Vec::new(), Vec::new(), Vec::new());
-        Self { given, known, given_keys, empty_keys, effective, violations }
+        Self { given, given_keys, empty_keys, ..Self::default() }
     }
 
     pub fn value<T: Setting>(&mut self, key: &str, default: T) -> T {
@@ -68,9 +70,12 @@ impl Settings {
         self.given_keys.range(prefix.to_owned()..).next().is_some_and(|key| key.starts_with(prefix))
     }
 
-    /// An empty string counts as unset.
     pub fn was_given(&self, key: &str) -> bool {
-        self.given_keys.contains(key) && !self.empty_keys.contains(key)
+        self.given_keys.contains(key)
+    }
+
+    pub(super) fn is_empty(&self, key: &str) -> bool {
+        self.empty_keys.contains(key)
     }
 
     /// The names of the sections below `prefix`: each NAME of `[formats.NAME]`.
@@ -110,21 +115,16 @@ impl Settings {
         parsed.map_err(|wanted| self.violations.push(format!("{key}: {wanted}"))).ok()
     }
 
-    /// An empty string counts as unset: an environment often cannot unset a variable.
-    pub(super) fn given_text(&mut self, key: &str) -> Option<String> {
-        self.given(key).filter(|text: &String| !text.is_empty())
-    }
-
     pub fn optional(&mut self, key: &str) -> Option<String> {
-        let value = self.given_text(key);
+        let value: Option<String> = self.given(key);
         self.effective.push((key.to_owned(), value.clone().unwrap_or_default().show()));
         value
     }
 
     /// The secret in `key`, or in the file that `{key}_file` names.
     pub fn secret(&mut self, key: &str) -> Option<Secret> {
-        let inline = self.given_text(key);
-        let file = self.given_text(&format!("{key}_file"));
+        let inline: Option<String> = self.given(key);
+        let file: Option<String> = self.given(&format!("{key}_file"));
         let shown = if inline.is_some() { "***" } else { "" };
         self.effective.push((key.to_owned(), shown.to_owned().show()));
         self.effective.push((format!("{key}_file"), file.clone().unwrap_or_default().show()));
@@ -201,9 +201,13 @@ impl Settings {
     where
         T: Setting + PartialOrd + fmt::Display + Copy,
     {
+        let before = self.violations.len();
         let value = self.value(key, default);
-        if !range.contains(&value) {
-            self.violations.push(format!("{key}: {value} is outside {}..={}", range.start(), range.end()));
+        let allowed = format!("{}..={}", range.start(), range.end());
+        if let Some(not_a_number) = self.violations.get_mut(before) {
+            *not_a_number += &format!(" of {allowed}");
+        } else if !range.contains(&value) {
+            self.violations.push(format!("{key}: {value} is outside {allowed}"));
         }
         value
     }
@@ -213,8 +217,7 @@ impl Settings {
             |text| humantime::parse_duration(text).expect("the durations in this file are well formed");
         let value = self.value(key, parse(default));
         if value < parse(min) || value > parse(max) {
-            self.violations
-                .push(format!("{key}: {} is outside {min}..={max}", humantime::format_duration(value)));
+            self.violations.push(format!("{key}: {} is outside {min}..={max}", value.show()));
         }
         value
     }
@@ -228,6 +231,15 @@ impl Settings {
             // No suggestion past the end of the list: it takes a look at every known key.
             let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
             self.violations.push(format!("{key}: unknown key; did you mean {nearest}?"));
+        }
+        let (prefix, mistaken) = &self.mistaken;
+        for key in &self.known {
+            let part = key.replace('.', "_").to_uppercase();
+            if mistaken.contains(&format!("{prefix}_{part}")) {
+                let right = format!("{prefix}__{}", key.replace('.', "__").to_uppercase());
+                self.violations
+                    .push(format!("{prefix}_{part}: not read; write {right}, with two underscores"));
+            }
         }
         if !self.violations.is_empty() {
             let more = self.violations.len().saturating_sub(VIOLATIONS_MAX);

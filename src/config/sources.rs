@@ -24,7 +24,9 @@ pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
     let mappings = mappings(s);
     if !topics.is_empty() {
         unused(s, &mappings);
-        return topics.iter().map(|topic| Source::milepost(topic)).collect();
+        let sources: Vec<Source> = topics.iter().map(|topic| Source::milepost(topic)).collect();
+        overlaps(s, "mqtt.topics", &sources);
+        return sources;
     }
     if s.forget("sources.") | s.forget_key("sources") {
         s.violations.push(
@@ -51,12 +53,12 @@ pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
     if sources.len() == wanted {
         unused(s, &mappings); // else the invalid source may be the one that uses it
     }
-    overlaps(s, &sources);
+    overlaps(s, "sources", &sources);
     sources
 }
 
 /// Names one neighbour of each source that overlaps: a list of all pairs grows with the square of the sources.
-fn overlaps(s: &mut Settings, sources: &[Source]) {
+fn overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
     let mut distinct: Vec<&str> = Vec::new();
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     for topic in sources.iter().map(Source::topic) {
@@ -67,14 +69,13 @@ fn overlaps(s: &mut Settings, sources: &[Source]) {
         }
         if let Some(earlier) = distinct.iter().find(|earlier| overlap(earlier, topic)) {
             s.violations.push(format!(
-                "sources: \"{earlier}\" and \"{topic}\" overlap: both would store the same message; make one of them narrower"
+                "{key}: \"{earlier}\" and \"{topic}\" overlap: both would store the same message; make one of them narrower"
             ));
         }
         distinct.push(topic);
     }
     for (topic, times) in times.into_iter().filter(|(_, times)| *times > 1) {
-        s.violations
-            .push(format!("sources: \"{topic}\" is the topic of {times} sources, which overlap; keep one"));
+        s.violations.push(format!("{key}: \"{topic}\" is there {times} times; keep one"));
     }
 }
 
@@ -121,7 +122,7 @@ impl Entry<'_> {
 
     /// Not added to the effective configuration.
     fn hidden(&mut self, name: &str) -> Option<String> {
-        self.s.given_text(&format!("{}.{name}", self.at))
+        self.s.given(&format!("{}.{name}", self.at))
     }
 
     fn text(&mut self, name: &str) -> Option<String> {

@@ -302,7 +302,7 @@ impl fmt::Display for Notice {
             }
             Self::NoAnswer { for_ } => write!(
                 f,
-                "no answer to an insert from ClickHouse for {for_:.0?}: without a spool no message is acknowledged meanwhile"
+                "no answer to an insert from ClickHouse for {for_:.0?}: its messages are acknowledged when they are inserted or in the spool"
             ),
             Self::Spooling(because) => write!(f, "batches go to the spool: {because}"),
             Self::SpoolRefuses(why) => write!(

@@ -127,6 +127,14 @@ impl DriverId {
         Ok(Self { bytes, length: u8::try_from(id.len()).map_err(|_| OutOfRange)? })
     }
 
+    /// An id that an operator gives.
+    ///
+    /// # Errors
+    /// The rule it breaks.
+    pub fn named(id: &str) -> Result<Self, String> {
+        Self::new(id).map_err(|OutOfRange| DRIVER_ID_RULE.to_owned())
+    }
+
     #[must_use]
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(self.as_bytes()).expect("ASCII")

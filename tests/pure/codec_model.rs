@@ -266,6 +266,8 @@ fn what_we_say_is_mqtt() {
     };
     subscribe(Subscribing::BrokerMetrics);
     let subscribe = subscribe(Subscribing::Group);
+    let never = |filter: &library::Filter| filter.retain_forward_rule == library::RetainForwardRule::Never;
+    assert!(subscribe.filters.iter().all(never), "the broker would send old fixes at every reconnect");
     let asked: Vec<_> = subscribe.filters.iter().map(|filter| (filter.path.clone(), filter.qos)).collect();
     assert_eq!(asked, filters.clone().map(|filter| (filter, QoS::AtLeastOnce)));
 

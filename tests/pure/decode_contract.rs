@@ -38,6 +38,22 @@ fn check_refused(topic: &str, payload: &[u8], reason: Reason) {
 }
 
 #[test]
+fn the_detail_of_a_reject_states_what_was_expected() {
+    let expected = "neither a number nor RFC 3339 with an offset, such as 2026-01-31T08:00:00Z";
+    for (payload, detail) in [
+        (r#"{"lng":2}"#, "lat is missing".to_owned()),
+        (r#"{"lat":1,"lng":"2"}"#, "lng is \"2\", not a number".to_owned()),
+        (r#"{"lat":1,"lng":2,"ts":"1760000000123"}"#, format!("ts is \"1760000000123\", {expected}")),
+        (
+            r#"{"lat":1,"lng":2,"ts":"2026-01-31T08:00:00"}"#,
+            format!("ts is \"2026-01-31T08:00:00\", {expected}"),
+        ),
+    ] {
+        assert_eq!(decode(payload).rejects[0].detail, detail, "{payload}");
+    }
+}
+
+#[test]
 fn a_full_fix_is_taken_in_the_tables_units() {
     let fix = good(
         r#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271,"alt":-3.25,"acc":5,"ts":1767225599123,"seq":42}"#,

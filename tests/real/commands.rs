@@ -227,6 +227,22 @@ fn bad_configuration_stops_the_start_with_every_violation() -> Result<()> {
     Ok(())
 }
 
+/// Kubernetes gives every pod variables of a service with this name, such as the last.
+#[test]
+fn a_variable_with_one_underscore_stops_the_start_if_a_setting_is_meant() -> Result<()> {
+    let folder = lab_stack::folder()?;
+    let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
+    let printed = |key| -> Result<(Option<i32>, String)> {
+        let output = settings.command(&["config"]).env(key, "tcp://10.0.0.1:9464").output()?;
+        Ok((output.status.code(), String::from_utf8(output.stderr)?))
+    };
+    let (code, told) = printed("MILEPOST_CLICKHOUSE_RETENTION_REJECTS_DAYS")?;
+    let right = "not read; write MILEPOST__CLICKHOUSE__RETENTION__REJECTS_DAYS, with two underscores";
+    assert!(code == Some(64) && told.contains(right), "{code:?} {told}");
+    assert_eq!(printed("MILEPOST_HTTP_PORT")?, (Some(0), String::new()));
+    Ok(())
+}
+
 #[test]
 fn usage_and_files_are_told_in_a_line() -> Result<()> {
     let folder = lab_stack::folder()?;
@@ -238,6 +254,9 @@ fn usage_and_files_are_told_in_a_line() -> Result<()> {
         (&["drain", "--client-id", "c", "--within", "500000000000y"], "at most 1000d"),
         (&["trace", "d1", "--live", "--for", "500000000000y"], "at most 1000d"),
         (&["top", "--every", "0s"], "at least 100ms"),
+        (&["trace", "a b"], "a driver id is 1-64 bytes"),
+        (&["erase", "--driver", "", "--yes"], "a driver id is 1-64 bytes"),
+        (&["rejects", "replay", "--reason", "too_old", "--since", "yesterday"], "an age such as 2h"),
         (&["drain", "--client-id", "", "--leave"], "must have 1-200 bytes"),
         (&["drain", "--client-id", "a\nb", "--leave"], "without control characters"),
     ] {
@@ -406,8 +425,6 @@ fn a_driver_is_traced_to_clickhouse_rejects_and_the_spool() -> Result<()> {
     let (code, printed) = world.settings.call(&["trace", "d8"])?;
     assert!(code == 1 && printed.contains("last fix     none of d8"), "{printed}");
     assert!(printed.contains("spool        1 rows in 1 files of"), "{printed}");
-    let (code, printed) = world.settings.call(&["trace", "a b"])?;
-    assert!(code == 1 && printed.contains("a driver id is"), "{printed}");
     Ok(())
 }
 

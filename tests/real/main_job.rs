@@ -3,7 +3,7 @@
 use anyhow::Result;
 use lab_stack::unix_ms;
 
-use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
+use crate::world::{SOON, finish, publish_as, publish_in_background, wait_for_metric, world};
 
 #[test]
 fn a_position_is_published_and_read_back() -> Result<()> {
@@ -65,6 +65,25 @@ fn every_reason_becomes_a_row_and_the_next_good_fix_goes_through() -> Result<()>
     assert_eq!(world.query("SELECT min(length(detail)) > 0 FROM {db}.rejects")?, "1");
     assert_eq!(milepost.metric("positions_rejected_total")?, 15.0);
     wait_for_metric(&milepost, "acks_total", 30.0)?;
+    Ok(())
+}
+
+/// Mosquitto sends retained messages to shared subscriptions too, at every SUBSCRIBE. A fix without a time would be a new one each
+/// time.
+#[test]
+fn retained_messages_stay_with_the_broker() -> Result<()> {
+    let world = world("retained")?;
+    let fix = br#"{"lat":1,"lng":2}"#;
+    publish_as(world.broker.port, true, &[("drivers/old/gps", fix)])?;
+    for run in 1..=2 {
+        let milepost = world.settings.run()?;
+        wait_for_metric(&milepost, "mqtt_connected", 4.0)?;
+        publish_as(world.broker.port, true, &[("drivers/new/gps", fix)])?;
+        wait_for_metric(&milepost, "acks_total", 1.0)?;
+        let new = "SELECT groupArray(DISTINCT driver_id), count() FROM {db}.fixes";
+        world.wait_for(new, &format!("['new']\t{run}"), SOON)?;
+        assert_eq!(milepost.metric("messages_received_total")?, 1.0, "only what was published meanwhile");
+    }
     Ok(())
 }
 

@@ -127,11 +127,16 @@ impl World {
 
 /// Publishes at QoS 1 and returns when the broker has them.
 pub fn publish(port: u16, messages: &[(&str, &[u8])]) -> Result<()> {
+    publish_as(port, false, messages)
+}
+
+/// The same, also as retained messages.
+pub fn publish_as(port: u16, retain: bool, messages: &[(&str, &[u8])]) -> Result<()> {
     let mut options = MqttOptions::new(format!("device-{}", fastrand::u32(..)), "127.0.0.1", port);
     options.set_max_packet_size(Some(4 << 20)).set_connection_timeout(20);
     let (client, mut connection) = Client::new(options, messages.len() + 1);
     for (topic, payload) in messages {
-        client.publish(*topic, QoS::AtLeastOnce, false, payload.to_vec())?;
+        client.publish(*topic, QoS::AtLeastOnce, retain, payload.to_vec())?;
     }
     let mut acks = 0;
     for event in connection.iter() {

@@ -83,7 +83,7 @@ impl fmt::Display for Drained {
         writeln!(f, "positions rejected        {:>10}", self.totals.rejected())?;
         match (self.outcome(), self.has_looked) {
             (Outcome::Clean, _) if former.found == 0 => {
-                f.write_str("there is no such session: it has expired, or somebody has ended it\n")
+                f.write_str("there is no such session: it has expired, was ended, or the client id never had one\n")
             }
             (Outcome::Clean, _) => {
                 f.write_str("all of them are empty and unsubscribed, and ended or left to expire\n")
@@ -109,12 +109,12 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
     match &heir {
         Ok(heir) => info!("{heir} stays, and takes what comes from now on"),
         Err(why) if leave => warn!(
-            "nobody else of the group is known to be subscribed{why}: if nobody is, what is published from now on is lost, also if \
-             {client_id} lives where it could not be asked"
+            "no other member of the group is known to be subscribed{why}: if none is, messages published from now on are lost, \
+             even if {client_id} runs where it could not be asked"
         ),
         Err(why) => bail!(
-            "nobody else of the group is known to be subscribed{why}: what is published after {client_id} is unsubscribed would go to \
-             nobody. Start a member and name it in shutdown.peers; or, if you know that one is there, say --leave"
+            "no other member of the group is known to be subscribed{why}: messages published after {client_id} is unsubscribed would \
+             be lost. Start a member and name it in shutdown.peers; or pass --leave if you know that one runs"
         ),
     }
     schema::ensure_ready(&ClickHouse::new(&config.clickhouse)?).await?;
@@ -185,7 +185,7 @@ async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>
             {
                 heir = Some(format!("{} at {address}", theirs.name));
             }
-            Ok(theirs) => why += &format!("; {} at {address} does not go on with the same", theirs.name),
+            Ok(theirs) => why += &format!("; {} at {address} has another mqtt.group or other topics, is not subscribed, or is leaving", theirs.name),
             Err(silence) => why += &format!("; {address}: {silence}"),
         }
         if living.is_some() { Next::Stop } else { Next::Settled }

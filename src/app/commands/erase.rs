@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::peers::ask::hear;
 use crate::peers::decision::Next;
 use crate::pipeline::erased::ERASED_MAX;
-use crate::pipeline::position::{DRIVER_ID_RULE, DriverId};
+use crate::pipeline::position::DriverId;
 use crate::spool::{self, Kind, OpenError, Spool};
 
 /// A member that ClickHouse answers asks twice a minute who is erased.
@@ -32,7 +32,7 @@ const CLEAN_LOOKS: u32 = 2;
 /// Who, and how.
 #[derive(Debug)]
 pub struct Orders {
-    pub driver_id: String,
+    pub driver_id: DriverId,
     /// Do it; else it is only counted.
     pub yes: bool,
     /// Not longer than this.
@@ -168,8 +168,7 @@ impl fmt::Display for Left {
 ///
 /// # Errors
 /// That is no driver's id, the table is not there, or the server refuses.
-pub async fn lift(config: &Config, driver_id: &str) -> Result<String> {
-    let driver_id = id(driver_id)?;
+pub async fn lift(config: &Config, driver_id: DriverId) -> Result<String> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     schema::ensure_migrated(&clickhouse).await?;
     if clickhouse.erased_for(&driver_id).await?.is_none() {
@@ -186,7 +185,7 @@ pub async fn lift(config: &Config, driver_id: &str) -> Result<String> {
 /// # Errors
 /// That is no driver's id, the tables are not there, or the server refuses.
 pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
-    let driver_id = id(&orders.driver_id)?;
+    let driver_id = orders.driver_id;
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     schema::ensure_migrated(&clickhouse).await?;
     let ends = Instant::now() + orders.within;
@@ -249,10 +248,6 @@ fn later(every: Duration) -> Duration {
 /// A server that is busy, or not there now.
 fn may_pass(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Error>().is_some_and(Error::may_pass)
-}
-
-fn id(text: &str) -> Result<DriverId> {
-    DriverId::new(text).map_err(|_| anyhow!("{text:?}: {DRIVER_ID_RULE}"))
 }
 
 /// One more than members may know would stop the inserts of them all. Others may write at the same time: counted afterwards, too.

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::pipeline::number::Number;
 
 /// Limit for a client's string in an error.
-pub(super) const TEXT_CHARS_MAX: usize = 40;
+const TEXT_CHARS_MAX: usize = 40;
 
 pub(super) fn excerpt(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::json::{Scalar, TEXT_CHARS_MAX, Text, excerpt};
+use super::json::{Scalar, Text};
 use super::plain::Plain;
 use super::refusal::{Refusal, refuse};
 use super::unit::TimeUnit;
@@ -250,7 +250,8 @@ impl Point<'_> {
 }
 
 fn required(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
-    let refusal = || Refusal::new(Reason::MissingField, format!("{name} is {value}, not a number"));
+    let wanted = if matches!(value, Scalar::Missing) { "" } else { ", not a number" };
+    let refusal = || Refusal::new(Reason::MissingField, format!("{name} is {value}{wanted}"));
     value.as_number().ok_or_else(refusal)
 }
 
@@ -304,7 +305,16 @@ impl AgeLimits {
             (Scalar::Number(number), TimeUnit::Seconds) => rounded(number.as_f64() * 1e3),
             (Scalar::Integer(number), TimeUnit::Milliseconds) => *number,
             (Scalar::Number(number), TimeUnit::Milliseconds) => rounded(number.as_f64()),
-            (Scalar::Text(text), TimeUnit::BySize | TimeUnit::Rfc3339) => rfc3339_ms(text)?,
+            (Scalar::Text(text), TimeUnit::BySize | TimeUnit::Rfc3339) => match rfc3339(text) {
+                Some(time) => time.unix_ms(),
+                None => {
+                    let number =
+                        if matches!(unit, TimeUnit::BySize) { "neither a number nor" } else { "not" };
+                    return refuse(Reason::BadTs, || {
+                        format!("ts is {ts}, {number} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z")
+                    });
+                }
+            },
             (Scalar::Integer(_) | Scalar::Number(_), TimeUnit::Rfc3339) => {
                 return refuse(Reason::BadTs, || format!("ts is {ts}, not RFC 3339"));
             }
@@ -357,13 +367,7 @@ fn rounded(ms: f64) -> i64 {
 
 /// Parses RFC 3339, also with an offset without a colon, as Java's libraries write it.
 pub(crate) fn rfc3339(text: &str) -> Option<Timestamp> {
-    rfc3339_ms(text).ok().map(Timestamp::from_unix_ms)
-}
-
-fn rfc3339_ms(text: &str) -> Result<i64, Refusal> {
     let time = chrono::DateTime::parse_from_rfc3339(text)
-        .or_else(|error| chrono::DateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f%z").map_err(|_| error));
-    let refusal =
-        |error| Refusal::new(Reason::BadTs, format!("\"{}\": {error}", excerpt(text, TEXT_CHARS_MAX)));
-    time.map(|time| time.timestamp_millis()).map_err(refusal)
+        .or_else(|_| chrono::DateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f%z"));
+    time.ok().map(|time| Timestamp::from_unix_ms(time.timestamp_millis()))
 }

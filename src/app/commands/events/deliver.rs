@@ -297,7 +297,8 @@ async fn post(
     } else if status.is_client_error() && !is_busy && !may_be_mended {
         Err(Failure::Refused(format!("it answers {status}")))
     } else {
-        Err(Failure::Passing(format!("it answers {status}")))
+        let mend = if status.is_redirection() { ": set webhook.url to where it redirects" } else { "" };
+        Err(Failure::Passing(format!("it answers {status}{mend}")))
     }
 }
 

@@ -71,7 +71,11 @@ pub(super) fn plan(
         return owntracks(path, configured);
     }
     let (driver, topic) = driver(kind, path, columns, orders)?;
-    let speed_unit = || orders.speed_unit.ok_or_else(|| anyhow!("say the unit of its speeds: --speed-unit"));
+    let speed_unit = || {
+        orders
+            .speed_unit
+            .ok_or_else(|| anyhow!("it does not state the unit of its speeds: give --speed-unit"))
+    };
     let mut time_column = None;
     let format = match kind {
         Kind::OwnTracks => Format::Mapped(Arc::new(shipped("owntracks", None).expect("it is shipped"))),
@@ -171,7 +175,7 @@ fn driver(kind: Kind, path: &Path, columns: &[String], orders: &Orders) -> Resul
         None if kind == Kind::Csv && columns.iter().any(|column| column == "driver_id") => {
             "/driver_id".to_owned()
         }
-        None => bail!("say whose fixes these are: --driver"),
+        None => bail!("it does not name the driver: give --driver"),
     };
     if named.starts_with('/') {
         ensure!(kind != Kind::Gpx, "--driver {named}: a GPX file names no driver: give an id, or {{file}}");
@@ -188,12 +192,12 @@ fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
     let folders = path.parent().into_iter().flat_map(Path::iter);
     let folders: Vec<_> = folders.map(|folder| folder.to_string_lossy()).collect();
     let [.., user, device] = &folders[..] else {
-        bail!("it is not in the folders USER/DEVICE of a Recorder: say whose fixes these are: --driver");
+        bail!("it is not in the folders USER/DEVICE of a Recorder, which name the driver: give --driver");
     };
     let topic = format!("owntracks/{user}/{device}");
     ensure!(
         configured.iter().any(|source| source.takes(&topic)),
-        "no source of the configuration takes {topic}: say whose fixes these are: --driver"
+        "no source of the configuration takes {topic}, which names the driver: give --driver"
     );
     Ok(Plan { sources: configured.to_vec(), topic, time_column: None })
 }

@@ -93,7 +93,9 @@ pub(super) struct Resume {
 impl Resume {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let files = match fs::read(path) {
-            Ok(json) => serde_json::from_slice(&json).with_context(|| format!("{}", path.display()))?,
+            Ok(json) => serde_json::from_slice(&json).with_context(|| {
+                format!("--resume {}: not written by an import; remove it to begin anew", path.display())
+            })?,
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(error).with_context(|| format!("{}", path.display())),
         };

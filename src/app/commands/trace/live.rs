@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use bytes::BytesMut;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
@@ -17,7 +17,7 @@ use crate::codec::{self, Grant, Packet, Qos};
 use crate::config::{Config, Mqtt};
 use crate::delivery::sink::error_chain;
 use crate::pipeline::decode::{Decoded, Decoder};
-use crate::pipeline::position::{DRIVER_ID_RULE, DriverId, Position, Timestamp};
+use crate::pipeline::position::{DriverId, Position, Timestamp};
 
 /// Interval between two questions to ClickHouse, while there is something to ask.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -47,14 +47,13 @@ impl Waiting {
 /// Passes lines to `print` for so long, or until it returns `false`.
 ///
 /// # Errors
-/// That is no driver's id, the tables are not there, a server refuses, or a connection breaks.
+/// The tables are not there, a server refuses, or a connection breaks.
 pub async fn follow(
     config: &Config,
-    driver_id: &str,
+    driver_id: DriverId,
     lasts: Duration,
     mut print: impl FnMut(&str) -> Result<bool>,
 ) -> Result<()> {
-    let driver_id = DriverId::new(driver_id).map_err(|_| anyhow!("{driver_id:?}: {DRIVER_ID_RULE}"))?;
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     schema::ensure_migrated(&clickhouse).await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());

@@ -5,7 +5,7 @@ mod live;
 use std::fmt;
 use std::fs;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
@@ -17,7 +17,7 @@ use crate::clickhouse::{ClickHouse, LastFix, RejectedFor};
 use crate::config::Config;
 use crate::peers::ask::hear;
 use crate::peers::decision::Next;
-use crate::pipeline::position::{DRIVER_ID_RULE, DriverId};
+use crate::pipeline::position::DriverId;
 use crate::spool::{self, Kind, format};
 
 #[derive(Debug)]
@@ -114,9 +114,8 @@ impl fmt::Display for Trace {
 /// Asks ClickHouse, this machine's spool and `shutdown.peers`.
 ///
 /// # Errors
-/// That is no driver's id, the tables are not there, or the server does not answer.
-pub async fn trace(config: &Config, driver_id: &str) -> Result<Trace> {
-    let driver_id = DriverId::new(driver_id).map_err(|_| anyhow!("{driver_id:?}: {DRIVER_ID_RULE}"))?;
+/// The tables are not there, or the server does not answer.
+pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     schema::ensure_migrated(&clickhouse).await?;
     let erased = clickhouse.erased_for(&driver_id).await?;

@@ -130,12 +130,14 @@ fn checked(line: &str) -> Result<&str, Refusal> {
     let invalid = || Refusal::new(Reason::InvalidSentence, "no sentence such as $GPRMC,…*hh".into());
     let body = line.strip_prefix(['$', '!']).filter(|_| line.len() <= LINE_BYTES_MAX).ok_or_else(invalid)?;
     let Some((body, given)) = body.split_once('*') else {
-        return refuse(Reason::BadChecksum, || "there is none".into());
+        return refuse(Reason::BadChecksum, || "the sentence has no checksum, *hh".into());
     };
     let computed = body.bytes().fold(0, |sum, byte| sum ^ byte);
     let is_hex = given.len() == 2 && given.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_hex || u8::from_str_radix(given, 16) != Ok(computed) {
-        return refuse(Reason::BadChecksum, || format!("it is {computed:02X}"));
+        return refuse(Reason::BadChecksum, || {
+            format!("the sentence says {given:.8}; its checksum is {computed:02X}")
+        });
     }
     Ok(body)
 }
