@@ -1,6 +1,6 @@
--- Where drivers were, fix by fix. metres and seconds are since the good fix before, in the window. `dropped` says why a fix counts for
--- nothing: 'inaccurate' or 'jump' (111), the latter once the day was computed. metres are along the sphere, of the straight line through
--- the earth between two fixes, from each one's distance to the axis and to the equator's plane, and the angle between them.
+-- Where drivers were, fix by fix. metres and seconds count from the good fix before, if that is in the window. `dropped` is the reason why a
+-- fix is left out of distances: 'inaccurate', or 'jump' once its day was computed (111). metres: the straight line through the earth between
+-- two fixes, from their distances to the axis and to the equator's plane and the angle between them, then the arc over that line.
 CREATE VIEW IF NOT EXISTS {database}_ask.track{on_cluster} AS
 WITH
     6378137 AS equator_m,
