@@ -1,4 +1,4 @@
--- What has been applied here. `milepost run` waits until it names everything the binary was built with.
+-- One row for each file of sql/ that was applied. `milepost run` waits until every file the binary was built with is listed.
 CREATE TABLE IF NOT EXISTS {database}.schema_migrations{on_cluster}
 (
     version    UInt32                  COMMENT 'Number of the file in sql/',

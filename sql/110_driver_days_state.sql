@@ -24,6 +24,10 @@ CREATE TABLE IF NOT EXISTS {database}.driver_days_state{on_cluster}
         to_lat_e7   Int32, -- where it ends
         to_lng_e7   Int32
     )) CODEC(ZSTD(1)) COMMENT 'In order of time',
+    dropped Array(Tuple(ms Int64, seq UInt32, lat_e7 Int32, lng_e7 Int32))
+        MATERIALIZED arrayMap(part -> (part.began_ms, part.piece, part.lat_e7, part.lng_e7), arrayFilter(part -> part.kind = 'dropped', parts))
+        CODEC(ZSTD(1)) COMMENT 'The dropped fixes among the parts: few, so a question about fixes reads little here',
+    speed_max   UInt16 MATERIALIZED arrayMax(parts.speed_max) COMMENT 'The highest speed of the parts, in centimetres per second',
     rows        UInt64 COMMENT 'Of `touched`, when the fixes were read',
     computed_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'When this row was computed'
 )

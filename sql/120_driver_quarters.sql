@@ -1,4 +1,4 @@
--- What people and BI tools read: each quarter of an hour once.
+-- For people and BI tools: one row for each driver and quarter of an hour, summed from the parts of driver_days_state.
 CREATE VIEW IF NOT EXISTS {database}.driver_quarters{on_cluster}
 (
     driver_id   String            COMMENT 'Who',

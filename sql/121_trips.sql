@@ -1,4 +1,4 @@
--- What people and BI tools read.
+-- Trips for people and BI tools: a view without parameters over `episodes`.
 CREATE VIEW IF NOT EXISTS {database}.trips{on_cluster}
 (
     driver_id   String               COMMENT 'Who',

@@ -1,6 +1,6 @@
--- Where drivers were, fix by fix. metres and seconds are since the good fix before, in the window. `dropped` says why a fix counts for
--- nothing: 'inaccurate' or 'jump' (111), the latter once the day was computed. metres are along the sphere, of the straight line through
--- the earth between two fixes, from each one's distance to the axis and to the equator's plane, and the angle between them.
+-- Where drivers were, fix by fix. metres and seconds count from the good fix before, if that is in the window. `dropped` is the reason why a
+-- fix is left out of distances: 'inaccurate', or 'jump' once its day was computed (111). metres: the straight line through the earth between
+-- two fixes, from their distances to the axis and to the equator's plane and the angle between them, then the arc over that line.
 CREATE VIEW IF NOT EXISTS {database}_ask.track{on_cluster} AS
 WITH
     6378137 AS equator_m,
@@ -10,16 +10,15 @@ SELECT
     driver_id, toTimeZone(ts, {tz:String}) AS ts, seq, lat_e7 / 1e7 AS lat, lng_e7 / 1e7 AS lng,
     toFloat32(nullIf(speed_cms, 65535) / 100) AS speed, toFloat32(nullIf(heading_cdeg, 65535) / 100) AS heading,
     toFloat32(nullIf(alt_dm, 2147483647) / 10) AS alt, toFloat32(nullIf(acc_dm, 65535) / 10) AS acc,
-    is_good * (ms - before_ms) / 1000 AS seconds,
+    is_good * (ms - before.1) / 1000 AS seconds,
     is_good * earth_m * asin(least(1., L2Norm((
-        axis_m - before_axis_m, plane_m - before_plane_m, 2 * sqrt(axis_m * before_axis_m) * sin(radians((lng_e7 - before_lng_e7) / 2e7)))) / earth_m)) AS metres,
+        axis_m - before.3, plane_m - before.4, 2 * sqrt(axis_m * before.3) * sin(radians((lng_e7 - before.2) / 2e7)))) / earth_m)) AS metres,
     multiIf(is_good, '', acc_dm > 2000 AND acc_dm != 65535, 'inaccurate', 'jump') AS dropped
 FROM
 (
     SELECT
         *,
-        lagInFrame(ms, 1, ms) OVER one_by_one AS before_ms, lagInFrame(lng_e7, 1, lng_e7) OVER one_by_one AS before_lng_e7,
-        lagInFrame(axis_m, 1, axis_m) OVER one_by_one AS before_axis_m, lagInFrame(plane_m, 1, plane_m) OVER one_by_one AS before_plane_m
+        (ms, lng_e7, axis_m, plane_m) AS here, lagInFrame(here, 1, here) OVER one_by_one AS before
     FROM
     (
         SELECT
@@ -28,13 +27,12 @@ FROM
             flat * tan(radians(lat_e7 / 1e7)) AS slope, equator_m / sqrt(1 + slope * slope) AS axis_m, flat * slope * axis_m AS plane_m,
             (acc_dm <= 2000 OR acc_dm = 65535) AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
             (
-                SELECT toString(driver_id), began_ms, piece, lat_e7, lng_e7
+                SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
                 FROM {database}.driver_days_state{all} FINAL
-                ARRAY JOIN parts.kind AS kind, parts.began_ms AS began_ms, parts.piece AS piece, parts.lat_e7 AS lat_e7, parts.lng_e7 AS lng_e7
+                ARRAY JOIN dropped
                 WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
                     AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
                     AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
-                    AND has(parts.kind, 'dropped') AND kind = 'dropped'
             ) AS is_good
         FROM {database}.positions{all} FINAL
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))

@@ -1,6 +1,6 @@
 -- Where a driver was faster than so many metres per second, by the speed it sent: one row from its first such fix to its last. A slower
--- fix ends it, and 180 s without a faster one. A fix of unknown speed says nothing, and so does one that is dropped (111). The roll-up
--- knows on which days somebody was so fast: the fixes of these are read, and of days that were touched since.
+-- fix ends it, and 180 s without a faster one. Fixes of unknown speed are left out, and dropped ones (111). The roll-up has the highest speed
+-- of each day of a driver: only fixes of a day that was so fast, or was touched since it was computed, are read.
 CREATE VIEW IF NOT EXISTS {database}_ask.speeding{on_cluster} AS
 WITH
     toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) AS first_day,
@@ -8,16 +8,16 @@ WITH
     fast AS
     (
         SELECT day, driver_id
-        FROM
-        (
-            SELECT day, driver_id, rows AS inserted, toUInt64(0) AS computed, toUInt16(0) AS highest FROM {database}.touched{all}
-            UNION ALL
-            SELECT day, toString(driver_id), 0, rows, arrayMax(parts.speed_max) FROM {database}.driver_days_state{all}
-        )
-        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-            AND day >= first_day AND day <= last_day
+        FROM {database}.touched{all}
+        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id)) AND day >= first_day AND day <= last_day
         GROUP BY day, driver_id
-        HAVING sum(inserted) NOT IN (0, max(computed)) OR argMax(highest, computed) / 100 > {speed:Float64}
+        HAVING (day, driver_id, sum(rows)) GLOBAL NOT IN
+        (
+            SELECT day, toString(driver_id), rows
+            FROM {database}.driver_days_state{all} FINAL
+            WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                AND day >= first_day AND day <= last_day AND speed_max / 100 <= {speed:Float64}
+        )
     )
 SELECT
     driver_id,
@@ -40,12 +40,10 @@ FROM
             AND (toDate(ts), driver_id) GLOBAL IN fast
             AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
             (
-                SELECT toString(driver_id), began_ms, piece, lat_e7, lng_e7
+                SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
                 FROM {database}.driver_days_state{all} FINAL
-                ARRAY JOIN parts.kind AS kind, parts.began_ms AS began_ms, parts.piece AS piece, parts.lat_e7 AS lat_e7, parts.lng_e7 AS lng_e7
-                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-                    AND day >= first_day AND day <= last_day
-                    AND has(parts.kind, 'dropped') AND kind = 'dropped'
+                ARRAY JOIN dropped
+                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id)) AND day >= first_day AND day <= last_day
             )
         WINDOW one_by_one AS (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
     )
