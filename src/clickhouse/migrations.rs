@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn four_pending_migrations_are_named_and_the_rest_is_counted() {
         assert_eq!(named(&MIGRATIONS[1..3]), "010_positions, 011_fixes");
-        let all = named(&MIGRATIONS);
+        let all = named(MIGRATIONS);
         let more = format!("021_last_positions_mv and {} more", MIGRATIONS.len() - 5);
         assert_eq!(
             named(&MIGRATIONS[1..]).split_once("020_last_positions_state, ").unwrap().1,

@@ -75,7 +75,7 @@ fn overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
         distinct.push(topic);
     }
     for (topic, times) in times.into_iter().filter(|(_, times)| *times > 1) {
-        s.violations.push(format!("{key}: \"{topic}\" is there {times} times; keep one"));
+        s.violations.push(format!("{key}: \"{topic}\" is listed {times} times; keep one"));
     }
 }
 
