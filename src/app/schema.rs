@@ -40,9 +40,7 @@ fn not_asked() -> Schema {
 }
 
 /// Returns when the tables are there, and ours. Tells each time why they are not.
-///
-/// # Errors
-/// A migration was edited after it was applied.
+/// Fails if a migration was edited after it was applied.
 pub(super) async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) -> Result<()> {
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
     while let Schema::Unknown(why) | Schema::Refused(why) = tables(clickhouse, &not_asked()).await? {
@@ -56,9 +54,6 @@ pub(super) async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) ->
 }
 
 /// The same without waiting.
-///
-/// # Errors
-/// They are not, or the server does not answer.
 pub(super) async fn ensure_ready(clickhouse: &ClickHouse) -> Result<()> {
     match tables(clickhouse, &not_asked()).await? {
         Schema::Ready => Ok(()),
@@ -67,9 +62,6 @@ pub(super) async fn ensure_ready(clickhouse: &ClickHouse) -> Result<()> {
 }
 
 /// Every migration of this binary is recorded: for commands that use other tables than `run` does, with other rights.
-///
-/// # Errors
-/// They are not, or the server does not answer.
 pub(super) async fn ensure_migrated(clickhouse: &ClickHouse) -> Result<()> {
     let pending = clickhouse.pending().await?;
     ensure!(pending.is_empty(), not_migrated(&pending));
@@ -93,9 +85,7 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// Asks again and again; returns only if the tables can never be right.
-    ///
-    /// # Errors
-    /// A migration was edited after it was applied.
+    /// Fails if a migration was edited after it was applied.
     pub(super) async fn run(mut self) -> Result<Infallible> {
         let mut log = Log::new();
         loop {

@@ -34,9 +34,8 @@ pub(crate) enum Error {
     /// The server did not do what it was asked.
     #[error("{what} failed")]
     Server {
-        /// What was asked, in words.
+        /// In words.
         what: String,
-        /// What to do about it.
         kind: FailureKind,
         /// The server's, if it answered with one.
         code: Option<u32>,
@@ -49,35 +48,20 @@ pub(crate) enum Error {
         "migration {name} was edited after it was applied here (recorded {recorded}, now {now}): \
          restore the file, and put the change into a new one"
     )]
-    Edited {
-        /// The migration.
-        name: &'static str,
-        /// Its checksum in the database.
-        recorded: String,
-        /// Its checksum in this binary.
-        now: String,
-    },
+    Edited { name: &'static str, recorded: String, now: String },
     /// The database does not replicate what is made in it.
     #[error(
         "the database {database} is {engine}, so nothing in it would be replicated: with clickhouse.replication = \"managed\" \
          drop it if it is empty, and create it on every host: CREATE DATABASE {database} ENGINE = \
          Replicated('/clickhouse/databases/{database}', '{{shard}}', '{{replica}}')"
     )]
-    NotManaged {
-        /// Its name.
-        database: String,
-        /// Its engine.
-        engine: String,
-    },
+    NotManaged { database: String, engine: String },
     /// There are tables, and they were made for one shard.
     #[error(
         "the tables of {database} were made without clickhouse.shards, so a driver's rows may be on any shard: have others made in \
          another database (clickhouse.database), and copy the history through positions_all, see docs/clickhouse.md"
     )]
-    NotForShards {
-        /// Their database.
-        database: String,
-    },
+    NotForShards { database: String },
     /// The password file.
     #[error("clickhouse.password_file cannot be read")]
     Password(#[source] std::io::Error),
@@ -143,9 +127,6 @@ impl std::fmt::Debug for ClickHouse {
 
 impl ClickHouse {
     /// Connects with the first statement, not here. Reads the password's file.
-    ///
-    /// # Errors
-    /// The password file cannot be read.
     pub(crate) fn new(config: &config::ClickHouse) -> Result<Self, Error> {
         let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
         let login = Login::new(&config.user, config.password.as_ref()).map_err(Error::Password)?;
@@ -193,9 +174,6 @@ impl ClickHouse {
     }
 
     /// What the server answers to a question: rows of texts, as tab-separated values have them.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn ask(&self, what: &str, sql: &str) -> Result<Vec<Vec<String>>, Error> {
         let answer = async { self.client().query_raw(sql).fetch_bytes("TSVRaw")?.collect().await };
         let answer = within(QUESTION_TIMEOUT, answer).await.map_err(|error| self.failed(what, error))?;
@@ -225,9 +203,6 @@ impl ClickHouse {
     }
 
     /// The server's clock, in milliseconds since 1970, asked on a connection of its own.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn clock(&self) -> Result<i64, Error> {
         let answer = self.ask("asking for the time", "SELECT toUnixTimestamp64Milli(now64(3))").await?;
         let ms = answer.first().and_then(|row| row.first()).and_then(|ms| ms.parse().ok());

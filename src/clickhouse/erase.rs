@@ -91,9 +91,7 @@ fn escaped(text: &str, quote: char) -> String {
 
 impl ClickHouse {
     /// Whose data is to be gone.
-    ///
-    /// # Errors
-    /// See [`Error`]; also if there are more than a member may know.
+    /// Fails also if there are more than a member may know.
     pub(crate) async fn erased(&self) -> Result<Erased, Error> {
         let what = "asking who is erased";
         let sql = format!(
@@ -117,9 +115,6 @@ impl ClickHouse {
     }
 
     /// Begins the erasing of a driver, or ends it.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn erase(&self, driver_id: &DriverId, is_lifted: bool) -> Result<(), Error> {
         // Newer than the row before, also when the server's clock was put back meanwhile.
         let sql = format!(
@@ -133,9 +128,6 @@ impl ClickHouse {
     }
 
     /// For how long this driver has been erased, if they are, and not lifted.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn erased_for(&self, driver_id: &DriverId) -> Result<Option<Duration>, Error> {
         let sql = format!(
             "SELECT toUInt64(greatest(0, dateDiff('second', written_at, now64(3)))) FROM {}.{ERASED} FINAL \
@@ -149,9 +141,7 @@ impl ClickHouse {
     }
 
     /// Every table that has rows of drivers, those first from which others are made.
-    ///
-    /// # Errors
-    /// See [`Error`]; also if the login does not see one: it would be passed over.
+    /// Fails also if the login does not see one: it would be passed over.
     pub(crate) async fn tables_of_drivers(&self) -> Result<Vec<TableOfDrivers>, Error> {
         let sql = format!(
             "SELECT match(type, '^(LowCardinality\\\\()?(Nullable\\\\()?String\\\\)*$'), table FROM system.columns WHERE database = '{0}' AND name = 'driver_id' AND table != '{ERASED}' AND table IN \
@@ -181,9 +171,6 @@ impl ClickHouse {
     }
 
     /// What all hosts are asked through, if this server knows it.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn hosts(&self) -> Result<Hosts, Error> {
         let by_name = |name: &str| Hosts::All(name.to_owned());
         Ok(match (self.layout.cluster(), self.layout.replication()) {
@@ -203,9 +190,6 @@ impl ClickHouse {
     }
 
     /// What each of these tables has of this driver, on these hosts.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn traces(
         &self,
         hosts: &Hosts,
@@ -276,9 +260,6 @@ impl ClickHouse {
     }
 
     /// Views that are being counted again now: they may have read what is hidden since.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn refreshes(&self, hosts: &Hosts) -> Result<u64, Error> {
         let sql = format!(
             "SELECT countIf(status LIKE 'Running%') FROM {} WHERE database = '{}'",
@@ -290,9 +271,6 @@ impl ClickHouse {
 
     /// Inserts into this database that have been under way for at least this long. A server goes on with an insert whose
     /// process was killed or has given up, and commits rows that no member will mention again.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn inserts_older_than(&self, hosts: &Hosts, age: Duration) -> Result<u64, Error> {
         let sql = format!(
             "SELECT count() FROM {} WHERE query_kind IN ('Insert', 'AsyncInsertFlush') AND elapsed >= {} \
@@ -305,9 +283,6 @@ impl ClickHouse {
     }
 
     /// Rows of this driver are not seen any more, when its mutation is done.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn hide(&self, table: &TableOfDrivers, driver_id: &DriverId) -> Result<(), Error> {
         let delete = format!("DELETE FROM {} WHERE {}", self.everywhere(table), table.is_of(driver_id));
         let what = format!("hiding rows of {}", table.name);
@@ -315,9 +290,6 @@ impl ClickHouse {
     }
 
     /// Rows that are hidden are not on the disk any more, when its mutation is done and old parts are gone.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn remove_hidden(&self, table: &TableOfDrivers) -> Result<(), Error> {
         let alter = format!("ALTER TABLE {} APPLY DELETED MASK", self.everywhere(table));
         let what = format!("removing hidden rows of {}", table.name);

@@ -49,9 +49,7 @@ impl Migration {
 
 impl ClickHouse {
     /// Applies what is missing, in order; returns the names of what was applied.
-    ///
-    /// # Errors
-    /// See [`Error`]. What was applied before stays applied.
+    /// After an error, what was applied before stays applied.
     pub(crate) async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         for database in databases(&self.database) {
             self.create_database(&database).await?;
@@ -180,9 +178,6 @@ impl ClickHouse {
     }
 
     /// The migrations this binary was built with that are not recorded in the database, in order.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn pending(&self) -> Result<Vec<Migration>, Error> {
         let recorded = self.recorded().await?;
         let mut pending = Vec::new();
@@ -204,9 +199,6 @@ impl ClickHouse {
 
     /// Columns of ours that a table lacks, or has with another type, in words. RowBinary carries no types: the server
     /// would take other numbers for ours.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn misfits(&self) -> Result<Vec<String>, Error> {
         // Of these alone: the columns of all the views are four fifths of what the question costs, and a start waits for it.
         let names = TABLES.iter().flat_map(|table| [table.name.to_owned(), shards::over(table.name)]);

@@ -168,9 +168,7 @@ fn looked(ended: Result<Totals, RecvError>) -> Result<Drained> {
 }
 
 /// A member that goes on when this one is gone; or why none is known. Asked are this host's member and `shutdown.peers`.
-///
-/// # Errors
-/// The one that is to be gone answers.
+/// Fails if the one that is to be gone answers.
 async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>> {
     let topics = config.mqtt.topics.iter().cloned().collect();
     let (mut heir, mut living, mut why) = (None, None, String::new());
