@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use super::now_ms;
 use crate::clickhouse::{ClickHouse, Error, Migration};
+use crate::config::Config;
 use crate::delivery::events::{Attention, Schema, ServerStatus};
 use crate::delivery::sink::error_chain;
 use crate::peers::standing::Member;
@@ -53,19 +54,21 @@ pub(super) async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) ->
     Ok(())
 }
 
-/// The same without waiting.
-pub(super) async fn ensure_ready(clickhouse: &ClickHouse) -> Result<()> {
-    match tables(clickhouse, &not_asked()).await? {
-        Schema::Ready => Ok(()),
+/// The same without waiting, for commands.
+pub(super) async fn ready(config: &Config) -> Result<ClickHouse> {
+    let clickhouse = ClickHouse::new(&config.clickhouse)?;
+    match tables(&clickhouse, &not_asked()).await? {
+        Schema::Ready => Ok(clickhouse),
         Schema::Unknown(why) | Schema::Refused(why) => bail!(why),
     }
 }
 
 /// Every migration of this binary is recorded: for commands that use other tables than `run` does, with other rights.
-pub(super) async fn ensure_migrated(clickhouse: &ClickHouse) -> Result<()> {
+pub(super) async fn migrated(config: &Config) -> Result<ClickHouse> {
+    let clickhouse = ClickHouse::new(&config.clickhouse)?;
     let pending = clickhouse.pending().await?;
     ensure!(pending.is_empty(), not_migrated(&pending));
-    Ok(())
+    Ok(clickhouse)
 }
 
 fn not_migrated(pending: &[Migration]) -> String {

@@ -85,6 +85,11 @@ impl Error {
         matches!(self, Self::Server { kind, .. } if *kind != FailureKind::Permanent)
     }
 
+    /// What was answered is no use.
+    pub(super) fn of_answer(what: &str, kind: FailureKind, why: impl Into<String>) -> Self {
+        Self::Server { what: what.to_owned(), kind, code: None, source: why.into().into() }
+    }
+
     pub(super) fn server(what: impl Into<String>, error: ClientError, advice: Option<String>) -> Self {
         let (kind, code) = (kind(&error), code(&error));
         let source: Box<dyn StdError + Send + Sync> = match advice {
@@ -182,6 +187,11 @@ impl ClickHouse {
         Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
     }
 
+    /// The first value of the first row, if there is one.
+    pub(super) async fn value(&self, what: &str, sql: &str) -> Result<Option<String>, Error> {
+        Ok(self.ask(what, sql).await?.into_iter().flatten().next())
+    }
+
     /// The same, of numbers alone, all rows in one. What is none is the largest: never a reason to think that nothing is there.
     pub(super) async fn numbers(&self, what: &str, sql: &str) -> Result<Vec<u64>, Error> {
         let answer = self.ask(what, sql).await?;
@@ -197,24 +207,18 @@ impl ClickHouse {
             "SELECT max(total_replicas) FROM system.replicas WHERE database = '{}' AND table = '{}'",
             self.database, TABLES[0].name
         );
-        let answer = self.ask("counting the replicas", &sql).await.unwrap_or_default();
-        let count = answer.first().and_then(|row| row.first()?.parse().ok());
-        self.inserter.quorum.learn(count.unwrap_or(0));
+        let count = self.value("counting the replicas", &sql).await.ok().flatten();
+        self.inserter.quorum.learn(count.and_then(|count| count.parse().ok()).unwrap_or(0));
     }
 
     /// The server's clock, in milliseconds since 1970, asked on a connection of its own.
     pub(crate) async fn clock(&self) -> Result<i64, Error> {
-        let answer = self.ask("asking for the time", "SELECT toUnixTimestamp64Milli(now64(3))").await?;
-        let ms = answer.first().and_then(|row| row.first()).and_then(|ms| ms.parse().ok());
-        ms.ok_or_else(|| {
-            let source = "the answer is not a time: is this ClickHouse?".into();
-            Error::Server {
-                what: "asking for the time".to_owned(),
-                kind: FailureKind::Ambiguous,
-                code: None,
-                source,
-            }
-        })
+        let what = "asking for the time";
+        let answer = self.value(what, "SELECT toUnixTimestamp64Milli(now64(3))").await?;
+        let not_clickhouse = "the answer is not a time: is this ClickHouse?";
+        answer
+            .and_then(|ms| ms.parse().ok())
+            .ok_or_else(|| Error::of_answer(what, FailureKind::Ambiguous, not_clickhouse))
     }
 }
 

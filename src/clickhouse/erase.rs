@@ -101,15 +101,8 @@ impl ClickHouse {
         );
         let rows = self.ask(what, &sql).await?;
         if rows.len() > ERASED_MAX {
-            let source =
-                format!("more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)")
-                    .into();
-            return Err(Error::Server {
-                what: what.to_owned(),
-                kind: FailureKind::Permanent,
-                code: None,
-                source,
-            });
+            let why = format!("more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
+            return Err(Error::of_answer(what, FailureKind::Permanent, why));
         }
         Ok(Erased::new(rows.into_iter().filter_map(|row| row.into_iter().next())))
     }
@@ -135,8 +128,8 @@ impl ClickHouse {
             self.database,
             driver_id.as_str()
         );
-        let rows = self.ask("asking who is erased", &sql).await?;
-        let seconds = rows.first().and_then(|row| row.first()?.parse().ok());
+        let seconds =
+            self.value("asking who is erased", &sql).await?.and_then(|seconds| seconds.parse().ok());
         Ok(seconds.map(Duration::from_secs))
     }
 
@@ -164,10 +157,8 @@ impl ClickHouse {
         if unseen.is_empty() {
             return Ok(tables);
         }
-        let source =
-            format!("this login does not see {}: see milepost_eraser in access.sql", unseen.join(", "))
-                .into();
-        Err(Error::Server { what: what.to_owned(), kind: FailureKind::Permanent, code: None, source })
+        let why = format!("this login does not see {}: see milepost_eraser in access.sql", unseen.join(", "));
+        Err(Error::of_answer(what, FailureKind::Permanent, why))
     }
 
     /// What all hosts are asked through, if this server knows it.
@@ -183,8 +174,7 @@ impl ClickHouse {
                     "SELECT DISTINCT cluster FROM system.clusters WHERE cluster IN ('{0}', 'default') ORDER BY cluster != '{0}'",
                     self.database
                 );
-                let known = self.ask("asking for the cluster", &sql).await?;
-                known.into_iter().flatten().next().map_or(Hosts::ThisAlone, Hosts::All)
+                self.value("asking for the cluster", &sql).await?.map_or(Hosts::ThisAlone, Hosts::All)
             }
         })
     }

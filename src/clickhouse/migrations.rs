@@ -172,8 +172,8 @@ impl ClickHouse {
             self.database,
             shards::over(TABLES[0].name)
         );
-        let answer = self.ask("asking every host for its tables", &sql).await?;
-        let is_made = answer.first().and_then(|row| row.first()).is_some_and(|flag| flag == "1");
+        let is_made =
+            self.value("asking every host for its tables", &sql).await?.is_some_and(|flag| flag == "1");
         if is_made { Ok(()) } else { Err(Error::NotForShards { database: self.database.clone() }) }
     }
 
@@ -251,15 +251,13 @@ impl ClickHouse {
                  = (SELECT count() FROM clusterAllReplicas('{cluster}', system.one))"
             ),
         };
-        let answer = self.ask(&doing, &everywhere).await?;
-        if answer.first().and_then(|row| row.first()).is_none_or(|flag| flag != "1") {
+        if self.value(&doing, &everywhere).await?.is_none_or(|flag| flag != "1") {
             let sql = self.layout.statement(&create_database(name));
             self.statement(&sql).await.map_err(|error| self.failed(&doing, error))?;
         }
         if self.layout.replication() == Replication::Managed {
             let sql = format!("SELECT engine FROM system.databases WHERE name = '{name}'");
-            let answer = self.ask(&doing, &sql).await?;
-            let engine = answer.into_iter().flatten().next().unwrap_or_default();
+            let engine = self.value(&doing, &sql).await?.unwrap_or_default();
             if !matches!(&*engine, "Replicated" | "Shared") {
                 return Err(Error::NotManaged { database: name.to_owned(), engine });
             }

@@ -70,10 +70,9 @@ impl ClickHouse {
     pub(crate) async fn rejects_lately(&self, driver_id: &DriverId) -> Result<Vec<RejectedFor>, Error> {
         let sql = format!(
             "SELECT reason, sum(count), toString(max(received_at)), replaceRegexpAll(argMax(detail, received_at), '[\\\\t\\\\n\\\\r]', ' ') \
-             FROM {}.rejects{} WHERE received_at > now64(3) - INTERVAL 1 HOUR AND (driver_id = '{id}' OR has(splitByChar('/', topic), '{id}')) \
+             FROM {} WHERE received_at > now64(3) - INTERVAL 1 HOUR AND (driver_id = '{id}' OR has(splitByChar('/', topic), '{id}')) \
              GROUP BY reason ORDER BY reason",
-            self.database,
-            if self.layout.shards().is_some() { "_all" } else { "" },
+            self.of_all("rejects"),
             id = driver_id.as_str()
         );
         let rows = self.ask("reading rejects", &sql).await?;

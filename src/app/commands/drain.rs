@@ -18,7 +18,6 @@ use super::Shown;
 use crate::app::leaving::ASK_WITHIN;
 use crate::app::run::{Shared, Started, start};
 use crate::app::{Outcome, Signals, schema};
-use crate::clickhouse::ClickHouse;
 use crate::config::Config;
 use crate::consumer::{Connections, Totals};
 use crate::observe::health::Health;
@@ -117,7 +116,7 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
              nobody. Start a member and name it in shutdown.peers; or, if you know that one is there, say --leave"
         ),
     }
-    schema::ensure_ready(&ClickHouse::new(&config.clickhouse)?).await?;
+    schema::ready(&config).await?;
     config.mqtt.client_id = client_id;
     config.mqtt.connections = Connections::Fixed(0);
     config.spool = None; // what cannot be inserted now is left with the broker

@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::Shown;
+use super::{Shown, driver};
 use crate::app::leaving::ASK_WITHIN;
 use crate::app::{Outcome, schema};
 use crate::clickhouse::{ClickHouse, Error, Hosts, Traces};
@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::peers::ask::hear;
 use crate::peers::decision::Next;
 use crate::pipeline::erased::ERASED_MAX;
-use crate::pipeline::position::{DRIVER_ID_RULE, DriverId};
+use crate::pipeline::position::DriverId;
 use crate::spool::{self, Kind, OpenError, Spool};
 
 /// A member that ClickHouse answers asks twice a minute who is erased.
@@ -169,9 +169,8 @@ impl fmt::Display for Left {
 /// # Errors
 /// That is no driver's id, the table is not there, or the server refuses.
 pub async fn lift(config: &Config, driver_id: &str) -> Result<String> {
-    let driver_id = id(driver_id)?;
-    let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    schema::ensure_migrated(&clickhouse).await?;
+    let driver_id = driver(driver_id)?;
+    let clickhouse = schema::migrated(config).await?;
     if clickhouse.erased_for(&driver_id).await?.is_none() {
         return Ok(format!("{} is not erased\n", driver_id.as_str()));
     }
@@ -186,9 +185,8 @@ pub async fn lift(config: &Config, driver_id: &str) -> Result<String> {
 /// # Errors
 /// That is no driver's id, the tables are not there, or the server refuses.
 pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
-    let driver_id = id(&orders.driver_id)?;
-    let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    schema::ensure_migrated(&clickhouse).await?;
+    let driver_id = driver(&orders.driver_id)?;
+    let clickhouse = schema::migrated(config).await?;
     let ends = Instant::now() + orders.within;
     let mut written_at = None;
     if orders.yes && clickhouse.erased_for(&driver_id).await?.is_none() {
@@ -249,10 +247,6 @@ fn later(every: Duration) -> Duration {
 /// A server that is busy, or not there now.
 fn may_pass(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Error>().is_some_and(Error::may_pass)
-}
-
-fn id(text: &str) -> Result<DriverId> {
-    DriverId::new(text).map_err(|_| anyhow!("{text:?}: {DRIVER_ID_RULE}"))
 }
 
 /// One more than members may know would stop the inserts of them all. Others may write at the same time: counted afterwards, too.

@@ -17,7 +17,7 @@ pub mod trace;
 use std::fmt::Display;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use tokio::time::sleep;
 use tracing::warn;
 
@@ -26,6 +26,7 @@ use crate::delivery::events::Piece;
 use crate::delivery::retry::{self, Identity, Tries};
 use crate::delivery::sink::{FailureKind, Sink as _, error_chain};
 use crate::pipeline::encode::Insert;
+use crate::pipeline::position::{DRIVER_ID_RULE, DriverId};
 
 /// A result that prints as a table, or with `--json` as one object on one line.
 pub trait Shown: Display {
@@ -34,6 +35,11 @@ pub trait Shown: Display {
     fn shown(&self, json: bool) -> String {
         if json { format!("{}\n", self.json()) } else { self.to_string() }
     }
+}
+
+/// A driver's id of the command line.
+fn driver(text: &str) -> Result<DriverId> {
+    DriverId::new(text).map_err(|_| anyhow!("{text:?}: {DRIVER_ID_RULE}"))
 }
 
 /// For commands that insert by themselves. `identity`: no insert of other rows has it.

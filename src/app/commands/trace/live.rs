@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use bytes::BytesMut;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use crate::app::commands::decode::{rfc3339, shown};
+use crate::app::commands::driver;
 use crate::app::{now, schema};
 use crate::check::probe::{self, Door, Probe, ProbeError};
 use crate::clickhouse::{ClickHouse, StoredFix};
@@ -17,7 +18,7 @@ use crate::codec::{self, Grant, Packet, Qos};
 use crate::config::{Config, Mqtt};
 use crate::delivery::sink::error_chain;
 use crate::pipeline::decode::{Decoded, Decoder};
-use crate::pipeline::position::{DRIVER_ID_RULE, DriverId, Position, Timestamp};
+use crate::pipeline::position::{DriverId, Position, Timestamp};
 
 /// Interval between two questions to ClickHouse, while there is something to ask.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -54,9 +55,8 @@ pub async fn follow(
     lasts: Duration,
     mut print: impl FnMut(&str) -> Result<bool>,
 ) -> Result<()> {
-    let driver_id = DriverId::new(driver_id).map_err(|_| anyhow!("{driver_id:?}: {DRIVER_ID_RULE}"))?;
-    let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    schema::ensure_migrated(&clickhouse).await?;
+    let driver_id = driver(driver_id)?;
+    let clickhouse = schema::migrated(config).await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());
     let mut probe = subscribe(&config.mqtt).await?;
     let began = Instant::now();

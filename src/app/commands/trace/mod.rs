@@ -5,19 +5,19 @@ mod live;
 use std::fmt;
 use std::fs;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
 pub use self::live::follow;
-use super::Shown;
+use super::{Shown, driver};
 use crate::app::leaving::ASK_WITHIN;
 use crate::app::schema;
-use crate::clickhouse::{ClickHouse, LastFix, RejectedFor};
+use crate::clickhouse::{LastFix, RejectedFor};
 use crate::config::Config;
 use crate::peers::ask::hear;
 use crate::peers::decision::Next;
-use crate::pipeline::position::{DRIVER_ID_RULE, DriverId};
+use crate::pipeline::position::DriverId;
 use crate::spool::{self, Kind, format};
 
 #[derive(Debug)]
@@ -116,9 +116,8 @@ impl fmt::Display for Trace {
 /// # Errors
 /// That is no driver's id, the tables are not there, or the server does not answer.
 pub async fn trace(config: &Config, driver_id: &str) -> Result<Trace> {
-    let driver_id = DriverId::new(driver_id).map_err(|_| anyhow!("{driver_id:?}: {DRIVER_ID_RULE}"))?;
-    let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    schema::ensure_migrated(&clickhouse).await?;
+    let driver_id = driver(driver_id)?;
+    let clickhouse = schema::migrated(config).await?;
     let erased = clickhouse.erased_for(&driver_id).await?;
     let mut members = Vec::new();
     hear(&config.shutdown.peers, ASK_WITHIN, |address, answer| {
