@@ -16,7 +16,7 @@ pub(crate) enum Strategy {
 
 /// An MQTT 5 broker for tests: exact in its windows, and with EMQX's manners. On 127.0.0.1 alone.
 #[derive(Debug, Clone, Parser)]
-#[command(version, args_override_self = true)]
+#[command(version)]
 pub(crate) struct Options {
     /// Where clients connect; 0 takes a free port, which is told on stderr
     #[arg(long)]
