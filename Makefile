@@ -38,7 +38,7 @@ faults: ## the whole fault harness, half an hour; then the mistakes it must find
 	cargo build --release --locked --workspace
 	target/release/lab faults
 	target/release/lab faults --prove
-	cargo test --locked --workspace --test kill --test bench -- --ignored
+	cargo test --locked --workspace --test bench -- --ignored
 
 kubernetes: ## the manifests on a real control plane, with pods as processes; twelve minutes, and the first time twenty more to build it
 	deploy/local/setup --dev

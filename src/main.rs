@@ -57,31 +57,29 @@ fn main() -> ExitCode {
             let orders = drain::Orders { client_id, leave, within };
             with_logs_and_runtime(config, async move |config| {
                 let drained = drain::drain(config, orders).await?;
-                let outcome = drained.outcome();
                 put(&drained.shown(json))?;
-                Ok(outcome)
+                Ok(code(drained.outcome()))
             })
         }
         Command::Spool { command: SpoolCommand::List { json } } => {
             print_result(spool::list(&config).map(|listing| listing.shown(json)))
         }
-        Command::Spool { command: SpoolCommand::Export { dir } } => match spool::export(&config, &dir) {
-            Ok((text, Outcome::Clean)) => printed(&text, true),
-            Ok((text, Outcome::DataLeft)) => put(&text).map_or(FAILED, |()| DATA_LEFT).into(),
-            Err(failure) => failed(FAILED, format_args!("{failure:#}")),
-        },
+        Command::Spool { command: SpoolCommand::Export { dir } } => {
+            let exported = spool::export(&config, &dir);
+            finish(exported.and_then(|(text, outcome)| put(&text).map(|()| code(outcome))))
+        }
         Command::Spool { command: SpoolCommand::Replay } => {
-            with_logs_and_runtime(config, async |config| spool::replay(&config).await)
+            with_logs_and_runtime(config, async |config| spool::replay(&config).await.map(code))
         }
         Command::Erase { driver, lift: true, .. } => with_logs_and_runtime(config, async move |config| {
             put(&erase::lift(&config, driver).await?)?;
-            Ok(Outcome::Clean)
+            Ok(ExitCode::SUCCESS)
         }),
         Command::Erase { driver: driver_id, yes, lift: false, within, json } => {
             with_logs_and_runtime(config, async move |config| {
                 let left = erase::erase(&config, erase::Orders { driver_id, yes, within }).await?;
                 put(&left.shown(json))?;
-                Ok(left.outcome())
+                Ok(code(left.outcome()))
             })
         }
         Command::Fences { command: FencesCommand::Import { dry_run, skip_invalid, file, json } } => {
@@ -92,13 +90,17 @@ fn main() -> ExitCode {
                 let since = since.unwrap_or(Timestamp::from_unix_ms(0));
                 let summary = rejects::replay(&config, reason, since).await?;
                 put(&summary.shown(json))?;
-                Ok(Outcome::Clean)
+                Ok(ExitCode::SUCCESS)
             })
         }
         Command::Import { kind, driver, fields, speed_unit, zone, keep, dry_run, resume, json, files } => {
             let orders =
                 import::Orders { files, kind, driver, fields, speed_unit, zone, keep, dry_run, resume };
-            import_files(config, orders, json)
+            with_logs_and_runtime(config, async move |config| {
+                let imported = import::import(&config, orders).await?;
+                put(&imported.shown(json))?;
+                Ok(good(!imported.has_failed()))
+            })
         }
         Command::Top { every, once, json, members } => {
             let is_screen = !once && !json && std::io::stdout().is_terminal();
@@ -106,15 +108,16 @@ fn main() -> ExitCode {
             let orders = top::Orders { members, every, once };
             let shown =
                 top::top(&config, orders, |screen| put_some(&format!("{clear}{}", screen.shown(json))));
-            end(without_logs(shown).map(|()| true))
+            finish(without_logs(shown).map(|()| ExitCode::SUCCESS))
         }
         Command::Trace { live: true, lasts, driver, .. } => {
-            end(without_logs(async { trace::follow(&config, driver, lasts, put_some).await.map(|()| true) }))
+            let followed = without_logs(trace::follow(&config, driver, lasts, put_some));
+            finish(followed.map(|()| ExitCode::SUCCESS))
         }
-        Command::Trace { json, driver, .. } => end(without_logs(async {
+        Command::Trace { json, driver, .. } => finish(without_logs(async {
             let trace = trace::trace(&config, driver).await?;
             put(&trace.shown(json))?;
-            Ok(trace.is_found())
+            Ok(good(trace.is_found()))
         })),
         Command::Health => match http::ask_ready(config.http.listen) {
             Ok(()) => ExitCode::SUCCESS,
@@ -122,15 +125,15 @@ fn main() -> ExitCode {
         },
         Command::Migrate { plan: true } => print_result(Ok(migrate::plan(&config))),
         Command::Migrate { plan: false } => with_logs_and_runtime(config, async |config| {
-            migrate::migrate(&config).await.map(|()| Outcome::Clean)
+            migrate::migrate(&config).await.map(|()| ExitCode::SUCCESS)
         }),
         Command::Events => with_logs_and_runtime(config, async |config| {
             log_start(&config);
-            events::run(config).await
+            events::run(config).await.map(code)
         }),
         Command::Run => with_logs_and_runtime(config, async |config| {
             log_start(&config);
-            run::run(config).await
+            run::run(config).await.map(code)
         }),
     }
 }
@@ -151,15 +154,11 @@ fn import_fences(config: Config, file: &Path, orders: fences::Orders, json: bool
         Ok(areas) => areas,
         Err(error) => return failed(FAILED, format_args!("{}: {error}", file.display())),
     };
-    let mut is_refused = false;
-    let refused = &mut is_refused;
-    let code = with_logs_and_runtime(config, async move |config| {
+    with_logs_and_runtime(config, async move |config| {
         let imported = fences::import(&config, &areas, orders).await?;
-        *refused = imported.is_refused();
         put(&imported.shown(json))?;
-        Ok(Outcome::Clean)
-    });
-    if is_refused { FAILED.into() } else { code }
+        Ok(good(!imported.is_refused()))
+    })
 }
 
 fn decode_file(config: &Config, origin: &decode::Origin, file: &Path) -> ExitCode {
@@ -173,18 +172,6 @@ fn decode_file(config: &Config, origin: &decode::Origin, file: &Path) -> ExitCod
     }
 }
 
-fn import_files(config: Config, orders: import::Orders, json: bool) -> ExitCode {
-    let mut has_failed = false;
-    let failed = &mut has_failed;
-    let code = with_logs_and_runtime(config, async move |config| {
-        let imported = import::import(&config, orders).await?;
-        *failed = imported.has_failed();
-        put(&imported.shown(json))?;
-        Ok(Outcome::Clean)
-    });
-    if has_failed { FAILED.into() } else { code }
-}
-
 fn decode_lines(
     config: &Config,
     origin: decode::Origin,
@@ -196,8 +183,7 @@ fn decode_lines(
         Err(error) => return failed(BAD_USAGE, format_args!("{}: {error}", file.display())),
     };
     match decode::decode_lines(config, origin, input, clock, put_some) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => FAILED.into(),
+        Ok(is_good) => good(is_good),
         Err(failure) => failed(BAD_USAGE, format_args!("{failure:#}")),
     }
 }
@@ -222,27 +208,28 @@ fn without_logs<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
 }
 
-fn end(is_good: anyhow::Result<bool>) -> ExitCode {
-    match is_good {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => FAILED.into(),
-        Err(failure) => failed(FAILED, format_args!("{failure:#}")),
+/// What a command that logs nothing ends with.
+fn finish(code: anyhow::Result<ExitCode>) -> ExitCode {
+    code.unwrap_or_else(|failure| failed(FAILED, format_args!("{failure:#}")))
+}
+
+fn good(is_good: bool) -> ExitCode {
+    if is_good { ExitCode::SUCCESS } else { FAILED.into() }
+}
+
+fn code(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Outcome::Clean => ExitCode::SUCCESS,
+        Outcome::DataLeft => DATA_LEFT.into(),
     }
 }
 
 fn print_result(result: anyhow::Result<String>) -> ExitCode {
-    match result {
-        Ok(text) => printed(&text, true),
-        Err(failure) => failed(FAILED, format_args!("{failure:#}")),
-    }
+    finish(result.and_then(|text| put(&text)).map(|()| ExitCode::SUCCESS))
 }
 
 fn printed(text: &str, is_good: bool) -> ExitCode {
-    match put(text) {
-        Ok(()) if is_good => ExitCode::SUCCESS,
-        Ok(()) => FAILED.into(),
-        Err(error) => failed(FAILED, format_args!("{error:#}")),
-    }
+    finish(put(text).map(|()| good(is_good)))
 }
 
 /// Writes a result to stdout. A reader that leaves early, such as `head`, has what it wants: the exit code stays the result's.
@@ -273,7 +260,7 @@ fn log_start(config: &Config) {
 
 fn with_logs_and_runtime(
     config: Config,
-    command: impl AsyncFnOnce(Config) -> anyhow::Result<Outcome>,
+    command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,
 ) -> ExitCode {
     logging::start(&config.log);
     // One thread beside the driver's: encoding, inserting and serving metrics need a small part of one core.
@@ -283,14 +270,10 @@ fn with_logs_and_runtime(
         runtime.shutdown_background(); // a disk that hangs must not hold an exit
         outcome
     });
-    let code = match outcome {
-        Ok(Outcome::Clean) => ExitCode::SUCCESS,
-        Ok(Outcome::DataLeft) => DATA_LEFT.into(),
-        Err(failure) => {
-            error!("{failure:#}");
-            FAILED.into()
-        }
-    };
+    let code = outcome.unwrap_or_else(|failure| {
+        error!("{failure:#}");
+        FAILED.into()
+    });
     logging::flush();
     code
 }

@@ -2,7 +2,7 @@
 
     make bench ARGS='--what sql'                                  a quarter of an hour, more where others use the machine
     make bench ARGS='--what sql -- --millions 40'                 40 million fixes in each set, eight times as long, 13 GiB of memory at most
-    make bench ARGS='--what sql -- --only inserts --millions 1'   one part of it: sparse, dense, inserts, last
+    make bench ARGS='--what sql -- --only last'                   one part of it: sparse, dense, last
 
 Two sets of 30 days. "sparse": each driver sends a fix every 30 s for two and a half hours a day, so that a month of a driver is about one
 granule. "dense": every second for two hours a day. 5 % of the fixes come twice. The obvious schema: one ReplacingMergeTree of plain
@@ -10,25 +10,20 @@ columns, a month a partition, asked with FINAL. "live": every day is a part or t
 partition. Each question runs BENCH_RUNS (2) times in a row; the least time and the least CPU count (files are in the page cache). CPU
 is the engine's, user and system; ratios are of CPU, because others use the machine, too.
 
-"inserts": batches of 5,000 fixes, each of another driver as far as there are, as milepost sends them (RowBinary, fsync), one after the
-other, while the engine merges, until it has merged what it wants to; with and without touched_mv. Then BENCH_LAST drivers' last
-positions, in eight parts. Prints Markdown to stdout, and progress to stderr.
+"last": the last positions of BENCH_LAST drivers, in eight parts. Prints Markdown to stdout, and progress to stderr.
 """
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import os
-import statistics
 import sys
 import tempfile
 import time
-import urllib.parse
-import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/answers"))
-from conftest import OPENER, Database, migrated, running_engine  # noqa: E402
+from conftest import Database, migrated, running_engine  # noqa: E402
 
 LAST, RUNS = (int(os.environ.get(f"BENCH_{name}", default)) for name, default in (("LAST", 1_000_000), ("RUNS", 2)))
 
@@ -86,10 +81,6 @@ COLUMNS = "driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, 
 NAMES = "driver_id, ts, seq, lat, lng, speed, heading, alt, acc, received_at"
 PLAIN = ("driver_id, ts, seq, lat_e7 / 1e7, lng_e7 / 1e7, speed_cms / 100, heading_cdeg / 100, alt_dm / 10, acc_dm / 10, received_at")
 
-# Without FINAL, by aggregation.
-LAST_BEFORE = """CREATE VIEW {db}.last_positions_before AS SELECT driver_id, newest.1 AS ts, newest.2 / 1e7 AS lat, newest.3 / 1e7 AS lng
-    FROM (SELECT driver_id, argMax((ts, lat_e7, lng_e7), version) AS newest FROM {db}.last_positions_state GROUP BY driver_id)"""
-
 WAY = """SELECT driver_id, sum(way) FROM (
     SELECT driver_id, geoDistance(lagInFrame(lng, 1, lng) OVER w, lagInFrame(lat, 1, lat) OVER w, lng, lat) AS way
     FROM {{db}}.obvious FINAL WHERE {when}
@@ -141,15 +132,12 @@ QUESTIONS = [
      "SELECT toStartOfFifteenMinutes(ts) AS quarter, avg(speed) FROM {db}.obvious FINAL GROUP BY quarter"),
 ]
 
-# The same of a great many drivers' last positions; the obvious schema has none but the newest of all fixes, which is not asked here.
+# The obvious schema has no last positions but the newest of all fixes, which is not asked here.
 LAST_QUESTIONS = [
-    ("where is everyone", "SELECT driver_id, ts, lat, lng FROM {db}.last_positions", "SELECT driver_id, ts, lat, lng FROM {db}.last_positions_before"),
-    ("where is one driver", "SELECT ts, lat, lng FROM {db}.last_positions WHERE driver_id = 'driver-0004242'",
-     "SELECT ts, lat, lng FROM {db}.last_positions_before WHERE driver_id = 'driver-0004242'"),
-    ("who is in a box now", "SELECT driver_id FROM {db}_ask.in_box(south = 52, west = 10, north = 54, east = 15)",
-     "SELECT driver_id FROM {db}.last_positions_before WHERE lat BETWEEN 52 AND 54 AND lng BETWEEN 10 AND 15"),
-    ("who was heard of in the last hour", "SELECT driver_id FROM {db}_ask.heard_since(since = '2026-06-10 23:00', tz = 'UTC')",
-     "SELECT driver_id FROM {db}.last_positions_before WHERE ts >= '2026-06-10 23:00:00'"),
+    ("where is everyone", "SELECT driver_id, ts, lat, lng FROM {db}.last_positions"),
+    ("where is one driver", "SELECT ts, lat, lng FROM {db}.last_positions WHERE driver_id = 'driver-0004242'"),
+    ("who is in a box now", "SELECT driver_id FROM {db}_ask.in_box(south = 52, west = 10, north = 54, east = 15)"),
+    ("who was heard of in the last hour", "SELECT driver_id FROM {db}_ask.heard_since(since = '2026-06-10 23:00', tz = 'UTC')"),
 ]
 LAST_ROWS = """INSERT INTO {{db}}.last_positions_state (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at)
     SELECT concat('driver-', leftPad(toString(number), 7, '0')),
@@ -158,9 +146,6 @@ LAST_ROWS = """INSERT INTO {{db}}.last_positions_state (driver_id, ts, seq, lat_
         100, 100, 100, 10, now64(3)
     FROM numbers({count}) WHERE cityHash64(number, {part}, 3) % 2 = 0"""
 BULK = {"max_insert_block_size": "2000000", "min_insert_block_size_rows": "2000000", "max_memory_usage": "0"}
-
-
-BATCHES, BATCH_ROWS = 150, 5_000
 
 
 def say(text: str) -> None:
@@ -227,11 +212,10 @@ def table(db, process, state: str) -> None:
 
 def last_table(db, process, state: str) -> None:
     print(f"\n{state}:\n")
-    print("| question | CPU, before ÷ now | now: ms | CPU ms | rows read | MB read | before: ms | CPU ms | rows read | MB read |")
-    print("|---|" + "--:|" * 9)
-    for question, now, before in LAST_QUESTIONS:
-        one, other = measure(db, process, now), measure(db, process, before)
-        print(f"| {question} | {ratio(other, one)} {one.cells()}{other.cells()}|", flush=True)
+    print("| question | ms | CPU ms | rows read | MB read |")
+    print("|---|" + "--:|" * 4)
+    for question, sql in LAST_QUESTIONS:
+        print(f"| {question} {measure(db, process, sql).cells()}|", flush=True)
 
 
 def roll_up(db, process, fixes: int) -> None:
@@ -270,72 +254,8 @@ def questions(url: str, process, fleet: Fleet) -> None:
     db.ask("DROP DATABASE {db} SYNC")
 
 
-# What 1 % of the fixes are late by, in seconds: each as it likes, or all of a batch together, as when devices send what they kept.
-LATE = {
-    "none": "0",
-    "1 %, a day of the last 30 for each batch": f"if(cityHash64(number, 7) % 100 = 0, 86400 * (cityHash64(intDiv(number, {BATCH_ROWS})) % 30) + number % 3600, 0)",
-    "1 %, each any time of the last 30 days": "if(cityHash64(number, 7) % 100 = 0, cityHash64(number, 8) % 2592000, 0)",
-}
-
-
-def batches(db: Database, drivers: int, ago: str) -> list[bytes]:
-    """Some minutes of a fleet, a fix a second and driver."""
-    made = []
-    for batch in range(BATCHES):
-        rows = f"""SELECT concat('driver-', leftPad(toString(number % {drivers}), 7, '0')) AS driver_id,
-            toDateTime64('2026-07-01 08:00:00', 3, 'UTC') + toIntervalSecond(intDiv(number, {drivers})) - toIntervalSecond({ago}) + toIntervalMillisecond(number % 1000) AS ts,
-            toUInt32(number) AS seq, toInt32(525200000 + cityHash64(number % {drivers}) % 900000 + intDiv(number, {drivers}) * 1300 + number % 290) AS lat_e7,
-            toInt32(134000000 + cityHash64(number % {drivers}, 1) % 900000 + intDiv(number, {drivers}) * 900 + number % 310) AS lng_e7,
-            toUInt16(number % 3000) AS speed_cms, toUInt16(number % 36000) AS heading_cdeg, toInt32(340 + number % 40) AS alt_dm,
-            toUInt16(30 + number % 60) AS acc_dm, ts + toIntervalMillisecond(300 + number % 900) AS received_at
-            FROM numbers({batch * BATCH_ROWS}, {BATCH_ROWS}) ORDER BY driver_id, ts"""
-        made.append(db.answer(f"SELECT {COLUMNS} FROM ({rows}) FORMAT RowBinary")[0])
-    return made
-
-
-def insert(db: Database, process, bodies: list[bytes]) -> tuple[float, float]:
-    """CPU seconds until the last merge, and the median of an insert's milliseconds."""
-    query = urllib.parse.urlencode({"query": f"INSERT INTO {db.name}.positions ({COLUMNS}) FORMAT RowBinary"})
-    cpu, times = cpu_ms(process), []
-    for body in bodies:
-        began = time.monotonic()
-        OPENER.open(urllib.request.Request(f"{db.url}/?{query}", body), timeout=600).read()
-        times.append(time.monotonic() - began)
-    parts = "SELECT (SELECT count() FROM system.merges WHERE database = '{db}'), (SELECT groupBitXor(cityHash64(name)) FROM system.parts WHERE database = '{db}' AND active)"
-    before, quiet = "", 0
-    while quiet < 5:
-        now = db.ask(parts)
-        quiet = quiet + 1 if now == before and now.startswith("0\t") else 0
-        before = now
-        time.sleep(1)
-    return (cpu_ms(process) - cpu) / 1000, statistics.median(times) * 1000
-
-
-def inserts(url: str, process) -> None:
-    print(f"\nInserts: {BATCHES} batches of {BATCH_ROWS:,} fixes, with all merges that follow:\n")
-    print("| fleet | late fixes | CPU, with ÷ without touched_mv | with: CPU s | median ms an insert | parts left | without: CPU s | median ms an insert | parts left |")
-    print("|---|---|" + "--:|" * 7)
-    for drivers in (5_000, 1_000_000):
-        for late, ago in LATE.items():
-            bodies = batches(Database(url, "default"), drivers, ago)
-            costs = []
-            for is_touched in (True, False):
-                db = migrated(url)
-                db.ask("SYSTEM STOP VIEW {db}.driver_days_mv")
-                if not is_touched:
-                    db.ask("DROP VIEW {db}.touched_mv")
-                spent = insert(db, process, bodies)
-                parts = int(db.ask("SELECT count() FROM system.parts WHERE database = '{db}' AND table = 'positions' AND active"))
-                costs.append((*spent, parts))
-                db.ask("DROP DATABASE {db} SYNC")
-                say(f"inserts of {drivers:,} drivers, late: {late}: {costs[-1]}")
-            (cpu, ms, parts), (old_cpu, old_ms, old_parts) = costs
-            print(f"| {drivers:,} drivers | {late} | {cpu / old_cpu:.2f} | {cpu:.1f} | {ms:.0f} | {parts} | {old_cpu:.1f} | {old_ms:.0f} | {old_parts} |", flush=True)
-
-
 def last_positions(url: str, process) -> None:
     db = migrated(url)
-    db.ask(LAST_BEFORE)
     db.ask("SYSTEM STOP MERGES {db}.last_positions_state")
     for part in range(8):
         db.ask(LAST_ROWS.format(part=part, count=LAST), **BULK)
@@ -349,7 +269,7 @@ def last_positions(url: str, process) -> None:
 def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--millions", type=float, default=5, metavar="N", help="so many million fixes in each set (5)")
-    arguments.add_argument("--only", choices=("sparse", "dense", "inserts", "last"), help="one part of it")
+    arguments.add_argument("--only", choices=("sparse", "dense", "last"), help="one part of it")
     arguments = arguments.parse_args()
     os.environ["CLICKHOUSE_MEMORY_BYTES_MAX"] = str(max(2, round(arguments.millions / 3)) << 30)  # a month of tracks is sorted
     wanted = lambda part: arguments.only in (None, part)  # noqa: E731
@@ -357,8 +277,6 @@ def main() -> None:
         for fleet in fleets(arguments.millions * 1e6):
             if wanted(fleet.name):
                 questions(url, process, fleet)
-        if wanted("inserts"):
-            inserts(url, process)
         if wanted("last"):
             last_positions(url, process)
 

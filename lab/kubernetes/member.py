@@ -16,9 +16,8 @@ SAMPLE = re.compile(r"^(milepost_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 class Member:
     """A milepost under a load, between servers of its own."""
 
-    def __init__(self, folder, servers, rate=1000, seconds=120, **settings):
+    def __init__(self, folder, servers, **settings):
         self.servers, self.port, self.folder = servers, free_port(), folder
-        self.rate, self.seconds = rate, seconds
         (folder / "password").write_text(PASSWORD)
         known = {
             "MQTT__URL": f"mqtt://127.0.0.1:{servers.mqtt}",
@@ -36,7 +35,7 @@ class Member:
         assert self.command("migrate").returncode == 0
         self.start("milepost", "run")
         wait_until("it is ready", lambda: self.get("readyz").startswith("ready"))
-        fleet = ["fleet", "--broker", f"127.0.0.1:{self.servers.mqtt}", "--rate", str(self.rate), "--duration", f"{self.seconds}s"]
+        fleet = ["fleet", "--broker", f"127.0.0.1:{self.servers.mqtt}", "--rate", "1000", "--duration", "120s"]
         self.start("loadgen", *fleet, "--manifest", self.folder / "manifest")
         wait_until("it inserts", lambda: self.value("milepost_positions_inserted_total") > 0)
         return self

@@ -94,5 +94,5 @@ def test_a_slow_clickhouse_on_a_shallow_broker_leads_to_window_full_and_to_drops
         finally:
             servers.processes[1].send_signal(signal.SIGCONT)
         check = member.command("check")
-        said = re.search(r"window +(\d+) messages unacknowledged", check.stdout)
+        said = re.search(r"window +(\d+) messages in flight", check.stdout)
         assert said and float(said[1]) == member.value("milepost_mqtt_window"), check.stdout

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use lab_stack::{ClickHouse, MapSettings, Settings, say, unix_ms};
+use lab_stack::{ClickHouse, Settings, say, unix_ms};
 
 use crate::fleet::{Fleet, LIVE_ACC_M};
 use crate::parts::{Parts, step};
@@ -64,7 +64,7 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(publish::run(&plan, Arc::new(Progress::default()))).map(drop)
     });
-    let map = step("milepost-map", || MapSettings::new(&map, folder, &url).run())?;
+    let map = step("milepost-map", || Settings::of_map(&map, folder, &url).run())?;
     say(&format!("\n  The map:     http://localhost:{}", map.port));
     say(&format!("  ClickHouse:  {url}"));
     say(&format!("  MQTT:        mqtt://{mqtt}"));

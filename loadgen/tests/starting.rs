@@ -118,7 +118,7 @@ fn a_strict_broker_that_is_starting_is_waited_for() {
     );
     let folder = tempfile::tempdir().unwrap();
     let options = ["--starting", "1s"].map(str::to_owned).to_vec();
-    let kind = BrokerKind::Strict { binary, window: 10, announced: true, queue: 10, options };
+    let kind = BrokerKind::Strict { binary, options };
     let broker = Broker::start_kind(kind, folder.path()).unwrap();
     let plan = Plan {
         broker: format!("127.0.0.1:{}", broker.port),

@@ -62,9 +62,6 @@ pub(crate) struct Wiring {
 }
 
 /// Starts the driver's thread; the receiver gets its last totals, or an error if the thread died.
-///
-/// # Errors
-/// The system gives no thread, or no runtime.
 pub(crate) fn spawn(wiring: Wiring, consumer: Consumer) -> std::io::Result<oneshot::Receiver<Totals>> {
     let (ended, end) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

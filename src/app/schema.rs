@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use super::now_ms;
 use crate::clickhouse::{ClickHouse, Error, Migration, named};
+use crate::config::Config;
 use crate::delivery::events::{Attention, Schema, ServerStatus};
 use crate::delivery::sink::error_chain;
 use crate::peers::standing::Member;
@@ -40,9 +41,7 @@ fn not_asked() -> Schema {
 }
 
 /// Returns when the tables are there, and ours. Tells each time why they are not.
-///
-/// # Errors
-/// A migration was edited after it was applied.
+/// Fails if a migration was edited after it was applied.
 pub(super) async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) -> Result<()> {
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
     while let Schema::Unknown(why) | Schema::Refused(why) = tables(clickhouse, &not_asked()).await? {
@@ -55,25 +54,21 @@ pub(super) async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) ->
     Ok(())
 }
 
-/// The same without waiting.
-///
-/// # Errors
-/// They are not, or the server does not answer.
-pub(super) async fn ensure_ready(clickhouse: &ClickHouse) -> Result<()> {
-    match tables(clickhouse, &not_asked()).await? {
-        Schema::Ready => Ok(()),
+/// The same without waiting, for commands.
+pub(super) async fn ready(config: &Config) -> Result<ClickHouse> {
+    let clickhouse = ClickHouse::new(&config.clickhouse)?;
+    match tables(&clickhouse, &not_asked()).await? {
+        Schema::Ready => Ok(clickhouse),
         Schema::Unknown(why) | Schema::Refused(why) => bail!(why),
     }
 }
 
 /// Every migration of this binary is recorded: for commands that use other tables than `run` does, with other rights.
-///
-/// # Errors
-/// They are not, or the server does not answer.
-pub(super) async fn ensure_migrated(clickhouse: &ClickHouse) -> Result<()> {
+pub(super) async fn migrated(config: &Config) -> Result<ClickHouse> {
+    let clickhouse = ClickHouse::new(&config.clickhouse)?;
     let pending = clickhouse.pending().await?;
     ensure!(pending.is_empty(), not_migrated(&pending));
-    Ok(())
+    Ok(clickhouse)
 }
 
 fn not_migrated(pending: &[Migration]) -> String {
@@ -92,9 +87,7 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// Asks again and again; returns only if the tables can never be right.
-    ///
-    /// # Errors
-    /// A migration was edited after it was applied.
+    /// Fails if a migration was edited after it was applied.
     pub(super) async fn run(mut self) -> Result<Infallible> {
         let mut log = Log::new();
         loop {

@@ -44,9 +44,6 @@ pub(crate) struct Door<'a> {
 }
 
 /// The login that is configured.
-///
-/// # Errors
-/// The password's file cannot be read.
 pub(crate) fn login(mqtt: &Mqtt) -> io::Result<Option<(String, String)>> {
     let password = mqtt.password.as_ref().map(Secret::read).transpose()?;
     Ok(mqtt.username.clone().map(|username| (username, password.unwrap_or_default())))

@@ -237,13 +237,6 @@ mod tests {
             .collect()
     }
 
-    fn finds(report: &Report, level: Level, what: &str, words: &str) -> bool {
-        report.findings().iter().any(|finding| {
-            let text = format!("{} {}", finding.found, finding.advice.as_deref().unwrap_or_default());
-            finding.level == level && finding.what == what && text.contains(words)
-        })
-    }
-
     fn of_engines(toml: &str, of: &[[&str; 2]]) -> Report {
         let (mut report, tables) = (Report::default(), tables(of));
         engines(&mut report, &config(toml), &tables.iter().collect::<Vec<_>>());
@@ -254,18 +247,18 @@ mod tests {
     fn an_insert_that_one_replica_alone_acknowledges_is_an_error() {
         let both = [["positions", "ReplicatedReplacingMergeTree"], ["rejects", "ReplicatedMergeTree"]];
         let report = of_engines("", &both);
-        assert!(finds(&report, Level::Error, "insert quorum", "clickhouse.replication = "), "{report}");
+        assert!(report.finds(Level::Error, "insert quorum", "clickhouse.replication = "), "{report}");
         let report = of_engines("replication = 'macros'\ninsert_quorum = 0", &both);
-        assert!(finds(&report, Level::Error, "insert quorum", "insert_quorum = \"auto\""), "{report}");
+        assert!(report.finds(Level::Error, "insert quorum", "insert_quorum = \"auto\""), "{report}");
         assert!(!of_engines("replication = 'macros'", &both).has_errors());
         assert!(!of_engines("replication = 'managed'\ninsert_quorum = 3", &both).has_errors());
         let report = of_engines("replication = 'macros'", &[both[0], ["rejects", "MergeTree"]]);
-        assert!(finds(&report, Level::Error, "replication", "rejects: on one server alone"), "{report}");
+        assert!(report.finds(Level::Error, "replication", "rejects: on one server alone"), "{report}");
         let report = of_engines("replication = 'macros'", &[["positions", "ReplacingMergeTree"]]);
-        assert!(finds(&report, Level::Error, "replication", "a quorum has no effect"), "{report}");
+        assert!(report.finds(Level::Error, "replication", "a quorum has no effect"), "{report}");
         assert!(of_engines("", &[["positions", "ReplacingMergeTree"]]).findings().is_empty());
         let report = of_engines("replication = 'managed'", &[["positions", "SharedReplacingMergeTree"]]);
-        assert!(finds(&report, Level::Ok, "insert quorum", "none is needed"), "{report}");
+        assert!(report.finds(Level::Ok, "insert quorum", "none is needed"), "{report}");
     }
 
     fn of_replicas(toml: &str, row: [&str; 7]) -> Report {
@@ -290,16 +283,16 @@ mod tests {
             (["1", "1", "0", "0", "3", "3", ""], Level::Error, "Keeper", "<zookeeper>"),
             (["0", "0", "0", "0", "0", "0", "Connection loss"], Level::Error, "Keeper", "Connection loss"),
         ] {
-            assert!(finds(&of(row), level, what, words), "{row:?}: {}", of(row));
+            assert!(of(row).finds(level, what, words), "{row:?}: {}", of(row));
         }
         let lag = of(["0", "0", "60", "0", "3", "3", ""]);
         assert!(lag.findings().iter().all(|finding| finding.level == Level::Ok), "{lag}");
         let four =
             of_replicas("replication = 'macros'\ninsert_quorum = 4", ["0", "0", "0", "0", "3", "3", ""]);
-        assert!(finds(&four, Level::Error, "replicas", "fewer than the 4"), "{four}");
+        assert!(four.finds(Level::Error, "replicas", "fewer than the 4"), "{four}");
         let mut none = Report::default();
         health(&mut none, &config("replication = 'macros'"), &[]);
-        assert!(finds(&none, Level::Warning, "replicas", "shows none"), "{none}");
+        assert!(none.finds(Level::Warning, "replicas", "shows none"), "{none}");
     }
 
     #[test]
@@ -321,7 +314,7 @@ mod tests {
             let defaults = defaults.map(|(name, value)| vec![name.to_owned(), value.to_owned()]);
             tokens(&mut report, "fleet", &[&row], &defaults);
             let words = "ALTER TABLE fleet.positions MODIFY SETTING replicated_deduplication_window = 10000";
-            assert_eq!(finds(&report, Level::Warning, "token window", words), is_short, "{full}: {report}");
+            assert_eq!(report.finds(Level::Warning, "token window", words), is_short, "{full}: {report}");
         }
     }
 }

@@ -128,6 +128,17 @@ impl Report {
     }
 }
 
+#[cfg(test)]
+impl Report {
+    /// Whether there is such a finding, with these words in it or its advice.
+    pub(super) fn finds(&self, level: Level, what: &str, words: &str) -> bool {
+        self.findings.iter().any(|finding| {
+            let text = format!("{} {}", finding.found, finding.advice.as_deref().unwrap_or_default());
+            finding.level == level && finding.what == what && text.contains(words)
+        })
+    }
+}
+
 impl fmt::Display for Report {
     /// One line a finding, and a line with the counts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

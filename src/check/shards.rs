@@ -188,17 +188,6 @@ mod tests {
         hosts.iter().map(host).collect()
     }
 
-    fn finds(report: &Report, level: Level, words: &str) -> bool {
-        let text = |found: &str, advice: &Option<String>| {
-            format!("{found} {}", advice.as_deref().unwrap_or_default())
-        };
-        report.findings().iter().any(|finding| {
-            finding.level == level
-                && finding.what == WHAT
-                && text(&finding.found, &finding.advice).contains(words)
-        })
-    }
-
     #[test]
     fn half_of_a_configuration_is_an_error() {
         let two = [("1", false), ("2", false)];
@@ -224,12 +213,12 @@ mod tests {
             (SHARDS, Some(OVER), &[("1", true), ("1", true), ("2", true)], "internal_replication"),
         ] {
             let report = of_tables(toml, over, hosts);
-            assert!(finds(&report, Level::Error, words), "{toml} {over:?} {hosts:?}: {report}");
+            assert!(report.finds(Level::Error, WHAT, words), "{toml} {over:?} {hosts:?}: {report}");
         }
         let good = of_tables(SHARDS, Some(OVER), &[("1", false), ("1", false), ("2", false)]);
-        assert!(finds(&good, Level::Ok, "2, and inserts reach all"), "{good}");
+        assert!(good.finds(Level::Ok, WHAT, "2, and inserts reach all"), "{good}");
         let alone = of_tables(SHARDS, Some(OVER), &[("1", true), ("2", true)]);
-        assert!(finds(&alone, Level::Ok, "2, and"), "one replica each, whoever writes: {alone}");
+        assert!(alone.finds(Level::Ok, WHAT, "2, and"), "one replica each, whoever writes: {alone}");
         for one in
             [of_tables("", None, &[]), of_tables("replication = 'macros'\ncluster = 'c'", None, &two[..1])]
         {
@@ -245,13 +234,13 @@ mod tests {
         ] {
             let mut report = Report::default();
             macros(&mut report, &of_hosts(&shards.map(|shard| (shard, false))), &rows(&[&of[0], &of[1]]));
-            assert!(finds(&report, Level::Error, words), "{report}");
+            assert!(report.finds(Level::Error, WHAT, words), "{report}");
         }
         let mut good = Report::default();
         let hosts = of_hosts(&[("1", false), ("1", false), ("2", false)]);
         macros(&mut good, &hosts, &rows(&[&["1", "a", "01"], &["2", "b", "01"], &["3", "c", "02"]]));
         assert!(good.findings().is_empty(), "{good}");
         views(&mut good, &rows(&[&["fixes"]]));
-        assert!(finds(&good, Level::Error, "fixes: reads one shard's table"), "{good}");
+        assert!(good.finds(Level::Error, WHAT, "fixes: reads one shard's table"), "{good}");
     }
 }

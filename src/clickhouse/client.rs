@@ -34,9 +34,8 @@ pub(crate) enum Error {
     /// The server did not do what it was asked.
     #[error("{what} failed")]
     Server {
-        /// What was asked, in words.
+        /// In words.
         what: String,
-        /// What to do about it.
         kind: FailureKind,
         /// The server's, if it answered with one.
         code: Option<u32>,
@@ -49,35 +48,20 @@ pub(crate) enum Error {
         "migration {name} was edited after it was applied here (recorded {recorded}, now {now}): \
          restore the file, and put the change into a new one"
     )]
-    Edited {
-        /// The migration.
-        name: &'static str,
-        /// Its checksum in the database.
-        recorded: String,
-        /// Its checksum in this binary.
-        now: String,
-    },
+    Edited { name: &'static str, recorded: String, now: String },
     /// The database does not replicate what is made in it.
     #[error(
         "the database {database} is {engine}, so nothing in it would be replicated: with clickhouse.replication = \"managed\" \
          drop it if it is empty, and create it on every host: CREATE DATABASE {database} ENGINE = \
          Replicated('/clickhouse/databases/{database}', '{{shard}}', '{{replica}}')"
     )]
-    NotManaged {
-        /// Its name.
-        database: String,
-        /// Its engine.
-        engine: String,
-    },
+    NotManaged { database: String, engine: String },
     /// There are tables, and they were made for one shard.
     #[error(
         "the tables of {database} were made without clickhouse.shards, so a driver's rows may be on any shard: have others made in \
          another database (clickhouse.database), and copy the history through positions_all, see docs/clickhouse.md"
     )]
-    NotForShards {
-        /// Their database.
-        database: String,
-    },
+    NotForShards { database: String },
     /// The password file.
     #[error("clickhouse.password_file cannot be read")]
     Password(#[source] std::io::Error),
@@ -99,6 +83,11 @@ impl Error {
     #[must_use]
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Server { kind, .. } if *kind != FailureKind::Permanent)
+    }
+
+    /// What was answered is no use.
+    pub(super) fn of_answer(what: &str, kind: FailureKind, why: impl Into<String>) -> Self {
+        Self::Server { what: what.to_owned(), kind, code: None, source: why.into().into() }
     }
 
     pub(super) fn server(what: impl Into<String>, error: ClientError, advice: Option<String>) -> Self {
@@ -143,9 +132,6 @@ impl std::fmt::Debug for ClickHouse {
 
 impl ClickHouse {
     /// Connects with the first statement, not here. Reads the password's file.
-    ///
-    /// # Errors
-    /// The password file cannot be read.
     pub(crate) fn new(config: &config::ClickHouse) -> Result<Self, Error> {
         let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
         let login = Login::new(&config.user, config.password.as_ref()).map_err(Error::Password)?;
@@ -193,15 +179,17 @@ impl ClickHouse {
     }
 
     /// What the server answers to a question: rows of texts, as tab-separated values have them.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn ask(&self, what: &str, sql: &str) -> Result<Vec<Vec<String>>, Error> {
         let answer = async { self.client().query_raw(sql).fetch_bytes("TSVRaw")?.collect().await };
         let answer = within(QUESTION_TIMEOUT, answer).await.map_err(|error| self.failed(what, error))?;
         self.answered.store(true, Ordering::Relaxed);
         let text = String::from_utf8_lossy(&answer);
         Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+    }
+
+    /// The first value of the first row, if there is one.
+    pub(super) async fn value(&self, what: &str, sql: &str) -> Result<Option<String>, Error> {
+        Ok(self.ask(what, sql).await?.into_iter().flatten().next())
     }
 
     /// The same, of numbers alone, all rows in one. What is none is the largest: never a reason to think that nothing is there.
@@ -219,27 +207,18 @@ impl ClickHouse {
             "SELECT max(total_replicas) FROM system.replicas WHERE database = '{}' AND table = '{}'",
             self.database, TABLES[0].name
         );
-        let answer = self.ask("counting the replicas", &sql).await.unwrap_or_default();
-        let count = answer.first().and_then(|row| row.first()?.parse().ok());
-        self.inserter.quorum.learn(count.unwrap_or(0));
+        let count = self.value("counting the replicas", &sql).await.ok().flatten();
+        self.inserter.quorum.learn(count.and_then(|count| count.parse().ok()).unwrap_or(0));
     }
 
     /// The server's clock, in milliseconds since 1970, asked on a connection of its own.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn clock(&self) -> Result<i64, Error> {
-        let answer = self.ask("asking for the time", "SELECT toUnixTimestamp64Milli(now64(3))").await?;
-        let ms = answer.first().and_then(|row| row.first()).and_then(|ms| ms.parse().ok());
-        ms.ok_or_else(|| {
-            let source = "the answer is not a time: is this ClickHouse?".into();
-            Error::Server {
-                what: "asking for the time".to_owned(),
-                kind: FailureKind::Ambiguous,
-                code: None,
-                source,
-            }
-        })
+        let what = "asking for the time";
+        let answer = self.value(what, "SELECT toUnixTimestamp64Milli(now64(3))").await?;
+        let not_clickhouse = "the answer is not a time: is this ClickHouse?";
+        answer
+            .and_then(|ms| ms.parse().ok())
+            .ok_or_else(|| Error::of_answer(what, FailureKind::Ambiguous, not_clickhouse))
     }
 }
 

@@ -91,9 +91,7 @@ fn escaped(text: &str, quote: char) -> String {
 
 impl ClickHouse {
     /// Whose data is to be gone.
-    ///
-    /// # Errors
-    /// See [`Error`]; also if there are more than a member may know.
+    /// Fails also if there are more than a member may know.
     pub(crate) async fn erased(&self) -> Result<Erased, Error> {
         let what = "asking who is erased";
         let sql = format!(
@@ -103,23 +101,13 @@ impl ClickHouse {
         );
         let rows = self.ask(what, &sql).await?;
         if rows.len() > ERASED_MAX {
-            let source =
-                format!("more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)")
-                    .into();
-            return Err(Error::Server {
-                what: what.to_owned(),
-                kind: FailureKind::Permanent,
-                code: None,
-                source,
-            });
+            let why = format!("more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
+            return Err(Error::of_answer(what, FailureKind::Permanent, why));
         }
         Ok(Erased::new(rows.into_iter().filter_map(|row| row.into_iter().next())))
     }
 
     /// Begins the erasing of a driver, or ends it.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn erase(&self, driver_id: &DriverId, is_lifted: bool) -> Result<(), Error> {
         // Newer than the row before, also when the server's clock was put back meanwhile.
         let sql = format!(
@@ -133,9 +121,6 @@ impl ClickHouse {
     }
 
     /// For how long this driver has been erased, if they are, and not lifted.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn erased_for(&self, driver_id: &DriverId) -> Result<Option<Duration>, Error> {
         let sql = format!(
             "SELECT toUInt64(greatest(0, dateDiff('second', written_at, now64(3)))) FROM {}.{ERASED} FINAL \
@@ -143,15 +128,13 @@ impl ClickHouse {
             self.database,
             driver_id.as_str()
         );
-        let rows = self.ask("asking who is erased", &sql).await?;
-        let seconds = rows.first().and_then(|row| row.first()?.parse().ok());
+        let seconds =
+            self.value("asking who is erased", &sql).await?.and_then(|seconds| seconds.parse().ok());
         Ok(seconds.map(Duration::from_secs))
     }
 
     /// Every table that has rows of drivers, those first from which others are made.
-    ///
-    /// # Errors
-    /// See [`Error`]; also if the login does not see one: it would be passed over.
+    /// Fails also if the login does not see one: it would be passed over.
     pub(crate) async fn tables_of_drivers(&self) -> Result<Vec<TableOfDrivers>, Error> {
         let sql = format!(
             "SELECT match(type, '^(LowCardinality\\\\()?(Nullable\\\\()?String\\\\)*$'), table FROM system.columns WHERE database = '{0}' AND name = 'driver_id' AND table != '{ERASED}' AND table IN \
@@ -174,16 +157,11 @@ impl ClickHouse {
         if unseen.is_empty() {
             return Ok(tables);
         }
-        let source =
-            format!("this login does not see {}: see milepost_eraser in access.sql", unseen.join(", "))
-                .into();
-        Err(Error::Server { what: what.to_owned(), kind: FailureKind::Permanent, code: None, source })
+        let why = format!("this login does not see {}: see milepost_eraser in access.sql", unseen.join(", "));
+        Err(Error::of_answer(what, FailureKind::Permanent, why))
     }
 
     /// What all hosts are asked through, if this server knows it.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn hosts(&self) -> Result<Hosts, Error> {
         let by_name = |name: &str| Hosts::All(name.to_owned());
         Ok(match (self.layout.cluster(), self.layout.replication()) {
@@ -196,16 +174,12 @@ impl ClickHouse {
                     "SELECT DISTINCT cluster FROM system.clusters WHERE cluster IN ('{0}', 'default') ORDER BY cluster != '{0}'",
                     self.database
                 );
-                let known = self.ask("asking for the cluster", &sql).await?;
-                known.into_iter().flatten().next().map_or(Hosts::ThisAlone, Hosts::All)
+                self.value("asking for the cluster", &sql).await?.map_or(Hosts::ThisAlone, Hosts::All)
             }
         })
     }
 
     /// What each of these tables has of this driver, on these hosts.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn traces(
         &self,
         hosts: &Hosts,
@@ -276,9 +250,6 @@ impl ClickHouse {
     }
 
     /// Views that are being counted again now: they may have read what is hidden since.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn refreshes(&self, hosts: &Hosts) -> Result<u64, Error> {
         let sql = format!(
             "SELECT countIf(status LIKE 'Running%') FROM {} WHERE database = '{}'",
@@ -290,9 +261,6 @@ impl ClickHouse {
 
     /// Inserts into this database that have been under way for at least this long. A server goes on with an insert whose
     /// process was killed or has given up, and commits rows that no member will mention again.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn inserts_older_than(&self, hosts: &Hosts, age: Duration) -> Result<u64, Error> {
         let sql = format!(
             "SELECT count() FROM {} WHERE query_kind IN ('Insert', 'AsyncInsertFlush') AND elapsed >= {} \
@@ -305,9 +273,6 @@ impl ClickHouse {
     }
 
     /// Rows of this driver are not seen any more, when its mutation is done.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn hide(&self, table: &TableOfDrivers, driver_id: &DriverId) -> Result<(), Error> {
         let delete = format!("DELETE FROM {} WHERE {}", self.everywhere(table), table.is_of(driver_id));
         let what = format!("hiding rows of {}", table.name);
@@ -315,9 +280,6 @@ impl ClickHouse {
     }
 
     /// Rows that are hidden are not on the disk any more, when its mutation is done and old parts are gone.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn remove_hidden(&self, table: &TableOfDrivers) -> Result<(), Error> {
         let alter = format!("ALTER TABLE {} APPLY DELETED MASK", self.everywhere(table));
         let what = format!("removing hidden rows of {}", table.name);

@@ -46,9 +46,6 @@ const FIX_AGE_MAX: &str = "1 DAY";
 
 impl ClickHouse {
     /// Fixes that were inserted after this, at most [`FIXES_MAX`].
-    ///
-    /// # Errors
-    /// The server does not answer, or refuses.
     pub(crate) async fn fixes_since(&self, inserted_at: i64) -> Result<Inserted, Error> {
         let lag = format!(
             "ifNull((SELECT max(absolute_delay) FROM system.replicas WHERE database = '{}' AND table = 'positions'), 0) * 1000",
@@ -72,9 +69,6 @@ impl ClickHouse {
 
     /// Of those that were inserted before this, oldest first: the newest fix of each driver, and the last three that are accurate, which say
     /// where the driver is. Of drivers who were heard in the last day, and in `silent_for` before it.
-    ///
-    /// # Errors
-    /// The server does not answer, or refuses.
     pub(crate) async fn last_fixes_before(
         &self,
         inserted_at: i64,
@@ -96,9 +90,6 @@ impl ClickHouse {
     }
 
     /// The last event of each driver, kind of state and fence that was known before this, oldest first.
-    ///
-    /// # Errors
-    /// The server does not answer, or refuses.
     pub(crate) async fn events_before(&self, known_at: i64) -> Result<Vec<Told>, Error> {
         let state = "multiIf(kind IN ('entered', 'left'), 'fence', kind IN ('silent', 'heard'), 'contact', kind IN ('fast', 'slow'), 'speed', 'jump')";
         let rest = format!(
@@ -111,18 +102,12 @@ impl ClickHouse {
     }
 
     /// All events that were known after this.
-    ///
-    /// # Errors
-    /// The server does not answer, or refuses.
     pub(crate) async fn events_since(&self, known_at: i64) -> Result<Vec<Told>, Error> {
         self.events(&format!("known_at > fromUnixTimestamp64Milli({known_at}) ORDER BY known_at, ts, seq"))
             .await
     }
 
     /// Writes rows, or writes them again.
-    ///
-    /// # Errors
-    /// The server does not answer, or refuses.
     pub(crate) async fn write_events(&self, told: &[Told]) -> Result<(), Error> {
         let moment = |ms: i64| json!(format!("{}.{:03}", ms.div_euclid(1_000), ms.rem_euclid(1_000)));
         let mut sql = format!(

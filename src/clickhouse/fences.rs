@@ -7,9 +7,6 @@ pub(crate) type StoredFence = (String, i64, i64, String);
 
 impl ClickHouse {
     /// All areas, as the newest rows have them.
-    ///
-    /// # Errors
-    /// The server does not answer, or refuses.
     pub(crate) async fn fences(&self) -> Result<Vec<StoredFence>, Error> {
         let sql = format!(
             "SELECT name, toUnixTimestamp64Milli(valid_from), toUnixTimestamp64Milli(valid_until), \

@@ -49,9 +49,7 @@ impl Migration {
 
 impl ClickHouse {
     /// Applies what is missing, in order; returns the names of what was applied.
-    ///
-    /// # Errors
-    /// See [`Error`]. What was applied before stays applied.
+    /// After an error, what was applied before stays applied.
     pub(crate) async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         for database in databases(&self.database) {
             self.create_database(&database).await?;
@@ -174,15 +172,12 @@ impl ClickHouse {
             self.database,
             shards::over(TABLES[0].name)
         );
-        let answer = self.ask("asking every host for its tables", &sql).await?;
-        let is_made = answer.first().and_then(|row| row.first()).is_some_and(|flag| flag == "1");
+        let is_made =
+            self.value("asking every host for its tables", &sql).await?.is_some_and(|flag| flag == "1");
         if is_made { Ok(()) } else { Err(Error::NotForShards { database: self.database.clone() }) }
     }
 
     /// The migrations this binary was built with that are not recorded in the database, in order.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn pending(&self) -> Result<Vec<Migration>, Error> {
         let recorded = self.recorded().await?;
         let mut pending = Vec::new();
@@ -204,9 +199,6 @@ impl ClickHouse {
 
     /// Columns of ours that a table lacks, or has with another type, in words. RowBinary carries no types: the server
     /// would take other numbers for ours.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn misfits(&self) -> Result<Vec<String>, Error> {
         // Of these alone: the columns of all the views are four fifths of what the question costs, and a start waits for it.
         let names = TABLES.iter().flat_map(|table| [table.name.to_owned(), shards::over(table.name)]);
@@ -259,15 +251,13 @@ impl ClickHouse {
                  = (SELECT count() FROM clusterAllReplicas('{cluster}', system.one))"
             ),
         };
-        let answer = self.ask(&doing, &everywhere).await?;
-        if answer.first().and_then(|row| row.first()).is_none_or(|flag| flag != "1") {
+        if self.value(&doing, &everywhere).await?.is_none_or(|flag| flag != "1") {
             let sql = self.layout.statement(&create_database(name));
             self.statement(&sql).await.map_err(|error| self.failed(&doing, error))?;
         }
         if self.layout.replication() == Replication::Managed {
             let sql = format!("SELECT engine FROM system.databases WHERE name = '{name}'");
-            let answer = self.ask(&doing, &sql).await?;
-            let engine = answer.into_iter().flatten().next().unwrap_or_default();
+            let engine = self.value(&doing, &sql).await?.unwrap_or_default();
             if !matches!(&*engine, "Replicated" | "Shared") {
                 return Err(Error::NotManaged { database: name.to_owned(), engine });
             }

@@ -30,9 +30,6 @@ pub(crate) struct StoredRejects {
 
 impl ClickHouse {
     /// Stored rejects of a reason since a moment, oldest first.
-    ///
-    /// # Errors
-    /// The server does not answer, or refuses.
     pub(crate) fn rejects(&self, reason: Reason, since: Timestamp) -> Result<StoredRejects, Error> {
         let sql = format!(
             "SELECT toUnixTimestamp64Milli(received_at), topic, driver_id, hex(payload), payload_bytes, count \
@@ -53,9 +50,6 @@ fn reading_rejects(error: clickhouse::error::Error) -> Error {
 
 impl StoredRejects {
     /// The next row.
-    ///
-    /// # Errors
-    /// The server ended before the rows did.
     pub(crate) async fn next(&mut self) -> Result<Option<StoredReject>, Error> {
         let row = within(QUESTION_TIMEOUT, self.rows.next()).await.map_err(reading_rejects)?;
         Ok(row.map(|(received_ms, topic, driver_id, payload_hex, payload_bytes, count)| StoredReject {

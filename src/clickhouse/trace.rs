@@ -40,8 +40,6 @@ pub(crate) struct StoredFix {
 
 // A driver's id has no character that ends a string of SQL.
 impl ClickHouse {
-    /// # Errors
-    /// The server does not answer, or refuses.
     pub(crate) async fn last_fix(&self, driver_id: &DriverId) -> Result<Option<LastFix>, Error> {
         let sql = format!(
             "SELECT toString(ts), dateDiff('second', ts, now64(3)), lat, lng, ifNull(toString(round(speed, 2)), ''), \
@@ -57,9 +55,6 @@ impl ClickHouse {
     }
 
     /// How many fixes have a `ts` of the last hour, and of the last day.
-    ///
-    /// # Errors
-    /// The server does not answer, or refuses.
     pub(crate) async fn fixes_lately(&self, driver_id: &DriverId) -> Result<[u64; 2], Error> {
         let sql = format!(
             "SELECT countIf(ts > now64(3) - INTERVAL 1 HOUR), count() FROM {}.fixes WHERE driver_id = '{}' AND \
@@ -72,16 +67,12 @@ impl ClickHouse {
     }
 
     /// Rejects of the last hour, of messages that name the driver, also if only a level of their topic does.
-    ///
-    /// # Errors
-    /// The server does not answer, or refuses.
     pub(crate) async fn rejects_lately(&self, driver_id: &DriverId) -> Result<Vec<RejectedFor>, Error> {
         let sql = format!(
             "SELECT reason, sum(count), toString(max(received_at)), replaceRegexpAll(argMax(detail, received_at), '[\\\\t\\\\n\\\\r]', ' ') \
-             FROM {}.rejects{} WHERE received_at > now64(3) - INTERVAL 1 HOUR AND (driver_id = '{id}' OR has(splitByChar('/', topic), '{id}')) \
+             FROM {} WHERE received_at > now64(3) - INTERVAL 1 HOUR AND (driver_id = '{id}' OR has(splitByChar('/', topic), '{id}')) \
              GROUP BY reason ORDER BY reason",
-            self.database,
-            if self.layout.shards().is_some() { "_all" } else { "" },
+            self.of_all("rejects"),
             id = driver_id.as_str()
         );
         let rows = self.ask("reading rejects", &sql).await?;
@@ -95,9 +86,6 @@ impl ClickHouse {
     }
 
     /// Their fixes around moments, in milliseconds, up to so far from each.
-    ///
-    /// # Errors
-    /// The server does not answer, or refuses.
     pub(crate) async fn stored_fixes(
         &self,
         driver_id: &DriverId,

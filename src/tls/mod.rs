@@ -196,9 +196,6 @@ impl Files {
 }
 
 /// Connects, over TLS if `tls` is given. `within`: for TCP alone.
-///
-/// # Errors
-/// See [`Error`].
 pub(crate) async fn open(
     address: &Address,
     within: Option<Duration>,
@@ -239,9 +236,7 @@ impl Tls {
     }
 
     /// The handshake with `host`. Has no time limit of its own.
-    ///
-    /// # Errors
-    /// [`Error::Handshake`], or [`Error::File`] if no earlier connection could read the files.
+    /// Fails with [`Error::File`] if no earlier connection could read the files.
     pub(crate) async fn handshake(
         self: Arc<Self>,
         host: &str,

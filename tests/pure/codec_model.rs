@@ -203,6 +203,18 @@ fn qos_2_is_refused_step_by_step() {
     assert_eq!((refused.pkid, refused.reason), (0x0108, library::PubCompReason::PacketIdentifierNotFound));
 }
 
+/// As NATS and Aedes answer, whose MQTT is 3.1.1, and as MQTT 5 has it.
+#[test]
+fn a_broker_of_another_version_is_told_as_such() {
+    for connack in [&[0x20, 2, 0, 0x01][..], &[0x20, 3, 0, 0x84, 0]] {
+        let mut input = Input::new(PACKET_BYTES_MAX);
+        input.space()[..connack.len()].copy_from_slice(connack);
+        input.came(connack.len());
+        let told = input.packet().unwrap_err().to_string();
+        assert!(told.contains("it does not speak MQTT 5"), "{connack:?}: {told}");
+    }
+}
+
 #[test]
 fn what_is_too_large_is_cut_and_its_neighbours_are_not() {
     let (before, after) = (message(b"a", b"1", 1), message(b"c", b"3", 3));

@@ -11,10 +11,7 @@ fn cluster(name: &str, strategy: &str) -> Result<World> {
     let mut world = world(name)?;
     let kind = BrokerKind::Strict {
         binary: Path::new(env!("CARGO_BIN_EXE_milepost")).with_file_name("strict-broker"),
-        window: 32_000,
-        announced: true,
-        queue: 1_000_000,
-        options: vec!["--strategy".to_owned(), strategy.to_owned()],
+        options: ["--max-inflight", "32000", "--strategy", strategy].map(str::to_owned).to_vec(),
     };
     world.broker = Broker::start_kind(kind, world.folder.path())?;
     let nodes = ports(&world).map(|port| format!("mqtt://127.0.0.1:{port}")).join(",");

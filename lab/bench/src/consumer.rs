@@ -112,7 +112,7 @@ impl Consumer {
                 settings = settings.with("MQTT__CONNECTIONS", connections.to_string());
             }
             let milepost = settings.start()?;
-            let http = format!("http://{}", milepost.address());
+            let http = milepost.url().to_owned();
             return Ok(Self { process: milepost.process, http, endpoints, began });
         }
         let port = free_port()?;

@@ -10,7 +10,7 @@ use lab_stack::repository;
 pub(crate) enum What {
     /// milepost beside Node, Telegraf and the floor
     Peers,
-    /// Analysts' questions and inserts, beside the obvious schema; `-- --millions 40` for more fixes
+    /// Analysts' questions, beside the obvious schema; `-- --millions 40` for more fixes
     Sql,
     /// The live map with a million drivers; four minutes
     Map,

@@ -1,6 +1,5 @@
 //! Brokers that give little, or are as EMQX is: a session is one process there, and dies when it does not keep up.
 
-use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -12,36 +11,40 @@ use crate::outage_rows::take_all_unacked;
 use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 
-pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
+pub(crate) fn all() -> Vec<Row> {
     vec![
-        row("emqx-30k", "30,000 msg/s on a broker with EMQX's manners, a minute", (30_000, 60), a_minute)
-            .on_emqx(strict_broker),
+        row("emqx-30k", "30,000 msg/s on a broker with EMQX's manners, a minute", (30_000, 60), |scene| {
+            under_load(scene, 60)
+        })
+        .on_emqx(""),
         row(
             "window-32",
             "10,000 msg/s on a window of 32 and a queue of 1,000, half a minute",
             (10_000, 30),
-            half_a_minute,
+            |scene| under_load(scene, 30),
         )
-        .on_broker(strict_broker, 32, 1_000, ""),
-        row("in-flight-100", "10,000 msg/s with 100 in flight, half a minute", (10_000, 30), half_a_minute)
-            .on_broker(strict_broker, 100, 1_000, ""),
+        .on_strict_broker("--max-inflight 32 --max-queue 1000"),
+        row("in-flight-100", "10,000 msg/s with 100 in flight, half a minute", (10_000, 30), |scene| {
+            under_load(scene, 30)
+        })
+        .on_strict_broker("--max-inflight 100 --max-queue 1000"),
         row("member-gone", "two members, one gone for good", (4_000, 15), member_gone)
             .members(2)
             .with("MQTT__SESSION_EXPIRY", "5s")
-            .on_exact_broker(strict_broker),
+            .on_strict_broker(""),
         row("member-replaced", "two members, one replaced before its session ends", (4_000, 15), replaced)
             .members(2)
             .with("MQTT__SESSION_EXPIRY", "20s")
-            .on_broker(strict_broker, 32_000, 1_000_000, "--session-rate 25000 --dying 3s"),
+            .on_strict_broker("--max-inflight 32000 --session-rate 25000 --dying 3s"),
         row("session-killed", "the broker kills every session, in an outage", (2_000, 6), session_killed)
-            .on_emqx(strict_broker),
+            .on_emqx(""),
         row("queued-600k", "600,000 messages queued while milepost is away", (12_000, 50), queued)
             .with("MQTT__CONNECTIONS", "1")
             .with("MQTT__SESSION_EXPIRY", "5m")
-            .on_emqx(strict_broker),
+            .on_emqx(""),
         row("ids-left", "eight connections, then two", (4_000, 15), ids_left)
             .with("MQTT__CONNECTIONS", "8")
-            .on_emqx(strict_broker),
+            .on_emqx(""),
     ]
 }
 
@@ -55,14 +58,6 @@ fn under_load(scene: &Scene, seconds: u32) -> Result<()> {
     eprintln!("    {rate:.0} messages/s, {connected} connections");
     ensure!(rate >= HELD * scene.rate(), "the fleet sent only {rate:.0} messages/s: nothing can be said");
     Ok(())
-}
-
-fn a_minute(scene: &mut Scene) -> Result<()> {
-    under_load(scene, 60)
-}
-
-fn half_a_minute(scene: &mut Scene) -> Result<()> {
-    under_load(scene, 30)
 }
 
 /// Its sessions end, and what they held goes to the other one.

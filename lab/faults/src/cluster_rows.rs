@@ -2,7 +2,6 @@
 //!
 //! The fleet publishes to the second node, and the first one is killed for ten seconds.
 
-use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -20,9 +19,8 @@ const CUT_OFF: Duration = Duration::from_secs(10);
 const SHRINK_EXPIRY: &str = "20s";
 const SHRUNK_AFTER: Duration = Duration::from_secs(60);
 
-pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
-    let killed =
-        |name, what, strategy| row(name, what, (1_500, 25), node_killed).on_cluster(strict_broker, strategy);
+pub(crate) fn all() -> Vec<Row> {
+    let killed = |name, what, strategy| row(name, what, (1_500, 25), node_killed).on_cluster(strategy);
     vec![
         killed("node-killed", "a cluster's node killed for 10 s, strategy local", "local"),
         killed(
@@ -36,7 +34,7 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
             (1_500, 25),
             takeover,
         )
-        .on_cluster(strict_broker, "round-robin --takeover-gap 100ms"),
+        .on_cluster("round-robin --takeover-gap 100ms"),
         row("shrink", "64 connections, then 4, a session that lasts 20 s", (800, 40), shrink)
             .with("MQTT__CONNECTIONS", "64")
             .with("MQTT__SESSION_EXPIRY", SHRINK_EXPIRY),

@@ -122,15 +122,20 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 }
 
 fn run_rows(arguments: &Arguments) -> Result<bool> {
-    let mut all = rows::all(&arguments.strict_broker);
-    all.extend(outage_rows::all(&arguments.strict_broker));
-    all.extend(broker_rows::all(&arguments.strict_broker));
-    all.extend(pod_rows::all(&arguments.strict_broker));
-    all.extend(spool_rows::all(&arguments.strict_broker));
-    all.extend(cluster_rows::all(&arguments.strict_broker));
-    all.extend(harm_rows::all());
-    all.extend(event_rows::all());
-    all.extend(tls_rows::all());
+    let mut all = [
+        rows::all(),
+        outage_rows::all(),
+        broker_rows::all(),
+        pod_rows::all(),
+        spool_rows::all(),
+        cluster_rows::all(),
+        harm_rows::all(),
+        event_rows::all(),
+        tls_rows::all(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect::<Vec<_>>();
     for row in all.iter_mut().filter(|row| !row.setup.cluster) {
         row.setup.tls |= arguments.tls;
     }
@@ -215,7 +220,7 @@ fn run_row(row: &Row, binary: &Path, arguments: &Arguments, kept: &mut Option<Pa
     // Rows differ in their moments, and each is repeatable by itself.
     let seed = arguments.seed;
     let seed = row.name.bytes().fold(seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
-    let mut scene = Scene::begin(binary, &row.setup, row.name, seed)?;
+    let mut scene = Scene::begin(binary, &arguments.strict_broker, &row.setup, row.name, seed)?;
     let played = play_row(row, &mut scene);
     if !played.as_ref().is_ok_and(|finding| finding.broken(arguments.quick).is_empty()) {
         *kept = Some(scene.keep());

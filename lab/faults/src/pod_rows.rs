@@ -1,6 +1,5 @@
 //! Members that come and go as pods do: many at once, told by nobody which of them stays.
 
-use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ const SESSIONS: usize = 4;
 /// After a takeover nothing happens for so long at least.
 const CALM: Duration = Duration::from_secs(10);
 
-pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
+pub(crate) fn all() -> Vec<Row> {
     let what = "pods: 2 → 4 → 1 → 0 → 2, a rolling restart, 2 → 0 → 2 at once";
     let pods = |name, what| {
         row(name, what, (2_000, 30), pods).members(2).pods().with("MQTT__SESSION_EXPIRY", EXPIRY)
@@ -33,26 +32,16 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
             "pods-emqx",
             "the same on a broker with EMQX's manners, that loses what comes while a session ends",
         )
-        .on_broker(
-            strict_broker,
-            32_000,
-            1_000_000,
-            "--session-rate 25000 --max-mailbox 100000 --resume-rate 60000 --dying 3s",
-        ),
+        .on_emqx("--dying 3s"),
         drained("drain", "a member dies and does not come back: milepost drain takes what it left"),
-        drained("drain-emqx", "the same on a broker with EMQX's manners").on_broker(
-            strict_broker,
-            32_000,
-            1_000_000,
-            "--session-rate 25000 --max-mailbox 100000 --resume-rate 60000 --dying 3s",
-        ),
+        drained("drain-emqx", "the same on a broker with EMQX's manners").on_emqx("--dying 3s"),
         row(
             "zombie",
             "a hung member wakes up beside its successor, which has its client id",
             (2_000, 20),
             zombie,
         )
-        .on_broker(strict_broker, 32_000, 1_000_000, "")
+        .on_strict_broker("--max-inflight 32000")
         .with("MQTT__CONNECTIONS", "4"),
     ]
 }

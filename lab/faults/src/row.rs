@@ -1,10 +1,8 @@
 //! A row: how its scene is set up, and what happens on it.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use lab_stack::BrokerKind;
 
 use crate::scene::{Scene, Setup};
 
@@ -26,7 +24,7 @@ pub(crate) fn row(
     act: fn(&mut Scene) -> Result<()>,
 ) -> Row {
     let setup = Setup {
-        broker: BrokerKind::Mosquitto,
+        strict: None,
         rate,
         seconds,
         members: 1,
@@ -104,47 +102,23 @@ impl Row {
         self
     }
 
-    pub(crate) fn on_strict_broker(mut self, binary: &Path, announced: bool) -> Self {
-        let (queue, options) = (1_000_000, Vec::new());
-        self.setup.broker =
-            BrokerKind::Strict { binary: binary.to_owned(), window: 32, announced, queue, options };
+    /// On a strict-broker with these options; without any it is exact in everything, and gives as many messages as we ask for.
+    pub(crate) fn on_strict_broker(mut self, options: impl Into<String>) -> Self {
+        self.setup.strict = Some(options.into());
         self
     }
 
-    /// On a broker that is exact in everything, and gives as many messages as we ask for.
-    pub(crate) fn on_exact_broker(self, binary: &Path) -> Self {
-        self.on_broker(binary, 65_535, 1_000_000, "")
-    }
-
-    /// On a broker with EMQX's manners and the settings of deploy/emqx: a session is one process that sends about 20,000
-    /// messages a second, and is killed when it does not keep up.
-    pub(crate) fn on_emqx(self, binary: &Path) -> Self {
-        self.on_broker(
-            binary,
-            32_000,
-            1_000_000,
-            "--session-rate 25000 --max-mailbox 100000 --resume-rate 60000",
-        )
+    /// On a broker with EMQX's manners and the settings of deploy/emqx, and these: a session is one process that sends about
+    /// 20,000 messages a second, and is killed when it does not keep up.
+    pub(crate) fn on_emqx(self, more: &str) -> Self {
+        const MANNERS: &str =
+            "--max-inflight 32000 --session-rate 25000 --max-mailbox 100000 --resume-rate 60000";
+        self.on_strict_broker(format!("{MANNERS} {more}"))
     }
 
     /// On a cluster of two with EMQX's ghosts and this `shared_subscription_strategy`.
-    pub(crate) fn on_cluster(self, binary: &Path, strategy: &str) -> Self {
-        let mut row = self.on_broker(binary, 32_000, 1_000_000, &format!("--strategy {strategy}"));
-        row.setup.cluster = true;
-        row
-    }
-
-    /// On a strict-broker with a window that it announces, a queue beyond it, and what else it is asked for.
-    pub(crate) fn on_broker(mut self, binary: &Path, window: u16, queue: u32, options: &str) -> Self {
-        let options = options.split_whitespace().map(str::to_owned).collect();
-        self.setup.broker =
-            BrokerKind::Strict { binary: binary.to_owned(), window, announced: true, queue, options };
-        self
-    }
-
-    /// On a broker that keeps to a window of our asking, queues 1,000 messages beyond it, and then drops, as EMQX
-    /// does by default.
-    pub(crate) fn on_shallow_broker(self, binary: &Path) -> Self {
-        self.on_broker(binary, 65_535, 1_000, "")
+    pub(crate) fn on_cluster(mut self, strategy: &str) -> Self {
+        self.setup.cluster = true;
+        self.on_strict_broker(format!("--max-inflight 32000 --strategy {strategy}"))
     }
 }

@@ -13,11 +13,15 @@ use crate::row::{Row, SETTLE, row};
 use crate::scene::{PASSWORD, Scene};
 
 /// Mosquitto breaks its window at 65,535 packet ids, so its outages keep rate × outage below that.
-pub(crate) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
+pub(crate) fn all() -> Vec<Row> {
     vec![
-        row("kill", "kill -9 milepost mid-batch, at 20 random moments", (2_500, 45), kill_many),
-        row("kill-once", "kill -9 milepost mid-batch, at 3 random moments", (2_500, 8), kill_few)
-            .only_quick(),
+        row("kill", "kill -9 milepost mid-batch, at 20 random moments", (2_500, 45), |scene| {
+            kill_times(scene, 20)
+        }),
+        row("kill-once", "kill -9 milepost mid-batch, at 3 random moments", (2_500, 8), |scene| {
+            kill_times(scene, 3)
+        })
+        .only_quick(),
         row(
             "kill-unsaved",
             "kill -9 milepost while ClickHouse refuses, three times",
@@ -36,11 +40,18 @@ pub(crate) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
             .with("SHUTDOWN__LEAVE", "true"),
         row("restart", "SIGTERM and restart of the only member, five times", (3_000, 20), restart),
         row("clickhouse-killed", "ClickHouse killed, and away 20 s", (2_000, 40), clickhouse_killed),
-        row("answer-lost", "insert committed, its answer lost", (4_000, 12), answer_lost).quick(),
+        row("answer-lost", "insert committed, its answer lost", (4_000, 12), |scene| {
+            meet_inserts(scene, 4, Behaviour::SwallowAnswer)
+        })
+        .quick(),
         row("answer-late", "answer later than the timeout", (3_000, 25), answer_late)
             .with("LAB__INSERT_TIMEOUT", "1s"),
-        row("http-500", "HTTP 500 instead of an answer", (4_000, 15), http_500),
-        row("reset-mid-body", "connection reset in the middle of an insert", (4_000, 15), reset_mid_body),
+        row("http-500", "HTTP 500 instead of an answer", (4_000, 15), |scene| {
+            meet_inserts(scene, 6, Behaviour::ProxyError { status: 500 })
+        }),
+        row("reset-mid-body", "connection reset in the middle of an insert", (4_000, 15), |scene| {
+            meet_inserts(scene, 4, Behaviour::ResetInBody { after_bytes: 5_000 })
+        }),
         row("clickhouse-slow", "ClickHouse takes 2 s an insert", (5_000, 25), clickhouse_slow)
             .with("LAB__INSERT_TIMEOUT", "30s"),
         row("broker-restarted", "broker restarted, persistence on", (3_000, 20), broker_restarted)
@@ -54,11 +65,15 @@ pub(crate) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
             cut_then_kill,
         )
         .quick(),
-        row("hung", "connection to the broker hangs both ways for 12 s", (2_500, 30), hung),
-        row("half-open", "what we send to the broker vanishes for 12 s", (2_500, 30), half_open),
+        row("hung", "connection to the broker hangs both ways for 12 s", (2_500, 30), |scene| {
+            broker_harmed(scene, Bad::HangBoth)
+        }),
+        row("half-open", "what we send to the broker vanishes for 12 s", (2_500, 30), |scene| {
+            broker_harmed(scene, Bad::HalfOpen)
+        }),
         row("window-announced", "broker's window of 32, announced", (SMALL_WINDOW_RATE, 8), small_window)
             .with("MQTT__CONNECTIONS", "1")
-            .on_strict_broker(strict_broker, true),
+            .on_strict_broker("--max-inflight 32"),
         row(
             "window-unannounced",
             "broker's window of 32, not announced",
@@ -66,7 +81,7 @@ pub(crate) fn all(strict_broker: &std::path::Path) -> Vec<Row> {
             small_window,
         )
         .with("MQTT__CONNECTIONS", "1")
-        .on_strict_broker(strict_broker, false),
+        .on_strict_broker("--max-inflight 32 --announce false"),
         row("table-renamed", "a table renamed away, then back", (3_000, 20), table_renamed).quick(),
         row("wrong-password", "a wrong ClickHouse password, then the right one", (3_000, 20), wrong_password)
             .with_password(),
@@ -86,14 +101,6 @@ fn kill_times(scene: &mut Scene, times: u32) -> Result<()> {
     }
     scene.http.set(Bad::None);
     Ok(())
-}
-
-fn kill_many(scene: &mut Scene) -> Result<()> {
-    kill_times(scene, 20)
-}
-
-fn kill_few(scene: &mut Scene) -> Result<()> {
-    kill_times(scene, 3)
 }
 
 /// What milepost holds and cannot store is the broker's until it is stored.
@@ -155,11 +162,6 @@ fn clickhouse_killed(scene: &mut Scene) -> Result<()> {
     scene.restart_engine()
 }
 
-fn answer_lost(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    inserts_hit(scene, 4, Behaviour::SwallowAnswer)
-}
-
 fn answer_late(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::HangDown);
@@ -168,14 +170,9 @@ fn answer_late(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-fn http_500(scene: &mut Scene) -> Result<()> {
+fn meet_inserts(scene: &mut Scene, count: u32, behaviour: Behaviour) -> Result<()> {
     scene.meet_unacked(0)?;
-    inserts_hit(scene, 6, Behaviour::ProxyError { status: 500 })
-}
-
-fn reset_mid_body(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    inserts_hit(scene, 4, Behaviour::ResetInBody { after_bytes: 5_000 })
+    inserts_hit(scene, count, behaviour)
 }
 
 /// Treats the next `count` inserts like this, and waits until they have come.
@@ -239,23 +236,15 @@ fn cut_then_kill(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-fn hung(scene: &mut Scene) -> Result<()> {
+fn broker_harmed(scene: &mut Scene, fault: Bad) -> Result<()> {
     scene.meet_unacked(0)?;
-    scene.mqtt.set(Bad::HangBoth);
+    scene.mqtt.set(fault);
     sleep(Duration::from_secs(12));
     scene.mqtt.set(Bad::None);
     Ok(())
 }
 
-fn half_open(scene: &mut Scene) -> Result<()> {
-    scene.meet_unacked(0)?;
-    scene.mqtt.set(Bad::HalfOpen);
-    sleep(Duration::from_secs(12));
-    scene.mqtt.set(Bad::None);
-    Ok(())
-}
-
-/// A connection that lived this long was a good one (src/session/outage.rs).
+/// A connection that lived this long was a good one (src/session/reconnect.rs).
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 /// Messages a second, more than a window of 32 carries on most machines.
 const SMALL_WINDOW_RATE: u32 = 3_000;

@@ -33,7 +33,8 @@ const HOST: &str = "127.0.0.1";
 /// How a row is set up.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
-    pub(crate) broker: BrokerKind,
+    /// The options of a strict-broker; `None`: Mosquitto.
+    pub(crate) strict: Option<String>,
     /// Messages a second, and for how long.
     pub(crate) rate: u32,
     pub(crate) seconds: u32,
@@ -143,9 +144,22 @@ pub(crate) struct Member {
 }
 
 impl Scene {
-    pub(crate) fn begin(binary: &Path, setup: &Setup, run: &str, seed: u64) -> Result<Self> {
+    pub(crate) fn begin(
+        binary: &Path,
+        strict_broker: &Path,
+        setup: &Setup,
+        run: &str,
+        seed: u64,
+    ) -> Result<Self> {
         let folder = lab_stack::folder()?;
-        let broker = Broker::start_kind(setup.broker.clone(), folder.path())?;
+        let broker = match &setup.strict {
+            None => Broker::start(folder.path())?,
+            Some(options) => {
+                let options = options.split_whitespace().map(str::to_owned).collect();
+                let kind = BrokerKind::Strict { binary: strict_broker.to_owned(), options };
+                Broker::start_kind(kind, folder.path())?
+            }
+        };
         let engine = if setup.password {
             ClickHouse::start_with_password(folder.path(), PASSWORD)?
         } else {

@@ -1,6 +1,6 @@
 //! Days on which ClickHouse is away for longer than a broker's queue lasts, and days on which the disk is no help.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,10 +14,12 @@ use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 
 const MIB: u64 = 1 << 20;
+/// It queues 1,000 messages beyond its window, and then drops, as EMQX does by default.
+const SHALLOW: &str = "--max-queue 1000";
 /// A spool must empty this many times faster than it would fill.
 const REPLAY_PER_LIVE: f64 = 5.0;
 
-pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
+pub(crate) fn all() -> Vec<Row> {
     vec![
         row(
             "spool-away",
@@ -26,7 +28,7 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
             away,
         )
         .spool()
-        .on_shallow_broker(strict_broker),
+        .on_strict_broker(SHALLOW),
         row(
             "spool-slow",
             "ClickHouse takes 2 s an insert at 20,000 msg/s, a broker that queues 1,000",
@@ -34,7 +36,7 @@ pub(crate) fn all(strict_broker: &Path) -> Vec<Row> {
             slow,
         )
         .spool()
-        .on_shallow_broker(strict_broker),
+        .on_strict_broker(SHALLOW),
         row("spool-disk-full", "ClickHouse away, and the spool's disk full", (5_000, 20), disk_full).spool(),
         row(
             "spool-damaged",

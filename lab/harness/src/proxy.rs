@@ -11,19 +11,16 @@ mod tests;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, Runtime};
+use anyhow::Result;
+use tokio::net::TcpStream;
 use tokio::select;
-use tokio::sync::{oneshot, watch};
-use tokio::time::sleep;
+use tokio::sync::watch;
 
 pub use self::fault::Fault;
 use self::fault::{Shared, State};
 use self::pump::{Cut, Direction, Pump};
+use crate::server::Server;
 
 /// A running proxy; dropping it closes everything.
 #[derive(Debug)]
@@ -31,26 +28,27 @@ pub struct Proxy {
     /// Where it listens on the loopback.
     pub port: u16,
     shared: Arc<Shared>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _server: Server,
 }
 
 impl Proxy {
     /// Listens on a free port of the loopback, for a server that listens on `upstream_port` of it, now or later. Cuts a
     /// client whose connection the server refuses.
     pub fn start(upstream_port: u16) -> Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
-        let port = listener.local_addr()?.port();
         let state = watch::Sender::new(State { fault: Fault::None, cuts: 0 });
         let shared = Arc::new(Shared { upstream: (Ipv4Addr::LOCALHOST, upstream_port).into(), state });
-        let (stop, stopped) = oneshot::channel();
-        let accepting = accept(Arc::clone(&shared), listener);
-        let thread = std::thread::Builder::new()
-            .name("proxy".to_owned())
-            .spawn(move || run(&runtime, accepting, stopped))
-            .context("cannot start the proxy's thread")?;
-        Ok(Self { port, shared, stop: Some(stop), thread: Some(thread) })
+        let serving = Arc::clone(&shared);
+        let server = Server::start(None, move |client| {
+            let (shared, state) = (Arc::clone(&serving), *serving.state.borrow());
+            async move {
+                if state.fault == Fault::Refuse {
+                    reset(client);
+                } else {
+                    serve(shared, client, state.cuts).await;
+                }
+            }
+        })?;
+        Ok(Self { port: server.port, shared, _server: server })
     }
 
     /// Behaves like this from now on: bytes that come in after the return, and those held back, meet the new fault. A cut
@@ -61,38 +59,6 @@ impl Proxy {
             state.cuts += u64::from(ends_half_open || matches!(fault, Fault::Refuse | Fault::Cut));
             state.fault = if fault == Fault::Cut { Fault::None } else { fault };
         });
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-/// Runs a server until its owner drops it.
-pub(crate) fn run(runtime: &Runtime, accepting: impl Future<Output = ()>, stopped: oneshot::Receiver<()>) {
-    runtime.block_on(async {
-        select! {
-            _ = stopped => {}
-            () = accepting => {}
-        }
-    });
-}
-
-async fn accept(shared: Arc<Shared>, listener: TcpListener) {
-    loop {
-        let Ok((client, _)) = listener.accept().await else {
-            sleep(Duration::from_millis(10)).await; // no file handle is free
-            continue;
-        };
-        let State { fault, cuts } = *shared.state.borrow();
-        if fault == Fault::Refuse {
-            reset(client);
-        } else {
-            tokio::spawn(serve(Arc::clone(&shared), client, cuts));
-        }
     }
 }
 

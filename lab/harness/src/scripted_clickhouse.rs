@@ -12,36 +12,29 @@ mod script;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use tokio::net::{TcpListener, TcpSocket};
-use tokio::runtime::Builder;
-use tokio::sync::oneshot;
 
 use lab_stack::lock;
 
 use self::client::Client;
 use self::script::Shared;
 pub use self::script::{Behaviour, HangAt, Seen, TooLarge};
-use crate::proxy::run;
+use crate::server::Server;
 
 /// Small, so that a client is still writing a large body when the answer comes.
 const RECEIVE_BUFFER_BYTES: u32 = 64 * 1024;
-const BACKLOG: u32 = 128;
+
 /// A running server; everything is closed when it is dropped.
 #[derive(Debug)]
 pub struct ScriptedClickHouse {
     /// Where it listens on the loopback.
     pub port: u16,
     shared: Arc<Shared>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _server: Server,
 }
 
 impl ScriptedClickHouse {
@@ -54,16 +47,14 @@ impl ScriptedClickHouse {
         let address = |url: &String| url.strip_prefix("http://").map(str::to_owned).context("it is http://…");
         let engines: Vec<String> = engines.iter().map(address).collect::<Result<_>>()?;
         ensure!(!engines.is_empty(), "a scripted ClickHouse needs an engine behind it");
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let listener = runtime.block_on(async { listen() })?;
-        let port = listener.local_addr()?.port();
         let shared = Arc::new(Shared::new(engines));
-        let (stop, stopped) = oneshot::channel();
-        let accepting = accept(Arc::clone(&shared), listener);
-        let thread = std::thread::Builder::new()
-            .name("clickhouse".to_owned())
-            .spawn(move || run(&runtime, accepting, stopped))?;
-        Ok(Self { port, shared, stop: Some(stop), thread: Some(thread) })
+        let serving = Arc::clone(&shared);
+        let server = Server::start(Some(RECEIVE_BUFFER_BYTES), move |stream| {
+            let shared = Arc::clone(&serving);
+            // How a connection ends is the client's affair: it is what the tests look at.
+            async move { drop(Client::new(stream, shared).serve().await) }
+        })?;
+        Ok(Self { port: server.port, shared, _server: server })
     }
 
     /// `http://127.0.0.1:port`
@@ -124,31 +115,5 @@ impl ScriptedClickHouse {
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.seen().clone()
-    }
-}
-
-impl Drop for ScriptedClickHouse {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-fn listen() -> io::Result<TcpListener> {
-    let socket = TcpSocket::new_v4()?;
-    socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
-    socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
-    socket.listen(BACKLOG)
-}
-
-async fn accept(shared: Arc<Shared>, listener: TcpListener) {
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(10)).await; // no file handle is free
-            continue;
-        };
-        let shared = Arc::clone(&shared);
-        // How a connection ends is the client's affair: it is what the tests look at.
-        tokio::spawn(async move { Client::new(stream, shared).serve().await });
     }
 }

@@ -1,15 +1,20 @@
 //! Certificates made on the spot, and TLS before a plain server.
 
-use std::net::{Ipv4Addr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
+use lab_stack::lock;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::server::Server;
 
 /// Signs certificates.
 pub struct Authority {
@@ -54,6 +59,7 @@ pub struct Identity {
 pub struct TlsFront {
     pub port: u16,
     config: Arc<Mutex<Arc<ServerConfig>>>,
+    _server: Server,
 }
 
 fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>> {
@@ -67,32 +73,24 @@ fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>> {
 
 impl TlsFront {
     pub fn start(identity: &Identity, target: u16) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
-        let port = listener.local_addr()?.port();
         let config = Arc::new(Mutex::new(server_config(identity)?));
         let current = Arc::clone(&config);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        std::thread::spawn(move || {
-            runtime.block_on(async move {
-                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-                while let Ok((stream, _)) = listener.accept().await {
-                    let config = Arc::clone(&current.lock().unwrap_or_else(PoisonError::into_inner));
-                    tokio::spawn(async move {
-                        let mut outside = TlsAcceptor::from(config).accept(stream).await?;
-                        let mut inside =
-                            tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await?;
-                        tokio::io::copy_bidirectional(&mut outside, &mut inside).await
-                    });
-                }
-            });
-        });
-        Ok(Self { port, config })
+        let server = Server::start(None, move |stream| {
+            let acceptor = TlsAcceptor::from(Arc::clone(&lock(&current)));
+            async move { drop(pass_on(acceptor, stream, target).await) }
+        })?;
+        Ok(Self { port: server.port, config, _server: server })
     }
 
     /// For connections from now on.
     pub fn show(&self, identity: &Identity) -> Result<()> {
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = server_config(identity)?;
+        *lock(&self.config) = server_config(identity)?;
         Ok(())
     }
+}
+
+async fn pass_on(acceptor: TlsAcceptor, stream: TcpStream, target: u16) -> io::Result<()> {
+    let mut outside = acceptor.accept(stream).await?;
+    let mut inside = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await?;
+    tokio::io::copy_bidirectional(&mut outside, &mut inside).await.map(drop)
 }

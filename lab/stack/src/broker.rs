@@ -30,17 +30,10 @@ pub enum BrokerKind {
     /// Mosquitto with our configuration. Sessions and queues survive [`Broker::stop`]; after kill -9 they are as they were when
     /// it last wrote them down, as it does at SIGUSR1.
     Mosquitto,
-    /// `strict-broker`, which keeps to its window, and has the manners it is asked for. Its sessions end with it.
+    /// `strict-broker`, which has the window, the queue and the manners it is asked for. Its sessions end with it.
     Strict {
-        /// The binary.
         binary: PathBuf,
-        /// Messages it has in flight to a client.
-        window: u16,
-        /// Whether CONNACK says so.
-        announced: bool,
-        /// Messages it keeps for a client beyond the window; then it drops the oldest.
-        queue: u32,
-        /// What else it is asked for; see `strict-broker --help`.
+        /// See `strict-broker --help`.
         options: Vec<String>,
     },
 }
@@ -65,14 +58,12 @@ impl Broker {
                 command.env("MQTT_PORT", port.to_string());
                 command
             }
-            BrokerKind::Strict { binary, window, announced, queue, options } => {
+            BrokerKind::Strict { binary, options } => {
                 let mut command = Command::new(binary);
-                command.args(["--port", &port.to_string(), "--max-inflight", &window.to_string()]);
-                command.args(["--max-queue", &queue.to_string()]);
-                command
-                    .args(second_port.iter().flat_map(|port| ["--second-port".to_owned(), port.to_string()]));
-                command.args(["--announce", if *announced { "true" } else { "false" }]);
-                command.args(control.iter().flat_map(|port| ["--control".to_owned(), port.to_string()]));
+                let ports = [("--port", Some(port)), ("--second-port", second_port), ("--control", control)];
+                for (option, port) in ports {
+                    command.args(port.iter().flat_map(|port| [option.to_owned(), port.to_string()]));
+                }
                 command.args(options);
                 command
             }

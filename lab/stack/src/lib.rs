@@ -4,7 +4,6 @@
 
 mod broker;
 mod clickhouse;
-mod map;
 mod milepost;
 mod process;
 pub mod procfs;
@@ -15,8 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use self::broker::{Broker, BrokerKind};
 pub use self::clickhouse::{ClickHouse, Store, get, password, query, user};
-pub use self::map::{Map, MapSettings};
-pub use self::milepost::{Milepost, Settings};
+pub use self::milepost::{Map, Milepost, Settings};
 pub use self::process::{
     Process, folder, free_port, in_scratch_folder, lock, repository, unless_interrupted, wait_until,
 };

@@ -1,7 +1,8 @@
-//! The real binary.
+//! The real binaries: milepost and milepost-map, whose handles are the same, because configuration, HTTP and metrics are alike.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -12,38 +13,57 @@ use crate::clickhouse::get;
 use crate::process::{Process, free_port, repository};
 use crate::prom;
 
-/// The real binary, with its configuration in the environment.
+/// The binary, with its configuration in the environment.
 #[derive(Debug)]
 pub struct Milepost {
-    /// Its process.
     pub process: Process,
+    /// Where it listens, on the loopback.
+    pub port: u16,
     http: String,
+    name: &'static str,
 }
 
-/// What a milepost of a test or a demo is told.
+pub type Map = Milepost;
+
+/// What a program of a test or a demo is told.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    name: &'static str,
     binary: PathBuf,
     folder: PathBuf,
     variables: BTreeMap<String, String>,
 }
 
 impl Settings {
-    /// `binary` against these servers; logs go to `folder`.
+    /// milepost against these servers; logs go to `folder`.
     #[must_use]
     pub fn new(binary: &Path, folder: &Path, mqtt_port: u16, clickhouse_url: &str) -> Self {
-        let settings = Self { binary: binary.into(), folder: folder.into(), variables: BTreeMap::new() };
-        settings
+        Self::of("milepost", binary, folder, clickhouse_url)
             .with("MQTT__URL", format!("mqtt://127.0.0.1:{mqtt_port}"))
             .with("MQTT__CLIENT_ID", "test")
-            .with("CLICKHOUSE__URL", clickhouse_url)
     }
 
-    /// Sets `MILEPOST__{key}`.
+    /// milepost-map against this ClickHouse; logs go to `folder`.
+    #[must_use]
+    pub fn of_map(binary: &Path, folder: &Path, clickhouse_url: &str) -> Self {
+        Self::of("milepost-map", binary, folder, clickhouse_url)
+    }
+
+    fn of(name: &'static str, binary: &Path, folder: &Path, clickhouse_url: &str) -> Self {
+        let settings =
+            Self { name, binary: binary.into(), folder: folder.into(), variables: BTreeMap::new() };
+        settings.with("CLICKHOUSE__URL", clickhouse_url)
+    }
+
+    /// Sets `MILEPOST__{key}`, or `MILEPOST_MAP__{key}`.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<String>) -> Self {
-        self.variables.insert(format!("MILEPOST__{key}"), value.into());
+        self.variables.insert(self.variable(key), value.into());
         self
+    }
+
+    fn variable(&self, key: &str) -> String {
+        format!("{}__{key}", self.name.to_uppercase().replace('-', "_"))
     }
 
     /// Sets a variable of another kind.
@@ -75,7 +95,11 @@ impl Settings {
 
     /// Runs a command that ends by itself; its exit code and what it printed.
     pub fn call(&self, arguments: &[impl AsRef<OsStr>]) -> Result<(i32, String)> {
-        let output = self.command(&[]).args(arguments).output().context("cannot start milepost")?;
+        let output = self
+            .command(&[])
+            .args(arguments)
+            .output()
+            .with_context(|| format!("cannot start {}", self.name))?;
         let text = [output.stdout, output.stderr].concat();
         Ok((output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned()))
     }
@@ -87,7 +111,7 @@ impl Settings {
         Ok(())
     }
 
-    /// `milepost run`, without waiting for anything.
+    /// Its command `run`, without waiting for anything.
     pub fn start(&self) -> Result<Milepost> {
         self.start_at(free_port()?)
     }
@@ -95,12 +119,22 @@ impl Settings {
     /// The same, with its HTTP port where others look for it.
     pub fn start_at(&self, port: u16) -> Result<Milepost> {
         let mut command = self.command(&["run"]);
-        command.env("MILEPOST__HTTP__LISTEN", format!("127.0.0.1:{port}"));
-        let process = Process::start("milepost", &mut command, self.folder.join("milepost.log"))?;
-        Ok(Milepost { process, http: format!("http://127.0.0.1:{port}") })
+        command.env(self.variable("HTTP__LISTEN"), format!("127.0.0.1:{port}"));
+        let log = self.folder.join(format!("{}.log", self.name));
+        let process = Process::start(self.name, &mut command, log)?;
+        Ok(Milepost { process, port, http: format!("http://127.0.0.1:{port}"), name: self.name })
     }
 
-    /// `milepost run`, subscribed.
+    /// The same, listening; perhaps it has not read anything yet.
+    pub fn listen(&self) -> Result<Milepost> {
+        let mut milepost = self.start()?;
+        let port = milepost.port;
+        let is_there = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+        milepost.process.wait_until("listens", is_there)?;
+        Ok(milepost)
+    }
+
+    /// The same, ready: subscribed; of the map, when everybody's last position has been read.
     pub fn run(&self) -> Result<Milepost> {
         let mut milepost = self.start()?;
         milepost.wait_until_ready()?;
@@ -113,6 +147,12 @@ impl Milepost {
     #[must_use]
     pub fn address(&self) -> &str {
         self.http.trim_start_matches("http://")
+    }
+
+    /// `http://127.0.0.1:port`
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.http
     }
 
     /// Waits until it is subscribed, and its servers are well.
@@ -128,14 +168,18 @@ impl Milepost {
 
     /// The `q` quantile of a histogram, interpolated within its bucket as Prometheus does.
     pub fn quantile(&self, name: &str, q: f64) -> Result<f64> {
-        prom::quantile(&self.get("/metrics")?, &format!("milepost_{name}"), q)
+        prom::quantile(&self.get("/metrics")?, &self.full(name), q)
             .with_context(|| format!("no histogram {name}"))
     }
 
     /// The sum of a metric over its labels.
     pub fn metric(&self, name: &str) -> Result<f64> {
-        prom::value(&self.get("/metrics")?, &format!("milepost_{name}"))
-            .with_context(|| format!("no metric {name}"))
+        prom::value(&self.get("/metrics")?, &self.full(name)).with_context(|| format!("no metric {name}"))
+    }
+
+    /// A metric's name with its program's.
+    fn full(&self, name: &str) -> String {
+        format!("{}_{name}", self.name.replace('-', "_"))
     }
 
     /// SIGTERM, and its exit code.

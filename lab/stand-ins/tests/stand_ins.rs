@@ -1,12 +1,9 @@
 //! What plays broker and ClickHouse keeps to their rules.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use lab_stack::wait_until;
 use lab_stand_ins::firehose::{Firehose, Plan};
 use lab_stand_ins::sink::Sink;
 use rumqttc::v5::mqttbytes::v5::Publish;
@@ -49,47 +46,6 @@ fn the_firehose_keeps_to_the_receive_maximum_of_mqtt_5() {
     assert_eq!(topics.len(), 10, "each is another driver's");
 }
 
-#[test]
-fn members_of_a_group_get_equal_shares() {
-    use rumqttc::v5::mqttbytes::QoS;
-    use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
-
-    let firehose = Firehose::start(0, Plan { drivers: 100, qos: 0, rate: Some(50_000.0) }).unwrap();
-    let closed = Arc::new(AtomicBool::new(false));
-    let members: Vec<_> = (0..3)
-        .map(|n| {
-            let (client, mut connection) =
-                Client::new(MqttOptions::new(format!("m{n}"), "127.0.0.1", firehose.port), 10);
-            client.subscribe("$share/g/drivers/+/gps", QoS::AtMostOnce).unwrap();
-            let closed = Arc::clone(&closed);
-            std::thread::spawn(move || {
-                let _client = client;
-                let mut count = 0_u32;
-                loop {
-                    match connection.recv_timeout(Duration::from_secs(1)) {
-                        Ok(Ok(event)) => {
-                            count += u32::from(matches!(event, Event::Incoming(Incoming::Publish(_))));
-                        }
-                        Ok(Err(error)) => panic!("{error}"),
-                        Err(_) if closed.load(Ordering::SeqCst) => return count,
-                        Err(_) => {}
-                    }
-                }
-            })
-        })
-        .collect();
-    wait_until("all have subscribed", WITHIN, || Ok(firehose.subscribers() == 3)).unwrap();
-    firehose.open();
-    std::thread::sleep(Duration::from_millis(500));
-    firehose.close();
-    closed.store(true, Ordering::SeqCst);
-    let counts: Vec<u32> = members.into_iter().map(|member| member.join().unwrap()).collect();
-    assert_eq!(u64::from(counts.iter().sum::<u32>()), firehose.sent());
-    assert_eq!(firehose.sent_by_driver().iter().map(|sent| u64::from(*sent)).sum::<u64>(), firehose.dealt());
-    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
-    assert!(*least > 0 && most - least <= 4 * 1024 + 460, "{counts:?}");
-}
-
 /// An insert as the clients send it.
 fn insert(sink: &Sink, format: &str, settings: &str, body: &[u8]) -> Result<u16> {
     let query = format!("INSERT INTO fleet.positions (driver_id, seq, speed_cms) FORMAT {format}")
@@ -127,29 +83,4 @@ fn the_sink_counts_every_way_of_inserting() {
     assert_eq!(insert(&sink, "Parquet", "", b"PAR1").unwrap(), 500, "a format it does not know");
     assert_eq!(insert(&sink, "RowBinary", "", &plain[..plain.len() - 1]).unwrap(), 500, "a cut row");
     assert_eq!(sink.rows(), 300, "what failed is not counted");
-}
-
-#[test]
-fn the_sink_takes_chunks() {
-    use std::io::{Read as _, Write as _};
-
-    let sink = Sink::start(0, 1).unwrap();
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", sink.port)).unwrap();
-    let body = row_binary(0, 1..=10);
-    let statement = "INSERT+INTO+fleet.positions+(driver_id,seq,speed_cms)+FORMAT+RowBinary";
-    // Twice on one connection, cut where no row ends.
-    for _ in 0..2 {
-        write!(stream, "POST /?query={statement} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
-        for chunk in body.chunks(33) {
-            write!(stream, "{:x}\r\n", chunk.len()).unwrap();
-            stream.write_all(chunk).unwrap();
-            stream.write_all(b"\r\n").unwrap();
-        }
-        stream.write_all(b"0\r\n\r\n").unwrap();
-        let mut answer = [0; 256];
-        let read = stream.read(&mut answer).unwrap();
-        assert!(answer[..read].starts_with(b"HTTP/1.1 200 "));
-    }
-    assert_eq!(sink.rows(), 20);
-    assert_eq!(sink.tally().compare(&[10]).duplicates, 10);
 }

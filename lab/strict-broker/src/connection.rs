@@ -54,8 +54,7 @@ struct Connection<'a> {
 
 /// Serves a client until it is gone.
 pub(crate) async fn serve(stream: TcpStream, hub: Rc<Hub>, node: usize) {
-    let bytes_max = usize::try_from(hub.options.max_packet_bytes).unwrap_or(usize::MAX);
-    let mut socket = Socket::new(stream, bytes_max);
+    let mut socket = Socket::new(stream);
     let Some(greeted) = handshake::greet(&mut socket, &hub, node).await else {
         return socket.farewell().await;
     };

@@ -10,7 +10,7 @@ use rumqttc::v5::mqttbytes::v5::{
 use crate::broker::{Hello, Opened};
 use crate::hub::Hub;
 use crate::orders::{Answer, Manner};
-use crate::packet::{put, put_refusal};
+use crate::packet::{PACKET_BYTES_MAX, put, put_refusal};
 use crate::router::ClientId;
 use crate::session::{Expiry, Link};
 use crate::socket::{Event, Socket, Waited};
@@ -128,7 +128,7 @@ fn connack(hello: &Hello, session_present: bool, hub: &Hub) -> Packet {
         receive_max: hub.options.announce.then_some(hello.window),
         max_qos: Some(1),
         retain_available: Some(0),
-        max_packet_size: Some(hub.options.max_packet_bytes),
+        max_packet_size: Some(PACKET_BYTES_MAX),
         assigned_client_identifier: None,
         topic_alias_max: None,
         reason_string: None,

@@ -16,7 +16,7 @@ pub(crate) enum Strategy {
 
 /// An MQTT 5 broker for tests: exact in its windows, and with EMQX's manners. On 127.0.0.1 alone.
 #[derive(Debug, Clone, Parser)]
-#[command(version, args_override_self = true)]
+#[command(version)]
 pub(crate) struct Options {
     /// Where clients connect; 0 takes a free port, which is told on stderr
     #[arg(long)]
@@ -39,9 +39,6 @@ pub(crate) struct Options {
     /// Whether CONNACK tells the window
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub(crate) announce: bool,
-    /// Largest packet a client may send
-    #[arg(long, default_value_t = 1_048_576)]
-    pub(crate) max_packet_bytes: u32,
     /// A socket that takes nothing for so long is closed
     #[arg(long, default_value = "15s", value_parser = humantime::parse_duration)]
     pub(crate) send_timeout: Duration,

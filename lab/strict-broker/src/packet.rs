@@ -10,6 +10,8 @@ use lab_mqtt::put_length;
 use rumqttc::v5::mqttbytes::v5::{Disconnect, DisconnectReasonCode, Packet, Publish, PublishProperties};
 use rumqttc::v5::mqttbytes::{Error, QoS};
 
+/// Of a packet that a client may send.
+pub(crate) const PACKET_BYTES_MAX: u32 = 1_048_576;
 const DISCONNECT: u8 = 0xE0;
 
 /// Why a client's bytes end its connection.
@@ -33,11 +35,11 @@ impl Fault {
 }
 
 /// Takes the first packet from `input`, if it is there as a whole.
-pub(crate) fn read(input: &mut BytesMut, bytes_max: usize) -> Result<Option<Packet>, Fault> {
+pub(crate) fn read(input: &mut BytesMut) -> Result<Option<Packet>, Fault> {
     let length = lab_mqtt::length(input.get(1..).unwrap_or_default()).map_err(|_| Fault::Malformed)?;
     let Some((body, length_bytes)) = length else { return Ok(None) };
     let head = 1 + length_bytes;
-    if head + body > bytes_max {
+    if head + body > PACKET_BYTES_MAX as usize {
         return Err(Fault::TooLarge);
     }
     if input.len() < head + body {
@@ -133,7 +135,7 @@ mod tests {
     use super::*;
 
     fn read_all(bytes: &[u8]) -> Result<Option<Packet>, Fault> {
-        read(&mut BytesMut::from(bytes), 100)
+        read(&mut BytesMut::from(bytes))
     }
 
     #[test]
@@ -157,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_packet_is_too_large_before_it_is_there() {
-        assert_eq!(read_all(&[0x30, 99]), Err(Fault::TooLarge));
-        assert_eq!(read_all(&[0x30, 98]), Ok(None));
+        assert_eq!(read_all(&[0x30, 0xFD, 0xFF, 0x3F]), Err(Fault::TooLarge)); // four bytes, and 1,048,573
+        assert_eq!(read_all(&[0x30, 0xFC, 0xFF, 0x3F]), Ok(None));
     }
 }

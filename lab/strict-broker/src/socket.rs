@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::hub::Hub;
-use crate::packet::{self, Fault};
+use crate::packet::{self, Fault, PACKET_BYTES_MAX};
 use crate::router::ClientId;
 use crate::session::Link;
 
@@ -24,7 +24,6 @@ const LINGER: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: TcpStream,
-    bytes_max: usize,
     input: BytesMut,
     pub(crate) out: BytesMut,
 }
@@ -47,10 +46,10 @@ pub(crate) enum Waited {
 }
 
 impl Socket {
-    pub(crate) fn new(stream: TcpStream, bytes_max: usize) -> Self {
+    pub(crate) fn new(stream: TcpStream) -> Self {
         // Without it small answers wait for each other; a socket that refuses is about to fail anyhow.
         let _ = stream.set_nodelay(true);
-        Self { stream, bytes_max, input: BytesMut::with_capacity(READ_BYTES), out: BytesMut::new() }
+        Self { stream, input: BytesMut::with_capacity(READ_BYTES), out: BytesMut::new() }
     }
 
     /// Waits for what comes first. Nothing is lost when it is not waited for to the end.
@@ -78,7 +77,7 @@ impl Socket {
 
     /// The next packet that is here as a whole.
     pub(crate) fn packet(&mut self) -> Result<Option<Packet>, Fault> {
-        packet::read(&mut self.input, self.bytes_max)
+        packet::read(&mut self.input)
     }
 
     /// Waits while the client has to; without an end, until it leaves. What it sends meanwhile is kept.
@@ -91,7 +90,7 @@ impl Socket {
     ) -> Waited {
         loop {
             let due = hub.broker.borrow_mut().work(client, link, Instant::now());
-            let reads = self.input.len() < self.bytes_max;
+            let reads = self.input.len() < PACKET_BYTES_MAX as usize;
             let first = [until, due].into_iter().flatten().min();
             if self.event(Some(link), reads, first).await == Event::Gone || link.ending.get().is_some() {
                 return Waited::InVain;

@@ -165,7 +165,7 @@ fn people_come_over_tls() -> Result<()> {
     let settings = world.settings.clone().with("HTTP__CERT_FILE", cert_file.display().to_string());
     let settings = settings.with("HTTP__KEY_FILE", key_file.display().to_string());
     let settings = settings.with("HTTP__USERNAME", "map").with("HTTP__PASSWORD", "secret");
-    let map = settings.start()?;
+    let map = settings.listen()?;
     let here = settings.with("HTTP__LISTEN", format!("127.0.0.1:{}", map.port));
     wait_until("health says so", SOON, || Ok(here.call(&["health"])?.0 == 0))?;
     let mut roots = RootCertStore::empty();

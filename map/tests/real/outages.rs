@@ -21,7 +21,7 @@ fn it_starts_without_clickhouse_says_so_and_recovers() -> Result<()> {
     engine.0.kill()?;
 
     let folder = lab_stack::folder()?;
-    let map = settings(folder.path(), &engine.0.url()).start()?;
+    let map = settings(folder.path(), &engine.0.url()).listen()?;
     let mut viewer = Viewer::open(&map)?;
     let away = viewer.tick_that(|tick| tick["state"] == "away")?;
     ensure!(away["generation"] == 0, "{away}");
@@ -61,7 +61,7 @@ fn it_says_so_when_clickhouse_hangs() -> Result<()> {
     engine.0.create_tables("fleet")?;
     engine.0.query(&insert("d1", unix_ms(), 1.0, 1.0).replace("{db}", "fleet"))?;
     let folder = lab_stack::folder()?;
-    let map = settings(folder.path(), &engine.0.url()).with("MAP__REREAD", "5s").start()?;
+    let map = settings(folder.path(), &engine.0.url()).with("MAP__REREAD", "5s").listen()?;
     let mut viewer = Viewer::open(&map)?;
     viewer.tick_that(|tick| tick["state"] != "away" && tick["drivers"] == 1)?;
     // Until everything is about to be read anew, which may take longer than a question for what is new.
@@ -85,7 +85,7 @@ fn it_says_so_when_clickhouse_hangs() -> Result<()> {
 fn a_question_ends_when_who_asked_leaves() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let folder = lab_stack::folder()?;
-    let map = settings(folder.path(), &format!("http://{}", listener.local_addr()?)).start()?;
+    let map = settings(folder.path(), &format!("http://{}", listener.local_addr()?)).listen()?;
     let mut asker = TcpStream::connect(("127.0.0.1", map.port))?;
     write!(asker, "GET /api/drivers/d1/track HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
     // Two questions: points and episodes. The other connections are the loop's.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use lab_stack::{ClickHouse, Map, MapSettings, unix_ms, wait_until};
+use lab_stack::{ClickHouse, Map, Settings, unix_ms, wait_until};
 use tempfile::TempDir;
 
 use crate::tile_format::{Part, Read, read_all};
@@ -48,7 +48,7 @@ fn shared_engine() -> Result<Arc<Engine>> {
 pub struct World {
     pub engine: Arc<Engine>,
     pub database: String,
-    pub settings: MapSettings,
+    pub settings: Settings,
     pub folder: TempDir,
 }
 
@@ -62,8 +62,8 @@ pub fn world(name: &str) -> Result<World> {
 }
 
 /// The binary that is being tested.
-pub fn settings(folder: &Path, clickhouse_url: &str) -> MapSettings {
-    MapSettings::new(Path::new(env!("CARGO_BIN_EXE_milepost-map")), folder, clickhouse_url)
+pub fn settings(folder: &Path, clickhouse_url: &str) -> Settings {
+    Settings::of_map(Path::new(env!("CARGO_BIN_EXE_milepost-map")), folder, clickhouse_url)
 }
 
 impl World {

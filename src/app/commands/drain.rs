@@ -18,7 +18,6 @@ use super::Shown;
 use crate::app::leaving::ASK_WITHIN;
 use crate::app::run::{Shared, Started, start};
 use crate::app::{Outcome, Signals, schema};
-use crate::clickhouse::ClickHouse;
 use crate::config::Config;
 use crate::consumer::{Connections, Totals};
 use crate::observe::health::Health;
@@ -117,7 +116,7 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
              be lost. Start a member and name it in shutdown.peers; or pass --leave if you know that one runs"
         ),
     }
-    schema::ensure_ready(&ClickHouse::new(&config.clickhouse)?).await?;
+    schema::ready(&config).await?;
     config.mqtt.client_id = client_id;
     config.mqtt.connections = Connections::Fixed(0);
     config.spool = None; // what cannot be inserted now is left with the broker
@@ -168,9 +167,7 @@ fn looked(ended: Result<Totals, RecvError>) -> Result<Drained> {
 }
 
 /// A member that goes on when this one is gone; or why none is known. Asked are this host's member and `shutdown.peers`.
-///
-/// # Errors
-/// The one that is to be gone answers.
+/// Fails if the one that is to be gone answers.
 async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>> {
     let topics = config.mqtt.topics.iter().cloned().collect();
     let (mut heir, mut living, mut why) = (None, None, String::new());

@@ -169,8 +169,7 @@ impl fmt::Display for Left {
 /// # Errors
 /// That is no driver's id, the table is not there, or the server refuses.
 pub async fn lift(config: &Config, driver_id: DriverId) -> Result<String> {
-    let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    schema::ensure_migrated(&clickhouse).await?;
+    let clickhouse = schema::migrated(config).await?;
     if clickhouse.erased_for(&driver_id).await?.is_none() {
         return Ok(format!("{} is not erased\n", driver_id.as_str()));
     }
@@ -186,8 +185,7 @@ pub async fn lift(config: &Config, driver_id: DriverId) -> Result<String> {
 /// That is no driver's id, the tables are not there, or the server refuses.
 pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
     let driver_id = orders.driver_id;
-    let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    schema::ensure_migrated(&clickhouse).await?;
+    let clickhouse = schema::migrated(config).await?;
     let ends = Instant::now() + orders.within;
     let mut written_at = None;
     if orders.yes && clickhouse.erased_for(&driver_id).await?.is_none() {

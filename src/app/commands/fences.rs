@@ -9,7 +9,6 @@ use anyhow::{Result, anyhow};
 
 use super::{Shown, insert_until_done};
 use crate::app::schema;
-use crate::clickhouse::ClickHouse;
 use crate::config::Config;
 use crate::delivery::retry::Identity;
 use crate::fences::{self, Fence};
@@ -73,8 +72,7 @@ impl fmt::Display for Imported {
 /// The file is no GeoJSON, the table is not there, or the server refuses.
 pub async fn import(config: &Config, json: &str, orders: Orders) -> Result<Imported> {
     let read = fences::read(json.trim_start_matches('\u{feff}')).map_err(|why| anyhow!(why))?;
-    let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    schema::ensure_migrated(&clickhouse).await?;
+    let clickhouse = schema::migrated(config).await?;
     let mut stored = HashMap::new();
     for (name, from, until, polygons) in clickhouse.fences().await? {
         stored.insert((name, from), (until, serde_json::from_str(&polygons)?));

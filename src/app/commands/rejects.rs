@@ -73,8 +73,7 @@ impl fmt::Display for Summary {
 /// # Errors
 /// The server does not answer, its tables are not those of this binary, or it refuses for a reason that does not pass.
 pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result<Summary> {
-    let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    schema::ensure_ready(&clickhouse).await?;
+    let clickhouse = schema::ready(config).await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());
     let mut batcher = Batcher::new(config.batch.clone());
     let mut summary = Summary::default();

@@ -1,7 +1,7 @@
 //! Each behaviour does what it says, seen by a client that knows no more than HTTP.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
@@ -167,8 +167,6 @@ fn other_statements_reach_the_engine_whatever_the_behaviour() {
     assert_eq!(scene.engine.bodies(), [b"".as_slice(), statement]);
     assert_eq!(scene.server.seen(), []);
 }
-
-/// What is answered with these behaviours stores nothing, and the connection goes on.
 
 #[test]
 fn a_hang_lasts_until_it_is_released() {

@@ -96,7 +96,6 @@ impl<'a> Target<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::bytes::columns_of;
 
     #[test]
     fn statements_of_all_clients_are_understood() {
@@ -108,29 +107,5 @@ mod tests {
         let target =
             Target::of("INSERT INTO fleet.positions (`driver_id`, `seq`) FORMAT JSONEachRow").unwrap();
         assert_eq!((target.columns, target.format), (vec!["driver_id", "seq"], "JSONEachRow"));
-    }
-
-    #[test]
-    fn the_tables_columns_are_known_with_their_widths() {
-        let width = |table: &str, name: &str| {
-            let columns = columns_of(table).unwrap();
-            Width::of(&columns.iter().find(|column| column.0 == name).unwrap().1).unwrap()
-        };
-        assert_eq!(width("positions", "driver_id"), Width::Text);
-        assert_eq!(width("positions", "attributes"), Width::TextPairs);
-        assert_eq!(width("positions", "ts"), Width::Fixed(8));
-        assert_eq!(width("positions", "speed_cms"), Width::Fixed(2));
-        assert_eq!(width("rejects", "payload"), Width::Text);
-    }
-
-    #[test]
-    fn a_cut_row_is_an_error() {
-        let columns = columns_of("positions").unwrap();
-        let target = Target::of("INSERT INTO fleet.positions (driver_id, seq) FORMAT RowBinary").unwrap();
-        let data = [&[2][..], b"d7", &9_u32.to_le_bytes()].concat();
-        let mut rows = Vec::new();
-        target.read(&columns, &data, |driver, seq| rows.push((driver.to_vec(), seq))).unwrap();
-        assert_eq!(rows, [(b"d7".to_vec(), 9)]);
-        assert!(target.read(&columns, &data[..5], |_, _| {}).is_err());
     }
 }

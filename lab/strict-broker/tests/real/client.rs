@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 pub(crate) const SHARED: &str = "$share/g/drivers/+/gps";
 /// Nothing here takes so long.
-pub(crate) const LONG: Duration = Duration::from_secs(240);
+const LONG: Duration = Duration::from_secs(240);
 
 /// Waits until a condition holds, with a bound.
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
@@ -33,9 +33,6 @@ impl Broker {
         let folder = tempfile::tempdir().unwrap();
         let kind = BrokerKind::Strict {
             binary: env!("CARGO_BIN_EXE_strict-broker").into(),
-            window: u16::MAX,
-            announced: true,
-            queue: 1_000_000,
             options: options.iter().map(|&option| option.to_owned()).collect(),
         };
         Self { broker: lab_stack::Broker::start_kind(kind, folder.path()).unwrap(), _folder: folder }
@@ -80,12 +77,11 @@ pub(crate) struct Hello<'a> {
     pub(crate) clean: bool,
     pub(crate) expiry_s: Option<u32>,
     pub(crate) window: Option<u16>,
-    pub(crate) keep_alive_s: u16,
 }
 
 impl<'a> Hello<'a> {
     pub(crate) fn once(id: &'a str) -> Self {
-        Self { id, clean: true, expiry_s: None, window: Some(32_000), keep_alive_s: 0 }
+        Self { id, clean: true, expiry_s: None, window: Some(32_000) }
     }
 
     pub(crate) fn keep(id: &'a str) -> Self {
@@ -97,7 +93,7 @@ impl<'a> Hello<'a> {
         properties.receive_maximum = self.window;
         properties.session_expiry_interval = self.expiry_s;
         let connect = Connect {
-            keep_alive: self.keep_alive_s,
+            keep_alive: 0,
             client_id: self.id.to_owned(),
             clean_start: self.clean,
             properties: Some(properties),

@@ -122,10 +122,7 @@ impl fmt::Display for Imported {
 /// A file cannot be opened or is not clear, the tables are not there, or the server refuses.
 pub async fn import(config: &Config, orders: Orders) -> Result<Imported> {
     let began = Instant::now();
-    let clickhouse = if orders.dry_run { None } else { Some(ClickHouse::new(&config.clickhouse)?) };
-    if let Some(clickhouse) = &clickhouse {
-        schema::ensure_ready(clickhouse).await?;
-    }
+    let clickhouse = if orders.dry_run { None } else { Some(schema::ready(config).await?) };
     let mut resume = orders.resume.as_deref().map(Resume::open).transpose()?;
     let files = work::files(config, &orders, resume.as_ref())?;
     let (dry_run, seen) = (orders.dry_run, Arc::default());

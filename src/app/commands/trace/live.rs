@@ -54,8 +54,7 @@ pub async fn follow(
     lasts: Duration,
     mut print: impl FnMut(&str) -> Result<bool>,
 ) -> Result<()> {
-    let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    schema::ensure_migrated(&clickhouse).await?;
+    let clickhouse = schema::migrated(config).await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());
     let mut probe = subscribe(&config.mqtt).await?;
     let began = Instant::now();

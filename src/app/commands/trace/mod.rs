@@ -13,7 +13,7 @@ pub use self::live::follow;
 use super::Shown;
 use crate::app::leaving::ASK_WITHIN;
 use crate::app::schema;
-use crate::clickhouse::{ClickHouse, LastFix, RejectedFor};
+use crate::clickhouse::{LastFix, RejectedFor};
 use crate::config::Config;
 use crate::peers::ask::hear;
 use crate::peers::decision::Next;
@@ -116,8 +116,7 @@ impl fmt::Display for Trace {
 /// # Errors
 /// The tables are not there, or the server does not answer.
 pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
-    let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    schema::ensure_migrated(&clickhouse).await?;
+    let clickhouse = schema::migrated(config).await?;
     let erased = clickhouse.erased_for(&driver_id).await?;
     let mut members = Vec::new();
     hear(&config.shutdown.peers, ASK_WITHIN, |address, answer| {
