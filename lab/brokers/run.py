@@ -15,7 +15,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
-BROKERS = ["mosquitto", "rmqtt", "hivemq", "artemis"]
+# Those that can first.
+BROKERS = ["mosquitto", "mochi", "rmqtt", "hivemq", "artemis", "rumqttd", "nats", "aedes"]
 MESSAGES, RATE = 20_000, 1_000
 PATIENCE_S = 120
 
