@@ -232,9 +232,11 @@ impl Events {
         self.reader.begin(i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX));
         let mut found = Vec::new();
         loop {
-            let inserted = self.clickhouse.fixes_since(self.reader.from()).await?;
+            let inserted = self.clickhouse.fixes_of(self.reader.wanted()).await?;
             let is_more = self.reader.take(inserted, &mut self.watch, &mut found);
+            // Of hours that are read at once, no more is kept than of one answer.
             self.keep(&mut found);
+            self.write(answers).await?;
             if !is_more {
                 break;
             }
