@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-/// A live map of the drivers whose positions milepost stores. Reads ClickHouse, and writes nothing.
+/// A live map of the drivers whose positions milepost stores. Reads ClickHouse; writes fences alone, if `fences.user` is set.
 #[derive(Parser)]
 #[command(version = milepost::build::LONG)]
 pub(crate) struct Arguments {

@@ -1,4 +1,4 @@
-//! milepost-map: the last position of every driver on a map. It reads ClickHouse and writes nothing.
+//! milepost-map: the last position of every driver on a map. It reads ClickHouse, and writes fences alone.
 //!
 //! ```text
 //! ClickHouse ── store ──▶ live ──▶ fleet ──▶ tiles ──▶ http ──▶ page/

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use clickhouse::Row;
+use clickhouse::error::Error as ClientError;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
-use crate::events::reader::Inserted;
+use crate::events::reader::{Inserted, Span};
 use crate::events::{ACCURACY_M_MAX, Event, Fix, Kind};
 
 /// driver_id, ts, seq, lat, lng, speed, acc, inserted_at; times in milliseconds.
@@ -45,15 +46,25 @@ const AHEAD_S_MAX: u32 = 30;
 const FIX_AGE_MAX: &str = "1 DAY";
 
 impl ClickHouse {
-    /// Fixes that were inserted after this, at most [`FIXES_MAX`].
-    pub(crate) async fn fixes_since(&self, inserted_at: i64) -> Result<Inserted, Error> {
+    /// Fixes that were inserted in these spans, at most [`FIXES_MAX`].
+    pub(crate) async fn fixes_of(&self, spans: impl Iterator<Item = Span>) -> Result<Inserted, Error> {
+        let moment = |ms| format!("fromUnixTimestamp64Milli({ms})");
+        let span = |(after, until)| {
+            let until = if until == i64::MAX {
+                String::new()
+            } else {
+                format!(" AND inserted_at <= {}", moment(until))
+            };
+            format!("inserted_at > {}{until}", moment(after))
+        };
+        let spans = spans.map(span).collect::<Vec<_>>().join(" OR ");
         let lag = format!(
             "ifNull((SELECT max(absolute_delay) FROM system.replicas WHERE database = '{}' AND table = 'positions'), 0) * 1000",
             self.database
         );
         // One answer with both: behind a balancer the next question may go to another replica. Nobody's row has the server's time and lag.
         let sql = format!(
-            "SELECT * FROM ((SELECT {FIX} FROM {} WHERE inserted_at > fromUnixTimestamp64Milli({inserted_at}) \
+            "SELECT * FROM ((SELECT {FIX} FROM {} WHERE ({spans}) \
              AND inserted_at <= now64(3) + INTERVAL {AHEAD_S_MAX} SECOND \
              AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) AND ts > now64(3) - INTERVAL {FIX_AGE_MAX} \
              ORDER BY i, driver_id, t, seq, lat_e7, lng_e7 LIMIT {FIXES_MAX}) UNION ALL \
@@ -62,8 +73,8 @@ impl ClickHouse {
         );
         let mut fixes = self.fixes(&sql).await?;
         let nobody = fixes.iter().position(|fix| fix.driver_id.is_empty());
-        let (now, lag_ms) =
-            nobody.map(|at| fixes.remove(at)).map_or((inserted_at, 0), |it| (it.inserted_at, it.ts));
+        let nobody = nobody.ok_or_else(|| self.failed("reading fixes", ClientError::RowNotFound))?;
+        let Fix { inserted_at: now, ts: lag_ms, .. } = fixes.remove(nobody);
         Ok(Inserted { is_cut: fixes.len() >= FIXES_MAX, fixes, now, lag_ms })
     }
 

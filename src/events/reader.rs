@@ -1,15 +1,15 @@
-//! How far the inserts are read: again a little, because an insert gets its time before its rows can be read; and no further than the
-//! replica that answers has everything.
+//! Which inserts are read: the new ones; older ones again, because an insert gets its time before its rows can be read; and none
+//! before which the replica that answers lacks something.
 
 use std::time::Duration;
 
 use super::{Event, Fix, Watch};
 
-/// An insert whose rows can be read later than this after its time is found by a deep look.
+/// Each look reads the inserts of so long before the last one again.
 const BACK_MS: i64 = 2_000;
-/// A deep look finds what became readable since the last one, of inserts that took up to [`DEEP_BACK_MS`].
-const DEEP_EVERY_MS: i64 = 10_000;
-const DEEP_BACK_MS: i64 = 30_000;
+/// Every insert is read again at these ages, which finds one that took as long. Each look reads a slice: all of them at once would
+/// hold up the events of that look.
+const AGES_MS: [i64; 2] = [6_000, 30_000];
 /// The server's clock was set, or another replica with another clock answers.
 const STEP_MS: i64 = 30_000;
 /// A replica that is behind by more is waited for no longer: a driver's fixes may then be taken in another order than that of their inserts.
@@ -18,7 +18,10 @@ pub(crate) const LAG_MAX_MS: i64 = 900_000;
 /// So long after ClickHouse was away nobody falls silent: what drivers sent meanwhile is inserted first.
 const SETTLE_MS: i64 = 60_000;
 
-/// One answer: what was inserted after a moment.
+/// Times of inserts: after the first, up to the second.
+pub type Span = (i64, i64);
+
+/// One answer: what was inserted in some spans.
 #[derive(Debug)]
 pub struct Inserted {
     /// In the order of their inserts.
@@ -36,9 +39,8 @@ pub struct Inserted {
 pub struct Reader {
     /// Inserted so far is taken.
     cursor: i64,
-    /// When the last deep look began, by our clock, and from when on the next one reads.
-    deep_at: Option<i64>,
-    deep_from: i64,
+    /// Inserted so far is read again, at each of [`AGES_MS`].
+    again: [i64; 2],
     /// The server's time in the first answer of the last look, and ours then.
     compared: Option<(i64, i64)>,
     /// ClickHouse was away; and until when nobody falls silent.
@@ -46,7 +48,9 @@ pub struct Reader {
     settled_at: i64,
     /// Of this look.
     at: i64,
-    is_deep: bool,
+    again_until: [i64; 2],
+    new_after: i64,
+    /// Inserted so far is read.
     from: i64,
     complete_until: i64,
     lag_ms: i64,
@@ -56,15 +60,15 @@ pub struct Reader {
 impl Reader {
     #[must_use]
     pub fn new(since: i64) -> Self {
-        Self { cursor: since, deep_from: since, ..Self::default() }
+        Self { cursor: since, again: [since - BACK_MS; 2], ..Self::default() }
     }
 
     /// A look begins, so many milliseconds after any fixed moment.
     pub fn begin(&mut self, at: i64) {
         self.at = at;
-        self.is_deep = self.deep_at.is_none_or(|deep_at| at - deep_at >= DEEP_EVERY_MS);
-        let back = self.cursor - BACK_MS;
-        self.from = if self.is_deep { back.min(self.deep_from) } else { back };
+        let now = self.compared.map_or(i64::MAX, |(then, at_then)| then + at - at_then);
+        self.again_until = AGES_MS.map(|age| now.saturating_sub(age));
+        (self.new_after, self.from) = (self.cursor - BACK_MS, i64::MIN);
         (self.complete_until, self.lag_ms, self.step_ms) = (i64::MAX, 0, 0);
     }
 
@@ -73,10 +77,11 @@ impl Reader {
         self.was_away = true;
     }
 
-    /// What was inserted after this is to be read.
-    #[must_use]
-    pub fn from(&self) -> i64 {
-        self.from
+    /// What was inserted then is to be read. Spans may overlap.
+    pub fn wanted(&self) -> impl Iterator<Item = Span> {
+        let again = self.again.into_iter().zip(self.again_until);
+        let all = again.chain([(self.new_after, i64::MAX)]);
+        all.map(|(after, until)| (after.max(self.from), until)).filter(|(after, until)| after < until)
     }
 
     /// Whether more is to be read in this look.
@@ -90,13 +95,14 @@ impl Reader {
         if std::mem::take(&mut self.was_away) {
             self.settled_at = now + SETTLE_MS;
         }
-        let last = fixes.last().map_or(self.from, |fix| fix.inserted_at);
+        let last = fixes.last().map(|fix| fix.inserted_at);
         let is_complete = |fix: &Fix| self.lag_ms == 0 || fix.inserted_at <= self.complete_until;
         for fix in fixes.into_iter().take_while(is_complete) {
             // Not past the server's time: another replica, whose clock is ahead, may have inserted it.
             self.cursor = self.cursor.max(fix.inserted_at.min(now));
             watch.take(fix, out);
         }
+        let Some(last) = last else { return false };
         // Rows of one moment may be on both sides of a cut.
         let is_more = is_cut && last - 1 > self.from && last <= self.complete_until;
         self.from = last - 1;
@@ -111,14 +117,14 @@ impl Reader {
             self.step_ms = step;
             self.settled_at = now + watch.rules.silent_for.unwrap_or(0).max(SETTLE_MS);
             self.cursor = self.cursor.min(now);
-            self.deep_from = self.deep_from.min(now);
+            self.again = self.again.map(|again| again.min(now));
         }
     }
 
     pub fn end(&mut self, watch: &mut Watch, out: &mut Vec<Event>) {
         self.cursor = self.cursor.max(self.complete_until - BACK_MS);
-        if self.is_deep {
-            (self.deep_at, self.deep_from) = (Some(self.at), self.complete_until - DEEP_BACK_MS);
+        for (n, age) in AGES_MS.into_iter().enumerate() {
+            self.again[n] = self.again[n].max(self.again_until[n].min(self.complete_until - age));
         }
         // A driver of the last seconds is not silent, though the row cannot be read yet; nor is one whose rows are on another replica.
         let all_read_until = self.complete_until + self.lag_ms.min(LAG_MAX_MS) - self.lag_ms;

@@ -91,14 +91,21 @@ fn end_of(inserts: &[Fix]) -> i64 {
 
 /// What a replica answers at a moment: the rows that it has got, how far it is behind, and at most so many rows. A server says whole
 /// seconds; rounded up, because rows that change places within a second may be taken so.
-fn answer(inserts: &[(Fix, i64)], from: i64, now: i64, most: usize) -> Inserted {
+fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, most: usize) -> Inserted {
     let lacks = inserts.iter().filter(|(fix, there_at)| fix.inserted_at <= now && *there_at > now);
     let oldest = lacks.map(|(fix, _)| fix.inserted_at).min().unwrap_or(now);
-    let has = inserts.iter().filter(|(fix, there_at)| fix.inserted_at > from && *there_at <= now);
-    let mut fixes: Vec<Fix> = has.map(|(fix, _)| fix.clone()).collect();
+    let mut fixes = readable(inserts, reader, now);
     let is_cut = fixes.len() > most;
     fixes.truncate(most);
     Inserted { fixes, is_cut, now, lag_ms: (now - oldest + 999) / 1_000 * 1_000 }
+}
+
+/// Of what the reader asks for, what can be read.
+fn readable(inserts: &[(Fix, i64)], reader: &Reader, now: i64) -> Vec<Fix> {
+    let is_wanted =
+        |fix: &Fix| reader.wanted().any(|(after, until)| (after + 1..=until).contains(&fix.inserted_at));
+    let has = inserts.iter().filter(|(fix, there_at)| *there_at <= now && is_wanted(fix));
+    has.map(|(fix, _)| fix.clone()).collect()
 }
 
 /// The events that are found by looks at a replica.
@@ -108,7 +115,7 @@ fn looked(inserts: &[(Fix, i64)], pauses: &[i64], most: usize, until: i64) -> Ve
     while now < until + 5_000 {
         now += pauses.next().unwrap();
         reader.begin(now);
-        while reader.take(answer(inserts, reader.from(), now, most), &mut watch, &mut out) {}
+        while reader.take(answer(inserts, &reader, now, most), &mut watch, &mut out) {}
         reader.end(&mut watch, &mut out);
     }
     out.retain(|event| event.known_at <= until);
@@ -321,7 +328,7 @@ fn look(reader: &mut Reader, watch: &mut Watch, fixes: &[Fix], now: i64) -> Vec<
     let inserts: Vec<_> = fixes.iter().map(|fix| (fix.clone(), fix.inserted_at)).collect();
     let mut out = Vec::new();
     reader.begin(now);
-    while reader.take(answer(&inserts, reader.from(), now, 100), watch, &mut out) {}
+    while reader.take(answer(&inserts, reader, now, 100), watch, &mut out) {}
     reader.end(watch, &mut out);
     out
 }
@@ -354,8 +361,7 @@ fn look_late(
 ) -> Vec<Event> {
     let mut out = Vec::new();
     reader.begin(at);
-    let has = inserts.iter().filter(|(fix, there_at)| fix.inserted_at > reader.from() && *there_at <= now);
-    let fixes = has.map(|(fix, _)| fix.clone()).collect();
+    let fixes = readable(inserts, reader, now);
     reader.take(Inserted { fixes, is_cut: false, now, lag_ms: 0 }, watch, &mut out);
     reader.end(watch, &mut out);
     out
@@ -375,6 +381,27 @@ fn an_insert_of_half_a_minute_is_found_however_rare_the_looks_are() {
             assert_eq!(entered.count(), 1, "a look every {pause} ms, inserted at {begin} ms");
         }
     }
+}
+
+#[test]
+fn every_look_reads_about_as_much_and_a_long_gap_is_read_once() {
+    let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN));
+    let inserts: Vec<_> = (1..600)
+        .map(|second| fix(1, BEGAN + second * 1_000, 0.25))
+        .map(|fix| (fix.clone(), fix.inserted_at))
+        .collect();
+    let mut read = Vec::new();
+    // No look between the 200th and the 500th second.
+    for second in (1..200).chain(500..600) {
+        let now = BEGAN + second * 1_000;
+        reader.begin(second * 1_000);
+        read.push(readable(&inserts, &reader, now).len());
+        while reader.take(answer(&inserts, &reader, now, usize::MAX), &mut watch, &mut Vec::new()) {}
+        reader.end(&mut watch, &mut Vec::new());
+    }
+    let gap = read.remove(199);
+    assert!((300..=340).contains(&gap), "{gap}");
+    assert!(read.iter().all(|rows| *rows <= 5), "{read:?}");
 }
 
 #[test]

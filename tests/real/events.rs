@@ -315,7 +315,8 @@ fn a_webhook_gets_nothing_of_a_driver_who_was_erased_meanwhile_and_an_answer_wit
 fn a_new_process_takes_no_wrong_fix_behind_inaccurate_ones_for_a_crossing() -> Result<()> {
     let world = world("events_jump")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]]), \
+         ('broken', [[[(nan, 52), (13.1, 52), (13.1, 52.1)]]])",
     )?;
     // Minutes ago: in the depot, three fixes that are accurate to 300 m, and then, in the time that is played again, a wrong one.
     let fixes =
@@ -331,9 +332,17 @@ fn a_new_process_takes_no_wrong_fix_behind_inaccurate_ones_for_a_crossing() -> R
         "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at, mqtt_at) SELECT 'd1', \
          now64(3) - INTERVAL 21 MINUTE AS then, 'entered', 'depot', 52.05, 13.05, then, then",
     )?;
-    let _watcher = Watcher::watching(&world.settings, &world, "jump")?;
+    let watcher = Watcher::watching(&world.settings, &world, "jump")?;
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE kind = 'jump'", "1", SOON)?;
-    world.wait_for("SELECT groupArray(kind) FROM {db}.events FINAL WHERE fence != ''", "['entered']", SOON)
+    world.wait_for(
+        "SELECT groupArray(kind) FROM {db}.events FINAL WHERE fence != ''",
+        "['entered']",
+        SOON,
+    )?;
+    // Fences are read again and again; what is wrong with one is logged once.
+    let log = watcher.process.log()?;
+    assert_eq!(log.matches("a fence makes no events").count(), 1, "{log}");
+    Ok(())
 }
 
 #[test]

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { Page } from '@playwright/test';
+import { radius } from '../src/cells';
 import { publish } from './mqtt';
 import { coloursAt, expect, open, placeOf, shown, test } from './world';
 
@@ -103,6 +104,44 @@ test('with the keyboard alone: find a driver, read its last fix, play its track,
   await expect(page.getByRole('dialog', { name: 'The live map' })).toBeVisible();
   await page.keyboard.press('Escape');
   await expect(page.getByRole('dialog')).toBeHidden();
+});
+
+test('a name that is typed on and confirmed at once is the one that opens', async ({ page, stack }) => {
+  for (const name of ['typed', 'typed-on']) {
+    await publish(stack.mqttPort, `drivers/${name}/gps`, { lat: 47.5, lng: 15.7, speed: 0, ts: Date.now() });
+    await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/${name}`)).status).toBe(200);
+  }
+  await open(page, stack);
+  await page.keyboard.press('/');
+  await page.keyboard.type('typed');
+  await expect(page.getByRole('option', { name: 'typed', exact: true })).toHaveAttribute('aria-selected', 'true');
+  await page.getByRole('combobox').evaluate((input: HTMLInputElement) => {
+    input.value = 'typed-on';
+    input.dispatchEvent(new Event('input'));
+    input.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter' }));
+  });
+  await expect(page.locator('#driver-name')).toHaveText('typed-on');
+});
+
+test('of a driver who is erased nothing stays, and where nothing can be copied the button says so', async ({ page, stack, faults }) => {
+  // The browser itself writes of the 404.
+  faults.mayFail = true;
+  await page.addInitScript(() => Object.defineProperty(navigator, 'clipboard', { value: undefined }));
+  await publish(stack.mqttPort, 'drivers/erased/gps', { lat: 47.5, lng: 15.8, speed: 0, ignition: 'on', ts: Date.now() });
+  await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/erased`)).status).toBe(200);
+  await open(page, stack, '#driver=erased&day=hour');
+  const panel = page.getByRole('complementary', { name: 'Driver' });
+  await expect(panel).toContainText('ignition');
+  await expect(page.locator('#player')).toBeVisible();
+  await panel.getByRole('button', { name: 'Copy link' }).click();
+  await expect(panel.getByRole('button', { name: 'Not allowed' })).toBeVisible();
+  // A page that is open over midnight.
+  await page.locator('#day').evaluate((field: HTMLInputElement) => (field.max = '2020-01-01'));
+  await expect.poll(() => page.locator('#day').getAttribute('max')).toBe(new Date().toISOString().slice(0, 10));
+  await page.route('**/api/drivers/erased', (route) => route.fulfill({ status: 404, json: { error: 'nobody' } }));
+  await expect(panel).toContainText('There is no driver of this name.');
+  await expect(panel).not.toContainText(/ignition|47\.5/);
+  await expect(page.locator('#player')).toBeHidden();
 });
 
 test('a day’s track has its stop and its gap, its SQL, and a link that shows the same', async ({ page, stack }) => {
@@ -217,6 +256,39 @@ test('the fleet’s past is played, and then it is the present again', async ({ 
   await expect.poll(lat).toBeGreaterThan(47.258);
 });
 
+test('a replay and a track are in the player in turn', async ({ page, stack }) => {
+  const track = Array.from({ length: 20 }, (_, i) => ({ lat: 47.3 + i * 0.001, lng: 15.3, speed: 11, ts: Date.now() - (20 - i) * 60_000 }));
+  await publish(stack.mqttPort, 'drivers/in-turn/gps', track);
+  await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/in-turn`)).status).toBe(200);
+  await open(page, stack, '#at=12/47.3/15.3&driver=in-turn&day=hour');
+  const player = page.locator('#player');
+  const box = page.getByRole('region', { name: 'Replay' });
+  const hasTrack = () => page.evaluate(() => window.milepost!.scene['track'] !== null);
+  await expect(player).toBeVisible();
+  // Opened and closed without being played, a replay leaves the track.
+  await page.keyboard.press('r');
+  await box.getByRole('button', { name: 'Close the replay' }).click();
+  await expect(box).toBeHidden();
+  await expect(player).toBeVisible();
+  await page.keyboard.press('r');
+  await page.getByRole('button', { name: 'Close the track' }).click();
+  await expect(player).toBeHidden();
+  expect(await hasTrack()).toBe(false);
+  // While it plays, another driver may be looked at, and a track ends it.
+  await box.getByRole('button', { name: 'Play', exact: true }).click();
+  await expect(box).toContainText('drivers');
+  await page.keyboard.press('/');
+  await page.keyboard.type('sim-test-1');
+  await page.keyboard.press('Enter');
+  await expect(page.locator('#driver-name')).toContainText('sim-test-1');
+  await expect(player).toBeVisible();
+  await page.getByRole('button', { name: 'Track of the last hour' }).click();
+  await expect.poll(hasTrack).toBe(true);
+  await expect(box).toBeHidden();
+  await expect(player).toBeVisible();
+  expect(await page.evaluate(() => window.milepost!.scene['past'])).toBeNull();
+});
+
 test('a fence is drawn, edited and removed, with clicks and with keys', async ({ page, stack, faults }) => {
   // The browser itself writes of the refusal.
   faults.mayFail = true;
@@ -226,7 +298,9 @@ test('a fence is drawn, edited and removed, with clicks and with keys', async ({
   const box = page.getByRole('region', { name: 'Fences' });
   await box.getByRole('button', { name: 'New' }).click();
   await page.keyboard.type('the yard');
-  for (const [x, y] of [[560, 320], [720, 320], [720, 480]]) await page.mouse.click(x, y);
+  for (const [x, y] of [[560, 320], [720, 320], [720, 480], [560, 320]]) await page.mouse.click(x, y);
+  // The last click was on a corner.
+  await expect(page.locator('.corner')).toHaveCount(3);
   await box.getByRole('button', { name: 'Corner here' }).click();
   await box.getByRole('button', { name: 'Undo' }).press('Enter');
   await page.mouse.click(560, 480);
@@ -305,6 +379,20 @@ test('from far away drivers are counted in cells; zooming in resolves them', asy
   await expect.poll(async () => (await shown(page)).counted).toBeGreaterThanOrEqual(400);
   const far = await shown(page);
   expect(far.discs).toBeLessThan(100);
+  // All of a disc is the disc, on a large screen too; behind a track there is none.
+  await page.setViewportSize({ width: 3840, height: 2160 });
+  const count = await page.evaluate(() => Math.max(...window.milepost!.scene.discs.map((disc) => disc.count)));
+  const isHit = () => page.evaluate((edge) => {
+    const { scene, map } = window.milepost!;
+    const [disc] = scene.discs.toSorted((a, b) => b.count - a.count);
+    const { x, y } = map.project(disc);
+    return scene.discAt(x + edge * (parseFloat(getComputedStyle(document.documentElement).fontSize) / 16) - 1, y) !== undefined;
+  }, radius(count));
+  expect(await isHit()).toBe(true);
+  await page.evaluate(() => window.milepost!.scene.showTrack({ track: { driver_id: '', from: 0, to: 1, sql: '', truncated: false, points: { ts: [], lat: [], lng: [], speed: [] }, episodes: [] }, ms: 0 }));
+  expect(await isHit()).toBe(false);
+  await page.evaluate(() => window.milepost!.scene.showTrack(null));
+  await page.setViewportSize({ width: 1280, height: 800 });
   // Zooming at the largest disc, again and again, ends at dots.
   await expect(async () => {
     await page.evaluate(() => {
@@ -333,8 +421,17 @@ test('the heatmap counts the fixes of a span in the area in view', async ({ page
   await expect(box.getByRole('button', { name: '24 hours' })).toHaveAttribute('aria-pressed', 'true');
   await box.getByLabel('To', { exact: true }).fill('2020-01-01T00:00');
   await expect(box).toContainText('must begin before it ends');
-  await page.keyboard.press('Escape');
+  await box.getByRole('button', { name: '24 hours' }).click();
+  await expect(box).toContainText('120 fixes in view');
+  // The map moves, and it is closed before it would count anew.
+  await page.route('**/api/cells?*', () => {});
+  await page.evaluate(() => {
+    const { map, heat } = window.milepost!;
+    map.fire('moveend');
+    heat.toggle();
+  });
   await expect(page.locator('#heat-box')).toBeHidden();
+  expect(await page.evaluate(() => new Promise((resolve) => setTimeout(() => resolve(document.getElementById('heat-said')!.textContent), 500)))).not.toContain('Counting');
 });
 
 test('colours, theme and place are kept', async ({ page, stack }) => {
@@ -393,6 +490,9 @@ for (const [name, viewport] of Object.entries({ 'a small phone': { width: 360, h
 test('when the engine dies the page says so, and goes on by itself when it is back', async ({ page, stack, faults }) => {
   await open(page, stack, at(15));
   await expect(page.locator('#banner')).toBeEmpty();
+  const square = { type: 'Polygon', coordinates: [[[15, 46], [15.1, 46], [15.1, 46.1], [15, 46]]] };
+  const stored = await page.request.post(`${stack.url}/api/fences`, { headers: { 'Content-Type': 'application/geo+json' }, data: JSON.stringify({ type: 'Feature', properties: { name: 'kept' }, geometry: square }) });
+  expect(stored.status()).toBe(200);
   faults.mayFail = true;
   await stack.killEngine();
   await expect(page.getByRole('alert')).toContainText('ClickHouse does not answer since');
@@ -400,9 +500,13 @@ test('when the engine dies the page says so, and goes on by itself when it is ba
   // Nobody knows these numbers now.
   await expect(page.locator('#rate')).toHaveText('–');
   await expect(page.locator('#seen')).toHaveText('–');
+  // A page that is opened meanwhile gets the fences afterwards.
+  await page.reload();
+  await expect(page.locator('#fences-said')).toContainText('ClickHouse does not answer');
   await stack.startEngine();
   await expect(pagesOwn(page, 'Live again.').or(page.locator('#banner:empty'))).toHaveCount(1, { timeout: 60_000 });
   await expect(page.locator('#pulse')).toHaveAttribute('data-state', 'ok');
   await publish(stack.mqttPort, 'drivers/after/gps', { ...HERE, speed: 5, ts: Date.now() });
   await expect.poll(() => placeOf(page, 'after'), { timeout: 60_000 }).not.toBeNull();
+  await expect(page.locator('#fences-list')).toContainText('kept');
 });

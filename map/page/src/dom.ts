@@ -32,12 +32,14 @@ export function press(button: Element, pressed: boolean): void {
 /** Copies, and says so on the button for two seconds. */
 export function copies(button: HTMLButtonElement, text: () => string): void {
   const name = button.textContent ?? '';
-  button.addEventListener('click', () => {
-    navigator.clipboard.writeText(text()).then(
-      () => answer('Copied'),
-      // Without TLS or a permission there is no clipboard.
-      () => answer('Not allowed'),
-    );
+  button.addEventListener('click', async () => {
+    try {
+      await navigator.clipboard.writeText(text());
+      answer('Copied');
+    } catch {
+      // Without a permission it rejects; without TLS there is no clipboard.
+      answer('Not allowed');
+    }
   });
   function answer(word: string): void {
     button.textContent = word;

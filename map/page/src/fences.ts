@@ -58,13 +58,13 @@ export class Fences {
     } else if (this.box.contains(document.activeElement)) this.button.focus();
   }
 
-  private async load(): Promise<void> {
+  async load(): Promise<void> {
     try {
       this.all = (await ask()).features;
     } catch (error) {
       return say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
-    say(this.said, this.all.length > 0 ? '' : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
+    if (!this.isDrawing) say(this.said, this.all.length > 0 ? '' : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
     this.rows.replaceChildren(...this.all.map((fence) => this.row(fence)));
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
     this.show('fences', { type: 'FeatureCollection', features: this.all });
@@ -106,6 +106,8 @@ export class Fences {
 
   private add(corner: Position): void {
     const element = make('div', '', 'corner');
+    // On a corner, a click sets no other one.
+    element.addEventListener('click', (event) => event.stopPropagation());
     const marker = new Marker({ element, draggable: true }).setLngLat([corner[0], corner[1]]).addTo(this.map);
     marker.on('drag', () => this.outline());
     this.corners.push(marker);

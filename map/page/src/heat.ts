@@ -56,6 +56,7 @@ export class Heat {
     if (this.on) {
       this.choose(this.hours);
     } else {
+      clearTimeout(this.timer);
       this.asked?.abort();
       if (this.map.getLayer('heat')) this.map.setLayoutProperty('heat', 'visibility', 'none');
       if (this.box.contains(document.activeElement)) this.button.focus();

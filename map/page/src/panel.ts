@@ -11,7 +11,7 @@ const HOUR_MS = 3_600_000;
 const KEPT_EVERY_MS = 5_000;
 
 interface Options {
-  player: Player;
+  player: Pick<Player, 'open' | 'close' | 'seek'>;
   /** Its newest fix, or that none is chosen any more. */
   chosen(fix: Fix | null): void;
   /** Its track is here; null: it is closed. */
@@ -64,7 +64,6 @@ export class Panel {
       this.facts();
       say(byId('driver-name', HTMLElement), id);
       say(byId('driver-moves', HTMLElement), '');
-      this.dayField.max = isoDay(serverNow());
       this.dayField.value = '';
     }
     this.box.hidden = false;
@@ -124,7 +123,7 @@ export class Panel {
       if (fix.ts !== this.keptOf.ts && performance.now() - this.keptOf.at >= KEPT_EVERY_MS) void this.showKept(fix, controller.signal).catch(() => (this.keptOf = { ts: 0, at: performance.now() }));
     } catch (error) {
       if (controller.signal.aborted) return;
-      if (error instanceof ApiError && error.status === 404) say(byId('driver-moves', HTMLElement), 'There is no driver of this name.');
+      if (error instanceof ApiError && error.status === 404) this.unknown();
       else if (!(error instanceof ApiError || error instanceof TypeError)) throw error;
     } finally {
       if (this.asking === controller) {
@@ -132,6 +131,16 @@ export class Panel {
         this.facts();
       }
     }
+  }
+
+  /** There never was one, or it is erased: nothing of it stays. */
+  private unknown(): void {
+    if (this.fix && this.track) this.closeTrack();
+    this.fix = null;
+    this.kept.replaceChildren();
+    this.keptOf.ts = 0;
+    this.options.chosen(null);
+    say(byId('driver-moves', HTMLElement), 'There is no driver of this name.');
   }
 
   /** ClickHouse is asked for them, unlike for the fix: seldom, and only after a new fix. */
@@ -216,7 +225,6 @@ export class Panel {
 
   /** In other units, or another zone. */
   redraw(): void {
-    this.dayField.max = isoDay(serverNow());
     this.facts();
     if (this.day && this.day !== 'hour') this.showDay(this.day);
     else if (this.track) this.show(this.track);
@@ -236,11 +244,12 @@ export class Panel {
   private facts(): void {
     const { fix } = this;
     const set = (name: string, text: string) => say(byId(`fix-${name}`, HTMLElement), text);
+    const now = serverNow();
+    this.dayField.max = isoDay(now);
     if (!fix) {
       for (const name of ['when', 'speed', 'heading', 'acc', 'place']) set(name, '–');
       return;
     }
-    const now = serverNow();
     const age = (now - fix.ts) / 1000;
     // After five minutes the present tense would be a guess.
     say(byId('driver-moves', HTMLElement), age < 300 ? `${motion(fix.speed, fix.heading)}.` : `Not heard of for a while; it was last seen ${ago(age)}.`);

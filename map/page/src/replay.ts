@@ -25,6 +25,8 @@ interface Options {
 
 export class Replay {
   isOpen = false;
+  /** Its film is in the player, not a driver's track. */
+  isPlaying = false;
   private readonly box = byId('replay-box', HTMLElement);
   private readonly button = byId('replay', HTMLButtonElement);
   private readonly said = byId('replay-said', HTMLElement);
@@ -54,8 +56,11 @@ export class Replay {
       return;
     }
     this.asked?.abort();
-    this.options.stop();
-    this.options.show(null);
+    if (this.isPlaying) {
+      this.isPlaying = false;
+      this.options.stop();
+      this.options.show(null);
+    }
     if (this.box.contains(document.activeElement)) this.button.focus();
   }
 
@@ -70,7 +75,9 @@ export class Replay {
       if (controller.signal.aborted) return;
       const cut = past.truncated ? ' More than the server sends at once: the end is missing. Zoom in, or choose a shorter span.' : '';
       say(this.said, past.ids.length === 0 ? 'No fixes in this area and span.' : `${whole(past.ids.length)} drivers.${cut}`);
-      if (past.ids.length > 0) this.options.play(film(past, (drivers) => this.options.show(drivers)));
+      if (past.ids.length === 0) return;
+      this.isPlaying = true;
+      this.options.play(film(past, (drivers) => this.options.show(drivers)));
     } catch (error) {
       if (controller.signal.aborted) return;
       say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');

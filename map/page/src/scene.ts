@@ -125,6 +125,15 @@ export class Scene {
     this.frame ||= requestAnimationFrame(() => this.draw());
   }
 
+  /** The disc that is drawn at this point of the page. */
+  discAt(x: number, y: number): Disc | undefined {
+    const isAt = ({ lng, lat, count }: Disc) => {
+      const place = this.map.project([lng, lat]);
+      return Math.hypot(place.x - x, place.y - y) <= radius(count) * this.scale();
+    };
+    return this.track ? undefined : this.discs.find(isAt);
+  }
+
   /** Pixels. */
   dotSize(): number {
     return dotRadius(this.fleet.n, this.zoom) * this.scale();

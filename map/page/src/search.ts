@@ -8,6 +8,8 @@ export function search(choose: (id: string) => void): { focus(): void } {
   const input = byId('search', HTMLInputElement);
   const list = byId('found', HTMLUListElement);
   let active = -1;
+  /** What the list is of. */
+  let listed = '';
   let timer = 0;
   let asked: AbortController | null = null;
 
@@ -42,6 +44,7 @@ export function search(choose: (id: string) => void): { focus(): void } {
     const controller = (asked = new AbortController());
     try {
       show(await drivers(prefix, controller.signal));
+      listed = prefix;
     } catch (error) {
       if (controller.signal.aborted) return;
       note(error instanceof TypeError ? 'The server does not answer.' : String((error as Error).message));
@@ -101,9 +104,9 @@ export function search(choose: (id: string) => void): { focus(): void } {
   async function take(): Promise<void> {
     // Typed and confirmed before the list came.
     clearTimeout(timer);
-    if (list.hidden || active < 0) await ask();
+    if (list.hidden || active < 0 || listed !== input.value.trim()) await ask();
     const id = list.querySelector(`#found-${Math.max(0, active)}`)?.textContent;
-    if (id) pick(id);
+    if (id && listed === input.value.trim()) pick(id);
   }
 
   function pick(id: string): void {

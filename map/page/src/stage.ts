@@ -56,7 +56,7 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
   const look = () => tiles.look(bounds(map), map.getZoom());
   const fences = new Fences(map, edits_fences);
   const heat = new Heat(map, (on) => scene.setQuiet(on));
-  const slider = player(() => (replay.isOpen ? replay.toggle() : panel.closeTrack()));
+  const slider = player(() => (replay.isPlaying ? replay.toggle() : panel.closeTrack()));
   const replay = new Replay({
     bounds: () => bounds(map),
     play(film) {
@@ -69,7 +69,16 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
   });
   let lastCentred = '';
   const panel = new Panel({
-    player: slider,
+    player: {
+      open(film) {
+        if (replay.isPlaying) replay.toggle();
+        slider.open(film);
+      },
+      close() {
+        if (!replay.isPlaying) slider.close();
+      },
+      seek: (ms) => slider.seek(ms),
+    },
     chosen(fix: Fix | null) {
       scene.choose(fix && { id: fix.driver_id, lng: fix.lng, lat: fix.lat });
       const centred = fix && panel.isFollowed ? `${fix.driver_id} ${fix.ts}` : '';
@@ -138,6 +147,7 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
   byId('fit', HTMLButtonElement).addEventListener('click', () => void fit());
   tip(map, scene);
 
+  let wasAway = false;
   /** It began before there was anybody: the first drivers are shown when they come. */
   let waiting = false;
   if (!shared.place) {
@@ -167,6 +177,9 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
     tick(tick, isFirst) {
       const asks = tiles.tick(tick.generation, isFirst);
       if (!asks && scene.colourBy === 'age') scene.restyle();
+      // Others may have changed them meanwhile, or there was no answer.
+      if (isFirst || (wasAway && tick.state !== 'away')) void fences.load();
+      wasAway = tick.state === 'away';
       if (waiting && tick.drivers > 0) {
         waiting = false;
         void fit();

@@ -1,7 +1,6 @@
 // What is under the pointer: a name beside it. For the eyes only; everything it says is in the panel, too.
 import type { Map as MapLibre, MapMouseEvent } from 'maplibre-gl';
 import type { Disc } from './cells';
-import { radius } from './cells';
 import { seconds } from './clock';
 import { byId, say } from './dom';
 import type { Scene } from './scene';
@@ -14,10 +13,7 @@ export function under(map: MapLibre, scene: Scene, event: MapMouseEvent, reach: 
   const corner = map.unproject([event.point.x + reach, event.point.y + reach]);
   const driver = scene.fleet.nearest(lng, lat, Math.abs(corner.lng - lng) || 1e-9, Math.abs(corner.lat - lat) || 1e-9, seconds());
   if (driver !== undefined) return { driver };
-  const disc = scene.discs.find((other) => {
-    const place = map.project([other.lng, other.lat]);
-    return Math.hypot(place.x - event.point.x, place.y - event.point.y) <= radius(other.count);
-  });
+  const disc = scene.discAt(event.point.x, event.point.y);
   return disc ? { disc } : null;
 }
 

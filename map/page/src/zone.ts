@@ -1,4 +1,6 @@
 // Clock times in the zone that the viewer chose, the browser's until then.
+const DAY_MS = 86_400_000;
+
 let chosen: string | undefined;
 let format = formatter();
 
@@ -22,13 +24,13 @@ export function setZone(name: string): void {
 /** `2026-11-22T14:03:22` */
 export const local = (ms: number): string => format.format(ms).replace(' ', 'T');
 
-/** The moment of such a time, in Unix ms; NaN if it is none. Of an hour that is skipped or comes twice, one of the two. */
+/** The moment of such a time, in Unix ms; NaN if it is none. Of one that comes twice, the first; of one that is skipped, when it would be had the clock not been set. */
 export function instant(text: string): number {
   const utc = Date.parse(`${text}Z`);
-  const ahead = (ms: number) => Date.parse(`${local(ms)}Z`) - Math.floor(ms / 1000) * 1000;
   if (Number.isNaN(utc)) return NaN;
-  const near = utc - ahead(utc);
-  return utc - ahead(near);
+  const ahead = (ms: number) => Date.parse(`${local(ms)}Z`) - Math.floor(ms / 1000) * 1000;
+  const [first, last] = [utc - ahead(utc - DAY_MS), utc - ahead(utc + DAY_MS)].sort((a, b) => a - b);
+  return first + ahead(first) === utc ? first : last;
 }
 
 /** As the viewer would say it: "CET", "UTC", "GMT+5:30". */

@@ -50,6 +50,12 @@ describe('units and zones', () => {
     expect(new Date(daySpan('2026-07-01')!.from).toISOString()).toBe('2026-06-30T22:00:00.000Z');
     setZone('Pacific/Auckland');
     expect(new Date(daySpan('2026-07-01')!.from).toISOString()).toBe('2026-06-30T12:00:00.000Z');
+    // Midnight is skipped, and comes twice: every hour is in one day.
+    for (const [zone, day, length] of [['America/Santiago', '2026-09-06', 23], ['Africa/Cairo', '2026-04-24', 23], ['America/Havana', '2026-11-01', 25], ['Asia/Amman', '2021-10-29', 25]] as const) {
+      setZone(zone);
+      const { from, to } = daySpan(day)!;
+      expect([isoDay(from), isoDay(from - 1) < day, isoDay(to - 1), hours(day)], zone).toEqual([day, true, day, length]);
+    }
     setZone('Asia/Kolkata');
     expect([clock(0), isoDay(-1), zoneShort(0)]).toEqual(['05:30:00', '1970-01-01', 'GMT+5:30']);
   });

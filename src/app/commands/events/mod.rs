@@ -11,7 +11,7 @@ mod deliver;
 mod tell;
 
 use std::cell::Cell;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +70,8 @@ struct Events {
     /// Their topics are cleared, and no channel gets an event of them.
     erased: watch::Sender<Erased>,
     read_at: Option<Instant>,
+    /// Names of fences that make no events, which is logged already.
+    bad_fences: BTreeSet<String>,
     began: Instant,
     clock_log: Throttle,
     drivers_log: Throttle,
@@ -123,6 +125,7 @@ pub async fn run(config: Config) -> Result<Outcome> {
         known_order: VecDeque::new(),
         erased,
         read_at: None,
+        bad_fences: BTreeSet::new(),
         began: Instant::now(),
         clock_log: Throttle::every(CLOCK_LOG_EVERY),
         drivers_log: Throttle::once(),
@@ -232,9 +235,11 @@ impl Events {
         self.reader.begin(i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX));
         let mut found = Vec::new();
         loop {
-            let inserted = self.clickhouse.fixes_since(self.reader.from()).await?;
+            let inserted = self.clickhouse.fixes_of(self.reader.wanted()).await?;
             let is_more = self.reader.take(inserted, &mut self.watch, &mut found);
+            // Of hours that are read at once, no more is kept than of one answer.
             self.keep(&mut found);
+            self.write(answers).await?;
             if !is_more {
                 break;
             }
@@ -337,23 +342,28 @@ impl Events {
         }
     }
 
-    async fn rules(&self) -> Result<Rules, Error> {
+    async fn rules(&mut self) -> Result<Rules, Error> {
         let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-        let mut areas = Vec::new();
+        let (mut areas, mut bad) = (Vec::new(), BTreeSet::new());
         for (name, from, until, polygons) in self.clickhouse.fences().await? {
-            if name.len() > FENCE_NAME_BYTES_MAX {
-                let bytes = name.len();
-                warn!(
-                    bytes,
-                    FENCE_NAME_BYTES_MAX, "the name of a fence is too long for a topic: it makes no events"
-                );
-                continue;
+            let why = if name.len() > FENCE_NAME_BYTES_MAX {
+                format!("its name has {} bytes, and a topic has room for {FENCE_NAME_BYTES_MAX}", name.len())
+            } else {
+                match serde_json::from_str(&polygons) {
+                    Ok(polygons) => {
+                        areas.push(Area::new(name, from, until, polygons));
+                        continue;
+                    }
+                    Err(error) => error.to_string(),
+                }
+            };
+            if !self.bad_fences.contains(&name) {
+                let begin: String = name.chars().take(100).collect();
+                warn!(fence = begin, why, "a fence makes no events");
             }
-            match serde_json::from_str(&polygons) {
-                Ok(polygons) => areas.push(Area::new(name, from, until, polygons)),
-                Err(error) => warn!(fence = name, %error, "a fence cannot be read: it makes no events"),
-            }
+            bad.insert(name);
         }
+        self.bad_fences = bad;
         let events = &self.config.events;
         Ok(Rules { areas, silent_for: events.silent_for.map(ms), faster_than: events.faster_than })
     }
