@@ -431,10 +431,10 @@ fn wherever_an_erasing_is_broken_off_the_next_one_succeeds() -> Result<()> {
         went_on += usize::from(log.contains("it is tried again"));
     }
     ensure!(begun > 0 && went_on > 0, "{went_on} of {begun} went on");
-    // One erasing removes what others have hidden, and these then need not: what was not reached so is reached by one alone.
+    // An erasing removes what others have hidden, so they may not send the last statements: an erasing alone does.
     let mut alone = plans.len()..99;
     for at in (0..kinds).filter(|at| reached[*at].load(Ordering::SeqCst) == 0) {
-        let n = alone.next().context("drivers enough")?;
+        let n = alone.next().context("no driver is left")?;
         let is_reached = erase_with(&world, &driver(n), &tables, at, Some(Fault::Cut))?;
         ensure!(is_reached == 1, "statement {at} of {kinds}: {reached:?}");
     }
