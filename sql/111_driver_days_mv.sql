@@ -1,9 +1,9 @@
 -- The one definition of trips, stops and distances. Every five minutes it is applied to the days of drivers that were touched since.
 --   stop   Looked at every 15 s, the driver stays within 100 m of where the stop began, for 180 s or more. The first fix farther away ends it.
---   gap    3,600 s without a fix, or a way faster than 100 m/s (and 100 m): nobody knows the way.
+--   gap    3,600 s without a fix, or a way longer than 100 m and 100 m more for each second: nobody knows the way.
 --   trip   All the rest. A fix in a stop counts as at the stop's place: the mean of its first 180 s. metres is the length of this way.
--- Two kinds of fixes are dropped, because one wrong fix must not ruin a day: inaccurate ones (acc above 200 m), and jumps, which are reached
--- and left faster than 100 m/s (and 100 m) while the way around them is possible.
+-- Two kinds of fixes are dropped, because one wrong fix must not ruin a day: inaccurate ones (acc above 200 m), and jumps: the ways to and from
+-- a jump are as long as a gap's, and the way without it is not.
 --
 -- Every UTC day is computed alone, from its fixes and two hours on both sides, so the result does not depend on what was touched. The first
 -- fix of a day begins a new stop or trip. The way over midnight is measured from fix to fix and divided by time; the driver stands still
@@ -26,8 +26,8 @@ WITH
     6378137 AS equator_m,
     0.0066943799901413165 AS e2, -- of WGS84
     2 * 6371008.8 AS earth_m, -- its mean diameter
-    (xs, first) -> arrayPushFront(arrayPopBack(xs), first) AS before,
-    (xs, last) -> arrayPushBack(arrayPopFront(xs), last) AS after,
+    (xs, first) -> arrayPopBack(arrayPushFront(xs, first)) AS before,
+    (xs, last) -> arrayPopFront(arrayPushBack(xs, last)) AS after,
     (xs, keep) -> arrayFilter((one, k) -> k, xs, keep) AS kept,
     (dx, dy, dz) -> dx * dx + dy * dy + dz * dz AS squared,
     -- Straight lines through the earth since the element before, squared. 0 for the first.
@@ -241,7 +241,7 @@ WITH
     (
         SELECT
             driver_id, day, day_began, inserted, leg_kind, leg_from_ms, leg_ms, leg_lost, leg_speed, leg_metres, leg_piece,
-            leg_lat, leg_lng, leg_to_lat, leg_to_lng, leg_x, leg_y, leg_z
+            leg_lat, leg_lng, leg_to_lat, leg_to_lng, leg_x, leg_y, leg_z, leg_at
         FROM measured
         ARRAY JOIN
             arrayConcat(kind, arrayMap(m -> 3, dropped_ms)) AS leg_kind,
@@ -250,7 +250,7 @@ WITH
             arrayResize(metres, legs) AS leg_metres, arrayConcat(piece, dropped_seq) AS leg_piece,
             arrayConcat(before(lat, lat[1]), dropped_lat) AS leg_lat, arrayConcat(before(lng, lng[1]), dropped_lng) AS leg_lng,
             arrayConcat(lat, dropped_lat) AS leg_to_lat, arrayConcat(lng, dropped_lng) AS leg_to_lng,
-            arrayResize(place_x, legs) AS leg_x, arrayResize(place_y, legs) AS leg_y, arrayResize(place_z, legs) AS leg_z
+            arrayResize(place_x, legs) AS leg_x, arrayResize(place_y, legs) AS leg_y, arrayResize(place_z, legs) AS leg_z, range(legs) AS leg_at
     ),
     -- Legs that lie outside the day stay, in the quarter 0: a day without fixes gets a row, too.
     clipped AS
@@ -277,7 +277,7 @@ WITH
     (
         SELECT
             *,
-            (driver_id, day, quarter, if(is_inside, leg_piece, 0), leg_kind = 3, if(leg_kind = 3, leg_ms, 0)) AS part_key,
+            (driver_id, day, quarter, if(is_inside, leg_piece, 0), leg_kind = 3, if(leg_kind = 3, (leg_ms, leg_lat, leg_lng), (0, 0, 0))) AS part_key,
             quarter = intDiv(leg_ms, quarter_ms) AS is_end,
             greatest(first_ms, if(leg_kind IN (1, 2), quarter * quarter_ms, 0)) AS part_began_ms, least(last_ms, (quarter + 1) * quarter_ms) AS part_ended_ms,
             if(leg_kind IN (0, 3) OR leg_from_ms = leg_ms, quarter = intDiv(leg_ms, quarter_ms),
@@ -292,7 +292,7 @@ WITH
             toFloat32(sum(leg_metres * share)) AS metres, countIf(is_end) AS fixes, sumIf(leg_lost, is_end) AS missing,
             countIf(is_end AND leg_speed != 65535) AS speed_count, sumIf(leg_speed, is_end AND leg_speed != 65535) AS speed_sum,
             maxIf(leg_speed, is_end AND leg_speed != 65535) AS speed_max,
-            argMin((leg_lat, leg_lng, leg_x, leg_y, leg_z), first_ms) AS begin, argMax((leg_to_lat, leg_to_lng), last_ms) AS end
+            argMin((leg_lat, leg_lng, leg_x, leg_y, leg_z), (first_ms, leg_at)) AS begin, argMax((leg_to_lat, leg_to_lng), (last_ms, leg_at)) AS end
         FROM shared
         GROUP BY part_key -- of several keys the analyzer hashes the whole query for each
     )

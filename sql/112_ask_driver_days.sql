@@ -9,8 +9,8 @@ SELECT
     * EXCEPT (slope, before),
     before.1 AS before_ms, before.2 AS before_lat_e7, before.3 AS before_lng_e7,
     -- The first trip or stop is the rest of the last one of the day before.
-    before.4 + 1 = day AND before.5 = kinds[first_at] AND before_ms = begins_ms[first_at] AND before.5 != 'gap' AS is_continued,
-    before.4 + 1 = day AND before.5 != 'dropped' AND kinds[first_at] = 'gap' AND begins_ms[first_at] = ends_ms[first_at] AS is_after_gap,
+    before.4 + 1 = day AND first_at > 0 AND before.5 = kinds[first_at] AND before_ms = begins_ms[first_at] AND before.5 != 'gap' AS is_continued,
+    before.4 + 1 = day AND before.5 != 'dropped' AND first_at > 0 AND kinds[first_at] = 'gap' AND begins_ms[first_at] = ends_ms[first_at] AS is_after_gap,
     equator_m / sqrt(1 + slope * slope) AS axis_m, equator_m / sqrt(1 + before.6 * before.6) AS before_axis_m,
     is_after_gap * earth_m * asin(least(1., sqrt(pow(axis_m - before_axis_m, 2) + pow(flat * (slope * axis_m - before.6 * before_axis_m), 2)
         + axis_m * before_axis_m * pow(2 * sin(radians((to_lngs[first_at] - before_lng_e7) / 2e7)), 2)) / earth_m)) AS gap_m
@@ -19,7 +19,7 @@ FROM
     SELECT
         *,
         flat * tan(radians(to_lats[first_at] / 1e7)) AS slope,
-        lagInFrame((ends_ms[last_at], to_lats[last_at], to_lngs[last_at], day, kinds[last_at], flat * tan(radians(to_lats[last_at] / 1e7))))
+        lagInFrame((ends_ms[last_at], to_lats[last_at], to_lngs[last_at], day, if(last_at = 0, 'dropped', kinds[last_at]), flat * tan(radians(to_lats[last_at] / 1e7))))
             OVER (PARTITION BY driver_id ORDER BY day ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS before
     FROM
     (

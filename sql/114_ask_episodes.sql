@@ -10,8 +10,8 @@ SELECT
     (max(piece_ended) - min(piece_began)) / 1000 AS seconds,
     sumIf(piece_metres, piece_kind = 'trip') AS metres, sumIf(piece_metres, piece_kind = 'gap') AS untracked_m,
     sum(piece_fixes) AS fixes,
-    if(kind = 'stop', argMax(from_lat, piece_ended - piece_began), argMin(from_lat, piece_began)) / 1e7 AS lat,
-    if(kind = 'stop', argMax(from_lng, piece_ended - piece_began), argMin(from_lng, piece_began)) / 1e7 AS lng,
+    if(kind = 'stop', argMax(from_lat, (piece_fixes, piece_ended - piece_began)), argMin(from_lat, piece_began)) / 1e7 AS lat,
+    if(kind = 'stop', argMax(from_lng, (piece_fixes, piece_ended - piece_began)), argMin(from_lng, piece_began)) / 1e7 AS lng,
     if(kind = 'stop', lat, argMax(piece_to_lat, piece_ended) / 1e7) AS to_lat, if(kind = 'stop', lng, argMax(piece_to_lng, piece_ended) / 1e7) AS to_lng,
     max(piece_speed) AS speed_max
 FROM

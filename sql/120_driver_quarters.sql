@@ -11,7 +11,7 @@ CREATE VIEW IF NOT EXISTS {database}.driver_quarters{on_cluster}
     speed_sum   Float64           COMMENT 'Sum of the speeds sent, in metres per second. The mean is sum(speed_sum) / sum(speed_count)',
     speed_count UInt64            COMMENT 'How many fixes sent one',
     speed_max   Nullable(Float32) COMMENT 'The highest speed sent, in metres per second, NULL if none',
-    missing     UInt64            COMMENT 'Sequence numbers that did not arrive'
+    missing     UInt64            COMMENT 'Sequence numbers that did not arrive; over midnight UTC those of two hours'
 )
 AS SELECT
     toString(driver_id) AS driver_id, day, toDateTime(part_quarter * 900, 'UTC') AS quarter,

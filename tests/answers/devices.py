@@ -153,9 +153,41 @@ def flight() -> Device:
     return device.drive(90, 10, 600).silent(20 * 3600).jump(48.2, 11.5).drive(90, 10, 300)
 
 
+def vague() -> Device:
+    """Two fixes late in the evening, on the next day one that is inaccurate, and two more the day after."""
+    device = Device("vague", "2026-06-01T22:20:00", 52.5, 13.4, every=600).drive(0, 1, 600).silent(11 * 3600)
+    device.drive(0, 0.001, 600).silent(24 * 3600).drive(0, 1, 1200)
+    device.fixes[2].update(acc=500.0)
+    return device
+
+
+def blind() -> Device:
+    """A day of inaccurate fixes alone."""
+    device = Device("blind", "2026-06-02T10:00:00", 52.5, 13.4, every=60).drive(0, 10, 300)
+    for fix in device.fixes:
+        fix.update(acc=201.0)
+    return device
+
+
+def twins() -> Device:
+    """Without numbers: ten minutes north, and at the fifth also a fix south and one north of there, both far away."""
+    device = Device("twins", "2026-06-01T10:00:00", 52.5, 13.4, every=60).drive(0, 2, 600)
+    device.fixes += [{**device.fixes[5], "lat": lat} for lat in (51.0, 54.0)]
+    for fix in device.fixes:
+        fix.update(seq=0)
+    return device
+
+
+def equals() -> Device:
+    """The last two fixes have one time."""
+    device = Device("equals", "2026-06-01T10:00:00", 52.5, 13.4, every=60).drive(0, 8, 60)
+    device.ms -= 60_000
+    return device.drive(0, 1, 60)
+
+
 def fleet() -> list[Device]:
     return [
-        walker(), courier(), jam(), jumper(), flight(),
+        walker(), courier(), jam(), jumper(), flight(), vague(), blind(), twins(), equals(),
         square(), lunch(), night(), dateline(), pole(), silent(),
         parked("autumn-berlin", "2026-10-24T18:00:00", 48, "Europe/Berlin"),
         parked("spring-new-york", "2026-03-07T18:00:00", 48, "America/New_York"),
