@@ -1,5 +1,6 @@
 //! Log lines that would repeat: once, or at most once an interval.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// See the module's documentation.
@@ -43,6 +44,35 @@ impl Throttle {
     }
 }
 
+/// The last reasons of something that goes wrong in more than one way, in turn. A number in it makes no other reason.
+#[derive(Debug)]
+pub(crate) struct Reasons {
+    interval: Duration,
+    known: VecDeque<(String, Throttle)>,
+}
+
+impl Reasons {
+    const MAX: usize = 4;
+
+    pub(crate) const fn every(interval: Duration) -> Self {
+        Self { interval, known: VecDeque::new() }
+    }
+
+    /// As [`Throttle::allow`], for this reason.
+    pub(crate) fn allow(&mut self, why: &str, now: Instant) -> bool {
+        let why: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
+        if !self.known.iter().any(|(known, _)| *known == why) {
+            self.known.truncate(Self::MAX - 1);
+            self.known.push_front((why.clone(), Throttle::every(self.interval)));
+        }
+        self.known.iter_mut().any(|(known, throttle)| *known == why && throttle.allow(now))
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.known.clear();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,5 +90,22 @@ mod tests {
             [true, true, false, true].map(|is| once.allow_while(is, began)),
             [false, false, false, true]
         );
+    }
+
+    #[test]
+    fn reasons_in_turn_are_each_logged_once_an_interval() {
+        let began = Instant::now();
+        let mut reasons = Reasons::every(Duration::from_secs(60));
+        let mut logs = |why: &str, seconds| reasons.allow(why, began + Duration::from_secs(seconds));
+        assert!(logs("refused", 0) && logs("no answer for 3 s", 1));
+        for second in 2..60 {
+            assert!(!logs("refused", second) && !logs(&format!("no answer for {second} s"), second));
+        }
+        assert!(logs("refused", 60) && !logs("no answer for 9 s", 60));
+        for why in ["a", "b", "c", "d", "e"] {
+            assert!(logs(why, 61));
+        }
+        reasons.reset();
+        assert!(reasons.allow("e", began));
     }
 }

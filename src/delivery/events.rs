@@ -342,7 +342,7 @@ pub struct Totals {
     pub inserted: u64,
     /// Batches durable in ClickHouse.
     pub batches_inserted: u64,
-    /// Batches that were to go to the spool, by [`StoreBecause`].
+    /// Batches that went to the spool, by [`StoreBecause`].
     pub stored: [u64; StoreBecause::ALL.len()],
     /// In batches that no file holds and ClickHouse has not got, or that are being inserted beside their file.
     pub in_flight: u64,

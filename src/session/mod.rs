@@ -270,7 +270,7 @@ impl Session {
     fn connected(&mut self, session_present: bool, announced: Option<u16>, now: Instant) {
         self.held_by_broker = false;
         self.window.connected(announced);
-        if session_present || self.purpose == Purpose::Consume {
+        if (session_present || self.purpose == Purpose::Consume) && self.reconnect.success_is_news(now) {
             let window = self.window.messages();
             self.notices.push_back(Notice::Connected { session_present, window });
         }
@@ -302,7 +302,7 @@ impl Session {
             self.connection = ConnectionState::Live { since: now };
             self.has_lived = true;
             self.reconnect.succeeded();
-            self.notices.push_back(Notice::Subscribed);
+            self.notices.extend(self.reconnect.success_is_news(now).then_some(Notice::Subscribed));
             return;
         }
         self.hang_up(format!("subscription refused: {}", refusals.join("; ")), now);
@@ -607,6 +607,31 @@ mod tests {
         let lines: Vec<_> =
             lines.filter(|line| line.contains("subscription refused: not authorized")).collect();
         assert_eq!(lines.len(), 2, "{lines:?}");
+    }
+
+    #[test]
+    fn connections_that_end_soon_are_not_logged_each_time() {
+        let (mut session, mut now) = connected();
+        for _ in 0..40 {
+            subscribed(&mut session, now);
+            now += Duration::from_secs(1);
+            cut(&mut session, now);
+            now += Duration::from_secs(4);
+            connect(&mut session, now);
+        }
+        let lines: Vec<_> = session.notices.iter().map(Notice::to_string).collect();
+        assert!(lines.len() <= 20, "{lines:#?}");
+    }
+
+    #[test]
+    fn a_visit_counts_as_no_subscribed_connection() {
+        let (answer_within, session_expiry) = (Duration::from_secs(10), Duration::from_secs(120));
+        let settings = Settings { receive_maximum: 100, answer_within, session_expiry, seed: 1 };
+        let (mut session, now) = (Session::visit(settings), Instant::now());
+        connect(&mut session, now);
+        session.handle_event(Event::Unsubscribed { refusals: Vec::new() }, now);
+        assert!(matches!(session.connection(), ConnectionState::Live { .. }));
+        assert_eq!(session.totals().connected, 0);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::events::Notice;
-use crate::throttle::Throttle;
+use crate::throttle::{Reasons, Throttle};
 
 /// First delay before a reconnect; doubles up to [`BACKOFF_MAX`], halved at random.
 const BACKOFF_MIN: Duration = Duration::from_millis(250);
@@ -47,8 +47,10 @@ pub(super) struct Reconnect {
     /// Why there is none now, and since when there has been none.
     why: Option<(String, Instant)>,
     taken_over: bool,
-    /// The reason that was last logged.
-    logged: (String, Throttle),
+    /// Why there was none. A short life in between makes a reason no news.
+    log: Reasons,
+    /// A connection that may not last.
+    success_log: Throttle,
     delay_max: Duration,
     jitter: fastrand::Rng,
 }
@@ -60,7 +62,8 @@ impl Reconnect {
             short_lives: 0,
             why: None,
             taken_over: false,
-            logged: (String::new(), Throttle::every(LOGGED_EVERY)),
+            log: Reasons::every(LOGGED_EVERY),
+            success_log: Throttle::every(LOGGED_EVERY),
             delay_max: session_expiry / DELAYS_PER_EXPIRY,
             jitter: fastrand::Rng::with_seed(seed),
         }
@@ -88,7 +91,11 @@ impl Reconnect {
     /// Subscribed.
     pub(super) fn succeeded(&mut self) {
         self.why = None;
-        self.logged.1.reset();
+    }
+
+    /// Whether a connection is news. Those that end soon, again and again, are not.
+    pub(super) fn success_is_news(&mut self, now: Instant) -> bool {
+        self.short_lives < SHORT_LIVES_MAX || self.success_log.allow(now)
     }
 
     /// A connection ended, or could not begin; returns when the next is tried.
@@ -103,11 +110,10 @@ impl Reconnect {
             Notice::Disconnected { why: why.clone(), retry_in }
         };
         let why = if taken_over { notice.to_string() } else { why };
-        if self.logged.0 != why {
-            self.logged.1.reset();
-            self.logged.0.clone_from(&why);
+        if lived.is_some_and(|lived| lived >= GOOD_CONNECTION) {
+            self.log.reset();
         }
-        notices.extend(self.logged.1.allow(now).then_some(notice));
+        notices.extend(self.log.allow(&why, now).then_some(notice));
         self.taken_over = taken_over;
         let since = self.why.take().map_or(now, |(_, since)| since);
         self.why = Some((why, since));
@@ -176,7 +182,9 @@ mod tests {
         );
         it.succeeded();
         assert_eq!(it.unready_reason(None, began), Some("not subscribed yet".to_owned()));
-        assert_eq!(logs(&mut it, "a", 64), 1, "it came back");
+        assert_eq!(logs(&mut it, "a", 64), 0, "it lived for a moment");
+        it.failed(end(Some(GOOD_CONNECTION), "b"), began + SECOND * 65, &mut notices);
+        assert_eq!(notices.drain(..).count(), 1, "it came back");
     }
 
     #[test]

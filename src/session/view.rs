@@ -80,11 +80,12 @@ impl Session {
 
     #[must_use]
     pub fn totals(&self) -> Totals {
+        let is_visit = self.purpose.is_visit();
         Totals {
             unacked: self.acks.unacked() as u64,
             // A visit is unsubscribed.
-            window: if self.purpose.is_visit() { 0 } else { self.window.messages() as u64 },
-            connected: u64::from(self.connection.live_since().is_some()),
+            window: if is_visit { 0 } else { self.window.messages() as u64 },
+            connected: u64::from(!is_visit && self.connection.live_since().is_some()),
             held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
             reconnects: self.continuity.reconnects(),
             sessions_lost: self.continuity.sessions_lost(),

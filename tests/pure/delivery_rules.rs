@@ -309,6 +309,41 @@ fn what_failed_and_is_not_to_be_inserted_any_more_is_no_trouble() {
 }
 
 #[test]
+fn a_file_that_failed_and_is_damaged_by_now_is_waited_for_no_longer() {
+    let mut rig = with_files(spooling(), &names(1, 0), |_, _| Err(FailureKind::Transient));
+    rig.wait(Duration::from_millis(50));
+    rig.files.clear();
+    rig.wait(Duration::from_secs(60));
+    assert_eq!(rig.policy.totals().files_quarantined, 1);
+    assert_eq!(rig.troubles(), "");
+}
+
+#[test]
+fn a_refusal_before_the_server_went_away_does_not_keep_batches_out_of_the_spool() {
+    let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
+    let id = rig.offer("d", 1, true).unwrap();
+    rig.wait(Duration::from_secs(60));
+    assert!(rig.durable.is_empty(), "a person must mend it");
+    rig.answers(Err("no answer".to_owned()));
+    rig.wait(Duration::from_secs(60));
+    assert!(rig.durable.contains(&id));
+}
+
+#[test]
+fn what_the_spool_does_not_take_is_not_counted_as_spooled_and_a_failure_that_stays_is_logged_now_and_then() {
+    let mut rig = rig(spooling(), |_, _| Err(FailureKind::Transient));
+    rig.disk_is_full = true;
+    rig.offer("d", 1, true).unwrap();
+    rig.wait(Duration::from_secs(120));
+    assert_eq!(rig.policy.totals().stored.iter().sum::<u64>(), 0);
+    let failed = rig.notices.iter().filter(|notice| matches!(notice, Notice::InsertFailed { .. }));
+    assert!((1..=13).contains(&failed.count()));
+    rig.disk_is_full = false;
+    rig.wait(Duration::from_secs(10));
+    assert_eq!(rig.policy.totals().stored.iter().sum::<u64>(), 1);
+}
+
+#[test]
 fn one_batch_that_never_gets_in_does_not_take_the_others_with_it() {
     for kind in [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::TimedOut] {
         let mut rig = rig(spooling(), move |name, _| if name == "poison" { Err(kind) } else { Ok(()) });

@@ -28,7 +28,7 @@ use super::events::{
 use super::retry::{Identity, Tries};
 use crate::pipeline::batch::Batch;
 use crate::spool::Left;
-use crate::throttle::Throttle;
+use crate::throttle::{Reasons, Throttle};
 
 /// With half the window unacknowledged, an insert that takes longer than this sends its rows to the spool, too: a
 /// broker whose window is full queues little, and then drops.
@@ -80,6 +80,8 @@ pub struct Delivery {
     store_log: [Throttle; StoreBecause::ALL.len()],
     spool_refusal: Option<String>,
     refusal_log: Throttle,
+    failure_log: Reasons,
+    row_log: Throttle,
     /// The log says that the spool refuses, and not yet that it takes batches again.
     is_refusal_logged: bool,
     disk_log: Throttle,
@@ -110,6 +112,8 @@ impl Delivery {
             store_log: [const { Throttle::every(STORING_LOGGED_EVERY) }; StoreBecause::ALL.len()],
             spool_refusal: None,
             refusal_log: Throttle::every(STORING_LOGGED_EVERY),
+            failure_log: Reasons::every(STORING_LOGGED_EVERY),
+            row_log: Throttle::every(STORING_LOGGED_EVERY),
             is_refusal_logged: false,
             disk_log: Throttle::once(),
             batch_bytes_max: None,
@@ -155,6 +159,7 @@ impl Delivery {
             bytes: batch.bytes,
             at_least_once: batch.at_least_once,
             refused_at: None,
+            stored_because: None,
             reported: false,
         };
         let positions = batch.positions.len() as u64;
@@ -301,19 +306,23 @@ impl Delivery {
     fn step(&mut self, id: BatchId, now: Instant) {
         let Some(held) = self.batches.get(&id) else { return };
         if let Some(because) = self.store_because(held, now) {
-            self.totals.stored[because as usize] += 1;
             if self.store_log[because as usize].allow(now) {
                 self.notices.push_back(Notice::Spooling(because));
             }
-            self.store(id, now);
-        } else if held.stage.is_attempt_due(now) && self.may_attempt() {
+            self.store(id, because, now);
+        } else if held.stage.is_attempt_due(now) && self.may_attempt(id) {
             self.attempt(id, now);
         }
     }
 
-    fn may_attempt(&self) -> bool {
-        let attempts = self.fresh().filter(|held| held.stage.attempt_since().is_some()).count();
-        self.server.has_tables() && attempts < self.settings.inserts_in_flight
+    /// A file's turn is counted apart: there is one at a time.
+    fn may_attempt(&self, id: BatchId) -> bool {
+        let is_fresh = |held: &BatchState| held.fresh().is_some();
+        let others = self.batches.iter().filter(|(other, held)| **other != id && is_fresh(held));
+        let attempts = others.filter(|(_, held)| held.stage.attempt_since().is_some()).count();
+        let has_place =
+            attempts < self.settings.inserts_in_flight || !self.batches.get(&id).is_some_and(is_fresh);
+        self.server.has_tables() && has_place
     }
 
     /// Has the next piece inserted.
@@ -347,8 +356,11 @@ impl Delivery {
     }
 
     /// Has the batch written to the spool, beside its attempt if there is one.
-    fn store(&mut self, id: BatchId, now: Instant) {
+    fn store(&mut self, id: BatchId, because: StoreBecause, now: Instant) {
         let Some(held) = self.batches.get_mut(&id) else { return };
+        if let Some(fresh) = held.fresh_mut() {
+            fresh.stored_because = Some(because);
+        }
         held.stage = match held.stage {
             Stage::Waiting { at } => Stage::Storing { since: now, attempt_at: at },
             Stage::Inserting { since } => Stage::InsertingAndStoring { since, storing_since: now },

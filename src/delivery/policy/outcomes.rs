@@ -45,11 +45,11 @@ impl Delivery {
         self.server.waits_since(others.filter_map(|(_, held)| held.stage.attempt_since()).min());
     }
 
-    /// With the next piece, if there is one; not if the tables have gone meanwhile.
+    /// With the next piece, if there is one; not if the tables have gone meanwhile, or others took its place while a row of it was written.
     fn go_on(&mut self, id: BatchId, now: Instant) {
         match self.batches.get(&id) {
             Some(held) if held.progress.pieces.is_empty() => self.finished(id, now),
-            Some(_) if self.server.has_tables() => self.attempt(id, now),
+            Some(_) if self.may_attempt(id) => self.attempt(id, now),
             Some(_) => self.put_back(id, now),
             None => {}
         }
@@ -138,7 +138,9 @@ impl Delivery {
                 Some(delay)
             }
         };
-        self.notices.push_back(Notice::InsertFailed { batch: id, rows, failures, retry_in, why });
+        if self.failure_log.allow(&why, now) {
+            self.notices.push_back(Notice::InsertFailed { batch: id, rows, failures, retry_in, why });
+        }
     }
 
     /// Halves the piece; a row that is too large by itself goes into quarantine, or is gone if there is no spool.
@@ -156,7 +158,9 @@ impl Delivery {
             }
             self.go_on(id, now);
         } else {
-            self.notices.push_back(Notice::RowTooLarge { why });
+            if self.row_log.allow(now) {
+                self.notices.push_back(Notice::RowTooLarge { why });
+            }
             if self.settings.spool {
                 self.quarantine_row(id, Piece { insert, rows }, now);
             } else {
@@ -256,6 +260,9 @@ impl Delivery {
     pub(super) fn stored(&mut self, id: BatchId, file: File, now: Instant) {
         self.spool_takes();
         let Some(held) = self.batches.get_mut(&id) else { return };
+        if let Some(because) = held.fresh().and_then(|fresh| fresh.stored_because) {
+            self.totals.stored[because as usize] += 1;
+        }
         match held.stage {
             Stage::InsertingAndStoring { since, .. } => {
                 held.stage = Stage::InsertingStored { since, file };

@@ -68,9 +68,9 @@ impl Server {
         self.schema == Schema::Ready
     }
 
-    /// A person must mend a table, a grant or a login before an insert can succeed.
+    /// A person must mend a table, a grant or a login before an insert can succeed. While nothing answers, that is not known.
     pub(super) fn needs_a_person(&self) -> bool {
-        self.stopped || matches!(self.schema, Schema::Refused(_))
+        self.stopped && self.silent.is_none() || matches!(self.schema, Schema::Refused(_))
     }
 
     /// Attempts fail, and it is not time to try a fresh batch.
@@ -132,6 +132,7 @@ impl Server {
     /// What failed last is not to be inserted any more: its drivers are erased, or it is in quarantine.
     pub(super) fn nothing_waits(&mut self) {
         self.last_failure = None;
+        self.waiting_since = None;
     }
 
     /// What ClickHouse answered when it was last asked.

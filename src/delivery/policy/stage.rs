@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::delivery::events::Piece;
+use crate::delivery::events::{Piece, StoreBecause};
 use crate::delivery::retry::Tries;
 use crate::spool::File;
 
@@ -68,6 +68,8 @@ pub(super) struct Fresh {
     pub(super) at_least_once: bool,
     /// When the spool last refused it.
     pub(super) refused_at: Option<Instant>,
+    /// Why it was last given to the spool.
+    pub(super) stored_because: Option<StoreBecause>,
     /// The intake knows that it is durable.
     pub(super) reported: bool,
 }
