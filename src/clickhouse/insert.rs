@@ -36,6 +36,8 @@ use crate::tls::{self, Server};
 const ANSWER_BYTES_MAX: usize = 8 * 1024;
 /// And so much of it is told.
 const TOLD_CHARS_MAX: usize = 400;
+/// Any way to the server should let a single row of this size through.
+const ROW_BYTES_TO_PASS: usize = 4 * 1024;
 /// Once its head is there, the rest of an error is waited for this long.
 const ERROR_BODY_WITHIN: Duration = Duration::from_secs(2);
 const SUMMARY: &str = "X-ClickHouse-Summary";
@@ -194,7 +196,12 @@ impl Inserter {
         let text = told(&body);
         match exception.or_else(|| code_in(&text)) {
             Some(code) => Err(self.refused(code, text)),
-            None if status == StatusCode::PAYLOAD_TOO_LARGE => Err(InsertError::TooLarge(text)),
+            // Who lets no row through at all is set up wrongly: the size of this one is not the cause.
+            None if status == StatusCode::PAYLOAD_TOO_LARGE
+                && (insert.rows > 1 || insert.body.len() > ROW_BYTES_TO_PASS) =>
+            {
+                Err(InsertError::TooLarge(text))
+            }
             None => Err(InsertError::NotClickHouse { status, text }),
         }
     }

@@ -114,7 +114,7 @@ static LIES: [Case; 8] = [
 ];
 
 /// An error is longer than anybody should read, or a proxy's, whatever it quotes.
-static PROXIES: [Case; 6] = [
+static PROXIES: [Case; 7] = [
     script(
         "endless_error",
         Behaviour::EndlessError,
@@ -139,6 +139,15 @@ static PROXIES: [Case; 6] = [
         "proxy_503",
         Behaviour::ProxyError { status: 503 },
         ambiguous(&["503 Service Temporarily Unavailable", "HTTP 503", "status 503"]),
+    ),
+    // Set to 8 bytes where 8 MiB were meant: no row is the cause.
+    script(
+        "nothing_passes",
+        Behaviour::TooLarge { body_bytes_max: 8, then: TooLarge::AnswersAfterIt },
+        Expect::Refused {
+            kinds: &["ambiguous", "too_large"],
+            says: &["413 Payload Too Large", "HTTP 413", "status 413"],
+        },
     ),
     script(
         "redirect",
