@@ -28,6 +28,10 @@ pub(super) const EVERY: Duration = Duration::from_secs(30);
 pub(super) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// After this the server counts as silent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// While inserts go on, the answer to that question may take so long.
+const LIST_WITHIN: Duration = Duration::from_secs(5);
+/// So old may the list of erased drivers be; `milepost erase` waits longer.
+const LIST_AGE_MAX: Duration = Duration::from_secs(35);
 /// Interval between log lines while the tables are not there.
 pub(super) const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
 
@@ -85,11 +89,18 @@ pub(super) struct Watcher {
     pub(super) clocks_may_differ: Duration,
 }
 
+/// When who is erased was last read, and why it was not at the last look.
+struct List {
+    read_at: Instant,
+    why_not: Option<String>,
+}
+
 impl Watcher {
     /// Asks again and again; returns only if the tables can never be right.
     /// Fails if a migration was edited after it was applied.
     pub(super) async fn run(mut self) -> Result<Infallible> {
         let mut log = Log::new();
+        let mut list = List { read_at: Instant::now(), why_not: None };
         loop {
             let asked_at = Instant::now();
             let attention = *self.attention.borrow_and_update();
@@ -103,7 +114,7 @@ impl Watcher {
                 Ok::<(), String>(())
             };
             // Side by side: the first round is what a start waits for. Without an answer to the first the others do not count.
-            let tables = async { Ok(self.tables(&before).await) };
+            let tables = async { Ok(self.tables(&before, &mut list).await) };
             let schema = match tokio::try_join!(clock, tables) {
                 Ok(((), schema)) => schema?,
                 Err(why) => {
@@ -111,27 +122,35 @@ impl Watcher {
                     Schema::Unknown(why)
                 }
             };
-            // A question without an answer changes nothing: the inserts will show it.
-            if before != Schema::Ready || !matches!(schema, Schema::Unknown(_)) {
+            // A question without an answer changes nothing: the inserts will show it. But no insert would show an old list.
+            if before != Schema::Ready || list.is_old() || !matches!(schema, Schema::Unknown(_)) {
                 (server.schema, server.refusals) = (schema, attention.refusals);
             }
             log.status(&server, Instant::now());
             // Sent even if it is the same: the driver may wait for an answer to its last question.
             self.server.send_replace(server);
-            self.wait(asked_at, attention).await;
+            self.wait(asked_at, attention, list.why_not.is_some()).await;
         }
     }
 
     /// Whether they are there, and whose rows do not go into them.
-    async fn tables(&self, before: &Schema) -> Result<Schema> {
-        let (schema, erased) = tokio::join!(tables(&self.clickhouse, before), self.clickhouse.erased());
+    async fn tables(&self, before: &Schema, list: &mut List) -> Result<Schema> {
+        let within = if *before == Schema::Ready { LIST_WITHIN } else { Duration::MAX };
+        let (schema, erased) =
+            tokio::join!(tables(&self.clickhouse, before), timeout(within, self.clickhouse.erased()));
+        let erased = match erased {
+            Ok(erased) => erased.map_err(|error| refusal(&error)),
+            Err(_) => Err(Schema::Unknown(format!("no answer within {LIST_WITHIN:?}"))),
+        };
         let (schema, erased) = match (schema?, erased) {
-            (schema, Ok(erased)) => (schema, Arc::new(erased)),
-            (Schema::Ready, Err(error)) => return Ok(refusal(&error)),
+            (schema, Ok(erased)) => (schema, erased),
+            (Schema::Ready, Err(why)) if *before == Schema::Ready => return Ok(list.not_read(why)),
+            (Schema::Ready, Err(why)) => return Ok(why),
             (schema, Err(_)) => return Ok(schema),
         };
+        *list = List { read_at: Instant::now(), why_not: None };
         let is_new = |known: &mut Arc<Erased>| {
-            let is_new = *known != erased;
+            let is_new = known.digest() != erased.digest();
             if is_new {
                 *known = Arc::clone(&erased);
             }
@@ -145,10 +164,11 @@ impl Watcher {
     }
 
     /// Until the next question is due, or an event asks for it now.
-    async fn wait(&mut self, asked_at: Instant, answered: Attention) {
+    async fn wait(&mut self, asked_at: Instant, answered: Attention, list_not_read: bool) {
         loop {
             let Attention { in_doubt, refusals, clock_jumps } = *self.attention.borrow_and_update();
             let in_doubt = in_doubt
+                || list_not_read
                 || self.server.borrow().answers.is_err()
                 || self.server.borrow().schema != Schema::Ready;
             if (refusals, clock_jumps) != (answered.refusals, answered.clock_jumps) {
@@ -183,6 +203,24 @@ impl Watcher {
                  taken until they agree; let both hosts follow NTP"
             )
         }))
+    }
+}
+
+impl List {
+    fn is_old(&self) -> bool {
+        self.why_not.is_some() && self.read_at.elapsed() >= LIST_AGE_MAX
+    }
+
+    /// What that makes of tables that are ready: nothing, for a while.
+    fn not_read(&mut self, refusal: Schema) -> Schema {
+        let Schema::Unknown(why) = refusal else { return refusal };
+        if self.why_not.is_none() {
+            warn!(why, "who is erased could not be read: it is asked again");
+        }
+        let age = self.read_at.elapsed().as_secs();
+        let told = format!("who is erased was not read for {age} s, so nothing is inserted: {why}");
+        self.why_not = Some(why);
+        if self.is_old() { Schema::Unknown(told) } else { Schema::Ready }
     }
 }
 
@@ -303,9 +341,24 @@ mod tests {
         let mut questions = 0;
         while !traffic.is_finished() {
             let answered = *watcher.attention.borrow();
-            watcher.wait(Instant::now(), answered).await;
+            watcher.wait(Instant::now(), answered, false).await;
             questions += 1;
         }
         assert!(questions <= 3, "{questions} rounds of questions in a minute");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_cannot_be_read_stops_the_inserts_before_an_erasing_ends() {
+        let mut list = List { read_at: Instant::now(), why_not: None };
+        let unknown = || Schema::Unknown("code 241".to_owned());
+        sleep(EVERY).await;
+        assert_eq!(list.not_read(unknown()), Schema::Ready);
+        assert!(!list.is_old());
+        sleep(LIST_AGE_MAX - EVERY).await;
+        assert!(
+            matches!(list.not_read(unknown()), Schema::Unknown(why) if why.contains("not read for 35 s"))
+        );
+        assert!(list.is_old());
+        assert!(matches!(list.not_read(Schema::Refused("a grant".to_owned())), Schema::Refused(_)));
     }
 }

@@ -1,8 +1,8 @@
 //! The client of one database: questions and statements.
 
 use std::error::Error as StdError;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clickhouse::Client;
@@ -18,6 +18,7 @@ use super::render::Layout;
 use crate::config;
 use crate::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use crate::pipeline::encode::{Insert, TABLES};
+use crate::pipeline::erased::Erased;
 use crate::tls::{self, Server, Tls};
 
 /// How long a statement that is not an insert may take, on the server, and until its answer is here.
@@ -121,6 +122,8 @@ pub(crate) struct ClickHouse {
     plain: bool,
     /// The server has spoken ClickHouse to us.
     answered: AtomicBool,
+    /// The newest list that was read.
+    pub(super) erased: Mutex<Arc<Erased>>,
 }
 
 impl std::fmt::Debug for ClickHouse {
@@ -151,6 +154,7 @@ impl ClickHouse {
             layout: Layout::new(config),
             plain: config.tls.is_none(),
             answered: AtomicBool::new(false),
+            erased: Mutex::default(),
         })
     }
 

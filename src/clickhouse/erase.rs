@@ -5,7 +5,10 @@
 //! `old_parts_lifetime`, eight minutes. A part that a mutation has not passed has a lower `data_version` than its number.
 
 use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+
+use tracing::debug;
 
 use super::client::{ClickHouse, Error};
 use super::files::{ERASED, MIGRATIONS, Migration};
@@ -90,21 +93,32 @@ fn escaped(text: &str, quote: char) -> String {
 }
 
 impl ClickHouse {
-    /// Whose data is to be gone.
+    /// Whose data is to be gone. Never an older list than one that was read before: the replica that answers may lag.
     /// Fails also if there are more than a member may know.
-    pub(crate) async fn erased(&self) -> Result<Erased, Error> {
+    pub(crate) async fn erased(&self) -> Result<Arc<Erased>, Error> {
         let what = "asking who is erased";
+        // One look at the table. The first row has no id: it says when the table last changed, also where nobody is erased.
         let sql = format!(
-            "SELECT driver_id FROM {}.{ERASED} FINAL WHERE NOT is_lifted LIMIT {}",
+            "SELECT arrayJoin(arrayPushFront(ids, '')), changed FROM (SELECT groupArrayIf(driver_id, NOT is_lifted) AS ids, \
+             toUnixTimestamp64Milli(max(written_at)) AS changed FROM {}.{ERASED} FINAL) LIMIT {}",
             self.database,
-            ERASED_MAX + 1
+            ERASED_MAX + 2
         );
         let rows = self.ask(what, &sql).await?;
-        if rows.len() > ERASED_MAX {
+        if rows.len() > ERASED_MAX + 1 {
             let why = format!("more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
             return Err(Error::of_answer(what, FailureKind::Permanent, why));
         }
-        Ok(Erased::new(rows.into_iter().filter_map(|row| row.into_iter().next())))
+        let changed_ms = rows.first().and_then(|row| row.get(1)?.parse().ok()).unwrap_or_default();
+        let ids = rows.into_iter().filter_map(|row| row.into_iter().next()).filter(|id| !id.is_empty());
+        let answer = Arc::new(Erased::new(ids).changed_at(changed_ms));
+        let mut newest = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        if answer.is_older_than(&newest) {
+            debug!("the list of erased drivers that came is older than the last one, which stays");
+        } else {
+            *newest = answer;
+        }
+        Ok(Arc::clone(&newest))
     }
 
     /// Begins the erasing of a driver, or ends it.
@@ -303,7 +317,11 @@ impl ClickHouse {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn a_name_stays_a_name() {
@@ -314,5 +332,28 @@ mod tests {
         let id = DriverId::new("7").unwrap();
         assert_eq!(of(true).is_of(&id), "driver_id = '7'");
         assert_eq!(of(false).is_of(&id), "toString(driver_id) = '7'");
+    }
+
+    /// A balancer asks a replica that lags.
+    #[tokio::test]
+    async fn an_older_list_does_not_replace_a_newer_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            for rows in ["\t20\nd\t20\n", "\t10\n", "\t30\n"] {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+                let head =
+                    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", rows.len());
+                stream.write_all((head + rows).as_bytes()).await.unwrap();
+            }
+        });
+        let config = Config::parse(&format!("[clickhouse]\nurl = '{url}'")).unwrap();
+        let clickhouse = ClickHouse::new(&config.clickhouse).unwrap();
+        for is_erased in [true, true, false] {
+            let erased = clickhouse.erased().await.unwrap();
+            assert_eq!(erased.has_bytes(b"d"), is_erased);
+        }
+        server.await.unwrap();
     }
 }

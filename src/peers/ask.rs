@@ -1,6 +1,6 @@
 //! Asks all peers for `/member` at the same time, within a time limit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -36,6 +36,13 @@ pub struct Peer {
     pub port: u16,
 }
 
+/// What becomes of a name without addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    LookedUpAgain,
+    Told,
+}
+
 /// Result of one request.
 enum Came {
     Addresses(usize, Result<Vec<SocketAddr>, String>),
@@ -46,7 +53,7 @@ enum Came {
 /// certain, at the latest after `within`.
 pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
     let mut inquiry = Inquiry::new(ours);
-    hear(peers, within, |address, answer| inquiry.heard(address, answer)).await;
+    hear(peers, within, Unknown::LookedUpAgain, |address, answer| inquiry.heard(address, answer)).await;
     inquiry.decision()
 }
 
@@ -55,12 +62,15 @@ pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
 pub(crate) async fn hear(
     peers: &[Peer],
     within: Duration,
+    unknown: Unknown,
     mut heard: impl FnMut(&str, Result<Standing, String>) -> Next,
 ) {
     let until = Instant::now() + within;
     let mut questions = JoinSet::new();
-    // Those whose first answer is awaited.
-    let mut unresolved: BTreeSet<usize> = (0..peers.len()).collect();
+    // Names whose addresses are not known, and why.
+    let unanswered = || format!("its addresses were not found within {within:?}");
+    let mut unresolved: BTreeMap<usize, String> =
+        (0..peers.len()).map(|index| (index, unanswered())).collect();
     let (mut asked, mut silent) = (BTreeSet::new(), BTreeSet::new());
     let resolution = |index: usize, pause: Duration| {
         let Peer { host, port } = peers[index].clone();
@@ -78,21 +88,23 @@ pub(crate) async fn hear(
     }
     while let Ok(Some(came)) = timeout_at(until, questions.join_next()).await {
         let next = match came.expect("a request does not panic") {
-            Came::Addresses(index, found) => {
-                unresolved.remove(&index);
-                let next = found
-                    .as_ref()
-                    .map_or_else(|why| heard(&peers[index].host, Err(why.clone())), |_| Next::Settled);
-                if next == Next::AskAgain {
+            // Told in the end alone: addresses that come after a failed look-up are all that there is to say of the name.
+            Came::Addresses(index, Err(why)) => {
+                unresolved.insert(index, why);
+                if unknown == Unknown::LookedUpAgain {
                     questions.spawn(resolution(index, PAUSE));
                 }
-                for address in found.unwrap_or_default() {
+                Next::Settled
+            }
+            Came::Addresses(index, Ok(found)) => {
+                unresolved.remove(&index);
+                for address in found {
                     if asked.len() < ADDRESSES_MAX && asked.insert(address) {
                         silent.insert(address);
                         questions.spawn(question(address, Duration::ZERO));
                     }
                 }
-                next
+                Next::Settled
             }
             Came::Answer(address, answer) => {
                 silent.remove(&address);
@@ -107,8 +119,8 @@ pub(crate) async fn hear(
             return;
         }
     }
-    for index in unresolved {
-        heard(&peers[index].host, Err(format!("its addresses were not found within {within:?}")));
+    for (index, why) in unresolved {
+        heard(&peers[index].host, Err(why));
     }
     for address in silent {
         heard(&address.to_string(), Err(format!("no answer within {within:?}")));

@@ -15,6 +15,8 @@ pub const ERASED_MAX: usize = 50_000;
 pub struct Erased {
     ids: HashSet<Vec<u8>>,
     digest: u128,
+    /// When somebody was last added or lifted, by the server's clock: of two lists the one with the lower is the older.
+    changed_ms: u64,
 }
 
 impl fmt::Debug for Erased {
@@ -31,7 +33,16 @@ impl Erased {
         let mut sorted: Vec<String> = ids.into_iter().collect();
         sorted.sort_unstable();
         let digest = if sorted.is_empty() { 0 } else { XxHash3_128::oneshot(sorted.join("\n").as_bytes()) };
-        Self { ids: sorted.into_iter().map(String::into_bytes).collect(), digest }
+        Self { ids: sorted.into_iter().map(String::into_bytes).collect(), digest, changed_ms: 0 }
+    }
+
+    pub(crate) fn changed_at(self, changed_ms: u64) -> Self {
+        Self { changed_ms, ..self }
+    }
+
+    /// It comes from a replica that lags, say.
+    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
+        self.changed_ms < other.changed_ms
     }
 
     #[must_use]

@@ -4,6 +4,8 @@
 //! rows collapse in ClickHouse, and the next run removes the old file. After a run no power cut brings an erased row back.
 
 use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::Path;
 
 use bytes::Bytes;
 
@@ -29,16 +31,11 @@ pub enum EraseError {
 }
 
 impl Spool {
-    /// `left`: the batches in the directory. `remove: false` only counts.
+    /// `left`: the batches in the directory.
     ///
     /// # Errors
     /// See [`EraseError`].
-    pub fn erase(
-        &self,
-        left: &Left,
-        is_gone: impl Fn(&[u8]) -> bool,
-        remove: bool,
-    ) -> Result<Found, EraseError> {
+    pub fn erase(&self, left: &Left, is_gone: impl Fn(&[u8]) -> bool) -> Result<Found, EraseError> {
         let mut found = Found::default();
         for file in &left.files {
             let inserts = match self.load(file) {
@@ -56,7 +53,7 @@ impl Spool {
             let gone = |index: usize| (inserts[index].rows - others[index].rows) as u64;
             let rows: u64 = (0..inserts.len()).map(gone).sum();
             found.rows += rows;
-            if rows == 0 || !remove {
+            if rows == 0 {
                 continue;
             }
             // The insert of positions is the first, if there is one.
@@ -67,20 +64,13 @@ impl Spool {
             }
             self.remove(file).map_err(EraseError::Io)?;
         }
-        self.erase_quarantined(&is_gone, remove, &mut found).map_err(EraseError::Io)?;
-        if remove {
-            sync_dir(&self.dir).map_err(EraseError::Io)?;
-        }
+        self.erase_quarantined(&is_gone, &mut found).map_err(EraseError::Io)?;
+        sync_dir(&self.dir).map_err(EraseError::Io)?;
         Ok(found)
     }
 
     /// Files in quarantine: single rows that were too large, and damaged files.
-    fn erase_quarantined(
-        &self,
-        is_gone: &impl Fn(&[u8]) -> bool,
-        remove: bool,
-        found: &mut Found,
-    ) -> std::io::Result<()> {
+    fn erase_quarantined(&self, is_gone: &impl Fn(&[u8]) -> bool, found: &mut Found) -> io::Result<()> {
         for listed in list(&self.dir)? {
             match listed.kind {
                 Kind::Damaged => found.unreadable += 1,
@@ -93,9 +83,7 @@ impl Spool {
                     };
                     if others.iter().all(|insert| insert.rows == 0) {
                         found.rows += 1;
-                        if remove {
-                            fs::remove_file(path)?;
-                        }
+                        fs::remove_file(path)?;
                     }
                 }
                 Kind::Batch | Kind::Unfinished => {}
@@ -103,6 +91,30 @@ impl Spool {
         }
         Ok(())
     }
+}
+
+/// The same without a change, also while a process uses the directory.
+///
+/// # Errors
+/// The directory or a file cannot be read.
+pub fn count(dir: &Path, is_gone: impl Fn(&[u8]) -> bool) -> io::Result<Found> {
+    let mut found = Found::default();
+    for listed in list(dir)?.into_iter().filter(|listed| listed.kind != Kind::Unfinished) {
+        let bytes = match fs::read(dir.join(&listed.name)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue, // replayed meanwhile
+            bytes => Bytes::from(bytes?),
+        };
+        let inserts = format::read(&bytes).ok().filter(|_| listed.kind != Kind::Damaged);
+        let counted = inserts.and_then(|inserts| {
+            let rows = |inserts: &[Insert]| inserts.iter().map(|insert| insert.rows as u64).sum::<u64>();
+            Some(rows(&inserts) - rows(&without(&inserts, &is_gone)?))
+        });
+        match counted {
+            Some(rows) => found.rows += rows,
+            None => found.unreadable += 1,
+        }
+    }
+    Ok(found)
 }
 
 fn without(inserts: &[Insert], is_gone: &impl Fn(&[u8]) -> bool) -> Option<Vec<Insert>> {

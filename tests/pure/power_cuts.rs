@@ -58,7 +58,7 @@ fn store_remove_quarantine_and_erase(root: &Path) {
 
     let (spool, left) = open(NEW);
     promise("free", [4, 6, 7]);
-    spool.erase(&left, |driver| driver == GONE.as_bytes(), true).unwrap();
+    spool.erase(&left, |driver| driver == GONE.as_bytes()).unwrap();
     promise("gone", [2, 4, 6, 7]);
 
     let (spool, left) = open(OLD);

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::proxy::{Fault, Proxy};
+use lab_harness::scripted_clickhouse::{Behaviour, ScriptedClickHouse};
 use lab_stack::{Milepost, Process, Settings, unix_ms, wait_until};
 
 use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
@@ -142,6 +143,8 @@ fn what_stays_in_the_spool_ends_in_75_and_is_listed_exported_and_replayed() -> R
     let (code, printed) = scene.settings.call(&["spool", "replay"])?;
     ensure!(code == 0, "{printed}");
     ensure!(scene.settings.call(&["spool", "list"])?.1.contains("0 batches"));
+    let (code, printed) = scene.settings.call(&["spool", "export", &exported.display().to_string()])?;
+    ensure!((code, &*printed) == (0, "no insert to export\n"), "{code} {printed}");
     let verdict = scene.world.verify(&manifest)?;
     assert!(verdict.is_exact(), "{verdict}");
     Ok(())
@@ -191,6 +194,35 @@ fn a_replay_inserts_nothing_before_the_tables_are_known_to_be_ours() -> Result<(
     let (code, printed) = scene.settings.call(&["spool", "replay"])?;
     ensure!(code == 0, "{printed}");
     ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "1");
+    Ok(())
+}
+
+#[test]
+fn a_replay_goes_on_after_a_file_was_refused_for_good() -> Result<()> {
+    let scene = scene("spool_refused")?;
+    let mut milepost = scene.settings.run()?;
+    scene.http.set(Fault::Refuse);
+    for seq in 1..=3 {
+        scene
+            .world
+            .publish(&[("drivers/d1/gps", format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#).as_bytes())])?;
+        wait_for_metric(&milepost, "positions_in_spool", f64::from(seq))?;
+    }
+    assert_eq!(milepost.terminate(SOON)?, 75);
+    let server = ScriptedClickHouse::start(&[scene.world.engine.server.url()])?;
+    server.set_for(1, Behaviour::ClickHouseError { code: 516, stored: false });
+    let mut command =
+        scene.settings.clone().with("CLICKHOUSE__URL", server.url()).command(&["spool", "replay"]);
+    let log = scene.world.folder.path().join("replay.log");
+    let mut replay = Process::start("milepost spool replay", &mut command, log)?;
+    let code = replay.wait(SOON).with_context(|| replay.log().unwrap_or_default())?.code();
+    ensure!(code == Some(0), "{code:?}: {}", replay.log()?);
+    ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "3");
+    // What is never replayed is data that is left.
+    std::fs::write(scene.dir.join("00000000000000000001-0000000000000001-1 (1).batch"), "a copy")?;
+    let (code, printed) =
+        scene.settings.clone().with("CLICKHOUSE__URL", server.url()).call(&["spool", "replay"])?;
+    ensure!(code == 75 && printed.contains("never replayed"), "{code} {printed}");
     Ok(())
 }
 

@@ -172,7 +172,9 @@ impl Shared {
             return Ok(b"1\n".to_vec());
         } else if statement.starts_with("SELECT name, engine_full FROM system.tables") {
             return Ok(Vec::new()); // no table has a time to live
-        } else if statement.starts_with("SELECT driver_id FROM") && statement.contains(".erased ") {
+        } else if statement.starts_with("SELECT arrayJoin(arrayPushFront(ids")
+            && statement.contains(".erased ")
+        {
             return Ok(Vec::new()); // nobody is erased
         } else {
             ensure!(

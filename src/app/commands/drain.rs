@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::consumer::{Connections, Totals};
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
-use crate::peers::ask::hear;
+use crate::peers::ask::{Unknown, hear};
 use crate::peers::decision::Next;
 use crate::peers::standing::Member;
 use crate::session::events::Leave;
@@ -171,7 +171,7 @@ fn looked(ended: Result<Totals, RecvError>) -> Result<Drained> {
 async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>> {
     let topics = config.mqtt.topics.iter().cloned().collect();
     let (mut heir, mut living, mut why) = (None, None, String::new());
-    hear(&config.members(), ASK_WITHIN, |address, answer| {
+    hear(&config.members(), ASK_WITHIN, Unknown::Told, |address, answer| {
         match answer {
             Ok(theirs) if theirs.name == client_id => living = Some(address.to_owned()),
             Ok(theirs)

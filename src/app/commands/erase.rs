@@ -16,10 +16,11 @@ use crate::app::leaving::ASK_WITHIN;
 use crate::app::{Outcome, schema};
 use crate::clickhouse::{ClickHouse, Error, Hosts, Traces};
 use crate::config::Config;
-use crate::peers::ask::hear;
+use crate::peers::ask::{Unknown, hear};
 use crate::peers::decision::Next;
 use crate::pipeline::erased::ERASED_MAX;
 use crate::pipeline::position::DriverId;
+use crate::spool::erase::{Found, count};
 use crate::spool::{self, Kind, OpenError, Spool};
 
 /// A member that ClickHouse answers asks twice a minute who is erased.
@@ -44,6 +45,8 @@ pub struct Orders {
 pub struct Left {
     driver_id: DriverId,
     yes: bool,
+    /// Somebody erased them before.
+    is_erased: bool,
     tables: Vec<Traces>,
     hosts: Hosts,
     /// Views that are being counted again.
@@ -69,10 +72,12 @@ struct Members {
 }
 
 impl Left {
-    /// Done, or as far as it could be done now.
+    /// Done, or as far as it could be done now. To count is done; but of who was erased nothing should be found.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        if self.is_clean() && self.is_sure || !self.yes { Outcome::Clean } else { Outcome::DataLeft }
+        let is_done =
+            if self.yes { self.is_clean() && self.is_sure } else { self.is_clean() || !self.is_erased };
+        if is_done { Outcome::Clean } else { Outcome::DataLeft }
     }
 
     /// This look found nothing.
@@ -151,7 +156,10 @@ impl fmt::Display for Left {
         writeln!(f, "spool: {}", self.spool.0)?;
         let id = self.driver_id.as_str();
         match (self.yes, self.outcome()) {
-            (false, _) => writeln!(f, "a dry run: nothing was changed. With --yes all of {id} is removed"),
+            (false, Outcome::DataLeft) => writeln!(f, "{id} was erased, and this is left: run it with --yes"),
+            (false, Outcome::Clean) => {
+                writeln!(f, "a dry run: nothing was changed. With --yes all of {id} is removed")
+            }
             (true, Outcome::Clean) if self.hosts == Hosts::ThisAlone => {
                 writeln!(f, "nothing of {id} is left on the replica that was asked")
             }
@@ -299,7 +307,8 @@ async fn look(
         0
     };
     let tables = clickhouse.traces(&hosts, &clickhouse.tables_of_drivers().await?, &driver_id).await?;
-    Ok(Left { driver_id, yes, tables, hosts, refreshes, inserts, members, spool, is_sure: false })
+    let is_erased = erased.has(&driver_id);
+    Ok(Left { driver_id, yes, is_erased, tables, hosts, refreshes, inserts, members, spool, is_sure: false })
 }
 
 /// Hides what is seen, and when nothing is seen removes what is hidden; a table with a mutation under way has its turn later.
@@ -321,7 +330,7 @@ async fn go_on(clickhouse: &ClickHouse, left: &Left) -> Result<()> {
 async fn members(config: &Config, digest: &str) -> Members {
     let peers = &config.shutdown.peers;
     let mut members = Members { unknown: peers.is_empty(), ..Members::default() };
-    hear(peers, ASK_WITHIN, |address, answer| {
+    hear(peers, ASK_WITHIN, Unknown::Told, |address, answer| {
         match answer {
             Ok(theirs) if theirs.erased.as_deref() == Some(digest) && theirs.spool_files == 0 => {
                 members.done.push(format!("{} at {address}", theirs.name));
@@ -351,10 +360,16 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
         return Ok((format!("there is no {}", settings.dir.display()), true));
     }
     let dir = settings.dir.display().to_string();
+    if !remove {
+        let found = spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await??;
+        let told = format!("{dir}: {} rows, {} files that cannot be read", found.rows, found.unreadable);
+        return Ok((told, found == Found::default()));
+    }
     // What is written here is less than what it replaces: no bound is needed.
+    let is_gone = move |id: &[u8]| id == driver_id.as_bytes();
     let found = spawn_blocking(move || match Spool::open(&settings.dir, u64::MAX) {
         Ok((spool, left)) => {
-            let found = spool.erase(&left, |id| id == driver_id.as_bytes(), remove)?;
+            let found = spool.erase(&left, is_gone)?;
             Ok((
                 format!("{} rows, {} files that cannot be read", found.rows, found.unreadable),
                 found.unreadable == 0,

@@ -88,7 +88,7 @@ pub fn list(config: &Config) -> Result<Listing> {
             (Kind::Unfinished, _) => "unfinished: being written, or left by a crash".to_owned(),
             (Kind::Damaged, _) => "damaged, in quarantine".to_owned(),
             (Kind::Row, _) => "one row, too large for a proxy before ClickHouse, in quarantine".to_owned(),
-            (Kind::Batch, None) => "not a spool file: ignored".to_owned(),
+            (Kind::Batch, None) => "not named as milepost names them: never replayed".to_owned(),
             (Kind::Batch, Some(_)) => match read(dir, &file) {
                 Ok(_) => "ok".to_owned(),
                 Err(error) => format!("{error:#}"),
@@ -118,7 +118,7 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
     let dir = &settings(config)?.dir;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(target);
     made.with_context(|| format!("cannot make {}", target.display()))?;
-    let (mut text, mut left_out) = (String::new(), 0);
+    let (mut text, mut exported, mut left_out) = (String::new(), 0, 0);
     for file in files(config)? {
         let inserts = match file.kind {
             Kind::Unfinished => continue, // its messages were not acknowledged
@@ -142,9 +142,14 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
                 write_private(&target.join(name), bytes).with_context(|| format!("cannot write {name}"))?;
             }
             writeln!(text, "{sql} {data} {} rows{refused}", insert.rows)?;
+            exported += 1;
         }
     }
-    text.push_str("insert one with: clickhouse-client --query \"$(cat FILE.sql)\" < FILE.rowbinary\n");
+    text.push_str(if exported > 0 {
+        "insert one with: clickhouse-client --query \"$(cat FILE.sql)\" < FILE.rowbinary\n"
+    } else {
+        "no insert to export\n"
+    });
     if left_out > 0 {
         writeln!(text, "{left_out} files are not exported")?;
         return Ok((text, Outcome::DataLeft));
@@ -181,14 +186,14 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
             return Ok(if is_empty { Outcome::Clean } else { data_left(settings, totals.spool_batches) });
         }
     }
-    let (list, erased) = watch::channel(Arc::new(clickhouse.erased().await?));
+    let (list, erased) = watch::channel(clickhouse.erased().await?);
     let server = Arc::clone(&clickhouse);
     // A replay may go on for long after somebody was erased. A question that was not answered is asked again; what refuses ours ends it.
     let read_again = async move {
         loop {
             sleep(schema::EVERY).await;
             match server.erased().await {
-                Ok(now) => drop(list.send_replace(Arc::new(now))),
+                Ok(now) => drop(list.send_replace(now)),
                 Err(error) if error.may_pass() => {
                     warn!(why = error_chain(&error), "who is erased is not known anew")
                 }
@@ -217,7 +222,11 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     if totals.spool_batches > 0 {
         return Ok(data_left(settings, totals.spool_batches));
     }
-    Ok(if totals.quarantined > 0 { Outcome::DataLeft } else { Outcome::Clean })
+    let others = files(config)?.iter().filter(|file| file.kind != Kind::Unfinished).count();
+    if others > 0 {
+        warn!(dir = %settings.dir.display(), files = others, "files stay that are never replayed: see `milepost spool list` and `spool export`");
+    }
+    Ok(if others > 0 || totals.quarantined > 0 { Outcome::DataLeft } else { Outcome::Clean })
 }
 
 fn data_left(settings: &crate::config::Spool, batches: u64) -> Outcome {
@@ -230,7 +239,9 @@ async fn drain(policy: &mut Delivery, commands: mpsc::Sender<Command>, mut repor
     let mut told_at = Instant::now();
     while policy.has_more_to_replay() {
         let now = Instant::now();
-        policy.server(ServerStatus::ready(), now); // nobody else asks again here
+        // Nobody else asks again here, also after a refusal: what is refused for good is put off as a file.
+        let refusals = policy.attention(now).refusals;
+        policy.server(ServerStatus { refusals, ..ServerStatus::ready() }, now);
         policy.handle_timeout(now);
         while let Some(command) = policy.poll_command() {
             if commands.send(command).await.is_err() {

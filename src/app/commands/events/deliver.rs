@@ -77,7 +77,7 @@ pub(super) struct Ends {
     pub(super) orders: mpsc::Receiver<Order>,
     pub(super) answers: mpsc::Sender<Answer>,
     /// An event of an erased driver is not told, however long it has waited.
-    pub(super) erased: watch::Receiver<Erased>,
+    pub(super) erased: watch::Receiver<Arc<Erased>>,
 }
 
 impl Ends {

@@ -68,7 +68,7 @@ struct Events {
     known: HashSet<String>,
     known_order: VecDeque<(i64, String)>,
     /// Their topics are cleared, and no channel gets an event of them.
-    erased: watch::Sender<Erased>,
+    erased: watch::Sender<Arc<Erased>>,
     read_at: Option<Instant>,
     /// Names of fences that make no events, which is logged already.
     bad_fences: BTreeSet<String>,
@@ -93,7 +93,7 @@ pub async fn run(config: Config) -> Result<Outcome> {
     tasks.spawn(http::serve(listener, move |path| served.respond(path)));
 
     let (sender, mut answers) = mpsc::channel(QUEUE_MAX);
-    let erased = watch::Sender::new(Erased::default());
+    let erased = watch::Sender::new(Arc::default());
     let lines = channels(&config, &status, &sender, &erased, &mut tasks);
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     let waited = Cell::new(false);
@@ -144,7 +144,7 @@ fn channels(
     config: &Config,
     status: &Arc<Status>,
     answers: &mpsc::Sender<Answer>,
-    erased: &watch::Sender<Erased>,
+    erased: &watch::Sender<Arc<Erased>>,
     tasks: &mut JoinSet<()>,
 ) -> Vec<Line> {
     let mut lines = Vec::new();

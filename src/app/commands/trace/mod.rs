@@ -15,7 +15,7 @@ use crate::app::leaving::ASK_WITHIN;
 use crate::app::schema;
 use crate::clickhouse::{LastFix, RejectedFor};
 use crate::config::Config;
-use crate::peers::ask::hear;
+use crate::peers::ask::{Unknown, hear};
 use crate::peers::decision::Next;
 use crate::pipeline::position::DriverId;
 use crate::spool::{self, Kind, format};
@@ -119,7 +119,7 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
     let clickhouse = schema::migrated(config).await?;
     let erased = clickhouse.erased_for(&driver_id).await?;
     let mut members = Vec::new();
-    hear(&config.shutdown.peers, ASK_WITHIN, |address, answer| {
+    hear(&config.shutdown.peers, ASK_WITHIN, Unknown::Told, |address, answer| {
         members.push(match answer {
             Ok(theirs) if theirs.spool_files == 0 => {
                 format!("{} at {address}: its spool is empty", theirs.name)
