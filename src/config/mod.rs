@@ -133,23 +133,52 @@ pub fn settings(path: Option<&Path>, default_file: &str, prefix: &str) -> Result
             return Err(Error::Source(format!("{path}: {error}")));
         }
     };
-    not_odd(prefix)?;
-    let environment = config::Environment::with_prefix(prefix).prefix_separator("__").separator("__");
-    let mut settings = merged(&text, Some(environment))?;
-    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let one_underscore = |name: &String| name.starts_with(&format!("{prefix}_"));
-    settings.mistaken = (prefix.to_owned(), names.filter(one_underscore).collect());
+    let environment = Environment::read(prefix);
+    let source = config::Environment::with_prefix(prefix).prefix_separator("__").separator("__");
+    let merged = merged(&text, Some(source.source(Some(environment.given))));
+    let place = |error| match error {
+        Error::Source(why) if !text.is_empty() => {
+            Error::Source(format!("{}: {why}", path.unwrap_or(Path::new(default_file)).display()))
+        }
+        error @ (Error::Source(_) | Error::Violations(_)) => error,
+    };
+    let mut settings = merged.map_err(place)?;
+    settings.violations = environment.violations;
+    settings.emptied(environment.empty);
+    settings.mistaken = (prefix.to_owned(), environment.mistaken);
     Ok(settings)
 }
 
-/// Rejects variables that are not UTF-8. The library would repeat their values, and one may be a password.
-fn not_odd(prefix: &str) -> Result<(), Error> {
-    let prefix = format!("{prefix}__").to_lowercase();
-    let named = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value)));
-    let odd =
-        named.filter(|(key, value)| key.to_lowercase().starts_with(&prefix) && value.to_str().is_none());
-    let violations: Vec<String> = odd.map(|(key, _)| format!("{key}: must be UTF-8")).collect();
-    if violations.is_empty() { Ok(()) } else { Err(Error::Violations(violations)) }
+/// What the variables of a prefix say.
+#[derive(Debug, Default)]
+struct Environment {
+    given: config::Map<String, String>,
+    /// Keys of empty variables. An empty one counts as unset: what the file gives stays.
+    empty: Vec<String>,
+    /// Names with one underscore where two belong.
+    mistaken: Vec<String>,
+    violations: Vec<String>,
+}
+
+impl Environment {
+    fn read(prefix: &str) -> Self {
+        let mut environment = Self::default();
+        for (name, value) in std::env::vars_os() {
+            let Ok(name) = name.into_string() else { continue };
+            let upper = name.to_uppercase();
+            match (upper.strip_prefix(&format!("{prefix}__")), value.into_string()) {
+                (Some(key), Ok(value)) if value.is_empty() => {
+                    environment.empty.push(key.to_lowercase().replace("__", "."));
+                }
+                (Some(_), Ok(value)) => drop(environment.given.insert(name, value)),
+                // Not by the library, which would repeat the value: it may be a password.
+                (Some(_), Err(_)) => environment.violations.push(format!("{name}: must be UTF-8")),
+                (None, _) if upper.starts_with(&format!("{prefix}_")) => environment.mistaken.push(name),
+                (None, _) => {}
+            }
+        }
+        environment
+    }
 }
 
 /// Reads a file's text, without the environment.
@@ -303,6 +332,11 @@ mod tests {
             ("batch.rows_max = '5k'", "batch.rows_max: must be a whole number of 1..=1000000"),
             ("batch.rows_max = -1", "batch.rows_max: must be a whole number of 1..=1000000"),
             ("batch.rows_max = 0", "batch.rows_max: 0 is outside 1..=1000000"),
+            ("batch.rows_max = 1.6", "batch.rows_max: must be a whole number of 1..=1000000"),
+            ("batch.rows_max = true", "batch.rows_max: must be a whole number of 1..=1000000"),
+            ("clickhouse.shards = 'yes'", "clickhouse.shards: must be true or false"),
+            ("shutdown.leave = 5", "shutdown.leave: must be \"auto\", true or false"),
+            ("events.faster_than = true", "events.faster_than: must be a number of 0..=1000"),
             ("events.faster_than = 'fast'", "events.faster_than: must be a number of 0..=1000"),
             (
                 "decode.fix_age_max = '391d'\nclickhouse.retention.positions_days = 401\nclickhouse.retention.rollups_days = 401",
@@ -491,6 +525,7 @@ mod tests {
         assert_eq!(violations("[clickhouse]\npassword = 'a'\npassword_file = '/b'").len(), 1);
         assert_eq!(violations("[clickhouse]\npassword_file = '/nowhere/at/all'").len(), 1);
         assert_eq!(violations("[mqtt]\npassword = 'whose?'").len(), 1);
+        assert_eq!(violations("[webhook]\ntoken = 'for whom?'").len(), 1);
     }
 
     #[test]

@@ -252,8 +252,12 @@ impl Events {
     pub(super) fn read(s: &mut Settings) -> Self {
         let silent_for = s.duration("events.silent_for", "10m", "0s", "30d");
         let faster_than = s.within("events.faster_than", 0.0, 0.0..=1_000.0);
-        // Here an empty string has a meaning: no MQTT.
-        let default = if s.is_empty("events.topic") { "" } else { "fleet/events" };
+        // Here an empty string has a meaning, no MQTT; of a variable, too, whatever the file gives.
+        let is_empty = s.is_empty("events.topic");
+        if is_empty {
+            s.forget_key("events.topic");
+        }
+        let default = if is_empty { "" } else { "fleet/events" };
         let topic = s.checked("events.topic", default.to_owned(), topic_prefix);
         Self {
             topic: Some(topic).filter(|topic| !topic.is_empty()),
@@ -273,6 +277,11 @@ impl Webhook {
         let ca = s.path("webhook.ca_file");
         let tls = s.tls(tls::Files { server: tls::Server::Webhook, ca, cert: None, key: None }, with_tls);
         let token = s.secret("webhook.token");
+        if token.is_some() && !s.is_given("webhook.url") {
+            s.violations.push(
+                "webhook.token: nothing is sent without webhook.url; set it, or remove the token".to_owned(),
+            );
+        }
         with_tls.map(|_| Self { url, tls, token })
     }
 }

@@ -36,11 +36,27 @@ impl Setting for String {
 
 impl Setting for bool {
     fn parse(value: Value) -> Result<Self, String> {
-        value.into_bool().map_err(|_| "must be true or false".to_owned())
+        // Not by the library, which takes numbers and "yes", too.
+        let given = if let ValueKind::Boolean(given) = &value.kind { Some(*given) } else { None };
+        let told = || text(&value)?.to_lowercase().parse().ok();
+        given.or_else(told).ok_or_else(|| "must be true or false".to_owned())
     }
     fn show(&self) -> String {
         self.to_string()
     }
+}
+
+fn text(value: &Value) -> Option<&str> {
+    if let ValueKind::String(text) = &value.kind { Some(text.trim()) } else { None }
+}
+
+/// Not by the library, which rounds, and takes `true` for 1.
+fn whole_number(value: &Value) -> Option<i128> {
+    use ValueKind::{I64, I128, U64, U128};
+    if let I64(_) | I128(_) | U64(_) | U128(_) = &value.kind {
+        return value.clone().into_int128().ok();
+    }
+    text(value)?.parse().ok()
 }
 
 macro_rules! whole_numbers {
@@ -48,7 +64,7 @@ macro_rules! whole_numbers {
         impl Setting for $type {
             fn parse(value: Value) -> Result<Self, String> {
                 let wanted = || "must be a whole number".to_owned();
-                let number = value.into_int().map_err(|_| wanted())?;
+                let number = whole_number(&value).ok_or_else(wanted)?;
                 Self::try_from(number).map_err(|_| wanted())
             }
             fn show(&self) -> String {
@@ -61,11 +77,10 @@ whole_numbers!(u8, u16, u32, u64, usize);
 
 impl Setting for f64 {
     fn parse(value: Value) -> Result<Self, String> {
-        value
-            .into_float()
-            .ok()
-            .filter(|number| number.is_finite())
-            .ok_or_else(|| "must be a number".to_owned())
+        let is_number = !matches!(&value.kind, ValueKind::Boolean(_) | ValueKind::String(_));
+        let told = text(&value).and_then(|text| text.parse().ok());
+        let number = if is_number { value.into_float().ok() } else { told };
+        number.filter(|number: &Self| number.is_finite()).ok_or_else(|| "must be a number".to_owned())
     }
     fn show(&self) -> String {
         format!("{self:?}")
@@ -120,10 +135,10 @@ impl Setting for SocketAddr {
 
 impl Setting for Qos {
     fn parse(value: Value) -> Result<Self, String> {
-        match value.into_int() {
-            Ok(0) => Ok(Self::AtMostOnce),
-            Ok(1) => Ok(Self::AtLeastOnce),
-            Ok(_) | Err(_) => Err("must be 0 or 1".to_owned()),
+        match whole_number(&value) {
+            Some(0) => Ok(Self::AtMostOnce),
+            Some(1) => Ok(Self::AtLeastOnce),
+            _ => Err("must be 0 or 1".to_owned()),
         }
     }
     fn show(&self) -> String {
@@ -171,7 +186,7 @@ macro_rules! auto_or {
 }
 auto_or!(
     LeaveGroup: "must be \"auto\", true or false",
-    |value: Value| value.into_bool().ok().map(|leave| if leave { Self::Always } else { Self::Never }),
+    |value| bool::parse(value).ok().map(|leave| if leave { Self::Always } else { Self::Never }),
     |leave| match leave {
         Self::Auto => None,
         Self::Always => Some("true".to_owned()),

@@ -38,10 +38,10 @@ pub struct Settings {
     known: Vec<String>,
     /// Keys that were given, whether or not they have been read.
     given_keys: BTreeSet<String>,
-    /// Keys with an empty string. It counts as unset, because an environment often cannot unset a variable.
+    /// Keys with an empty string. It counts as unset, because a template of variables often cannot leave one out.
     empty_keys: BTreeSet<String>,
-    /// Variables with one underscore behind the prefix, and that prefix: `MILEPOST_MQTT_URL`.
-    pub(super) mistaken: (String, BTreeSet<String>),
+    /// A prefix, and variables that begin with it but not with two underscores behind it: `MILEPOST_MQTT_URL`.
+    pub(super) mistaken: (String, Vec<String>),
     effective: Vec<(String, String)>,
     /// A line each: the key, what is wrong, what is right.
     pub violations: Vec<String>,
@@ -76,6 +76,11 @@ impl Settings {
 
     pub(super) fn is_empty(&self, key: &str) -> bool {
         self.empty_keys.contains(key)
+    }
+
+    /// Keys of empty variables, which leave what the file gives, unless an empty string has a meaning.
+    pub(super) fn emptied(&mut self, keys: impl IntoIterator<Item = String>) {
+        self.empty_keys.extend(keys);
     }
 
     /// The names of the sections below `prefix`: each NAME of `[formats.NAME]`.
@@ -232,15 +237,7 @@ impl Settings {
             let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
             self.violations.push(format!("{key}: unknown key; did you mean {nearest}?"));
         }
-        let (prefix, mistaken) = &self.mistaken;
-        for key in &self.known {
-            let part = key.replace('.', "_").to_uppercase();
-            if mistaken.contains(&format!("{prefix}_{part}")) {
-                let right = format!("{prefix}__{}", key.replace('.', "__").to_uppercase());
-                self.violations
-                    .push(format!("{prefix}_{part}: not read; write {right}, with two underscores"));
-            }
-        }
+        self.find_mistaken();
         if !self.violations.is_empty() {
             let more = self.violations.len().saturating_sub(VIOLATIONS_MAX);
             self.violations.truncate(VIOLATIONS_MAX);
@@ -254,6 +251,20 @@ impl Settings {
 }
 
 impl Settings {
+    /// Variables that are a key but for their underscores and case.
+    fn find_mistaken(&mut self) {
+        let plain = |text: &str| text.replace(['_', '.'], "").to_uppercase();
+        let (prefix, mistaken) = std::mem::take(&mut self.mistaken);
+        let sources = ["source.topic", "source.format", "source.driver"];
+        for name in mistaken {
+            let keys = self.known.iter().map(String::as_str).chain(sources);
+            let right = keys.map(|key| format!("{prefix}__{}", key.replace('.', "__").to_uppercase()));
+            if let Some(right) = right.into_iter().find(|right| plain(right) == plain(&name)) {
+                self.violations.push(format!("{name}: not read; write {right}, with two underscores"));
+            }
+        }
+    }
+
     fn nearest(&self, key: &str) -> &str {
         let section = key.rsplit_once('.').map_or("", |(section, _)| section);
         let is_near = |known: &&String| known.rsplit_once('.').is_some_and(|(of, _)| of == section);

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::settings::Settings;
-use crate::pipeline::attributes::ATTRIBUTES_MAX;
 use crate::pipeline::decode::formats::{Fields, Format, Mapping, shipped};
 use crate::pipeline::decode::{
-    Driver, Keep, LengthUnit, NAME_BYTES_MAX, PLUSES_MAX, Pointer, Source, SpeedUnit, Template, TimeUnit,
-    overlap,
+    Driver, Keep, LengthUnit, PLUSES_MAX, Pointer, Source, SpeedUnit, Template, TimeUnit, overlap,
 };
 
 /// By NAME of `[formats.NAME]`; `None` after a violation.
@@ -264,24 +262,10 @@ impl Entry<'_> {
         if matches!(format, Some(Format::Nmea)) {
             self.wrong("keep", "nmea sentences have no named fields");
         }
-        if names.iter().any(|name| name == "*") {
-            if names.len() > 1 {
-                self.wrong("keep", "\"*\" keeps every field: give it alone, or names");
-            }
-            return Keep::All;
-        }
-        if names.len() > ATTRIBUTES_MAX {
-            self.wrong("keep", &format!("at most {ATTRIBUTES_MAX} names"));
-        }
-        let is_wrong =
-            |name: &&String| name.starts_with('/') || name.ends_with('/') || name.len() > NAME_BYTES_MAX;
-        if let Some(name) = names.iter().find(is_wrong) {
-            let what = format!(
-                "\"{name}\": must be a name such as \"batt\", or a path such as \"io/239\" without / before it"
-            );
-            self.wrong("keep", &what);
-        }
-        Keep::Named(names)
+        Keep::of_names(&names).unwrap_or_else(|why| {
+            self.wrong("keep", &why);
+            Keep::Nothing
+        })
     }
 
     /// Reads `[formats.NAME]`; `None` after a violation.

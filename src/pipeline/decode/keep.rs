@@ -6,10 +6,10 @@ use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::json::{Scalar, Text};
-use crate::pipeline::attributes::Attributes;
+use crate::pipeline::attributes::{ATTRIBUTES_MAX, Attributes};
 
 /// Longer paths are dropped.
-pub(crate) const NAME_BYTES_MAX: usize = 128;
+const NAME_BYTES_MAX: usize = 128;
 /// Deeper values are dropped.
 const DEPTH_MAX: usize = 16;
 
@@ -43,6 +43,33 @@ impl<'a> Origin<'a> {
 }
 
 impl Keep {
+    /// `["*"]` for every field, or names.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn of_names(names: &[String]) -> Result<Self, String> {
+        let names: Vec<String> =
+            names.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+        if names.is_empty() {
+            return Ok(Self::Nothing);
+        }
+        if names.iter().any(|name| name == "*") {
+            let alone = "\"*\" keeps every field: give it alone, or names";
+            return if names.len() == 1 { Ok(Self::All) } else { Err(alone.to_owned()) };
+        }
+        if names.len() > ATTRIBUTES_MAX {
+            return Err(format!("at most {ATTRIBUTES_MAX} names"));
+        }
+        let is_wrong =
+            |name: &&String| name.starts_with('/') || name.ends_with('/') || name.len() > NAME_BYTES_MAX;
+        if let Some(name) = names.iter().find(is_wrong) {
+            return Err(format!(
+                "\"{name}\": must be a name such as \"batt\", or a path such as \"io/239\" without / before it"
+            ));
+        }
+        Ok(Self::Named(names))
+    }
+
     /// The kept fields, and how many exceeded the limits. `used`: paths of the position's own fields.
     #[inline]
     pub(super) fn collect(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {

@@ -31,7 +31,7 @@ pub use self::decoder::{Decoder, Limits};
 pub(crate) use self::driver::{Driver, Template};
 pub(crate) use self::extract::Pointer;
 pub use self::ignored::Ignored;
-pub(crate) use self::keep::{Keep, NAME_BYTES_MAX};
+pub(crate) use self::keep::Keep;
 pub(crate) use self::point::rfc3339;
 pub use self::point::{Field, Lacking};
 pub use self::source::Source;
