@@ -173,7 +173,9 @@ fn import_files(criterion: &mut Criterion) {
                     dry_run: true,
                     resume: None,
                 };
-                let imported = runtime.block_on(import::import(&config, orders)).expect("a dry run");
+                let imported = runtime
+                    .block_on(import::import(&config, import::open(&config, orders).expect("a file")))
+                    .expect("a dry run");
                 assert!(!imported.has_failed());
             });
         });

@@ -123,7 +123,7 @@ pub(crate) enum Command {
         /// Where a field is: lat, lng, ts, speed, heading, alt, acc or seq, = and a column, an element of trkpt, or a JSON pointer
         #[arg(long = "field", value_name = "FIELD=WHERE", value_parser = import::field)]
         fields: Vec<(String, String)>,
-        /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX; others do not state it]
+        /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX; of rec always km/h; others do not state it]
         #[arg(long, value_parser = import::speed_unit)]
         speed_unit: Option<SpeedUnit>,
         /// Zone of times without one in GPX and CSV, such as +02:00 [default: Z]

@@ -11,7 +11,7 @@ use clap::Parser as _;
 use milepost::app::commands::{
     Shown as _, check, decode, drain, erase, events, fences, import, migrate, rejects, spool, top, trace,
 };
-use milepost::app::{Outcome, run};
+use milepost::app::{Outcome, Signals, run};
 use milepost::config::Config;
 use milepost::observe::{http, logging};
 use milepost::pipeline::position::Timestamp;
@@ -71,12 +71,12 @@ fn main() -> ExitCode {
         Command::Spool { command: SpoolCommand::Replay } => {
             with_logs_and_runtime(config, async |config| spool::replay(&config).await.map(code))
         }
-        Command::Erase { driver, lift: true, .. } => with_logs_and_runtime(config, async move |config| {
+        Command::Erase { driver, lift: true, .. } => with_logs(config, async move |config| {
             put(&erase::lift(&config, driver).await?)?;
             Ok(ExitCode::SUCCESS)
         }),
         Command::Erase { driver: driver_id, yes, lift: false, within, json } => {
-            with_logs_and_runtime(config, async move |config| {
+            with_logs(config, async move |config| {
                 let left = erase::erase(&config, erase::Orders { driver_id, yes, within }).await?;
                 put(&left.shown(json))?;
                 Ok(code(left.outcome()))
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
             import_fences(config, &file, fences::Orders { dry_run, skip_invalid }, json)
         }
         Command::Rejects { command: RejectsCommand::Replay { reason, since, json } } => {
-            with_logs_and_runtime(config, async move |config| {
+            with_logs(config, async move |config| {
                 let since = since.unwrap_or(Timestamp::from_unix_ms(0));
                 let summary = rejects::replay(&config, reason, since).await?;
                 put(&summary.shown(json))?;
@@ -96,8 +96,12 @@ fn main() -> ExitCode {
         Command::Import { kind, driver, fields, speed_unit, zone, keep, dry_run, resume, json, files } => {
             let orders =
                 import::Orders { files, kind, driver, fields, speed_unit, zone, keep, dry_run, resume };
-            with_logs_and_runtime(config, async move |config| {
-                let imported = import::import(&config, orders).await?;
+            let opened = match import::open(&config, orders) {
+                Ok(opened) => opened,
+                Err(failure) => return failed(BAD_USAGE, format_args!("{failure:#}")),
+            };
+            with_logs(config, async move |config| {
+                let imported = import::import(&config, opened).await?;
                 put(&imported.shown(json))?;
                 Ok(good(!imported.has_failed()))
             })
@@ -124,9 +128,9 @@ fn main() -> ExitCode {
             Err(why) => failed(FAILED, why),
         },
         Command::Migrate { plan: true } => print_result(Ok(migrate::plan(&config))),
-        Command::Migrate { plan: false } => with_logs_and_runtime(config, async |config| {
-            migrate::migrate(&config).await.map(|()| ExitCode::SUCCESS)
-        }),
+        Command::Migrate { plan: false } => {
+            with_logs(config, async |config| migrate::migrate(&config).await.map(|()| ExitCode::SUCCESS))
+        }
         Command::Events => with_logs_and_runtime(config, async |config| {
             log_start(&config);
             events::run(config).await.map(code)
@@ -154,7 +158,7 @@ fn import_fences(config: Config, file: &Path, orders: fences::Orders, json: bool
         Ok(areas) => areas,
         Err(error) => return failed(FAILED, format_args!("{}: {error}", file.display())),
     };
-    with_logs_and_runtime(config, async move |config| {
+    with_logs(config, async move |config| {
         let imported = fences::import(&config, &areas, orders).await?;
         put(&imported.shown(json))?;
         Ok(good(!imported.is_refused()))
@@ -182,9 +186,11 @@ fn decode_lines(
         Ok(input) => input,
         Err(error) => return failed(BAD_USAGE, format_args!("{}: {error}", file.display())),
     };
-    match decode::decode_lines(config, origin, input, clock, put_some) {
+    let mut code = BAD_USAGE;
+    let put = |text: &str| put_some(text).inspect_err(|_| code = FAILED);
+    match decode::decode_lines(config, origin, input, clock, put) {
         Ok(is_good) => good(is_good),
-        Err(failure) => failed(BAD_USAGE, format_args!("{failure:#}")),
+        Err(failure) => failed(code, format_args!("{failure:#}")),
     }
 }
 
@@ -205,7 +211,19 @@ fn check_servers(config: &Config, probe_topic: Option<&str>, json: bool) -> Exit
 }
 
 fn without_logs<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(ended_by_signals(command))
+}
+
+/// The kernel ends a process at a signal that it does not take, but not the first one of a container.
+async fn ended_by_signals<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    if std::process::id() != 1 {
+        return command.await;
+    }
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        done = command => done,
+        () = signals.next() => anyhow::bail!("ended by a signal"),
+    }
 }
 
 /// What a command that logs nothing ends with.
@@ -258,6 +276,11 @@ fn log_start(config: &Config) {
     info!(configuration = %config.to_string().replace('\n', " "), version = milepost::build::LONG, "milepost");
 }
 
+/// Of a command that takes no signals itself.
+fn with_logs(config: Config, command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>) -> ExitCode {
+    with_logs_and_runtime(config, async |config| ended_by_signals(command(config)).await)
+}
+
 fn with_logs_and_runtime(
     config: Config,
     command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,
@@ -271,8 +294,13 @@ fn with_logs_and_runtime(
         outcome
     });
     let code = outcome.unwrap_or_else(|failure| {
-        error!("{failure:#}");
-        FAILED.into()
+        // Whatever `log.filter` leaves out: nothing fails in silence.
+        if tracing::enabled!(tracing::Level::ERROR) {
+            error!("{failure:#}");
+            FAILED.into()
+        } else {
+            failed(FAILED, format_args!("{failure:#}"))
+        }
     });
     logging::flush();
     code

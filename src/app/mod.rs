@@ -42,17 +42,21 @@ fn now_ms() -> i64 {
 }
 
 /// SIGTERM and SIGINT.
-struct Signals {
+#[derive(Debug)]
+pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Self> {
+    /// # Errors
+    /// The process may not take signals.
+    pub fn new() -> Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn next(&mut self) {
+    /// Waits for one.
+    pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -239,7 +239,52 @@ fn a_variable_with_one_underscore_stops_the_start_if_a_setting_is_meant() -> Res
     let (code, told) = printed("MILEPOST_CLICKHOUSE_RETENTION_REJECTS_DAYS")?;
     let right = "not read; write MILEPOST__CLICKHOUSE__RETENTION__REJECTS_DAYS, with two underscores";
     assert!(code == Some(64) && told.contains(right), "{code:?} {told}");
+    for (key, right) in [
+        ("MILEPOST_CLICKHOUSE__USER", "MILEPOST__CLICKHOUSE__USER"),
+        ("milepost_clickhouse_user", "MILEPOST__CLICKHOUSE__USER"),
+        ("MILEPOST_SOURCE_TOPIC", "MILEPOST__SOURCE__TOPIC"),
+    ] {
+        let (code, told) = printed(key)?;
+        assert!(
+            code == Some(64) && told.contains(&format!("{key}: not read; write {right}")),
+            "{code:?} {told}"
+        );
+    }
     assert_eq!(printed("MILEPOST_HTTP_PORT")?, (Some(0), String::new()));
+    Ok(())
+}
+
+/// A template of variables cannot leave one out.
+#[test]
+fn an_empty_variable_leaves_what_the_file_gives() -> Result<()> {
+    let folder = lab_stack::folder()?;
+    std::fs::write(
+        folder.path().join("milepost.toml"),
+        "[spool]\ndir = \"/from/file\"\n[events]\ntopic = \"from/file\"\n[[sources]]\ntopic = \"own/+\"\n",
+    )?;
+    let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
+    let empty =
+        settings.with("SPOOL__DIR", "").with("SPOOL", "").with("SOURCES", "").with("EVENTS__TOPIC", "");
+    let (code, printed) = empty.call(&["config"])?;
+    assert_eq!(code, 0, "{printed}");
+    for line in ["dir = \"/from/file\"", "topic = \"own/+\"", "topic = \"\""] {
+        assert!(printed.contains(line), "{line} is missing in {printed}");
+    }
+    Ok(())
+}
+
+/// Whatever `log.filter` leaves out.
+#[test]
+fn a_command_that_fails_says_why_with_any_filter() -> Result<()> {
+    let folder = lab_stack::folder()?;
+    let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
+    for filter in ["off", "milepost::clickhouse=debug"] {
+        let (code, printed) = settings
+            .clone()
+            .with("LOG__FILTER", filter)
+            .call(&["rejects", "replay", "--reason", "too_old", "--since", "1h"])?;
+        assert!(code == 1 && printed.contains("milepost: "), "{code} {printed:?}");
+    }
     Ok(())
 }
 
@@ -306,12 +351,14 @@ fn no_secret_of_the_environment_is_repeated() -> Result<()> {
         ("MILEPOST__SHUTDOWN__PEERS", "http://u:hunter2@x:1".as_ref()),
         ("MILEPOST__MQTT__PASSWORD", odd),
     ] {
-        let output = settings.command(&["check"]).env(key, value).output()?;
+        let output =
+            settings.command(&["check"]).env(key, value).env("MILEPOST__BATCH__ROWS_MAX", "0").output()?;
         let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert_eq!(output.status.code(), Some(64), "{printed}");
         let name = key.trim_start_matches("MILEPOST__").replace("__", ".").to_lowercase();
         assert!(!printed.contains("hunter"), "{printed}");
         assert!(printed.contains(&name) || printed.contains(key), "{printed}");
+        assert!(printed.contains("batch.rows_max: 0 is outside"), "with all others: {printed}");
     }
     Ok(())
 }

@@ -173,7 +173,7 @@ fn files_of_traccar_dawarich_and_the_recorder_become_their_rows() -> Result<()> 
     ensure!(fixes(&world, "jane:phone", began)? == "3 48.856826 2.292713 15 - - - {batt:53} 1");
     let (code, printed) = import(&world, &[], &rec)?;
     ensure!(
-        code == 1 && printed.contains("no source of the configuration takes owntracks/jane/phone"),
+        code == 64 && printed.contains("no source of the configuration takes owntracks/jane/phone"),
         "{printed}"
     );
     Ok(())
@@ -228,7 +228,7 @@ fn what_is_imported_again_is_there_once_and_rejects_are_rejects() -> Result<()> 
     // A field whose unit nobody says is not guessed, and a file that breaks off is read as far as it goes.
     let file = write(&world, "speed.csv", "driver_id,ts,lat,lng,speed\n")?;
     let (code, printed) = import(&world, &[], &file)?;
-    ensure!(code == 1 && printed.contains("--speed-unit"), "{printed}");
+    ensure!(code == 64 && printed.contains("--speed-unit"), "{printed}");
     let point = format!("<trkpt lat=\"1\" lon=\"2\"><time>{}</time></trkpt>", iso(began));
     let file = write(&world, "cut.gpx", &format!("<gpx><trk><trkseg>{point}<trkpt lat="))?;
     let (code, printed) = import(&world, &["--driver", "cut"], &file)?;
@@ -269,7 +269,7 @@ fn what_was_not_read_or_not_used_is_told() -> Result<()> {
     ensure!((code, told["positions"].as_u64()) == (0, Some(1)), "{told}");
     let zone = [&with_speed[..], &["--zone", "-05:00"]].concat();
     let (code, printed) = import(&world, &zone, &write(&world, "zone.geojson", &two)?)?;
-    ensure!(code == 1 && printed.contains("--zone: only GPX and CSV"), "{printed}");
+    ensure!(code == 64 && printed.contains("--zone: only GPX and CSV"), "{printed}");
     // What a server answers instead of a track.
     for text in ["", "404 page not found", "<html><body>404</body></html>"] {
         let (code, told) = dry_run(&world, &driver, &write(&world, "none.gpx", text)?)?;
@@ -287,11 +287,42 @@ fn what_was_not_read_or_not_used_is_told() -> Result<()> {
     ensure!(code == 0 && told["fields_unknown"]["speed"] == 1 && told["positions"] == 1, "{told}");
     let (_, printed) = import(&world, &[&with_speed[..], &["--dry-run"]].concat(), &comma)?;
     ensure!(printed.contains("speed                                1   could not be used"), "{printed}");
+    let (code, printed) = import(&world, &driver, &write(&world, "none.csv", "")?)?;
+    ensure!(code == 64 && printed.contains("the first row must name the columns"), "{printed}");
+    // What would be left out without a word.
+    let heart = write(&world, "heart.csv", &format!("lat,lon,ts,hr\n1,2,{began},60\n"))?;
+    for (arguments, said) in [
+        (&["--keep", "/hr"][..], "must be a name such as"),
+        (&["--keep", "*,hr"], "give it alone"),
+        (&["--keep", "nosuch"], "no such column"),
+    ] {
+        let (code, printed) = import(&world, &[&driver[..], arguments].concat(), &heart)?;
+        ensure!(code == 64 && printed.contains(said), "{arguments:?}: {code} {printed}");
+    }
+    let (code, told) = dry_run(&world, &[&driver[..], &["--keep", "hr, ts"]].concat(), &heart)?;
+    ensure!(code == 0 && told["positions"] == 1, "{told}");
+    let (code, printed) = import(&world, &["--driver", "{file}", "--format", "gpx"], Path::new("-"))?;
+    ensure!(code == 64 && printed.contains("standard input has no name"), "{printed}");
+    let state = world.folder.path().join("nowhere/state.json").display().to_string();
+    let (code, printed) = import(&world, &[&driver[..], &["--resume", &state]].concat(), &heart)?;
+    ensure!(code == 64 && printed.contains("cannot be written"), "{printed}");
+    let (code, printed) = import(&world, &driver, world.folder.path())?;
+    ensure!(code == 64 && printed.contains("it is a directory"), "{printed}");
+    // References stand for characters.
+    let point = format!(
+        "<trkpt lat=\"1\" lon=\"2\"><time>{}</time><name>A &amp; B</name></trkpt>",
+        iso(began).replacen(':', "&#58;", 1)
+    );
+    let file = write(&world, "amp.gpx", &format!("<gpx><trk><trkseg>{point}</trkseg></trk></gpx>"))?;
+    let (code, printed) = import(&world, &["--driver", "amp", "--keep", "name"], &file)?;
+    ensure!(code == 0, "{printed}");
+    let kept = world.query("SELECT attributes['name'] FROM {db}.fixes WHERE driver_id = 'amp'")?;
+    ensure!(kept == "A & B", "{kept}");
     // A pipe is there once.
     let pipe = world.folder.path().join("pipe.csv");
     ensure!(Command::new("mkfifo").arg(&pipe).status()?.success());
     let (code, printed) = import(&world, &driver, &pipe)?;
-    ensure!(code == 1 && printed.contains("CSV is opened twice"), "{printed}");
+    ensure!(code == 64 && printed.contains("CSV is opened twice"), "{printed}");
     // West of Greenwich; and the name that the user gave, not the one that a link leads to.
     let file = write(&world, "b37.csv", "lat,lon,ts\n1,2,2026-01-31 08:00:00\n")?;
     let text = fs::read_to_string(&file)?
@@ -329,7 +360,8 @@ fn an_import_that_is_killed_goes_on_where_it_was() -> Result<()> {
     let stored = || -> Result<i64> {
         let Ok(state) = fs::read(&state) else { return Ok(0) };
         let state: serde_json::Value = serde_json::from_slice(&state)?;
-        state.as_object().and_then(|files| files.values().next()?.as_i64()).context("a number")
+        let files = state.as_object().context("files and numbers")?;
+        files.values().next().map_or(Ok(0), |number| number.as_i64().context("a number"))
     };
     let count = || -> Result<i64> { Ok(world.query("SELECT count() FROM {db}.fixes")?.parse()?) };
 

@@ -116,15 +116,29 @@ impl fmt::Display for Imported {
     }
 }
 
+/// Files that can be imported as the user asks.
+#[derive(Debug)]
+pub struct Opened {
+    orders: Orders,
+    files: Vec<work::Input>,
+    resume: Option<Resume>,
+}
+
+/// # Errors
+/// A file cannot be opened, or the orders do not fit it: it does not name its drivers, say.
+pub fn open(config: &Config, orders: Orders) -> Result<Opened> {
+    let resume = orders.resume.as_deref().map(Resume::open).transpose()?;
+    let files = work::files(config, &orders, resume.as_ref())?;
+    Ok(Opened { orders, files, resume })
+}
+
 /// Imports the files, one after the other.
 ///
 /// # Errors
-/// A file cannot be opened or is not clear, the tables are not there, or the server refuses.
-pub async fn import(config: &Config, orders: Orders) -> Result<Imported> {
-    let began = Instant::now();
+/// The tables are not there, the server refuses, or how far it came cannot be saved.
+pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
+    let (began, Opened { orders, files, mut resume }) = (Instant::now(), opened);
     let clickhouse = if orders.dry_run { None } else { Some(schema::ready(config).await?) };
-    let mut resume = orders.resume.as_deref().map(Resume::open).transpose()?;
-    let files = work::files(config, &orders, resume.as_ref())?;
     let (dry_run, seen) = (orders.dry_run, Arc::default());
     let bar = Bar::start(Arc::clone(&seen), files.iter().map(|file| file.bytes).sum());
     let (to_insert, mut closed) = mpsc::channel(1);

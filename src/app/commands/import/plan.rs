@@ -67,7 +67,18 @@ pub(super) fn plan(
     orders: &Orders,
     configured: &[Source],
 ) -> Result<Plan> {
+    if kind == Kind::OwnTracks {
+        let (has_fields, has_unit) = (!orders.fields.is_empty(), orders.speed_unit.is_some());
+        ensure!(
+            !has_fields && !has_unit,
+            "--field and --speed-unit: the fields and units of a Recorder's file are known"
+        );
+    }
     if kind == Kind::OwnTracks && orders.driver.is_none() {
+        ensure!(
+            orders.keep.is_empty(),
+            "--keep: here it goes by `keep` of the source in the configuration; or give --driver"
+        );
         return owntracks(path, configured);
     }
     let (driver, topic) = driver(kind, path, columns, orders)?;
@@ -101,11 +112,11 @@ pub(super) fn plan(
             mapping(&CSV, orders, find, speed_unit)?
         }
     };
-    let keep = match &orders.keep[..] {
-        [] => Keep::Nothing,
-        [all] if all == "*" => Keep::All,
-        names => Keep::Named(names.to_vec()),
-    };
+    let keep = Keep::of_names(&orders.keep).map_err(|why| anyhow!("--keep: {why}"))?;
+    if let (Kind::Csv, Keep::Named(names)) = (kind, &keep) {
+        let missing = names.iter().find(|name| !columns.iter().any(|column| column == *name));
+        ensure!(missing.is_none(), "--keep {}: the file has no such column", missing.expect("one"));
+    }
     Ok(Plan { sources: vec![Source::new(topic_filter(&driver), driver, format, keep)], topic, time_column })
 }
 
@@ -171,7 +182,11 @@ fn mapping(
 /// Where the driver's id comes from, and the topic that says it.
 fn driver(kind: Kind, path: &Path, columns: &[String], orders: &Orders) -> Result<(Driver, String)> {
     let named = match &orders.driver {
-        Some(named) => named.replace("{file}", &path.file_stem().unwrap_or_default().to_string_lossy()),
+        Some(named) => {
+            let has_name = path != Path::new("-") || !named.contains("{file}");
+            ensure!(has_name, "--driver {named}: standard input has no name: give an id");
+            named.replace("{file}", &path.file_stem().unwrap_or_default().to_string_lossy())
+        }
         None if kind == Kind::Csv && columns.iter().any(|column| column == "driver_id") => {
             "/driver_id".to_owned()
         }

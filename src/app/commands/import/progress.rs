@@ -85,6 +85,7 @@ fn bar(read: u64, bytes: u64, fixes: u64, took: Duration, waits: bool) -> String
 }
 
 /// How many fixes of each file are stored, by its path.
+#[derive(Debug)]
 pub(super) struct Resume {
     path: PathBuf,
     files: BTreeMap<PathBuf, u64>,
@@ -99,7 +100,10 @@ impl Resume {
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(error).with_context(|| format!("{}", path.display())),
         };
-        Ok(Self { path: path.to_owned(), files })
+        // Written once: what stands in the way is known before anything is imported.
+        let mut resume = Self { path: path.to_owned(), files };
+        resume.save(Vec::new())?;
+        Ok(resume)
     }
 
     pub(super) fn stored(&self, file: &Path) -> u64 {

@@ -7,7 +7,8 @@ use std::io::{self, BufRead};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use quick_xml::XmlVersion;
-use quick_xml::events::{BytesStart, Event};
+use quick_xml::escape::resolve_predefined_entity;
+use quick_xml::events::{BytesRef, BytesStart, Event};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -32,7 +33,10 @@ pub(super) fn skip_mark(input: &mut impl BufRead) -> io::Result<()> {
 
 /// Every `trkpt`: its attributes `lat` and `lon`, and each element in it by its name, without a prefix. What an extension calls by the
 /// name of one of the point's own elements is something else.
-pub(super) fn gpx(input: impl BufRead, zone: &str, take: Take<'_>) -> Result<()> {
+pub(super) fn gpx(mut input: impl BufRead, zone: &str, take: Take<'_>) -> Result<()> {
+    // Else the reader would look for the first < in memory, however long the file is.
+    let first = input.fill_buf()?.trim_ascii_start().first().copied();
+    ensure!(first.is_none_or(|byte| byte == b'<'), "not GPX: it does not begin with <");
     let mut xml = quick_xml::Reader::from_reader(input);
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
     let mut extensions: Vec<(String, String)> = Vec::new();
@@ -80,6 +84,7 @@ pub(super) fn gpx(input: impl BufRead, zone: &str, take: Take<'_>) -> Result<()>
             Event::Start(_) => text.clear(),
             Event::Text(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
             Event::CData(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
+            Event::GeneralRef(name) if point_depth.is_some() => text.push(referred(&name)?),
             Event::Eof => break,
             Event::End(_)
             | Event::Empty(_)
@@ -96,6 +101,15 @@ pub(super) fn gpx(input: impl BufRead, zone: &str, take: Take<'_>) -> Result<()>
     ensure!(is_gpx, "not GPX: it has no element at all");
     ensure!(depth == 0, "the file ends before its last element does");
     Ok(())
+}
+
+/// What `&amp;` and `&#58;` stand for.
+fn referred(name: &BytesRef<'_>) -> Result<char> {
+    if let Some(c) = name.resolve_char_ref()? {
+        return Ok(c);
+    }
+    let named = resolve_predefined_entity(name).and_then(|text| text.chars().next());
+    named.with_context(|| format!("&{};: no such character", &**name))
 }
 
 fn begin(point: &BytesStart<'_>, record: &mut Record) -> Result<()> {
@@ -132,6 +146,7 @@ impl<R: BufRead> Table<R> {
         let mut head = Vec::new();
         lines::next_line(&mut input, &mut head)?;
         let head = str::from_utf8(&head).context("the first row")?.trim_start_matches('\u{feff}');
+        ensure!(!head.trim().is_empty(), "the first row must name the columns, and is empty");
         let count = |separator: u8| head.bytes().filter(|byte| *byte == separator).count();
         let separator = *b",;\t".iter().rev().max_by_key(|separator| count(**separator)).expect("three");
         let mut row = Row::default();
@@ -404,7 +419,7 @@ mod tests {
     fn what_is_no_track_is_not_an_empty_one() {
         let html = "<!DOCTYPE html>\n<html><body><p>Not found</p></body></html>";
         for (file, said) in [
-            ("404 page not found\n", "no element"),
+            ("404 page not found\n", "begin with <"),
             (html, "<html>"),
             ("", "no element"),
             ("\n", "no element"),

@@ -74,13 +74,15 @@ pub(super) fn files(config: &Config, orders: &Orders, resume: Option<&Resume>) -
     let one = |path: &PathBuf| {
         let is_stdin = path == Path::new("-");
         ensure!(!is_stdin || resume.is_none(), "--resume needs the name of a file");
+        let found = if is_stdin { None } else { Some(fs::metadata(path)?) };
+        ensure!(!found.as_ref().is_some_and(fs::Metadata::is_dir), "it is a directory");
         let kind = orders.kind.map_or_else(|| Kind::of(path), Ok)?;
         ensure!(
             orders.zone.is_none() || matches!(kind, Kind::Gpx | Kind::Csv),
             "--zone: only GPX and CSV have times without a zone; here a time is a number, or RFC 3339"
         );
         // Whoever opens a pipe takes what is in it.
-        let is_file = !is_stdin && fs::metadata(path)?.is_file();
+        let is_file = found.as_ref().is_some_and(fs::Metadata::is_file);
         let columns = match kind {
             Kind::Csv if !is_file => {
                 bail!("CSV is opened twice, so not from a pipe: write it into a file first")
@@ -90,6 +92,7 @@ pub(super) fn files(config: &Config, orders: &Orders, resume: Option<&Resume>) -
         };
         let bytes = if is_file { File::open(path)?.metadata()?.len() } else { 0 };
         let key = if is_stdin { path.clone() } else { path.canonicalize()? };
+        ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
         let named = if is_stdin { path.clone() } else { named(path)? };
         let plan = plan(kind, &named, &columns, orders, &config.sources)?;
         let stored = resume.map_or(0, |resume| resume.stored(&key));
