@@ -2,12 +2,17 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use crate::config::Secret;
+use crate::throttle::Throttle;
+
+/// A file that cannot be read is logged at the first refusal, and then this often.
+const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// Shared by everybody who asks the server something.
 #[derive(Clone)]
@@ -17,6 +22,7 @@ pub(super) struct Login {
     password: Arc<RwLock<Option<String>>>,
     /// One is enough: a disk may hang.
     reading: Arc<AtomicBool>,
+    unreadable_log: Arc<Mutex<Throttle>>,
 }
 
 impl fmt::Debug for Login {
@@ -35,6 +41,7 @@ impl Login {
             secret: secret.cloned(),
             password: Arc::new(RwLock::new(password)),
             reading: Arc::default(),
+            unreadable_log: Arc::new(Mutex::new(Throttle::every(UNREADABLE_LOGGED_EVERY))),
         })
     }
 
@@ -70,7 +77,10 @@ impl Login {
                     *this.password.write().unwrap_or_else(PoisonError::into_inner) = Some(password);
                 }
                 Err(error) => {
-                    warn!(%error, "clickhouse.password_file cannot be read; keeping the last password");
+                    let mut log = this.unreadable_log.lock().unwrap_or_else(PoisonError::into_inner);
+                    if log.allow(Instant::now()) {
+                        warn!(%error, "clickhouse.password_file cannot be read; keeping the last password");
+                    }
                 }
             }
             this.reading.store(false, Ordering::Release);

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::connection::{Connection, ConnectionError};
@@ -13,22 +12,34 @@ use crate::codec::{self, Connect};
 use crate::config;
 use crate::intake::SessionIndex;
 use crate::session::events::Terms;
-use crate::tls::{self, Address, Tls};
+use crate::throttle::Throttle;
+use crate::tls::{self, Address, OneReader, Tls};
 
 type Login = (String, String);
+
+/// A password file that cannot be read is logged at the first connection, and then this often.
+const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
 pub(super) struct Dialer {
     mqtt: Arc<config::Mqtt>,
     tls: Option<Arc<Tls>>,
-    /// Last good read.
-    login: Arc<Mutex<Option<Login>>>,
+    reader: Arc<OneReader<std::io::Result<String>>>,
+    last: Arc<Mutex<Last>>,
+}
+
+#[derive(Debug)]
+struct Last {
+    /// Of the last good read.
+    login: Option<Login>,
+    unreadable_log: Throttle,
 }
 
 impl Dialer {
     pub(super) fn new(mqtt: &config::Mqtt) -> Self {
         let tls = mqtt.tls.clone().map(|files| Arc::new(Tls::new(files)));
-        Self { mqtt: Arc::new(mqtt.clone()), tls, login: Arc::default() }
+        let last = Last { login: None, unreadable_log: Throttle::every(UNREADABLE_LOGGED_EVERY) };
+        Self { mqtt: Arc::new(mqtt.clone()), tls, reader: Arc::default(), last: Arc::new(Mutex::new(last)) }
     }
 
     /// Connects this session. `within`: for TCP alone.
@@ -51,18 +62,20 @@ impl Dialer {
     async fn login(&self) -> Result<Option<Login>, ConnectionError> {
         let Some(username) = self.mqtt.username.clone() else { return Ok(None) };
         let Some(secret) = self.mqtt.password.clone() else { return Ok(Some((username, String::new()))) };
-        let read = spawn_blocking(move || secret.read()).await.expect("reading a file does not panic");
-        let mut last = self.login.lock().unwrap_or_else(PoisonError::into_inner);
-        match (read, &*last) {
-            (Ok(password), _) => *last = Some((username, password)),
+        let read = self.reader.read(move || secret.read()).await;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match (read, &last.login) {
+            (Ok(password), _) => last.login = Some((username, password)),
             (Err(error), Some(_)) => {
-                warn!(%error, "mqtt.password_file cannot be read; keeping the last password");
+                if last.unreadable_log.allow(Instant::now()) {
+                    warn!(%error, "mqtt.password_file cannot be read; keeping the last password");
+                }
             }
             (Err(error), None) => {
                 return Err(ConnectionError::Login(format!("mqtt.password_file cannot be read: {error}")));
             }
         }
-        Ok(last.clone())
+        Ok(last.login.clone())
     }
 
     fn connect(

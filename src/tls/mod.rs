@@ -6,6 +6,7 @@
 
 mod address;
 mod explain;
+mod one_reader;
 mod server;
 
 use std::fmt;
@@ -17,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::task::spawn_blocking;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
@@ -26,13 +26,18 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, Error as RustlsError, InconsistentKeys, RootCertStore};
 use tracing::warn;
 
+use crate::throttle::Throttle;
+
 pub use self::address::Address;
 pub(crate) use self::explain::{explain, is_this_the_port};
 use self::explain::{no_tls_there, without_time};
+pub(crate) use self::one_reader::OneReader;
 pub(crate) use self::server::{Server, is_this_machine};
 
 /// Age at which the system's list of public CAs is read again.
 const SYSTEM_CAS_AGE_MAX: Duration = Duration::from_secs(600);
+/// A file that cannot be used is logged at the first connection, and then this often.
+const UNUSABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// Four times the size of a system's list of public CAs.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -211,7 +216,9 @@ pub(crate) async fn open(
 /// TLS for the connections to one server.
 pub(crate) struct Tls {
     files: Files,
+    reader: OneReader<Result<Arc<ClientConfig>, Error>>,
     last: Mutex<Option<Last>>,
+    unusable_log: Mutex<Throttle>,
 }
 
 /// Files of the last connection.
@@ -232,7 +239,8 @@ impl Tls {
     /// Reads the files at each connection, not here.
     #[must_use]
     pub(crate) fn new(files: Files) -> Self {
-        Self { files, last: Mutex::new(None) }
+        let unusable_log = Mutex::new(Throttle::every(UNUSABLE_LOGGED_EVERY));
+        Self { files, reader: OneReader::default(), last: Mutex::new(None), unusable_log }
     }
 
     /// The handshake with `host`. Has no time limit of its own.
@@ -243,9 +251,8 @@ impl Tls {
         stream: TcpStream,
     ) -> Result<Box<dyn Stream>, Error> {
         let this = Arc::clone(&self);
-        // A hung disk blocks this connection only.
-        let config =
-            spawn_blocking(move || this.config()).await.expect("reading certificates does not panic")?;
+        // A hung disk blocks connections to this server only.
+        let config = self.reader.read(move || this.config()).await?;
         let failed = |source: io::Error| {
             let source = without_time(source);
             let words = explain(self.files.server, &source).unwrap_or_else(|| self.ended(&source));
@@ -272,11 +279,17 @@ impl Tls {
                 Ok(config)
             }
             (Err(error), Some(known)) => {
-                warn!(%error, "keeping the certificates read before");
+                if self.logs_unusable() {
+                    warn!(%error, "keeping the certificates read before");
+                }
                 Ok(Arc::clone(&known.config))
             }
             (Err(error), None) => Err(error),
         }
+    }
+
+    fn logs_unusable(&self) -> bool {
+        self.unusable_log.lock().unwrap_or_else(PoisonError::into_inner).allow(Instant::now())
     }
 
     fn ended(&self, error: &io::Error) -> String {
