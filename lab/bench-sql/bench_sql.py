@@ -3,6 +3,7 @@
     make bench ARGS='--what sql'                                  a quarter of an hour, more where others use the machine
     make bench ARGS='--what sql -- --millions 40'                 40 million fixes in each set, eight times as long, 13 GiB of memory at most
     make bench ARGS='--what sql -- --only last'                   one part of it: sparse, dense, last
+    make bench ARGS='--what sql -- --questions track'             questions that contain this word (a regular expression)
 
 Two sets of 30 days. "sparse": each driver sends a fix every 30 s for two and a half hours a day, so that a month of a driver is about one
 granule. "dense": every second for two hours a day. 5 % of the fixes come twice. The obvious schema: one ReplacingMergeTree of plain
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import re
 import sys
 import tempfile
 import time
@@ -200,11 +202,11 @@ def ratio(one, plain) -> str:
     return f"{one.cpu_ms / plain.cpu_ms:.2f}" if plain else "–"
 
 
-def table(db, process, state: str) -> None:
+def table(db, process, state: str, wanted: re.Pattern) -> None:
     print(f"\n{state}:\n")
     print("| question | CPU, milepost ÷ plain | milepost: ms | CPU ms | rows read | MB read | plain: ms | CPU ms | rows read | MB read |")
     print("|---|" + "--:|" * 9)
-    for question, sql, obvious in QUESTIONS:
+    for question, sql, obvious in (it for it in QUESTIONS if wanted.search(it[0])):
         one, plain = measure(db, process, sql), obvious and measure(db, process, obvious)
         print(f"| {question} | {ratio(one, plain)} {one.cells()}{plain.cells() if plain else '| – | – | – | – '}|", flush=True)
         say(f"{state}: {question}")
@@ -235,7 +237,7 @@ def bytes_a_fix(db, name: str, fixes: int) -> float:
     return int(size) / fixes
 
 
-def questions(url: str, process, fleet: Fleet) -> None:
+def questions(url: str, process, fleet: Fleet, wanted: re.Pattern) -> None:
     db, began = migrated(url), time.monotonic()
     fill(db, fleet)
     for sql in ("SELECT count() FROM {db}.fixes", "SELECT count() FROM {db}.obvious FINAL"):
@@ -243,12 +245,12 @@ def questions(url: str, process, fleet: Fleet) -> None:
     print(f"\n**{fleet.name}**: {fleet.fixes:,} fixes of {fleet.drivers:,} drivers in {fleet.days} days, one every {fleet.every_ms / 1000:g} s, "
           f"5 % twice; two tables filled in {time.monotonic() - began:.0f} s")
     roll_up(db, process, fleet.fixes)
-    table(db, process, f"{fleet.name}, live")
+    table(db, process, f"{fleet.name}, live", wanted)
     for name in ("positions", "obvious"):
         db.ask(f"SYSTEM START MERGES {{db}}.{name}")
         db.ask(f"OPTIMIZE TABLE {{db}}.{name} FINAL")
         say(f"{db.name}.{name} is merged")
-    table(db, process, f"{fleet.name}, merged")
+    table(db, process, f"{fleet.name}, merged", wanted)
     size, obvious = (bytes_a_fix(db, name, fleet.fixes) for name in ("positions", "obvious"))
     print(f"\n{fleet.name}, bytes a fix, merged: {size:.2f}, {obvious:.2f} the obvious schema: {size / obvious:.2f} of it.")
     db.ask("DROP DATABASE {db} SYNC")
@@ -270,13 +272,14 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--millions", type=float, default=5, metavar="N", help="so many million fixes in each set (5)")
     arguments.add_argument("--only", choices=("sparse", "dense", "last"), help="one part of it")
+    arguments.add_argument("--questions", type=re.compile, default="", metavar="REGEX", help="only questions that contain this")
     arguments = arguments.parse_args()
     os.environ["CLICKHOUSE_MEMORY_BYTES_MAX"] = str(max(2, round(arguments.millions / 3)) << 30)  # a month of tracks is sorted
     wanted = lambda part: arguments.only in (None, part)  # noqa: E731
     with tempfile.TemporaryDirectory() as folder, running_engine(Path(folder)) as (url, process):
         for fleet in fleets(arguments.millions * 1e6):
             if wanted(fleet.name):
-                questions(url, process, fleet)
+                questions(url, process, fleet, arguments.questions)
         if wanted("last"):
             last_positions(url, process)
 
