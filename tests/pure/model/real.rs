@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use milepost::delivery::events::{Command, Outcome, Report};
+use milepost::delivery::events::{BatchId, Command, Outcome, Report};
 use milepost::delivery::executor::Executor;
 use milepost::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use milepost::pipeline::encode::Insert;
@@ -32,7 +32,8 @@ pub struct Real {
     reports: Option<mpsc::Receiver<Report>>,
     /// Came while time passed.
     came: Vec<Report>,
-    attempts: usize,
+    /// Of these batches. What ends otherwise, a row on its way into quarantine say, has none.
+    attempts: BTreeSet<BatchId>,
     erased: watch::Sender<Arc<Erased>>,
 }
 
@@ -205,7 +206,7 @@ impl Real {
             commands: None,
             reports: None,
             came: Vec::new(),
-            attempts: 0,
+            attempts: BTreeSet::new(),
             erased: watch::channel(Arc::default()).0,
         };
         (real, began)
@@ -244,7 +245,7 @@ impl Real {
             report.outcome,
             Outcome::Inserted { .. } | Outcome::LeftOut { .. } | Outcome::Failed { .. }
         ) {
-            self.attempts -= 1;
+            self.attempts.remove(&report.batch);
         }
         self.came.push(report);
     }
@@ -256,7 +257,8 @@ fn runtime() -> Runtime {
 
 impl Backend for Real {
     fn restart(&mut self, spool: bool) -> Left {
-        (self.commands, self.reports, self.attempts) = (None, None, 0);
+        (self.commands, self.reports) = (None, None);
+        self.attempts.clear();
         self.server.state().has_spool = spool;
         self.came.clear();
         // Lets the executor, its tasks and their hold on the spool go.
@@ -299,7 +301,9 @@ impl Backend for Real {
     fn disk(&mut self, _: Disk, _: Instant) {}
 
     fn obey(&mut self, command: Command, _: Instant) {
-        self.attempts += usize::from(matches!(command, Command::Attempt { .. }));
+        if let Command::Attempt { batch, .. } = &command {
+            self.attempts.insert(*batch);
+        }
         let commands = self.commands.as_ref().expect("an executor");
         commands.try_send(command).expect("there is a place for every command");
     }
@@ -346,7 +350,7 @@ impl Backend for Real {
     }
 
     fn attempts(&self) -> usize {
-        self.attempts
+        self.attempts.len()
     }
 
     fn inserts_from_before(&self) -> usize {
