@@ -47,7 +47,7 @@ pub(super) struct Reconnect {
     /// Why there is none now, and since when there has been none.
     why: Option<(String, Instant)>,
     taken_over: bool,
-    /// Why there was none. A short life in between makes a reason no news.
+    /// Why there was none. Once connections end soon, again and again, a reason that comes back is no news.
     log: Reasons,
     /// A connection that may not last.
     success_log: Throttle,
@@ -91,6 +91,9 @@ impl Reconnect {
     /// Subscribed.
     pub(super) fn succeeded(&mut self) {
         self.why = None;
+        if self.short_lives < SHORT_LIVES_MAX {
+            self.log.reset();
+        }
     }
 
     /// Whether a connection is news. Those that end soon, again and again, are not.
@@ -182,9 +185,7 @@ mod tests {
         );
         it.succeeded();
         assert_eq!(it.unready_reason(None, began), Some("not subscribed yet".to_owned()));
-        assert_eq!(logs(&mut it, "a", 64), 0, "it lived for a moment");
-        it.failed(end(Some(GOOD_CONNECTION), "b"), began + SECOND * 65, &mut notices);
-        assert_eq!(notices.drain(..).count(), 1, "it came back");
+        assert_eq!(logs(&mut it, "a", 64), 1, "it came back");
     }
 
     #[test]
