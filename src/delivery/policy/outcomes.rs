@@ -13,10 +13,7 @@ use crate::spool::File;
 impl Delivery {
     /// An insert committed.
     pub(super) fn inserted(&mut self, id: BatchId, took: Duration, erased: u64, now: Instant) {
-        let refused = |held: &BatchState| held.fresh().is_some_and(|fresh| fresh.refused_at.is_some());
-        if !self.batches.iter().any(|(other, held)| *other != id && refused(held)) {
-            self.spool_refusal = None; // not needed now; the next need will tell
-        }
+        self.needs_no_spool(id);
         self.answered(id);
         self.server.succeeded(took);
         let Some(held) = self.batches.get_mut(&id) else { return };
@@ -33,10 +30,19 @@ impl Delivery {
 
     /// Every row of the piece is of an erased driver. That says nothing of the server.
     pub(super) fn left_out(&mut self, id: BatchId, rows: u64, now: Instant) {
+        self.needs_no_spool(id);
         self.answered(id);
         let Some(held) = self.batches.get_mut(&id) else { return };
         held.progress.erased += if held.pass_piece() { rows } else { 0 };
         self.go_on(id, now);
+    }
+
+    /// If no other batch was refused by the spool either, its next need will tell whether it takes batches.
+    fn needs_no_spool(&mut self, id: BatchId) {
+        let refused = |held: &BatchState| held.fresh().is_some_and(|fresh| fresh.refused_at.is_some());
+        if !self.batches.iter().any(|(other, held)| *other != id && refused(held)) {
+            self.spool_refusal = None;
+        }
     }
 
     /// An attempt has had an answer that says nothing against the server: another one's may be waited for.
