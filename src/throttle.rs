@@ -44,7 +44,7 @@ impl Throttle {
     }
 }
 
-/// The last reasons of something that goes wrong in more than one way, in turn. A number in it makes no other reason.
+/// The last reasons of something that fails for several reasons in turn. Digits are ignored, so "3 s" and "4 s" are one reason.
 #[derive(Debug)]
 pub(crate) struct Reasons {
     interval: Duration,
@@ -105,6 +105,7 @@ mod tests {
         for why in ["a", "b", "c", "d", "e"] {
             assert!(logs(why, 61));
         }
+        assert!(reasons.allow("a", began + Duration::from_secs(61)), "five are too many");
         reasons.reset();
         assert!(reasons.allow("e", began));
     }

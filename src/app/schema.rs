@@ -28,10 +28,10 @@ pub(super) const EVERY: Duration = Duration::from_secs(30);
 pub(super) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// After this the server counts as silent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// While inserts go on, the answer to that question may take so long.
+/// Time limit of the query for the list of erased drivers while inserts run.
 const LIST_WITHIN: Duration = Duration::from_secs(5);
-/// So old may the list of erased drivers be; `milepost erase` waits longer.
-const LIST_AGE_MAX: Duration = Duration::from_secs(35);
+/// Without a newer list of erased drivers, inserts stop after this. `milepost erase` waits longer.
+pub(super) const LIST_AGE_MAX: Duration = Duration::from_secs(35);
 /// Interval between log lines while the tables are not there.
 pub(super) const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
 
@@ -89,7 +89,7 @@ pub(super) struct Watcher {
     pub(super) clocks_may_differ: Duration,
 }
 
-/// When who is erased was last read, and why it was not at the last look.
+/// When the list of erased drivers was last read, and why the last query for it failed.
 struct List {
     read_at: Instant,
     why_not: Option<String>,
@@ -111,15 +111,22 @@ impl Watcher {
                 (server.answers, server.clock_off) = (Ok(()), self.answer().await?);
                 server.clock_jumps = attention.clock_jumps;
                 self.server.send_replace(server.clone());
-                Ok::<(), String>(())
+                Ok::<(), Schema>(())
             };
             // Side by side: the first round is what a start waits for. Without an answer to the first the others do not count.
             let tables = async { Ok(self.tables(&before, &mut list).await) };
             let schema = match tokio::try_join!(clock, tables) {
                 Ok(((), schema)) => schema?,
-                Err(why) => {
-                    server.answers = Err(why.clone());
-                    Schema::Unknown(why)
+                // A refusal is an answer: what it refuses is for a person to mend, also for inserts.
+                Err(refused @ Schema::Refused(_)) => {
+                    server.answers = Ok(());
+                    refused
+                }
+                Err(silent) => {
+                    if let Schema::Unknown(why) = &silent {
+                        server.answers = Err(why.clone());
+                    }
+                    silent
                 }
             };
             // A question without an answer changes nothing: the inserts will show it. But no insert would show an old list.
@@ -144,7 +151,10 @@ impl Watcher {
         };
         let (schema, erased) = match (schema?, erased) {
             (schema, Ok(erased)) => (schema, erased),
-            (Schema::Ready, Err(why)) if *before == Schema::Ready => return Ok(list.not_read(why)),
+            (schema @ (Schema::Ready | Schema::Unknown(_)), Err(why)) if *before == Schema::Ready => {
+                let judged = list.not_read(why);
+                return Ok(if schema == Schema::Ready || list.is_old() { judged } else { schema });
+            }
             (Schema::Ready, Err(why)) => return Ok(why),
             (schema, Err(_)) => return Ok(schema),
         };
@@ -185,12 +195,14 @@ impl Watcher {
     }
 
     /// Whether it answers; and why our clock is off, if it is.
-    async fn answer(&self) -> Result<Option<String>, String> {
+    async fn answer(&self) -> Result<Option<String>, Schema> {
         let before = now_ms();
         let theirs = match timeout(ANSWER_WITHIN, self.clickhouse.clock()).await {
             Ok(Ok(theirs)) => theirs,
-            Ok(Err(error)) => return Err(error_chain(&error)),
-            Err(_) => return Err(format!("no answer to a question within {ANSWER_WITHIN:?}")),
+            Ok(Err(error)) => return Err(refusal(&error)),
+            Err(_) => {
+                return Err(Schema::Unknown(format!("no answer to a question within {ANSWER_WITHIN:?}")));
+            }
         };
         // It was asked at some moment in between, however long that took.
         let difference_ms = theirs - theirs.max(before).min(now_ms());
@@ -211,14 +223,14 @@ impl List {
         self.why_not.is_some() && self.read_at.elapsed() >= LIST_AGE_MAX
     }
 
-    /// What that makes of tables that are ready: nothing, for a while.
+    /// Stays Ready until the list is too old.
     fn not_read(&mut self, refusal: Schema) -> Schema {
         let Schema::Unknown(why) = refusal else { return refusal };
         if self.why_not.is_none() {
-            warn!(why, "who is erased could not be read: it is asked again");
+            warn!(why, "the list of erased drivers could not be read; milepost asks again");
         }
         let age = self.read_at.elapsed().as_secs();
-        let told = format!("who is erased was not read for {age} s, so nothing is inserted: {why}");
+        let told = format!("the list of erased drivers is {age} s old, so nothing is inserted: {why}");
         self.why_not = Some(why);
         if self.is_old() { Schema::Unknown(told) } else { Schema::Ready }
     }
@@ -355,9 +367,7 @@ mod tests {
         assert_eq!(list.not_read(unknown()), Schema::Ready);
         assert!(!list.is_old());
         sleep(LIST_AGE_MAX - EVERY).await;
-        assert!(
-            matches!(list.not_read(unknown()), Schema::Unknown(why) if why.contains("not read for 35 s"))
-        );
+        assert!(matches!(list.not_read(unknown()), Schema::Unknown(why) if why.contains("is 35 s old")));
         assert!(list.is_old());
         assert!(matches!(list.not_read(Schema::Refused("a grant".to_owned())), Schema::Refused(_)));
     }

@@ -18,7 +18,7 @@ use super::render::Layout;
 use crate::config;
 use crate::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use crate::pipeline::encode::{Insert, TABLES};
-use crate::pipeline::erased::Erased;
+use crate::pipeline::erased::Newest;
 use crate::tls::{self, Server, Tls};
 
 /// How long a statement that is not an insert may take, on the server, and until its answer is here.
@@ -122,8 +122,7 @@ pub(crate) struct ClickHouse {
     plain: bool,
     /// The server has spoken ClickHouse to us.
     answered: AtomicBool,
-    /// The newest list that was read.
-    pub(super) erased: Mutex<Arc<Erased>>,
+    pub(super) erased: Mutex<Newest>,
 }
 
 impl std::fmt::Debug for ClickHouse {

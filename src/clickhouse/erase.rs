@@ -6,15 +6,15 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tracing::debug;
+use tracing::warn;
 
 use super::client::{ClickHouse, Error};
 use super::files::{ERASED, MIGRATIONS, Migration};
 use crate::config::Replication;
 use crate::delivery::sink::FailureKind;
-use crate::pipeline::erased::{ERASED_MAX, Erased};
+use crate::pipeline::erased::{ERASED_MAX, Erased, Version};
 use crate::pipeline::position::DriverId;
 
 /// Of the old parts of a table, this many are named.
@@ -97,10 +97,10 @@ impl ClickHouse {
     /// Fails also if there are more than a member may know.
     pub(crate) async fn erased(&self) -> Result<Arc<Erased>, Error> {
         let what = "asking who is erased";
-        // One look at the table. The first row has no id: it says when the table last changed, also where nobody is erased.
+        // One look at the table. The first row has no id: it has the version, also where nobody is erased.
         let sql = format!(
-            "SELECT arrayJoin(arrayPushFront(ids, '')), changed FROM (SELECT groupArrayIf(driver_id, NOT is_lifted) AS ids, \
-             toUnixTimestamp64Milli(max(written_at)) AS changed FROM {}.{ERASED} FINAL) LIMIT {}",
+            "SELECT arrayJoin(arrayPushFront(ids, '')), changed, drivers FROM (SELECT groupArrayIf(driver_id, NOT is_lifted) AS ids, \
+             toUnixTimestamp64Milli(max(written_at)) AS changed, count() AS drivers FROM {}.{ERASED} FINAL) LIMIT {}",
             self.database,
             ERASED_MAX + 2
         );
@@ -109,16 +109,17 @@ impl ClickHouse {
             let why = format!("more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
             return Err(Error::of_answer(what, FailureKind::Permanent, why));
         }
-        let changed_ms = rows.first().and_then(|row| row.get(1)?.parse().ok()).unwrap_or_default();
+        let number = |at: usize| rows.first().and_then(|row| row.get(at)?.parse().ok()).unwrap_or_default();
+        let version = Version { changed_ms: number(1), drivers: number(2) };
         let ids = rows.into_iter().filter_map(|row| row.into_iter().next()).filter(|id| !id.is_empty());
-        let answer = Arc::new(Erased::new(ids).changed_at(changed_ms));
+        let answer = Arc::new(Erased::new(ids).of(version));
         let mut newest = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
-        if answer.is_older_than(&newest) {
-            debug!("the list of erased drivers that came is older than the last one, which stays");
-        } else {
-            *newest = answer;
+        if newest.take(answer, Instant::now()) {
+            warn!(
+                "this replica's list of erased drivers is older than the last one that was read: the newer one stays in force"
+            );
         }
-        Ok(Arc::clone(&newest))
+        Ok(newest.list())
     }
 
     /// Begins the erasing of a driver, or ends it.
@@ -340,7 +341,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = tokio::spawn(async move {
-            for rows in ["\t20\nd\t20\n", "\t10\n", "\t30\n"] {
+            for rows in ["\t20\t2\nd\t20\t2\n", "\t10\t9\n", "\t20\t1\n", "\t30\t2\n"] {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
                 let head =
@@ -350,7 +351,7 @@ mod tests {
         });
         let config = Config::parse(&format!("[clickhouse]\nurl = '{url}'")).unwrap();
         let clickhouse = ClickHouse::new(&config.clickhouse).unwrap();
-        for is_erased in [true, true, false] {
+        for is_erased in [true, true, true, false] {
             let erased = clickhouse.erased().await.unwrap();
             assert_eq!(erased.has_bytes(b"d"), is_erased);
         }

@@ -196,7 +196,7 @@ impl Inserter {
         let text = told(&body);
         match exception.or_else(|| code_in(&text)) {
             Some(code) => Err(self.refused(code, text)),
-            // Who lets no row through at all is set up wrongly: the size of this one is not the cause.
+            // A proxy that refuses even a small row is misconfigured; the row is not the cause.
             None if status == StatusCode::PAYLOAD_TOO_LARGE
                 && (insert.rows > 1 || insert.body.len() > ROW_BYTES_TO_PASS) =>
             {

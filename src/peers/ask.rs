@@ -88,7 +88,7 @@ pub(crate) async fn hear(
     }
     while let Ok(Some(came)) = timeout_at(until, questions.join_next()).await {
         let next = match came.expect("a request does not panic") {
-            // Told in the end alone: addresses that come after a failed look-up are all that there is to say of the name.
+            // Reported at the end: a later lookup may still find addresses.
             Came::Addresses(index, Err(why)) => {
                 unresolved.insert(index, why);
                 if unknown == Unknown::LookedUpAgain {

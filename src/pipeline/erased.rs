@@ -2,21 +2,30 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
 
 use twox_hash::XxHash3_128;
 
 use super::position::DriverId;
+use crate::throttle::Throttle;
 
 /// Erased drivers at a time. A member that cannot load the whole list inserts nothing.
 pub const ERASED_MAX: usize = 50_000;
+
+/// Of two lists the lower one is the older: when somebody was last added or lifted, by the server's clock, and how many ever were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version {
+    pub(crate) changed_ms: u64,
+    pub(crate) drivers: u64,
+}
 
 /// The list of erased drivers, read from ClickHouse at one moment.
 #[derive(Default, PartialEq, Eq)]
 pub struct Erased {
     ids: HashSet<Vec<u8>>,
     digest: u128,
-    /// When somebody was last added or lifted, by the server's clock: of two lists the one with the lower is the older.
-    changed_ms: u64,
+    version: Version,
 }
 
 impl fmt::Debug for Erased {
@@ -33,16 +42,20 @@ impl Erased {
         let mut sorted: Vec<String> = ids.into_iter().collect();
         sorted.sort_unstable();
         let digest = if sorted.is_empty() { 0 } else { XxHash3_128::oneshot(sorted.join("\n").as_bytes()) };
-        Self { ids: sorted.into_iter().map(String::into_bytes).collect(), digest, changed_ms: 0 }
+        Self {
+            ids: sorted.into_iter().map(String::into_bytes).collect(),
+            digest,
+            version: Version::default(),
+        }
     }
 
-    pub(crate) fn changed_at(self, changed_ms: u64) -> Self {
-        Self { changed_ms, ..self }
+    pub(crate) fn of(self, version: Version) -> Self {
+        Self { version, ..self }
     }
 
-    /// It comes from a replica that lags, say.
-    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
-        self.changed_ms < other.changed_ms
+    /// For example from a lagging replica.
+    fn is_older_than(&self, other: &Self) -> bool {
+        self.version < other.version
     }
 
     #[must_use]
@@ -75,5 +88,33 @@ impl Erased {
     #[must_use]
     pub fn digest(&self) -> String {
         format!("{:032x}", self.digest)
+    }
+}
+
+/// The newest list that was read.
+#[derive(Debug)]
+pub(crate) struct Newest {
+    list: Arc<Erased>,
+    older_log: Throttle,
+}
+
+impl Default for Newest {
+    fn default() -> Self {
+        Self { list: Arc::default(), older_log: Throttle::once() }
+    }
+}
+
+impl Newest {
+    pub(crate) fn list(&self) -> Arc<Erased> {
+        Arc::clone(&self.list)
+    }
+
+    /// Keeps the newer of the two. Returns whether to log that `answer` is older.
+    pub(crate) fn take(&mut self, answer: Arc<Erased>, now: Instant) -> bool {
+        let is_older = answer.is_older_than(&self.list);
+        if !is_older {
+            self.list = answer;
+        }
+        self.older_log.allow_while(is_older, now)
     }
 }

@@ -49,8 +49,9 @@ pub(super) struct Reconnect {
     taken_over: bool,
     /// Why there was none. Once connections end soon, again and again, a reason that comes back is no news.
     log: Reasons,
-    /// A connection that may not last.
+    /// A connection that may not last, and whether this one is told.
     success_log: Throttle,
+    success_is_news: bool,
     delay_max: Duration,
     jitter: fastrand::Rng,
 }
@@ -64,6 +65,7 @@ impl Reconnect {
             taken_over: false,
             log: Reasons::every(LOGGED_EVERY),
             success_log: Throttle::every(LOGGED_EVERY),
+            success_is_news: true,
             delay_max: session_expiry / DELAYS_PER_EXPIRY,
             jitter: fastrand::Rng::with_seed(seed),
         }
@@ -97,8 +99,13 @@ impl Reconnect {
     }
 
     /// Whether a connection is news. Those that end soon, again and again, are not.
-    pub(super) fn success_is_news(&mut self, now: Instant) -> bool {
-        self.short_lives < SHORT_LIVES_MAX || self.success_log.allow(now)
+    pub(super) fn connected(&mut self, now: Instant) -> bool {
+        self.success_is_news = self.short_lives < SHORT_LIVES_MAX || self.success_log.allow(now);
+        self.success_is_news
+    }
+
+    pub(super) fn success_is_news(&self) -> bool {
+        self.success_is_news
     }
 
     /// A connection ended, or could not begin; returns when the next is tried.
@@ -116,7 +123,10 @@ impl Reconnect {
         if lived.is_some_and(|lived| lived >= GOOD_CONNECTION) {
             self.log.reset();
         }
-        notices.extend(self.log.allow(&why, now).then_some(notice));
+        if self.log.allow(&why, now) {
+            notices.push_back(notice);
+            self.success_log.reset(); // or the log would end with this
+        }
         self.taken_over = taken_over;
         let since = self.why.take().map_or(now, |(_, since)| since);
         self.why = Some((why, since));

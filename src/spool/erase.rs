@@ -74,6 +74,7 @@ impl Spool {
         for listed in list(&self.dir)? {
             match listed.kind {
                 Kind::Damaged => found.unreadable += 1,
+                Kind::Batch if listed.file.is_none() => found.unreadable += 1, // not named as milepost names them
                 Kind::Row => {
                     let path = self.dir.join(&listed.name);
                     let row = format::read(&Bytes::from(fs::read(&path)?)).ok();

@@ -190,12 +190,22 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     let server = Arc::clone(&clickhouse);
     // A replay may go on for long after somebody was erased. A question that was not answered is asked again; what refuses ours ends it.
     let read_again = async move {
+        let (mut read_at, mut pause) = (Instant::now(), schema::EVERY);
         loop {
-            sleep(schema::EVERY).await;
+            sleep(pause).await;
+            let is_news = std::mem::replace(&mut pause, schema::ASK_EVERY) == schema::EVERY;
             match server.erased().await {
-                Ok(now) => drop(list.send_replace(now)),
-                Err(error) if error.may_pass() => {
-                    warn!(why = error_chain(&error), "who is erased is not known anew")
+                Ok(now) => {
+                    (read_at, pause) = (Instant::now(), schema::EVERY);
+                    list.send_replace(now);
+                }
+                Err(error) if error.may_pass() && read_at.elapsed() < schema::LIST_AGE_MAX => {
+                    if is_news {
+                        warn!(
+                            why = error_chain(&error),
+                            "the list of erased drivers could not be read; milepost asks again"
+                        );
+                    }
                 }
                 Err(error) => return error,
             }
@@ -204,7 +214,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     let places = Delivery::commands_max(config.clickhouse.inserts_in_flight);
     let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(places), mpsc::channel(places));
     let executor = Executor {
-        sink: clickhouse,
+        sink: Arc::clone(&clickhouse),
         spool: Some(Arc::new(spool)),
         database: config.clickhouse.database.clone(),
         erased,
@@ -213,7 +223,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     policy.server(ServerStatus::ready(), Instant::now());
     tokio::select! {
         () = executor.run(to_execute) => {}
-        () = drain(&mut policy, commands, reports) => {}
+        drained = drain(&mut policy, &clickhouse, commands, reports) => drained?,
         error = read_again => return Err(error.into()),
         () = signals.next() => {}
     }
@@ -224,7 +234,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     }
     let others = files(config)?.iter().filter(|file| file.kind != Kind::Unfinished).count();
     if others > 0 {
-        warn!(dir = %settings.dir.display(), files = others, "files stay that are never replayed: see `milepost spool list` and `spool export`");
+        warn!(dir = %settings.dir.display(), files = others, "files stay that are not replayed: see `milepost spool list` and `spool export`");
     }
     Ok(if others > 0 || totals.quarantined > 0 { Outcome::DataLeft } else { Outcome::Clean })
 }
@@ -235,17 +245,26 @@ fn data_left(settings: &crate::config::Spool, batches: u64) -> Outcome {
 }
 
 /// Until nothing is left that this binary can replay.
-async fn drain(policy: &mut Delivery, commands: mpsc::Sender<Command>, mut reports: mpsc::Receiver<Report>) {
-    let mut told_at = Instant::now();
+async fn drain(
+    policy: &mut Delivery,
+    clickhouse: &ClickHouse,
+    commands: mpsc::Sender<Command>,
+    mut reports: mpsc::Receiver<Report>,
+) -> Result<()> {
+    let (mut told_at, mut refused) = (Instant::now(), 0);
     while policy.has_more_to_replay() {
         let now = Instant::now();
-        // Nobody else asks again here, also after a refusal: what is refused for good is put off as a file.
+        // Nobody else asks again here. After a refusal the tables are looked at before anything else goes into them.
         let refusals = policy.attention(now).refusals;
+        if refusals > refused {
+            schema::until_ready(clickhouse, |_| {}).await?;
+            refused = refusals;
+        }
         policy.server(ServerStatus { refusals, ..ServerStatus::ready() }, now);
         policy.handle_timeout(now);
         while let Some(command) = policy.poll_command() {
             if commands.send(command).await.is_err() {
-                return;
+                return Ok(());
             }
         }
         while let Some(notice) = policy.poll_notice() {
@@ -262,4 +281,5 @@ async fn drain(policy: &mut Delivery, commands: mpsc::Sender<Command>, mut repor
             () = sleep_until(until.into()) => {}
         }
     }
+    Ok(())
 }

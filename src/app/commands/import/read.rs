@@ -84,7 +84,10 @@ pub(super) fn gpx(mut input: impl BufRead, zone: &str, take: Take<'_>) -> Result
             Event::Start(_) => text.clear(),
             Event::Text(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
             Event::CData(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
-            Event::GeneralRef(name) if point_depth.is_some() => text.push(referred(&name)?),
+            Event::GeneralRef(name) if point_depth.is_some() => match referred(&name)? {
+                Some(c) => text.push(c),
+                None => text.extend(["&", &name, ";"]),
+            },
             Event::Eof => break,
             Event::End(_)
             | Event::Empty(_)
@@ -103,13 +106,10 @@ pub(super) fn gpx(mut input: impl BufRead, zone: &str, take: Take<'_>) -> Result
     Ok(())
 }
 
-/// What `&amp;` and `&#58;` stand for.
-fn referred(name: &BytesRef<'_>) -> Result<char> {
-    if let Some(c) = name.resolve_char_ref()? {
-        return Ok(c);
-    }
-    let named = resolve_predefined_entity(name).and_then(|text| text.chars().next());
-    named.with_context(|| format!("&{};: no such character", &**name))
+/// What `&amp;` and `&#58;` stand for; `None`: the file may say so, but nobody reads that here.
+fn referred(name: &BytesRef<'_>) -> Result<Option<char>> {
+    let named = || resolve_predefined_entity(name).and_then(|text| text.chars().next());
+    Ok(name.resolve_char_ref()?.or_else(named))
 }
 
 fn begin(point: &BytesStart<'_>, record: &mut Record) -> Result<()> {
