@@ -342,8 +342,7 @@ fn time(seconds: f64) -> String {
 mod tests {
     use super::*;
 
-    fn answer(name: &str, seconds: u64, metrics: &str) -> Answer {
-        let at = Instant::now() + Duration::from_secs(seconds);
+    fn answer(name: &str, at: Instant, metrics: &str) -> Answer {
         let (values, buckets) = (BTreeMap::new(), BTreeMap::new());
         let mut answer = Answer { at, name: name.to_owned(), unready: Vec::new(), values, buckets };
         metrics.lines().for_each(|line| answer.sample(line));
@@ -358,7 +357,9 @@ mod tests {
                      fix_age_seconds_bucket{le=\"1\"} 108\nfix_age_seconds_bucket{le=\"+Inf\"} 200\nmqtt_window 400\nmqtt_unacked 100\n\
                      positions_in_spool 1234567\n";
         let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
-        let (before, after) = (answer("m", 0, before), answer("m", 4, after));
+        let began = Instant::now();
+        let (before, after) =
+            (answer("m", began, before), answer("m", began + Duration::from_secs(4), after));
         let mut row = row(address, &after, Some(&before));
         row.received = row.received.map(f64::round);
         row.rejected = row.rejected.map(f64::round);
