@@ -89,10 +89,10 @@ pub(super) struct Watcher {
     pub(super) clocks_may_differ: Duration,
 }
 
-/// When the list of erased drivers was last read, and why the last query for it failed.
+/// When the list of erased drivers was last read, and whether the last query for it failed.
 struct List {
     read_at: Instant,
-    why_not: Option<String>,
+    has_failed: bool,
 }
 
 impl Watcher {
@@ -100,7 +100,7 @@ impl Watcher {
     /// Fails if a migration was edited after it was applied.
     pub(super) async fn run(mut self) -> Result<Infallible> {
         let mut log = Log::new();
-        let mut list = List { read_at: Instant::now(), why_not: None };
+        let mut list = List { read_at: Instant::now(), has_failed: false };
         loop {
             let asked_at = Instant::now();
             let attention = *self.attention.borrow_and_update();
@@ -117,16 +117,14 @@ impl Watcher {
             let tables = async { Ok(self.tables(&before, &mut list).await) };
             let schema = match tokio::try_join!(clock, tables) {
                 Ok(((), schema)) => schema?,
+                Err(Schema::Unknown(why)) => {
+                    server.answers = Err(why.clone());
+                    Schema::Unknown(why)
+                }
                 // A refusal is an answer: what it refuses is for a person to mend, also for inserts.
-                Err(refused @ Schema::Refused(_)) => {
+                Err(refused) => {
                     server.answers = Ok(());
                     refused
-                }
-                Err(silent) => {
-                    if let Schema::Unknown(why) = &silent {
-                        server.answers = Err(why.clone());
-                    }
-                    silent
                 }
             };
             // A question without an answer changes nothing: the inserts will show it. But no insert would show an old list.
@@ -136,7 +134,7 @@ impl Watcher {
             log.status(&server, Instant::now());
             // Sent even if it is the same: the driver may wait for an answer to its last question.
             self.server.send_replace(server);
-            self.wait(asked_at, attention, list.why_not.is_some()).await;
+            self.wait(asked_at, attention, list.has_failed).await;
         }
     }
 
@@ -158,7 +156,7 @@ impl Watcher {
             (Schema::Ready, Err(why)) => return Ok(why),
             (schema, Err(_)) => return Ok(schema),
         };
-        *list = List { read_at: Instant::now(), why_not: None };
+        *list = List { read_at: Instant::now(), has_failed: false };
         let is_new = |known: &mut Arc<Erased>| {
             let is_new = known.digest() != erased.digest();
             if is_new {
@@ -220,18 +218,17 @@ impl Watcher {
 
 impl List {
     fn is_old(&self) -> bool {
-        self.why_not.is_some() && self.read_at.elapsed() >= LIST_AGE_MAX
+        self.has_failed && self.read_at.elapsed() >= LIST_AGE_MAX
     }
 
     /// Stays Ready until the list is too old.
     fn not_read(&mut self, refusal: Schema) -> Schema {
         let Schema::Unknown(why) = refusal else { return refusal };
-        if self.why_not.is_none() {
+        if !std::mem::replace(&mut self.has_failed, true) {
             warn!(why, "the list of erased drivers could not be read; milepost asks again");
         }
         let age = self.read_at.elapsed().as_secs();
         let told = format!("the list of erased drivers is {age} s old, so nothing is inserted: {why}");
-        self.why_not = Some(why);
         if self.is_old() { Schema::Unknown(told) } else { Schema::Ready }
     }
 }
@@ -361,7 +358,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_list_that_cannot_be_read_stops_the_inserts_before_an_erasing_ends() {
-        let mut list = List { read_at: Instant::now(), why_not: None };
+        let mut list = List { read_at: Instant::now(), has_failed: false };
         let unknown = || Schema::Unknown("code 241".to_owned());
         sleep(EVERY).await;
         assert_eq!(list.not_read(unknown()), Schema::Ready);

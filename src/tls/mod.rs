@@ -217,8 +217,7 @@ pub(crate) async fn open(
 pub(crate) struct Tls {
     files: Files,
     reader: OneReader<Result<Arc<ClientConfig>, Error>>,
-    last: Mutex<Option<Last>>,
-    unusable_log: Mutex<Throttle>,
+    last: Mutex<(Option<Last>, Throttle)>,
 }
 
 /// Files of the last connection.
@@ -239,8 +238,8 @@ impl Tls {
     /// Reads the files at each connection, not here.
     #[must_use]
     pub(crate) fn new(files: Files) -> Self {
-        let unusable_log = Mutex::new(Throttle::every(UNUSABLE_LOGGED_EVERY));
-        Self { files, reader: OneReader::default(), last: Mutex::new(None), unusable_log }
+        let last = (None, Throttle::every(UNUSABLE_LOGGED_EVERY));
+        Self { files, reader: OneReader::default(), last: Mutex::new(last) }
     }
 
     /// The handshake with `host`. Has no time limit of its own.
@@ -266,6 +265,7 @@ impl Tls {
     /// Reads the files; blocks for as long as the disk takes.
     fn config(&self) -> Result<Arc<ClientConfig>, Error> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, unusable_log) = &mut *last;
         let read = self.files.read();
         if let (Ok(read), Some(known)) = (&read, &*last)
             && *read == known.read
@@ -279,17 +279,13 @@ impl Tls {
                 Ok(config)
             }
             (Err(error), Some(known)) => {
-                if self.logs_unusable() {
+                if unusable_log.allow(Instant::now()) {
                     warn!(%error, "keeping the certificates read before");
                 }
                 Ok(Arc::clone(&known.config))
             }
             (Err(error), None) => Err(error),
         }
-    }
-
-    fn logs_unusable(&self) -> bool {
-        self.unusable_log.lock().unwrap_or_else(PoisonError::into_inner).allow(Instant::now())
     }
 
     fn ended(&self, error: &io::Error) -> String {
