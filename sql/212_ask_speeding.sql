@@ -21,7 +21,7 @@ WITH
     )
 SELECT
     driver_id,
-    toTimeZone(min(ts), {tz:String}) AS began, toTimeZone(max(ts), {tz:String}) AS ended,
+    fromUnixTimestamp64Milli(min(ms), {tz:String}) AS began, fromUnixTimestamp64Milli(max(ms), {tz:String}) AS ended,
     (max(ms) - min(ms)) / 1000 AS seconds, count() AS fixes,
     toFloat32(max(speed_cms) / 100) AS speed_max, argMax(lat_e7, speed_cms) / 1e7 AS lat, argMax(lng_e7, speed_cms) / 1e7 AS lng
 FROM
@@ -31,13 +31,14 @@ FROM
     FROM
     (
         SELECT
-            driver_id, ts, seq, lat_e7, lng_e7, speed_cms, toUnixTimestamp64Milli(ts) AS ms, speed_cms / 100 > {speed:Float64} AS is_fast,
-            NOT lagInFrame(is_fast) OVER one_by_one OR ms - lagInFrame(ms) OVER one_by_one > 180000 AS begins
+            driver_id, seq, lat_e7, lng_e7, speed_cms, toUnixTimestamp64Milli(ts) AS ms, speed_cms / 100 > {speed:Float64} AS is_fast,
+            ms - lagInFrame(is_fast * ms) OVER one_by_one > 180000 AS begins -- a slower one before it is 0, which is long ago
         FROM {database}.positions{all} FINAL
-        WHERE ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
+        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+            AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
             AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
             AND speed_cms != 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
-            AND (toDate(ts), driver_id) GLOBAL IN fast
+            AND indexHint((toDate(ts), driver_id) GLOBAL IN fast) -- which granules to read; other rows of theirs do no harm
             AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
             (
                 SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
