@@ -8,8 +8,9 @@
 Two sets of 30 days. "sparse": each driver sends a fix every 30 s for two and a half hours a day, so that a month of a driver is about one
 granule. "dense": every second for two hours a day. 5 % of the fixes come twice. The obvious schema: one ReplacingMergeTree of plain
 columns, a month a partition, asked with FINAL. "live": every day is a part or two, as if nothing had been merged; "merged": one part a
-partition. Each question runs BENCH_RUNS (2) times in a row; the least time and the least CPU count (files are in the page cache). CPU
-is the engine's, user and system; ratios are of CPU, because others use the machine, too.
+partition. Plain SQL gives the same columns, and as many rows, or the run ends. Each question runs BENCH_RUNS (2) times in a row; the
+least time and the least CPU count (files are in the page cache). CPU is the engine's, user and system; ratios are of CPU, because
+others use the machine, too.
 
 "last": the last positions of BENCH_LAST drivers, in eight parts. Prints Markdown to stdout, and progress to stderr.
 """
@@ -87,24 +88,43 @@ WAY = """SELECT driver_id, sum(way) FROM (
     SELECT driver_id, geoDistance(lagInFrame(lng, 1, lng) OVER w, lagInFrame(lat, 1, lat) OVER w, lng, lat) AS way
     FROM {{db}}.obvious FINAL WHERE {when}
     WINDOW w AS (PARTITION BY driver_id ORDER BY ts, seq ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)) GROUP BY driver_id"""
-NEAR = "geoDistance(lng, lat, {lng}, {lat}) <= 200"
-
-# Question, milepost's, and plain SQL for the same on the obvious schema.
-GAPS = """SELECT driver_id, ts, dateDiff('second', ts, after) AS quiet FROM (
-    SELECT driver_id, ts, leadInFrame(ts) OVER (PARTITION BY driver_id ORDER BY ts ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING) AS after
-    FROM {{db}}.obvious FINAL WHERE {when}) WHERE quiet > 600"""
-HEALTH = """SELECT driver_id, count(), sum(lost), countIf(lag > 60), quantileExact(0.5)(lag), quantileExact(0.95)(lag), max(lag) FROM (
-    SELECT driver_id, toUnixTimestamp64Milli(received_at) - toUnixTimestamp64Milli(ts) AS lag,
-        seq - lagInFrame(seq, 1, seq) OVER (PARTITION BY driver_id ORDER BY ts, seq ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS lost
-    FROM {{db}}.obvious FINAL WHERE {when}) GROUP BY driver_id"""
+# Question, milepost's, and plain SQL that gives the same rows and columns on the obvious schema, but for what only the roll-up knows:
+# which fixes are jumps. Here are none.
+GAPS = """SELECT driver_id, ts AS began, if(has_end, next_ts, NULL) AS ended,
+        dateDiff('millisecond', ts, if(has_end, next_ts, least({until}, now64(3)))) / 1000 AS seconds, lat, lng, next_lat, next_lng,
+        if(has_end, geoDistance(lng, lat, next_lng, next_lat), NULL) AS metres
+    FROM (
+        SELECT driver_id, ts, lat, lng, leadInFrame(ts) OVER w AS next_ts, leadInFrame(lat) OVER w AS next_lat, leadInFrame(lng) OVER w AS next_lng,
+            next_ts > ts AS has_end
+        FROM {{db}}.obvious FINAL WHERE ts >= {since} - INTERVAL 12 HOUR AND ts < {until} + INTERVAL 12 HOUR
+        WINDOW w AS (PARTITION BY driver_id ORDER BY ts, seq, lat, lng ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING))
+    WHERE seconds > 600 AND ts < {until} AND (NOT has_end OR next_ts > {since})"""
+HEALTH = """SELECT driver_id, count(), sumIf(seq - before - 1, before > 0 AND seq > before), countIf(seq > 0 AND seq < before), countIf(lag > 60000),
+        quantilesExact(0.5, 0.95)(lag), max(lag), min(lag), countIf(speed IS NULL)
+    FROM (
+        SELECT driver_id, seq, speed, dateDiff('millisecond', ts, received_at) AS lag,
+            lagInFrame(seq) OVER (PARTITION BY driver_id ORDER BY ts, seq, lat, lng ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS before
+        FROM {{db}}.obvious FINAL WHERE {when})
+    GROUP BY driver_id"""
 TRACK = """SELECT driver_id, ts, seq, lat, lng, speed, heading, alt, acc,
-    geoDistance(lagInFrame(lng, 1, lng) OVER w, lagInFrame(lat, 1, lat) OVER w, lng, lat) AS way FROM {{db}}.obvious FINAL WHERE {when}
-    WINDOW w AS (PARTITION BY driver_id ORDER BY ts, seq ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)"""
-FAST = """SELECT driver_id, min(ts), max(ts), max(speed), argMax(lat, speed), argMax(lng, speed) FROM (
-    SELECT *, sum(is_fast AND NOT was_fast) OVER (PARTITION BY driver_id ORDER BY ts, seq ROWS UNBOUNDED PRECEDING) AS run FROM (
-        SELECT driver_id, ts, seq, lat, lng, speed, speed > {speed} AS is_fast,
-            lagInFrame(is_fast, 1, 0) OVER (PARTITION BY driver_id ORDER BY ts, seq ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS was_fast
-        FROM {{db}}.obvious FINAL WHERE {when}) WHERE is_fast) GROUP BY driver_id, run"""
+        is_good * dateDiff('millisecond', lagInFrame(ts, 1, ts) OVER w, ts) / 1000 AS seconds,
+        is_good * geoDistance(lagInFrame(lng, 1, lng) OVER w, lagInFrame(lat, 1, lat) OVER w, lng, lat) AS metres, if(is_good, '', 'inaccurate') AS dropped
+    FROM (SELECT *, acc IS NULL OR acc <= 200 AS is_good FROM {{db}}.obvious FINAL WHERE {when})
+    WINDOW w AS (PARTITION BY driver_id, is_good ORDER BY ts, seq, lat, lng ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)"""
+FAST = """SELECT driver_id, min(ts) AS began, max(ts) AS ended, dateDiff('millisecond', began, ended) / 1000 AS seconds, count(), max(speed),
+        argMax(lat, speed), argMax(lng, speed)
+    FROM (
+        SELECT *, sum(begins) OVER (PARTITION BY driver_id ORDER BY ts, seq, lat, lng ROWS UNBOUNDED PRECEDING) AS run
+        FROM (
+            SELECT driver_id, ts, seq, lat, lng, speed, speed > toFloat32({speed}) AS is_fast,
+                NOT lagInFrame(is_fast) OVER w OR dateDiff('millisecond', lagInFrame(ts) OVER w, ts) > 180000 AS begins
+            FROM {{db}}.obvious FINAL WHERE {when} AND speed IS NOT NULL AND (acc IS NULL OR acc <= 200)
+            WINDOW w AS (PARTITION BY driver_id ORDER BY ts, seq, lat, lng ROWS BETWEEN 1 PRECEDING AND CURRENT ROW))
+        WHERE is_fast)
+    GROUP BY driver_id, run"""
+NEAR = """SELECT driver_id, min(ts), max(ts), count(), min(away), argMin(ts, away)
+    FROM (SELECT driver_id, ts, geoDistance(lng, lat, {lng}, {lat}) AS away FROM {{db}}.obvious FINAL WHERE {when})
+    WHERE away <= 200 GROUP BY driver_id"""
 MONTH = "from = '2026-06-01', to = '2026-07-01', tz = 'UTC'"
 QUESTIONS = [
     ("one driver's month: count, mean speed",
@@ -114,10 +134,11 @@ QUESTIONS = [
     ("track of all, a month", f"SELECT * FROM {{db}}_ask.track(driver = '', {MONTH})", TRACK.format(when=MONTH_TS)),
     ("who was within 200 m, one hour",
      f"SELECT * FROM {{db}}_ask.near(lat = {POINT[0]}, lng = {POINT[1]}, metres = 200, driver = '', {HOUR})",
-     f"SELECT driver_id, count() FROM {{db}}.obvious FINAL WHERE {HOUR_TS} AND {NEAR.format(lat=POINT[0], lng=POINT[1])} GROUP BY driver_id"),
+     NEAR.format(lat=POINT[0], lng=POINT[1], when=HOUR_TS)),
     ("silences of ten minutes, a day", f"SELECT * FROM {{db}}_ask.gaps(driver = '', seconds = 600, {DAY})",
-     GAPS.format(when="ts >= '2026-06-09 12:00:00' AND ts < '2026-06-11 12:00:00'")),
-    ("silences of ten minutes, a month", f"SELECT * FROM {{db}}_ask.gaps(driver = '', seconds = 600, {MONTH})", GAPS.format(when=MONTH_TS)),
+     GAPS.format(since="toDateTime64('2026-06-10', 3, 'UTC')", until="toDateTime64('2026-06-11', 3, 'UTC')")),
+    ("silences of ten minutes, a month", f"SELECT * FROM {{db}}_ask.gaps(driver = '', seconds = 600, {MONTH})",
+     GAPS.format(since="toDateTime64('2026-06-01', 3, 'UTC')", until="toDateTime64('2026-07-01', 3, 'UTC')")),
     ("health, a day", f"SELECT * FROM {{db}}_ask.health(driver = '', {DAY})", HEALTH.format(when=DAY_TS)),
     ("health, a month", f"SELECT * FROM {{db}}_ask.health(driver = '', {MONTH})", HEALTH.format(when=MONTH_TS)),
     ("heatmap of a month",
@@ -197,6 +218,11 @@ def measure(db, process, sql) -> Cost:
     return Cost(min(times), min(cpus), int(summary["read_rows"]), int(summary["read_bytes"]))
 
 
+def is_the_same(db, question: str, sql: str, plain: str) -> None:
+    one, other = (int(db.ask(f"SELECT count() FROM ({it})")) for it in (sql, plain))
+    assert one == other, f"{question}: {one} rows of milepost, {other} of plain SQL"
+
+
 def ratio(one, plain) -> str:
     """Of CPU."""
     return f"{one.cpu_ms / plain.cpu_ms:.2f}" if plain else "–"
@@ -245,6 +271,9 @@ def questions(url: str, process, fleet: Fleet, wanted: re.Pattern) -> None:
     print(f"\n**{fleet.name}**: {fleet.fixes:,} fixes of {fleet.drivers:,} drivers in {fleet.days} days, one every {fleet.every_ms / 1000:g} s, "
           f"5 % twice; two tables filled in {time.monotonic() - began:.0f} s")
     roll_up(db, process, fleet.fixes)
+    for question, sql, plain in QUESTIONS:
+        if plain and wanted.search(question):
+            is_the_same(db, question, sql, plain)
     table(db, process, f"{fleet.name}, live", wanted)
     for name in ("positions", "obvious"):
         db.ask(f"SYSTEM START MERGES {{db}}.{name}")
