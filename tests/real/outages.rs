@@ -1,7 +1,7 @@
 //! What the fault harness will do at length, once each.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -12,7 +12,7 @@ use crate::world::{
     SOON, finish, publish, publish_in_background, settings, unmigrated, wait_for_metric, world,
 };
 
-/// How long `hung_resolver.c` answers nothing.
+/// How long `scripted_resolver.c` answers nothing.
 const HANGS: Duration = Duration::from_secs(60);
 
 #[test]
@@ -72,7 +72,7 @@ fn names_are_resolved_side_by_side_and_a_stop_does_not_wait_for_a_resolver_that_
     let settings = settings(folder.path(), free_port()?, &format!("http://127.0.0.1:{}", free_port()?))
         .with("MQTT__URL", names)
         .with_variable("ASKED", asked.display().to_string())
-        .with_preloaded("tests/real/hung_resolver.c")?;
+        .with_preloaded("tests/real/scripted_resolver.c")?;
     let mut milepost = settings.start()?;
     let mut at = Vec::new();
     wait_until("three names are asked for", SOON, || {
@@ -231,4 +231,66 @@ fn a_clock_that_was_never_compared_refuses_no_fix_and_is_compared_before_the_tab
     wait_for_metric(&milepost, "acks_total", 2.0)?;
     world.wait_for("SELECT groupArray(reason) FROM {db}.rejects", "['too_new']", SOON)?;
     wait_until("it is ready", SOON, || Ok(milepost.get("/readyz").is_ok()))
+}
+
+/// Nothing is under way then, so no insert meets the refusal first.
+#[test]
+fn a_login_that_is_revoked_between_inserts_is_named_and_its_messages_stay_with_the_broker() -> Result<()> {
+    let world = world("revoked")?;
+    let is_revoked = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&is_revoked);
+    let url = scripted_clickhouse(world.engine.server.port, move |_| {
+        if now.load(Ordering::SeqCst) {
+            Scripted::Answer(403, "Code: 516. DB::Exception: milepost: Authentication failed.".to_owned())
+        } else {
+            Scripted::Pass
+        }
+    })?;
+    let spool = world.folder.path().join("spool").display().to_string();
+    let settings = world.settings.clone().with("CLICKHOUSE__URL", url).with("SPOOL__DIR", spool);
+    let settings = settings.with("SHUTDOWN__GRACE", "2s");
+    let mut milepost = settings.run()?;
+    is_revoked.store(true, Ordering::SeqCst);
+    wait_until("it names the refusal", SOON, || {
+        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("Code: 516")))
+    })?;
+    world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    wait_for_metric(&milepost, "positions_in_flight", 1.0)?;
+    // A process that leaves puts into the spool whatever may go there.
+    assert_eq!(milepost.terminate(SOON)?, 75);
+    let listed = settings.call(&["spool", "list"])?.1;
+    assert!(listed.contains("0 batches"), "{listed}");
+    is_revoked.store(false, Ordering::SeqCst);
+    let milepost = settings.run()?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+    world.wait_for("SELECT count() FROM {db}.fixes", "1", SOON)
+}
+
+#[test]
+fn without_a_new_list_of_erased_drivers_nothing_is_inserted_after_35_s() -> Result<()> {
+    let world = world("old_list")?;
+    let is_refused = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&is_refused);
+    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+        if now.load(Ordering::SeqCst) && statement.contains(".erased FINAL") {
+            Scripted::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded.".to_owned())
+        } else {
+            Scripted::Pass
+        }
+    })?;
+    let spool = world.folder.path().join("spool").display().to_string();
+    let milepost = world.settings.clone().with("CLICKHOUSE__URL", url).with("SPOOL__DIR", spool).run()?;
+    is_refused.store(true, Ordering::SeqCst);
+    world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    world.wait_for("SELECT count() FROM {db}.fixes", "1", SOON)?;
+    wait_until("it says why", SOON, || {
+        let why = " s old, so nothing is inserted";
+        Ok(milepost.get("/readyz").is_err_and(|error| error.to_string().contains(why)))
+    })?;
+    world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":2}"#)])?;
+    wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
+    assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "1");
+    is_refused.store(false, Ordering::SeqCst);
+    world.wait_for("SELECT count() FROM {db}.fixes", "2", SOON)?;
+    wait_until("it is ready again", SOON, || Ok(milepost.get("/readyz").is_ok()))
 }

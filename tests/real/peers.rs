@@ -70,15 +70,43 @@ fn a_peer_whose_first_connection_hangs_is_asked_again() -> Result<()> {
     let lower = member.get("/member")?.replace("pod-1", "pod-0");
     let answers = thread::spawn(move || -> Result<()> {
         let _hangs = peer.accept()?;
-        let (mut asked, _) = peer.accept()?;
-        let mut question = [0; 4096];
-        let length = asked.read(&mut question)?;
-        assert!(question[..length].starts_with(b"GET /member "));
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", lower.len());
-        Ok(asked.write_all((head + &lower).as_bytes())?)
+        answer(&peer, &lower)
     });
     assert_eq!(member.terminate(SOON)?, 0);
     let log = member.process.log()?;
     assert!(log.contains(&format!("unsubscribing: pod-0 at {address} stays")), "{log}");
     answers.join().expect("it has answered")
+}
+
+#[test]
+fn a_peer_whose_name_is_found_at_the_second_look_is_certain() -> Result<()> {
+    let world = world("late_name")?;
+    let peer = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = peer.local_addr()?;
+    let settings = world
+        .settings
+        .clone()
+        .with("SHUTDOWN__PEERS", format!("late.invalid:{}", address.port()))
+        .with_variable("ASKED", world.folder.path().join("asked").display().to_string())
+        .with_preloaded("tests/real/scripted_resolver.c")?;
+    let mut member = settings.with("MQTT__CLIENT_ID", "pod-1").start()?;
+    member.wait_until_ready()?;
+    let higher = member.get("/member")?.replace("pod-1", "pod-2");
+    let answers = thread::spawn(move || answer(&peer, &higher));
+    assert_eq!(member.terminate(SOON)?, 0);
+    let log = member.process.log()?;
+    let kept = log.lines().find(|line| line.contains("keeping the session")).unwrap_or_default();
+    assert!(kept.contains(&format!("(pod-2 at {address} has a higher name)")), "{log}");
+    assert!(!kept.contains("WARN"), "{log}");
+    answers.join().expect("it has answered")
+}
+
+/// Answers the next request for `/member`.
+fn answer(peer: &TcpListener, standing: &str) -> Result<()> {
+    let (mut asked, _) = peer.accept()?;
+    let mut question = [0; 4096];
+    let length = asked.read(&mut question)?;
+    assert!(question[..length].starts_with(b"GET /member "));
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", standing.len());
+    Ok(asked.write_all((head + standing).as_bytes())?)
 }

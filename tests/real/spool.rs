@@ -3,12 +3,15 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::proxy::{Fault, Proxy};
 use lab_harness::scripted_clickhouse::{Behaviour, ScriptedClickHouse};
 use lab_stack::{Milepost, Process, Settings, unix_ms, wait_until};
 
+use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
 
 /// A world whose ClickHouse can be refused, and whose milepost has a spool.
@@ -223,6 +226,39 @@ fn a_replay_goes_on_after_a_file_was_refused_for_good() -> Result<()> {
     let (code, printed) =
         scene.settings.clone().with("CLICKHOUSE__URL", server.url()).call(&["spool", "replay"])?;
     ensure!(code == 75 && printed.contains("not replayed"), "{code} {printed}");
+    Ok(())
+}
+
+#[test]
+fn a_replay_ends_when_the_list_of_erased_drivers_is_too_old() -> Result<()> {
+    let scene = scene("spool_old_list")?;
+    let mut milepost = scene.settings.run()?;
+    scene.http.set(Fault::Refuse);
+    scene.world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
+    assert_eq!(milepost.terminate(SOON)?, 75);
+    // The insert is refused as long as the list is, so the replay goes on.
+    let is_refused = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&is_refused);
+    let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
+        let is_insert = statement.contains("query=INSERT");
+        let was_refused = now.fetch_or(is_insert, Ordering::SeqCst);
+        if is_insert || was_refused && statement.contains(".erased FINAL") {
+            Scripted::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded.".to_owned())
+        } else {
+            Scripted::Pass
+        }
+    })?;
+    let mut command = scene.settings.clone().with("CLICKHOUSE__URL", url).command(&["spool", "replay"]);
+    let log = scene.world.folder.path().join("replay.log");
+    let mut replay = Process::start("milepost spool replay", &mut command, log)?;
+    let (code, printed) = (replay.wait(SOON)?.code(), replay.log()?);
+    ensure!(code == Some(1) && printed.contains("asking who is erased failed"), "{code:?} {printed}");
+    ensure!(printed.matches("could not be read; milepost asks again").count() == 1, "{printed}");
+    scene.http.set(Fault::None);
+    let (code, printed) = scene.settings.call(&["spool", "replay"])?;
+    ensure!(code == 0, "{printed}");
+    ensure!(scene.world.query("SELECT count() FROM {db}.fixes")? == "1");
     Ok(())
 }
 
