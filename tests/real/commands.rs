@@ -1,13 +1,15 @@
 //! `migrate`, `config`, `health`, and how bad usage ends.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::{Context as _, Result};
 use lab_stack::{Broker, Process, free_port, wait_until};
 
+use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{Engine, SOON, settings, unmigrated, unmigrated_on, world};
 
 #[test]
@@ -377,6 +379,53 @@ fn health_asks_the_running_process() -> Result<()> {
     wait_until("it answers in time", SOON, || Ok(running.call(&["health"])?.0 == 0))?;
     assert!(milepost.get("/livez")?.contains("alive"));
     assert!(milepost.get("/nothing").is_err());
+    Ok(())
+}
+
+/// The kernel gives PID 1 of a container no signal that it does not take.
+#[test]
+fn a_command_that_is_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
+    let container = || {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
+        unshare
+    };
+    let tried = container().arg("true").output();
+    if !tried.as_ref().is_ok_and(|tried| tried.status.success()) {
+        // Not through eprintln!, which shows nothing of a test that holds.
+        writeln!(std::io::stderr(), "skipped: this machine gives no PID namespace: {tried:?}")?;
+        return Ok(());
+    }
+    let folder = lab_stack::folder()?;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let url = scripted_clickhouse(0, move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+        Scripted::Never
+    })?;
+    let settings = settings(folder.path(), free_port()?, &url);
+    for (number, (arguments, signal)) in
+        [(&["migrate"][..], "TERM"), (&["migrate"], "INT"), (&["trace", "d1"], "TERM")]
+            .into_iter()
+            .enumerate()
+    {
+        let (command, before) = (settings.command(arguments), asked.load(Ordering::SeqCst));
+        let mut contained = container();
+        contained.arg(command.get_program()).args(arguments);
+        contained.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let log = folder.path().join(format!("{number}.log"));
+        let mut process = Process::start("milepost as PID 1", &mut contained, log)?;
+        wait_until("it waits for ClickHouse", SOON, || {
+            process.ensure_alive()?;
+            Ok(asked.load(Ordering::SeqCst) > before)
+        })?;
+        let pid = process.pid();
+        let inside = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        assert!(Command::new("kill").args(["-s", signal, inside.trim()]).status()?.success());
+        assert_eq!(process.wait(SOON)?.code(), Some(1), "{arguments:?}");
+        let log = process.log()?;
+        assert!(log.contains("ended by a signal"), "{log}");
+    }
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use lab_stack::{Process, Settings, free_port, wait_until};
@@ -12,6 +13,7 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use serde_json::{Value, json};
 
+use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, world};
 
 const YARD: &str = r#"{"type":"Feature","properties":{"name":"yard/1"},"geometry":{"type":"Polygon",
@@ -22,6 +24,7 @@ const OUTSIDE: f64 = 13.15;
 /// A web service that answers with `status`, and keeps what was posted.
 struct Webhook {
     port: u16,
+    /// 0: it takes the post, and never answers.
     status: Arc<AtomicU16>,
     /// Answers of 200 have a body that does not end.
     endless: Arc<AtomicBool>,
@@ -64,6 +67,10 @@ impl Webhook {
                     let event: Value = serde_json::from_slice(&body).expect("an event");
                     let id = event["id"].as_str().expect("its id").to_owned();
                     *posts.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default() += 1;
+                }
+                if answer == 0 {
+                    open.push(reader);
+                    continue;
                 }
                 let is_endless = answer == 200 && endless.load(Ordering::SeqCst);
                 let body = if is_endless { "Transfer-Encoding: chunked" } else { "Content-Length: 0" };
@@ -309,6 +316,46 @@ fn a_webhook_gets_nothing_of_a_driver_who_was_erased_meanwhile_and_an_answer_wit
     let posts = hook.posts();
     assert!(posts.iter().all(|(id, times)| id.starts_with("d2/") && *times == 1), "{posts:?}");
     Ok(())
+}
+
+/// At the start, a webhook, the fences: each hangs for longer than it may, or for nearly as long.
+#[test]
+fn what_does_not_answer_is_named_and_holds_nothing_else_up() -> Result<()> {
+    let world = world("events_hang")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
+    )?;
+    let fences_hang = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&fences_hang);
+    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+        if statement.contains("LIMIT 3 BY driver_id") {
+            // All other questions have 15 s.
+            std::thread::sleep(Duration::from_secs(20));
+        }
+        let hangs = statement.contains(".fences FINAL") && now.load(Ordering::SeqCst);
+        if hangs { Scripted::Never } else { Scripted::Pass }
+    })?;
+    let hook = Webhook::start()?;
+    hook.status.store(0, Ordering::SeqCst);
+    let settings =
+        world.settings.clone().with("WEBHOOK__URL", format!("http://127.0.0.1:{}/hook", hook.port));
+    let watcher = Watcher::watching(&settings.with("CLICKHOUSE__URL", url), &world, "hang")?;
+    let log = watcher.process.log()?;
+    assert!(!log.contains("waiting for ClickHouse"), "the start may take two minutes: {log}");
+    let says = |what: &str| wait_until(what, SOON, || Ok(watcher.get("/readyz")?.contains(what)));
+    world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3), 520500000, 130500000")?;
+    says("webhook: no answer within 10s")?;
+    world.wait_for(
+        "SELECT countIf(mqtt_at > 0), countIf(webhook_at > 0) FROM {db}.events FINAL",
+        "1\t0",
+        SOON,
+    )?;
+    fences_hang.store(true, Ordering::SeqCst);
+    says("clickhouse: reading fences failed")?;
+    fences_hang.store(false, Ordering::SeqCst);
+    hook.status.store(200, Ordering::SeqCst);
+    world.wait_for("SELECT countIf(webhook_at > 0) FROM {db}.events FINAL", "1", SOON)?;
+    says("200 OK")
 }
 
 #[test]
