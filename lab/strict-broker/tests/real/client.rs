@@ -77,11 +77,13 @@ pub(crate) struct Hello<'a> {
     pub(crate) clean: bool,
     pub(crate) expiry_s: Option<u32>,
     pub(crate) window: Option<u16>,
+    /// 0: the client may be silent for ever.
+    pub(crate) keep_alive_s: u16,
 }
 
 impl<'a> Hello<'a> {
     pub(crate) fn once(id: &'a str) -> Self {
-        Self { id, clean: true, expiry_s: None, window: Some(32_000) }
+        Self { id, clean: true, expiry_s: None, window: Some(32_000), keep_alive_s: 0 }
     }
 
     pub(crate) fn keep(id: &'a str) -> Self {
@@ -93,7 +95,7 @@ impl<'a> Hello<'a> {
         properties.receive_maximum = self.window;
         properties.session_expiry_interval = self.expiry_s;
         let connect = Connect {
-            keep_alive: 0,
+            keep_alive: self.keep_alive_s,
             client_id: self.id.to_owned(),
             clean_start: self.clean,
             properties: Some(properties),

@@ -1,7 +1,9 @@
 //! What every broker should do, and this one does exactly.
 
+use std::time::{Duration, Instant};
+
 use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{Packet, PubAckReason, UnsubAckReason};
+use rumqttc::v5::mqttbytes::v5::{DisconnectReasonCode, Packet, PubAckReason, UnsubAckReason};
 
 use crate::client::{Broker, Client, Hello, SHARED, ids, numbers, sequence};
 
@@ -97,4 +99,12 @@ fn a_publisher_is_told_when_nobody_is_subscribed() {
     assert_eq!(member.unsubscribe(SHARED), UnsubAckReason::Success);
     assert_eq!(reason(), PubAckReason::NoMatchingSubscribers);
     assert_eq!(broker.counter("messages.dropped.no_subscribers"), 2);
+}
+
+#[test]
+fn a_client_that_is_silent_for_longer_than_its_keep_alive_allows_is_disconnected() {
+    let (broker, began) = (Broker::start(&[]), Instant::now());
+    let mut client = Client::connect(&broker, &Hello { keep_alive_s: 1, ..Hello::once("silent") });
+    assert_eq!(client.told(), Some(DisconnectReasonCode::KeepAliveTimeout));
+    assert!(began.elapsed() >= Duration::from_millis(1_500), "one and a half times what it promised");
 }
