@@ -174,24 +174,30 @@ def test_near_is_exact_among_many(db):
         assert all(near_enough(rows[driver]["nearest_m"], min(away)) for driver, away in within.items())
 
 
-@pytest.mark.parametrize("box", [(-30.0, 170.0, 30.0, -170.0), (-30.0, -170.0, 30.0, 170.0), (80.0, -180.0, 90.0, 180.0)])
+@pytest.mark.parametrize("box", [(-30.0, 170.0, 30.0, -170.0), (-30.0, -170.0, 30.0, 170.0), (80.0, -180.0, 90.0, 180.0),
+                                 (-60.0, 170.0, 60.0, 180.0), (-60.0, -180.0, 60.0, -170.0)])
 def test_boxes_and_heard_since(db, box):
     chance, newest, fixes = random.Random(3), {}, []
     for number in range(600):
         fix = {"driver": f"d{number % 150}", "ms": epoch_ms("2026-06-01T08:00:00") + chance.randrange(10**7),
                "lat": round(chance.uniform(-90, 90), 6), "lng": round(chance.uniform(-180, 180), 6)}
+        if number % 5 == 0:
+            fix["lng"] = chance.choice((-180, 180))  # one meridian
         fixes.append(fix)
         newest[fix["driver"]] = max(newest.get(fix["driver"], fix), fix, key=lambda one: one["ms"])
     for part in range(4):
         db.insert(fixes[part::4])
     south, west, north, east = box
     def inside(fix):
-        across = west <= fix["lng"] <= east if west <= east else fix["lng"] >= west or fix["lng"] <= east
+        # Going east from west, on whichever turn.
+        across = any(west <= fix["lng"] + turn <= (east if west <= east else east + 360) for turn in (-360, 0, 360))
         return south <= fix["lat"] <= north and across
     rows = ask(db, "in_box", "driver_id", south=south, west=west, north=north, east=east)
     assert {row["driver_id"] for row in rows} == {driver for driver, fix in newest.items() if inside(fix)}
     cells = ask(db, "heatmap", driver="", south=south, west=west, north=north, east=east, letters=3, **WHOLE)
     assert sum(row["fixes"] for row in cells) == sum(map(inside, fixes)) and all(len(row["cell"]) == 3 for row in cells)
     since = epoch_ms("2026-06-01T09:30:00")
-    rows = ask(db, "heard_since", "driver_id, lat", since="2026-06-01 11:30", tz="Europe/Berlin")
+    rows = ask(db, "heard_since", "driver_id, lat, timeZoneOf(ts) AS t, timeZoneOf(received_at) AS r, timeZoneOf(inserted_at) AS i",
+               since="2026-06-01 11:30", tz="Europe/Berlin")
+    assert {row[time] for row in rows for time in "tri"} == {"Europe/Berlin"}
     assert {row["driver_id"]: row["lat"] for row in rows} == {driver: fix["lat"] for driver, fix in newest.items() if fix["ms"] >= since}
