@@ -52,8 +52,10 @@ impl Settings {
         let mut given = BTreeMap::new();
         flatten("", values, &mut given);
         let is_empty = |value: &Value| matches!(&value.kind, ValueKind::String(text) if text.is_empty());
+        // A source that is listed has a topic: without one it would be as if it were not there.
+        let is_needed = |key: &str| key.starts_with("sources[") && key.ends_with("].topic");
         let (empty, given): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            given.into_iter().partition(|(_, value)| is_empty(value));
+            given.into_iter().partition(|(key, value)| is_empty(value) && !is_needed(key));
         let empty_keys = empty.into_keys().collect();
         let given_keys = given.keys().cloned().collect();
         Self { given, given_keys, empty_keys, ..Self::default() }
@@ -280,8 +282,12 @@ fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap
         if let ValueKind::Table(table) = value.kind {
             flatten(&key, table, into);
         } else if let Some(sections) = sections(&value) {
-            let numbered = sections.into_iter().enumerate();
-            numbered.for_each(|(n, table)| flatten(&format!("{key}[{}]", n + 1), table, into));
+            for (n, mut table) in sections.into_iter().enumerate() {
+                if table.is_empty() {
+                    table.insert("topic".to_owned(), "".into()); // it is there, though it says nothing
+                }
+                flatten(&format!("{key}[{}]", n + 1), table, into);
+            }
         } else {
             into.insert(key, value);
         }
