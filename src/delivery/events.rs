@@ -93,6 +93,8 @@ pub enum Loaded {
     Rows(Vec<usize>),
     /// Not what was written.
     Damaged(String),
+    /// It is not there any more.
+    Gone,
     /// Whole, and of a newer format.
     Newer(String),
     /// It cannot be read now.
@@ -260,6 +262,12 @@ pub enum Notice {
         /// What is wrong with it.
         why: String,
     },
+    /// A file is not there any more.
+    Gone {
+        file: String,
+        /// By its name.
+        positions: u64,
+    },
     /// A file is left in the spool for now.
     Deferred {
         file: String,
@@ -330,6 +338,11 @@ impl fmt::Display for Notice {
                 "a spooled batch cannot be used: {file} goes into quarantine, and its {positions} positions are not \
                  inserted: {why}"
             ),
+            Self::Gone { file, positions } => write!(
+                f,
+                "a spooled batch is gone: another program has removed {file}, and its {positions} positions are not \
+                 inserted"
+            ),
             Self::Deferred { file, why } => write!(f, "{file} stays in the spool for now: {why}"),
         }
     }
@@ -350,10 +363,11 @@ pub struct Totals {
     pub spool_at_start: u64,
     /// In the spool, to be replayed.
     pub in_spool: u64,
-    /// Of damaged files, and rows that no way takes.
+    /// Of files that are damaged or gone, and rows that no way takes.
     pub quarantined: u64,
     /// Positions of erased drivers, left out of an insert or a replay.
     pub erased: u64,
+    /// Damaged, or gone.
     pub files_quarantined: u64,
     /// Batches, and rows for quarantine, that the spool did not take.
     pub refused: u64,

@@ -234,6 +234,7 @@ fn describe(loaded: Result<Vec<Insert>, LoadError>) -> (Vec<Insert>, Loaded) {
             (inserts, Loaded::Rows(rows))
         }
         Err(LoadError::Damaged(why)) => (Vec::new(), Loaded::Damaged(why.to_string())),
+        Err(LoadError::Gone) => (Vec::new(), Loaded::Gone),
         Err(error @ LoadError::Newer(_)) => (Vec::new(), Loaded::Newer(error.to_string())),
         Err(error @ LoadError::Io(_)) => (Vec::new(), Loaded::Unreadable(error_chain(&error))),
     }

@@ -103,7 +103,7 @@ static COUNTED: &[Counted] = &[
     ),
     counter(
         "positions_quarantined_total",
-        "Positions in damaged spool files, counted by the files' names, and single positions too large for a proxy before ClickHouse.",
+        "Positions in spool files that are damaged or gone, counted by the files' names, and single positions too large for a proxy before ClickHouse.",
         |t| t.delivery.quarantined,
     ),
     gauge(
@@ -117,9 +117,11 @@ static COUNTED: &[Counted] = &[
     }),
     gauge("spool_bytes", "Size of the spool's files, quarantine included.", |t| t.delivery.spool_bytes),
     gauge("spool_batches", "Batches in the spool, waiting for ClickHouse.", |t| t.delivery.spool_batches),
-    counter("spool_quarantined_total", "Damaged spool files, moved to quarantine.", |t| {
-        t.delivery.files_quarantined
-    }),
+    counter(
+        "spool_quarantined_total",
+        "Spool files that were damaged and moved to quarantine, or that are gone.",
+        |t| t.delivery.files_quarantined,
+    ),
     counter(
         "spool_refused_total",
         "Batches, and rows for quarantine, that the spool did not store, because it was full or the disk failed.",

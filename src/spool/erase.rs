@@ -40,6 +40,7 @@ impl Spool {
         for file in &left.files {
             let inserts = match self.load(file) {
                 Ok(inserts) => inserts,
+                Err(LoadError::Gone) => continue,
                 Err(LoadError::Io(error)) => return Err(EraseError::Io(error)),
                 Err(LoadError::Damaged(_) | LoadError::Newer(_)) => {
                     found.unreadable += 1;

@@ -40,8 +40,6 @@ pub enum Damaged {
     /// The checksum matches, but the content contradicts itself: a bug in the writer.
     #[error("{0} does not fit")]
     Content(&'static str),
-    #[error("the file is gone")]
-    Gone,
 }
 
 /// Number of bytes that [`write()`] writes.

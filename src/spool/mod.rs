@@ -70,6 +70,9 @@ pub enum StoreError {
 pub enum LoadError {
     #[error(transparent)]
     Damaged(format::Damaged),
+    /// Another program has removed it.
+    #[error("a spooled batch is gone")]
+    Gone,
     /// Written by a newer milepost: deferred until one runs.
     #[error("a spooled batch has format version {0}: a newer milepost must replay it")]
     Newer(u32),
@@ -206,7 +209,7 @@ impl Spool {
         let bytes = fs::read(self.path(file, BATCH)).map_err(|error| {
             // If the directory is missing too, its file system may be mounted again later.
             let only_the_file = error.kind() == io::ErrorKind::NotFound && self.dir.join(LOCK).exists();
-            if only_the_file { LoadError::Damaged(format::Damaged::Gone) } else { LoadError::Io(error) }
+            if only_the_file { LoadError::Gone } else { LoadError::Io(error) }
         })?;
         format::read(&Bytes::from(bytes)).map_err(|damage| {
             if let format::Damaged::Version(version) = damage {
@@ -223,7 +226,8 @@ impl Spool {
     /// The file stays, and the next process replays it; its rows collapse.
     pub fn remove(&self, file: &File) -> io::Result<()> {
         let removed = fs::remove_file(self.path(file, BATCH));
-        self.forget_if(removed.is_ok() || is_gone(&removed), file);
+        let removed = if is_gone(&removed) { Ok(()) } else { removed };
+        self.forget_if(removed.is_ok(), file);
         removed
     }
 

@@ -165,8 +165,9 @@ impl Rig {
                             Loaded::Rows(vec![rows])
                         }
                         Some((_, Err("newer"))) => Loaded::Newer("format version 2".to_owned()),
+                        Some((_, Err("damaged"))) => Loaded::Damaged("torn".to_owned()),
                         Some((_, Err(why))) => Loaded::Unreadable(why.to_owned()),
-                        None => Loaded::Damaged("the file is gone".to_owned()),
+                        None => Loaded::Gone,
                     };
                     self.later(5, batch, Outcome::Loaded(loaded));
                 }
@@ -433,15 +434,18 @@ fn in_turn_and_ready_again_when_the_spool_is_empty() {
 }
 
 #[test]
-fn a_damaged_file_goes_into_quarantine_and_a_newer_one_is_left() {
-    let mut rig = with_files(spooling(), &names(2, 1), |_, _| Ok(()));
+fn a_damaged_file_goes_into_quarantine_one_that_is_gone_does_not_and_a_newer_one_is_left() {
+    let mut rig = with_files(spooling(), &names(3, 1), |_, _| Ok(()));
     let files: Vec<File> = rig.files.keys().copied().collect();
-    rig.files.remove(&files[0]);
+    rig.files.get_mut(&files[0]).unwrap().1 = Err("damaged");
     rig.files.get_mut(&files[1]).unwrap().1 = Err("newer");
+    rig.files.remove(&files[2]);
     rig.wait_for_inserted(1);
     rig.wait(Duration::from_secs(60));
     let totals = rig.policy.totals();
-    assert_eq!((totals.quarantined, totals.in_spool, totals.inserted), (10, 10, 10));
+    assert_eq!((totals.quarantined, totals.in_spool, totals.inserted), (20, 10, 10));
+    assert_eq!((totals.files_quarantined, totals.spool_quarantined, totals.spool_bytes), (2, 1, 200));
+    assert!(rig.notice(|notice| matches!(notice, Notice::Gone { positions: 10, .. })));
     assert!(rig.troubles().contains("format version 2"), "{}", rig.troubles());
     assert!(!rig.policy.has_more_to_replay());
 }

@@ -247,6 +247,7 @@ fn a_file_that_the_disk_does_not_let_go_still_takes_its_room() {
     spool.remove(&file).unwrap_err();
     assert!(matches!(spool.store(&inserts(), 3), Err(StoreError::Full { .. })));
     fs::remove_dir(&path).unwrap();
-    spool.remove(&file).unwrap_err();
+    assert!(matches!(spool.load(&file), Err(LoadError::Gone)));
+    spool.remove(&file).unwrap();
     spool.store(&inserts(), 3).expect("it is gone, whoever removed it");
 }

@@ -331,16 +331,21 @@ impl Delivery {
                 }
                 self.go_on(id, now);
             }
-            Loaded::Damaged(why) => {
+            Loaded::Damaged(_) | Loaded::Gone => {
                 held.stage = Stage::Removing { file, since: now };
                 self.files.remove(&file);
                 self.totals.quarantined += file.positions;
                 self.totals.files_quarantined += 1;
-                self.totals.spool_quarantined += 1;
-                self.quarantined_bytes += file.bytes;
-                let positions = file.positions;
-                self.notices.push_back(Notice::Quarantined { file: file.to_string(), positions, why });
-                self.commands.push_back(Command::Quarantine(id, file));
+                let (name, positions) = (file.to_string(), file.positions);
+                if let Loaded::Damaged(why) = loaded {
+                    self.totals.spool_quarantined += 1;
+                    self.quarantined_bytes += file.bytes;
+                    self.notices.push_back(Notice::Quarantined { file: name, positions, why });
+                    self.commands.push_back(Command::Quarantine(id, file));
+                } else {
+                    self.notices.push_back(Notice::Gone { file: name, positions });
+                    self.commands.push_back(Command::Remove(id, file));
+                }
             }
             Loaded::Newer(why) => {
                 self.files.leave(&file, &why);
