@@ -6,7 +6,7 @@ use rumqttc::v5::mqttbytes::v5::{Packet as Rest, SubscribeReasonCode, UnsubAck, 
 
 use super::header::Header;
 use super::message::Qos;
-use super::packet::{CONNACK, CodecError, ConnAck, Grant, Packet};
+use super::packet::{CONNACK, CodecError, ConnAck, Grant, Packet, UNSUBSCRIBE_PACKET_ID};
 
 pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
     let header = Header { kind: CONNACK, flags: 0, body_bytes: body.len() };
@@ -79,9 +79,12 @@ pub(super) fn grant(code: SubscribeReasonCode) -> Grant {
 
 /// UNSUBACK.
 pub(super) fn unsubscribed(header: Header, body: &[u8]) -> Result<Packet<'static>, CodecError> {
-    let Rest::UnsubAck(UnsubAck { reasons, .. }) = header.decode_rest(body)? else {
+    let Rest::UnsubAck(UnsubAck { pkid, reasons, .. }) = header.decode_rest(body)? else {
         return Err(CodecError::Unexpected(header.kind));
     };
+    if pkid != UNSUBSCRIBE_PACKET_ID {
+        return Err(CodecError::NotAsked(pkid));
+    }
     let refusal = |reason| match reason {
         UnsubAckReason::Success | UnsubAckReason::NoSubscriptionExisted => None,
         UnsubAckReason::NotAuthorized => Some("not authorized".to_owned()),

@@ -165,8 +165,8 @@ fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_
             let Rest::SubAck(answer) = header.decode_rest(body)? else {
                 return Err(CodecError::Unexpected(header.kind));
             };
-            let grants = answer.return_codes.into_iter().map(answers::grant).collect();
-            Ok(Packet::Subscribed(Subscribing::from_packet_id(answer.pkid), grants))
+            let which = Subscribing::from_packet_id(answer.pkid).ok_or(CodecError::NotAsked(answer.pkid))?;
+            Ok(Packet::Subscribed(which, answer.return_codes.into_iter().map(answers::grant).collect()))
         }
         PUBACK => Ok(Packet::Acked(body.get(2).copied().unwrap_or(0))),
         PUBREL => {

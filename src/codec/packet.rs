@@ -32,6 +32,9 @@ pub enum CodecError {
         /// The whole packet's.
         bytes: usize,
     },
+    /// SUBACK or UNSUBACK with another packet id than ours.
+    #[error("the broker answers to packet id {0}, which nothing of ours has")]
+    NotAsked(u16),
     /// Nothing that could be acknowledged.
     #[error("the broker sends a PUBLISH without a whole topic and packet id")]
     Publish,
@@ -89,8 +92,8 @@ impl Subscribing {
         }
     }
 
-    pub(super) fn from_packet_id(packet_id: u16) -> Self {
-        if packet_id == Self::BrokerMetrics.packet_id() { Self::BrokerMetrics } else { Self::Group }
+    pub(super) fn from_packet_id(packet_id: u16) -> Option<Self> {
+        [Self::Group, Self::BrokerMetrics].into_iter().find(|which| which.packet_id() == packet_id)
     }
 }
 

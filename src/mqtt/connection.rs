@@ -57,6 +57,7 @@ impl ConnectionError {
                 CodecError::Unexpected(kind) => *kind == TLS_ALERT,
                 CodecError::RemainingLength
                 | CodecError::TooLarge { .. }
+                | CodecError::NotAsked(_)
                 | CodecError::Publish
                 | CodecError::Refused(_)
                 | CodecError::Disconnected { .. }

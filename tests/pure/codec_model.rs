@@ -216,6 +216,19 @@ fn a_broker_of_another_version_is_told_as_such() {
 }
 
 #[test]
+fn an_answer_to_what_was_not_asked_ends_the_connection() {
+    for (kind, ours, other) in [(0x90, 1, 2_u8), (0x90, 4, 3), (0xB0, 3, 1)] {
+        let (_, error) = read_whole(&framed(kind, &[0, ours, 0, 0]));
+        assert!(error.is_none(), "{kind:#x} {ours}: {error:?}");
+        let (_, error) = read_whole(&framed(kind, &[0, other, 0, 0]));
+        assert!(
+            matches!(error, Some(CodecError::NotAsked(id)) if id == u16::from(other)),
+            "{kind:#x}: {error:?}"
+        );
+    }
+}
+
+#[test]
 fn what_is_too_large_is_cut_and_its_neighbours_are_not() {
     let (before, after) = (message(b"a", b"1", 1), message(b"c", b"3", 3));
     let long_topic = vec![b'x'; 65_535];
