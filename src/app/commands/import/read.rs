@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use quick_xml::XmlVersion;
@@ -31,13 +31,45 @@ pub(super) fn skip_mark(input: &mut impl BufRead) -> io::Result<()> {
     Ok(())
 }
 
+/// Longest point, and longest tag or text outside of points: each is in memory whole.
+const XML_BYTES_MAX: usize = 1 << 20;
+
+/// Fails when `left` bytes were read.
+struct Bounded<R> {
+    input: R,
+    left: usize,
+}
+
+impl<R: BufRead> Read for Bounded<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.fill_buf()?.read(to)?;
+        self.consume(read);
+        Ok(read)
+    }
+}
+
+impl<R: BufRead> BufRead for Bounded<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.left == 0 {
+            return Err(io::Error::other("a point, tag or text is longer than 1 MiB"));
+        }
+        let here = self.input.fill_buf()?;
+        Ok(&here[..here.len().min(self.left)])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.left -= bytes;
+        self.input.consume(bytes);
+    }
+}
+
 /// Every `trkpt`: its attributes `lat` and `lon`, and each element in it by its name, without a prefix. What an extension calls by the
 /// name of one of the point's own elements is something else.
 pub(super) fn gpx(mut input: impl BufRead, zone: &str, take: Take<'_>) -> Result<()> {
     // Else the reader would look for the first < in memory, however long the file is.
     let first = input.fill_buf()?.trim_ascii_start().first().copied();
     ensure!(first.is_none_or(|byte| byte == b'<'), "not GPX: it does not begin with <");
-    let mut xml = quick_xml::Reader::from_reader(input);
+    let mut xml = quick_xml::Reader::from_reader(Bounded { input, left: XML_BYTES_MAX });
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
     let mut extensions: Vec<(String, String)> = Vec::new();
     // Of open elements; and how many there are in a point, with itself.
@@ -100,6 +132,9 @@ pub(super) fn gpx(mut input: impl BufRead, zone: &str, take: Take<'_>) -> Result
             | Event::GeneralRef(_) => {}
         }
         buffer.clear();
+        if point_depth.is_none() {
+            xml.get_mut().left = XML_BYTES_MAX;
+        }
     }
     ensure!(is_gpx, "not GPX: it has no element at all");
     ensure!(depth == 0, "the file ends before its last element does");
@@ -413,6 +448,26 @@ mod tests {
             </extensions><ele>34</ele><time>2026-01-31T08:00:00Z</time></trkpt></gpx>";
         let (points, _) = all(|take| gpx(file.as_bytes(), "Z", take));
         assert_eq!(points, [r#"{"lat":"1","lon":"2","ele":"34","time":"2026-01-31T08:00:00Z","hr":"80"}"#]);
+    }
+
+    #[test]
+    fn a_point_or_a_tag_without_an_end_does_not_fill_the_memory() {
+        let long = "x".repeat(XML_BYTES_MAX);
+        let parts = format!("<a>{}</a>", &long[..1_000]).repeat(XML_BYTES_MAX / 1_000);
+        let point = "<trkpt lat='1' lon='2'>";
+        for file in [
+            format!("<gpx>{point}<name>{long}</name></trkpt></gpx>"),
+            format!("<gpx>{point}{parts}</trkpt></gpx>"),
+            format!("<gpx {long}='1'/>"),
+        ] {
+            let (points, end) = all(|take| gpx(file.as_bytes(), "Z", take));
+            assert!(points.is_empty() && end.contains("longer than 1 MiB"), "{end}");
+        }
+        // Of points there may be any number, and of what is between them.
+        let file =
+            format!("<gpx>{}</gpx>", format!("{point}{}</trkpt><a/>", &parts[..8 * 1_007]).repeat(200));
+        let (points, end) = all(|take| gpx(file.as_bytes(), "Z", take));
+        assert!(points.len() == 200 && end.is_empty(), "{end}");
     }
 
     #[test]
