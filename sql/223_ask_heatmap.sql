@@ -11,6 +11,8 @@ WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id)
     AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
     AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
     AND lat BETWEEN {south:Float64} AND {north:Float64}
-    AND if({west:Float64} <= {east:Float64}, lng BETWEEN {west:Float64} AND {east:Float64} OR abs(lng) = 180 AND ({west:Float64} = -180 OR {east:Float64} = 180), lng >= {west:Float64} OR lng <= {east:Float64})
+    AND if({west:Float64} <= {east:Float64},
+        lng BETWEEN {west:Float64} AND {east:Float64} OR abs(lng) = 180 AND ({west:Float64} = -180 OR {east:Float64} = 180),
+        lng >= {west:Float64} OR lng <= {east:Float64})
 GROUP BY cell
 COMMENT 'heatmap(driver, south, west, north, east, letters, from, to, tz)'
