@@ -9,8 +9,6 @@ mod answers;
 mod client;
 mod message;
 mod script;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

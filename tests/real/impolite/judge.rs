@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lab_harness::background::Background;
-use lab_harness::scripted_clickhouse::{Behaviour, ScriptedClickHouse};
+use lab_harness::scripted_clickhouse::{Behaviour, HangAt, ScriptedClickHouse};
 use lab_stack::{Broker, ClickHouse, Milepost, procfs, wait_until};
 use loadgen::publish::Plan;
 use tempfile::TempDir;
@@ -46,6 +46,8 @@ pub(super) struct Figures {
     back_after: Option<Duration>,
     /// Failed inserts by kind.
     errors: BTreeMap<String, u64>,
+    /// When the fault ended, what was stored and not acknowledged.
+    unsaid: u64,
     /// What is not as it should be.
     pub(super) problems: Vec<String>,
 }
@@ -127,6 +129,7 @@ pub(super) fn judge(case: &'static Case) -> Result<Figures> {
     }
     figures.log_bytes = stage.milepost.process.log()?.len() - log_bytes_before;
     figures.errors = stage.errors()?;
+    figures.unsaid = (stage.stored()?.len() as u64).saturating_sub(stage.acks()?);
 
     let ended = Instant::now();
     stage.end()?;
@@ -285,11 +288,36 @@ impl Stage {
             figures.expect(known, || format!("counted as something else than {kinds:?}"));
             self.judge_tokens(kinds, given_up, figures);
         }
+        self.judge_the_server(figures);
         let stale = self.drivers_whose_last_position_is_old()?;
         figures.expect(stale == 0, || format!("{stale} drivers have an old last position"));
         let exit = self.milepost.terminate(SOON)?;
         figures.expect(exit == 0, || format!("exit {exit}"));
         Ok(())
+    }
+
+    /// The scripted server did what it was told: else the case has shown nothing.
+    fn judge_the_server(&self, figures: &mut Figures) {
+        let Fault::Script(behaviour) = self.case.fault else { return };
+        let stores_unsaid = matches!(
+            behaviour,
+            Behaviour::ViewFailed
+                | Behaviour::HonestWithoutSummary
+                | Behaviour::Hang(HangAt::AfterStoring)
+                | Behaviour::ClickHouseError { stored: true, .. }
+        );
+        let unsaid = figures.unsaid;
+        figures.expect((unsaid > 0) == stores_unsaid, || format!("{unsaid} stored, and not acknowledged"));
+        let met = if let Behaviour::Slow(delay) = behaviour {
+            // One or two may be the machine's.
+            self.server.inserts_took().iter().filter(|took| **took >= delay).count() > 5
+        } else if let Some(second) = &self.second {
+            let any = format!("SELECT count() > 0 FROM {}.fixes", self.database);
+            second.server.query(&any).is_ok_and(|any| any.trim() == "1")
+        } else {
+            self.case.hangs() || !figures.errors.is_empty()
+        };
+        figures.expect(met, || "no insert met the fault".to_owned());
     }
 
     /// A token stands for its rows; rows that may be stored already get another one, those that are not keep it.
