@@ -66,10 +66,10 @@ pub(crate) fn all() -> Vec<Row> {
         )
         .quick(),
         row("hung", "connection to the broker hangs both ways for 12 s", (2_500, 30), |scene| {
-            broker_harmed(scene, Bad::HangBoth)
+            broker_harmed(scene, Bad::HangBoth, false)
         }),
         row("half-open", "what we send to the broker vanishes for 12 s", (2_500, 30), |scene| {
-            broker_harmed(scene, Bad::HalfOpen)
+            broker_harmed(scene, Bad::HalfOpen, true)
         }),
         row("window-announced", "broker's window of 32, announced", (SMALL_WINDOW_RATE, 8), small_window)
             .with("MQTT__CONNECTIONS", "1")
@@ -164,9 +164,13 @@ fn clickhouse_killed(scene: &mut Scene) -> Result<()> {
 
 fn answer_late(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
+    let before = scene.metric("positions_inserted_total")?;
     scene.http.set(Bad::HangDown);
     sleep(Duration::from_secs(5));
+    let said = scene.metric("positions_inserted_total")?;
+    let done: f64 = scene.engine()?.query("SELECT count() FROM fleet.positions")?.trim().parse()?;
     scene.http.set(Bad::None);
+    ensure!(done > said && said - before <= scene.rate(), "{said} inserted, and {done} are there");
     Ok(())
 }
 
@@ -207,7 +211,9 @@ fn broker_away(scene: &mut Scene) -> Result<()> {
 fn cut(scene: &mut Scene) -> Result<()> {
     for time in 1..=5 {
         scene.meet_unacked(0)?;
+        let before = scene.metric("mqtt_reconnects_total")?;
         scene.mqtt.set(Bad::Cut);
+        wait_until("it is connected again", SETTLE, || Ok(scene.metric("mqtt_reconnects_total")? > before))?;
         if time < 5 {
             scene.wait_until_recovered(SETTLE)?;
         }
@@ -236,12 +242,17 @@ fn cut_then_kill(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-fn broker_harmed(scene: &mut Scene, fault: Bad) -> Result<()> {
+/// `still_comes`: what the broker sends.
+fn broker_harmed(scene: &mut Scene, fault: Bad, still_comes: bool) -> Result<()> {
     scene.meet_unacked(0)?;
+    let (received, lost) = (scene.metric("messages_received_total")?, scene.metric("mqtt_reconnects_total")?);
     scene.mqtt.set(fault);
-    sleep(Duration::from_secs(12));
+    sleep(Duration::from_secs(3));
+    let came = scene.metric("messages_received_total")? - received;
+    sleep(Duration::from_secs(9));
     scene.mqtt.set(Bad::None);
-    Ok(())
+    ensure!((came > scene.rate()) == still_comes, "{came} messages came in 3 s of the fault");
+    wait_until("the connection was given up", SETTLE, || Ok(scene.metric("mqtt_reconnects_total")? > lost))
 }
 
 /// A connection that lived this long was a good one (src/session/reconnect.rs).

@@ -5,8 +5,6 @@
 
 mod fault;
 mod pump;
-#[cfg(test)]
-mod tests;
 
 use std::io;
 use std::net::Ipv4Addr;
