@@ -7,7 +7,7 @@
 //! | [`patched`] | builds a milepost with a patch applied |
 //! | [`scripted_clickhouse`] | a ClickHouse that lies, hangs and cuts by script, in front of a real one |
 //! | `server` | what these listen with |
-//! | [`table`] | a table, for a report in Markdown and for a page |
+//! | [`table`] | a table, for a report in Markdown |
 //! | [`tls`] | certificates made on the spot, and TLS before a plain server |
 
 pub mod background;

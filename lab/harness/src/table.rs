@@ -1,9 +1,7 @@
-//! A table, for a report in Markdown and for a page.
-
-use serde::Serialize;
+//! A table, for a report in Markdown.
 
 /// Names of columns, and rows of as many cells.
-#[derive(Debug, Default, Clone, Serialize)]
+#[derive(Debug, Default, Clone)]
 pub struct Table {
     pub head: Vec<String>,
     pub rows: Vec<Vec<String>>,
