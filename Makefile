@@ -48,7 +48,6 @@ kubernetes: ## the manifests on a real control plane, with pods as processes; tw
 	cargo build --release --locked -p milepost -p loadgen -p strict-broker
 	$${VENV_DIR:-.local/venv}/bin/python lab/kubernetes/run.py $(ARGS)
 	$${VENV_DIR:-.local/venv}/bin/python lab/kubernetes/chart.py
-	$${VENV_DIR:-.local/venv}/bin/python -m pytest -q -p no:cacheprovider lab/kubernetes
 
 replicas: ## milepost on replicas that are killed, cut off and turned from: in containers, or with ARGS='--replica URL …' on your own (lab replicas --help)
 	deploy/local/setup

@@ -1,12 +1,10 @@
 //! A fleet meets a broker that is starting, as EMQX does it, and one that means it.
 #![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use lab_stack::{Broker, BrokerKind, wait_until};
 use loadgen::publish::{self, Plan, Progress};
 use rumqttc::v5::mqttbytes::Error;
 use rumqttc::v5::mqttbytes::v5::{ConnAck, ConnectReturnCode, Packet, PubAck, PubAckReason};
@@ -106,35 +104,4 @@ async fn a_broker_that_means_it_is_not_waited_for() {
         let (manifest, _) = refused.unwrap_or_else(|_| panic!("still waiting after {code:?}"));
         assert!(format!("{:#}", manifest.unwrap_err()).contains(words));
     }
-}
-
-/// And it does what it is told meanwhile.
-#[test]
-fn a_strict_broker_that_is_starting_is_waited_for() {
-    let binary = Path::new(env!("CARGO_BIN_EXE_loadgen")).with_file_name("strict-broker");
-    assert!(
-        binary.exists(),
-        "`cargo test --workspace` builds it beside loadgen; run that, or `cargo build` first"
-    );
-    let folder = tempfile::tempdir().unwrap();
-    let options = ["--starting", "1s"].map(str::to_owned).to_vec();
-    let kind = BrokerKind::Strict { binary, options };
-    let broker = Broker::start_kind(kind, folder.path()).unwrap();
-    let plan = Plan {
-        broker: format!("127.0.0.1:{}", broker.port),
-        run: "strict".to_owned(),
-        messages: 20,
-        rate: 1_000.0,
-        qos: 0,
-        ..Plan::default()
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let manifest = runtime.block_on(publish::run(&plan, Arc::default())).unwrap();
-    assert_eq!(manifest.messages, 20);
-    assert!(manifest.starting > 0);
-    wait_until("all have arrived", Duration::from_secs(120), || {
-        Ok(broker.tell("counters")?.contains("messages.received 20\n"))
-    })
-    .unwrap();
-    assert!(broker.tell("juggle").unwrap_err().to_string().contains("juggle"));
 }

@@ -241,16 +241,11 @@ impl Broker {
 
     /// A message from a client of this node. `false`: nobody is subscribed.
     pub(crate) fn receive(&mut self, topic: &str, node: usize, message: &Message, now: Instant) -> bool {
-        let reached = self.publish(topic, node, message, now);
-        self.counters.received += 1;
-        self.counters.no_subscriber += u64::from(!reached);
-        reached
-    }
-
-    pub(crate) fn publish(&mut self, topic: &str, node: usize, message: &Message, now: Instant) -> bool {
         let mut targets = std::mem::take(&mut self.targets);
         self.router.targets(topic, node, &mut targets);
         let reached = !targets.is_empty();
+        self.counters.received += 1;
+        self.counters.no_subscriber += u64::from(!reached);
         for target in targets.drain(..) {
             self.deliver(&target, message, now);
         }

@@ -48,8 +48,6 @@ struct Connection<'a> {
     /// Answers that are late on purpose.
     late: Vec<(Instant, BytesMut)>,
     heard: Instant,
-    /// When something last went, or nothing was to go.
-    moved: Instant,
 }
 
 /// Serves a client until it is gone.
@@ -58,9 +56,8 @@ pub(crate) async fn serve(stream: TcpStream, hub: Rc<Hub>, node: usize) {
     let Some(greeted) = handshake::greet(&mut socket, &hub, node).await else {
         return socket.farewell().await;
     };
-    let now = Instant::now();
     let mut connection =
-        Connection { hub: &hub, node, greeted, socket, late: Vec::new(), heard: now, moved: now };
+        Connection { hub: &hub, node, greeted, socket, late: Vec::new(), heard: Instant::now() };
     let bye = connection.run().await;
     let Connection { mut socket, greeted: Greeted { client, link, .. }, .. } = connection;
     hub.broker.borrow_mut().close(&client, &link, bye.expiry, Instant::now());
@@ -84,12 +81,8 @@ impl Connection<'_> {
                 Some(Ending::TakenOver) => return Bye::told(0x8E),
                 Some(Ending::Cut) => return Bye::silent(),
             }
-            let now = Instant::now();
-            if self.socket.out.is_empty() {
-                self.moved = now;
-            }
             let Greeted { client, link, .. } = &self.greeted;
-            let due = self.hub.broker.borrow_mut().write(client, link, &mut self.socket.out, now);
+            let due = self.hub.broker.borrow_mut().write(client, link, &mut self.socket.out, Instant::now());
             let until = self.limits().chain(due).min();
             let reads = self.socket.out.len() < OUT_BYTES_MAX;
             let event = self.socket.event(Some(&self.greeted.link), reads, until).await;
@@ -97,8 +90,7 @@ impl Connection<'_> {
             match event {
                 Event::Gone => return Bye::silent(),
                 Event::Read => self.heard = now,
-                Event::Wrote => self.moved = now,
-                Event::Woken | Event::Due => {}
+                Event::Wrote | Event::Woken | Event::Due => {}
             }
             if let Err(bye) = self.look(now) {
                 return bye;
@@ -108,8 +100,7 @@ impl Connection<'_> {
 
     fn limits(&self) -> impl Iterator<Item = Instant> {
         let late = self.late.iter().map(|(at, _)| *at).min();
-        let stuck = (!self.socket.out.is_empty()).then(|| self.moved + self.hub.options.send_timeout);
-        [self.silence(), stuck, late].into_iter().flatten()
+        [self.silence(), late].into_iter().flatten()
     }
 
     /// When the client has been silent for 1.5 × what it promised.
@@ -119,10 +110,6 @@ impl Connection<'_> {
     }
 
     fn look(&mut self, now: Instant) -> Result<(), Bye> {
-        let stuck = !self.socket.out.is_empty() && self.moved + self.hub.options.send_timeout <= now;
-        if stuck {
-            return Err(Bye::silent());
-        }
         if self.silence().is_some_and(|at| at <= now) {
             return Err(Bye::told(0x8D));
         }

@@ -35,10 +35,6 @@ pub(crate) async fn greet(socket: &mut Socket, hub: &Hub, node: usize) -> Option
     if hub.broker.borrow().down[node] {
         return None;
     }
-    if let Some(code) = hub.starting_code() {
-        put_refusal(code, &mut socket.out);
-        return None;
-    }
     if connect.properties.as_ref().is_some_and(|properties| properties.receive_maximum == Some(0)) {
         put_refusal(PROTOCOL_ERROR, &mut socket.out);
         return None;

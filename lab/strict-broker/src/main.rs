@@ -8,7 +8,6 @@
 //! (`control.rs`):
 //!
 //! * a session is one process with a rate and a mailbox, and is killed when that overflows (`mailbox.rs`);
-//! * a socket that takes nothing is closed;
 //! * what a session held when it ends goes to its group, or not: it depends on how it ends (`broker.rs`);
 //! * taking over a large session takes time, and giving up empties it (`handshake.rs`);
 //! * two nodes are a cluster (`--second-port`); the shared subscriptions of one that was killed stay in the table as ghosts,
@@ -45,6 +44,7 @@ mod router;
 mod session;
 mod socket;
 
+use std::cell::RefCell;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -89,8 +89,8 @@ fn main() -> ExitCode {
 async fn run(options: Options) -> Result<()> {
     let options = Rc::new(options);
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let broker = Broker::new(Rc::clone(&options));
-    let hub = Rc::new(Hub::new(Rc::clone(&options), broker));
+    let broker = Broker::new(Rc::clone(&options)).into();
+    let hub = Rc::new(Hub { options: Rc::clone(&options), broker, orders: RefCell::default() });
     // The control port first: who waits until clients are served can give orders at once.
     let mut line = String::new();
     if let Some(port) = options.control {
@@ -137,14 +137,8 @@ async fn serve(listener: TcpListener, hub: &Rc<Hub>, node: usize) {
 }
 
 async fn keep_time(hub: &Hub) {
-    let mut published = Instant::now();
     loop {
         tokio::time::sleep(TICK).await;
-        let now = Instant::now();
-        hub.broker.borrow_mut().tick(now);
-        if hub.options.metrics_every.is_some_and(|every| now.duration_since(published) >= every) {
-            published = now;
-            hub.publish_metrics();
-        }
+        hub.broker.borrow_mut().tick(Instant::now());
     }
 }

@@ -39,9 +39,6 @@ pub(crate) struct Options {
     /// Whether CONNACK tells the window
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub(crate) announce: bool,
-    /// A socket that takes nothing for so long is closed
-    #[arg(long, default_value = "15s", value_parser = humantime::parse_duration)]
-    pub(crate) send_timeout: Duration,
 
     /// Messages a second that a session's process handles; without it, as many as come. As EMQX does, 25000 holds
     /// a load of 20000, also over a pause of some 80 ms, and breaks under 30000
@@ -54,10 +51,6 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1_000)]
     pub(crate) max_mailbox: usize,
 
-    /// For so long after its start, CONNECT is refused with 0x87, 0x88 and 0x89 in turn
-    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
-    pub(crate) starting: Duration,
-
     /// A session that expires, or ends with its connection, remains a member for so long: what it is given is lost
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) dying: Duration,
@@ -67,10 +60,6 @@ pub(crate) struct Options {
     /// Messages a second that a CONNECT of an old session takes over, before CONNACK; giving up meanwhile empties it
     #[arg(long, value_parser = rate)]
     pub(crate) resume_rate: Option<f64>,
-
-    /// How often the counters are published under $SYS/brokers/strict-broker/metrics/ (EMQX: about 40s)
-    #[arg(long, value_parser = humantime::parse_duration)]
-    pub(crate) metrics_every: Option<Duration>,
 }
 
 impl Options {
