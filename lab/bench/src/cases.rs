@@ -80,13 +80,13 @@ impl Case {
         }
     }
 
-    fn ceiling(name: &str, qos: u8) -> Self {
+    fn ceiling() -> Self {
         Self {
-            title: format!("Ceiling at QoS {qos}: firehose → null sink, as fast as the consumer reads"),
+            title: "Ceiling at QoS 0: firehose → null sink, as fast as the consumer reads".to_owned(),
             source: Source::Firehose,
             rate: None,
             seconds: 4,
-            ..Self::real(name, 0, qos, Store::Sink)
+            ..Self::real("ceiling-qos0", 0, 0, Store::Sink)
         }
     }
 }
@@ -96,15 +96,14 @@ pub(crate) fn quick() -> Vec<Case> {
     vec![
         Case::real("engine-20k-qos1", 20_000, 1, Store::Engine),
         Case::real("sink-50k-qos0", 50_000, 0, Store::Sink),
-        Case::ceiling("ceiling-qos0", 0),
+        Case::ceiling(),
         Case::kill(),
     ]
 }
 
-/// `lab bench --full`: the same, longer and with Telegraf where the engine is; then series, one step each.
+/// `lab bench --full`: the same, longer and with Telegraf where the engine is; then a series.
 pub(crate) fn full() -> Vec<Case> {
     let mut cases = quick();
-    cases.push(Case::ceiling("ceiling-qos1", 1));
     for case in &mut cases {
         if case.source == Source::Mosquitto && case.kills == 0 {
             case.seconds = 20;
@@ -113,10 +112,6 @@ pub(crate) fn full() -> Vec<Case> {
             case.kinds.push(Kind::Telegraf);
         }
     }
-    cases.extend([10, 1_000, 5_000].map(|rate| Case {
-        repetitions: 1,
-        ..Case::real(&format!("engine-{rate}-qos1"), rate, 1, Store::Engine)
-    }));
     cases.push(Case::real("sink-10k-qos0", 10_000, 0, Store::Sink));
     cases.extend([1, 4, 64].map(|connections| Case {
         title: format!("{connections} connections; 50000 messages/s at QoS 0, Mosquitto → null sink"),
@@ -124,20 +119,5 @@ pub(crate) fn full() -> Vec<Case> {
         kinds: vec![Kind::Milepost],
         ..Case::real(&format!("connections-{connections}"), 50_000, 0, Store::Sink)
     }));
-    cases.extend([1_000, 100_000, 10_000_000].map(|drivers| Case {
-        title: format!("{drivers} drivers: 50000 messages/s at QoS 0, firehose → null sink"),
-        drivers,
-        rate: Some(50_000),
-        seconds: 10,
-        repetitions: 1,
-        ..Case::ceiling(&format!("fleet-{}k", drivers / 1_000), 0)
-    }));
-    cases.push(Case {
-        title: "Memory over ten minutes at 50000 messages/s, QoS 0: Mosquitto → null sink".to_owned(),
-        seconds: 600,
-        repetitions: 1,
-        kinds: vec![Kind::Milepost],
-        ..Case::real("slope", 50_000, 0, Store::Sink)
-    });
     cases
 }

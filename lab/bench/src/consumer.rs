@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
-use lab_stack::{Process, Settings, free_port, get, prom};
+use lab_stack::{Process, Settings, free_port, get};
 
-use crate::kind::{Endpoints, Kind};
+use crate::kind::Kind;
 use crate::peers;
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -94,7 +94,7 @@ impl Place<'_> {
 pub(crate) struct Consumer {
     pub(crate) process: Process,
     http: String,
-    endpoints: Endpoints,
+    kind: Kind,
     began: Instant,
 }
 
@@ -103,7 +103,6 @@ impl Consumer {
         let began = Instant::now();
         let binary = binaries.of(kind).map_err(|why| anyhow!("{why}"))?;
         let Place { folder, mqtt_port, clickhouse_url, qos, connections } = *place;
-        let endpoints = kind.endpoints();
         if kind == Kind::Milepost {
             let mut settings = Settings::new(binary, folder, mqtt_port, clickhouse_url)
                 .with("LAB__QOS", qos.to_string())
@@ -113,7 +112,7 @@ impl Consumer {
             }
             let milepost = settings.start()?;
             let http = milepost.url().to_owned();
-            return Ok(Self { process: milepost.process, http, endpoints, began });
+            return Ok(Self { process: milepost.process, http, kind, began });
         }
         let port = free_port()?;
         let mut command = Command::new(binary);
@@ -132,14 +131,14 @@ impl Consumer {
         };
         let log = folder.join(format!("{}.log", kind.name()));
         let process = Process::start(kind.name(), &mut command, log)?;
-        Ok(Self { process, http: format!("http://127.0.0.1:{port}"), endpoints, began })
+        Ok(Self { process, http: format!("http://127.0.0.1:{port}"), kind, began })
     }
 
     /// Waits until it is subscribed; since its start.
     pub(crate) fn wait_until_ready(&mut self) -> Result<Duration> {
+        let (path, words) = self.kind.ready();
         loop {
-            let said = get(&format!("{}{}", self.http, self.endpoints.ready));
-            if said.is_ok_and(|text| text.contains(self.endpoints.ready_says)) {
+            if get(&format!("{}{path}", self.http)).is_ok_and(|text| text.contains(words)) {
                 return Ok(self.began.elapsed());
             }
             self.process.ensure_alive()?;
@@ -150,13 +149,5 @@ impl Consumer {
             );
             std::thread::sleep(READY_POLL);
         }
-    }
-
-    /// Median and 99th percentile of its inserts by its own histogram.
-    pub(crate) fn flush_ms(&self) -> Result<Option<(f64, f64)>> {
-        let Some(name) = self.endpoints.flush else { return Ok(None) };
-        let text = get(&format!("{}/metrics", self.http))?;
-        let ms = |q: f64| prom::quantile(&text, name, q).map(|seconds| seconds * 1e3);
-        Ok(ms(0.5).zip(ms(0.99)))
     }
 }

@@ -13,8 +13,6 @@ const RATE_MIN: f64 = 0.98;
 const BATCHES_UNDER_WAY: f64 = 10_000.0;
 /// At low rates, what comes while one fills for its second and another travels.
 const SECONDS_UNDER_WAY: f64 = 2.0;
-/// Memory still settles before.
-const SLOPE_SECONDS_MIN: f64 = 60.0;
 
 /// What the counted seconds say: differences between their first and last samples.
 pub(crate) fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
@@ -33,8 +31,6 @@ pub(crate) fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
     trial.others_cores = ((last.others_cpu_seconds - first.others_cpu_seconds) / seconds).max(0.0);
     trial.cpu_us_per_message = cpu * 1e6 / done;
     trial.kernel_us_per_message = (last.kernel_seconds - first.kernel_seconds) * 1e6 / done;
-    let rss: Vec<(f64, f64)> = counted.iter().map(|sample| (sample.seconds, sample.rss_mib)).collect();
-    trial.rss_mib_per_ten_minutes = (seconds >= SLOPE_SECONDS_MIN).then(|| slope(&rss) * 600.0);
     trial.rss_peak_mib = last.rss_peak_mib;
     trial.stored_per_second = (case.source == Source::Firehose || behind).then_some(stored / seconds);
     if done == 0.0 {
@@ -59,20 +55,18 @@ fn under_way(case: &Case) -> f64 {
     case.rate.map_or(BATCHES_UNDER_WAY, |rate| (SECONDS_UNDER_WAY * f64::from(rate)).min(BATCHES_UNDER_WAY))
 }
 
-/// What the counted seconds cost the engine and the consumer, by what the engine wrote in them: a consumer that lags
-/// behind must not look cheap because its rows are still to come. `written` is what the engine wrote in all, in the rows
-/// of all tables.
+/// What the counted seconds cost the consumer, by what the engine wrote in them: one that lags behind must not look cheap
+/// because its rows are still to come. `written` is what the engine wrote in all, in the rows of all tables.
 pub(crate) fn figures_of_engine(trial: &mut Trial, case: &Case, written: u64) {
     let counted = &trial.samples[WARM_UP_SECONDS as usize..];
     let Some((first, last)) = counted.first().zip(counted.last()) else { return };
-    let Some((before, after)) = first.engine.zip(last.engine) else { return };
+    let Some((before, after)) = first.engine_rows.zip(last.engine_rows) else { return };
     let (sent, seconds) = ((last.sent - first.sent) as f64, last.seconds - first.seconds);
     let stored_in_all = trial.messages.saturating_sub(trial.lost.unwrap_or(0)) as f64;
-    let rows = (after.rows - before.rows) as f64 / written as f64 * stored_in_all;
-    if after.rows == before.rows {
+    let rows = (after - before) as f64 / written as f64 * stored_in_all;
+    if after == before {
         return trial.refuse(true, "nothing was stored while it counted".to_owned());
     }
-    trial.engine_cpu_us_per_row = Some((after.cpu - before.cpu).as_secs_f64() * 1e6 / rows);
     if rows < sent * RATE_MIN - under_way(case) {
         trial.cpu_us_per_message *= sent / rows;
         trial.kernel_us_per_message *= sent / rows;
@@ -91,20 +85,9 @@ pub(crate) fn quantiles_ms(mut took: Vec<Duration>) -> Option<(f64, f64)> {
     at(0.5).zip(at(0.99))
 }
 
-/// Least squares: y for one x.
-fn slope(points: &[(f64, f64)]) -> f64 {
-    let count = points.len() as f64;
-    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-    let (mean_x, mean_y) = (mean(|point| point.0), mean(|point| point.1));
-    let up: f64 = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
-    let along: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
-    if along > 0.0 { up / along } else { 0.0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Work;
     use crate::trial::Sample;
 
     #[test]
@@ -137,10 +120,7 @@ mod tests {
             seconds: second as f64,
             sent: 20_000 * second,
             cpu_seconds: 0.1 * second as f64,
-            engine: Some(Work {
-                cpu: Duration::from_millis(100 * second),
-                rows: if second < 2 { 0 } else { 40_000 + written * (second - 2) / 10 },
-            }),
+            engine_rows: Some(if second < 2 { 0 } else { 40_000 + written * (second - 2) / 10 }),
             ..Sample::default()
         };
         let samples = (0..=12).map(sample).collect();
@@ -154,11 +134,9 @@ mod tests {
     fn who_lags_behind_before_the_engine_pays_by_what_is_written() {
         let keeps_up = before_engine(200_000);
         assert!((keeps_up.cpu_us_per_message - 5.0).abs() < 1e-6, "{}", keeps_up.cpu_us_per_message);
-        assert!((keeps_up.engine_cpu_us_per_row.unwrap() - 5.0).abs() < 1e-6);
         assert_eq!(keeps_up.stored_per_second, None);
         let lags = before_engine(100_000);
         assert!((lags.cpu_us_per_message - 10.0).abs() < 1e-6, "{}", lags.cpu_us_per_message);
-        assert!((lags.engine_cpu_us_per_row.unwrap() - 10.0).abs() < 1e-6);
         assert_eq!(lags.stored_per_second, Some(10_000.0));
     }
 
@@ -166,14 +144,12 @@ mod tests {
     fn who_writes_nothing_is_not_the_cheapest() {
         let trial = before_engine(0);
         assert_eq!(trial.refused, ["nothing was stored while it counted"]);
-        assert_eq!(trial.engine_cpu_us_per_row, None);
     }
 
     #[test]
-    fn quantiles_and_slopes() {
+    fn quantiles_are_exact() {
         let took = (1..=100).map(Duration::from_millis).collect();
         assert_eq!(quantiles_ms(took), Some((51.0, 100.0)));
         assert_eq!(quantiles_ms(Vec::new()), None);
-        assert!((slope(&[(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]) - 2.0).abs() < 1e-9);
     }
 }

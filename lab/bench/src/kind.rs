@@ -9,19 +9,6 @@ pub(crate) enum Kind {
     Floor,
 }
 
-/// The paths and names under which a consumer reports what the bench reads.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Endpoints {
-    pub(crate) ready: &'static str,
-    /// In the answer as soon as it is ready.
-    pub(crate) ready_says: &'static str,
-    pub(crate) flush: Option<&'static str>,
-}
-
-const fn ours(flush: &'static str) -> Endpoints {
-    Endpoints { ready: "/readyz", ready_says: "", flush: Some(flush) }
-}
-
 impl Kind {
     pub(crate) const ALL: [Self; 4] = [Self::Milepost, Self::Node, Self::Telegraf, Self::Floor];
 
@@ -51,17 +38,12 @@ impl Kind {
         }
     }
 
-    pub(crate) fn endpoints(self) -> Endpoints {
+    /// Where it answers, and with which words, as soon as it is ready.
+    pub(crate) fn ready(self) -> (&'static str, &'static str) {
         match self {
-            Self::Milepost => ours("milepost_insert_duration_seconds"),
-            Self::Node => ours("peer_insert_duration_seconds"),
+            Self::Milepost | Self::Node | Self::Floor => ("/readyz", ""),
             // Its inputs count from when all of them have started, and mqtt_consumer has with its SUBACK.
-            Self::Telegraf => Endpoints {
-                ready: "/metrics",
-                ready_says: "internal_mqtt_consumer_messages_received",
-                flush: None,
-            },
-            Self::Floor => ours("floor_insert_duration_seconds"),
+            Self::Telegraf => ("/metrics", "internal_mqtt_consumer_messages_received"),
         }
     }
 }

@@ -7,7 +7,6 @@
 
 mod cases;
 mod consumer;
-mod engine;
 mod figures;
 mod kill;
 mod kind;
@@ -48,7 +47,7 @@ pub struct Arguments {
     /// The binary
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
-    /// Everything: Telegraf, more rates, connections, fleet sizes, memory over ten minutes; an hour
+    /// Everything: Telegraf, and one to 64 connections; twenty minutes
     #[arg(long)]
     full: bool,
     /// Only this case; may be given several times; see --list

@@ -14,8 +14,7 @@ use loadgen::publish::Plan;
 
 use crate::cases::{Case, Store, WARM_UP_SECONDS};
 use crate::consumer::Consumer;
-use crate::engine::Work;
-use crate::servers::{Servers, broker_received};
+use crate::servers::{Servers, broker_received, inserted_rows};
 use crate::trial::{Sample, Trial};
 
 /// How long one may take that has fallen behind, as long as it goes on storing.
@@ -124,9 +123,8 @@ pub(crate) fn sample(
             inserts: servers.inserts_took().len(),
             cpu_seconds: usage.cpu.as_secs_f64(),
             kernel_seconds: usage.kernel.as_secs_f64(),
-            rss_mib: usage.resident_bytes as f64 / MIB,
             rss_peak_mib: usage.peak_bytes as f64 / MIB,
-            engine: servers.engine().ok().filter(|_| counts).map(Work::of).transpose()?,
+            engine_rows: servers.engine().ok().filter(|_| counts).map(inserted_rows).transpose()?,
             others_cpu_seconds: busy_time_of_machine()?.as_secs_f64() - ours.cpu.as_secs_f64(),
         });
     }

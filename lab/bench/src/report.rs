@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter::once;
 
 use lab_harness::table::Table;
-use lab_stand_ins::tally;
 use serde::Serialize;
 
 use crate::cases::{Case, WARM_UP_SECONDS};
@@ -27,18 +26,15 @@ const FLOOR_MAX: f64 = 0.2;
 const APART_MAX: f64 = 0.25;
 
 const CPU: Column = ("CPU µs/message", |t| Some(t.cpu_us_per_message), 2);
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 9] = [
     CPU,
     ("of it kernel", |t| Some(t.kernel_us_per_message), 2),
     ("peak RSS MiB", |t| Some(t.rss_peak_mib), 1),
-    ("RSS MiB/10 min", |t| t.rss_mib_per_ten_minutes, 1),
-    ("flush p50 ms", |t| t.flush_seen_ms.map(|ms| ms.0), 1),
-    ("flush p99", |t| t.flush_seen_ms.map(|ms| ms.1), 1),
-    ("own p99", |t| t.flush_own_ms.map(|ms| ms.1), 1),
+    ("flush p50 ms", |t| t.flush_ms.map(|ms| ms.0), 1),
+    ("flush p99", |t| t.flush_ms.map(|ms| ms.1), 1),
     ("fresh p50 ms", |t| t.freshness_ms.map(|ms| ms.0), 0),
     ("fresh p99", |t| t.freshness_ms.map(|ms| ms.1), 0),
     ("rows/s", |t| t.stored_per_second, 0),
-    ("engine CPU µs/row", |t| t.engine_cpu_us_per_row, 2),
     ("start ms", |t| Some(t.start_to_subscribed_ms), 0),
 ];
 
@@ -47,8 +43,8 @@ const HEADLINES: [(&str, &str, Of, usize, &str); 6] = [
     ("CPU a message: 20k/s QoS 1 → ClickHouse", "engine-20k-qos1", CPU.1, 1, "µs"),
     ("50k/s QoS 0 → null sink", "sink-50k-qos0", CPU.1, 1, "µs"),
     ("memory there", "sink-50k-qos0", |t| Some(t.rss_peak_mib), 1, "MiB"),
-    ("flush p50 there", "sink-50k-qos0", |t| t.flush_seen_ms.map(|ms| ms.0), 2, "ms"),
-    ("p99", "sink-50k-qos0", |t| t.flush_seen_ms.map(|ms| ms.1), 1, "ms"),
+    ("flush p50 there", "sink-50k-qos0", |t| t.flush_ms.map(|ms| ms.0), 2, "ms"),
+    ("p99", "sink-50k-qos0", |t| t.flush_ms.map(|ms| ms.1), 1, "ms"),
     (
         "ceiling: firehose → null sink",
         "ceiling-qos0",
@@ -58,15 +54,10 @@ const HEADLINES: [(&str, &str, Of, usize, &str); 6] = [
     ),
 ];
 
-/// Cases that differ in one thing, by the beginning of their names.
-const SERIES: [(&str, &str); 2] =
-    [("connections-", "CPU a message by connections"), ("fleet-", "CPU a message by drivers")];
-
 const READING: &str = "Generator, broker and store share the cores with the consumer, so only ratios carry over to other \
     machines. `lost` is what was not stored once the store had not grown for 4 s, `twice` what is stored again: by sets of \
-    (driver, seq), and by counts for fleets of more than 200,000 drivers. `flush` is measured at a proxy before the engine, \
-    or in the sink, from a request's first byte to its answer; `own` by the consumer's histogram. `engine CPU` is \
-    ClickHouse's by its system.events, merges included. Not measured: EMQX, a network, TLS, more than this machine's cores.";
+    (driver, seq). `flush` is measured at a proxy before the engine, or in the sink, from a request's first byte to its \
+    answer. Not measured: EMQX, a network, TLS, more than this machine's cores.";
 
 /// The trials, and what they were measured on.
 #[derive(Serialize)]
@@ -228,10 +219,8 @@ impl Report {
             );
             self.notes(case, &rows).iter().for_each(|note| out += &format!("- {note}\n"));
         }
-        for (prefix, title) in SERIES {
-            out += &self
-                .series(prefix)
-                .map_or(String::new(), |table| format!("\n## {title}\n\n{}", table.markdown()));
+        if let Some(table) = self.by_connections() {
+            out += &format!("\n## CPU a message by connections\n\n{}", table.markdown());
         }
         out + &format!(
             "\n## How to read this\n\n{READING} A store counts as full after {} s.\n",
@@ -299,18 +288,14 @@ impl Report {
         notes
     }
 
-    /// How the CPU of a message grows over the cases of a series.
-    fn series(&self, prefix: &str) -> Option<Table> {
-        let cases: Vec<&Case> = self.cases.iter().filter(|case| case.name.starts_with(prefix)).collect();
+    /// How milepost's CPU of a message grows with its connections.
+    fn by_connections(&self) -> Option<Table> {
+        let cases: Vec<&Case> = self.cases.iter().filter(|case| case.connections.is_some()).collect();
         let first = cases.first().filter(|_| cases.len() > 1)?;
-        let names = once(format!("{} = 1", first.name)).chain(cases.iter().map(|case| case.name.clone()));
-        let mut table = Table::of(names);
-        for kind in &first.kinds {
-            let row = |case: &Case| self.rows(case).into_iter().find(|row| row.kind == *kind);
-            let cell = |case: &&Case| Some(row(case)?.ratio_to(&row(first)?, CPU.1)?.text(2));
-            let cells = cases.iter().map(|case| cell(case).unwrap_or_else(none));
-            table.rows.push(once(kind.name().to_owned()).chain(cells).collect());
-        }
+        let base = self.rows(first);
+        let cell = |case: &&Case| Some(self.rows(case).first()?.ratio_to(base.first()?, CPU.1)?.text(2));
+        let mut table = Table::of(cases.iter().map(|case| case.name.clone()));
+        table.rows.push(cases.iter().map(|case| cell(case).unwrap_or_else(none)).collect());
         Some(table)
     }
 }
@@ -352,8 +337,6 @@ fn of_kills(rows: &[Row<'_>]) -> Table {
     }
     table
 }
-
-const _: () = assert!(tally::DRIVERS_MAX == 200_000, "READING says so");
 
 #[cfg(test)]
 mod tests {

@@ -2,8 +2,6 @@
 
 use serde::Serialize;
 
-use crate::engine::Work;
-
 #[derive(Debug, Clone, Serialize, Default)]
 pub(crate) struct Trial {
     pub(crate) case: String,
@@ -27,16 +25,10 @@ pub(crate) struct Trial {
     /// Cores that other processes, and other guests of the host, used while it counted.
     pub(crate) others_cores: f64,
     pub(crate) rss_peak_mib: f64,
-    /// Least squares over the counted seconds, if there are enough.
-    pub(crate) rss_mib_per_ten_minutes: Option<f64>,
-    /// Median and 99th percentile by the consumer's own histogram, warm-up included.
-    pub(crate) flush_own_ms: Option<(f64, f64)>,
-    /// The same at a proxy before ClickHouse, or in the sink, without the warm-up: the engine's first insert is its
-    /// slowest, and would be the 99th percentile of a step.
-    pub(crate) flush_seen_ms: Option<(f64, f64)>,
+    /// Median and 99th percentile at a proxy before ClickHouse, or in the sink, without the warm-up: the engine's first insert
+    /// is its slowest, and would be the 99th percentile of a step.
+    pub(crate) flush_ms: Option<(f64, f64)>,
     pub(crate) freshness_ms: Option<(f64, f64)>,
-    /// By the engine's own account: merges included, its HTTP front not.
-    pub(crate) engine_cpu_us_per_row: Option<f64>,
     pub(crate) lost: Option<u64>,
     pub(crate) duplicates: Option<u64>,
     pub(crate) start_to_subscribed_ms: f64,
@@ -55,11 +47,10 @@ pub(crate) struct Sample {
     pub(crate) inserts: usize,
     pub(crate) cpu_seconds: f64,
     pub(crate) kernel_seconds: f64,
-    pub(crate) rss_mib: f64,
     pub(crate) rss_peak_mib: f64,
     /// Only in the first and the last sample that count.
     #[serde(skip)]
-    pub(crate) engine: Option<Work>,
+    pub(crate) engine_rows: Option<u64>,
     /// Of everything that is neither ours nor idle.
     pub(crate) others_cpu_seconds: f64,
 }

@@ -42,7 +42,7 @@ fn drops_and_duplicates_are_in_the_report() {
             && honest["rss_peak_mib"].as_f64().unwrap() > 1.0,
         "{honest}"
     );
-    assert!(honest["flush_own_ms"].is_array() && honest["flush_seen_ms"].is_array(), "{honest}");
+    assert!(honest["flush_ms"].is_array(), "{honest}");
 
     let drops = cost(&["--drop-every", "1000"]).unwrap();
     assert_eq!((&drops["lost"], &drops["duplicates"]), (&40.into(), &0.into()));

@@ -169,28 +169,18 @@ impl<'a> Publish<'a> {
     }
 }
 
-/// The Receive Maximum of a CONNECT: messages at QoS 1 that may be unacknowledged; the default is the number of packet ids. An
-/// error if the CONNECT is cut, or of another version.
-pub fn read_connect(body: &[u8]) -> Result<u16> {
-    let mut reader = Reader(body);
-    ensure!(reader.string()? == b"MQTT" && reader.u8()? == 5, "only MQTT 5 is spoken here");
-    let (_flags, _keep_alive) = (reader.u8()?, reader.u16()?);
-    let receive_maximum = reader.receive_maximum()?;
-    ensure!(receive_maximum > 0, "a Receive Maximum of 0 is a protocol error");
-    Ok(receive_maximum)
-}
-
-/// A SUBSCRIBE's packet id, and the QoS asked for by each filter; an error if it is cut.
-pub fn read_subscribe(body: &[u8]) -> Result<(u16, Vec<u8>)> {
+/// A SUBSCRIBE's packet id, and how many filters it has; an error if it is cut.
+pub fn read_subscribe(body: &[u8]) -> Result<(u16, usize)> {
     let mut reader = Reader(body);
     let packet_id = reader.u16()?;
     reader.properties()?;
-    let mut wanted = Vec::new();
+    let mut filters = 0;
     while !reader.0.is_empty() {
         reader.string()?;
-        wanted.push(reader.u8()? & 0b11);
+        reader.u8()?;
+        filters += 1;
     }
-    Ok((packet_id, wanted))
+    Ok((packet_id, filters))
 }
 
 /// The first two bytes of a PUBACK, SUBACK or UNSUBSCRIBE; an error if it is cut.
@@ -228,18 +218,18 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
-    /// What the property block of a CONNECT or CONNACK says of it; without a word, as many as there are packet ids.
+    /// What the property block of a CONNACK says of it; without a word, as many as there are packet ids.
     fn receive_maximum(&mut self) -> Result<u16> {
         let mut block = Reader(self.properties()?);
         while !block.0.is_empty() {
             match block.u8()? {
                 RECEIVE_MAXIMUM => return block.u16(),
-                23 | 25 | 36 | 37 | 40..=42 => block.take(1)?,
+                36 | 37 | 40..=42 => block.take(1)?,
                 19 | 34 => block.take(2)?,
                 SESSION_EXPIRY | 39 => block.take(4)?,
                 18 | 21 | 22 | 26 | 28 | 31 => block.string()?,
                 38 => block.string().and_then(|_| block.string())?, // a user property's name and value
-                id => bail!("neither CONNECT nor CONNACK has a property {id}"),
+                id => bail!("a CONNACK has no property {id}"),
             };
         }
         Ok(u16::MAX)
@@ -266,28 +256,11 @@ mod tests {
     }
 
     #[test]
-    fn receive_maximum_is_found_among_other_properties() {
-        let mut body = Vec::new();
-        put_string("MQTT", &mut body);
-        body.extend([5, 2, 0, 60]);
-        let mut properties = vec![17, 0, 0, 0, 60, 38];
-        put_string("name", &mut properties);
-        put_string("value", &mut properties);
-        properties.extend([RECEIVE_MAXIMUM, 0x12, 0x34]);
-        put_length(properties.len(), &mut body);
-        body.extend(properties);
-        put_string("client", &mut body);
-        assert_eq!(read_connect(&body).unwrap(), 0x1234);
-        assert!(read_connect(&body[..12]).is_err(), "cut");
-    }
-
-    #[test]
     fn what_is_written_is_read() {
         let mut out = Vec::new();
         put_connect("me", Some(("name", "secret")), 60, &mut out);
         let packet = first_packet(&out).unwrap().unwrap();
         assert_eq!((packet.kind, packet.len), (kind::CONNECT, out.len()));
-        assert_eq!(read_connect(packet.body).unwrap(), u16::MAX);
         assert!(packet.body.ends_with(b"\0\x02me\0\x04name\0\x06secret"), "{packet:?}");
         for packet_id in [None, Some(7)] {
             let mut out = Vec::new();
@@ -298,10 +271,34 @@ mod tests {
                 (&b"a/b"[..], packet_id, &b"payload"[..])
             );
         }
-        // EMQX: Receive Maximum after an assigned client id, before what is available.
-        let answer = [1, 0, 12, 18, 0, 2, b'i', b'd', RECEIVE_MAXIMUM, 0, 32, 40, 1, 42, 1];
+        // EMQX: Receive Maximum after an assigned client id, before what is available. And a user property.
+        let answer = [
+            1,
+            0,
+            19,
+            38,
+            0,
+            1,
+            b'n',
+            0,
+            1,
+            b'v',
+            18,
+            0,
+            2,
+            b'i',
+            b'd',
+            RECEIVE_MAXIMUM,
+            0,
+            32,
+            40,
+            1,
+            42,
+            1,
+        ];
         let wanted = ConnAck { session_present: true, reason: 0, receive_maximum: 32 };
         assert_eq!(ConnAck::read(&answer).unwrap(), wanted);
+        assert!(ConnAck::read(&answer[..12]).is_err(), "cut");
         assert_eq!(
             (read_puback(&[0, 9]).unwrap(), read_puback(&[0, 9, 0x10, 0]).unwrap()),
             ((9, 0), (9, 0x10))

@@ -39,8 +39,6 @@ pub struct Usage {
     pub cpu: Duration,
     /// The kernel's share of it, in steps of 10 ms.
     pub kernel: Duration,
-    /// Resident memory now, in bytes.
-    pub resident_bytes: u64,
     /// The sum of each one's peak.
     pub peak_bytes: u64,
 }
@@ -52,7 +50,6 @@ pub fn usage_of_tree(pid: u32) -> Result<Usage> {
         if let Ok(of_child) = self::usage(child) {
             usage.cpu += of_child.cpu;
             usage.kernel += of_child.kernel;
-            usage.resident_bytes += of_child.resident_bytes;
             usage.peak_bytes += of_child.peak_bytes;
         }
     }
@@ -76,8 +73,8 @@ fn usage(pid: u32) -> Result<Usage> {
     let fields = stat.rsplit_once(')').context("no command in /proc/pid/stat")?.1;
     let ticks: u64 = fields.split_whitespace().nth(12).context("no stime in /proc/pid/stat")?.parse()?;
     let kernel = Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND);
-    let (resident_bytes, peak_bytes) = resident_bytes(pid)?;
-    Ok(Usage { cpu: cpu_time(pid)?, kernel, resident_bytes, peak_bytes })
+    let (_, peak_bytes) = resident_bytes(pid)?;
+    Ok(Usage { cpu: cpu_time(pid)?, kernel, peak_bytes })
 }
 
 /// All that a process started, and what these started in turn, as far as it lives.
@@ -126,7 +123,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
         }
         let (alone, tree) = (usage(shell.id()).unwrap(), usage_of_tree(shell.id()).unwrap());
-        assert!(tree.resident_bytes > alone.resident_bytes);
+        assert!(tree.peak_bytes > alone.peak_bytes);
         shell.kill().unwrap();
         shell.wait().unwrap();
     }

@@ -1,30 +1,35 @@
 //! Plays the broker, and sends as fast as the consumer takes it, so that the consumer is the
 //! ceiling.
 //!
-//! MQTT 5, QoS 0 and 1. Members of any share group get the same number of messages each. A member never has
-//! more unacknowledged than its Receive Maximum, and nothing is sent twice. What was sent is known exactly: message
-//! `k` is fix [`FIRST_SEQ`] + `k / drivers` of driver `k % drivers`. Not a broker otherwise: it takes no messages, and
-//! matches no topics.
+//! MQTT 5, QoS 0. Members of any share group get the same number of messages each, and nothing is sent twice. What was sent
+//! is known exactly: message `k` is fix [`FIRST_SEQ`] + `k / drivers` of driver `k % drivers`. Not a broker otherwise: it
+//! takes no messages, and matches no topics.
 
-mod dealer;
-mod link;
 mod segment;
 
-use std::io::Write as _;
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use lab_mqtt::{Packet, first_packet, kind, packet_id, put_packet, read_connect, read_subscribe};
+use lab_mqtt::{Packet, first_packet, kind, packet_id, put_packet, read_subscribe};
 use lab_stack::lock;
 
-pub use self::dealer::Plan;
-use self::dealer::{Block, Dealer};
-use self::link::{Input, Link};
 pub use self::segment::FIRST_SEQ;
-use self::segment::{DRIVERS_MAX, Segments};
+use self::segment::{MESSAGES, Segments};
+
+const READ_BYTES: usize = 64 * 1024;
+/// How often a writer that has nothing to do looks again.
+const LOOK: Duration = Duration::from_millis(1);
+/// No member gets further ahead of the slowest than this.
+const AHEAD_MAX: u64 = 4 * 1024;
+/// Where a CONNECT says its version, and that of MQTT 5 (3.1.2.2).
+const VERSION_AT: usize = 6;
+const VERSION: u8 = 5;
 
 /// A running firehose; its threads end with their connections.
 #[derive(Debug)]
@@ -36,45 +41,72 @@ pub struct Firehose {
 
 #[derive(Debug)]
 struct Shared {
-    plan: Plan,
+    drivers: u32,
     dealer: Mutex<Dealer>,
     sent: AtomicU64,
-    acked: AtomicU64,
     faults: Mutex<Vec<String>>,
 }
 
+/// Who gets which messages.
+#[derive(Debug, Default)]
+struct Dealer {
+    next: u64,
+    is_open: bool,
+    /// Messages of each member that is subscribed.
+    given: BTreeMap<usize, u64>,
+    members: usize,
+}
+
+impl Dealer {
+    /// The first of the next [`MESSAGES`], if they are this member's.
+    fn deal(&mut self, member: usize) -> Option<u64> {
+        let slowest = *self.given.values().min()?;
+        let given = self.given.get_mut(&member)?;
+        if !self.is_open || *given >= slowest + AHEAD_MAX {
+            return None;
+        }
+        *given += MESSAGES;
+        self.next += MESSAGES;
+        Some(self.next - MESSAGES)
+    }
+}
+
+/// What the two threads of a connection share.
+#[derive(Debug, Default)]
+struct Link {
+    /// Packets that go out before the next messages.
+    control: Vec<u8>,
+    closed: bool,
+}
+
 impl Firehose {
-    /// Listens; port 0 is a free one. Nothing is sent before [`open`](Self::open).
-    pub fn start(port: u16, plan: Plan) -> Result<Self> {
-        ensure!((1..=DRIVERS_MAX).contains(&plan.drivers), "1 to {DRIVERS_MAX} drivers");
+    /// Listens on a free port. Nothing is sent before [`open`](Self::open).
+    pub fn start(drivers: u32) -> Result<Self> {
         let shared = Arc::new(Shared {
-            plan,
+            drivers,
             dealer: Mutex::default(),
             sent: AtomicU64::new(0),
-            acked: AtomicU64::new(0),
             faults: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-            .with_context(|| format!("cannot listen on port {port}"))?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
         let port = listener.local_addr()?.port();
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let serving = Arc::clone(&serving);
-                std::thread::spawn(move || serving.serve(stream));
+                thread::spawn(move || serving.serve(stream));
             }
         });
         Ok(Self { port, shared })
     }
 
     pub fn open(&self) {
-        let mut dealer = lock(&self.shared.dealer);
-        dealer.open = Some((Instant::now(), dealer.next));
+        lock(&self.shared.dealer).is_open = true;
     }
 
     /// Sends no more than what is under way.
     pub fn close(&self) {
-        lock(&self.shared.dealer).open = None;
+        lock(&self.shared.dealer).is_open = false;
     }
 
     #[must_use]
@@ -93,13 +125,7 @@ impl Firehose {
         lock(&self.shared.dealer).next
     }
 
-    /// Messages acknowledged so far, each once.
-    #[must_use]
-    pub fn acked(&self) -> u64 {
-        self.shared.acked.load(Ordering::Relaxed)
-    }
-
-    /// What members did wrong: left with messages on the way, acknowledged what was not theirs, spoke no MQTT.
+    /// What members did wrong: left with messages on the way, or spoke no MQTT.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         lock(&self.shared.faults).clone()
@@ -108,7 +134,7 @@ impl Firehose {
     /// How many fixes each driver has sent, if all that was dealt is written.
     #[must_use]
     pub fn sent_by_driver(&self) -> Vec<u32> {
-        let (dealt, drivers) = (self.dealt(), u64::from(self.shared.plan.drivers));
+        let (dealt, drivers) = (self.dealt(), u64::from(self.shared.drivers));
         let of = |n: u64| u32::try_from((dealt + drivers - 1 - n) / drivers).unwrap_or(u32::MAX);
         (0..drivers).map(of).collect()
     }
@@ -128,125 +154,98 @@ impl Shared {
         }
     }
 
-    fn serve_member(&self, member: usize, mut stream: TcpStream) -> Result<()> {
+    fn serve_member(&self, member: usize, stream: TcpStream) -> Result<()> {
         stream.set_nodelay(true)?;
-        let mut input = Input::default();
-        let receive_maximum = loop {
-            if let Some(packet) = first_packet(&input.bytes)? {
-                ensure!(packet.kind == kind::CONNECT, "a connection begins with CONNECT");
-                let (receive_maximum, len) = (read_connect(packet.body)?, packet.len);
-                input.bytes.drain(..len);
-                break receive_maximum;
-            }
-            if !input.read(&mut stream)? {
-                return Ok(()); // a port check
-            }
-        };
-        // Session present: no; reason: success; no properties.
-        let link = Link::new(receive_maximum);
-        put_packet(kind::CONNACK, 0, &[0, 0, 0], &mut lock(&link.state).control);
-        let mut writer = stream.try_clone()?;
-        std::thread::scope(|scope| {
+        let (link, mut writer) = (Mutex::default(), stream.try_clone()?);
+        thread::scope(|scope| {
             let writing = scope.spawn(|| {
                 let written = self.write_all(member, &link, &mut writer);
                 let _ = writer.shutdown(Shutdown::Both);
                 written
             });
-            let read = self.read_all(member, &link, stream, input);
-            link.close();
+            let read = self.read_all(member, &link, stream);
+            lock(&link).closed = true;
             let written = writing.join().map_err(|_| anyhow::anyhow!("a writer died"))?;
             read.and(written)
         })
     }
 
-    fn read_all(&self, member: usize, link: &Link, mut stream: TcpStream, mut input: Input) -> Result<()> {
-        let mut acks = Vec::new();
+    fn read_all(&self, member: usize, link: &Mutex<Link>, mut stream: TcpStream) -> Result<()> {
+        let (mut input, mut buffer) = (Vec::new(), vec![0; READ_BYTES]);
         loop {
             let mut at = 0;
-            while let Some(packet) = first_packet(&input.bytes[at..])? {
+            while let Some(packet) = first_packet(&input[at..])? {
                 at += packet.len;
-                if packet.kind == kind::PUBACK {
-                    acks.push(packet_id(packet.body)?);
-                } else if !self.take(member, link, packet)? {
+                if !self.take(member, link, packet)? {
                     return Ok(());
                 }
             }
-            input.bytes.drain(..at);
-            self.acked.fetch_add(acks.len() as u64, Ordering::Relaxed);
-            link.acknowledged(acks.drain(..))?;
-            if !input.read(&mut stream)? {
+            input.drain(..at);
+            // A member that is killed resets its connection: that is its end, and not our fault to report.
+            let read = stream.read(&mut buffer).unwrap_or(0);
+            if read == 0 {
                 return Ok(());
             }
+            input.extend_from_slice(&buffer[..read]);
         }
     }
 
     /// `false`: the member leaves.
-    fn take(&self, member: usize, link: &Link, packet: Packet<'_>) -> Result<bool> {
-        let mut state = lock(&link.state);
+    fn take(&self, member: usize, link: &Mutex<Link>, packet: Packet<'_>) -> Result<bool> {
+        let mut link = lock(link);
         match packet.kind {
+            kind::CONNECT => {
+                ensure!(packet.body.get(VERSION_AT) == Some(&VERSION), "only MQTT 5 is spoken here");
+                // Session present: no; reason: success; no properties.
+                put_packet(kind::CONNACK, 0, &[0, 0, 0], &mut link.control);
+            }
             kind::SUBSCRIBE => {
-                let (packet_id, wanted) = read_subscribe(packet.body)?;
-                let granted: Vec<u8> = wanted.into_iter().map(|qos| qos.min(self.plan.qos)).collect();
-                state.qos = granted.iter().max().copied();
-                let answer = with_properties(packet_id, &granted);
-                put_packet(kind::SUBACK, 0, &answer, &mut state.control);
+                let (packet_id, filters) = read_subscribe(packet.body)?;
+                put_packet(
+                    kind::SUBACK,
+                    0,
+                    &with_properties(packet_id, &vec![0; filters]),
+                    &mut link.control,
+                );
                 let mut dealer = lock(&self.dealer);
                 let slowest = dealer.given.values().min().copied().unwrap_or(0);
                 dealer.given.insert(member, slowest);
             }
             kind::UNSUBSCRIBE => {
                 let answer = with_properties(packet_id(packet.body)?, &[0]);
-                state.qos = None;
-                put_packet(kind::UNSUBACK, 0, &answer, &mut state.control);
+                put_packet(kind::UNSUBACK, 0, &answer, &mut link.control);
                 lock(&self.dealer).given.remove(&member);
             }
-            kind::PINGREQ => put_packet(kind::PINGRESP, 0, &[], &mut state.control),
+            kind::PINGREQ => put_packet(kind::PINGRESP, 0, &[], &mut link.control),
             kind::DISCONNECT => return Ok(false),
             kind => bail!("a packet of type {kind} is not for a firehose"),
         }
-        drop(state);
-        link.changed.notify_all();
         Ok(true)
     }
 
-    fn write_all(&self, member: usize, link: &Link, stream: &mut TcpStream) -> Result<()> {
-        let mut segments = Segments::default();
-        let (mut block, mut ids) = (Block { first: 0, len: 0 }, Vec::new());
+    fn write_all(&self, member: usize, link: &Mutex<Link>, stream: &mut TcpStream) -> Result<()> {
+        let mut segments = None;
         loop {
-            let mut state = lock(&link.state);
-            if !state.control.is_empty() {
-                let control = std::mem::take(&mut state.control);
-                drop(state);
+            // Held until something is dealt: a SUBACK goes out before the messages.
+            let mut held = lock(link);
+            if !held.control.is_empty() {
+                let control = std::mem::take(&mut held.control);
+                drop(held);
                 stream.write_all(&control)?;
                 continue;
             }
-            if state.closed {
-                ensure!(block.len == 0, "left with {} messages dealt and not sent", block.len);
+            if held.closed {
                 return Ok(());
             }
-            let Some(qos) = state.qos else {
-                link.wait(state);
+            let dealt = lock(&self.dealer).deal(member);
+            drop(held);
+            let Some(first) = dealt else {
+                thread::sleep(LOOK);
                 continue;
             };
-            if block.len == 0 {
-                let dealt = lock(&self.dealer).deal(member, &self.plan);
-                let Some(dealt) = dealt else {
-                    link.wait(state);
-                    continue;
-                };
-                block = dealt;
-            }
-            ids.clear();
-            let len = if qos == 0 { block.len } else { state.take_ids(block.len, &mut ids) };
-            if len == 0 {
-                link.wait(state);
-                continue;
-            }
-            drop(state);
-            let bytes = segments.fill(self.plan.drivers, block.first..block.first + len, &ids);
-            stream.write_all(bytes).context("the member is gone")?;
-            self.sent.fetch_add(len, Ordering::Relaxed);
-            block = Block { first: block.first + len, len: block.len - len };
+            let segments = segments.get_or_insert_with(Segments::new);
+            stream.write_all(segments.fill(self.drivers, first)).context("the member is gone")?;
+            self.sent.fetch_add(MESSAGES, Ordering::Relaxed);
         }
     }
 }

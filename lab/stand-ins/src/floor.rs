@@ -19,10 +19,7 @@ use serde::Deserialize;
 
 use lab_mqtt::{ConnAck, Packet, Publish, first_packet, kind, put_connect, put_length, put_subscribe};
 use lab_stack::procfs::thread_cpu_time;
-use lab_stack::prom::SECONDS;
 use lab_stack::unix_ms;
-use prometheus::core::Collector as _;
-use prometheus::{Histogram, HistogramOpts, IntCounter, TextEncoder};
 
 const ROWS_MAX: usize = 5_000;
 const AGE_MAX: Duration = Duration::from_secs(1);
@@ -48,7 +45,7 @@ pub struct Arguments {
     /// 0 or 1
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     qos: u8,
-    /// Port of /metrics and /readyz; 0 takes a free one
+    /// Port of /readyz; 0 takes a free one
     #[arg(long, default_value_t = 9464)]
     http_port: u16,
     /// Keep a session under this name. For the bench's test of itself: a consumer that a crash costs nothing
@@ -105,38 +102,24 @@ impl Batch {
     }
 }
 
-struct Shown {
-    subscribed: AtomicBool,
-    messages: IntCounter,
-    flush: Histogram,
-}
-
-impl Shown {
-    fn new() -> Result<Self> {
-        let flush = HistogramOpts::new("floor_insert_duration_seconds", "one insert").buckets(SECONDS.into());
-        let messages = IntCounter::new("floor_messages_received_total", "messages")?;
-        Ok(Self { subscribed: AtomicBool::new(false), messages, flush: Histogram::with_opts(flush)? })
-    }
-}
-
 /// Runs until the broker closes the connection.
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    let shown = Arc::new(Shown::new()?);
-    let seen = Arc::clone(&shown);
+    let subscribed = Arc::new(AtomicBool::new(false));
+    let shown = Arc::clone(&subscribed);
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, arguments.http_port)).context("the endpoint's port")?;
-    std::thread::spawn(move || serve(&listener, &seen));
+    std::thread::spawn(move || serve(&listener, &shown));
 
     let stream = subscribe(arguments)?;
     let acks = stream.try_clone()?;
     let (hand_over, to_insert) = sync_channel(1);
     let (give_back, used) = sync_channel(1);
     let inserting = {
-        let (shown, server) = (Arc::clone(&shown), arguments.clickhouse.clone());
-        std::thread::spawn(move || insert_all(&to_insert, &give_back, &server, acks, &shown))
+        let server = arguments.clickhouse.clone();
+        std::thread::spawn(move || insert_all(&to_insert, &give_back, &server, acks))
     };
-    shown.subscribed.store(true, Ordering::Relaxed);
-    let read = read_all(stream, &hand_over, &used, arguments, &shown);
+    subscribed.store(true, Ordering::Relaxed);
+    let read = read_all(stream, &hand_over, &used, arguments);
     drop(hand_over);
     let inserted = inserting.join().map_err(|_| anyhow::anyhow!("the inserting thread died"))?;
     inserted.and(read).map(|()| true)
@@ -179,7 +162,6 @@ fn read_all(
     hand_over: &SyncSender<Batch>,
     used: &Receiver<Batch>,
     arguments: &Arguments,
-    shown: &Shown,
 ) -> Result<()> {
     let mistakes = &arguments.mistakes;
     let mut input = vec![0; READ_BYTES];
@@ -210,7 +192,6 @@ fn read_all(
             }
             at += packet.len;
         }
-        shown.messages.inc_by(messages - shown.messages.get());
         if mistakes.acknowledge_first {
             stream.write_all(&pubacks(&std::mem::take(&mut batch.packet_ids)))?;
         }
@@ -286,7 +267,6 @@ fn insert_all(
     give_back: &SyncSender<Batch>,
     server: &str,
     mut acks: TcpStream,
-    shown: &Shown,
 ) -> Result<()> {
     let stream = TcpStream::connect(server).context("no ClickHouse")?;
     stream.set_nodelay(true)?;
@@ -294,7 +274,6 @@ fn insert_all(
     let statement = format!("INSERT INTO fleet.positions ({COLUMNS}) FORMAT RowBinary").replace(' ', "%20");
     while let Ok(mut batch) = batches.recv() {
         if batch.rows > 0 {
-            let began = Instant::now();
             let head = format!(
                 "POST /?async_insert=0&query={statement} HTTP/1.1\r\nHost: {server}\r\nContent-Length: {}\r\n\r\n",
                 batch.body.len()
@@ -302,7 +281,6 @@ fn insert_all(
             answers.get_ref().write_all(head.as_bytes())?;
             answers.get_ref().write_all(&batch.body)?;
             read_answer(&mut answers)?;
-            shown.flush.observe(began.elapsed().as_secs_f64());
         }
         // After the end of the connection there is nobody left to tell.
         if acks.write_all(&pubacks(&batch.packet_ids)).is_err() {
@@ -356,21 +334,11 @@ fn read_answer(answers: &mut BufReader<TcpStream>) -> Result<()> {
 }
 
 /// One request a connection, the head in one read.
-fn serve(listener: &TcpListener, shown: &Shown) {
+fn serve(listener: &TcpListener, subscribed: &AtomicBool) {
     for mut stream in listener.incoming().flatten() {
-        let mut head = [0; 4096];
-        let read = stream.read(&mut head).unwrap_or(0);
-        let (status, body) = match head[..read].split(|byte| *byte == b' ').nth(1) {
-            Some(b"/metrics") => {
-                let metrics = shown.messages.collect().into_iter().chain(shown.flush.collect());
-                let text = TextEncoder::new().encode_to_string(&metrics.collect::<Vec<_>>());
-                ("200 OK", text.unwrap_or_default())
-            }
-            Some(b"/readyz") if shown.subscribed.load(Ordering::Relaxed) => ("200 OK", String::new()),
-            _ => ("503 Service Unavailable", String::new()),
-        };
-        let answer =
-            format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let _ = stream.read(&mut [0; 4096]);
+        let status = if subscribed.load(Ordering::Relaxed) { "200 OK" } else { "503 Service Unavailable" };
+        let answer = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
         let _ = stream.write_all(answer.as_bytes());
     }
 }

@@ -3,9 +3,8 @@
 //! Drivers are numbered, and number their fixes `first`, `first` + 1, …; so a driver's set is a run of bits. Memory:
 //! an eighth of a byte a fix and 32 bytes a driver.
 
-/// Of larger fleets only the first are known one by one; the others' rows are counted.
-pub const DRIVERS_MAX: u32 = 200_000;
-/// A driver's fixes beyond this many are not either.
+/// No fleet here is larger, and no driver sends more: other rows are strange.
+const DRIVERS_MAX: u32 = 200_000;
 const FIXES_MAX: u32 = 1 << 24;
 
 #[derive(Debug, Default)]
@@ -43,13 +42,10 @@ impl Tally {
     pub(crate) fn add(&mut self, driver_id: &[u8], seq: u32) {
         self.rows += 1;
         let index = seq.checked_sub(self.first).filter(|index| *index < FIXES_MAX);
-        let (Some(n), Some(index)) = (number(driver_id), index) else {
+        let (Some(n), Some(index)) = (number(driver_id).filter(|n| *n < DRIVERS_MAX), index) else {
             self.strange += 1;
             return;
         };
-        if n >= DRIVERS_MAX {
-            return;
-        }
         let n = n as usize;
         if self.seen.len() <= n {
             self.seen.resize(n + 1, Driver::default());

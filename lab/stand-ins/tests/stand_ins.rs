@@ -1,50 +1,7 @@
 //! What plays broker and ClickHouse keeps to their rules.
 
-use std::collections::HashSet;
-use std::time::Duration;
-
 use anyhow::Result;
-use lab_stand_ins::firehose::{Firehose, Plan};
 use lab_stand_ins::sink::Sink;
-use rumqttc::v5::mqttbytes::v5::Publish;
-
-const WITHIN: Duration = Duration::from_secs(120);
-
-#[test]
-fn the_firehose_keeps_to_the_receive_maximum_of_mqtt_5() {
-    use rumqttc::v5::mqttbytes::QoS;
-    use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
-
-    let firehose = Firehose::start(0, Plan { drivers: 100, qos: 1, rate: None }).unwrap();
-    let mut options = MqttOptions::new("five", "127.0.0.1", firehose.port);
-    options.set_receive_maximum(Some(10)).set_manual_acks(true);
-    let (client, mut connection) = Client::new(options, 100);
-    client.subscribe("$share/g/drivers/+/gps", QoS::AtLeastOnce).unwrap();
-    let mut next = |within: Duration| -> Option<Publish> {
-        loop {
-            match connection.recv_timeout(within) {
-                Ok(Ok(Event::Incoming(Incoming::Publish(publish)))) => return Some(publish),
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => panic!("{error}"),
-                Err(_) => return None,
-            }
-        }
-    };
-    assert!(next(Duration::from_millis(300)).is_none(), "nothing is sent before it is opened");
-    firehose.open();
-    let mut taken: Vec<Publish> = (0..10).map(|_| next(WITHIN).expect("ten are in the window")).collect();
-    assert!(next(Duration::from_millis(300)).is_none(), "an eleventh is beyond the window");
-    for publish in taken.drain(..3) {
-        client.ack(&publish).unwrap();
-    }
-    let more: Vec<Publish> = (0..3).map(|_| next(WITHIN).expect("as many as were acknowledged")).collect();
-    assert!(next(Duration::from_millis(300)).is_none(), "and no more");
-    assert_eq!((firehose.sent(), firehose.acked()), (13, 3));
-    let ids: HashSet<u16> = taken.iter().chain(&more).map(|publish| publish.pkid).collect();
-    assert_eq!(ids.len(), 10, "no packet id is in flight twice");
-    let topics: HashSet<_> = taken.iter().chain(&more).map(|publish| publish.topic.clone()).collect();
-    assert_eq!(topics.len(), 10, "each is another driver's");
-}
 
 /// An insert as the clients send it.
 fn insert(sink: &Sink, format: &str, settings: &str, body: &[u8]) -> Result<u16> {
