@@ -37,7 +37,6 @@ class Kubelet(threading.Thread):
         self.numbers = {}
         self.volumes = set()
         self.network = f"127.{100 + secrets.randbelow(100)}.{secrets.randbelow(256)}"  # two runs at once do not meet
-        self.most_memory = self.cpu_s = 0
         for node in NODES:
             labels = {"kubernetes.io/hostname": node, "topology.kubernetes.io/zone": node.replace("node", "zone")}
             cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": labels}}, None)
@@ -115,7 +114,6 @@ class Pod:
         self.told = None
         self.secrets = []
         self.looked_at = 0.0
-        self.cpu_s = 0.0
         self.process = self.start()
 
     def start(self):
@@ -201,25 +199,8 @@ class Pod:
                     (folder / f".{name}").write_bytes(content)
                     (folder / f".{name}").replace(folder / name)
 
-    def measure(self):
-        """A member's memory at its peak, and the CPU time of all."""
-        if self.container["args"] != ["run"]:
-            return
-        try:
-            status = Path(f"/proc/{self.process.pid}/status").read_text()
-            times = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-        except OSError:
-            return
-        if "VmHWM:" in status:  # not of one that has ended
-            peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
-            self.kubelet.most_memory = max(self.kubelet.most_memory, peak)
-            used = sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
-            self.kubelet.cpu_s += max(0.0, used - self.cpu_s)
-            self.cpu_s = used
-
     def look(self, thing):
         self.renew_secrets()
-        self.measure()
         ended = self.process.poll()
         if thing["metadata"].get("deletionTimestamp"):
             if ended is not None:

@@ -274,7 +274,6 @@ class Scene:
         self.step("migration, and members ready", self.migrate)
         self.step("a pod that pod security forbids", self.wrong_pod)
         fleet = Fleet(self.arguments, servers, self.folder / "fleet", self.arguments.rate, 30)
-        began = time.monotonic()
         time.sleep(3)
         self.step("2 → 4", self.scale_out)
         self.step("a node is drained", self.drain)
@@ -290,9 +289,6 @@ class Scene:
         bursts = []
         if not self.arguments.prove:
             bursts = self.autoscaling(servers)
-            memory, cpu = self.kubelet.most_memory / 2**20, self.kubelet.cpu_s / (time.monotonic() - began)
-            self.rows.append(("a member's memory until here, at most", f"{memory:.1f} MiB", None))
-            self.rows.append(("CPU of all members until here, on average", f"{1000 * cpu:.0f} millicores", None))
             self.step("rolling upgrade with a migration", lambda: self.upgrade(things, servers))
         sums, exact = verify(self.arguments, servers, fleet.stop() + bursts)
         self.rows += [(what, str(number), None) for what, number in sums.items()]

@@ -24,18 +24,14 @@ EMQX = "--max-inflight 32000 --session-rate 25000 --max-mailbox 100000 --resume-
 class Servers:
     """A broker, and the ClickHouse engine of deploy/local."""
 
-    def __init__(self, folder, broker, binaries, options=EMQX):
+    def __init__(self, folder, broker, binaries):
         self.folder, self.processes = folder, []
-        self.command = [LOCAL / "broker"]
-        if broker == "strict-broker":
-            self.command = [binaries / "strict-broker", *options]
         self.mqtt, self.clickhouse = free_port(), free_port()
+        strict = [binaries / "strict-broker", *EMQX, "--port", str(self.mqtt)]
+        self.broker = strict if broker == "strict-broker" else [LOCAL / "broker"]
 
     def __enter__(self):
-        command = self.command
-        if len(command) > 1:
-            command = [*command, "--port", str(self.mqtt)]
-        self.processes = [self.start("broker", command), self.start("clickhouse", [LOCAL / "clickhouse"])]
+        self.processes = [self.start("broker", self.broker), self.start("clickhouse", [LOCAL / "clickhouse"])]
         try:
             wait_until("ClickHouse answers", self.answers)
         except BaseException:
