@@ -26,8 +26,6 @@ pub(crate) struct Hello {
     pub(crate) expiry: Expiry,
     /// Receive Maximum and our own bound, the smaller one.
     pub(crate) window: u16,
-    /// The largest packet the client takes.
-    pub(crate) bytes_max: usize,
 }
 
 #[derive(Debug)]
@@ -67,7 +65,7 @@ impl End {
 pub(crate) struct Counters {
     pub(crate) received: u64,
     pub(crate) no_subscriber: u64,
-    /// For want of room or size.
+    /// For want of room.
     pub(crate) dropped: Dropped,
     /// Held by sessions whose node was killed. EMQX counts neither these nor the next ones.
     pub(crate) lost_with_node: u64,
@@ -80,15 +78,14 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// By EMQX's names.
-    pub(crate) fn named(&self) -> [(&'static str, u64); 10] {
-        let Dropped { queue_full, qos0, too_large } = self.dropped;
+    pub(crate) fn named(&self) -> [(&'static str, u64); 9] {
+        let Dropped { queue_full, qos0 } = self.dropped;
         [
             ("messages.received", self.received),
             ("messages.dropped.no_subscribers", self.no_subscriber),
-            ("delivery.dropped", queue_full + qos0 + too_large),
+            ("delivery.dropped", queue_full + qos0),
             ("delivery.dropped.queue_full", queue_full),
             ("delivery.dropped.qos0_msg", qos0),
-            ("delivery.dropped.too_large", too_large),
             ("lost_with_node", self.lost_with_node),
             ("given_to_ghosts", self.given_to_ghosts),
             ("takeovers", self.takeovers),
@@ -151,7 +148,7 @@ impl Broker {
             }
         }
         let messages = session.held();
-        if let Err(IdInUse) = session.outbox.resume(hello.window, hello.bytes_max) {
+        if let Err(IdInUse) = session.outbox.resume(hello.window) {
             self.kill(client, Death::IdInUse, now);
         }
         Opened { link, present, messages }

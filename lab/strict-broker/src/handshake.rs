@@ -79,7 +79,7 @@ async fn read_connect(socket: &mut Socket) -> Option<Connect> {
 }
 
 fn hello(connect: &Connect, client: &ClientId, node: usize, hub: &Hub) -> Hello {
-    let ConnectProperties { session_expiry_interval, receive_maximum, max_packet_size, .. } =
+    let ConnectProperties { session_expiry_interval, receive_maximum, .. } =
         connect.properties.clone().unwrap_or_default();
     Hello {
         client: Rc::clone(client),
@@ -87,7 +87,6 @@ fn hello(connect: &Connect, client: &ClientId, node: usize, hub: &Hub) -> Hello 
         clean_start: connect.clean_start,
         expiry: Expiry::from_seconds(session_expiry_interval.unwrap_or(0)),
         window: receive_maximum.unwrap_or(u16::MAX).min(hub.options.max_inflight.get()),
-        bytes_max: max_packet_size.map_or(usize::MAX, |size| usize::try_from(size).unwrap_or(usize::MAX)),
     }
 }
 

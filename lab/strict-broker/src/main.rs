@@ -26,8 +26,8 @@
 //!
 //! What it does not do: QoS 2, retained messages, subscription identifiers, client ids of its own choice and topic aliases,
 //! all of which it refuses; a subscription at QoS 2 is granted QoS 1. MQTT 3.1.1, TLS, logins, wills, message expiry, "no
-//! local" and `$queue/`. One line on stderr says that it listens, and one each that a session was killed. SIGTERM or SIGINT
-//! ends it.
+//! local", a client's Maximum Packet Size and `$queue/`. One line on stderr says that it listens, and one each that a session
+//! was killed. SIGTERM or SIGINT ends it.
 
 mod broker;
 mod connection;

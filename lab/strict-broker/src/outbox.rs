@@ -26,14 +26,12 @@ pub(crate) struct Dropped {
     pub(crate) queue_full: u64,
     /// QoS 0.
     pub(crate) qos0: u64,
-    pub(crate) too_large: u64,
 }
 
 impl AddAssign for Dropped {
     fn add_assign(&mut self, more: Self) {
         self.queue_full += more.queue_full;
         self.qos0 += more.qos0;
-        self.too_large += more.too_large;
     }
 }
 
@@ -43,7 +41,6 @@ pub(crate) struct Outbox {
     /// Those that wait for the window leave one by one, by [`send`](Self::send), and not as soon as it has room.
     paced: bool,
     window: usize,
-    bytes_max: usize,
     /// In the order of their packet ids, without a gap. `None` is acknowledged, behind one that is not.
     sent: VecDeque<Option<Message>>,
     /// The number of the first in `sent`.
@@ -66,7 +63,6 @@ impl Outbox {
             queue_max,
             paced,
             window: 0,
-            bytes_max: usize::MAX,
             sent: VecDeque::new(),
             first: 0,
             open: 0,
@@ -90,10 +86,6 @@ impl Outbox {
     /// Takes a message. To a connected client it goes out as soon as the window has room.
     pub(crate) fn push(&mut self, message: Message, connected: bool) -> Result<Dropped, IdInUse> {
         let mut dropped = Dropped::default();
-        if message.size() > self.bytes_max {
-            dropped.too_large = 1;
-            return Ok(dropped);
-        }
         if connected && message.qos == QoS::AtMostOnce {
             self.quick.push_back(message);
             if self.quick.len() > self.queue_max {
@@ -144,9 +136,8 @@ impl Outbox {
     }
 
     /// A new connection: everything unacknowledged is to be sent again, then what waits.
-    pub(crate) fn resume(&mut self, window: u16, bytes_max: usize) -> Result<(), IdInUse> {
+    pub(crate) fn resume(&mut self, window: u16) -> Result<(), IdInUse> {
         self.window = window.into();
-        self.bytes_max = bytes_max;
         self.next = self.first;
         self.again_below = self.first + self.sent.len() as u64;
         self.fill_window()

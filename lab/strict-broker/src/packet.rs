@@ -109,8 +109,8 @@ impl Message {
         Self { topic, payload, qos, properties: properties.map(Rc::new), share: None }
     }
 
-    fn publish(&self, packet_id: u16, dup: bool) -> Publish {
-        Publish {
+    pub(crate) fn put(&self, packet_id: u16, dup: bool, out: &mut BytesMut) {
+        let publish = Publish {
             dup,
             qos: self.qos,
             retain: false,
@@ -118,15 +118,8 @@ impl Message {
             pkid: packet_id,
             payload: self.payload.clone(),
             properties: self.properties.as_deref().cloned(),
-        }
-    }
-
-    pub(crate) fn put(&self, packet_id: u16, dup: bool, out: &mut BytesMut) {
-        self.publish(packet_id, dup).write(out).expect("it came in as a packet");
-    }
-
-    pub(crate) fn size(&self) -> usize {
-        self.publish(1, false).size()
+        };
+        publish.write(out).expect("it came in as a packet");
     }
 }
 
