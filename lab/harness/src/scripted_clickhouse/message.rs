@@ -49,8 +49,8 @@ impl Head {
     /// A parameter of the URL, decoded.
     pub(super) fn parameter(&self, name: &str) -> Option<String> {
         let query = self.target().split_once('?')?.1;
-        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(|(known, _)| *known == name).map(|(_, value)| decoded(value)).next()
+        let mut pairs = form_urlencoded::parse(query.as_bytes());
+        pairs.find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
     }
 
     /// Rows come in its body, and their statement in its URL.
@@ -162,24 +162,6 @@ async fn read_line(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Strin
     }
     line.truncate(line.trim_end_matches(['\r', '\n']).len());
     Ok(Some(line))
-}
-
-/// Undoes `%41` and `+`.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, behind @ ..] = rest {
-        let code = behind.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        let code = code.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        let (byte, used) = match (first, code) {
-            (b'%', Some(code)) => (code, 3),
-            (b'+', _) => (b' ', 1),
-            _ => (*first, 1),
-        };
-        bytes.push(byte);
-        rest = &rest[used..];
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn bad(what: &str) -> io::Error {
