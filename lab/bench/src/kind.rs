@@ -21,23 +21,6 @@ impl Kind {
         }
     }
 
-    /// What it is, and when it acknowledges at QoS 1.
-    pub(crate) fn describe(self) -> &'static str {
-        match self {
-            Self::Milepost => "this project, its defaults; PUBACK after the durable insert, in order",
-            Self::Node => {
-                "mqtt.js, @clickhouse/client, prom-client on Node, async_insert off; PUBACK after the insert"
-            }
-            Self::Telegraf => {
-                "mqtt_consumer → three processors that make the table's integers → sql (clickhouse-go, Native), \
-                 MQTT 3.1.1; PUBACK after the insert"
-            }
-            Self::Floor => {
-                "the least a consumer could cost: no validation, retries, reconnects or session; PUBACK after the insert"
-            }
-        }
-    }
-
     /// Where it answers, and with which words, as soon as it is ready.
     pub(crate) fn ready(self) -> (&'static str, &'static str) {
         match self {

@@ -177,15 +177,11 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
     Ok(report.is_complete())
 }
 
-/// Writes what has been measured so far, under its date and as the latest.
+/// Writes what has been measured so far.
 fn write_down(report: &Report, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let dated = report.machine.date.replace(':', "").trim_end_matches('Z').replace('T', "-");
-    let (markdown, json) = (report.markdown(), serde_json::to_string_pretty(report)?);
-    for name in [&dated, "latest"] {
-        std::fs::write(folder.join(format!("{name}.md")), &markdown)?;
-        std::fs::write(folder.join(format!("{name}.json")), &json)?;
-    }
+    std::fs::write(folder.join("latest.md"), report.markdown())?;
+    std::fs::write(folder.join("latest.json"), serde_json::to_string_pretty(report)?)?;
     Ok(())
 }
 

@@ -63,7 +63,6 @@ const READING: &str = "Generator, broker and store share the cores with the cons
 #[derive(Serialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
-    consumers: Vec<(&'static str, &'static str)>,
     /// Consumers that could not be had, and why.
     missing: BTreeMap<&'static str, String>,
     trials: Vec<Trial>,
@@ -163,7 +162,6 @@ impl Report {
         let missing = |kind: &Kind| Some((kind.name(), binaries?.missing(*kind)?.to_owned()));
         Self {
             machine,
-            consumers: kinds.iter().map(|kind| (kind.name(), kind.describe())).collect(),
             missing: kinds.iter().filter_map(missing).collect(),
             trials: Vec::new(),
             cases: cases.to_vec(),
@@ -198,9 +196,6 @@ impl Report {
         let mut out =
             format!("# milepost beside its peers, {}\n\n{}\n\n", self.machine.date, self.machine.in_words());
         out += &self.headlines().map_or(String::new(), |table| table.markdown() + "\n");
-        for (name, what) in &self.consumers {
-            out += &format!("- **{name}**: {what}\n");
-        }
         for (name, why) in &self.missing {
             out += &format!("- missing: {name}: {why}\n");
         }

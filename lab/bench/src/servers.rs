@@ -47,7 +47,7 @@ impl Servers {
             }
         };
         let (engine, sink, clickhouse_url) = if case.store == Store::Sink {
-            let sink = Sink::start(0, first)?;
+            let sink = Sink::start(first)?;
             let url = sink.url();
             (None, Some(sink), url)
         } else {

@@ -60,13 +60,12 @@ impl Answer {
     }
 }
 
-/// Listens on the loopback; 0 is a free port. Its threads end with the process.
+/// Listens on a free port of the loopback. Its threads end with the process.
 pub(crate) fn listen(
-    port: u16,
     threads: usize,
     answer: impl Fn(&Asked) -> Answer + Clone + Send + Sync + 'static,
 ) -> io::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;

@@ -41,26 +41,23 @@ struct Shared {
     positions: Vec<(String, String)>,
     tally: Mutex<Tally>,
     rows: AtomicU64,
-    inserts: AtomicU64,
     took: Mutex<Vec<Duration>>,
     /// Version and checksum of each recorded migration.
     migrations: Mutex<Vec<(u32, String)>>,
 }
 
 impl Sink {
-    /// Listens; port 0 is a free one. Drivers number their fixes from `first`.
-    pub fn start(port: u16, first: u32) -> Result<Self> {
+    /// Listens on a free port. Drivers number their fixes from `first`.
+    pub fn start(first: u32) -> Result<Self> {
         let shared = Arc::new(Shared {
             positions: columns_of("positions")?,
             tally: Mutex::new(Tally::new(first)),
             rows: AtomicU64::new(0),
-            inserts: AtomicU64::new(0),
             took: Mutex::default(),
             migrations: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
-        let port = http::listen(port, THREADS, move |asked| serving.serve(asked))
-            .with_context(|| format!("cannot listen on port {port}"))?;
+        let port = http::listen(THREADS, move |asked| serving.serve(asked)).context("cannot listen")?;
         Ok(Self { port, shared })
     }
 
@@ -73,11 +70,6 @@ impl Sink {
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.shared.rows.load(Ordering::Relaxed)
-    }
-
-    #[must_use]
-    pub fn inserts(&self) -> u64 {
-        self.shared.inserts.load(Ordering::Relaxed)
     }
 
     /// From the first byte of each insert of positions to its answer, as seen here.
@@ -139,7 +131,6 @@ impl Shared {
             took.push(asked.began.elapsed());
         }
         drop(took);
-        self.inserts.fetch_add(1, Ordering::Relaxed);
         self.rows.fetch_add(added, Ordering::Relaxed);
         Ok(added)
     }

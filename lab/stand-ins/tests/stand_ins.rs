@@ -20,7 +20,7 @@ fn row_binary(driver: u32, seqs: std::ops::RangeInclusive<u32>) -> Vec<u8> {
 
 #[test]
 fn the_sink_counts_every_way_of_inserting() {
-    let sink = Sink::start(0, 1).unwrap();
+    let sink = Sink::start(1).unwrap();
     assert_eq!(insert(&sink, "RowBinary", "", &row_binary(0, 1..=100)).unwrap(), 200);
 
     let plain = row_binary(1, 1..=100);
@@ -33,7 +33,7 @@ fn the_sink_counts_every_way_of_inserting() {
         .map(|seq| format!("{{\"driver_id\":\"sim-x-2\",\"seq\":{seq},\"speed_cms\":7}}\n"))
         .collect();
     assert_eq!(insert(&sink, "JSONEachRow", "", lines.as_bytes()).unwrap(), 200);
-    assert_eq!((sink.rows(), sink.inserts(), sink.took().len()), (300, 3, 3));
+    assert_eq!((sink.rows(), sink.took().len()), (300, 3));
     let verdict = sink.tally().compare(&[100, 100, 101]);
     assert_eq!((verdict.lost, verdict.duplicates, verdict.never_sent), (1, 0, 0));
 

@@ -108,21 +108,14 @@ pub(super) fn take_value<'a>(width: Width, rest: &mut &'a [u8]) -> Result<&'a [u
     take(len, rest)
 }
 
-/// Seven bits a byte, lowest first.
-pub(super) fn take_length(rest: &mut &[u8]) -> Result<usize> {
-    let (mut len, mut shift) = (0, 0);
-    loop {
-        let byte = take(1, rest)?[0];
-        len |= usize::from(byte & 0x7f) << shift;
-        shift += 7;
-        if byte & 0x80 == 0 {
-            return Ok(len);
-        }
-        ensure!(shift < 64, "a length has no end");
-    }
+/// Written as MQTT writes one.
+fn take_length(rest: &mut &[u8]) -> Result<usize> {
+    let (len, bytes) = lab_mqtt::length(rest)?.context("a row is cut")?;
+    take(bytes, rest)?;
+    Ok(len)
 }
 
-pub(super) fn take<'a>(len: usize, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
+fn take<'a>(len: usize, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
     let (taken, after) = rest.split_at_checked(len).context("a row is cut")?;
     *rest = after;
     Ok(taken)
