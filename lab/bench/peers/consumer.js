@@ -22,7 +22,7 @@ const rejected = counter('peer_positions_rejected_total', 'Points and messages r
 const insertSeconds = new Histogram({
   name: 'peer_insert_duration_seconds',
   help: 'Time of one successful INSERT, as the client sees it.',
-  buckets: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10], // milepost's
+  buckets: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
   registers: [registry],
 });
 

@@ -1,4 +1,4 @@
-//! A session as one process with a mailbox, and what a listener takes from a client.
+//! A session as one process with a mailbox.
 
 use std::time::{Duration, Instant};
 
