@@ -4,7 +4,6 @@ Built as lab/harness builds what it patches, and where: unoptimised, and once fo
 """
 
 import os
-import re
 import shutil
 import subprocess
 
@@ -19,8 +18,7 @@ def git(*arguments, **settings):
 
 
 def next_version():
-    recipe = (REPOSITORY / "docs" / "add-a-field.md").read_text()
-    patch = "".join(re.findall(r"```diff\n(.*?)```", recipe, re.DOTALL))
+    patch = (REPOSITORY / "docs" / "examples" / "add-a-field.diff").read_text()
     assert f"_{FIELD}.sql" in patch, "the recipe has no migration"
     sources = PATCHED / "sources"
     shutil.rmtree(sources, ignore_errors=True)

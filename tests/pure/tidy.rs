@@ -202,7 +202,7 @@ fn every_table_and_column_says_what_it_is() {
 
 #[test]
 fn the_recipe_for_a_field_takes_a_number_after_all_others() {
-    let recipe = fs::read_to_string(here().join("docs/add-a-field.md")).unwrap();
+    let recipe = fs::read_to_string(here().join("docs/examples/add-a-field.diff")).unwrap();
     let number = |name: &str| name.split('_').next().unwrap().parse::<u32>().ok();
     let made: Vec<(&str, u32)> = recipe
         .lines()
