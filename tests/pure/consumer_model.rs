@@ -283,6 +283,22 @@ fn a_full_window_does_not_close_batches_that_hold_none_of_its_rows() {
 }
 
 #[test]
+fn half_a_window_unacknowledged_sends_a_slow_insert_to_the_spool_too() {
+    for (messages, acked) in [(3, 0), (4, 4)] {
+        let mut setup = plain();
+        setup.delivery.spool = true;
+        setup.window = 8;
+        let mut world = World::new(setup, Server::new(1), Instant::now());
+        world.server.mood(Mood::Taking(60));
+        (0..messages).for_each(|_| world.publish(1, true, false));
+        world.wait(Duration::from_millis(1_200)); // its age, and less than what is slow
+        assert_eq!(world.acked.len(), 0);
+        world.wait(Duration::from_millis(200));
+        assert_eq!(world.acked.len(), acked, "of {messages}");
+    }
+}
+
+#[test]
 fn at_qos_0_a_full_buffer_holds_the_broker_back_before_anything_is_dropped() {
     let mut setup = plain();
     setup.consumer.qos = Qos::AtMostOnce;
@@ -302,7 +318,9 @@ fn at_qos_0_a_full_buffer_holds_the_broker_back_before_anything_is_dropped() {
     assert_eq!(world.consumer.totals().intake.shed, 0, "what was read before it was full is taken");
     world.wait(Duration::from_millis(1_900));
     assert!(world.consumer.holds_back(world.instant()));
-    world.wait(Duration::from_millis(200));
+    let left = Duration::from_millis(100);
+    assert_eq!(world.consumer.poll_timeout(world.instant()), Some(world.instant() + left));
+    world.wait(left);
     assert!(
         !world.consumer.holds_back(world.instant()),
         "a broker that cannot write gives up the connection"
@@ -316,6 +334,39 @@ fn at_qos_0_a_full_buffer_holds_the_broker_back_before_anything_is_dropped() {
 }
 
 #[test]
+fn a_silence_closes_a_batch_once_and_not_before_it_is_one() {
+    let mut setup = plain();
+    setup.intake = intake_settings(10_000);
+    setup.intake.batch.age_max = Duration::from_secs(60);
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    world.server.mood(Mood::Taking(10));
+    let mut after = |messages, silence_ms| {
+        for _ in 0..messages {
+            world.publish(1, true, false);
+            world.wait(Duration::from_millis(1));
+        }
+        world.wait(Duration::from_millis(silence_ms));
+        world.server.attempts()
+    };
+    assert_eq!(after(300, 140), 0, "threads pause for as long");
+    assert_eq!(after(0, 20), 1);
+    assert_eq!(after(0, 11_000), 0, "it is in, and brought nothing more");
+    assert_eq!(after(300, 200), 0, "so the next silence closes nothing");
+}
+
+#[test]
+fn sessions_that_fail_together_do_not_try_again_together() {
+    let mut setup = plain();
+    setup.consumer = consumer_settings(2);
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    let [one, other] = [0, 1].map(|id| {
+        world.cut(id, true, false);
+        world.consumer.session(id).connection()
+    });
+    assert_ne!(one, other);
+}
+
+#[test]
 fn who_leaves_does_not_wait_until_a_batch_has_its_age() {
     for leave in [Leave::KeepSession, Leave::Unsubscribe] {
         let mut setup = plain();
@@ -325,9 +376,11 @@ fn who_leaves_does_not_wait_until_a_batch_has_its_age() {
         (0..10).for_each(|_| world.publish(1, true, false));
         world.turn();
         world.leave(leave);
+        let gets_no_more = leave == Leave::KeepSession;
+        assert_eq!(world.server.attempts(), usize::from(gets_no_more), "{leave:?}");
         world.wait(Duration::from_secs(5));
         assert!(world.consumer.has_ended(), "{leave:?}: {:?}", world.consumer.totals());
-        assert_eq!(world.acked.len(), 10);
+        assert_eq!((world.acked.len(), world.durable), (10, 10));
     }
 }
 
