@@ -401,6 +401,39 @@ fn dropped_messages_are_logged_once_a_minute_however_often_there_is_room_again()
 }
 
 #[test]
+fn messages_of_no_source_are_told_once() {
+    let mut world = World::new(plain(), Server::new(1), Instant::now());
+    world.server.mood(Mood::Taking(60));
+    let told = |world: &World<Server>| {
+        let lines = ["connected; ", "messages so far on topics that no source matches"];
+        lines.map(|line| world.notices.iter().filter(|notice| notice.contains(line)).count())
+    };
+    assert_eq!(told(&world), [1, 0]);
+    for packet_id in 1..4 {
+        let message = Message { packet_id: Some(packet_id), ..Message::new(b"elsewhere", b"{}") };
+        world.consumer.published(0, message, now(world.instant(), Duration::ZERO));
+        world.turn();
+    }
+    assert_eq!(told(&world), [1, 1]);
+}
+
+#[test]
+fn sessions_without_a_connection_make_unready_and_three_are_named() {
+    for (sessions, more) in [(3, None), (4, Some("and 1 more session")), (5, Some("and 2 more sessions"))] {
+        let mut setup = plain();
+        setup.consumer = consumer_settings(sessions);
+        let mut world = World::new(setup, Server::new(1), Instant::now());
+        world.broker_up = false;
+        (0..sessions).for_each(|id| world.cut(id, true, false));
+        world.wait(Duration::from_secs(5));
+        let reasons = world.consumer.unready_reasons(world.instant());
+        let named = [0, 1, 2].map(|id| format!("session {id}: no connection for 5 s: cut"));
+        assert_eq!((&reasons[..3], reasons.get(3).map(String::as_str)), (&named[..], more));
+        assert_eq!(reasons.len(), 3 + usize::from(more.is_some()));
+    }
+}
+
+#[test]
 fn a_slow_server_is_not_given_up() {
     for takes in [1, 7, 21, 33, 70, 300] {
         let mut world = World::new(plain(), Server::new(1), Instant::now());
