@@ -371,7 +371,7 @@ impl Consumer {
 
     /// It gets nothing more, and rows of its messages are in the open batch.
     fn waits_for_open(&self, index: SessionIndex, session: &Session) -> bool {
-        let is_full = session.unacked() > 0 && session.unacked() >= session.window().messages();
+        let is_full = session.unacked() >= session.window().messages();
         (session.is_paused() || is_full) && self.intake.is_open_for(index)
     }
 

@@ -436,6 +436,24 @@ mod tests {
     }
 
     #[test]
+    fn messages_without_rows_wait_for_the_batch_before_them_as_one_completion() {
+        let (mut intake, instant) = (intake(), Instant::now());
+        let now = Now { instant, wall: Timestamp::from_unix_ms(1_760_000_000_000) };
+        intake.set_wanted(1);
+        intake.take(Message::new(b"drivers/a/gps", br#"{"lat":1,"lng":2}"#), Some((0, 0)), now);
+        assert_eq!((intake.deadline(), intake.is_empty()), (Some(instant + AGE_MAX), false));
+        let batch = intake.next(CloseWhen::NotEmpty, instant).unwrap();
+        assert_eq!((intake.is_empty(), intake.room_bytes()), (true, 1 << 20));
+        for arrival in 1..4 {
+            intake.take(Message::new(b"owntracks/b", br#"{"_type":"lwt","tst":1}"#), Some((0, arrival)), now);
+        }
+        assert_eq!(intake.poll_completion(), None);
+        intake.durable(batch.id);
+        let completions: Vec<_> = std::iter::from_fn(|| intake.poll_completion()).collect();
+        assert_eq!(completions, [Completion { session: 0, below: 4 }]);
+    }
+
+    #[test]
     fn what_is_no_fix_or_of_an_erased_driver_is_counted_and_not_taken() {
         let (mut intake, now) = (intake(), Instant::now());
         intake.erase(Arc::new(Erased::new(["a".to_owned()])));
@@ -447,5 +465,7 @@ mod tests {
         assert_eq!((totals.erased, totals.ignored[Ignored::Lwt as usize], totals.in_flight), (4, 2, 0));
         assert_eq!(totals.rejected.iter().sum::<u64>(), 0);
         assert!(intake.is_empty());
+        (0..2).for_each(|_| take(&mut intake, "other", "{}", now));
+        assert_eq!(intake.totals().foreign_messages, 2);
     }
 }

@@ -283,6 +283,22 @@ fn a_full_window_does_not_close_batches_that_hold_none_of_its_rows() {
 }
 
 #[test]
+fn half_a_window_unacknowledged_sends_a_slow_insert_to_the_spool_too() {
+    for (messages, acked) in [(3, 0), (4, 4)] {
+        let mut setup = plain();
+        setup.delivery.spool = true;
+        setup.window = 8;
+        let mut world = World::new(setup, Server::new(1), Instant::now());
+        world.server.mood(Mood::Taking(60));
+        (0..messages).for_each(|_| world.publish(1, true, false));
+        world.wait(Duration::from_millis(1_200)); // its age, and less than what is slow
+        assert_eq!(world.acked.len(), 0);
+        world.wait(Duration::from_millis(200));
+        assert_eq!(world.acked.len(), acked, "of {messages}");
+    }
+}
+
+#[test]
 fn at_qos_0_a_full_buffer_holds_the_broker_back_before_anything_is_dropped() {
     let mut setup = plain();
     setup.consumer.qos = Qos::AtMostOnce;
@@ -302,7 +318,9 @@ fn at_qos_0_a_full_buffer_holds_the_broker_back_before_anything_is_dropped() {
     assert_eq!(world.consumer.totals().intake.shed, 0, "what was read before it was full is taken");
     world.wait(Duration::from_millis(1_900));
     assert!(world.consumer.holds_back(world.instant()));
-    world.wait(Duration::from_millis(200));
+    let left = Duration::from_millis(100);
+    assert_eq!(world.consumer.poll_timeout(world.instant()), Some(world.instant() + left));
+    world.wait(left);
     assert!(
         !world.consumer.holds_back(world.instant()),
         "a broker that cannot write gives up the connection"
@@ -316,6 +334,39 @@ fn at_qos_0_a_full_buffer_holds_the_broker_back_before_anything_is_dropped() {
 }
 
 #[test]
+fn a_silence_closes_a_batch_once_and_not_before_it_is_one() {
+    let mut setup = plain();
+    setup.intake = intake_settings(10_000);
+    setup.intake.batch.age_max = Duration::from_secs(60);
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    world.server.mood(Mood::Taking(10));
+    let mut after = |messages, silence_ms| {
+        for _ in 0..messages {
+            world.publish(1, true, false);
+            world.wait(Duration::from_millis(1));
+        }
+        world.wait(Duration::from_millis(silence_ms));
+        world.server.attempts()
+    };
+    assert_eq!(after(300, 140), 0, "threads pause for as long");
+    assert_eq!(after(0, 20), 1);
+    assert_eq!(after(0, 11_000), 0, "it is in, and brought nothing more");
+    assert_eq!(after(300, 200), 0, "so the next silence closes nothing");
+}
+
+#[test]
+fn sessions_that_fail_together_do_not_try_again_together() {
+    let mut setup = plain();
+    setup.consumer = consumer_settings(2);
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    let [one, other] = [0, 1].map(|id| {
+        world.cut(id, true, false);
+        world.consumer.session(id).connection()
+    });
+    assert_ne!(one, other);
+}
+
+#[test]
 fn who_leaves_does_not_wait_until_a_batch_has_its_age() {
     for leave in [Leave::KeepSession, Leave::Unsubscribe] {
         let mut setup = plain();
@@ -325,9 +376,11 @@ fn who_leaves_does_not_wait_until_a_batch_has_its_age() {
         (0..10).for_each(|_| world.publish(1, true, false));
         world.turn();
         world.leave(leave);
+        let gets_no_more = leave == Leave::KeepSession;
+        assert_eq!(world.server.attempts(), usize::from(gets_no_more), "{leave:?}");
         world.wait(Duration::from_secs(5));
         assert!(world.consumer.has_ended(), "{leave:?}: {:?}", world.consumer.totals());
-        assert_eq!(world.acked.len(), 10);
+        assert_eq!((world.acked.len(), world.durable), (10, 10));
     }
 }
 
@@ -345,6 +398,39 @@ fn dropped_messages_are_logged_once_a_minute_however_often_there_is_room_again()
     }
     let lines = world.notices.iter().filter(|line| line.contains("counted as shed")).count();
     assert_eq!((lines, world.consumer.totals().intake.shed), (2, 100));
+}
+
+#[test]
+fn messages_of_no_source_are_told_once() {
+    let mut world = World::new(plain(), Server::new(1), Instant::now());
+    world.server.mood(Mood::Taking(60));
+    let told = |world: &World<Server>| {
+        let lines = ["connected; ", "messages so far on topics that no source matches"];
+        lines.map(|line| world.notices.iter().filter(|notice| notice.contains(line)).count())
+    };
+    assert_eq!(told(&world), [1, 0]);
+    for packet_id in 1..4 {
+        let message = Message { packet_id: Some(packet_id), ..Message::new(b"elsewhere", b"{}") };
+        world.consumer.published(0, message, now(world.instant(), Duration::ZERO));
+        world.turn();
+    }
+    assert_eq!(told(&world), [1, 1]);
+}
+
+#[test]
+fn sessions_without_a_connection_make_unready_and_three_are_named() {
+    for (sessions, more) in [(3, None), (4, Some("and 1 more session")), (5, Some("and 2 more sessions"))] {
+        let mut setup = plain();
+        setup.consumer = consumer_settings(sessions);
+        let mut world = World::new(setup, Server::new(1), Instant::now());
+        world.broker_up = false;
+        (0..sessions).for_each(|id| world.cut(id, true, false));
+        world.wait(Duration::from_secs(5));
+        let reasons = world.consumer.unready_reasons(world.instant());
+        let named = [0, 1, 2].map(|id| format!("session {id}: no connection for 5 s: cut"));
+        assert_eq!((&reasons[..3], reasons.get(3).map(String::as_str)), (&named[..], more));
+        assert_eq!(reasons.len(), 3 + usize::from(more.is_some()));
+    }
 }
 
 #[test]

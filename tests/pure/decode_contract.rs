@@ -148,6 +148,9 @@ fn times_come_in_any_unit_or_as_text() {
     assert_eq!(ts("1767225600123"), WALL_MS + 123);
     assert_eq!(ts("1767225600123456"), WALL_MS + 123);
     assert_eq!(ts("1767225600123456789"), WALL_MS + 123);
+    for number in ["1767225600123.4", "1767225600123456.5", "1767225600123456789.5"] {
+        assert_eq!(ts(number), WALL_MS + 123, "{number}");
+    }
     assert_eq!(ts(r#""2026-01-01T00:00:00.123Z""#), WALL_MS + 123);
     assert_eq!(ts(r#""2026-01-01T02:00:00+02:00""#), WALL_MS);
 }

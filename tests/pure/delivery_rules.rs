@@ -30,6 +30,8 @@ struct Rig {
     now: Instant,
     began: Instant,
     names: BTreeMap<BatchId, (String, usize)>,
+    /// What was inserted under each.
+    tokens: BTreeMap<String, (String, Piece)>,
     files: BTreeMap<File, (String, Result<usize, &'static str>)>,
     pending: Vec<(Instant, Report)>,
     inserted: Vec<String>,
@@ -39,6 +41,8 @@ struct Rig {
     next_batch: BatchId,
     disk_is_full: bool,
     disk_hangs: bool,
+    /// Batches that a hanging disk was given.
+    hanging: usize,
 }
 
 fn rig(settings: Settings, rule: impl Fn(&str, &Piece) -> Result<(), FailureKind> + 'static) -> Rig {
@@ -67,6 +71,7 @@ fn with_files(
         now,
         began: now,
         names: BTreeMap::new(),
+        tokens: BTreeMap::new(),
         files,
         pending: Vec::new(),
         inserted: Vec::new(),
@@ -76,6 +81,7 @@ fn with_files(
         next_batch: 0,
         disk_is_full: false,
         disk_hangs: false,
+        hanging: 0,
     }
 }
 
@@ -130,6 +136,10 @@ impl Rig {
                 Command::Attempt { batch, piece, attempt } => {
                     let (name, rows) = self.names[&batch].clone();
                     assert!(piece.rows.end <= rows);
+                    let meant = (name.clone(), piece.clone());
+                    let known = self.tokens.entry(attempt.token).or_insert_with(|| meant.clone());
+                    // What would come twice under one token, a server drops.
+                    assert!(*known == meant || name == "erased", "{meant:?} under the token of {known:?}");
                     let took = self.takes;
                     let is_foreign = name.contains("foreign") && piece.rows.len() < rows;
                     let outcome = match (self.rule)(&name, &piece) {
@@ -147,7 +157,9 @@ impl Rig {
                     let outcome = Outcome::Failed { kind: FailureKind::Ambiguous, why: "aborted".to_owned() };
                     *attempt = (self.now, Report { batch, outcome });
                 }
-                Command::Store(_) | Command::Load(..) | Command::QuarantineRow(..) if self.disk_hangs => {}
+                Command::Store(_) | Command::Load(..) | Command::QuarantineRow(..) if self.disk_hangs => {
+                    self.hanging += 1;
+                }
                 Command::Store(batch) | Command::QuarantineRow(batch, _) if self.disk_is_full => {
                     self.later(10, batch, Outcome::Refused("full".to_owned()));
                 }
@@ -429,7 +441,10 @@ fn in_turn_and_ready_again_when_the_spool_is_empty() {
     let order: String = rig.inserted.iter().map(|name| name.trim_start_matches("good")).collect();
     assert!("0123401234".contains(&order) && order.len() == 5, "{order}");
     assert_eq!(rig.troubles(), "");
-    assert!(rig.notice(|notice| matches!(notice, Notice::SpoolEmpty { batches: 5 })));
+    rig.wait(Duration::from_secs(1));
+    let emptied = rig.notices.iter().filter(|notice| matches!(notice, Notice::SpoolEmpty { .. }));
+    assert_eq!(emptied.collect::<Vec<_>>(), [&Notice::SpoolEmpty { batches: 5 }]);
+    assert_eq!(rig.policy.totals().batches_inserted, 5);
     assert_eq!((rig.policy.totals().inserted, rig.policy.totals().in_spool), (50, 0));
 }
 
@@ -514,6 +529,7 @@ fn a_crowded_broker_gets_its_acknowledgements_from_the_spool_while_inserts_are_s
     assert_eq!(rig.offer("c", 1, true), None);
     rig.wait(Duration::from_secs(1));
     assert!(rig.durable.is_empty(), "not crowded: it may still get through");
+    assert_eq!(rig.policy.wants(rig.now), Want::Nothing);
     rig.policy.set_under_pressure(true);
     rig.wait(Duration::from_millis(50));
     assert_eq!(rig.durable.len(), 2, "saved, while they are being inserted");
@@ -706,6 +722,25 @@ fn a_disk_that_hangs_does_not_take_the_delay_from_the_retries() {
     rig.offer("d", 10, true).unwrap();
     rig.wait(Duration::from_secs(60));
     assert!((8..=30).contains(&attempts.get()), "{} attempts in a minute", attempts.get());
+}
+
+#[test]
+fn a_crowded_broker_gives_no_more_than_can_be_inserted_or_stored() {
+    for spool in [false, true] {
+        let mut rig = rig(Settings { spool, inserts_in_flight: 3, ..policy_settings() }, |_, _| Ok(()));
+        rig.policy.set_under_pressure(true);
+        rig.takes = Duration::from_millis(300);
+        rig.disk_hangs = true;
+        (0..3).for_each(|_| assert!(rig.offer("d", 1, true).is_some()));
+        assert_eq!((rig.offer("d", 1, true), rig.hanging), (None, 0), "all three are being inserted");
+        rig.wait(Duration::from_millis(251));
+        assert_eq!(rig.policy.wants(rig.now), if spool { Want::ToStore } else { Want::Nothing });
+        for _ in 0..50 {
+            rig.offer("d", 1, true);
+            rig.wait(Duration::from_millis(200));
+        }
+        assert_eq!(rig.hanging, if spool { 5 } else { 0 });
+    }
 }
 
 #[test]

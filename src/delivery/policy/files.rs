@@ -183,3 +183,55 @@ impl Entry {
         !self.newer && self.not_before.is_none_or(|not_before| not_before <= now)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::delivery::retry::{Identity, Tries};
+
+    fn files() -> (Files, [File; 2], Instant) {
+        let mut files = Files::default();
+        let both = [1, 2].map(|sequence| File { sequence, positions: 10, tag: 1, bytes: 100 });
+        both.iter().for_each(|file| files.add(*file, None, None));
+        (files, both, Instant::now())
+    }
+
+    fn failure(kind: FailureKind) -> Failure<'static> {
+        Failure { kind, why: "why", progress: Progress::new(Tries::new(Identity::fresh(1)), VecDeque::new()) }
+    }
+
+    #[test]
+    fn a_file_at_fault_is_deferred_twice_as_long_each_time_and_due_when_the_server_is_back() {
+        let (mut files, [file, other], now) = files();
+        files.remove(&other);
+        for seconds in [1, 2, 4, 8, 16, 30, 30] {
+            files.defer(&file, "why", 0, now);
+            let due = now + Duration::from_secs(seconds);
+            assert_eq!(files.deadline(), Some(due));
+            assert_eq!([now, due].map(|at| files.next(at)), [None, Some(file)]);
+        }
+        files.wake(now);
+        assert_eq!((files.next(now), files.bytes()), (Some(file), 100));
+        files.leave(&file, "newer");
+        assert_eq!(files.deadline(), None);
+    }
+
+    #[test]
+    fn a_file_is_at_fault_if_others_get_through_or_a_retry_would_not_help() {
+        use FailureKind::{Permanent, TimedOut, Transient};
+        let mut jitter = fastrand::Rng::with_seed(1);
+        for (kind, is_at_fault) in [(Transient, false), (Permanent, true), (TimedOut, true)] {
+            let (mut files, [file, _], now) = files();
+            assert_eq!(files.failed(&file, failure(kind), 5, &mut jitter, now), is_at_fault, "{kind:?}");
+            assert_eq!((files.failures(), files.next(now)), (1, None), "{kind:?}: the others rest, too");
+            assert!(files.failed(&file, failure(kind), 6, &mut jitter, now), "another got through");
+            assert_eq!(files.failures(), 0);
+            assert!(!files.failed(&file, failure(Transient), 6, &mut jitter, now), "and none since");
+            assert_eq!(files.failures(), 1);
+            files.succeeded();
+            assert_eq!(files.failures(), 0);
+        }
+    }
+}

@@ -194,13 +194,11 @@ impl Delivery {
 
     /// What ClickHouse answered when it was last asked.
     pub fn server(&mut self, status: ServerStatus, now: Instant) {
-        if status.answers.is_err() {
-            self.batches.values_mut().for_each(|held| held.suspect |= held.stage.attempt_since().is_some());
-        } else if self.server.is_silent() {
+        if status.answers.is_ok() && self.server.is_silent() {
             // It is back, and will not answer what it had not answered by then.
             self.files.wake(now);
             for (id, held) in &mut self.batches {
-                let hangs = std::mem::take(&mut held.suspect) && held.stage.attempt_since().is_some();
+                let hangs = held.stage.attempt_since().is_some();
                 if hangs && !std::mem::replace(&mut held.was_aborted, true) {
                     self.commands.push_back(Command::Abort(*id));
                 }
@@ -343,7 +341,6 @@ impl Delivery {
                 unreachable!("what is in ClickHouse is not inserted again")
             }
         };
-        held.suspect = self.server.is_silent();
         let piece = held
             .progress
             .pieces

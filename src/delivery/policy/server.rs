@@ -189,3 +189,82 @@ impl Server {
         reasons
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server() -> (Server, Instant) {
+        let (mut server, began) = (Server::new(Duration::from_secs(60)), Instant::now());
+        server.observed(ServerStatus::ready(), began);
+        (server, began)
+    }
+
+    #[test]
+    fn an_insert_may_take_four_times_the_last_one_and_twice_as_long_after_a_timeout() {
+        let (mut server, now) = server();
+        server.succeeded(Duration::from_secs(40));
+        let mut timeouts = vec![server.timeout()];
+        for _ in 0..2 {
+            server.failed(FailureKind::TimedOut, "slow", 1, now);
+            timeouts.push(server.timeout());
+        }
+        server.succeeded(Duration::from_secs(1));
+        timeouts.push(server.timeout());
+        assert_eq!(timeouts, [160, 320, 600, 60].map(Duration::from_secs));
+        assert_eq!(server.successes(), 2);
+    }
+
+    #[test]
+    fn a_fresh_batch_is_tried_every_five_seconds_while_the_server_is_away() {
+        let (mut server, began) = server();
+        let at = |seconds| began + Duration::from_secs(seconds);
+        assert!(!server.is_away(began));
+        server.failed(FailureKind::Transient, "away", 1, began);
+        assert_eq!([0, 4, 5].map(|seconds| server.is_away(at(seconds))), [true, true, false]);
+        server.attempted(at(5));
+        assert_eq!([9, 10].map(|seconds| server.is_away(at(seconds))), [true, false]);
+        server.succeeded(Duration::ZERO);
+        assert!(!server.is_away(at(5)));
+    }
+
+    #[test]
+    fn an_insert_without_an_answer_is_logged_once_and_then_makes_unready() {
+        let (mut server, began) = server();
+        let at = |millis| began + Duration::from_millis(millis);
+        server.attempted(began);
+        assert_eq!(server.no_answer_to_log(at(4_999)), None);
+        assert_eq!(server.no_answer_to_log(at(5_000)), Some(Duration::from_secs(5)));
+        assert_eq!(server.no_answer_to_log(at(60_000)), None);
+        assert!(server.unready_reasons(at(19_999)).is_empty());
+        assert_eq!(server.unready_reasons(at(20_000)), ["clickhouse: no answer to an insert for 20 s"]);
+    }
+
+    #[test]
+    fn failures_and_silence_make_unready_when_they_last() {
+        use FailureKind::{Permanent, Transient};
+        let cases = [
+            (Transient, 2, 19, false),
+            (Transient, 2, 20, true),
+            (Transient, 3, 0, true),
+            (Permanent, 1, 0, true),
+        ];
+        for (kind, failures, seconds, is_told) in cases {
+            let (mut server, began) = server();
+            server.attempted(began);
+            server.failed(kind, "why", failures, began);
+            let told = server.unready_reasons(began + Duration::from_secs(seconds)).join("; ");
+            assert_eq!(
+                told.contains("no insert gets through: why"),
+                is_told,
+                "{kind:?} {failures} {seconds}: {told}"
+            );
+        }
+        let (mut server, began) = server();
+        let silent = ServerStatus { answers: Err("nobody".to_owned()), ..ServerStatus::ready() };
+        server.observed(silent, began);
+        let told =
+            [19, 20].map(|seconds| server.unready_reasons(began + Duration::from_secs(seconds)).join("; "));
+        assert_eq!(told, ["", "clickhouse: nobody"]);
+    }
+}

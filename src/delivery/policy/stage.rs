@@ -43,8 +43,6 @@ pub(super) struct BatchState {
     pub(super) origin: Origin,
     pub(super) positions: u64,
     pub(super) progress: Progress,
-    /// Its attempt began before the server fell silent.
-    pub(super) suspect: bool,
     /// An attempt was ended because the server had been silent; not done twice, or a server that flickers would get nothing.
     pub(super) was_aborted: bool,
 }
@@ -99,7 +97,7 @@ pub(super) fn pieces(rows: impl IntoIterator<Item = usize>) -> VecDeque<Piece> {
 
 impl BatchState {
     pub(super) fn new(stage: Stage, origin: Origin, positions: u64, progress: Progress) -> Self {
-        Self { stage, origin, positions, progress, suspect: false, was_aborted: false }
+        Self { stage, origin, positions, progress, was_aborted: false }
     }
 
     /// What is known of it, if it comes from the intake.

@@ -81,6 +81,8 @@ pub struct World<B> {
     pub acked: BTreeSet<u32>,
     /// Messages that were refused, and acknowledged.
     acked_rejects: u64,
+    /// Rows of the batches that it called durable.
+    pub durable: usize,
     /// Of the driver who is erased at some time.
     pub theirs: BTreeSet<u32>,
     pub erased: bool,
@@ -133,6 +135,7 @@ impl<B: Backend> World<B> {
             excused: BTreeSet::new(),
             acked: BTreeSet::new(),
             acked_rejects: 0,
+            durable: 0,
             theirs: BTreeSet::new(),
             erased: false,
             stored_of_them: None,
@@ -415,7 +418,8 @@ impl<B: Backend> World<B> {
         self.commands.extend(std::iter::from_fn(|| self.consumer.poll_command()));
         self.notices
             .extend(std::iter::from_fn(|| self.consumer.poll_notice()).map(|notice| notice.to_string()));
-        while self.consumer.poll_durable().is_some() {}
+        self.durable +=
+            std::iter::from_fn(|| self.consumer.poll_durable()).map(|batch| batch.rows).sum::<usize>();
         did_anything
     }
 
