@@ -198,6 +198,8 @@ mod tests {
             }
             let ordered: Vec<_> = in_order(&decoded.positions).collect();
             assert_eq!((ordered.len(), decoded.rejects.len()), (1_000, 0));
+            let sorted = |row: &Position| (row.ts.unix_ms() / 86_400_000, row.driver_id.as_bytes().to_vec());
+            assert!(ordered.is_sorted_by_key(|row| sorted(row)), "{begin} {length_max} {apart_s}");
             assert!(ordered.is_sorted_by(|a, b| order(a) <= order(b)), "{begin} {length_max} {apart_s}");
         }
         assert_eq!(in_order(&[]).len(), 0);
