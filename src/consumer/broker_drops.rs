@@ -131,7 +131,7 @@ mod tests {
     fn hear(drops: &mut BrokerDrops, node: &str, counter: &str, payload: &str) -> u64 {
         let topic = format!("$SYS/brokers/{node}/{counter}");
         assert!(drops.heard(topic.as_bytes(), payload.as_bytes()));
-        drops.dropped[DropReason::QueueFull as usize]
+        drops.dropped()[DropReason::QueueFull as usize]
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
                 hear(&mut drops, &node.to_string(), FULL, count);
             }
         }
-        assert_eq!(drops.dropped[DropReason::QueueFull as usize], NODES_MAX as u64);
+        assert_eq!(drops.dropped()[DropReason::QueueFull as usize], NODES_MAX as u64);
     }
 
     #[test]
@@ -169,13 +169,13 @@ mod tests {
                 hear(&mut drops, "a", &format!("metrics/{}", reason.counter()), count);
             }
         }
-        assert_eq!(drops.dropped, [1; DropReason::ALL.len()]);
+        assert_eq!(drops.dropped(), [1; DropReason::ALL.len()]);
         for (counter, payload) in
             [("metrics/delivery/dropped", "9"), (FULL, "-1"), (FULL, "many"), ("uptime", "9"), (FULL, "")]
         {
             hear(&mut drops, "a", counter, payload);
         }
-        assert_eq!(drops.dropped, [1; DropReason::ALL.len()]);
+        assert_eq!(drops.dropped(), [1; DropReason::ALL.len()]);
         assert!(!drops.heard(b"drivers/d7/gps", b"1"), "not the broker's own");
     }
 }

@@ -281,18 +281,18 @@ impl Consumer {
 
     /// And no replay is under way.
     #[must_use]
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.has_ended() && self.delivery.is_idle()
     }
 
     #[must_use]
-    pub(crate) fn is_replaying(&self) -> bool {
+    pub fn is_replaying(&self) -> bool {
         self.delivery.is_replaying()
     }
 
     /// The smallest in-flight window of a member.
     #[must_use]
-    pub(crate) fn smallest_window(&self) -> usize {
+    pub fn smallest_window(&self) -> usize {
         let members = &self.sessions[..self.growth.members()];
         members.iter().map(|session| session.window().messages()).min().unwrap_or(usize::MAX)
     }

@@ -85,7 +85,7 @@ pub(crate) const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
 impl Notice {
     /// Logged at WARN instead of INFO.
     #[must_use]
-    pub(crate) fn is_warning(&self) -> bool {
+    pub fn is_warning(&self) -> bool {
         match self {
             Self::Session(_, notice) => notice.is_warning(),
             Self::Delivery(notice) => notice.is_warning(),

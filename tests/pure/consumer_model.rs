@@ -231,7 +231,7 @@ fn an_insert_of_a_killed_process_may_still_commit_and_none_that_begins_later() {
     assert_eq!(world.missing(), Vec::<u32>::new());
 }
 
-fn plain() -> Setup {
+pub fn plain() -> Setup {
     Setup {
         consumer: consumer_settings(1),
         intake: intake_settings(5),

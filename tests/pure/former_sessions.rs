@@ -153,6 +153,45 @@ fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
     assert_eq!(it.totals().former, left);
 }
 
+/// The first former session is gone, taken over, or does not answer; the second one is there. `milepost drain` looks at every index and
+/// counts none as expired: it does not know how many there were.
+#[test]
+fn a_session_is_logged_once_as_expired_if_one_behind_it_is_there() {
+    let connected =
+        |session_present| Event::Connected { session_present, receive_maximum: None, session_expiry: None };
+    let gone = |taken_over| Event::Disconnected { taken_over, why: String::new() };
+    let one = FormerTotals { found: 1, ..FormerTotals::default() };
+    let cases = [
+        (1, vec![connected(false), gone(false)], FormerTotals { expired: 1, ..one }),
+        (1, vec![connected(true), gone(true)], FormerTotals { found: 2, left: 1, contested: 1, ..one }),
+        (1, vec![], one),
+        (0, vec![connected(false), gone(false)], one),
+    ];
+    for (members, first, totals) in cases {
+        let delivery = Delivery::new(policy_settings(), Left::default());
+        let intake = Intake::new(intake_settings(50), decoder());
+        let (mut it, now) = (Consumer::new(consumer_settings(members), intake, delivery), Instant::now());
+        if members > 0 {
+            it.handle_event(0, connected(true), now);
+            it.handle_event(0, Event::Subscribed { refusals: Vec::new() }, now);
+        }
+        it.handle_timeout(now);
+        first.into_iter().for_each(|event| it.handle_event(members, event, now));
+        it.handle_event(members + 1, connected(true), now);
+        it.handle_timeout(now);
+        assert_eq!(it.totals().former.expired, 0, "not before every look has ended");
+        for absent in members + 2..it.sessions() {
+            it.handle_event(absent, connected(false), now);
+            it.handle_event(absent, gone(false), now);
+        }
+        (0..2).for_each(|_| it.handle_timeout(now));
+        assert_eq!(it.totals().former, totals);
+        let lines = std::iter::from_fn(|| it.poll_notice()).map(|notice| notice.to_string());
+        let says_so = |line: &String| line.starts_with("1 former sessions were gone");
+        assert_eq!(lines.filter(says_so).count() as u64, totals.expired);
+    }
+}
+
 #[test]
 fn a_visit_that_was_not_ended_stays_counted_when_the_process_leaves() {
     let delivery = Delivery::new(policy_settings(), Left::default());

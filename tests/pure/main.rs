@@ -9,6 +9,7 @@ mod batch_model;
 mod cases;
 mod codec_model;
 mod consumer_model;
+mod consumer_rules;
 mod decode_agrees;
 mod decode_command;
 mod decode_contract;

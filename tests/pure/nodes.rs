@@ -3,13 +3,17 @@
 use std::time::{Duration, Instant};
 
 use milepost::consumer::nodes::PATIENCE;
-use milepost::consumer::{CONNECTIONS_MAX, Connections};
+use milepost::consumer::{CONNECTIONS_MAX, Connections, Consumer};
+use milepost::delivery::policy::Delivery;
+use milepost::intake::Intake;
 use milepost::session::events::{ConnectionState, Event, Leave};
+use milepost::spool::Left;
 use proptest::prelude::*;
 
+use crate::consumer_model::plain;
 use crate::model::server::Server;
 use crate::model::{Setup, World};
-use crate::rows::{consumer_settings, intake_settings, nodes, policy_settings};
+use crate::rows::{consumer_settings, decoder, intake_settings, nodes, policy_settings};
 
 /// Connected, and every former session looked at.
 fn world(sessions: Connections, of: usize) -> World<Server> {
@@ -81,8 +85,10 @@ fn a_node_that_is_away_is_left_within_a_second_and_gets_a_session_of_its_own_whe
 #[test]
 fn a_session_that_finds_no_node_is_logged_as_moved_when_it_has_found_one() {
     let mut world = world(Connections::Fixed(4), 2);
+    let ways = [["n0", "n1"], ["n1", "n0"]];
+    let ways = ways.map(|[from, to]| format!("node {from}:1883, which could not be used, for {to}:1883"));
     let moved = |world: &World<Server>| {
-        world.notices.iter().filter(|line| line.contains("Messages in transit")).count()
+        world.notices.iter().filter(|line| ways.iter().any(|way| line.contains(way))).count()
     };
     (0..2).for_each(|node| world.node_away(node, false));
     world.wait(Duration::from_secs(600));
@@ -91,6 +97,32 @@ fn a_session_that_finds_no_node_is_logged_as_moved_when_it_has_found_one() {
     world.wait(Duration::from_secs(30));
     assert!(world.spread().iter().sum::<u64>() >= 4);
     assert_eq!(moved(&world), world.broker.takeovers);
+    assert!(moved(&world) > 0);
+}
+
+/// Otherwise it would change nodes every 750 ms for as long as the broker refuses it.
+#[test]
+fn a_session_that_every_node_refuses_waits_longer_after_a_round() {
+    let mut world = world(Connections::Fixed(3), 3);
+    world.broker_up = false; // the other two sessions stay connected
+    world.cut(0, true, false);
+    let mut tried = Vec::new();
+    while world.after < Duration::from_secs(20) {
+        world.turn();
+        let now = world.instant();
+        let at = world.consumer.poll_timeout(now).expect("its next attempt, or its next node");
+        world.wait(at - now);
+        let next = world.consumer.poll_timeout(at);
+        assert!(next.is_none_or(|next| next > at), "what was due is done");
+        if world.consumer.session(0).connection() == ConnectionState::Connecting {
+            tried.push((world.consumer.dial(0, at).0, world.after));
+            world.cut(0, true, false);
+        }
+    }
+    let is_first = |at: &usize| tried[..*at].iter().all(|(node, _)| *node != tried[*at].0);
+    let last = (0..tried.len()).filter(is_first).nth(2).expect("it tries each of the three");
+    let pause = tried[last + 1].1 - tried[last].1;
+    assert!(pause >= Duration::from_secs(1), "{pause:?} of {tried:?}");
 }
 
 #[test]
@@ -161,6 +193,48 @@ fn a_node_that_is_gone_from_its_name_is_left_and_a_new_one_gets_a_session() {
     world.node_away(0, true);
     world.wait(Duration::from_millis(100));
     assert_eq!(world.spread().iter().sum::<u64>(), 3, "it is left at once");
+}
+
+#[test]
+fn the_only_node_gets_no_session_of_its_own_when_its_name_leads_elsewhere() {
+    let mut world = world(Connections::Fixed(1), 1);
+    world.setup.consumer.nodes = nodes(2);
+    world.consumer.set_nodes(&nodes(2)[1..]);
+    world.wait(Duration::from_secs(10));
+    assert!(world.notices.iter().all(|line| !line.contains("one more session")), "{:?}", world.notices);
+}
+
+/// The fifth session was taken over while it was emptied. The broker may hold messages in it, which would wait for the node.
+#[test]
+fn a_former_session_that_was_not_emptied_does_not_wait_for_a_new_node() {
+    let mut setup = plain();
+    (setup.consumer.connections, setup.consumer.nodes) = (Connections::Auto, nodes(2));
+    let delivery = Delivery::new(setup.delivery, Left::default());
+    let mut it = Consumer::new(setup.consumer, Intake::new(setup.intake, decoder()), delivery);
+    let now = Instant::now();
+    let connected =
+        |session_present| Event::Connected { session_present, receive_maximum: None, session_expiry: None };
+    let gone = |taken_over| Event::Disconnected { taken_over, why: String::new() };
+    for session in 0..4 {
+        it.handle_event(session, connected(true), now);
+        it.handle_event(session, Event::Subscribed { refusals: Vec::new() }, now);
+    }
+    it.handle_timeout(now);
+    it.handle_event(4, connected(true), now);
+    it.handle_event(4, gone(true), now);
+    it.handle_timeout(now);
+    for absent in 5..it.sessions() {
+        it.handle_event(absent, connected(false), now);
+        it.handle_event(absent, gone(false), now);
+    }
+    it.handle_timeout(now);
+    it.set_nodes(&nodes(3));
+    it.handle_timeout(now);
+    let lines = std::iter::from_fn(|| it.poll_notice()).map(|notice| notice.to_string());
+    let lines: Vec<_> = lines.filter(|line| line.starts_with("one more session")).collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let waits = lines.iter().position(|line| line.contains("is on the broker's node n2:1883"));
+    assert_eq!(waits, Some(1), "the sixth: {lines:?}");
 }
 
 #[test]
