@@ -321,11 +321,6 @@ impl Intake {
     }
 
     #[must_use]
-    pub(crate) fn is_open_full(&self) -> bool {
-        self.batcher.is_full()
-    }
-
-    #[must_use]
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.batcher.deadline()
     }
