@@ -15,6 +15,7 @@ mod decode_contract;
 mod delivery_rules;
 mod deploy;
 mod events_model;
+mod executor;
 mod formats;
 mod former_sessions;
 mod group_model;
