@@ -603,6 +603,7 @@ mod tests {
         let lines: Vec<_> =
             lines.filter(|line| line.contains("subscription refused: not authorized")).collect();
         assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(session.notices.iter().any(|notice| !notice.is_warning()), "a connection is good news");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod delivery_rules;
 mod deploy;
 mod events_model;
 mod executor;
+mod flow_rules;
 mod formats;
 mod former_sessions;
 mod group_model;
