@@ -5,6 +5,7 @@
     reason = "a test's rooms have no outside, and its helpers may fail it"
 )]
 
+mod asking;
 mod batch_model;
 mod cases;
 mod codec_model;
