@@ -376,7 +376,7 @@ impl Consumer {
     }
 
     fn closes_to_store(&self, now: Instant) -> CloseWhen {
-        let worth_a_file = self.closes_early(now) || self.intake.is_open_full() || self.is_flushing();
+        let worth_a_file = self.closes_early(now) || self.is_flushing();
         if worth_a_file { CloseWhen::NotEmpty } else { CloseWhen::Due }
     }
 

@@ -377,3 +377,20 @@ pub struct Totals {
     /// Of these files.
     pub spool_bytes: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_of_trouble_is_no_warning() {
+        for (notice, is_warning) in [
+            (Notice::InsertSucceeded { batch: 1, failures: 2 }, false),
+            (Notice::SpoolTakesAgain, false),
+            (Notice::SpoolEmpty { batches: 3 }, false),
+            (Notice::SpoolRefuses("full".to_owned()), true),
+        ] {
+            assert_eq!(notice.is_warning(), is_warning, "{notice}");
+        }
+    }
+}

@@ -321,11 +321,6 @@ impl Intake {
     }
 
     #[must_use]
-    pub(crate) fn is_open_full(&self) -> bool {
-        self.batcher.is_full()
-    }
-
-    #[must_use]
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.batcher.deadline()
     }
@@ -440,17 +435,17 @@ mod tests {
         let (mut intake, instant) = (intake(), Instant::now());
         let now = Now { instant, wall: Timestamp::from_unix_ms(1_760_000_000_000) };
         intake.set_wanted(1);
-        intake.take(Message::new(b"drivers/a/gps", br#"{"lat":1,"lng":2}"#), Some((0, 0)), now);
+        intake.take(Message::new(b"drivers/a/gps", br#"{"lat":1,"lng":2}"#), Some((1, 0)), now);
         assert_eq!((intake.deadline(), intake.is_empty()), (Some(instant + AGE_MAX), false));
         let batch = intake.next(CloseWhen::NotEmpty, instant).unwrap();
         assert_eq!((intake.is_empty(), intake.room_bytes()), (true, 1 << 20));
         for arrival in 1..4 {
-            intake.take(Message::new(b"owntracks/b", br#"{"_type":"lwt","tst":1}"#), Some((0, arrival)), now);
+            intake.take(Message::new(b"owntracks/b", br#"{"_type":"lwt","tst":1}"#), Some((1, arrival)), now);
         }
         assert_eq!(intake.poll_completion(), None);
         intake.durable(batch.id);
         let completions: Vec<_> = std::iter::from_fn(|| intake.poll_completion()).collect();
-        assert_eq!(completions, [Completion { session: 0, below: 4 }]);
+        assert_eq!(completions, [Completion { session: 1, below: 4 }], "and none of another session");
     }
 
     #[test]

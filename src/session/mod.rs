@@ -421,15 +421,11 @@ impl Session {
             // What this connection took is acknowledged on it.
         } else if flushes && self.is_connected() {
             self.disconnect(false, now);
-        } else if self.paused.is_some() && room && self.may_renew() {
+        } else if self.paused.is_some() && room && self.connection.live_since().is_some() {
             // The next connection brings what was deferred on this one.
             self.notices.push_back(Notice::Renewed { deferred: self.deferred });
             self.disconnect(true, now);
         }
-    }
-
-    fn may_renew(&self) -> bool {
-        self.connection.live_since().is_some() && self.purpose.takes_messages()
     }
 
     fn waited_long_enough(&mut self, now: Instant) {
@@ -607,6 +603,7 @@ mod tests {
         let lines: Vec<_> =
             lines.filter(|line| line.contains("subscription refused: not authorized")).collect();
         assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(session.notices.iter().any(|notice| !notice.is_warning()), "a connection is good news");
     }
 
     #[test]

@@ -238,5 +238,20 @@ mod tests {
         let mut scene = Scene::new();
         scene.arrive(300, Duration::from_millis(100));
         assert_eq!(scene.window.suspicion_at(), None);
+        scene.window.gap = SILENCE_MAX / SILENCE_GAPS;
+        assert_eq!(scene.window.suspicion_at(), Some(scene.now + SILENCE_MAX), "one that is not so slow");
+    }
+
+    #[test]
+    fn an_answer_comes_within_half_the_silence() {
+        for (after_ms, is_answer) in [(75, true), (76, false)] {
+            let mut scene = Scene::new();
+            scene.arrive(200, Duration::from_micros(200));
+            scene.now += SILENCE_MIN;
+            scene.window.probed(scene.unacked, scene.now);
+            scene.window.acked(scene.now);
+            scene.arrive(1, Duration::from_millis(after_ms));
+            assert_eq!(scene.window.answered_at.is_some(), is_answer, "{after_ms}");
+        }
     }
 }

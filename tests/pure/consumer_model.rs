@@ -283,6 +283,33 @@ fn a_full_window_does_not_close_batches_that_hold_none_of_its_rows() {
 }
 
 #[test]
+fn a_session_that_defers_messages_does_not_let_its_rows_wait_for_more() {
+    let mut setup = plain();
+    setup.intake = intake_settings(1_000);
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    for (off, attempts) in [(None, 0), (Some("off".to_owned()), 1)] {
+        world.clock(off, 0);
+        world.publish(1, true, false);
+        world.turn();
+        assert_eq!(world.server.attempts(), attempts);
+    }
+}
+
+#[test]
+fn acknowledgements_that_come_one_by_one_are_no_stall() {
+    let mut setup = plain();
+    setup.intake = intake_settings(1);
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    world.server.mood(Mood::Taking(2));
+    for _ in 0..40 {
+        world.publish(1, true, false);
+        world.wait(Duration::from_secs(1));
+        assert!(world.consumer.totals().sessions.unacked > 0);
+        assert_eq!(world.consumer.unready_reasons(world.instant()), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn half_a_window_unacknowledged_sends_a_slow_insert_to_the_spool_too() {
     for (messages, acked) in [(3, 0), (4, 4)] {
         let mut setup = plain();
@@ -382,6 +409,20 @@ fn who_leaves_does_not_wait_until_a_batch_has_its_age() {
         assert!(world.consumer.has_ended(), "{leave:?}: {:?}", world.consumer.totals());
         assert_eq!((world.acked.len(), world.durable), (10, 10));
     }
+}
+
+#[test]
+fn a_process_ends_after_the_inserts_that_no_acknowledgement_waits_for() {
+    let mut world = World::new(plain(), Server::new(1), Instant::now());
+    world.server.mood(Mood::Taking(3));
+    world.publish(1, false, false);
+    world.turn();
+    world.leave(Leave::KeepSession);
+    world.wait(Duration::from_secs(2));
+    assert_eq!(world.consumer.session(0).connection(), ConnectionState::Ended);
+    assert!(!world.consumer.has_ended());
+    world.wait(Duration::from_secs(2));
+    assert_eq!((world.consumer.has_ended(), world.durable), (true, 1));
 }
 
 #[test]

@@ -151,6 +151,14 @@ fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
     it.handle_timeout(now + Duration::from_secs(60));
     assert_eq!(it.session_mut(4).connection(), ConnectionState::Connecting, "a member");
     assert_eq!(it.totals().former, left);
+
+    // It makes the process unready when it has been subscribed, and is not any more.
+    let is_told =
+        |it: &Consumer| it.unready_reasons(now).iter().any(|reason| reason.starts_with("session 4:"));
+    assert!(!is_told(&it));
+    live(&mut it, 4, 1_000);
+    it.handle_event(4, cut(false), now);
+    assert!(is_told(&it));
 }
 
 /// The first former session is gone, taken over, or does not answer; the second one is there. `milepost drain` looks at every index and

@@ -5,6 +5,7 @@
     reason = "a test's rooms have no outside, and its helpers may fail it"
 )]
 
+mod asking;
 mod batch_model;
 mod cases;
 mod codec_model;
@@ -16,6 +17,8 @@ mod decode_contract;
 mod delivery_rules;
 mod deploy;
 mod events_model;
+mod executor;
+mod flow_rules;
 mod formats;
 mod former_sessions;
 mod group_model;

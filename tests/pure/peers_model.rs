@@ -1,8 +1,11 @@
 //! Members of a group that are told to go, in every order and at once, and ask each other: some die, hang, answer rubbish, or
 //! say what is not so. At every step somebody is subscribed at the broker, if anybody ever was.
 
+use std::sync::Arc;
+
 use milepost::peers::decision::{Decision, Inquiry, Next, order};
 use milepost::peers::standing::{Member, Standing};
+use milepost::pipeline::erased::Erased;
 use proptest::prelude::*;
 
 /// Names as people give them; the order of this list is no order of theirs.
@@ -139,6 +142,20 @@ impl World {
     fn subscribed(&self) -> Vec<&str> {
         NAMES.iter().zip(&self.pods).filter(|(_, pod)| pod.subscribed).map(|(name, _)| *name).collect()
     }
+}
+
+#[test]
+fn a_list_of_erased_drivers_that_is_current_again_is_waited_for_no_longer() {
+    let (one, other) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
+    let member = Member::new("milepost-0", "milepost", &[]);
+    member.begins_with(&one);
+    member.erases(&one);
+    assert_eq!(member.standing(true, 0).erased, Some(one.digest()));
+    member.erases(&other);
+    member.erases(&one);
+    assert_eq!(member.standing(true, 0).erased, None, "something goes by the other list");
+    drop(other);
+    assert_eq!(member.standing(true, 0).erased, Some(one.digest()));
 }
 
 fn mood() -> impl Strategy<Value = Mood> {

@@ -186,6 +186,13 @@ fn the_reference_names_every_metric() {
         assert!(reference.contains(&format!("`{name}")), "docs/reference.md does not name {name}");
         assert!(text.contains(&format!("# HELP {name} ")), "{name} has no help");
     }
+    for name in ["insert_errors_total", "batches_spooled_total", "broker_dropped_total"] {
+        let row = reference.lines().find(|line| line.starts_with(&format!("| `milepost_{name}{{"))).unwrap();
+        for series in text.lines().filter(|line| line.starts_with(&format!("milepost_{name}{{"))) {
+            let label = series.split('"').nth(1).unwrap();
+            assert!(row.contains(&format!("`{label}`")), "docs/reference.md does not name {label:?}: {row}");
+        }
+    }
 }
 
 #[test]

@@ -226,6 +226,7 @@ mod tests {
             let (mut files, [file, _], now) = files();
             assert_eq!(files.failed(&file, failure(kind), 5, &mut jitter, now), is_at_fault, "{kind:?}");
             assert_eq!((files.failures(), files.next(now)), (1, None), "{kind:?}: the others rest, too");
+            assert!(files.next(files.deadline().unwrap()).is_some());
             assert!(files.failed(&file, failure(kind), 6, &mut jitter, now), "another got through");
             assert_eq!(files.failures(), 0);
             assert!(!files.failed(&file, failure(Transient), 6, &mut jitter, now), "and none since");

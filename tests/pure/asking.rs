@@ -1,0 +1,58 @@
+//! Which peers are asked for `/member`, and how often. The peers are tasks on the loopback interface.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use milepost::peers::ask::{PATH, Peer, ask};
+use milepost::peers::decision::Decision;
+use milepost::peers::standing::{Member, Standing};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+fn standing(name: &str) -> Standing {
+    Member::new(name, "milepost", &["drivers/+/gps".to_owned()]).standing(true, 0)
+}
+
+/// A member, and how often it was asked.
+async fn member(name: &str) -> (Peer, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (body, asked) = (standing(name).to_json(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    tokio::spawn(async move {
+        loop {
+            let (mut asker, _) = listener.accept().await.unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+            let mut question = [0; 4096];
+            let length = asker.read(&mut question).await.unwrap();
+            assert!(question[..length].starts_with(format!("GET {PATH} ").as_bytes()));
+            let head =
+                format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            asker.write_all((head + &body).as_bytes()).await.unwrap();
+        }
+    });
+    (Peer { host: Ipv4Addr::LOCALHOST.to_string(), port }, asked)
+}
+
+#[tokio::test]
+async fn an_address_is_asked_once_however_many_names_lead_to_it() {
+    let (higher, asked) = member("milepost-2").await;
+    let address = format!("{}:{}", higher.host, higher.port);
+    let peers = [higher.clone(), higher];
+    let decision = ask(&peers, standing("milepost-1"), Duration::from_secs(3)).await;
+    let because = vec![format!("milepost-2 at {address} has a higher name")];
+    assert_eq!(decision, Decision::Keep { because, certain: true });
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_lower_member_that_stays_is_found_behind_one_that_hangs() {
+    let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let hangs = (Peer { host: "127.0.0.1".to_owned(), port: hangs.local_addr().unwrap().port() }, hangs);
+    let (lower, _) = member("milepost-0").await;
+    let address = format!("{}:{}", lower.host, lower.port);
+    let decision = ask(&[hangs.0, lower], standing("milepost-1"), Duration::from_secs(600)).await;
+    assert_eq!(decision, Decision::Leave { to: "milepost-0".to_owned(), address });
+}

@@ -1,0 +1,114 @@
+//! The executor, against a server that does one thing.
+
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use milepost::delivery::events::{Command, Piece, Report};
+use milepost::delivery::executor::Executor;
+use milepost::delivery::sink::{Attempt, Sink, SinkError};
+use milepost::pipeline::batch::Batch;
+use milepost::pipeline::encode::Insert;
+use milepost::pipeline::erased::Erased;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, yield_now};
+
+use crate::rows::position;
+
+#[derive(Debug, Clone, Copy)]
+enum Does {
+    Commit,
+    Hang,
+    Panic,
+}
+
+#[derive(Debug)]
+struct Scripted {
+    does: Does,
+    /// The token of each attempt, and its rows.
+    attempts: Mutex<Vec<(String, usize)>>,
+}
+
+impl Sink for Scripted {
+    async fn insert(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
+        self.attempts.lock().unwrap().push((attempt.token.clone(), insert.rows));
+        match self.does {
+            Does::Commit => Ok(()),
+            Does::Hang => pending().await,
+            Does::Panic => panic!("a bug in the client"),
+        }
+    }
+}
+
+struct Rig {
+    server: Arc<Scripted>,
+    commands: mpsc::Sender<Command>,
+    reports: mpsc::Receiver<Report>,
+    erased: watch::Sender<Arc<Erased>>,
+    running: JoinHandle<()>,
+}
+
+/// With a batch of a row of `d1` and one of `d2`.
+async fn rig(does: Does) -> Rig {
+    let server = Arc::new(Scripted { does, attempts: Mutex::default() });
+    let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(9), mpsc::channel(9));
+    let erased = watch::channel(Arc::default()).0;
+    let executor = Executor {
+        sink: Arc::clone(&server),
+        spool: None,
+        database: "fleet".to_owned(),
+        erased: erased.subscribe(),
+        reports: to_report,
+    };
+    let running = tokio::spawn(executor.run(to_execute));
+    let batch = Batch { positions: vec![position("d1", 1), position("d2", 2)], ..Batch::default() };
+    commands.send(Command::Take(batch)).await.unwrap();
+    Rig { server, commands, reports, erased, running }
+}
+
+impl Rig {
+    async fn attempt(&self) {
+        let attempt = Attempt { token: "token".to_owned(), timeout: Duration::from_secs(1) };
+        let piece = Piece { insert: 0, rows: 0..2 };
+        self.commands.send(Command::Attempt { batch: 0, piece, attempt }).await.unwrap();
+    }
+}
+
+/// One token for other rows would be rows that the server drops.
+#[tokio::test]
+async fn the_token_changes_with_the_rows_that_are_left_out_and_not_otherwise() {
+    let mut it = rig(Does::Commit).await;
+    let mut digest = String::new();
+    for driver in [None, Some("d3"), Some("d1")] {
+        let list = Erased::new(driver.map(str::to_owned));
+        digest = list.digest();
+        it.erased.send_replace(Arc::new(list));
+        it.attempt().await;
+        it.reports.recv().await.unwrap();
+    }
+    let wanted = [("token".to_owned(), 2), ("token".to_owned(), 2), (format!("token-{digest}"), 1)];
+    assert_eq!(*it.server.attempts.lock().unwrap(), wanted);
+}
+
+#[tokio::test]
+async fn a_panic_in_an_insert_ends_the_executor_and_is_no_failure_of_the_server() {
+    let mut it = rig(Does::Panic).await;
+    it.attempt().await;
+    assert!(it.reports.recv().await.is_none());
+    assert!(it.running.await.unwrap_err().is_panic());
+}
+
+#[tokio::test]
+async fn an_insert_that_hangs_ends_with_the_executor() {
+    let it = rig(Does::Hang).await;
+    it.attempt().await;
+    while it.server.attempts.lock().unwrap().is_empty() {
+        yield_now().await;
+    }
+    drop(it.commands);
+    it.running.await.unwrap();
+    for _ in 0..100 {
+        yield_now().await;
+    }
+    assert_eq!(Arc::strong_count(&it.server), 1, "nobody holds the connection any more");
+}
