@@ -121,8 +121,8 @@ fn a_batch_counts_at_least_the_bytes_of_its_rows_and_less_than_twice_as_many() {
         let mut batcher = Batcher::new(limits.clone());
         for seq in 0..100 {
             if are_rejects {
-                let topic = "t".repeat(400);
-                let reject = Reject { topic, ..reject(Reason::InvalidJson, 500) };
+                let (topic, driver_id) = ("t".repeat(400), "d".repeat(64));
+                let reject = Reject { topic, driver_id, ..reject(Reason::InvalidJson, 500) };
                 batcher.push_reject(reject, false, Instant::now());
             } else {
                 batcher.push_position(position(&"d".repeat(64), seq), false, Instant::now());
