@@ -352,8 +352,7 @@ mod tests {
     const AGE_MAX: Duration = Duration::from_secs(1);
 
     fn intake() -> Intake {
-        let toml =
-            "[[sources]]\ntopic = 'drivers/+/gps'\n[[sources]]\ntopic = 'owntracks/+'\nformat = 'owntracks'";
+        let toml = "[[sources]]\ntopic = 'drivers/+/gps'\nkeep = '*'\n[[sources]]\ntopic = 'owntracks/+'\nformat = 'owntracks'";
         let config = Config::parse(toml).unwrap();
         let batch = batch::Limits { rows_max: 2, age_max: AGE_MAX, bytes_max: batch::BYTES_MAX_MIN };
         let decoder = Decoder::new(&config.sources, config.decode);
@@ -370,9 +369,8 @@ mod tests {
         let (good, bad) = (r#"{"lat":1,"lng":2}"#, "broken");
         let began = Instant::now();
         for late in [good, bad] {
-            for (first, instant) in
-                [(good, began + AGE_MAX), (bad, began + AGE_MAX), (good, began), (bad, began)]
-            {
+            for (first, ages) in [(good, 1), (bad, 1), (good, 2), (bad, 2), (good, 0), (bad, 0)] {
+                let instant = began + ages * AGE_MAX;
                 for wanted in 0..2 {
                     let mut intake = intake();
                     intake.set_wanted(wanted);
@@ -391,6 +389,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_message_of_more_rows_than_a_batch_fills_several_and_what_its_fixes_lack_adds_up() {
+        let (mut intake, now) = (intake(), Instant::now());
+        intake.set_wanted(9);
+        let point = format!(r#"{{"lat":1,"lng":2,"acc":-1,"{}":1}}"#, "x".repeat(129));
+        (0..2).for_each(|_| take(&mut intake, "drivers/a/gps", &format!("[{point},{point},{point}]"), now));
+        let lacking = Lacking { undated: 6, fields: [0, 0, 0, 0, 6], attributes_cut: 6 };
+        assert_eq!(intake.totals().lacking, lacking);
+        let rows = || intake.next(CloseWhen::NotEmpty, now).map(|batch| batch.rows());
+        assert_eq!(std::iter::from_fn(rows).collect::<Vec<_>>(), [2, 2, 2]);
     }
 
     /// Otherwise this member would report a driver as left out whose rows still go to a file.
@@ -438,11 +448,11 @@ mod tests {
         intake.take(Message::new(b"drivers/a/gps", br#"{"lat":1,"lng":2}"#), Some((1, 0)), now);
         assert_eq!((intake.deadline(), intake.is_empty()), (Some(instant + AGE_MAX), false));
         let batch = intake.next(CloseWhen::NotEmpty, instant).unwrap();
-        assert_eq!((intake.is_empty(), intake.room_bytes()), (true, 1 << 20));
+        assert_eq!((batch.at_least_once, intake.is_empty(), intake.room_bytes()), (true, true, 1 << 20));
         for arrival in 1..4 {
             intake.take(Message::new(b"owntracks/b", br#"{"_type":"lwt","tst":1}"#), Some((1, arrival)), now);
         }
-        assert_eq!(intake.poll_completion(), None);
+        assert_eq!((intake.poll_completion(), intake.deadline()), (None, None));
         intake.durable(batch.id);
         let completions: Vec<_> = std::iter::from_fn(|| intake.poll_completion()).collect();
         assert_eq!(completions, [Completion { session: 1, below: 4 }], "and none of another session");

@@ -69,10 +69,10 @@ fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     };
     let mut keys: Vec<u128> = (0..).zip(rows).map(key).collect();
     keys.sort(); // not unstable: it merges runs, and the points of an array are one
-    for equal in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32).filter(|equal| equal.len() > 1) {
+    for equal in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
         equal.sort_unstable_by(|a, b| order(row(*a)).cmp(&order(row(*b))));
     }
-    if !rows.is_empty() && day(earliest) != day(latest) {
+    if day(earliest) != day(latest) {
         keys.sort_by_key(|key| day(row(*key).ts)); // stable
     }
     keys.into_iter().map(row)
@@ -184,6 +184,7 @@ mod tests {
             ("sim-bench-", 8, 86_400 * 50),
             ("sim-bench-", 9, 86_400),
             ("", 54, 86_400),
+            ("", 54, 43_200),
         ] {
             let mut decoded = Decoded::default();
             for _ in 0..1_000 {

@@ -118,3 +118,28 @@ impl Newest {
         self.older_log.allow_while(is_older, now)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_is_that_of_the_list_in_any_order_and_a_log_has_no_ids() {
+        let list = |ids: &[&str]| Erased::new(ids.iter().map(|id| (*id).to_owned()));
+        let (both, one) = (list(&["a", "b"]), list(&["b"]));
+        assert_eq!(both.digest(), list(&["b", "a"]).digest());
+        assert_ne!(both.digest(), one.digest());
+        assert_eq!(format!("{both:?}"), format!("2 drivers, {}", both.digest()));
+        assert_eq!(both.not_in(&one).collect::<Vec<_>>(), ["a"]);
+        assert!(list(&[]).is_empty() && !one.is_empty() && both.count() == 2);
+    }
+
+    #[test]
+    fn only_an_older_list_is_left_out_and_logged() {
+        let list = |changed_ms| Arc::new(Erased::default().of(Version { changed_ms, drivers: 1 }));
+        let (mut newest, now) = (Newest::default(), Instant::now());
+        let is_logged = [2, 2, 1, 3].map(|changed_ms| newest.take(list(changed_ms), now));
+        assert_eq!(is_logged, [false, false, true, false]);
+        assert_eq!(newest.list().version.changed_ms, 3);
+    }
+}

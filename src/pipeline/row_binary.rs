@@ -124,6 +124,7 @@ mod tests {
             Kind::Time.fits("DateTime64(3, 'UTC')")
                 && !Kind::Time.fits("DateTime64(6)")
                 && !U16.fits("Int16")
+                && Kind::Texts.fits("Map(LowCardinality(String), String)")
         );
     }
 }

@@ -9,7 +9,7 @@ use milepost::pipeline::encode::encode;
 use milepost::pipeline::reject::{Reason, Reject};
 use proptest::prelude::*;
 
-use crate::rows::{position, reject};
+use crate::rows::{batch_limits, position, reject};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -69,6 +69,7 @@ proptest! {
 
         for batch in &closed {
             prop_assert!(batch.rows() <= rows_max && batch.bytes <= limits.bytes_max);
+            prop_assert!(batch.rows() == 0 || batch.at_least_once);
         }
         let seqs: Vec<u32> = closed.iter().flat_map(|batch| &batch.positions).map(|position| position.seq).collect();
         prop_assert_eq!(seqs, (0..positions_in).collect::<Vec<_>>());
@@ -87,6 +88,30 @@ fn bytes_max_holds_where_rows_max_does_not_help() {
         batcher.push_position(position("d", seq), false, Instant::now());
     }
     assert!(!batcher.fits_position(&position("d", 10)));
+
+    let reject = reject(Reason::InvalidJson, 500);
+    let mut batcher = Batcher::new(batch_limits(100));
+    batcher.push_reject(reject.clone(), false, Instant::now());
+    let bytes_max = 10 * batcher.close().bytes;
+    let mut batcher = Batcher::new(Limits { bytes_max, ..batch_limits(100) });
+    for _ in 0..10 {
+        assert!(batcher.fits_reject(&reject));
+        batcher.push_reject(reject.clone(), false, Instant::now());
+    }
+    assert!(!batcher.fits_reject(&reject));
+}
+
+#[test]
+fn a_batch_is_awaited_if_one_of_its_messages_is() {
+    for awaited in [[false, false, false], [true, false, false], [false, false, true]] {
+        let mut batchers = [(); 2].map(|()| Batcher::new(batch_limits(100)));
+        for awaited in awaited {
+            batchers[0].push_position(position("d", 1), awaited, Instant::now());
+            batchers[1].push_reject(reject(Reason::BadTs, 5), awaited, Instant::now());
+        }
+        let is_awaited = awaited.contains(&true);
+        assert_eq!(batchers.map(|mut batcher| batcher.close().at_least_once), [is_awaited; 2], "{awaited:?}");
+    }
 }
 
 #[test]
@@ -96,7 +121,9 @@ fn a_batch_counts_at_least_the_bytes_of_its_rows_and_less_than_twice_as_many() {
         let mut batcher = Batcher::new(limits.clone());
         for seq in 0..100 {
             if are_rejects {
-                batcher.push_reject(reject(Reason::InvalidJson, 500), false, Instant::now());
+                let (topic, driver_id) = ("t".repeat(400), "d".repeat(64));
+                let reject = Reject { topic, driver_id, ..reject(Reason::InvalidJson, 500) };
+                batcher.push_reject(reject, false, Instant::now());
             } else {
                 batcher.push_position(position(&"d".repeat(64), seq), false, Instant::now());
             }
@@ -108,7 +135,9 @@ fn a_batch_counts_at_least_the_bytes_of_its_rows_and_less_than_twice_as_many() {
         let held = size_of_val(&*batch.positions)
             + size_of_val(&*batch.rejects)
             + batch.rejects.iter().map(strings).sum::<usize>();
-        let sent: usize = encode(batch, "fleet").iter().map(|insert| insert.body.len()).sum();
+        let inserts = encode(batch, "fleet");
+        assert_eq!(inserts.len(), 1, "no insert without rows");
+        let sent = inserts[0].body.len();
         assert!(held + sent <= counted && counted < 2 * (held + sent), "{counted} for {held} and {sent}");
     }
 }
@@ -131,6 +160,13 @@ fn above_the_flood_limit_one_row_stands_for_several_and_counts_stay_exact() {
     batcher.push_reject(reject(Reason::BadTs, 50), false, now + Duration::from_secs(1));
     batcher.push_reject(reject(Reason::BadTs, 50), false, now + Duration::from_secs(1));
     assert_eq!(batcher.close().rejects.len(), 2, "a new second, a row each again");
+
+    // A second begins with its first reject, whatever the one before held.
+    let at = |ms| now + Duration::from_secs(10) + Duration::from_millis(ms);
+    for ms in [0, 1_000, 1_900].into_iter().chain([1_900; 98]).chain([2_000]) {
+        batcher.push_reject(reject(Reason::BadTs, 50), false, at(ms));
+    }
+    assert_eq!(batcher.close().rejects.len(), 102);
 }
 
 #[test]
@@ -142,6 +178,15 @@ fn a_flood_of_large_refusals_is_counted_by_its_bytes() {
     let batch = batcher.close();
     assert!(batch.bytes < REJECT_BYTES_PER_SECOND_MAX + (1 << 20), "{} bytes in a second", batch.bytes);
     assert_eq!(batch.rejects.iter().map(|row| row.count).sum::<u64>(), 90);
+
+    // Sixteen of these are the limit to the byte.
+    let now = now + Duration::from_secs(1);
+    batcher.push_reject(reject(Reason::InvalidJson, 0), false, now);
+    let bytes_more = REJECT_BYTES_PER_SECOND_MAX / 16 - batcher.close().bytes;
+    let now = now + Duration::from_secs(1);
+    (0..17).for_each(|_| batcher.push_reject(reject(Reason::InvalidJson, bytes_more / 2), false, now));
+    let batch = batcher.close();
+    assert_eq!((batch.bytes, batch.rejects.len()), (REJECT_BYTES_PER_SECOND_MAX, 16));
 }
 
 #[test]

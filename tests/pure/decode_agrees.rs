@@ -164,6 +164,36 @@ fn check_agree(format: Format, keeps: bool, payload: impl AsRef<[u8]>) -> Decode
     plain
 }
 
+/// Each told a reader with a planted mistake from serde_json.
+const SAVED: [&[u8]; 13] = [
+    // Keys as long as those that the reader knows by their first eight bytes.
+    br#"{"ab":5,"lat":1,"lng":2}"#,
+    br#"{"abc":5,"lat":1,"lng":2}"#,
+    br#"{"abcde":5,"lat":1,"lng":2}"#,
+    br#"{"abcdefg":5,"lat":1,"lng":2}"#,
+    // No keys, but a value where it would stand behind one.
+    br#"{"lat":1,"lng":2,"headingab5}"#,
+    br#"{"abcdef"}"#,
+    br#"{"1}      "#,
+    b"{\"lat\":1,\"lng\":2,\xdd\x8b\x8c\xdd\xc51}   ", // every bit of "ts": is wrong
+    // A zero keeps its sign: it is in the detail, and no integer.
+    br#"{"lat":1,"lng":2,"driver_id":-0}"#,
+    br#"{"lat":1,"lng":2,"driver_id":-0.0}"#,
+    br#"{"lat":1,"lng":2,"seq":-0}"#,
+    br#"{"lat":9.999999999999999999,"lng":1}"#,
+    br#"{"lat":1,"lon":2,"speed":3,"heading":4,"alt":5,"acc":6,"seq":7}"#,
+];
+
+#[test]
+fn what_told_a_wrong_reader_from_serde_json() {
+    for payload in SAVED {
+        check_agree(Format::Milepost, false, payload);
+        check_agree(Format::Milepost, true, payload);
+    }
+    let null = r#"{"coords":{"latitude":1,"longitude":2,"speed":3,"speed":null},"timestamp":1767225600000}"#;
+    assert_eq!(check_agree(Format::W3c, false, null).positions[0].speed.cms(), u16::MAX);
+}
+
 #[test]
 fn a_byte_that_is_not_utf8_in_every_place() {
     let payload = payload(Format::Milepost, 2, false).replace("\"seq\"", "\"x\":\"é\",\"seq\"");

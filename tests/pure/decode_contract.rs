@@ -1,7 +1,8 @@
 //! The input contract, line by line.
 
 use milepost::codec::Message;
-use milepost::pipeline::decode::{Decoded, Field};
+use milepost::config::Config;
+use milepost::pipeline::decode::{Decoded, Decoder, Field, Limits};
 use milepost::pipeline::position::{Position, Timestamp};
 use milepost::pipeline::reject::Reason;
 use proptest::prelude::*;
@@ -42,6 +43,10 @@ fn the_detail_of_a_reject_states_what_was_expected() {
     let expected = "neither a number nor RFC 3339 with an offset, such as 2026-01-31T08:00:00Z";
     for (payload, detail) in [
         (r#"{"lng":2}"#, "lat is missing".to_owned()),
+        (
+            "[7]",
+            "invalid type: integer `7`, expected an object with lat and lng at line 1 column 1".to_owned(),
+        ),
         (r#"{"lat":1,"lng":"2"}"#, "lng is \"2\", not a number".to_owned()),
         (r#"{"lat":1,"lng":2,"ts":"1760000000123"}"#, format!("ts is \"1760000000123\", {expected}")),
         (
@@ -58,7 +63,7 @@ fn a_full_fix_is_taken_in_the_tables_units() {
     let fix = good(
         r#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271,"alt":-3.25,"acc":5,"ts":1767225599123,"seq":42}"#,
     );
-    assert_eq!(fix.driver_id.as_str(), "d7");
+    assert_eq!((fix.driver_id.as_str(), &*format!("{:?}", fix.driver_id)), ("d7", "\"d7\""));
     assert_eq!((fix.lat.e7(), fix.lng.e7()), (257_617_000, -801_918_000));
     assert_eq!((fix.speed.cms(), fix.heading.cdeg(), fix.alt.dm(), fix.acc.dm()), (1_240, 27_100, -33, 50));
     assert_eq!((fix.ts.unix_ms(), fix.seq), (1_767_225_599_123, 42));
@@ -141,6 +146,13 @@ fn the_first_reason_in_the_order_counts() {
 }
 
 #[test]
+fn null_island_is_that_point_alone() {
+    for (lat, lng) in [("0", "5"), ("5", "0"), ("0", "0.00000001"), ("0.00000001", "0")] {
+        good(&format!(r#"{{"lat":{lat},"lng":{lng}}}"#));
+    }
+}
+
+#[test]
 fn times_come_in_any_unit_or_as_text() {
     let ts = |value: &str| good(&format!(r#"{{"lat":1,"lng":2,"ts":{value}}}"#)).ts.unix_ms();
     assert_eq!(ts("1767225600"), WALL_MS);
@@ -152,6 +164,7 @@ fn times_come_in_any_unit_or_as_text() {
         assert_eq!(ts(number), WALL_MS + 123, "{number}");
     }
     assert_eq!(ts(r#""2026-01-01T00:00:00.123Z""#), WALL_MS + 123);
+    assert_eq!(ts(r#""2026-01-01T00:00:00.123\u005a""#), WALL_MS + 123, "with an escape");
     assert_eq!(ts(r#""2026-01-01T02:00:00+02:00""#), WALL_MS);
 }
 
@@ -200,9 +213,16 @@ fn a_key_that_comes_twice_counts_the_last_time() {
 }
 
 #[test]
-fn points_max_is_allowed_and_deep_nesting_is_not_a_stack() {
+fn the_limits_are_allowed_and_deep_nesting_is_not_a_stack() {
     let full = format!("[{}]", vec![r#"{"lat":1,"lng":2}"#; limits().points_max].join(","));
     assert_eq!(decode(&full).positions.len(), limits().points_max);
+    let point = r#"{"lat":1,"lng":2}"#;
+    good(&[point, &" ".repeat(limits().payload_bytes_max - point.len())].concat());
+    let one = Decoder::new(&Config::defaults().unwrap().sources, Limits { points_max: 1, ..limits() });
+    let mut two = Decoded::default();
+    let message = Message::new(b"drivers/d7/gps", br#"[{"lat":1,"lng":2},{"lat":1,"lng":2}]"#);
+    one.decode(message, Timestamp::from_unix_ms(WALL_MS), &mut two);
+    assert_eq!((two.positions.len(), two.rejects[0].reason), (0, Reason::TooManyPoints));
     let deep = format!(r#"{{"lat":1,"lng":2,"x":{}{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
     assert_eq!(decode(&deep).positions.len() + decode(&deep).rejects.len(), 1);
     let deep_seq = format!(r#"{{"lat":1,"lng":2,"seq":{}{}}}"#, "[".repeat(200_000), "]".repeat(200_000));

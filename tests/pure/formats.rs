@@ -89,6 +89,9 @@ fn owntracks() {
     );
     check(&fix, (257_600_000, -801_900_000), (1_500, 27_000), (NO_ALT, 120), 1_760_000_000_000);
     assert_eq!(attributes(&fix), ["batt=80", "tid=d7"]);
+    let fix = source
+        .good(r#"{"_type":"loc\u0061tion","lat":1,"lon":2,"tst":1760000000.25,"vel":0,"cog":0,"acc":0}"#);
+    check(&fix, (10_000_000, 20_000_000), (0, 0), (NO_ALT, 0), 1_760_000_000_250);
     let fix = source.good(
         r#"{"_type":"location","lat":-1.5e1,"lon":2,"tst":1760000000,"vel":-1,"cog":-1,"alt":13,"p":99.1}"#,
     );
@@ -220,6 +223,8 @@ fn thingsboard() {
     let several = source.decode(&format!(r#"[{one},{{"ts":1,"values":{{"rpm":3}}}},7,{one}]"#));
     assert_eq!((several.positions.len(), several.rejects.len()), (2, 1), "{several:?}");
     assert_eq!(several.ignored, [Ignored::Telemetry]);
+    let twice = source.good(&one.replace("\"temperature\":21.5", "\"ts\":5"));
+    assert_eq!(twice.ts.unix_ms(), 1_760_000_000_123, "the time is beside the values");
     let undated = source.decode(r#"{"latitude":"1.5","longitude":"2","speed":"72"}"#);
     assert_eq!((undated.lacking.undated, undated.positions[0].speed.cms()), (1, 2_000));
     source.refused(r#"{"latitude":1}"#, Reason::MissingField);
@@ -259,6 +264,8 @@ fn geojson() {
     source.ignored(r#"{"type":"Feature","geometry":null,"properties":{}}"#, Ignored::NoFix);
     source.refused(r#"{"type":"Point","coordinates":[1,2]}"#, Reason::UnknownFormatKind);
     source.refused(r#"{"type":"FeatureCollection","features":[]}"#, Reason::WrongShape);
+    let most = format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, vec![point; 100].join(","));
+    assert_eq!(source.decode(&most).positions.len(), 100);
     let many = vec![point; 60].join(",");
     let two = format!(r#"{{"type":"FeatureCollection","features":[{many}]}}"#);
     let decoded = source.decode(&format!("[{two},{two}]"));
@@ -330,14 +337,32 @@ fn nmea_sentences() {
     }
     source.refused(&rmc.replace("*6A", "*6B"), Reason::BadChecksum);
     source.refused(&rmc.replace("*6A", ""), Reason::BadChecksum);
+    source.refused(&rmc.replace("*6A", "*06A"), Reason::BadChecksum);
     source.refused("{}", Reason::InvalidSentence);
     source.refused("\r\n", Reason::InvalidSentence);
     source.refused(&nmea("GPRMC,123519,A,4807.038,N,01131.000,E,,,320394,,"), Reason::BadTs);
     source.refused(&nmea("GPRMC,1235é9,A,4807.038,N,01131.000,E,,,230394,,"), Reason::BadTs);
+    source.refused(&nmea("GPRMC,123519,A,4807.038,N,01131.000,E,,,2303940,,"), Reason::BadTs);
+    source.refused(&nmea("GPRMC,123561,A,4807.038,N,01131.000,E,,,230394,,"), Reason::BadTs);
     source.refused(&nmea("GPRMC,123519,A,4807.038,N,01131.000,E,,,010100,,"), Reason::TooNew);
     source.ignored(&nmea("GPRMC,123519,V,,,,,,,230394,,,N"), Ignored::NoFix);
     source.ignored(&nmea("GPGGA,123519,,,,,0,00,,,M,,M,,"), Ignored::NoFix);
+    assert_eq!(source.decode(&vec![rmc; 100].join("\n")).positions.len(), 100);
     assert_eq!(source.decode(&vec!["x"; 101].join("\n")).rejects[0].reason, Reason::TooManyPoints);
+}
+
+#[test]
+fn nmea_dates() {
+    // The first day of GPS, a leap second, which is the second after it, and a day of this decade.
+    for (time, date, unix_s) in [
+        ("000000", "060180", 315_964_800),
+        ("235960", "311216", 1_483_228_800),
+        ("000000", "010126", 1_767_225_600),
+    ] {
+        let source = Source::of("format = 'nmea'", unix_s + 100);
+        let fix = source.good(&nmea(&format!("GPRMC,{time},A,4807.038,N,01131.000,E,,,{date},,")));
+        assert_eq!(fix.ts.unix_ms(), unix_s * 1_000, "{date} {time}");
+    }
 }
 
 /// Particle's tracker (docs.particle.io, Tracker Edge's `loc` event), in nine lines.
@@ -384,7 +409,14 @@ fn mapped() {
     let reasons: Vec<Reason> = decoded.rejects.iter().map(|reject| reject.reason).collect();
     assert_eq!(reasons, [Reason::MissingField, Reason::WrongShape]);
     assert!(source.refused(r#"{"id":1}"#, Reason::MissingField).contains("/data/track"));
-    source.refused(r#"{"id":1,"data":{"track":7}}"#, Reason::WrongShape);
+    let detail = source.refused(r#"{"id":1,"data":{"track":7}}"#, Reason::WrongShape);
+    assert!(detail.contains("expected an array of points"), "{detail}");
+
+    let toml = "[formats.acme]\npoints = '/data/1/track'\nlat = '/0'\nlng = '/1'\n\
+                [[sources]]\ntopic = 'in/+'\nformat = 'acme'";
+    let source = Source::new(toml, "in/d7", 1_767_225_700);
+    let decoded = source.decode(r#"{"data":[{"track":[]},{"track":[[1,2],[3,4]]},5]}"#);
+    assert_eq!((decoded.positions.len(), decoded.rejects.len()), (2, 0), "{decoded:?}");
 }
 
 #[test]
@@ -397,6 +429,11 @@ fn what_is_kept_is_bounded_and_counted() {
     let decoded = source.decode(&format!(
         r#"{{"lat":1,"lng":2,"a":"{long}","b":"{long}","c":{{"d":[1],"e":null,"f":false}}}}"#
     ));
+    assert_eq!((decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut), (2, 1));
+    // 4,096 bytes of names and values, each value in place of the former one of its name; then one more.
+    let [full, rest] = [4_094, 4_091].map(|bytes| "x".repeat(bytes));
+    let decoded = source
+        .decode(&format!(r#"{{"lat":1,"lng":2,"ab":"{full}","ab":"{full}","ab":"x","cd":"{rest}","e":""}}"#));
     assert_eq!((decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut), (2, 1));
     let none = Source::new("[[sources]]\ntopic = 'in/+'", "in/d7", 1_767_225_600);
     assert!(none.decode(r#"{"lat":1,"lng":2,"a":1}"#).positions[0].attributes.iter().next().is_none());
@@ -446,6 +483,8 @@ fn drivers_come_from_the_levels_that_are_named() {
     assert_eq!(id("{2}.{1}", "owntracks/jo/phone").as_deref(), Some("phone.jo"));
     assert_eq!(id("{1}:{2}", "owntracks//phone"), None, "an empty level names nobody");
     assert_eq!(id("{1}", "owntracks/jo/phone/event"), None, "another topic");
+    let toml = "[[sources]]\ntopic = 'in/+'\ndriver = 'van-{1}'";
+    assert_eq!(Source::new(toml, "in/d7", 0).good(r#"{"lat":1,"lng":2}"#).driver_id.as_str(), "van-d7");
 }
 
 #[test]

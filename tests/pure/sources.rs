@@ -58,6 +58,8 @@ fn a_wrong_source_is_told_with_what_is_right() {
     let keep = |names: String| source(&format!("keep = [{names}]"));
     check(&keep((0..65).map(|n| format!("'f{n}',")).collect()), "sources[1].keep", &["at most 64 names"]);
     check(&keep(format!("'{}'", "x".repeat(129))), "sources[1].keep", &["\"batt\""]);
+    let most = (0..63).map(|n| format!("'f{n}',")).chain([format!("'{}'", "x".repeat(128))]).collect();
+    assert!(Config::parse(&keep(most)).is_ok());
     check(&source("driver = '/a~2'"), "sources[1].driver", &["~0", "~1"]);
     for nothing in ["topic = ''", "", "topic = ''\n[[sources]]\ntopic = 'a/+'"] {
         check(&format!("[[sources]]\n{nothing}"), "sources[1].topic", &["owntracks/+/+"]);

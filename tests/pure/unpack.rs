@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::sync::LazyLock;
 
-use flate2::Compression;
 use flate2::write::GzEncoder;
+use flate2::{Compression, GzBuilder};
 use milepost::codec::Message;
 use milepost::config::Config;
 use milepost::pipeline::decode::{Decoded, Decoder, Field};
@@ -131,22 +131,60 @@ fn more_than_the_limits_is_too_large() {
     }
     // Every byte becomes six: "\u0001".
     check_refused(&cbor(&json!([{ "x": "\u{1}".repeat(200_000) }, 1])), Reason::TooLarge);
+    // An item after this many bytes of JSON is read, after one more it is not.
+    let long = |bytes: usize| json!([{ "lat": 1, "lng": 2, "x": "y".repeat(bytes) }, 1]);
+    let bytes = limits().payload_bytes_max - json!([{ "lat": 1, "lng": 2, "x": "" }]).to_string().len();
+    assert_eq!(decode_on(TOPICS[0], &cbor(&long(bytes))).positions.len(), 1);
+    check_refused(&cbor(&long(bytes + 1)), Reason::TooLarge);
     let window_of_2_gib = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x01, 0x00, 0x00];
     check_refused(&window_of_2_gib, Reason::InvalidUtf8);
 }
 
 #[test]
+fn a_hundred_bytes_for_each_compressed_one_are_allowed_and_not_one_more() {
+    // The track and spaces; the name of a file fills the header up to the length that the ratio asks for.
+    let gzip = |text: &[u8], bytes: usize| {
+        let packed = |name: usize| {
+            let mut encoder =
+                GzBuilder::new().filename(vec![b'x'; name]).write(Vec::new(), Compression::best());
+            encoder.write_all(text).expect("in memory");
+            encoder.finish().expect("in memory")
+        };
+        packed(1 + bytes - packed(1).len())
+    };
+    // A block as it is, one of a repeated byte, and an empty one that ends the frame.
+    let zstd = |text: &[u8], _: usize| {
+        let block = |kind: usize, length: usize, content: &[u8]| {
+            [&(length << 3 | kind).to_le_bytes()[..3], content].concat()
+        };
+        let spaces = text.len() - TRACK.len();
+        let blocks = [block(0, TRACK.len(), TRACK.as_bytes()), block(2, spaces, b" "), block(1, 0, b"")];
+        [&[0x28, 0xb5, 0x2f, 0xfd, 0, 0x38][..], &blocks.concat()].concat()
+    };
+    for pack in [gzip as fn(&[u8], usize) -> Vec<u8>, zstd] {
+        let bytes = TRACK.len() + 16;
+        let text = |more: usize| format!("{TRACK:0$}", 100 * bytes + more).into_bytes();
+        assert_eq!(pack(&text(0), bytes).len(), bytes);
+        assert_eq!(decode_on(TOPICS[0], &pack(&text(0), bytes)).positions.len(), 3);
+        check_refused(&pack(&text(1), bytes), Reason::TooLarge);
+    }
+}
+
+#[test]
 fn cbor_says_all_that_json_says() {
-    // {_ "lat": 1.5, (_ "l", "ng"): -2, "ts": 1(1767225600), "alt": NaN, "x": h'00'}, with the tag for CBOR and half floats.
-    let odd = "d9d9f7bf636c6174f93e007f616c626e67ff21627473c11a6955b90063616c74f97e0061784100ff";
+    // With the tag for CBOR and half floats:
+    // {_ "lat": 1.5, (_ "l", "ng"): -2, "ts": 1(1767225600), "alt": NaN, "x": h'00', 7: 8, -3: 9}
+    let odd = "d9d9f7bf636c6174f93e007f616c626e67ff21627473c11a6955b90063616c74f97e006178410007082209ff";
     let decoded = decode_on(TOPICS[0], &unhex(odd));
     assert_eq!((decoded.positions.len(), decoded.lacking.fields), (1, [0; Field::ALL.len()]), "{decoded:?}");
     let fix = &decoded.positions[0];
     assert_eq!((fix.lat.e7(), fix.lng.e7()), (15_000_000, -20_000_000));
     assert_eq!(fix.ts.unix_ms(), WALL_MS);
-    assert_eq!(fix.attributes.iter().count(), 0, "a byte string is no value");
-    let deep = [vec![0x81; 200_000], vec![0x00]].concat();
-    check_refused(&deep, Reason::InvalidUtf8);
+    let kept: Vec<_> = fix.attributes.iter().collect();
+    assert_eq!(kept, [("7", "8"), ("-3", "9")], "a byte string is no value");
+    for nested in [&b"\x81"[..], b"\xa1\x61x"] {
+        check_refused(&[nested.repeat(200_000), vec![0x00]].concat(), Reason::InvalidUtf8);
+    }
     check_refused(&[0xbb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], Reason::InvalidUtf8);
 }
 

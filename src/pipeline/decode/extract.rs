@@ -132,14 +132,14 @@ impl Paths {
 
     fn put_from<'a>(&self, json: &mut Plain<'a>, found: &mut Found<'a>) -> Option<()> {
         let value = match json.peek() {
-            b'{' if !self.children.is_empty() => {
+            b'{' => {
                 json.object(|json, key| match self.child(key) {
                     Some(paths) => paths.put_from(json, found),
                     None => json.value().map(drop),
                 })?;
                 Scalar::Other("an object")
             }
-            b'[' if !self.children.is_empty() => {
+            b'[' => {
                 let mut index = 0;
                 json.array(|json| {
                     let paths = self.at_index(index);

@@ -266,10 +266,12 @@ mod tests {
             plain.value().is_some() && plain.end().is_some()
         };
         let common = [
-            r#" {"lat": 25.7617, "lng":-80.1918,"ts":1767225599123,"x":{"é":[1,"ü",null,true]}} "#,
+            r#" {"lat": 25.7617, "lng":-80.1918,"ts":1767225599123,"x":{"é":[1,"üÀ",null,true,false]}} "#,
             "[ ]",
             "{}",
             "-0",
+            &["[".repeat(16), "]".repeat(16)].concat(),
+            &format!("[{}]", ["[]"; 20].join(",")),
         ];
         for text in common {
             assert!(is_plain(text), "{text:?}");
