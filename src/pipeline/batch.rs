@@ -1,7 +1,7 @@
 //! Collects rows into the open batch.
 //!
 //! Guarantee: rows leave in the order in which they came, each once. The open batch is due by rows or by age, and never holds more than
-//! `bytes_max`. Time comes in as `now`. The intake decides when a due batch closes, since it depends on the server's room.
+//! `bytes_max`. Time comes in as `now`. The consumer decides when a due batch closes, since it depends on the server's room.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
