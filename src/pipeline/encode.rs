@@ -69,7 +69,7 @@ fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     };
     let mut keys: Vec<u128> = (0..).zip(rows).map(key).collect();
     keys.sort(); // not unstable: it merges runs, and the points of an array are one
-    for equal in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
+    for equal in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32).filter(|equal| equal.len() > 1) {
         equal.sort_unstable_by(|a, b| order(row(*a)).cmp(&order(row(*b))));
     }
     if day(earliest) != day(latest) {
