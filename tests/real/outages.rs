@@ -9,7 +9,7 @@ use lab_stack::{Broker, ClickHouse, free_port, unix_ms, wait_until};
 
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{
-    SOON, finish, publish, publish_in_background, settings, unmigrated, wait_for_metric, world,
+    SOON, World, finish, publish, publish_in_background, settings, unmigrated, wait_for_metric, world,
 };
 
 /// How long `scripted_resolver.c` answers nothing.
@@ -233,19 +233,31 @@ fn a_clock_that_was_never_compared_refuses_no_fix_and_is_compared_before_the_tab
     wait_until("it is ready", SOON, || Ok(milepost.get("/readyz").is_ok()))
 }
 
-/// Nothing is under way then, so no insert meets the refusal first.
-#[test]
-fn a_login_that_is_revoked_between_inserts_is_named_and_its_messages_stay_with_the_broker() -> Result<()> {
-    let world = world("revoked")?;
-    let is_revoked = Arc::new(AtomicBool::new(false));
-    let now = Arc::clone(&is_revoked);
-    let url = scripted_clickhouse(world.engine.server.port, move |_| {
-        if now.load(Ordering::SeqCst) {
-            Scripted::Answer(403, "Code: 516. DB::Exception: milepost: Authentication failed.".to_owned())
+/// ClickHouse, which refuses the statements with these words while the switch is on: its URL, and the switch.
+fn refusing(
+    world: &World,
+    words: &'static str,
+    status: u16,
+    why: &'static str,
+) -> Result<(String, Arc<AtomicBool>)> {
+    let is_on = Arc::new(AtomicBool::new(false));
+    let switch = Arc::clone(&is_on);
+    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+        if is_on.load(Ordering::SeqCst) && statement.contains(words) {
+            Scripted::Answer(status, why.to_owned())
         } else {
             Scripted::Pass
         }
     })?;
+    Ok((url, switch))
+}
+
+/// Nothing is under way then, so no insert meets the refusal first.
+#[test]
+fn a_login_that_is_revoked_between_inserts_is_named_and_its_messages_stay_with_the_broker() -> Result<()> {
+    let world = world("revoked")?;
+    let (url, is_revoked) =
+        refusing(&world, "", 403, "Code: 516. DB::Exception: milepost: Authentication failed.")?;
     let spool = world.folder.path().join("spool").display().to_string();
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url).with("SPOOL__DIR", spool);
     let settings = settings.with("SHUTDOWN__GRACE", "2s");
@@ -269,15 +281,8 @@ fn a_login_that_is_revoked_between_inserts_is_named_and_its_messages_stay_with_t
 #[test]
 fn without_a_new_list_of_erased_drivers_nothing_is_inserted_after_35_s() -> Result<()> {
     let world = world("old_list")?;
-    let is_refused = Arc::new(AtomicBool::new(false));
-    let now = Arc::clone(&is_refused);
-    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-        if now.load(Ordering::SeqCst) && statement.contains(".erased FINAL") {
-            Scripted::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded.".to_owned())
-        } else {
-            Scripted::Pass
-        }
-    })?;
+    let (url, is_refused) =
+        refusing(&world, ".erased FINAL", 500, "Code: 241. DB::Exception: Memory limit exceeded.")?;
     let spool = world.folder.path().join("spool").display().to_string();
     let milepost = world.settings.clone().with("CLICKHOUSE__URL", url).with("SPOOL__DIR", spool).run()?;
     is_refused.store(true, Ordering::SeqCst);
