@@ -47,7 +47,7 @@ pub struct Arguments {
     /// The binary
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
-    /// Everything: Telegraf, and one to 64 connections; twenty minutes
+    /// Everything: Telegraf, and one to 64 connections
     #[arg(long)]
     full: bool,
     /// Only this case; may be given several times; see --list

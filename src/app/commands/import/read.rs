@@ -34,7 +34,7 @@ pub(super) fn skip_mark(input: &mut impl BufRead) -> io::Result<()> {
 /// Longest point, and longest tag or text outside of points: each is in memory whole.
 const XML_BYTES_MAX: usize = 1 << 20;
 
-/// Fails when `left` bytes were read.
+/// Fails when `left` bytes were read; `Take` would end the file there, in the middle of a text.
 struct Bounded<R> {
     input: R,
     left: usize,
