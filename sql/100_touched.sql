@@ -1,12 +1,13 @@
--- How many rows were inserted for each UTC day of each driver, duplicates included. A driver's day was computed from all of them if its row in
--- driver_days_state has the same number: no clock is compared. A fix within two hours of midnight also counts for the neighbouring day,
--- because that reads as far (111).
+-- How many rows were inserted for each UTC day of each driver, duplicates included, and the highest speed among them. A driver's day was
+-- computed from all of them if its row in driver_days_state has the same number: no clock is compared. A fix within two hours of midnight
+-- also counts for the neighbouring day, because that reads as far (111). Which days a question about speed must read is known here (212).
 CREATE TABLE IF NOT EXISTS {database}.touched{on_cluster}
 (
     day        Date                                               COMMENT 'UTC',
     driver_id  String                                             COMMENT 'Who',
     rows       SimpleAggregateFunction(sum, UInt64)               COMMENT 'Rows inserted so far, duplicates included',
-    touched_at SimpleAggregateFunction(max, DateTime64(3, 'UTC')) COMMENT 'Time of the newest insert, by the server''s clock'
+    touched_at SimpleAggregateFunction(max, DateTime64(3, 'UTC')) COMMENT 'Time of the newest insert, by the server''s clock',
+    speed_max  SimpleAggregateFunction(max, UInt16)               COMMENT 'The highest speed sent, in centimetres per second, 0 if none'
 )
 ENGINE = {engine:AggregatingMergeTree}
 ORDER BY (day, driver_id)

@@ -28,7 +28,6 @@ CREATE TABLE IF NOT EXISTS {database}.driver_days_state{on_cluster}
         MATERIALIZED arrayMap(part -> (tupleElement(part, 'began_ms'), tupleElement(part, 'piece'), tupleElement(part, 'lat_e7'), tupleElement(part, 'lng_e7')),
             arrayFilter(part -> tupleElement(part, 'kind') = 'dropped', parts)) -- a mutation does not know part.kind
         CODEC(ZSTD(1)) COMMENT 'The dropped fixes among the parts: few, so a question about fixes reads little here',
-    speed_max   UInt16 MATERIALIZED arrayMax(parts.speed_max) COMMENT 'The highest speed of the parts, in centimetres per second',
     rows        UInt64 COMMENT 'Of `touched`, when the fixes were read',
     computed_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'When this row was computed'
 )

@@ -1,24 +1,10 @@
 -- Where a driver was faster than so many metres per second, by the speed it sent: one row from its first such fix to its last. A slower
--- fix ends it, and 180 s without a faster one. Fixes of unknown speed are left out, and dropped ones (111). The roll-up has the highest speed
--- of each day of a driver: only fixes of a day that was so fast, or was touched since it was computed, are read.
+-- fix ends it, and 180 s without a faster one. Fixes of unknown speed are left out, and dropped ones (111). Only days
+-- that had such a fix are read (100).
 CREATE VIEW IF NOT EXISTS {database}_ask.speeding{on_cluster} AS
 WITH
     toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) AS first_day,
-    toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) AS last_day,
-    fast AS
-    (
-        SELECT day, driver_id
-        FROM {database}.touched{all}
-        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id)) AND day >= first_day AND day <= last_day
-        GROUP BY day, driver_id
-        HAVING (day, driver_id, sum(rows)) GLOBAL NOT IN
-        (
-            SELECT day, toString(driver_id), rows
-            FROM {database}.driver_days_state{all} FINAL
-            WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-                AND day >= first_day AND day <= last_day AND speed_max / 100 <= {speed:Float64}
-        )
-    )
+    toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) AS last_day
 SELECT
     driver_id,
     fromUnixTimestamp64Milli(min(ms), {tz:String}) AS began, fromUnixTimestamp64Milli(max(ms), {tz:String}) AS ended,
@@ -38,7 +24,13 @@ FROM
             AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
             AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
             AND speed_cms != 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
-            AND indexHint((toDate(ts), driver_id) GLOBAL IN fast) -- which granules to read; other rows of theirs do no harm
+            AND indexHint((toDate(ts), driver_id) GLOBAL IN -- which granules to read; other rows of theirs do no harm
+            (
+                SELECT day, driver_id
+                FROM {database}.touched{all}
+                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                    AND day >= first_day AND day <= last_day AND speed_max / 100 > {speed:Float64}
+            ))
             AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
             (
                 SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7

@@ -31,7 +31,8 @@ const FILLS: [([&str; 2], &str); 2] = [
     (
         ["touched_mv", "touched"],
         "INSERT INTO {database}.touched{all} SELECT arrayJoin(arrayDistinct([toDate(ts - INTERVAL 2 HOUR), toDate(ts + INTERVAL 2 HOUR)])) AS day, \
-         driver_id, count() AS rows, max(inserted_at) AS touched_at FROM {database}.positions{all} GROUP BY day, driver_id \
+         driver_id, count() AS rows, max(inserted_at) AS touched_at, maxIf(speed_cms, speed_cms != 65535) AS speed_max \
+         FROM {database}.positions{all} GROUP BY day, driver_id \
          SETTINGS max_execution_time = 0, distributed_foreground_insert = 1",
     ),
 ];

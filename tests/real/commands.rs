@@ -45,14 +45,18 @@ fn what_was_dropped_is_made_again_from_the_history() -> Result<()> {
         }
         // Nobody watches while these come.
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, seq) SELECT toString(number % 3), now64(3), 1000 * {round} + number FROM numbers(300)"
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, speed_cms) \
+             SELECT toString(number % 3), now64(3), 1000 * {round} + number, 100 + {round} FROM numbers(300)"
         ))?;
         let newest =
             world.query("SELECT driver_id, max(seq) FROM {db}.positions GROUP BY ALL ORDER BY ALL")?;
         world.settings.migrate()?;
         assert_eq!(world.query("SELECT driver_id, seq FROM {db}.last_positions ORDER BY driver_id")?, newest);
-        let untouched = "SELECT count() FROM (SELECT driver_id FROM {db}.touched GROUP BY driver_id HAVING sum(rows) < (SELECT count() / 3 FROM {db}.positions))";
-        assert_eq!(world.query(untouched)?, "0", "{dropped:?}");
+        let untouched = format!(
+            "SELECT count() FROM (SELECT driver_id FROM {{db}}.touched GROUP BY driver_id \
+             HAVING sum(rows) < (SELECT count() / 3 FROM {{db}}.positions) OR max(speed_max) < 100 + {round})"
+        );
+        assert_eq!(world.query(&untouched)?, "0", "{dropped:?}");
         for table in dropped {
             world.query(&format!("EXISTS TABLE {table}")).map(|there| assert_eq!(there, "1", "{table}"))?;
         }
