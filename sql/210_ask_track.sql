@@ -13,7 +13,7 @@ SELECT
     is_good * (ms - before.1) / 1000 AS seconds,
     is_good * earth_m * asin(least(1., L2Norm((
         axis_m - before.3, plane_m - before.4, 2 * sqrt(axis_m * before.3) * sin(radians((lng_e7 - before.2) / 2e7)))) / earth_m)) AS metres,
-    multiIf(is_good, '', acc_dm > 2000 AND acc_dm != 65535, 'inaccurate', 'jump') AS dropped
+    multiIf(is_good, '', is_accurate, 'jump', 'inaccurate') AS dropped
 FROM
 (
     SELECT
@@ -25,7 +25,7 @@ FROM
             driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm,
             toUnixTimestamp64Milli(ts) AS ms,
             flat * tan(radians(lat_e7 / 1e7)) AS slope, equator_m / sqrt(1 + slope * slope) AS axis_m, flat * slope * axis_m AS plane_m,
-            (acc_dm <= 2000 OR acc_dm = 65535) AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
+            acc_dm <= 2000 OR acc_dm = 65535 AS is_accurate, is_accurate AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
             (
                 SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
                 FROM {database}.driver_days_state{all} FINAL
