@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use clickhouse::Client;
 use clickhouse::error::Error as ClientError;
-use hyper_util::client::legacy;
-use hyper_util::rt::TokioExecutor;
 
-use super::connector::{Connector, POOL_IDLE_TIMEOUT};
-use super::errors::{AUTHENTICATION_FAILED, advice, code, kind, speaks_no_http};
+use super::connector::Connector;
+use super::errors::{advice, code, kind, speaks_no_http};
 use super::insert::Inserter;
 use super::login::Login;
 use super::render::Layout;
@@ -119,9 +117,8 @@ pub(crate) struct ClickHouse {
     login: Login,
     pub(super) database: String,
     pub(super) layout: Layout,
-    plain: bool,
-    /// The server has spoken ClickHouse to us.
-    answered: AtomicBool,
+    /// No TLS is configured, and nothing has answered as ClickHouse does.
+    may_be_tls: AtomicBool,
     pub(super) erased: Mutex<Newest>,
 }
 
@@ -137,12 +134,8 @@ impl ClickHouse {
     pub(crate) fn new(config: &config::ClickHouse) -> Result<Self, Error> {
         let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
         let login = Login::new(&config.user, config.password.as_ref()).map_err(Error::Password)?;
-        let client = |connector| {
-            let http = legacy::Client::builder(TokioExecutor::new())
-                .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-                .build(connector);
-            Client::with_http_client(http).with_url(&config.url)
-        };
+        let client =
+            |connector: Connector| Client::with_http_client(connector.client()).with_url(&config.url);
         let connector = Connector::new(tls);
         Ok(Self {
             client: client(connector.bounded(ANSWER_BYTES_MAX)),
@@ -151,8 +144,7 @@ impl ClickHouse {
             login,
             database: config.database.clone(),
             layout: Layout::new(config),
-            plain: config.tls.is_none(),
-            answered: AtomicBool::new(false),
+            may_be_tls: AtomicBool::new(config.tls.is_none()),
             erased: Mutex::default(),
         })
     }
@@ -169,13 +161,11 @@ impl ClickHouse {
     pub(super) fn failed(&self, what: impl Into<String>, error: ClientError) -> Error {
         let advice = match code(&error) {
             Some(code) => {
-                self.answered.store(true, Ordering::Relaxed);
-                if code == AUTHENTICATION_FAILED {
-                    self.login.read_again();
-                }
-                advice(code)
+                self.may_be_tls.store(false, Ordering::Relaxed);
+                self.login.read_again_after(code);
+                advice(code).map(str::to_owned)
             }
-            None => (self.plain && !self.answered.load(Ordering::Relaxed) && speaks_no_http(&error))
+            None => (self.may_be_tls.load(Ordering::Relaxed) && speaks_no_http(&error))
                 .then(|| tls::is_this_the_port(Server::ClickHouse, false)),
         };
         Error::server(what, error, advice)
@@ -185,7 +175,7 @@ impl ClickHouse {
     pub(crate) async fn ask(&self, what: &str, sql: &str) -> Result<Vec<Vec<String>>, Error> {
         let answer = async { self.client().query_raw(sql).fetch_bytes("TSVRaw")?.collect().await };
         let answer = within(QUESTION_TIMEOUT, answer).await.map_err(|error| self.failed(what, error))?;
-        self.answered.store(true, Ordering::Relaxed);
+        self.may_be_tls.store(false, Ordering::Relaxed);
         let text = String::from_utf8_lossy(&answer);
         Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
     }

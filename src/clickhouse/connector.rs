@@ -8,8 +8,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::Uri;
+use hyper::body::Body;
+use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower_service::Service;
 
@@ -19,9 +21,8 @@ use crate::tls::{Stream, Tls};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server whose machine died says nothing: TCP asks after this long.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-
 /// Below the server's keep-alive: an idle connection is dropped by us, not under our feet.
-pub(super) const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Makes connections, each with the certificates as their files are then.
 #[derive(Debug, Clone)]
@@ -45,6 +46,11 @@ impl Connector {
     /// The same, whose connections end when an answer is longer than this.
     pub(crate) fn bounded(&self, answer_bytes_max: u64) -> Self {
         Self { answer_bytes_max, ..self.clone() }
+    }
+
+    /// A client that keeps connections for its next requests.
+    pub(super) fn client<B: Body<Data: Send> + Send>(self) -> legacy::Client<Self, B> {
+        legacy::Client::builder(TokioExecutor::new()).pool_idle_timeout(POOL_IDLE_TIMEOUT).build(self)
     }
 }
 

@@ -61,30 +61,23 @@ pub(super) fn kind_of_code(code: u32, way: Way) -> FailureKind {
 }
 
 /// What to change.
-pub(super) fn advice(code: u32) -> Option<String> {
-    match code {
-        AUTHENTICATION_FAILED => {
-            Some("wrong login; set clickhouse.user and clickhouse.password_file".to_owned())
-        }
-        NO_GRANT => Some("grant clickhouse.user what it lacks, see deploy/clickhouse".to_owned()),
-        NOT_SUPPORTED => Some(
-            "this server's version does not support what the insert asks for: update ClickHouse".to_owned(),
-        ),
-        TABLE_IS_READ_ONLY => Some(
+pub(super) fn advice(code: u32) -> Option<&'static str> {
+    Some(match code {
+        AUTHENTICATION_FAILED => "wrong login; set clickhouse.user and clickhouse.password_file",
+        NO_GRANT => "grant clickhouse.user what it lacks, see deploy/clickhouse",
+        NOT_SUPPORTED => "this server's version does not support what the insert asks for: update ClickHouse",
+        TABLE_IS_READ_ONLY => {
             "this replica is read-only: look whether it reaches its Keeper, and at system.replicas there"
-                .to_owned(),
-        ),
-        TOO_FEW_LIVE_REPLICAS => Some(
+        }
+        TOO_FEW_LIVE_REPLICAS => {
             "fewer replicas live than clickhouse.insert_quorum wants: bring one back, or add a third one"
-                .to_owned(),
-        ),
-        UNKNOWN_STATUS_OF_INSERT => Some(
+        }
+        UNKNOWN_STATUS_OF_INSERT => {
             "not enough replicas had it in time: one is away or behind, see system.replicas and \
              system.replication_queue"
-                .to_owned(),
-        ),
-        _ => None,
-    }
+        }
+        _ => return None,
+    })
 }
 
 /// The `N` of ClickHouse's `Code: N. DB::Exception: …`, which begins its answer: a page that only mentions one is

@@ -16,14 +16,13 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy;
-use hyper_util::rt::TokioExecutor;
 use tokio::time::timeout;
 use tracing::debug;
 use url::Url;
 
 use super::compress::compress;
-use super::connector::{Connector, POOL_IDLE_TIMEOUT};
-use super::errors::{AUTHENTICATION_FAILED, Way, advice, code_in, kind_of_code};
+use super::connector::Connector;
+use super::errors::{Way, advice, code_in, kind_of_code};
 use super::login::Login;
 use super::quorum::Quorum;
 use super::shards;
@@ -57,8 +56,8 @@ enum InsertError {
     },
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    #[error("{}{text}", advice.as_ref().map_or(String::new(), |advice| format!("{advice}: ")))]
-    Refused { kind: FailureKind, advice: Option<String>, text: String },
+    #[error("{}{text}", advice.map_or(String::new(), |advice| format!("{advice}: ")))]
+    Refused { kind: FailureKind, advice: Option<&'static str>, text: String },
     #[error("something on the way takes no insert of this size (HTTP 413): {0}")]
     TooLarge(String),
     #[error("HTTP {status} from something that is not ClickHouse: {text}")]
@@ -111,9 +110,8 @@ pub(super) struct Inserter {
     pub(super) quorum: Quorum,
     /// Inserts go to the tables over all shards.
     shards: bool,
-    plain: bool,
-    /// The server has spoken HTTP to us.
-    answered: AtomicBool,
+    /// No TLS is configured, and nothing has answered in HTTP.
+    may_be_tls: AtomicBool,
     login: Login,
 }
 
@@ -132,15 +130,12 @@ impl Inserter {
             // Without it the server answers when it has the rows in a file of its own, for later.
             url.query_pairs_mut().append_pair("distributed_foreground_insert", "1");
         }
-        let mut http = legacy::Client::builder(TokioExecutor::new());
-        http.pool_idle_timeout(POOL_IDLE_TIMEOUT);
         Self {
-            http: http.build(connector),
+            http: connector.client(),
             url,
             quorum: Quorum::new(config),
             shards: config.shards,
-            plain: config.tls.is_none(),
-            answered: AtomicBool::new(false),
+            may_be_tls: AtomicBool::new(config.tls.is_none()),
             login,
         }
     }
@@ -173,7 +168,7 @@ impl Inserter {
             .request(self.request(insert, attempt))
             .await
             .map_err(|error| self.not_answered(error))?;
-        self.answered.store(true, Ordering::Relaxed);
+        self.may_be_tls.store(false, Ordering::Relaxed);
         let status = response.status();
         let header = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_owned);
         let exception = header(EXCEPTION_CODE).and_then(|code| code.trim().parse::<u32>().ok());
@@ -207,9 +202,7 @@ impl Inserter {
     }
 
     fn refused(&self, code: u32, text: String) -> InsertError {
-        if code == AUTHENTICATION_FAILED {
-            self.login.read_again();
-        }
+        self.login.read_again_after(code);
         let (kind, advice) = (kind_of_code(code, self.way()), advice(code));
         let text = if text.is_empty() { format!("code {code}") } else { text };
         InsertError::Refused { kind, advice, text }
@@ -226,7 +219,7 @@ impl Inserter {
     fn not_answered(&self, error: legacy::Error) -> InsertError {
         if error.is_connect() {
             InsertError::NotReached(error)
-        } else if self.plain && !self.answered.load(Ordering::Relaxed) {
+        } else if self.may_be_tls.load(Ordering::Relaxed) {
             let advice = tls::is_this_the_port(Server::ClickHouse, false);
             InsertError::NoHttp { advice, source: error }
         } else {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
+use super::errors::AUTHENTICATION_FAILED;
 use crate::config::Secret;
 use crate::throttle::Throttle;
 
@@ -64,9 +65,9 @@ impl Login {
         [user].into_iter().chain(self.password().map(|password| ("X-ClickHouse-Key", password))).collect()
     }
 
-    /// The file may have changed since it was read. Does not wait for the disk.
-    pub(super) fn read_again(&self) {
-        let Some(secret) = self.secret.clone() else { return };
+    /// If the code says that the login is wrong, the file may have changed since it was read. Does not wait for the disk.
+    pub(super) fn read_again_after(&self, code: u32) {
+        let Some(secret) = self.secret.clone().filter(|_| code == AUTHENTICATION_FAILED) else { return };
         if self.reading.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -103,7 +104,7 @@ mod tests {
         let login = Login::new("reader", Some(&Secret::File(file.path().into()))).unwrap();
         for (text, expected) in [("new\nold\n", "old"), ("new\n", "new")] {
             std::fs::write(file.path(), text).unwrap();
-            login.read_again();
+            login.read_again_after(AUTHENTICATION_FAILED);
             while login.reading.load(Ordering::Acquire) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use clickhouse::Client;
 use clickhouse::error::Error as ClientError;
-use hyper_util::client::legacy;
-use hyper_util::rt::TokioExecutor;
 
-use super::connector::{Connector, POOL_IDLE_TIMEOUT};
-use super::errors::{AUTHENTICATION_FAILED, advice, code};
+use super::connector::Connector;
+use super::errors::{advice, code};
 use super::login::Login;
 use crate::config::Server;
 use crate::tls::Tls;
@@ -27,11 +25,8 @@ impl Reader {
     pub fn new(server: &Server, answer_bytes_max: u64) -> std::io::Result<Self> {
         let login = Login::new(&server.user, server.password.as_ref())?;
         let tls = server.tls.clone().map(|files| Arc::new(Tls::new(files)));
-        let http = legacy::Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .build(Connector::new(tls).bounded(answer_bytes_max));
-        let client = Client::with_http_client(http).with_url(&server.url);
-        Ok(Self { client, login })
+        let http = Connector::new(tls).bounded(answer_bytes_max).client();
+        Ok(Self { client: Client::with_http_client(http).with_url(&server.url), login })
     }
 
     /// With the login as it was last read. Clones are cheap: the connections are shared.
@@ -43,9 +38,9 @@ impl Reader {
     /// ClickHouse's code, if it answered with one, and what to change. A refused login has the password's file read again.
     pub fn failed(&self, error: &ClientError) -> (Option<u32>, Option<String>) {
         let code = code(error);
-        if code == Some(AUTHENTICATION_FAILED) {
-            self.login.read_again();
+        if let Some(code) = code {
+            self.login.read_again_after(code);
         }
-        (code, code.and_then(advice))
+        (code, code.and_then(advice).map(str::to_owned))
     }
 }
