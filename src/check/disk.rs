@@ -9,6 +9,7 @@ use rustix::fs::{StatFs, statfs};
 use super::report::Report;
 use crate::config::Spool;
 
+const WHAT: &str = "spool";
 /// Kinds of file systems (Linux, `statfs(2)`).
 const TMPFS: u32 = 0x0102_1994;
 const RAMFS: u32 = 0x8584_58F6;
@@ -16,7 +17,6 @@ const RAMFS: u32 = 0x8584_58F6;
 const OVERLAYFS: u32 = 0x794C_7630;
 
 pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
-    const WHAT: &str = "spool";
     let Some(spool) = spool else {
         return report
             .ok(WHAT, "none (spool.dir): while ClickHouse is down, only the broker's queue holds messages");
@@ -54,7 +54,6 @@ fn try_to_write(dir: &Path) -> std::io::Result<()> {
 }
 
 fn kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
-    const WHAT: &str = "spool";
     let dir = spool.dir.display();
     #[expect(
         clippy::cast_possible_truncation,

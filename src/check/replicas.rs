@@ -12,7 +12,7 @@ const TOKEN_SECONDS_MIN: u64 = 86_400;
 /// Counted over all members, each of which inserts one or two blocks a second.
 const TOKENS_MIN: u64 = 10_000;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Replica {
     table: String,
     readonly: bool,
@@ -25,10 +25,10 @@ struct Replica {
 }
 
 /// The value of a MergeTree setting: the table's own, else the server's default, else 0.
-pub(super) fn setting(engine_full: &str, name: &str, defaults: &[Vec<String>]) -> u64 {
+pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -> u64 {
     // By its whole name: one setting's name ends like another's.
-    let own = engine_full.split([' ', ',']).skip_while(|word| *word != name).nth(2).map(str::to_owned);
-    let default = || defaults.iter().find(|row| row[0] == name).map(|row| row[1].clone());
+    let own = engine_full.split([' ', ',']).skip_while(|word| *word != name).nth(2);
+    let default = || defaults.iter().find(|[named, _]| named == name).map(|[_, value]| &**value);
     let text = own.or_else(default).unwrap_or_default();
     text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse().unwrap_or(0)
 }
@@ -38,8 +38,8 @@ pub(super) async fn check(
     report: &mut Report,
     config: &config::ClickHouse,
     clickhouse: &ClickHouse,
-    tables: &[&Vec<String>],
-    defaults: &[Vec<String>],
+    tables: &[[String; 3]],
+    defaults: &[[String; 2]],
 ) -> Result<(), Error> {
     if !engines(report, config, tables) {
         return Ok(());
@@ -50,31 +50,31 @@ pub(super) async fn check(
         config.database
     );
     let rows = clickhouse.ask("reading system.replicas", &sql).await?;
-    let replicas: Vec<Replica> = rows.iter().map(|row| replica(row)).collect();
+    let replicas: Vec<Replica> = rows.into_iter().map(replica).collect();
     health(report, config, &replicas);
     tokens(report, &config.database, tables, defaults);
     Ok(())
 }
 
-fn replica(row: &[String]) -> Replica {
-    let text = |at: usize| row.get(at).cloned().unwrap_or_default();
-    let number = |at: usize| text(at).parse().unwrap_or(0);
+fn replica(row: [String; 8]) -> Replica {
+    let [table, readonly, expired, delay, queue, total, active, exception] = row;
+    let number = |text: String| text.parse().unwrap_or(0);
     Replica {
-        table: text(0),
-        readonly: number(1) != 0,
-        expired: number(2) != 0,
-        delay: number(3),
-        queue: number(4),
-        total: number(5),
-        active: number(6),
-        exception: text(7),
+        table,
+        readonly: number(readonly) != 0,
+        expired: number(expired) != 0,
+        delay: number(delay),
+        queue: number(queue),
+        total: number(total),
+        active: number(active),
+        exception,
     }
 }
 
 /// Returns whether there are replicas to check.
-fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[&Vec<String>]) -> bool {
+fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 3]]) -> bool {
     let named = |test: fn(&str) -> bool| {
-        let names = tables.iter().filter(|row| test(&row[1])).map(|row| row[0].as_str());
+        let names = tables.iter().filter(|[_, engine, _]| test(engine)).map(|[name, ..]| name.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
     let replicated = named(|engine| engine.starts_with("Replicated"));
@@ -197,21 +197,17 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
     }
 }
 
-fn tokens(report: &mut Report, database: &str, tables: &[&Vec<String>], defaults: &[Vec<String>]) {
+fn tokens(report: &mut Report, database: &str, tables: &[[String; 3]], defaults: &[[String; 2]]) {
     let (count, seconds) = ("replicated_deduplication_window", "replicated_deduplication_window_seconds");
-    let short = |row: &&&Vec<String>| {
-        row[1].starts_with("Replicated")
-            && (setting(&row[2], count, defaults) < TOKENS_MIN
-                || setting(&row[2], seconds, defaults) < TOKEN_SECONDS_MIN)
-    };
-    let statements: Vec<String> = tables
-        .iter()
-        .filter(short)
-        .map(|row| {
-            let name = &row[0];
-            format!("ALTER TABLE {database}.{name} MODIFY SETTING {count} = 10000, {seconds} = 604800")
-        })
-        .collect();
+    let mut statements = Vec::new();
+    for [name, engine, full] in tables {
+        let value = |name: &str| setting(full, name, defaults);
+        let is_short = value(count) < TOKENS_MIN || value(seconds) < TOKEN_SECONDS_MIN;
+        if is_short && engine.starts_with("Replicated") {
+            let settings = format!("{count} = 10000, {seconds} = 604800");
+            statements.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {settings}"));
+        }
+    }
     if !statements.is_empty() {
         report.warning(
             "token window",
@@ -231,15 +227,10 @@ mod tests {
         Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse
     }
 
-    fn tables(of: &[[&str; 2]]) -> Vec<Vec<String>> {
-        of.iter()
-            .map(|[name, engine]| vec![(*name).to_owned(), (*engine).to_owned(), String::new()])
-            .collect()
-    }
-
     fn of_engines(toml: &str, of: &[[&str; 2]]) -> Report {
-        let (mut report, tables) = (Report::default(), tables(of));
-        engines(&mut report, &config(toml), &tables.iter().collect::<Vec<_>>());
+        let tables: Vec<_> = of.iter().map(|[name, engine]| [name, engine, ""].map(str::to_owned)).collect();
+        let mut report = Report::default();
+        engines(&mut report, &config(toml), &tables);
         report
     }
 
@@ -261,10 +252,10 @@ mod tests {
         assert!(report.finds(Level::Ok, "insert quorum", "none is needed"), "{report}");
     }
 
-    fn of_replicas(toml: &str, row: [&str; 7]) -> Report {
+    fn of_replicas(toml: &str, [a, b, c, d, e, f, g]: [&str; 7]) -> Report {
         let mut report = Report::default();
-        let row: Vec<String> = std::iter::once("positions").chain(row).map(str::to_owned).collect();
-        health(&mut report, &config(toml), &[replica(&row)]);
+        let row = ["positions", a, b, c, d, e, f, g].map(str::to_owned);
+        health(&mut report, &config(toml), &[replica(row)]);
         report
     }
 
@@ -306,13 +297,12 @@ mod tests {
             ),
         ] {
             let mut report = Report::default();
-            let row = ["positions", "ReplicatedMergeTree", full].map(str::to_owned).to_vec();
+            let row = ["positions", "ReplicatedMergeTree", full].map(str::to_owned);
             let defaults = [
-                ("replicated_deduplication_window", "10000"),
-                ("replicated_deduplication_window_seconds", "3600"),
+                ["replicated_deduplication_window", "10000"],
+                ["replicated_deduplication_window_seconds", "3600"],
             ];
-            let defaults = defaults.map(|(name, value)| vec![name.to_owned(), value.to_owned()]);
-            tokens(&mut report, "fleet", &[&row], &defaults);
+            tokens(&mut report, "fleet", &[row], &defaults.map(|default| default.map(str::to_owned)));
             let words = "ALTER TABLE fleet.positions MODIFY SETTING replicated_deduplication_window = 10000";
             assert_eq!(report.finds(Level::Warning, "token window", words), is_short, "{full}: {report}");
         }

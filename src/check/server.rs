@@ -30,18 +30,16 @@ pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() ->
     let before = unix_ms();
     let asked = clickhouse
         .ask("asking for the version", "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)))");
-    let answer = match asked.await {
-        Ok(answer) => answer,
+    let [its_version, its_ms]: [String; 2] = match asked.await {
+        Ok(rows) => rows.into_iter().next().unwrap_or_default(),
         Err(error) => return not_reached(report, config, &error),
     };
     let after = unix_ms();
     report.ok("clickhouse", format!("{} answers as {}", config.clickhouse.url, config.clickhouse.user));
     transport(report, config);
-    let row = answer.first();
-    version(report, row.and_then(|row| row.first()).map_or("", String::as_str));
-    let theirs = row.and_then(|row| row.get(1)).and_then(|ms| ms.parse::<i64>().ok());
+    version(report, &its_version);
     // It was asked at some moment in between, however long that took.
-    clocks(report, config, theirs.map(|theirs| theirs - theirs.max(before).min(after)));
+    clocks(report, config, its_ms.parse::<i64>().ok().map(|its| its - its.max(before).min(after)));
     let checks = async {
         grants(report, config, &clickhouse).await?;
         if !migrations(report, &clickhouse).await {
@@ -132,13 +130,12 @@ async fn grants(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
     let wanted =
         inserted.map(|table| ("INSERT", table)).into_iter().chain(read.map(|table| ("SELECT", table)));
     for (what, table) in wanted {
-        match has_grant(clickhouse, what, &format!("{database}.{table}")).await? {
-            Some(true) => {}
-            Some(false) => missing.push(format!("GRANT {what} ON {database}.{table} TO {user}")),
-            None => {
-                report.ok("grants", "not visible on this server (no CHECK GRANT)");
-                return Ok(());
-            }
+        let Some(has_it) = has_grant(clickhouse, what, &format!("{database}.{table}")).await? else {
+            report.ok("grants", "not visible on this server (no CHECK GRANT)");
+            return Ok(());
+        };
+        if !has_it {
+            missing.push(format!("GRANT {what} ON {database}.{table} TO {user}"));
         }
     }
     if missing.is_empty() {
@@ -155,11 +152,8 @@ async fn grants(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
 
 /// `None`: the server has no such statement.
 async fn has_grant(clickhouse: &ClickHouse, what: &str, on: &str) -> Result<Option<bool>, Error> {
-    match clickhouse.ask("CHECK GRANT", &format!("CHECK GRANT {what} ON {on}")).await {
-        Ok(answer) => Ok(answer.first().and_then(|row| row.first()).map(|flag| flag == "1")),
-        Err(error) if error.code().is_some() => Ok(None),
-        Err(error) => Err(error),
-    }
+    let answer = clickhouse.ask_if_allowed("CHECK GRANT", &format!("CHECK GRANT {what} ON {on}")).await?;
+    Ok(answer.and_then(|rows| rows.into_iter().next()).map(|[flag]| flag == "1"))
 }
 
 /// Returns whether the tables can be checked.
@@ -185,9 +179,9 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
     let database = &config.clickhouse.database;
     let all_seen = has_grant(clickhouse, "SHOW TABLES", &format!("{database}.*")).await? != Some(false);
     let sql = format!("SELECT name, engine, engine_full FROM system.tables WHERE database = '{database}'");
-    let there = clickhouse.ask("reading system.tables", &sql).await?;
+    let there: Vec<[String; 3]> = clickhouse.ask("reading system.tables", &sql).await?;
     let is_inserted = |name: &str| TABLES.iter().any(|table| table.name == name);
-    let is_there = |name: &str| there.iter().any(|row| row[0] == name);
+    let is_there = |name: &str| there.iter().any(|[there, ..]| there == name);
     let ours = clickhouse.tables();
     let missing: Vec<&str> = (ours.iter().map(String::as_str))
         .filter(|name| !is_there(name) && (all_seen || is_inserted(name)))
@@ -209,17 +203,13 @@ async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
     }
     // A server may keep this table to those with a grant; then a table's own settings count.
     let sql = "SELECT name, value FROM system.merge_tree_settings";
-    let defaults = match clickhouse.ask("reading system.merge_tree_settings", sql).await {
-        Ok(defaults) => defaults,
-        Err(error) if error.code().is_some() => Vec::new(),
-        Err(error) => return Err(error),
-    };
+    let defaults = clickhouse.ask_if_allowed("reading system.merge_tree_settings", sql).await?;
+    let defaults = defaults.unwrap_or_default();
     // What the operator has made beside ours is theirs to set.
-    let holds_rows = |row: &&Vec<String>| {
-        let is_ours = ours.contains(&row[0]) && row[0] != "schema_migrations";
-        is_ours && row.len() == 3 && row[1].ends_with("MergeTree")
+    let holds_rows = |[name, engine, _]: &&[String; 3]| {
+        ours.contains(name) && name != "schema_migrations" && engine.ends_with("MergeTree")
     };
-    let with_rows: Vec<&Vec<String>> = there.iter().filter(holds_rows).collect();
+    let with_rows: Vec<_> = there.iter().filter(holds_rows).cloned().collect();
     durability(report, database, &with_rows, &defaults);
     shards::check(report, &config.clickhouse, clickhouse, &there).await?;
     replicas::check(report, &config.clickhouse, clickhouse, &with_rows, &defaults).await
@@ -234,7 +224,7 @@ async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error
     let sql = format!("SELECT name FROM system.tables WHERE database = '{database}'");
     let there = clickhouse.ask("reading system.tables", &sql).await?;
     let missing: Vec<&str> =
-        names.into_iter().filter(|name| !there.iter().any(|row| row[0] == *name)).collect();
+        names.into_iter().filter(|name| !there.iter().any(|[there]| there == name)).collect();
     if missing.is_empty() {
         report.ok("views", format!("all of {database} exist"));
     } else {
@@ -248,22 +238,20 @@ async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error
 }
 
 /// A replicated table has its own window, on by default, and other replicas instead of fsync.
-fn durability(report: &mut Report, database: &str, tables: &[&Vec<String>], defaults: &[Vec<String>]) {
-    let value = |engine_full: &str, name: &str| setting(engine_full, name, defaults);
+fn durability(report: &mut Report, database: &str, tables: &[[String; 3]], defaults: &[[String; 2]]) {
     let (mut windows, mut syncs) = (Vec::new(), Vec::new());
-    for row in tables {
-        let (name, engine, full) = (&row[0], &row[1], &row[2]);
+    for [name, engine, full] in tables {
+        let value = |name: &str| setting(full, name, defaults);
         let replicated = engine.starts_with("Replicated") || engine.starts_with("Shared");
         let window = if replicated {
             "replicated_deduplication_window"
         } else {
             "non_replicated_deduplication_window"
         };
-        if value(full, window) < WINDOW_MIN {
+        if value(window) < WINDOW_MIN {
             windows.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {window} = 10000"));
         }
-        if !replicated && (value(full, "fsync_after_insert") == 0 || value(full, "fsync_part_directory") == 0)
-        {
+        if !replicated && (value("fsync_after_insert") == 0 || value("fsync_part_directory") == 0) {
             syncs.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1"));
         }
     }
@@ -290,25 +278,25 @@ fn durability(report: &mut Report, database: &str, tables: &[&Vec<String>], defa
 async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let sql = "SELECT name, value FROM system.settings WHERE name IN \
                ('readonly', 'insert_deduplicate', 'max_partitions_per_insert_block', 'materialized_views_ignore_errors')";
-    let rows = clickhouse.ask("reading system.settings", sql).await?;
-    let value =
-        |name: &str| rows.iter().find(|row| row[0] == name).and_then(|row| row.get(1)?.parse::<u64>().ok());
-    let mut wrong = Vec::new();
-    if value("readonly").is_some_and(|value| value != 0) {
-        wrong.push("readonly = 0".to_owned());
-    }
-    if value("insert_deduplicate") == Some(0) {
-        wrong.push("insert_deduplicate = 1".to_owned());
-    }
-    if value("max_partitions_per_insert_block").is_some_and(|value| value > 0 && value < PARTITIONS_MIN) {
-        wrong.push("max_partitions_per_insert_block = 100".to_owned());
-    }
-    if value("materialized_views_ignore_errors") == Some(1) {
-        wrong.push(
-            "materialized_views_ignore_errors = 0 (else last_positions misses rows, and no insert says so)"
-                .to_owned(),
-        );
-    }
+    let rows: Vec<[String; 2]> = clickhouse.ask("reading system.settings", sql).await?;
+    let value = |name: &str| {
+        rows.iter().find(|[set, _]| set == name).and_then(|[_, value]| value.parse::<u64>().ok())
+    };
+    let rules = [
+        (value("readonly").is_some_and(|value| value != 0), "readonly = 0"),
+        (value("insert_deduplicate") == Some(0), "insert_deduplicate = 1"),
+        (
+            value("max_partitions_per_insert_block")
+                .is_some_and(|value| (1..PARTITIONS_MIN).contains(&value)),
+            "max_partitions_per_insert_block = 100",
+        ),
+        (
+            value("materialized_views_ignore_errors") == Some(1),
+            "materialized_views_ignore_errors = 0 (else last_positions misses rows, and no insert says so)",
+        ),
+    ];
+    let wrong: Vec<&str> =
+        rules.into_iter().filter_map(|(is_wrong, mended)| is_wrong.then_some(mended)).collect();
     if wrong.is_empty() {
         report.ok("profile", "its settings allow inserts");
     } else {

@@ -24,7 +24,7 @@ pub(super) async fn check(
     report: &mut Report,
     config: &config::ClickHouse,
     clickhouse: &ClickHouse,
-    tables: &[Vec<String>],
+    tables: &[[String; 3]],
 ) -> Result<(), Error> {
     // A Replicated database is a cluster by its own name.
     let cluster = match (&config.cluster, config.replication) {
@@ -39,13 +39,9 @@ pub(super) async fn check(
         "SELECT shard_num, internal_replication FROM system.clusters WHERE cluster = {} ORDER BY shard_num, replica_num",
         named(cluster)
     );
-    // The server may require a grant for this table, or be too old for the column.
-    let Some(rows) = asked(clickhouse, &sql).await? else { return Ok(()) };
-    let hosts: Vec<Host> = (rows.iter())
-        .map(|row| Host {
-            shard: row[0].clone(),
-            written_by_itself: row.get(1).is_some_and(|flag| flag == "0"),
-        })
+    let Some(rows) = clickhouse.ask_if_allowed("reading system.clusters", &sql).await? else { return Ok(()) };
+    let hosts: Vec<Host> = (rows.into_iter())
+        .map(|[shard, internal_replication]| Host { shard, written_by_itself: internal_replication == "0" })
         .collect();
     let one_is_meant = made(report, config, tables, &hosts);
     if one_is_meant {
@@ -56,7 +52,7 @@ pub(super) async fn check(
         "SELECT name FROM system.tables WHERE database = '{database}' AND name IN ('{}') AND position(as_select, '_all') = 0",
         VIEWS.join("', '")
     );
-    views(report, &clickhouse.ask("reading what views select", &sql).await?);
+    views(report, &clickhouse.ask::<1>("reading what views select", &sql).await?.concat());
     // clusterAllReplicas numbers each replica as a shard, in the order of the cluster.
     let sql = format!(
         "SELECT shardNum(), hostName(), getMacro('shard') FROM clusterAllReplicas('{cluster}', system.one) ORDER BY 1, 2"
@@ -80,18 +76,9 @@ fn named(cluster: &str) -> String {
     }
 }
 
-/// `None`: the server rejects the query.
-async fn asked(clickhouse: &ClickHouse, sql: &str) -> Result<Option<Vec<Vec<String>>>, Error> {
-    match clickhouse.ask("reading system.clusters", sql).await {
-        Ok(rows) => Ok(Some(rows)),
-        Err(error) if error.code().is_some() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Compares the tables with the configuration and the cluster. Returns whether there are no shards to check.
-fn made(report: &mut Report, config: &config::ClickHouse, tables: &[Vec<String>], hosts: &[Host]) -> bool {
-    let over = tables.iter().find(|row| row[0] == OVER_POSITIONS);
+fn made(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 3]], hosts: &[Host]) -> bool {
+    let over = tables.iter().find(|[name, ..]| name == OVER_POSITIONS).map(|[.., full]| full);
     let shards = hosts.iter().map(|host| &host.shard).collect::<std::collections::BTreeSet<_>>().len();
     let Some(over) = over.filter(|_| config.shards) else {
         if config.shards {
@@ -109,8 +96,8 @@ fn made(report: &mut Report, config: &config::ClickHouse, tables: &[Vec<String>]
     };
     let cluster = config.cluster.as_deref().unwrap_or_default();
     let expected = format!("'{}', 'positions', cityHash64(driver_id))", config.database);
-    if !over[2].contains(&expected) {
-        let found = format!("{OVER_POSITIONS} is {}, not as milepost migrate creates it", over[2]);
+    if !over.contains(&expected) {
+        let found = format!("{OVER_POSITIONS} is {over}, not as milepost migrate creates it");
         report.error(
             WHAT,
             found,
@@ -130,12 +117,11 @@ fn made(report: &mut Report, config: &config::ClickHouse, tables: &[Vec<String>]
     false
 }
 
-/// `rows`: views that read one shard's table.
-fn views(report: &mut Report, rows: &[Vec<String>]) {
-    if rows.is_empty() {
+/// `names`: of views that read one shard's table.
+fn views(report: &mut Report, names: &[String]) {
+    if names.is_empty() {
         return;
     }
-    let names: Vec<&str> = rows.iter().filter_map(|row| row.first()).map(String::as_str).collect();
     report.error(
         WHAT,
         format!("{}: reads one shard's table, so it shows only the drivers there", names.join(", ")),
@@ -144,8 +130,8 @@ fn views(report: &mut Report, rows: &[Vec<String>]) {
 }
 
 /// `rows`: number of the replica, its name, and its macro `{shard}`.
-fn macros(report: &mut Report, hosts: &[Host], rows: &[Vec<String>]) {
-    let shard = |row: &[String]| Some(&hosts.get(row[0].parse::<usize>().ok()?.checked_sub(1)?)?.shard);
+fn macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
+    let shard = |row: &[String; 3]| Some(&hosts.get(row[0].parse::<usize>().ok()?.checked_sub(1)?)?.shard);
     for a in rows {
         for b in rows {
             let found = match (shard(a) == shard(b), a[2] == b[2]) {
@@ -168,15 +154,15 @@ mod tests {
     const SHARDS: &str = "replication = 'macros'\ncluster = 'c'\nshards = true";
     const OVER: &str = "Distributed('c', 'fleet', 'positions', cityHash64(driver_id))";
 
-    fn rows(of: &[&[&str]]) -> Vec<Vec<String>> {
-        of.iter().map(|row| row.iter().map(|text| (*text).to_owned()).collect()).collect()
+    fn row(cells: [&str; 3]) -> [String; 3] {
+        cells.map(str::to_owned)
     }
 
     fn of_tables(toml: &str, over: Option<&str>, hosts: &[(&str, bool)]) -> Report {
         let config = Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse;
-        let tables = over.map(|full| rows(&[&[OVER_POSITIONS, "Distributed", full]])).unwrap_or_default();
+        let over = over.map(|full| row([OVER_POSITIONS, "Distributed", full]));
         let mut report = Report::default();
-        made(&mut report, &config, &tables, &of_hosts(hosts));
+        made(&mut report, &config, over.as_slice(), &of_hosts(hosts));
         report
     }
 
@@ -233,14 +219,14 @@ mod tests {
             (["1", "1"], [["1", "a", "01"], ["2", "b", "02"]], "a (01) and b (02) are one shard"),
         ] {
             let mut report = Report::default();
-            macros(&mut report, &of_hosts(&shards.map(|shard| (shard, false))), &rows(&[&of[0], &of[1]]));
+            macros(&mut report, &of_hosts(&shards.map(|shard| (shard, false))), &of.map(row));
             assert!(report.finds(Level::Error, WHAT, words), "{report}");
         }
         let mut good = Report::default();
         let hosts = of_hosts(&[("1", false), ("1", false), ("2", false)]);
-        macros(&mut good, &hosts, &rows(&[&["1", "a", "01"], &["2", "b", "01"], &["3", "c", "02"]]));
+        macros(&mut good, &hosts, &[["1", "a", "01"], ["2", "b", "01"], ["3", "c", "02"]].map(row));
         assert!(good.findings().is_empty(), "{good}");
-        views(&mut good, &rows(&[&["fixes"]]));
+        views(&mut good, &["fixes".to_owned()]);
         assert!(good.finds(Level::Error, WHAT, "fixes: reads one shard's table"), "{good}");
     }
 }

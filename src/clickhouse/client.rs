@@ -42,26 +42,22 @@ pub(crate) enum Error {
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// The file is not what it was when it was applied.
     #[error(
         "migration {name} was edited after it was applied here (recorded {recorded}, now {now}): \
          restore the file, and put the change into a new one"
     )]
     Edited { name: &'static str, recorded: String, now: String },
-    /// The database does not replicate what is made in it.
     #[error(
         "the database {database} is {engine}, so nothing in it would be replicated: with clickhouse.replication = \"managed\" \
          drop it if it is empty, and create it on every host: CREATE DATABASE {database} ENGINE = \
          Replicated('/clickhouse/databases/{database}', '{{shard}}', '{{replica}}')"
     )]
     NotManaged { database: String, engine: String },
-    /// There are tables, and they were made for one shard.
     #[error(
         "the tables of {database} were made without clickhouse.shards, so a driver's rows may be on any shard: have others made in \
          another database (clickhouse.database), and copy the history through positions_all, see docs/clickhouse.md"
     )]
     NotForShards { database: String },
-    /// The password file.
     #[error("clickhouse.password_file cannot be read")]
     Password(#[source] std::io::Error),
 }
@@ -122,13 +118,6 @@ pub(crate) struct ClickHouse {
     pub(super) erased: Mutex<Newest>,
 }
 
-impl std::fmt::Debug for ClickHouse {
-    /// Not derived: the client knows the password.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClickHouse").field("database", &self.database).finish_non_exhaustive()
-    }
-}
-
 impl ClickHouse {
     /// Connects with the first statement, not here. Reads the password's file.
     pub(crate) fn new(config: &config::ClickHouse) -> Result<Self, Error> {
@@ -171,24 +160,44 @@ impl ClickHouse {
         Error::server(what, error, advice)
     }
 
-    /// What the server answers to a question: rows of texts, as tab-separated values have them.
-    pub(crate) async fn ask(&self, what: &str, sql: &str) -> Result<Vec<Vec<String>>, Error> {
+    /// Rows of the answer to a question, as tab-separated values have them. A cell that is not there is empty.
+    pub(crate) async fn ask<const CELLS: usize>(
+        &self,
+        what: &str,
+        sql: &str,
+    ) -> Result<Vec<[String; CELLS]>, Error> {
         let answer = async { self.client().query_raw(sql).fetch_bytes("TSVRaw")?.collect().await };
         let answer = within(QUESTION_TIMEOUT, answer).await.map_err(|error| self.failed(what, error))?;
         self.may_be_tls.store(false, Ordering::Relaxed);
         let text = String::from_utf8_lossy(&answer);
-        Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+        let row = |line: &str| {
+            let mut cells = line.split('\t');
+            std::array::from_fn(|_| cells.next().unwrap_or_default().to_owned())
+        };
+        Ok(text.lines().map(row).collect())
+    }
+
+    /// The same; `None`: the server rejects the question. It may require a grant for it, or be too old.
+    pub(crate) async fn ask_if_allowed<const CELLS: usize>(
+        &self,
+        what: &str,
+        sql: &str,
+    ) -> Result<Option<Vec<[String; CELLS]>>, Error> {
+        match self.ask(what, sql).await {
+            Ok(rows) => Ok(Some(rows)),
+            Err(error) if error.code().is_some() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The first value of the first row, if there is one.
     pub(super) async fn value(&self, what: &str, sql: &str) -> Result<Option<String>, Error> {
-        Ok(self.ask(what, sql).await?.into_iter().flatten().next())
+        Ok(self.ask(what, sql).await?.into_iter().next().map(|[value]| value))
     }
 
-    /// The same, of numbers alone, all rows in one. What is none is the largest: never a reason to think that nothing is there.
-    pub(super) async fn numbers(&self, what: &str, sql: &str) -> Result<Vec<u64>, Error> {
-        let answer = self.ask(what, sql).await?;
-        Ok(answer.concat().iter().map(|number| number.parse().unwrap_or(u64::MAX)).collect())
+    /// The same, of a number. What is none is the largest: never a reason to think that nothing is there.
+    pub(super) async fn number(&self, what: &str, sql: &str) -> Result<u64, Error> {
+        Ok(self.value(what, sql).await?.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
     }
 
     /// Looks how many replicas there are, if that decides what an insert asks for. Who does not say it changes nothing.

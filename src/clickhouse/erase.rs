@@ -104,14 +104,14 @@ impl ClickHouse {
             self.database,
             ERASED_MAX + 2
         );
-        let rows = self.ask(what, &sql).await?;
+        let rows: Vec<[String; 3]> = self.ask(what, &sql).await?;
         if rows.len() > ERASED_MAX + 1 {
             let why = format!("more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
             return Err(Error::of_answer(what, FailureKind::Permanent, why));
         }
-        let number = |at: usize| rows.first().and_then(|row| row.get(at)?.parse().ok()).unwrap_or_default();
+        let number = |at: usize| rows.first().and_then(|row| row[at].parse().ok()).unwrap_or_default();
         let version = Version { changed_ms: number(1), drivers: number(2) };
-        let ids = rows.into_iter().filter_map(|row| row.into_iter().next()).filter(|id| !id.is_empty());
+        let ids = rows.into_iter().map(|[id, ..]| id).filter(|id| !id.is_empty());
         let answer = Arc::new(Erased::new(ids).of(version));
         let mut newest = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         if newest.take(answer, Instant::now()) {
@@ -132,7 +132,7 @@ impl ClickHouse {
             driver_id.as_str(),
             u8::from(is_lifted)
         );
-        self.tell("writing who is erased", &sql).await
+        self.statement("writing who is erased", &sql).await
     }
 
     /// For how long this driver has been erased, if they are, and not lifted.
@@ -158,11 +158,8 @@ impl ClickHouse {
             self.database
         );
         let what = "asking for the tables";
-        let table = |row: Vec<String>| match <[String; 2]>::try_from(row) {
-            Ok([has_texts, name]) => Some(TableOfDrivers { has_texts: has_texts == "1", name }),
-            Err(_) => None,
-        };
-        let tables: Vec<TableOfDrivers> = self.ask(what, &sql).await?.into_iter().filter_map(table).collect();
+        let table = |[has_texts, name]: [String; 2]| TableOfDrivers { has_texts: has_texts == "1", name };
+        let tables: Vec<TableOfDrivers> = self.ask(what, &sql).await?.into_iter().map(table).collect();
         let of_drivers = MIGRATIONS.iter().filter(|migration| {
             ["\n    driver_id ", "\n{stored}"].iter().any(|column| migration.sql.contains(column))
         });
@@ -178,9 +175,8 @@ impl ClickHouse {
 
     /// What all hosts are asked through, if this server knows it.
     pub(crate) async fn hosts(&self) -> Result<Hosts, Error> {
-        let by_name = |name: &str| Hosts::All(name.to_owned());
-        Ok(match (self.layout.cluster(), self.layout.replication()) {
-            (Some(cluster), _) => by_name(cluster),
+        Ok(match (self.layout.cluster(), self.layout.config.replication) {
+            (Some(cluster), _) => Hosts::All(cluster.to_owned()),
             (None, Replication::None) => Hosts::ThisIsAll,
             (None, Replication::Macros) => Hosts::ThisAlone,
             // A Replicated database is a cluster by its own name; Cloud calls its own `default`.
@@ -235,31 +231,30 @@ impl ClickHouse {
                 "SELECT asked.table, found.* EXCEPT table FROM (SELECT arrayJoin([{names}]) AS table) AS asked \
                  LEFT JOIN ({select}) AS found ON found.table = asked.table {settings}"
             );
-            let rows = self.ask(what, &sql).await?.into_iter();
-            Ok(rows
-                .filter_map(|mut row| (!row.is_empty()).then(|| (row.remove(0), row)))
-                .collect::<HashMap<_, _>>())
+            let rows = self.ask::<4>(what, &sql).await?.into_iter();
+            Ok::<HashMap<_, _>, Error>(rows.map(|[table, cells @ ..]| (table, cells)).collect())
         };
         let seen = answers("counting", &counts, "").await?;
         let stored = answers("counting", &counts, "SETTINGS apply_deleted_mask = 0").await?;
         let mutated = answers("asking for mutations", &mutated, "").await?;
         let old = answers("asking for old parts", &old, "").await?;
 
-        let cell = |answer: &HashMap<String, Vec<String>>, table: &TableOfDrivers, nth: usize| {
-            answer.get(&table.name).and_then(|row| row.get(nth).cloned())
-        };
-        let number = |answer: &HashMap<String, Vec<String>>, table: &TableOfDrivers, nth: usize| {
-            cell(answer, table, nth).and_then(|it| it.parse().ok()).unwrap_or(u64::MAX)
-        };
-        let traces = |table: &TableOfDrivers| Traces {
-            table: table.clone(),
-            seen: number(&seen, table, 0),
-            stored: number(&stored, table, 0),
-            mutations: number(&mutated, table, 0),
-            is_masked: number(&mutated, table, 1) != 0,
-            failure: cell(&mutated, table, 2).unwrap_or_default(),
-            old_parts: number(&old, table, 0),
-            named: cell(&old, table, 1).unwrap_or_default(),
+        let number = |cell: &str| cell.parse().unwrap_or(u64::MAX);
+        let traces = |table: &TableOfDrivers| {
+            let of =
+                |answer: &HashMap<String, [String; 3]>| answer.get(&table.name).cloned().unwrap_or_default();
+            let ([seen, ..], [stored, ..]) = (of(&seen), of(&stored));
+            let ([mutations, is_masked, failure], [old_parts, named, _]) = (of(&mutated), of(&old));
+            Traces {
+                table: table.clone(),
+                seen: number(&seen),
+                stored: number(&stored),
+                mutations: number(&mutations),
+                is_masked: number(&is_masked) != 0,
+                failure,
+                old_parts: number(&old_parts),
+                named,
+            }
         };
         Ok(tables.iter().map(traces).collect())
     }
@@ -271,7 +266,7 @@ impl ClickHouse {
             hosts.table("system", "view_refreshes"),
             self.database
         );
-        self.number(&sql).await
+        self.number("counting", &sql).await
     }
 
     /// Inserts into this database that have been under way for at least this long. A server goes on with an insert whose
@@ -284,35 +279,27 @@ impl ClickHouse {
             age.as_secs_f64(),
             self.database
         );
-        self.number(&sql).await
+        self.number("counting", &sql).await
     }
 
     /// Rows of this driver are not seen any more, when its mutation is done.
     pub(crate) async fn hide(&self, table: &TableOfDrivers, driver_id: &DriverId) -> Result<(), Error> {
         let delete = format!("DELETE FROM {} WHERE {}", self.everywhere(table), table.is_of(driver_id));
         let what = format!("hiding rows of {}", table.name);
-        self.tell(&what, &format!("{delete} SETTINGS lightweight_deletes_sync = 0")).await
+        self.statement(&what, &format!("{delete} SETTINGS lightweight_deletes_sync = 0")).await
     }
 
     /// Rows that are hidden are not on the disk any more, when its mutation is done and old parts are gone.
     pub(crate) async fn remove_hidden(&self, table: &TableOfDrivers) -> Result<(), Error> {
         let alter = format!("ALTER TABLE {} APPLY DELETED MASK", self.everywhere(table));
         let what = format!("removing hidden rows of {}", table.name);
-        self.tell(&what, &format!("{alter} SETTINGS mutations_sync = 0")).await
+        self.statement(&what, &format!("{alter} SETTINGS mutations_sync = 0")).await
     }
 
     /// The table in a statement that reaches every host. Its name is no template.
     fn everywhere(&self, table: &TableOfDrivers) -> String {
         let on_cluster = self.layout.statement("{on_cluster}");
         format!("{}.{}{on_cluster}", self.database, identifier(&table.name))
-    }
-
-    async fn tell(&self, what: &str, sql: &str) -> Result<(), Error> {
-        self.statement(sql).await.map_err(|error| self.failed(what, error))
-    }
-
-    async fn number(&self, sql: &str) -> Result<u64, Error> {
-        Ok(self.numbers("counting", sql).await?.first().copied().unwrap_or(u64::MAX))
     }
 }
 

@@ -138,7 +138,7 @@ impl ClickHouse {
                 })
             );
         }
-        self.statement(&sql).await.map_err(|error| self.failed("writing events", error))
+        self.statement("writing events", &sql).await
     }
 
     async fn fixes(&self, sql: &str, timeout: Duration) -> Result<Vec<Fix>, Error> {

@@ -3,10 +3,10 @@
 //! Guarantee: migrations are numbered files of idempotent statements, recorded with a checksum; applying them twice,
 //! or from two places at once, changes nothing.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use clickhouse::error::Error as ClientError;
 use tracing::{info, warn};
 
 use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within};
@@ -68,9 +68,9 @@ impl ClickHouse {
         }
         let mut applied = Vec::new();
         for migration in MIGRATIONS.iter().filter(|migration| !lacking.is_empty() || is_pending(migration)) {
-            let failed = |error| self.failed(format!("migration {}", migration.name), error);
+            let what = format!("migration {}", migration.name);
             for sql in self.layout.migration(migration) {
-                self.statement(&sql).await.map_err(failed)?;
+                self.statement(&what, &sql).await?;
             }
             let is_new = |object| {
                 let name = format!("{}.{object}", self.database);
@@ -83,7 +83,7 @@ impl ClickHouse {
             }
             // Both are idempotent: a stop in between is mended by the next run, and another pod that does the
             // same at the same time does no harm.
-            self.record(migration).await.map_err(failed)?;
+            self.statement(&what, &record(&self.database, migration)).await?;
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
         }
@@ -94,27 +94,22 @@ impl ClickHouse {
     /// Gives each table the time-to-live that is configured, where it has another one. Rows that are older then go in the background.
     async fn retain(&self) -> Result<(), Error> {
         let sql = format!("SELECT name, engine_full FROM system.tables WHERE database = '{}'", self.database);
-        let tables = self.ask("asking for the times to live", &sql).await?;
+        let tables: HashMap<_, _> = (self.ask("asking for the times to live", &sql).await?.into_iter())
+            .map(|[name, engine]| (name, engine))
+            .collect();
+        let lacks = |table: &str, words: &str| tables.get(table).is_none_or(|engine| !engine.contains(words));
         if let Some(policy) = self.layout.policy() {
             let table = TABLES[0].name;
-            let wanted = format!("storage_policy = '{policy}'");
-            let has_it = |row: &Vec<String>| row[0] == table && row[1].contains(&wanted);
-            if !tables.iter().any(has_it) {
-                let failed = |error| self.failed(format!("the storage policy of {table}"), error);
-                self.statement(&self.layout.statement(&modify_policy(table, policy)))
-                    .await
-                    .map_err(failed)?;
+            if lacks(table, &format!("storage_policy = '{policy}'")) {
+                let sql = self.layout.statement(&modify_policy(table, policy));
+                self.statement(&format!("the storage policy of {table}"), &sql).await?;
                 info!(table, policy, place = self.layout.place(), "storage policy set");
             }
         }
         for (table, ttl) in self.layout.ttls() {
-            let engine = tables
-                .iter()
-                .find(|row| row.first().is_some_and(|name| *name == table))
-                .and_then(|row| row.get(1));
-            if engine.is_some_and(|engine| !engine.contains(&format!("TTL {ttl} "))) {
-                let failed = |error| self.failed(format!("the time to live of {table}"), error);
-                self.statement(&self.layout.statement(&modify_ttl(table, &ttl))).await.map_err(failed)?;
+            if lacks(table, &format!("TTL {ttl} ")) {
+                let sql = self.layout.statement(&modify_ttl(table, &ttl));
+                self.statement(&format!("the time to live of {table}"), &sql).await?;
                 info!(table, ttl, place = self.layout.place(), "rows stay so long");
             }
         }
@@ -157,8 +152,7 @@ impl ClickHouse {
             on_every_host("one"),
         );
         let rows = self.ask("asking for the tables that are there", &sql).await?;
-        let pair = |row| <[String; 2]>::try_from(row).ok().map(|[name, nowhere]| (name, nowhere == "1"));
-        Ok(rows.into_iter().filter_map(pair).collect())
+        Ok(rows.into_iter().map(|[name, nowhere]| (name, nowhere == "1")).collect())
     }
 
     /// Views that read one shard's tables are recorded as made, and would stay.
@@ -208,31 +202,27 @@ impl ClickHouse {
             self.database,
             names.collect::<Vec<_>>().join("', '")
         );
-        let rows = self.ask("reading system.columns", &sql).await?;
+        let rows: Vec<[String; 3]> = self.ask("reading system.columns", &sql).await?;
         let mut misfits = Vec::new();
         for table in TABLES {
-            let of = |name: &str| -> Vec<&Vec<String>> {
-                rows.iter().filter(|row| row.first().is_some_and(|table| table == name)).collect()
-            };
+            let is_there = |name: &str| rows.iter().any(|[table, ..]| table == name);
             let over = shards::over(table.name);
             let name = match self.layout.shards() {
-                Some(_) => over,
-                None if !of(&over).is_empty() => {
+                Some(_) => &over,
+                None if is_there(&over) => {
                     misfits.push(format!("{over} is there: these tables are for clickhouse.shards = true"));
                     continue;
                 }
-                None => table.name.to_owned(),
+                None => table.name,
             };
-            let columns = of(&name);
-            if columns.is_empty() {
+            if !is_there(name) {
                 misfits.push(format!("{name} is missing"));
                 continue;
             }
             for (column, kind) in table.columns {
-                let there = columns.iter().find(|row| row.get(1).is_some_and(|there| there == column));
-                match there.and_then(|row| row.get(2)) {
+                match rows.iter().find(|[table, there, _]| table == name && there == column) {
                     None => misfits.push(format!("{name}.{column} is missing")),
-                    Some(other) if !kind.fits(other) => {
+                    Some([.., other]) if !kind.fits(other) => {
                         misfits.push(format!("{name}.{column} is {other}, which is not what is inserted"));
                     }
                     Some(_) => {}
@@ -254,9 +244,9 @@ impl ClickHouse {
         };
         if self.value(&doing, &everywhere).await?.is_none_or(|flag| flag != "1") {
             let sql = self.layout.statement(&create_database(name));
-            self.statement(&sql).await.map_err(|error| self.failed(&doing, error))?;
+            self.statement(&doing, &sql).await?;
         }
-        if self.layout.replication() == Replication::Managed {
+        if self.layout.config.replication == Replication::Managed {
             let sql = format!("SELECT engine FROM system.databases WHERE name = '{name}'");
             let engine = self.value(&doing, &sql).await?.unwrap_or_default();
             if !matches!(&*engine, "Replicated" | "Shared") {
@@ -291,25 +281,23 @@ impl ClickHouse {
         (format!("{}{ASK}", self.database), names.collect())
     }
 
-    async fn record(&self, migration: &Migration) -> Result<(), ClientError> {
-        self.statement(&record(&self.database, migration)).await
-    }
-
     /// One that changes something: on one server within a minute, on several when all have it.
-    pub(super) async fn statement(&self, sql: &str) -> Result<(), ClientError> {
+    pub(super) async fn statement(&self, what: &str, sql: &str) -> Result<(), Error> {
         let query = self.client().query_raw(sql);
-        if self.layout.cluster().is_none() && self.layout.replication() != Replication::Managed {
-            let query = query.with_setting("max_execution_time", STATEMENT_SECONDS_MAX);
-            return within(STATEMENT_TIMEOUT, query.execute()).await;
-        }
-        // It is done when every host is; the answer comes then, and says which is not.
-        let [hosts, own] = HOSTS_SECONDS_MAX;
-        let query = query
-            .with_setting("distributed_ddl_task_timeout", hosts)
-            .with_setting("distributed_ddl_output_mode", "throw")
-            .with_setting("wait_end_of_query", "1")
-            .with_setting("max_execution_time", own);
-        within(HOSTS_TIMEOUT, query.execute()).await
+        let (timeout, query) =
+            if self.layout.cluster().is_none() && self.layout.config.replication != Replication::Managed {
+                (STATEMENT_TIMEOUT, query.with_setting("max_execution_time", STATEMENT_SECONDS_MAX))
+            } else {
+                // It is done when every host is; the answer comes then, and says which is not.
+                let [hosts, own] = HOSTS_SECONDS_MAX;
+                let query = query
+                    .with_setting("distributed_ddl_task_timeout", hosts)
+                    .with_setting("distributed_ddl_output_mode", "throw")
+                    .with_setting("wait_end_of_query", "1")
+                    .with_setting("max_execution_time", own);
+                (HOSTS_TIMEOUT, query)
+            };
+        within(timeout, query.execute()).await.map_err(|error| self.failed(what, error))
     }
 }
 

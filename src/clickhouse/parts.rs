@@ -10,6 +10,6 @@ impl ClickHouse {
              GROUP BY table, partition_id)",
             self.database
         );
-        Ok(self.numbers("counting parts", &sql).await?.into_iter().max().unwrap_or_default())
+        self.number("counting parts", &sql).await
     }
 }

@@ -37,44 +37,33 @@ const RETENTION: &str = "{retention:";
 const COLUMNS: &str = include_str!("../../sql/columns.sql");
 
 /// Where the tables are.
-#[derive(Debug, Clone)]
 pub(super) struct Layout {
-    database: String,
-    replication: Replication,
-    cluster: Option<String>,
-    shards: bool,
-    retention: Retention,
+    pub(super) config: config::ClickHouse,
 }
 
 impl Layout {
     pub(super) fn new(config: &config::ClickHouse) -> Self {
-        let config::ClickHouse { database, replication, cluster, shards, retention, .. } = config;
-        Self {
-            database: database.clone(),
-            replication: *replication,
-            cluster: cluster.clone(),
-            shards: *shards,
-            retention: retention.clone(),
-        }
-    }
-
-    pub(super) fn replication(&self) -> Replication {
-        self.replication
+        Self { config: config.clone() }
     }
 
     /// One statement reaches all hosts of it.
     pub(super) fn cluster(&self) -> Option<&str> {
-        self.cluster.as_deref()
+        self.config.cluster.as_deref()
     }
 
     /// The cluster, if its shards have different rows.
     pub(super) fn shards(&self) -> Option<&str> {
-        self.cluster().filter(|_| self.shards)
+        self.cluster().filter(|_| self.config.shards)
+    }
+
+    /// The storage policy of `positions`, if one is configured.
+    pub(super) fn policy(&self) -> Option<&str> {
+        self.config.retention.positions_policy.as_deref()
     }
 
     /// Where a statement runs, for logs and plans.
     pub(super) fn place(&self) -> String {
-        match (&self.cluster, self.replication) {
+        match (&self.config.cluster, self.config.replication) {
             (Some(cluster), _) => format!("on all hosts of the cluster {cluster}"),
             (None, Replication::None) => "on this server".to_owned(),
             (None, Replication::Macros) => "on this host alone; run it on each".to_owned(),
@@ -113,11 +102,6 @@ impl Layout {
         self.fill(sql, &Migration { version: 0, name: "", sql: "" })
     }
 
-    /// The storage policy of `positions`, if one is configured.
-    pub(super) fn policy(&self) -> Option<&str> {
-        self.retention.positions_policy.as_deref()
-    }
-
     /// Every table whose rows expire, and when.
     pub(super) fn ttls(&self) -> Vec<(&'static str, String)> {
         let ttl = |migration: &Migration| {
@@ -148,7 +132,7 @@ impl Layout {
     fn word(&self, placeholder: &str, migration: &Migration) -> String {
         let [stored, shown] = sections();
         match placeholder {
-            "database" => self.database.clone(),
+            "database" => self.config.database.clone(),
             "on_cluster" => {
                 self.cluster().map_or(String::new(), |cluster| format!(" ON CLUSTER '{cluster}'"))
             }
@@ -167,7 +151,7 @@ impl Layout {
                 let names = columns(shown).filter_map(|line| line.split(' ').next());
                 names.collect::<Vec<_>>().join(", ")
             }
-            "tokens" if self.replication == Replication::None => TOKENS.to_owned(),
+            "tokens" if self.config.replication == Replication::None => TOKENS.to_owned(),
             "tokens" => REPLICATED_TOKENS.to_owned(),
             unknown => panic!("{}: there is no placeholder {{{unknown}}}", migration.name),
         }
@@ -176,20 +160,23 @@ impl Layout {
     /// `name(arguments)` as a host is to have it.
     fn engine(&self, engine: &str, migration: &Migration) -> String {
         let table = migration.table().unwrap_or_default();
-        let is_hosts_own =
-            table == LEDGER && self.replication == Replication::Macros && self.cluster.is_none();
-        if self.replication == Replication::None || is_hosts_own {
+        let is_hosts_own = table == LEDGER
+            && self.config.replication == Replication::Macros
+            && self.config.cluster.is_none();
+        if self.config.replication == Replication::None || is_hosts_own {
             return engine.to_owned(); // a ledger of a host records what was done on that host
         }
         // The table is written out, not `{table}`: a table that is renamed keeps its path. Where there are shards, what is not
         // spread over them has one path for all of them.
-        let path = match table == LEDGER || self.shards && migration.over().is_none() {
-            true => format!("'/clickhouse/tables/{}/{table}', '{{shard}}-{{replica}}'", self.database),
-            false => format!("'/clickhouse/tables/{}/{table}/{{shard}}', '{{replica}}'", self.database),
+        let path = match table == LEDGER || self.config.shards && migration.over().is_none() {
+            true => format!("'/clickhouse/tables/{}/{table}', '{{shard}}-{{replica}}'", self.config.database),
+            false => {
+                format!("'/clickhouse/tables/{}/{table}/{{shard}}', '{{replica}}'", self.config.database)
+            }
         };
         let (name, arguments) = engine.split_once('(').unwrap_or((engine, ")"));
         let arguments = arguments.trim_end_matches(')');
-        match (self.replication, arguments.is_empty()) {
+        match (self.config.replication, arguments.is_empty()) {
             (Replication::Macros, true) => format!("Replicated{name}({path})"),
             (Replication::Macros, false) => format!("Replicated{name}({path}, {arguments})"),
             (Replication::Managed | Replication::None, _) => format!("Replicated{engine}"),
@@ -200,7 +187,7 @@ impl Layout {
     fn expires(&self, what: &str) -> String {
         let (key, time) = what.split_once(", ").expect("a key of clickhouse.retention, and a time");
         let Retention { positions_days, positions_tier, positions_policy: _, rejects_days, rollups_days } =
-            &self.retention;
+            &self.config.retention;
         let (days, tier) = match key {
             "positions" => (positions_days, positions_tier.as_ref()),
             "rejects" => (rejects_days, None),

@@ -48,9 +48,9 @@ impl ClickHouse {
             driver_id.as_str()
         );
         let row = self.ask("reading the last position", &sql).await?.into_iter().next();
-        Ok(row.and_then(|row| {
-            let [ts, age_s, lat, lng, speed, received_at, inserted_at] = row.try_into().ok()?;
-            Some(LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at })
+        Ok(row.map(|row| {
+            let [ts, age_s, lat, lng, speed, received_at, inserted_at] = row;
+            LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at }
         }))
     }
 
@@ -62,8 +62,8 @@ impl ClickHouse {
             self.database,
             driver_id.as_str()
         );
-        let counts = self.numbers("counting fixes", &sql).await?;
-        Ok([0, 1].map(|n| counts.get(n).copied().unwrap_or_default()))
+        let counts: Option<[String; 2]> = self.ask("counting fixes", &sql).await?.into_iter().next();
+        Ok(counts.map_or([0; 2], |counts| counts.map(|count| count.parse().unwrap_or(u64::MAX))))
     }
 
     /// Rejects of the last hour, of messages that name the driver, also if only a level of their topic does.
@@ -78,8 +78,7 @@ impl ClickHouse {
         let rows = self.ask("reading rejects", &sql).await?;
         Ok(rows
             .into_iter()
-            .filter_map(|row| {
-                let [reason, count, last, detail] = row.try_into().ok()?;
+            .filter_map(|[reason, count, last, detail]| {
                 Some(RejectedFor { reason, count: count.parse().ok()?, last, detail })
             })
             .collect())
@@ -105,8 +104,7 @@ impl ClickHouse {
             spans.collect::<Vec<_>>().join(" OR ")
         );
         let rows = self.ask("looking for fixes", &sql).await?;
-        let fix = |row: Vec<String>| {
-            let [ts, seq, lat_e7, lng_e7] = row.try_into().ok()?;
+        let fix = |[ts, seq, lat_e7, lng_e7]: [String; 4]| {
             let (ts, seq) = (ts.parse().ok()?, seq.parse().ok()?);
             Some(StoredFix { ts, seq, lat_e7: lat_e7.parse().ok()?, lng_e7: lng_e7.parse().ok()? })
         };
