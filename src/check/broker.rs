@@ -9,7 +9,7 @@ use super::probe::{self, ANSWER_WITHIN, Door, Probe, ProbeError, share_alone};
 use super::report::Report;
 use crate::codec::Qos;
 use crate::codec::{self, CodecError, ConnAck, Grant, Packet};
-use crate::config::{Config, Mqtt};
+use crate::config::Config;
 use crate::consumer::broker_drops::FILTER;
 use crate::consumer::{ACKNOWLEDGED_WITHIN, Connections};
 use crate::delivery::sink::error_chain;
@@ -171,17 +171,14 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
     }
 }
 
-fn share(mqtt: &Mqtt, topic: &str) -> String {
-    format!("$share/{}-check/{topic}", mqtt.group)
-}
-
 /// The check's own share group receives copies of messages until its session ends.
 async fn subscription(report: &mut Report, config: &Config, door: Door<'_>) -> Result<(), ProbeError> {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"…\"}]}; Mosquitto acl_file: topic read …";
     let mqtt = &config.mqtt;
     let (mut probe, connack) = Probe::open(door, Duration::ZERO).await?;
     let qos = mqtt.qos;
-    let filters: Vec<String> = mqtt.topics.iter().map(|topic| share(mqtt, topic)).collect();
+    let filters: Vec<String> =
+        mqtt.topics.iter().map(|topic| format!("$share/{}-check/{topic}", mqtt.group)).collect();
     if !connack.shared_subscriptions {
         report.error(
             "subscription",

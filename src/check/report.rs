@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::tls;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
     /// Right, or not visible from here.

@@ -124,79 +124,44 @@ pub(super) fn speaks_no_http(error: &ClientError) -> bool {
 mod tests {
     use super::*;
 
-    fn bad(text: &str) -> FailureKind {
-        kind(&ClientError::BadResponse(text.to_owned()))
-    }
-
     #[test]
     fn failures_are_sorted_by_what_to_do_about_them() {
-        assert_eq!(
-            bad("Code: 60. DB::Exception: Table fleet.positions does not exist."),
-            FailureKind::Permanent
-        );
-        assert_eq!(bad("Code: 497. DB::Exception: default: Not enough privileges."), FailureKind::Permanent);
-        assert_eq!(bad("Code: 241. DB::Exception: Memory limit exceeded"), FailureKind::Transient);
-        assert_eq!(bad("Code: 12345. DB::Exception: what nobody listed"), FailureKind::Transient);
-        assert_eq!(bad("502 Bad Gateway"), FailureKind::Ambiguous, "a proxy's answer");
-        assert_eq!(
-            bad("<p>see Code: 60. DB::Exception</p>"),
-            FailureKind::Ambiguous,
-            "also if it mentions a code"
-        );
+        for (text, expected) in [
+            ("Code: 60. DB::Exception: Table fleet.positions does not exist.", FailureKind::Permanent),
+            ("Code: 497. DB::Exception: default: Not enough privileges.", FailureKind::Permanent),
+            ("Code: 241. DB::Exception: Memory limit exceeded", FailureKind::Transient),
+            ("Code: 12345. DB::Exception: what nobody listed", FailureKind::Transient),
+            ("502 Bad Gateway", FailureKind::Ambiguous),
+            ("<p>see Code: 60. DB::Exception</p>", FailureKind::Ambiguous),
+        ] {
+            assert_eq!(kind(&ClientError::BadResponse(text.to_owned())), expected, "{text}");
+        }
         assert_eq!(kind(&ClientError::TimedOut), FailureKind::TimedOut);
         assert_eq!(kind(&ClientError::Network("reset".into())), FailureKind::Ambiguous);
     }
 
     #[test]
     fn on_replicas_what_is_not_known_to_precede_the_write_is_open() {
-        for (code, expected) in [
-            (60, FailureKind::Permanent),
-            (164, FailureKind::Permanent),
-            (452, FailureKind::Permanent),
-            (516, FailureKind::Permanent),
-            (202, FailureKind::Transient),
-            (242, FailureKind::Transient),
-            (252, FailureKind::Transient),
-            (285, FailureKind::Transient),
-            (286, FailureKind::Transient),
-            (745, FailureKind::Transient),
-            (33, FailureKind::Ambiguous),
-            (159, FailureKind::Ambiguous),
-            (209, FailureKind::Ambiguous),
-            (210, FailureKind::Ambiguous),
-            (225, FailureKind::Ambiguous),
-            (236, FailureKind::Ambiguous),
-            (241, FailureKind::Ambiguous),
-            (254, FailureKind::Ambiguous),
-            (319, FailureKind::Ambiguous),
-            (394, FailureKind::Ambiguous),
-            (999, FailureKind::Ambiguous),
-            (12_345, FailureKind::Ambiguous),
+        use FailureKind::{Ambiguous, Permanent, Transient};
+        for (codes, expected) in [
+            (&[60, 73, 115, 164, 344, 452, 497, 516][..], [Permanent; 3]),
+            (&[202, 242, 252, 285, 286, 745], [Transient, Transient, Ambiguous]),
+            (&[33, 159, 209, 210, 225, 236, 241, 254, 394, 12_345], [Transient, Ambiguous, Ambiguous]),
+            (&[319, 999], [Ambiguous; 3]),
         ] {
-            assert_eq!(kind_of_code(code, Way::Replicated), expected, "{code}");
-            // Of one shard nobody knows what the others have.
-            let permanent = expected == FailureKind::Permanent;
-            let of_shards = if permanent { expected } else { FailureKind::Ambiguous };
-            assert_eq!(kind_of_code(code, Way::Sharded), of_shards, "{code}");
-        }
-        for (code, words) in [(242, "Keeper"), (285, "insert_quorum"), (319, "system.replicas")] {
-            assert!(advice(code).is_some_and(|advice| advice.contains(words)), "{code}");
+            for code in codes {
+                let kinds = [Way::Alone, Way::Replicated, Way::Sharded].map(|way| kind_of_code(*code, way));
+                assert_eq!(kinds, expected, "{code}");
+            }
         }
     }
 
     #[test]
-    fn a_code_means_what_it_means_for_the_way_of_inserting() {
-        for (code, expected) in [
-            (159, FailureKind::Transient),
-            (319, FailureKind::Ambiguous),
-            (344, FailureKind::Permanent),
-            (252, FailureKind::Transient),
-            (33, FailureKind::Transient),
-            (73, FailureKind::Permanent),
-            (115, FailureKind::Permanent),
-        ] {
-            assert_eq!(kind_of_code(code, Way::Alone), expected, "{code}");
+    fn advice_names_what_to_look_at() {
+        for (code, words) in
+            [(242, "Keeper"), (285, "insert_quorum"), (319, "system.replicas"), (344, "update ClickHouse")]
+        {
+            assert!(advice(code).is_some_and(|advice| advice.contains(words)), "{code}");
         }
-        assert!(advice(344).is_some_and(|advice| advice.contains("update ClickHouse")));
     }
 }

@@ -12,11 +12,9 @@ pub(super) const ERASED: &str = "erased";
 /// One numbered file of `sql/`: a template (see [`super::render`]).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Migration {
-    /// The number.
     pub version: u32,
     /// File name without `.sql`. A file that makes a table or a view has its name behind the number.
     pub name: &'static str,
-    /// The statements.
     pub sql: &'static str,
 }
 

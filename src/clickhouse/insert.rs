@@ -103,7 +103,6 @@ impl InsertError {
     }
 }
 
-#[derive(Debug)]
 pub(super) struct Inserter {
     http: legacy::Client<Connector, Full<Bytes>>,
     url: Url,

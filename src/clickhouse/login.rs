@@ -1,6 +1,5 @@
 //! Who we are to ClickHouse. The password's file is read again when the server refuses us.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -24,13 +23,6 @@ pub(super) struct Login {
     /// One is enough: a disk may hang.
     reading: Arc<AtomicBool>,
     unreadable_log: Arc<Mutex<Throttle>>,
-}
-
-impl fmt::Debug for Login {
-    /// Not derived: it holds the password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
-    }
 }
 
 impl Login {

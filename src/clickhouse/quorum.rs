@@ -13,27 +13,27 @@ use crate::config::{self, InsertQuorum, Replication};
 const TWO_ARE_TOO_FEW_OF: u64 = 4;
 
 /// What is asked of the replicas.
-#[derive(Debug)]
 pub(super) struct Quorum {
-    replication: Replication,
-    wanted: InsertQuorum,
+    /// `None`: there is one server.
+    wanted: Option<InsertQuorum>,
     /// As far as known; 0: nobody has said.
     replicas: AtomicU64,
 }
 
 impl Quorum {
     pub(super) fn new(config: &config::ClickHouse) -> Self {
-        Self { replication: config.replication, wanted: config.insert_quorum, replicas: AtomicU64::new(0) }
+        let is_replicated = config.replication != Replication::None;
+        Self { wanted: is_replicated.then_some(config.insert_quorum), replicas: AtomicU64::new(0) }
     }
 
     /// The tables are on several servers.
     pub(super) fn is_replicated(&self) -> bool {
-        self.replication != Replication::None
+        self.wanted.is_some()
     }
 
     /// What is sent depends on how many there are.
     pub(super) fn wants_to_know(&self) -> bool {
-        self.is_replicated() && self.wanted == InsertQuorum::Auto
+        self.wanted == Some(InsertQuorum::Auto)
     }
 
     /// A server that cannot ask its Keeper says 0.
@@ -58,8 +58,7 @@ impl Quorum {
 
     /// The server's own majority of one is one, hence a number where it would be: two of three are a majority, too.
     fn quorum(&self) -> Option<String> {
-        match self.wanted {
-            _ if !self.is_replicated() => None,
+        match self.wanted? {
             InsertQuorum::Replicas(0) => None,
             InsertQuorum::Replicas(number) => Some(number.to_string()),
             InsertQuorum::Auto if self.replicas.load(Ordering::Relaxed) >= TWO_ARE_TOO_FEW_OF => {

@@ -11,7 +11,6 @@ use crate::pipeline::reject::Reason;
 pub(crate) struct StoredReject {
     /// When milepost took the message from the broker.
     pub received_at: Timestamp,
-    /// The message's topic.
     pub topic: String,
     /// Who, if the topic or the payload named a driver; else empty.
     pub driver_id: String,
@@ -49,7 +48,6 @@ fn reading_rejects(error: clickhouse::error::Error) -> Error {
 }
 
 impl StoredRejects {
-    /// The next row.
     pub(crate) async fn next(&mut self) -> Result<Option<StoredReject>, Error> {
         let row = within(QUESTION_TIMEOUT, self.rows.next()).await.map_err(reading_rejects)?;
         Ok(row.map(|(received_ms, topic, driver_id, payload_hex, payload_bytes, count)| StoredReject {
