@@ -33,9 +33,8 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
     };
     let nodes = nodes::resolve(&mqtt.nodes, &[]).await;
     let door = |(number, node)| Door { mqtt, node, number, login: login.as_ref() };
-    let doors: Vec<_> = nodes.iter().enumerate().map(door).collect();
     let mut open = Vec::new();
-    for door in doors {
+    for door in nodes.iter().enumerate().map(door) {
         match Probe::open(door, mqtt.session_expiry).await {
             Ok((probe, connack)) => {
                 probe.leave().await;

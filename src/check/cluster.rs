@@ -20,20 +20,16 @@ pub(super) async fn check(
     doors: &[Door<'_>],
     probe_topic: Option<&str>,
 ) -> Result<(), ProbeError> {
-    let named = named(doors[0]).await?;
-    match named.as_ref().map(Vec::len) {
-        Some(nodes) if nodes > doors.len() => report.warning(
+    let reached = doors.len();
+    match named(doors[0]).await? {
+        Some(nodes) if nodes.len() > reached => report.warning(
             "cluster",
-            format!(
-                "{nodes} nodes, of which milepost reaches {}: {}",
-                doors.len(),
-                named.unwrap_or_default().join(" ")
-            ),
+            format!("{} nodes, of which milepost reaches {reached}: {}", nodes.len(), nodes.join(" ")),
             "mqtt.url: a URL for each node, or a name with all their addresses",
         ),
-        Some(nodes) => report.ok("cluster", format!("{nodes} nodes, as many as milepost reaches")),
-        None if doors.len() > 1 => {
-            report.ok("cluster", format!("{} nodes; whether these are all is not visible here", doors.len()))
+        Some(nodes) => report.ok("cluster", format!("{} nodes, as many as milepost reaches", nodes.len())),
+        None if reached > 1 => {
+            report.ok("cluster", format!("{reached} nodes; whether these are all is not visible here"))
         }
         None => report.ok("cluster", "one node; whether the broker has more is not visible here"),
     }

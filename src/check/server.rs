@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use url::Url;
+
 use super::replicas::{self, setting};
 use super::report::Report;
 use super::shards;
@@ -70,9 +72,8 @@ fn not_reached(report: &mut Report, config: &Config, error: &Error) {
 }
 
 fn transport(report: &mut Report, config: &Config) {
-    let url = &config.clickhouse.url;
-    let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest).trim_end_matches('/');
-    let host = host.rsplit_once(':').map_or(host, |(host, _)| host).trim_matches(['[', ']']);
+    let url = Url::parse(&config.clickhouse.url).expect("the configuration has checked it");
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let advice =
         "https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see deploy/clickhouse)";
     report.transport(["clickhouse TLS", "server"], config.clickhouse.tls.as_ref(), host, advice);
@@ -124,12 +125,10 @@ fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
 async fn grants(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -> Result<(), Error> {
     let (database, user) = (&config.clickhouse.database, &config.clickhouse.user);
     let mut missing = Vec::new();
-    let inserted =
+    let [positions, rejects] =
         if config.clickhouse.shards { ["positions_all", "rejects_all"] } else { ["positions", "rejects"] };
-    let read = ["schema_migrations", "erased"];
-    let wanted =
-        inserted.map(|table| ("INSERT", table)).into_iter().chain(read.map(|table| ("SELECT", table)));
-    for (what, table) in wanted {
+    let read = ["schema_migrations", "erased"].map(|table| ("SELECT", table));
+    for (what, table) in [("INSERT", positions), ("INSERT", rejects)].into_iter().chain(read) {
         let Some(has_it) = has_grant(clickhouse, what, &format!("{database}.{table}")).await? else {
             report.ok("grants", "not visible on this server (no CHECK GRANT)");
             return Ok(());
