@@ -66,12 +66,7 @@ impl Error {
     /// The server's code, if it answered with one.
     #[must_use]
     pub(crate) fn code(&self) -> Option<u32> {
-        match self {
-            Self::Server { code, .. } => *code,
-            Self::Edited { .. } | Self::NotManaged { .. } | Self::NotForShards { .. } | Self::Password(_) => {
-                None
-            }
-        }
+        if let Self::Server { code, .. } = self { *code } else { None }
     }
 
     /// The server may do it later: it is not there, or not now.
@@ -110,7 +105,7 @@ pub(crate) struct ClickHouse {
     /// Reads tables, however long they are.
     unbounded: Client,
     inserter: Inserter,
-    login: Login,
+    login: Arc<Login>,
     pub(super) database: String,
     pub(super) layout: Layout,
     /// No TLS is configured, and nothing has answered as ClickHouse does.
@@ -129,7 +124,7 @@ impl ClickHouse {
         Ok(Self {
             client: client(connector.bounded(ANSWER_BYTES_MAX)),
             unbounded: client(connector.clone()),
-            inserter: Inserter::new(config, connector, login.clone()),
+            inserter: Inserter::new(config, connector, Arc::clone(&login)),
             login,
             database: config.database.clone(),
             layout: Layout::new(config),
@@ -211,6 +206,16 @@ impl ClickHouse {
         );
         let count = self.value("counting the replicas", &sql).await.ok().flatten();
         self.inserter.quorum.learn(count.and_then(|count| count.parse().ok()).unwrap_or(0));
+    }
+
+    /// The most active parts that a partition of ours has, on the host that answers.
+    pub(crate) async fn parts_of_a_partition(&self) -> Result<u64, Error> {
+        let sql = format!(
+            "SELECT max(parts) FROM (SELECT count() AS parts FROM system.parts WHERE active AND database = '{}' \
+             GROUP BY table, partition_id)",
+            self.database
+        );
+        self.number("counting parts", &sql).await
     }
 
     /// The server's clock, in milliseconds since 1970, asked on a connection of its own.

@@ -8,6 +8,7 @@
 //! a failure of a [`FailureKind`]; where the commit is unknown, an ambiguous one. At most 8 KiB of any answer are read.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use super::errors::{Way, advice, code_in, kind_of_code};
 use super::login::Login;
 use super::quorum::Quorum;
 use super::shards;
-use crate::config;
+use crate::config::{self, Replication};
 use crate::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use crate::pipeline::encode::Insert;
 use crate::tls::{self, Server};
@@ -107,15 +108,14 @@ pub(super) struct Inserter {
     http: legacy::Client<Connector, Full<Bytes>>,
     url: Url,
     pub(super) quorum: Quorum,
-    /// Inserts go to the tables over all shards.
-    shards: bool,
+    way: Way,
     /// No TLS is configured, and nothing has answered in HTTP.
     may_be_tls: AtomicBool,
-    login: Login,
+    login: Arc<Login>,
 }
 
 impl Inserter {
-    pub(super) fn new(config: &config::ClickHouse, connector: Connector, login: Login) -> Self {
+    pub(super) fn new(config: &config::ClickHouse, connector: Connector, login: Arc<Login>) -> Self {
         let mut url = Url::parse(&config.url).expect("the configuration has checked it");
         url.query_pairs_mut()
             .append_pair("decompress", "1")
@@ -133,7 +133,11 @@ impl Inserter {
             http: connector.client(),
             url,
             quorum: Quorum::new(config),
-            shards: config.shards,
+            way: match config.replication {
+                _ if config.shards => Way::Sharded,
+                Replication::Macros | Replication::Managed => Way::Replicated,
+                Replication::None => Way::Alone,
+            },
             may_be_tls: AtomicBool::new(config.tls.is_none()),
             login,
         }
@@ -141,22 +145,19 @@ impl Inserter {
 
     fn request(&self, insert: &Insert, attempt: &Attempt) -> Request<Full<Bytes>> {
         let mut url = self.url.clone();
-        let statement = if self.shards {
-            Cow::from(shards::insert(&insert.statement))
-        } else {
-            Cow::from(&insert.statement)
+        let statement = match self.way {
+            Way::Sharded => Cow::from(shards::insert(&insert.statement)),
+            Way::Alone | Way::Replicated => Cow::from(&insert.statement),
         };
         url.query_pairs_mut()
             .extend_pairs(self.quorum.settings(attempt.timeout))
             .append_pair("insert_deduplication_token", &attempt.token)
             .append_pair("log_comment", &attempt.token)
             .append_pair("query", &statement);
-        let request = Request::builder().method(Method::POST).uri(url.as_str());
-        let request = self
-            .login
-            .headers()
-            .into_iter()
-            .fold(request, |request, (name, value)| request.header(name, value));
+        let mut request = Request::builder().method(Method::POST).uri(url.as_str());
+        for (name, value) in self.login.headers() {
+            request = request.header(name, value);
+        }
         let body = Full::new(compress(&insert.body));
         request.body(body).expect("a URL that was checked, and headers that were")
     }
@@ -179,7 +180,7 @@ impl Inserter {
                 _ if !body.is_empty() => Err(InsertError::WithBody(told(&body))),
                 None => Err(InsertError::WithoutSummary),
                 // A Distributed table hands the rows on: how it counts them could not be tried.
-                Some(written) if written < if self.shards { sent.min(1) } else { sent } => {
+                Some(written) if written < if self.way == Way::Sharded { sent.min(1) } else { sent } => {
                     Err(InsertError::WroteLess { sent, written })
                 }
                 Some(_) => Ok(()),
@@ -202,17 +203,9 @@ impl Inserter {
 
     fn refused(&self, code: u32, text: String) -> InsertError {
         self.login.read_again_after(code);
-        let (kind, advice) = (kind_of_code(code, self.way()), advice(code));
+        let (kind, advice) = (kind_of_code(code, self.way), advice(code));
         let text = if text.is_empty() { format!("code {code}") } else { text };
         InsertError::Refused { kind, advice, text }
-    }
-
-    fn way(&self) -> Way {
-        match self.quorum.is_replicated() {
-            _ if self.shards => Way::Sharded,
-            true => Way::Replicated,
-            false => Way::Alone,
-        }
     }
 
     fn not_answered(&self, error: legacy::Error) -> InsertError {

@@ -15,27 +15,25 @@ use crate::throttle::Throttle;
 const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// Shared by everybody who asks the server something.
-#[derive(Clone)]
 pub(super) struct Login {
     user: String,
     secret: Option<Secret>,
-    password: Arc<RwLock<Option<String>>>,
+    password: RwLock<Option<String>>,
     /// One is enough: a disk may hang.
-    reading: Arc<AtomicBool>,
-    unreadable_log: Arc<Mutex<Throttle>>,
+    reading: AtomicBool,
+    unreadable_log: Mutex<Throttle>,
 }
 
 impl Login {
     /// Blocks for as long as the disk takes: at the start.
-    pub(super) fn new(user: &str, secret: Option<&Secret>) -> std::io::Result<Self> {
-        let password = secret.map(Secret::read).transpose()?;
-        Ok(Self {
+    pub(super) fn new(user: &str, secret: Option<&Secret>) -> std::io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
             user: user.to_owned(),
             secret: secret.cloned(),
-            password: Arc::new(RwLock::new(password)),
-            reading: Arc::default(),
-            unreadable_log: Arc::new(Mutex::new(Throttle::every(UNREADABLE_LOGGED_EVERY))),
-        })
+            password: RwLock::new(secret.map(Secret::read).transpose()?),
+            reading: AtomicBool::new(false),
+            unreadable_log: Mutex::new(Throttle::every(UNREADABLE_LOGGED_EVERY)),
+        }))
     }
 
     pub(super) fn password(&self) -> Option<String> {
@@ -58,12 +56,12 @@ impl Login {
     }
 
     /// If the code says that the login is wrong, the file may have changed since it was read. Does not wait for the disk.
-    pub(super) fn read_again_after(&self, code: u32) {
+    pub(super) fn read_again_after(self: &Arc<Self>, code: u32) {
         let Some(secret) = self.secret.clone().filter(|_| code == AUTHENTICATION_FAILED) else { return };
         if self.reading.swap(true, Ordering::AcqRel) {
             return;
         }
-        let this = self.clone();
+        let this = Arc::clone(self);
         spawn_blocking(move || {
             match secret.read() {
                 Ok(password) => {

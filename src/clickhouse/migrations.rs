@@ -129,12 +129,9 @@ impl ClickHouse {
     /// cluster when the others had recorded everything.
     async fn lacking(&self, pending: &[Migration]) -> Result<Vec<(String, bool)>, Error> {
         let is_recorded = |of: &&Migration| pending.iter().all(|migration| migration.version != of.version);
-        let shards = self.layout.shards();
         let names = MIGRATIONS.iter().filter(is_recorded).flat_map(|migration| {
-            let over = migration.over().filter(|_| shards.is_some()).map(shards::over);
-            let own = [migration.makes().map(str::to_owned), over].into_iter().flatten();
             let asked = migration.makes_ask_view().map(|name| format!("{}{ASK}.{name}", self.database));
-            own.map(|name| format!("{}.{name}", self.database)).chain(asked)
+            self.made_by(migration).map(|name| format!("{}.{name}", self.database)).chain(asked)
         });
         let names = names.collect::<Vec<_>>().join("', '");
         if names.is_empty() {
@@ -270,8 +267,13 @@ impl ClickHouse {
     /// The tables and views that the migrations make here.
     #[must_use]
     pub(crate) fn tables(&self) -> Vec<String> {
-        let beside = self.layout.shards().map(|_| shards::names()).into_iter().flatten();
-        MIGRATIONS.iter().filter_map(Migration::makes).map(str::to_owned).chain(beside).collect()
+        MIGRATIONS.iter().flat_map(|migration| self.made_by(migration)).collect()
+    }
+
+    /// A table or a view, and on shards the table over it.
+    fn made_by(&self, migration: &Migration) -> impl Iterator<Item = String> + use<> {
+        let over = migration.over().filter(|_| self.layout.shards().is_some()).map(shards::over);
+        migration.makes().map(str::to_owned).into_iter().chain(over)
     }
 
     /// The parameterised views that the migrations make, and the database they are in.
@@ -332,12 +334,13 @@ pub(crate) fn plan(config: &config::ClickHouse) -> String {
     let mut tell = |what: &str, place: &str, sql: &str| {
         let _ = writeln!(plan, "-- {what}: {place}\n{};\n", sql.trim_end());
     };
+    let place = layout.place();
     for database in databases(&config.database) {
-        tell("database", &layout.place(), &layout.statement(&create_database(&database)));
+        tell("database", &place, &layout.statement(&create_database(&database)));
     }
     for migration in MIGRATIONS {
         for sql in layout.migration(migration) {
-            tell(migration.name, &layout.place(), &sql);
+            tell(migration.name, &place, &sql);
         }
         if let Some((_, fill)) = migration.fill() {
             let sql = layout.statement(fill);
@@ -349,11 +352,11 @@ pub(crate) fn plan(config: &config::ClickHouse) -> String {
     if let Some(policy) = layout.policy() {
         let table = TABLES[0].name;
         let what = format!("the storage policy of {table}, if it is another");
-        tell(&what, &layout.place(), &layout.statement(&modify_policy(table, policy)));
+        tell(&what, &place, &layout.statement(&modify_policy(table, policy)));
     }
     for (table, ttl) in layout.ttls() {
         let what = format!("how long rows of {table} stay, if it is not that already");
-        tell(&what, &layout.place(), &layout.statement(&modify_ttl(table, &ttl)));
+        tell(&what, &place, &layout.statement(&modify_ttl(table, &ttl)));
     }
     plan
 }

@@ -12,7 +12,6 @@ mod files;
 mod insert;
 mod login;
 mod migrations;
-mod parts;
 mod quorum;
 mod reader;
 mod rejects;

@@ -26,11 +26,6 @@ impl Quorum {
         Self { wanted: is_replicated.then_some(config.insert_quorum), replicas: AtomicU64::new(0) }
     }
 
-    /// The tables are on several servers.
-    pub(super) fn is_replicated(&self) -> bool {
-        self.wanted.is_some()
-    }
-
     /// What is sent depends on how many there are.
     pub(super) fn wants_to_know(&self) -> bool {
         self.wanted == Some(InsertQuorum::Auto)

@@ -14,7 +14,7 @@ use crate::tls::Tls;
 /// Asks one database. Connects with the first question.
 pub struct Reader {
     client: Client,
-    login: Login,
+    login: Arc<Login>,
 }
 
 impl Reader {

@@ -63,9 +63,6 @@ impl StoredRejects {
 
 /// What ClickHouse's `hex` made.
 fn from_hex(text: &str) -> Vec<u8> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => byte - b'0',
-        _ => byte.to_ascii_uppercase().wrapping_sub(b'A').wrapping_add(10),
-    };
-    text.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+    let pairs = text.as_bytes().chunks_exact(2);
+    pairs.filter_map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
 }

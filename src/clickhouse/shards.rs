@@ -4,17 +4,11 @@
 //! A driver lives on one shard. So FINAL, which each shard does for itself, shows each fix once, a subquery behind IN may
 //! read the shard's own table, and each shard counts its own drivers' roll-ups.
 
-use super::files::{MIGRATIONS, Migration};
 use crate::pipeline::encode::TABLES;
 
 /// The table that reads all shards' tables of this name.
 pub(super) fn over(table: &str) -> String {
     format!("{table}_all")
-}
-
-/// Every table that reads all shards.
-pub(super) fn names() -> impl Iterator<Item = String> {
-    MIGRATIONS.iter().filter_map(Migration::over).map(over)
 }
 
 /// Inserts are encoded, and spooled, for the table itself, and sent through the one over it.
@@ -27,6 +21,7 @@ pub(super) fn insert(statement: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clickhouse::files::{MIGRATIONS, Migration};
 
     /// Small, and every shard joins its fixes with all of it, or asks for all of it.
     const ON_EVERY_HOST: [&str; 4] = ["schema_migrations", "fences", "erased", "events"];
