@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 
 use super::cluster;
-use super::probe::{self, ANSWER_WITHIN, Door, Probe, ProbeError, share_alone};
+use super::probe::{self, ANSWER_WITHIN, Door, Probe, ProbeError, RETAINED_WITHIN, share_alone};
 use super::report::Report;
 use crate::codec::Qos;
 use crate::codec::{self, CodecError, ConnAck, Grant, Packet};
@@ -16,8 +16,6 @@ use crate::delivery::sink::error_chain;
 use crate::mqtt::nodes;
 use crate::tls::{self, Address, Server};
 
-/// How long retained messages may take.
-const KEPT_WITHIN: Duration = Duration::from_millis(500);
 /// Mosquitto's counter of messages dropped at a full queue, retained.
 const DROPPED_TOPIC: &str = "$SYS/broker/publish/messages/dropped";
 /// PUBACK's reasons (MQTT 5, 3.4.2.1).
@@ -242,7 +240,7 @@ async fn messages(report: &mut Report, door: Door<'_>, probe_topic: Option<&str>
     let mut filters = vec![DROPPED_TOPIC.to_owned()];
     filters.extend(probe_topic.map(|topic| share_alone(mqtt, topic)));
     let grants = probe.subscribe(&filters, Qos::AtLeastOnce).await?;
-    let dropped = probe.hear(KEPT_WITHIN, |packet| {
+    let dropped = probe.hear(RETAINED_WITHIN, |packet| {
         let Packet::Published(publish) = packet else { return None };
         let dropped = std::str::from_utf8(publish.payload).ok()?.parse::<u64>().ok()?;
         (publish.topic == DROPPED_TOPIC.as_bytes()).then_some(dropped)

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 
-use super::probe::{ANSWER_WITHIN, Door, Probe, ProbeError, share_alone};
+use super::probe::{ANSWER_WITHIN, Door, Probe, ProbeError, RETAINED_WITHIN, share_alone};
 use super::report::Report;
 use crate::codec::{self, Packet, Qos};
 
 /// EMQX's nodes, separated by commas, retained.
 const NODES_TOPIC: &str = "$SYS/brokers";
-const RETAINED_WITHIN: Duration = Duration::from_millis(500);
 /// Enough that each member has its turn with any strategy but `local`, almost surely.
 const MESSAGES: usize = 10;
 

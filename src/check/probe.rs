@@ -15,6 +15,8 @@ use crate::tls::{self, Address, Server, Stream, Tls};
 
 /// Limit for connecting, and for each answer.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long retained messages may take.
+pub(super) const RETAINED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Part of the client id, one a process: two checks at once must not disconnect each other.
 static TAG: LazyLock<u32> = LazyLock::new(|| fastrand::u32(..));

@@ -30,10 +30,8 @@ const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The server did not do what it was asked.
     #[error("{what} failed")]
     Server {
-        /// In words.
         what: String,
         kind: FailureKind,
         /// The server's, if it answered with one.
