@@ -103,9 +103,7 @@ impl Insert {
         let end = begin + table.skip(&self.body[begin..], rows.len())?;
         Some(Self { statement: self.statement.clone(), body: self.body.slice(begin..end), rows: rows.len() })
     }
-}
 
-impl Insert {
     /// Without the rows of drivers that are gone, and how many those are; `None` if it is not known where its rows say whose they
     /// are, as in a file of a newer version.
     #[must_use]

@@ -53,11 +53,6 @@ impl Erased {
         Self { version, ..self }
     }
 
-    /// For example from a lagging replica.
-    fn is_older_than(&self, other: &Self) -> bool {
-        self.version < other.version
-    }
-
     #[must_use]
     pub(crate) fn count(&self) -> usize {
         self.ids.len()
@@ -109,9 +104,9 @@ impl Newest {
         Arc::clone(&self.list)
     }
 
-    /// Keeps the newer of the two. Returns whether to log that `answer` is older.
+    /// Keeps the newer of the two. Returns whether to log that `answer` is older, for example from a lagging replica.
     pub(crate) fn take(&mut self, answer: Arc<Erased>, now: Instant) -> bool {
-        let is_older = answer.is_older_than(&self.list);
+        let is_older = answer.version < self.list.version;
         if !is_older {
             self.list = answer;
         }

@@ -2,8 +2,6 @@
 //!
 //! The format carries no types, so each column states its type, and milepost compares it with the server's.
 
-use std::fmt::Write as _;
-
 /// The RowBinary form of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -67,12 +65,8 @@ pub(crate) struct Table {
 
 impl Table {
     pub(super) fn statement(&self, database: &str) -> String {
-        let mut columns = String::new();
-        for (name, _) in self.columns {
-            let comma = if columns.is_empty() { "" } else { ", " };
-            let _ = write!(columns, "{comma}{name}");
-        }
-        format!("INSERT INTO {database}.{} ({columns}) FORMAT RowBinary", self.name)
+        let columns: Vec<_> = self.columns.iter().map(|(name, _)| *name).collect();
+        format!("INSERT INTO {database}.{} ({}) FORMAT RowBinary", self.name, columns.join(", "))
     }
 
     /// The statement after the name of the database.
