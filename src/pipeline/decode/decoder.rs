@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::decoded::Decoded;
-use super::driver::Driver;
-use super::formats;
+use super::driver::Named;
+use super::formats::{self, Format};
 use super::ignored::Ignored;
 use super::point::AgeLimits;
-use super::points::{Points, driver_in, reject};
+use super::points::{Points, reject};
 use super::presence::is_presence;
 use super::refusal::{Refusal, refuse};
-use super::source::{Named, Source};
+use super::source::Source;
 use super::unpack::unpack;
 use crate::codec::Message;
 use crate::pipeline::position::{DRIVER_ID_RULE, DriverId, OutOfRange, Timestamp};
@@ -89,38 +89,33 @@ impl Decoder {
         out: &mut Decoded,
     ) -> Result<(), Refusal> {
         self.check_size(message)?;
-        let (source, named) = self.source_of(message.topic).ok_or_else(|| {
+        let (Source { reading, format, .. }, driver) = self.source_of(message.topic).ok_or_else(|| {
             out.is_foreign = true;
-            Refusal::new(Reason::BadTopic, "matches no source's topic".into())
+            Refusal::new(Reason::BadTopic, "matches no source's topic")
         })?;
-        let in_topic;
-        let driver_id = match named {
-            Named::InTopic(id) => {
-                in_topic = id.map_err(|OutOfRange| Refusal::new(Reason::BadTopic, DRIVER_ID_RULE.into()))?;
-                Some(&in_topic)
-            }
-            Named::InPayload => None,
-        };
-        let Source { reading, format, .. } = source;
+        let driver = &driver.map_err(|OutOfRange| Refusal::new(Reason::BadTopic, DRIVER_ID_RULE))?;
         if let Some(text) = unpack(payload, format.is_json(), self.limits.payload_bytes_max)? {
             *payload = Cow::Owned(text);
         }
         if payload.is_empty() {
-            return refuse(Reason::Empty, || "the payload has no bytes".into());
+            return refuse(Reason::Empty, "the payload has no bytes");
         }
         let (age, points_max) = (self.age, self.limits.points_max);
         let mut points = Points {
             reading,
             topic: message.topic,
             received_at,
-            driver_id,
+            driver,
             otherwise,
             age,
             points_max,
             announced: 0,
             out,
         };
-        if let Some(read) = formats::read_plain(format, &mut points, payload) {
+        // Before its bytes are known to be UTF-8: plain JSON is.
+        if matches!(format, Format::Milepost)
+            && let Some(read) = points.plain_documents(payload)
+        {
             return read;
         }
         let text = std::str::from_utf8(payload)
@@ -130,32 +125,28 @@ impl Decoder {
 
     fn check_size(&self, message: Message<'_>) -> Result<(), Refusal> {
         if message.payload_bytes > self.limits.payload_bytes_max {
-            return refuse(Reason::TooLarge, || {
-                format!("{} bytes; the limit is {}", message.payload_bytes, self.limits.payload_bytes_max)
-            });
+            return refuse(
+                Reason::TooLarge,
+                format!("{} bytes; the limit is {}", message.payload_bytes, self.limits.payload_bytes_max),
+            );
         }
         if message.payload_bytes > message.payload.len() {
-            return refuse(Reason::TooLarge, || {
-                format!("{} bytes, in a packet above mqtt.max_packet_bytes", message.payload_bytes)
-            });
+            return refuse(
+                Reason::TooLarge,
+                format!("{} bytes, in a packet above mqtt.max_packet_bytes", message.payload_bytes),
+            );
         }
         Ok(())
     }
 
     /// The source of a topic, and the driver that the topic names.
-    fn source_of(&self, topic: &[u8]) -> Option<(&Source, Named)> {
+    fn source_of(&self, topic: &[u8]) -> Option<(&Source, Result<Named<'_>, OutOfRange>)> {
         self.sources.iter().find_map(|source| Some((source, source.driver_in(topic)?)))
     }
 
     /// The driver of a rejected message, as far as it names one.
     fn driver_of(&self, message: Message<'_>, otherwise: Option<DriverId>) -> Option<DriverId> {
-        match (self.source_of(message.topic)?, std::str::from_utf8(message.payload)) {
-            ((_, Named::InTopic(id)), _) => id.ok(),
-            ((source, Named::InPayload), Ok(text)) => match &source.reading.driver {
-                Driver::Payload(pointer) => driver_in(pointer, [text.as_bytes(); 2], otherwise).ok(),
-                Driver::Topic(_) => None,
-            },
-            ((_, Named::InPayload), Err(_)) => None,
-        }
+        let (_, driver) = self.source_of(message.topic)?;
+        driver.ok()?.id([message.payload; 2], otherwise).ok()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize as _, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::json::{Scalar, Text};
@@ -57,7 +57,8 @@ impl Pointer {
     /// The raw JSON at this path of an object or array.
     pub(super) fn raw<'a>(&self, json: &'a str) -> serde_json::Result<Option<&'a RawValue>> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
-        let found = RawAt(&self.steps).deserialize(&mut deserializer)?;
+        let mut found = None;
+        Wanted::take(&mut found, &self.paths, &mut deserializer)?;
         deserializer.end()?;
         Ok(found)
     }
@@ -101,16 +102,12 @@ impl Paths {
     /// Adds the driver's id, unless the format already extracts that value.
     pub(super) fn add_driver(&mut self, pointer: &Pointer) {
         let mut at = Some(&*self);
-        for step in &pointer.steps {
+        for step in pointer.steps() {
             at = at.and_then(|paths| paths.child(step.as_bytes()));
         }
         if at.is_none_or(|paths| paths.slot.is_none()) {
-            self.add_pointer(pointer, SLOTS_MAX - 1);
+            self.add(pointer.steps(), SLOTS_MAX - 1);
         }
-    }
-
-    pub(super) fn add_pointer(&mut self, pointer: &Pointer, slot: usize) {
-        self.add(pointer.steps.iter().map(String::as_str), slot);
     }
 
     /// The values in a JSON object or array.
@@ -166,7 +163,7 @@ impl Paths {
         }
         let mut found = Found::default();
         let mut deserializer = serde_json::Deserializer::from_str(json);
-        Inside { paths: self, found: &mut found }.deserialize(&mut deserializer)?;
+        found.take(self, &mut deserializer)?;
         deserializer.end()?;
         Ok(found)
     }
@@ -180,166 +177,118 @@ impl Paths {
     }
 }
 
-struct Inside<'p, 'f, 'a> {
-    paths: &'p Paths,
-    found: &'f mut Found<'a>,
+/// What a walk takes at the end of a path. Of a repeated key the last value counts.
+trait Wanted<'de>: Sized {
+    fn take<D: Deserializer<'de>>(&mut self, paths: &Paths, deserializer: D) -> Result<(), D::Error>;
 }
 
-impl<'a> Inside<'_, '_, 'a> {
-    fn put(self, value: Scalar<'a>) {
-        if let Some(slot) = self.paths.slot {
-            self.found[slot] = value;
+impl<'de> Wanted<'de> for Found<'de> {
+    fn take<D: Deserializer<'de>>(&mut self, paths: &Paths, deserializer: D) -> Result<(), D::Error> {
+        let value = deserializer.deserialize_any(Inside { paths, wanted: self })?;
+        if let Some(slot) = paths.slot {
+            self[slot] = value;
         }
+        Ok(())
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Inside<'_, '_, 'de> {
+/// The raw JSON at the only path.
+impl<'de> Wanted<'de> for Option<&'de RawValue> {
+    fn take<D: Deserializer<'de>>(&mut self, paths: &Paths, deserializer: D) -> Result<(), D::Error> {
+        *self = None;
+        if paths.slot.is_some() {
+            *self = Some(<&RawValue>::deserialize(deserializer)?);
+        } else {
+            deserializer.deserialize_any(Inside { paths, wanted: self })?;
+        }
+        Ok(())
+    }
+}
+
+/// Nothing inside: the value itself is read.
+impl<'de> Wanted<'de> for () {
+    fn take<D: Deserializer<'de>>(&mut self, _: &Paths, deserializer: D) -> Result<(), D::Error> {
+        IgnoredAny::deserialize(deserializer).map(drop)
+    }
+}
+
+impl<'de> Deserialize<'de> for Scalar<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Inside { paths: &Paths::default(), wanted: &mut () })
+    }
+}
+
+/// Walks along the paths into a value.
+struct Inside<'p, 'w, W> {
+    paths: &'p Paths,
+    wanted: &'w mut W,
+}
+
+impl<'de, W: Wanted<'de>> DeserializeSeed<'de> for Inside<'_, '_, W> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
+        self.wanted.take(self.paths, deserializer)
     }
 }
 
-impl<'de> Visitor<'de> for Inside<'_, '_, 'de> {
-    type Value = ();
+impl<'de, W: Wanted<'de>> Visitor<'de> for Inside<'_, '_, W> {
+    type Value = Scalar<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<Text<'de>>()? {
-            match self.paths.child(key.0.as_bytes()) {
-                Some(paths) => map.next_value_seed(Inside { paths, found: self.found })?,
-                None => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        self.put(Scalar::Other("an object"));
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let mut index = 0_usize;
-        loop {
-            let more = match self.paths.at_index(index) {
-                Some(paths) => seq.next_element_seed(Inside { paths, found: self.found })?.is_some(),
-                None => seq.next_element::<IgnoredAny>()?.is_some(),
-            };
-            if !more {
-                break;
-            }
-            index += 1;
-        }
-        self.put(Scalar::Other("an array"));
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        self.put(Scalar::Missing);
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        self.put(Scalar::Other("a boolean"));
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
-        self.put(Scalar::Integer(number));
-        Ok(())
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "beyond i64 nothing fits any field")]
-    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
-        self.put(i64::try_from(number).map_or(Scalar::Number((number as f64).into()), Scalar::Integer));
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
-        self.put(Scalar::Number(number.into()));
-        Ok(())
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<(), E> {
-        self.put(Scalar::Text(text.into()));
-        Ok(())
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        self.put(Scalar::Text(text.to_owned().into()));
-        Ok(())
-    }
-}
-
-struct RawAt<'p>(&'p [String]);
-
-impl<'de> DeserializeSeed<'de> for RawAt<'_> {
-    type Value = Option<&'de RawValue>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        match self.0 {
-            [] => <&RawValue>::deserialize(deserializer).map(Some),
-            _ => deserializer.deserialize_any(self),
-        }
-    }
-}
-
-impl<'de> Visitor<'de> for RawAt<'_> {
-    type Value = Option<&'de RawValue>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object or an array")
+        f.write_str("any value")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
         while let Some(key) = map.next_key::<Text<'de>>()? {
-            if *key.0 == *self.0[0] {
-                found = map.next_value_seed(RawAt(&self.0[1..]))?;
-            } else {
-                map.next_value::<IgnoredAny>()?;
+            match self.paths.child(key.0.as_bytes()) {
+                Some(paths) => map.next_value_seed(Inside { paths, wanted: self.wanted })?,
+                None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        Ok(found)
+        Ok(Scalar::Other("an object"))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let wanted = self.0[0].parse::<usize>().ok();
-        let (mut found, mut index) = (None, 0);
+        let mut index = 0_usize;
         loop {
-            if wanted == Some(index) {
-                let Some(element) = seq.next_element_seed(RawAt(&self.0[1..]))? else { break };
-                found = element;
-            } else if seq.next_element::<IgnoredAny>()?.is_none() {
-                break;
+            let more = match self.paths.at_index(index) {
+                Some(paths) => seq.next_element_seed(Inside { paths, wanted: self.wanted })?.is_some(),
+                None => seq.next_element::<IgnoredAny>()?.is_some(),
+            };
+            if !more {
+                return Ok(Scalar::Other("an array"));
             }
             index += 1;
         }
-        Ok(found)
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
+        Ok(Scalar::Missing)
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(None)
+        Ok(Scalar::Other("a boolean"))
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(None)
+    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(Scalar::Integer(number))
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(None)
+    #[expect(clippy::cast_precision_loss, reason = "beyond i64 nothing fits any field")]
+    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(i64::try_from(number).map_or(Scalar::Number((number as f64).into()), Scalar::Integer))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(None)
+    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
+        Ok(Scalar::Number(number.into()))
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(None)
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Scalar::Text(text.into()))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Scalar::Text(text.to_owned().into()))
     }
 }

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{Deserializer as _, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::pipeline::number::Number;
@@ -16,26 +17,9 @@ pub(super) fn excerpt(text: &str, chars_max: usize) -> String {
 }
 
 /// A string, borrowed from the payload unless it holds escapes.
-pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Text<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
 /// A JSON value, as far as a field can use it. `null` counts as missing.
 #[derive(Debug, Default)]
@@ -62,6 +46,13 @@ impl Scalar<'_> {
         self.as_number().map(Number::as_f64)
     }
 
+    pub(super) fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Missing | Self::Integer(_) | Self::Number(_) | Self::Other(_) => None,
+        }
+    }
+
     pub(super) const fn is_missing(&self) -> bool {
         matches!(self, Self::Missing)
     }
@@ -78,10 +69,7 @@ impl Scalar<'_> {
 
     /// For formats that send numbers as strings.
     pub(super) fn or_number_in_text(self) -> Self {
-        match &self {
-            Self::Text(text) => number(text).unwrap_or(self),
-            Self::Missing | Self::Integer(_) | Self::Number(_) | Self::Other(_) => self,
-        }
+        self.as_text().and_then(number).unwrap_or(self)
     }
 }
 
@@ -107,101 +95,39 @@ impl fmt::Display for Scalar<'_> {
     }
 }
 
-impl<'de> Deserialize<'de> for Scalar<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ScalarVisitor)
-    }
+/// Reads the elements of an array as raw JSON, so that an invalid one does not reject its neighbours, and how many there are. Those
+/// beyond `points_max` are only counted.
+pub(super) fn raw_points(json: &str, points_max: usize) -> serde_json::Result<(Vec<&RawValue>, usize)> {
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    let points = deserializer.deserialize_seq(RawPoints { points_max })?;
+    deserializer.end()?;
+    Ok(points)
 }
 
-struct ScalarVisitor;
-
-impl<'de> Visitor<'de> for ScalarVisitor {
-    type Value = Scalar<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Scalar::Missing)
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(Scalar::Integer(number))
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "beyond i64 nothing fits any field")]
-    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(i64::try_from(number).map_or(Scalar::Number((number as f64).into()), Scalar::Integer))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(Scalar::Number(number.into()))
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Scalar::Text(Cow::Borrowed(text)))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Scalar::Text(Cow::Owned(text.to_owned())))
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(Scalar::Other("a boolean"))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Scalar::Other("an array"))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Scalar::Other("an object"))
-    }
-}
-
-/// The elements of an array as raw JSON, so that an invalid one does not reject its neighbours. Elements beyond the limit are only
-/// counted.
-pub(super) struct RawPoints<'a> {
-    pub(super) kept: Vec<&'a RawValue>,
-    pub(super) count: usize,
-}
-
-impl<'a> RawPoints<'a> {
-    pub(super) fn read(json: &'a str, points_max: usize) -> serde_json::Result<Self> {
-        let mut deserializer = serde_json::Deserializer::from_str(json);
-        let points = deserializer.deserialize_seq(RawPointsVisitor { points_max })?;
-        deserializer.end()?;
-        Ok(points)
-    }
-}
-
-struct RawPointsVisitor {
+struct RawPoints {
     points_max: usize,
 }
 
-impl<'de> Visitor<'de> for RawPointsVisitor {
-    type Value = RawPoints<'de>;
+impl<'de> Visitor<'de> for RawPoints {
+    type Value = (Vec<&'de RawValue>, usize);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an array of points")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut points = RawPoints { kept: Vec::new(), count: 0 };
-        while points.count < self.points_max
-            && let Some(raw) = seq.next_element()?
-        {
-            points.kept.push(raw);
-            points.count += 1;
+        let mut kept = Vec::new();
+        while kept.len() < self.points_max {
+            let Some(raw) = seq.next_element()? else {
+                let count = kept.len();
+                return Ok((kept, count));
+            };
+            kept.push(raw);
         }
-        if points.count == self.points_max {
-            while seq.next_element::<IgnoredAny>()?.is_some() {
-                points.count += 1;
-            }
+        let mut count = kept.len();
+        while seq.next_element::<IgnoredAny>()?.is_some() {
+            count += 1;
         }
-        Ok(points)
+        Ok((kept, count))
     }
 }

@@ -5,10 +5,11 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 
 use super::json::{Scalar, Text};
 use super::plain::Plain;
+use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
 use super::unit::TimeUnit;
 use crate::pipeline::attributes::Attributes;
@@ -58,9 +59,7 @@ pub(super) struct Context<'a> {
     /// Time of receipt.
     pub(super) received_at: Timestamp,
     pub(super) age: AgeLimits,
-    /// The format's names of `lat` and `lng`, for errors.
-    pub(super) called: &'a [String; 2],
-    pub(super) ts_unit: TimeUnit,
+    pub(super) reading: &'a Reading,
 }
 
 /// How far `ts` may be from the time of receipt, in milliseconds.
@@ -90,7 +89,7 @@ impl<'a> Point<'a> {
     /// Fills an empty point from milepost's own JSON. In place: it is large, and every message passes here.
     pub(super) fn fill(&mut self, json: &'a str) -> serde_json::Result<()> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
-        PointVisitor(self).deserialize(&mut deserializer)?;
+        deserializer.deserialize_map(PointVisitor(self))?;
         deserializer.end()
     }
 
@@ -165,14 +164,6 @@ const fn word_of(bytes: &[u8]) -> u64 {
 
 struct PointVisitor<'p, 'a>(&'p mut Point<'a>);
 
-impl<'de> DeserializeSeed<'de> for PointVisitor<'_, 'de> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
 impl<'de> Visitor<'de> for PointVisitor<'_, 'de> {
     type Value = ();
 
@@ -200,10 +191,10 @@ impl Point<'_> {
         attributes: Attributes,
         lacking: &mut Lacking,
     ) -> Result<Position, Refusal> {
-        let Context { driver_id, received_at, age, called, ts_unit } = *context;
+        let Context { driver_id, received_at, age, reading } = *context;
         self.belongs_to(driver_id)?;
-        let (lat, lng) = self.coordinates(called)?;
-        let ts = age.timestamp(&self.ts, ts_unit, received_at)?;
+        let (lat, lng) = self.coordinates(&reading.called)?;
+        let ts = age.timestamp(&self.ts, reading.ts_unit, received_at)?;
         lacking.undated += u64::from(ts.is_none());
         Ok(Position {
             driver_id: *driver_id,
@@ -222,15 +213,14 @@ impl Point<'_> {
 
     /// A payload that names a driver must name the topic's.
     fn belongs_to(&self, driver_id: &DriverId) -> Result<(), Refusal> {
-        match &self.driver_id {
-            Scalar::Missing => Ok(()),
-            Scalar::Text(id) if id == driver_id.as_str() => Ok(()),
-            other @ (Scalar::Text(_) | Scalar::Integer(_) | Scalar::Number(_) | Scalar::Other(_)) => {
-                refuse(Reason::DriverMismatch, || {
-                    format!("the payload's driver_id is {other}, the topic's \"{}\"", driver_id.as_str())
-                })
-            }
+        let sent = &self.driver_id;
+        if sent.is_missing() || sent.as_text() == Some(driver_id.as_str()) {
+            return Ok(());
         }
+        refuse(
+            Reason::DriverMismatch,
+            format!("the payload's driver_id is {sent}, the topic's \"{}\"", driver_id.as_str()),
+        )
     }
 
     fn coordinates(&self, [lat, lng]: &[String; 2]) -> Result<(Latitude, Longitude), Refusal> {
@@ -243,14 +233,14 @@ impl Point<'_> {
             Refusal::new(Reason::LngRange, format!("lng {} is outside -180..180", lng_degrees.as_f64()))
         })?;
         if lat.e7() == 0 && lng.e7() == 0 && lat_degrees.as_f64() == 0.0 && lng_degrees.as_f64() == 0.0 {
-            return refuse(Reason::NullIsland, || "lat and lng are both 0: no fix".into());
+            return refuse(Reason::NullIsland, "lat and lng are both 0: no fix");
         }
         Ok((lat, lng))
     }
 }
 
 fn required(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
-    let wanted = if matches!(value, Scalar::Missing) { "" } else { ", not a number" };
+    let wanted = if value.is_missing() { "" } else { ", not a number" };
     let refusal = || Refusal::new(Reason::MissingField, format!("{name} is {value}{wanted}"));
     value.as_number().ok_or_else(refusal)
 }
@@ -270,7 +260,7 @@ impl Lacking {
         value: &Scalar<'_>,
         new: impl FnOnce(Number) -> Result<T, OutOfRange>,
     ) -> Option<T> {
-        if matches!(value, Scalar::Missing) {
+        if value.is_missing() {
             return None;
         }
         let number = value.as_number().and_then(|number| new(number).ok());
@@ -310,29 +300,31 @@ impl AgeLimits {
                 None => {
                     let number =
                         if matches!(unit, TimeUnit::BySize) { "neither a number nor" } else { "not" };
-                    return refuse(Reason::BadTs, || {
-                        format!("ts is {ts}, {number} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z")
-                    });
+                    return refuse(
+                        Reason::BadTs,
+                        format!("ts is {ts}, {number} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z"),
+                    );
                 }
             },
             (Scalar::Integer(_) | Scalar::Number(_), TimeUnit::Rfc3339) => {
-                return refuse(Reason::BadTs, || format!("ts is {ts}, not RFC 3339"));
+                return refuse(Reason::BadTs, format!("ts is {ts}, not RFC 3339"));
             }
             (Scalar::Text(_), TimeUnit::Seconds | TimeUnit::Milliseconds) => {
-                return refuse(Reason::BadTs, || format!("ts is {ts}, not a number"));
+                return refuse(Reason::BadTs, format!("ts is {ts}, not a number"));
             }
             (Scalar::Other(kind), _) => {
-                return refuse(Reason::BadTs, || format!("ts is {kind}, not a number or RFC 3339"));
+                return refuse(Reason::BadTs, format!("ts is {kind}, not a number or RFC 3339"));
             }
         };
         let age_ms = received_at.unix_ms().saturating_sub(ms);
         if age_ms > self.past_ms {
-            return refuse(Reason::TooOld, || format!("the fix is {} s old", age_ms / 1000));
+            return refuse(Reason::TooOld, format!("the fix is {} s old", age_ms / 1000));
         }
         if age_ms < -self.future_ms {
-            return refuse(Reason::TooNew, || {
-                format!("the fix is {} s ahead of us", age_ms.unsigned_abs() / 1000)
-            });
+            return refuse(
+                Reason::TooNew,
+                format!("the fix is {} s ahead of us", age_ms.unsigned_abs() / 1000),
+            );
         }
         Ok(Some(Timestamp::from_unix_ms(ms)))
     }

@@ -1,24 +1,22 @@
 //! Collects the points of a format: the rules, limits and rejects are the same for all formats.
 
 use super::decoded::Decoded;
-use super::driver::Driver;
-use super::extract::Pointer;
+use super::driver::{Named, id_of};
 use super::ignored::Ignored;
-use super::json::{RawPoints, Scalar, excerpt};
+use super::json::{excerpt, raw_points};
 use super::keep::Origin;
 use super::plain::Plain;
 use super::point::{AgeLimits, Context, Point};
 use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
-use crate::pipeline::position::{DRIVER_ID_RULE, DriverId, OutOfRange, Timestamp};
+use crate::pipeline::position::{DriverId, Timestamp};
 use crate::pipeline::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reason, Reject, TOPIC_BYTES_MAX};
 
 pub(super) struct Points<'m> {
     pub(super) reading: &'m Reading,
     pub(super) topic: &'m [u8],
     pub(super) received_at: Timestamp,
-    /// From the topic; `None`: the payload names the driver.
-    pub(super) driver_id: Option<&'m DriverId>,
+    pub(super) driver: &'m Named<'m>,
     /// The driver if the payload should name it and does not.
     pub(super) otherwise: Option<DriverId>,
     pub(super) age: AgeLimits,
@@ -31,22 +29,20 @@ pub(super) struct Points<'m> {
 impl Points<'_> {
     pub(super) fn add(&mut self, point: &Point<'_>, origin: &Origin<'_>) -> Result<(), Refusal> {
         let of_payload;
-        let driver_id = match (self.driver_id, &self.reading.driver) {
-            (Some(driver_id), _) => driver_id,
-            (None, Driver::Payload(pointer)) => {
+        let driver_id = match self.driver {
+            Named::InTopic(id) => id,
+            Named::InPayload(pointer) => {
                 of_payload = if origin.driver.is_missing() {
-                    driver_in(pointer, [origin.raw, origin.within], self.otherwise)?
+                    self.driver.id([origin.raw, origin.within], self.otherwise)?
                 } else {
-                    driver_id(pointer, &origin.driver)?
+                    id_of(pointer, &origin.driver)?
                 };
                 &of_payload
             }
-            (None, Driver::Topic(_)) => unreachable!("the decoder has read it from the topic"),
         };
-        let Reading { keep, used, called, ts_unit, .. } = self.reading;
-        let (attributes, cut) = keep.collect(origin, used);
-        let received_at = self.received_at;
-        let context = Context { driver_id, received_at, age: self.age, called, ts_unit: *ts_unit };
+        let Self { reading, received_at, age, .. } = *self;
+        let (attributes, cut) = reading.keep.collect(origin, &reading.used);
+        let context = Context { driver_id, received_at, age, reading };
         let position = point.position(&context, attributes, &mut self.out.lacking)?;
         self.out.lacking.attributes_cut += cut;
         self.out.positions.push(position);
@@ -59,27 +55,20 @@ impl Points<'_> {
 
     /// Rejects a part of the message. `within`: the object or array around it.
     pub(super) fn refuse(&mut self, raw: &[u8], within: &[u8], refusal: Refusal) {
-        let driver_id = self.driver_id.copied().or_else(|| match &self.reading.driver {
-            Driver::Payload(pointer) => driver_in(pointer, [raw, within], self.otherwise).ok(),
-            Driver::Topic(_) => None,
-        });
+        let driver_id = self.driver.id([raw, within], self.otherwise).ok();
         let reject = reject(self.topic, self.received_at, driver_id, (raw, raw.len()), refusal);
         self.out.rejects.push(reject);
     }
 
-    /// Reads a payload that is an object, or an array of objects, in one pass. `None`, and nothing is taken: it is not plain.
-    pub(super) fn plain_documents<'a>(
-        &mut self,
-        json: &'a [u8],
-        fill: impl Fn(&mut Point<'a>, &mut Plain<'a>) -> Option<()>,
-    ) -> Option<Result<(), Refusal>> {
+    /// Reads a payload in milepost's own format in one pass. `None`, and nothing is taken: it is not plain.
+    pub(super) fn plain_documents(&mut self, json: &[u8]) -> Option<Result<(), Refusal>> {
         if self.reading.is_serde_json_only {
             return None;
         }
         let mut plain = Plain::new(json);
         if plain.peek() != b'[' {
             let mut point = Point::default();
-            fill(&mut point, &mut plain)?;
+            point.fill_plain(&mut plain)?;
             plain.end()?;
             return Some(self.add(&point, &Origin::whole(json)));
         }
@@ -89,7 +78,7 @@ impl Points<'_> {
         let read = plain.array(|plain| {
             let rest = plain.rest();
             let mut point = Point::default();
-            fill(&mut point, plain)?;
+            point.fill_plain(plain)?;
             count += 1;
             let raw = plain.read_of(rest);
             if count > self.points_max {
@@ -119,8 +108,8 @@ impl Points<'_> {
             Some(b'{') => read(self, json),
             Some(b'[') => self.elements(json, None, read),
             _ => {
-                serde_json::from_str::<serde::de::IgnoredAny>(json).map_err(|e| Refusal::from_json(&e))?;
-                refuse(Reason::WrongShape, || "neither an object nor an array of objects".into())
+                serde_json::from_str::<serde::de::IgnoredAny>(json)?;
+                refuse(Reason::WrongShape, "neither an object nor an array of objects")
             }
         }
     }
@@ -134,15 +123,15 @@ impl Points<'_> {
     ) -> Result<(), Refusal> {
         // A nested array takes the place of one element.
         let room = self.points_max - self.announced.saturating_sub(1);
-        let RawPoints { kept, count } =
-            RawPoints::read(json, room).map_err(|error| Refusal::from_json(&error))?;
+        let (kept, count) = raw_points(json, room)?;
         if count == 0 {
-            return refuse(Reason::WrongShape, || "an array of no points".into());
+            return refuse(Reason::WrongShape, "an array of no points");
         }
         if count > room {
-            return refuse(Reason::TooManyPoints, || {
-                format!("{count} points; the limit is {} a message", self.points_max)
-            });
+            return refuse(
+                Reason::TooManyPoints,
+                format!("{count} points; the limit is {} a message", self.points_max),
+            );
         }
         self.announced = self.announced.saturating_sub(1) + count;
         for raw in kept {
@@ -153,37 +142,6 @@ impl Points<'_> {
         }
         Ok(())
     }
-}
-
-/// The driver's id at the pointer, from the first object that has a value there, else `otherwise`.
-pub(super) fn driver_in(
-    pointer: &Pointer,
-    objects: [&[u8]; 2],
-    otherwise: Option<DriverId>,
-) -> Result<DriverId, Refusal> {
-    let mut value = Scalar::Missing;
-    for json in objects {
-        if value.is_missing() {
-            value = pointer
-                .value(std::str::from_utf8(json).expect("UTF-8"))
-                .map_err(|error| Refusal::from_json(&error))?;
-        }
-    }
-    match otherwise {
-        Some(otherwise) if value.is_missing() => Ok(otherwise),
-        Some(_) | None => driver_id(pointer, &value),
-    }
-}
-
-fn driver_id(pointer: &Pointer, value: &Scalar<'_>) -> Result<DriverId, Refusal> {
-    let id = match value {
-        Scalar::Text(text) => DriverId::new(text.as_bytes()),
-        Scalar::Integer(number) => DriverId::new(number.to_string()),
-        Scalar::Missing | Scalar::Number(_) | Scalar::Other(_) => Err(OutOfRange),
-    };
-    id.map_err(|OutOfRange| {
-        Refusal::new(Reason::BadDriver, format!("{} is {value}; {DRIVER_ID_RULE}", pointer.as_str()))
-    })
 }
 
 /// The row of `rejects`. The payload comes with its length as sent.

@@ -1,7 +1,6 @@
 //! Recognises presence messages of devices and brokers: "online" and "offline".
 
 use super::extract::Pointer;
-use super::json::Scalar;
 
 const BYTES_MAX: usize = 256;
 const WORDS: [&str; 4] = ["online", "offline", "connected", "disconnected"];
@@ -17,6 +16,6 @@ pub(super) fn is_presence(payload: &[u8]) -> bool {
     }
     KEYS.iter().any(|key| {
         let pointer = Pointer::new(key).expect("well formed");
-        matches!(pointer.value(text), Ok(Scalar::Text(word)) if is_word(&word))
+        pointer.value(text).is_ok_and(|value| value.as_text().is_some_and(is_word))
     })
 }

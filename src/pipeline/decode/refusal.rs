@@ -8,16 +8,18 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    pub(super) fn new(reason: Reason, detail: String) -> Self {
-        Self { reason, detail }
+    pub(super) fn new(reason: Reason, detail: impl Into<String>) -> Self {
+        Self { reason, detail: detail.into() }
     }
+}
 
-    pub(super) fn from_json(error: &serde_json::Error) -> Self {
+impl From<serde_json::Error> for Refusal {
+    fn from(error: serde_json::Error) -> Self {
         let reason = if error.is_data() { Reason::WrongShape } else { Reason::InvalidJson };
         Self::new(reason, error.to_string())
     }
 }
 
-pub(super) fn refuse<T>(reason: Reason, detail: impl FnOnce() -> String) -> Result<T, Refusal> {
-    Err(Refusal::new(reason, detail()))
+pub(super) fn refuse<T>(reason: Reason, detail: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::new(reason, detail))
 }

@@ -29,9 +29,10 @@ pub(super) fn unpack(payload: &[u8], is_json: bool, bytes_max: usize) -> Result<
         _ => return Ok(None),
     };
     if unpacked.len() > limit {
-        return refuse(Reason::TooLarge, || {
-            format!("{} compressed bytes hold more than {limit}, the limit for them", payload.len())
-        });
+        return refuse(
+            Reason::TooLarge,
+            format!("{} compressed bytes hold more than {limit}, the limit for them", payload.len()),
+        );
     }
     if is_json && is_cbor(&unpacked) { Json::of(&unpacked, bytes_max).map(Some) } else { Ok(Some(unpacked)) }
 }
@@ -108,9 +109,7 @@ impl<'a> Json<'a> {
 
     fn item(&mut self, header: Header, depth: usize) -> Result<(), Refusal> {
         if self.out.len() > self.bytes_max {
-            return refuse(Reason::TooLarge, || {
-                format!("CBOR of more than {} bytes as JSON", self.bytes_max)
-            });
+            return refuse(Reason::TooLarge, format!("CBOR of more than {} bytes as JSON", self.bytes_max));
         }
         match header {
             Header::Positive(number) => self.scalar(&number),

@@ -6,7 +6,6 @@ use std::sync::LazyLock;
 
 use crate::pipeline::decode::extract::Pointer;
 use crate::pipeline::decode::ignored::Ignored;
-use crate::pipeline::decode::json::Scalar;
 use crate::pipeline::decode::keep::Origin;
 use crate::pipeline::decode::point::Point;
 use crate::pipeline::decode::points::Points;
@@ -33,12 +32,14 @@ pub(super) const FIELDS: &[&str] = &[
 ];
 static FEATURES: LazyLock<Pointer> = LazyLock::new(|| Pointer::new("/features").expect("well formed"));
 
-pub(super) fn read(points: &mut Points<'_>, json: &str, unit: SpeedUnit) -> Result<(), Refusal> {
-    read_within(points, json, json, unit)
-}
-
-fn read_within(points: &mut Points<'_>, json: &str, within: &str, unit: SpeedUnit) -> Result<(), Refusal> {
-    let found = points.reading.find(json).map_err(|error| Refusal::from_json(&error))?;
+/// `within`: the FeatureCollection around a Feature, or `json` itself.
+pub(super) fn read(
+    points: &mut Points<'_>,
+    json: &str,
+    within: &str,
+    unit: SpeedUnit,
+) -> Result<(), Refusal> {
+    let found = points.reading.find(json)?;
     let [
         kind,
         shape,
@@ -57,29 +58,28 @@ fn read_within(points: &mut Points<'_>, json: &str, within: &str, unit: SpeedUni
         ..,
         driver,
     ] = found;
-    match &kind {
-        Scalar::Text(kind) if kind == "Feature" => {}
-        Scalar::Text(kind) if kind == "FeatureCollection" && std::ptr::eq(json, within) => {
-            let features = FEATURES.raw(json).map_err(|error| Refusal::from_json(&error))?;
-            let Some(features) = features else {
-                return refuse(Reason::WrongShape, || "a FeatureCollection without features".into());
+    match kind.as_text() {
+        Some("Feature") => {}
+        Some("FeatureCollection") if std::ptr::eq(json, within) => {
+            let Some(features) = FEATURES.raw(json)? else {
+                return refuse(Reason::WrongShape, "a FeatureCollection without features");
             };
-            return points.elements(features.get(), Some(json), |points, feature| {
-                read_within(points, feature, within, unit)
-            });
+            return points
+                .elements(features.get(), Some(json), |points, feature| read(points, feature, within, unit));
         }
-        Scalar::Missing | Scalar::Text(_) | Scalar::Integer(_) | Scalar::Number(_) | Scalar::Other(_) => {
-            return refuse(Reason::UnknownFormatKind, || {
-                format!("type is {kind}, not \"Feature\" or \"FeatureCollection\"")
-            });
+        Some(_) | None => {
+            return refuse(
+                Reason::UnknownFormatKind,
+                format!("type is {kind}, not \"Feature\" or \"FeatureCollection\""),
+            );
         }
     }
     if geometry.is_missing() {
         points.ignore(Ignored::NoFix); // RFC 7946, 3.2: an unlocated Feature
         return Ok(());
     }
-    if !matches!(&shape, Scalar::Text(shape) if shape == "Point") {
-        return refuse(Reason::UnknownFormatKind, || format!("geometry/type is {shape}, not \"Point\""));
+    if shape.as_text() != Some("Point") {
+        return refuse(Reason::UnknownFormatKind, format!("geometry/type is {shape}, not \"Point\""));
     }
     let point = Point {
         lat,

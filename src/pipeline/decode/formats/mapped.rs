@@ -95,7 +95,7 @@ impl Mapping {
             let Some(pointer) = pointer.filter(|_| slot != 1 || !habits.lat_lng_is_one_string) else {
                 continue;
             };
-            paths.add_pointer(pointer, slot);
+            paths.add(pointer.steps(), slot);
             if habits.root_is_optional && !(slot == 2 && habits.ts_is_beside_root) {
                 paths.add(habits.root.iter().copied().chain(pointer.steps()), slot);
             }
@@ -122,24 +122,25 @@ impl Mapping {
     pub(super) fn read(&self, points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
         let Some(pointer) = &self.fields.points else { return self.read_one(points, json, json) };
         let may_stand_alone = self.habits.root_is_optional;
-        match pointer.raw(json).map_err(|error| Refusal::from_json(&error))? {
+        match pointer.raw(json)? {
             Some(array) if !may_stand_alone || array.get().starts_with('[') => {
                 points.elements(array.get(), Some(json), |points, point| self.read_one(points, point, json))
             }
             Some(_) => self.read_one(points, json, json),
             // A rejected point stands alone when it is replayed.
             None => self.read_one(points, json, json).map_err(|refusal| {
-                let is_no_point = refusal.reason == Reason::MissingField && !may_stand_alone;
-                let missing =
-                    || Refusal::new(Reason::MissingField, format!("{} is missing", pointer.as_str()));
-                if is_no_point { missing() } else { refusal }
+                if refusal.reason == Reason::MissingField && !may_stand_alone {
+                    Refusal::new(Reason::MissingField, format!("{} is missing", pointer.as_str()))
+                } else {
+                    refusal
+                }
             }),
         }
     }
 
     fn read_one(&self, points: &mut Points<'_>, json: &str, within: &str) -> Result<(), Refusal> {
         let Self { fields, habits } = self;
-        let found = points.reading.find(json).map_err(|error| Refusal::from_json(&error))?;
+        let found = points.reading.find(json)?;
         if let Some(kind) = (habits.sort)(&found, json)? {
             points.ignore(kind);
             return Ok(());
@@ -182,11 +183,10 @@ impl Fields {
 }
 
 fn lat_and_lng(value: &Scalar<'_>) -> Result<(Scalar<'static>, Scalar<'static>), Refusal> {
-    if let Scalar::Text(text) = value
-        && let Some((lat, lng)) = text.split_once(',')
+    if let Some((lat, lng)) = value.as_text().and_then(|text| text.split_once(','))
         && let (Some(lat), Some(lng)) = (number(lat), number(lng))
     {
         return Ok((lat, lng));
     }
-    refuse(Reason::MissingField, || format!("the position is {value}, not \"LAT,LNG\""))
+    refuse(Reason::MissingField, format!("the position is {value}, not \"LAT,LNG\""))
 }

@@ -15,15 +15,8 @@ pub(super) fn read(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
     points.documents(json, read_one)
 }
 
-/// `None`: it is not plain.
-pub(super) fn read_plain(points: &mut Points<'_>, json: &[u8]) -> Option<Result<(), Refusal>> {
-    points.plain_documents(json, Point::fill_plain)
-}
-
 fn read_one(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
     let mut point = Point::default();
-    match point.fill(json) {
-        Ok(()) => points.add(&point, &Origin::whole(json.as_bytes())),
-        Err(error) => Err(Refusal::from_json(&error)),
-    }
+    point.fill(json)?;
+    points.add(&point, &Origin::whole(json.as_bytes()))
 }

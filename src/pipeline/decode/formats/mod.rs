@@ -66,23 +66,13 @@ impl Format {
     }
 }
 
-/// Hands every point of a payload to `points`, before its bytes are known to be UTF-8. `None`: nothing was read, [`read`] does it.
-pub(super) fn read_plain(
-    format: &Format,
-    points: &mut Points<'_>,
-    json: &[u8],
-) -> Option<Result<(), Refusal>> {
-    match format {
-        Format::Milepost => milepost::read_plain(points, json),
-        Format::GeoJson(_) | Format::Nmea | Format::Mapped(_) => None,
-    }
-}
-
 /// Hands every point of a payload to `points`.
 pub(super) fn read(format: &Format, points: &mut Points<'_>, text: &str) -> Result<(), Refusal> {
     match format {
         Format::Milepost => milepost::read(points, text),
-        Format::GeoJson(unit) => points.documents(text, |points, json| geojson::read(points, json, *unit)),
+        Format::GeoJson(unit) => {
+            points.documents(text, |points, json| geojson::read(points, json, json, *unit))
+        }
         Format::Nmea => nmea::read(points, text),
         Format::Mapped(mapping) => points.documents(text, |points, json| mapping.read(points, json)),
     }

@@ -35,20 +35,19 @@ pub(super) fn read(points: &mut Points<'_>, text: &str) -> Result<(), Refusal> {
     let lines = || text.lines().map(str::trim_ascii).filter(|line| !line.is_empty());
     let count = lines().take(points.points_max + 1).count();
     if count > points.points_max {
-        return refuse(Reason::TooManyPoints, || format!("more than {} lines", points.points_max));
+        return refuse(Reason::TooManyPoints, format!("more than {} lines", points.points_max));
     }
     if count == 0 {
-        return refuse(Reason::InvalidSentence, || "no sentence".into());
+        return refuse(Reason::InvalidSentence, "no sentence");
     }
     let mut last: Option<Moment<'_>> = None;
     for line in lines() {
         match sentence(line) {
             Ok(Sentence::Fix(moment)) => {
-                if let Some(before) = last.take() {
-                    last = join(points, before, moment);
-                } else {
-                    last = Some(moment);
-                }
+                last = Some(match last {
+                    Some(before) => join(points, before, moment),
+                    None => moment,
+                });
             }
             Ok(Sentence::Ignored(kind)) => points.ignore(kind),
             Err(refusal) if count == 1 => return Err(refusal),
@@ -60,16 +59,15 @@ pub(super) fn read(points: &mut Points<'_>, text: &str) -> Result<(), Refusal> {
 }
 
 /// RMC and GGA of one moment are one fix; else the earlier one is complete.
-fn join<'a>(points: &mut Points<'_>, before: Moment<'a>, next: Moment<'a>) -> Option<Moment<'a>> {
+fn join<'a>(points: &mut Points<'_>, before: Moment<'a>, next: Moment<'a>) -> Moment<'a> {
     let one_of_each = before.rmc.is_some() != next.rmc.is_some();
     if before.time != next.time || !one_of_each {
         add(points, &before);
-        return Some(next);
+        return next;
     }
     let alt = before.alt.or(next.alt);
-    let (mut rmc, gga) = if before.rmc.is_some() { (before, next) } else { (next, before) };
-    rmc.alt = alt.or(gga.alt);
-    Some(rmc)
+    let rmc = if before.rmc.is_some() { before } else { next };
+    Moment { alt, ..rmc }
 }
 
 fn add(points: &mut Points<'_>, moment: &Moment<'_>) {
@@ -127,17 +125,18 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
 
 /// What is between `$` and `*`, if the checksum after it is right.
 fn checked(line: &str) -> Result<&str, Refusal> {
-    let invalid = || Refusal::new(Reason::InvalidSentence, "no sentence such as $GPRMC,…*hh".into());
+    let invalid = || Refusal::new(Reason::InvalidSentence, "no sentence such as $GPRMC,…*hh");
     let body = line.strip_prefix(['$', '!']).filter(|_| line.len() <= LINE_BYTES_MAX).ok_or_else(invalid)?;
     let Some((body, given)) = body.split_once('*') else {
-        return refuse(Reason::BadChecksum, || "the sentence has no checksum, *hh".into());
+        return refuse(Reason::BadChecksum, "the sentence has no checksum, *hh");
     };
     let computed = body.bytes().fold(0, |sum, byte| sum ^ byte);
     let is_hex = given.len() == 2 && given.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_hex || u8::from_str_radix(given, 16) != Ok(computed) {
-        return refuse(Reason::BadChecksum, || {
-            format!("the sentence says {given:.8}; its checksum is {computed:02X}")
-        });
+        return refuse(
+            Reason::BadChecksum,
+            format!("the sentence says {given:.8}; its checksum is {computed:02X}"),
+        );
     }
     Ok(body)
 }

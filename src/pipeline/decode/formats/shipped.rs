@@ -148,10 +148,7 @@ pub(crate) fn shipped(name: &str, speed_unit: Option<SpeedUnit>) -> Option<Mappi
 
 fn owntracks(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
     let kind = &found[EXTRA];
-    let Scalar::Text(name) = kind else {
-        return refuse(Reason::UnknownFormatKind, || format!("_type is {kind}, not \"location\""));
-    };
-    Ok(Some(match &**name {
+    Ok(Some(match kind.as_text().unwrap_or_default() {
         "location" => return Ok(None),
         "beacon" => Ignored::Beacon,
         "card" => Ignored::Card,
@@ -165,7 +162,7 @@ fn owntracks(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
         "transition" => Ignored::Transition,
         "waypoint" | "waypoints" => Ignored::Waypoint,
         _ => {
-            return refuse(Reason::UnknownFormatKind, || format!("_type is {kind}, not \"location\""));
+            return refuse(Reason::UnknownFormatKind, format!("_type is {kind}, not \"location\""));
         }
     }))
 }
@@ -187,7 +184,7 @@ fn teltonika(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
 
 fn thingsboard(found: &Found<'_>, json: &str) -> Result<Option<Ignored>, Refusal> {
     match (found[0].is_missing() && found[1].is_missing(), json.starts_with('[')) {
-        (true, true) => refuse(Reason::WrongShape, || "an array in an array".into()),
+        (true, true) => refuse(Reason::WrongShape, "an array in an array"),
         (true, false) => Ok(Some(Ignored::Telemetry)),
         (false, _) => Ok(None),
     }
