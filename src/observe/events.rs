@@ -5,10 +5,11 @@ use std::time::Instant;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Response, StatusCode};
-use prometheus::{Gauge, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{Gauge, IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use super::health::Health;
 use super::http::{TEXT, answer, verdict};
+use super::metrics::{registered, text};
 
 /// What is counted, and what is wrong.
 pub(crate) struct Status {
@@ -30,39 +31,33 @@ impl Status {
     pub(crate) fn new() -> Self {
         let registry = Registry::new();
         let counter = |name: &str, help: &str, label: &str| {
-            let counter = IntCounterVec::new(Opts::new(name, help), &[label]).expect("a valid name");
-            registry.register(Box::new(counter.clone())).expect("a name is used once");
-            counter
+            registered(&registry, IntCounterVec::new(Opts::new(name, help), &[label]))
         };
-        let events = counter("milepost_events_total", "Events found", "kind");
-        let delivered =
-            counter("milepost_events_delivered_total", "Events that this channel has taken", "to");
-        let dropped = counter(
-            "milepost_events_dropped_total",
-            "Events that this channel will not get: it refused them, or too many waited",
-            "to",
-        );
-        let waiting = IntGaugeVec::new(
-            Opts::new("milepost_events_waiting", "Events that wait for this channel"),
-            &["to"],
-        )
-        .expect("a valid name");
-        let behind = Gauge::new(
-            "milepost_events_behind_seconds",
-            "Duration of the last look at new fixes, and how far its replica was behind",
-        )
-        .expect("a valid name");
-        registry.register(Box::new(waiting.clone())).expect("a name is used once");
-        registry.register(Box::new(behind.clone())).expect("a name is used once");
-        Self { registry, health: Health::default(), events, delivered, dropped, waiting, behind }
+        let waiting = Opts::new("milepost_events_waiting", "Events that wait for this channel");
+        Self {
+            events: counter("milepost_events_total", "Events found", "kind"),
+            delivered: counter("milepost_events_delivered_total", "Events that this channel has taken", "to"),
+            dropped: counter(
+                "milepost_events_dropped_total",
+                "Events that this channel will not get: it refused them, or too many waited",
+                "to",
+            ),
+            waiting: registered(&registry, IntGaugeVec::new(waiting, &["to"])),
+            behind: registered(
+                &registry,
+                Gauge::new(
+                    "milepost_events_behind_seconds",
+                    "Duration of the last look at new fixes, and how far its replica was behind",
+                ),
+            ),
+            registry,
+            health: Health::default(),
+        }
     }
 
     pub(crate) fn respond(&self, path: &str) -> Response<Full<Bytes>> {
         let (status, text) = match path {
-            "/metrics" => {
-                let text = TextEncoder::new().encode_to_string(&self.registry.gather());
-                (StatusCode::OK, text.unwrap_or_default())
-            }
+            "/metrics" => (StatusCode::OK, text(&self.registry)),
             "/livez" => verdict("alive", self.health.dead(Instant::now())),
             "/readyz" => verdict("ready", self.health.unready()),
             _ => (StatusCode::NOT_FOUND, "there are /metrics, /livez and /readyz\n".to_owned()),

@@ -45,7 +45,29 @@ pub(crate) fn answers(
     health: Arc<Health>,
     member: Arc<Member>,
 ) -> impl Fn(&str) -> Response<Full<Bytes>> + Clone {
-    move |path| respond(path, &metrics, &health, &member)
+    move |path| {
+        let (status, text) = match path {
+            "/metrics" => (StatusCode::OK, metrics.render()),
+            "/livez" => verdict("alive", health.dead(Instant::now())),
+            "/readyz" => {
+                let (status, mut text) = verdict("ready", health.unready());
+                let nodes = metrics.totals().nodes;
+                if nodes.len() > 1 {
+                    text.extend(
+                        nodes.iter().map(|(node, sessions)| format!("node {node}: sessions: {sessions}\n")),
+                    );
+                }
+                (status, text + &logging::warning().map_or(String::new(), |warning| warning + "\n"))
+            }
+            PATH => {
+                let spool = metrics.totals().delivery;
+                let files = spool.spool_batches + spool.spool_quarantined;
+                (StatusCode::OK, member.standing(metrics.is_subscribed(), files).to_json() + "\n")
+            }
+            _ => (StatusCode::NOT_FOUND, format!("there are /metrics, /livez, /readyz and {PATH}\n")),
+        };
+        answer(status, text, if path == PATH { "application/json" } else { TEXT })
+    }
 }
 
 /// Serves these answers to paths until it is dropped.
@@ -90,30 +112,6 @@ pub(crate) async fn serve(
         });
         oldest_first.push_back((Instant::now(), connection));
     }
-}
-
-fn respond(path: &str, metrics: &Metrics, health: &Health, member: &Member) -> Response<Full<Bytes>> {
-    let (status, text) = match path {
-        "/metrics" => (StatusCode::OK, metrics.render()),
-        "/livez" => verdict("alive", health.dead(Instant::now())),
-        "/readyz" => {
-            let (status, mut text) = verdict("ready", health.unready());
-            let nodes = metrics.totals().nodes;
-            if nodes.len() > 1 {
-                text.extend(
-                    nodes.iter().map(|(node, sessions)| format!("node {node}: sessions: {sessions}\n")),
-                );
-            }
-            (status, text + &logging::warning().map_or(String::new(), |warning| warning + "\n"))
-        }
-        PATH => {
-            let spool = metrics.totals().delivery;
-            let files = spool.spool_batches + spool.spool_quarantined;
-            (StatusCode::OK, member.standing(metrics.is_subscribed(), files).to_json() + "\n")
-        }
-        _ => (StatusCode::NOT_FOUND, format!("there are /metrics, /livez, /readyz and {PATH}\n")),
-    };
-    answer(status, text, if path == PATH { "application/json" } else { TEXT })
 }
 
 /// 200, or 503 with what is wrong.

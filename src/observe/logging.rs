@@ -28,7 +28,7 @@ static LINES: LazyLock<Lines> = LazyLock::new(Lines::default);
 pub fn start(log: &Log) {
     LINES.lock().bytes_max = log.queue_bytes_max;
     let filter: Targets = log.filter.parse().expect("the configuration has checked it");
-    let lines = tracing_subscriber::fmt::layer().with_writer(|| Writer(&LINES)).with_target(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| &*LINES).with_target(false);
     let lines = match log.format {
         LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
@@ -45,12 +45,8 @@ pub fn start(log: &Log) {
         let thread = std::thread::current();
         let thread = thread.name().unwrap_or("<unnamed>");
         let is_captured = backtrace.status() == std::backtrace::BacktraceStatus::Captured;
-        let shown = if is_captured {
-            format!("\nthread '{thread}' {panic}\n{backtrace}\n")
-        } else {
-            format!("\nthread '{thread}' {panic}\n")
-        };
-        LINES.push(shown.as_bytes());
+        let backtrace = if is_captured { format!("{backtrace}\n") } else { String::new() };
+        LINES.push(format!("\nthread '{thread}' {panic}\n{backtrace}").as_bytes());
         flush();
     }));
 }
@@ -150,11 +146,9 @@ impl Lines {
 }
 
 /// One line: the layer writes each with a single call.
-struct Writer(&'static Lines);
-
-impl Write for Writer {
+impl Write for &Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.push(line);
+        self.push(line);
         Ok(line.len())
     }
 

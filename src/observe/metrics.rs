@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{self, Bucket, Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
-use prometheus::{Encoder, Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
 use super::health::lock;
 use super::logging;
@@ -198,9 +198,13 @@ impl Default for Metrics {
         // Until the consumer names the nodes.
         let totals = Totals { nodes: vec![("".into(), 0)], ..Totals::default() };
         let totals = Arc::new(Mutex::new(totals));
+        registry.register(Box::new(FromTotals(Arc::clone(&totals)))).expect("no name comes twice");
+        let histogram = |name: &str, help: &str, buckets: &[f64]| {
+            let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+            registered(&registry, Histogram::with_opts(options))
+        };
+        let gauge = |name: &str, help: &str| registered(&registry, IntGauge::new(name, help));
         let insert_errors = Opts::new("insert_errors_total", "Failed INSERTs.");
-        let insert_errors =
-            IntCounterVec::new(insert_errors, &["kind"]).expect("name and label are well formed");
         let metrics = Self {
             batch_rows: histogram("batch_rows", "Rows of an inserted batch, positions and rejects.", &ROWS),
             insert_duration: histogram(
@@ -208,37 +212,23 @@ impl Default for Metrics {
                 "Time of one successful INSERT, from the request to the answer.",
                 &SECONDS,
             ),
-            insert_errors,
+            insert_errors: registered(&registry, IntCounterVec::new(insert_errors, &["kind"])),
             ingest: histogram(
                 "ingest_seconds",
                 "Time from the arrival of a batch's first row until the batch is durable.",
                 &SECONDS,
             ),
-            spool_bytes_max: IntGauge::new(
+            spool_bytes_max: gauge(
                 "spool_bytes_max",
                 "Configured limit of the spool (spool.bytes_max); 0 without a spool.",
-            )
-            .expect("the name is well formed"),
-            in_flight_usual: IntGauge::new(
+            ),
+            in_flight_usual: gauge(
                 "positions_in_flight_usual",
                 "Positions in flight when batches are full and ClickHouse keeps up: 3 * batch.rows_max.",
-            )
-            .expect("the name is well formed"),
+            ),
             totals,
             registry,
         };
-        let collectors: [Box<dyn Collector>; 7] = [
-            Box::new(FromTotals(Arc::clone(&metrics.totals))),
-            Box::new(metrics.batch_rows.clone()),
-            Box::new(metrics.insert_duration.clone()),
-            Box::new(metrics.insert_errors.clone()),
-            Box::new(metrics.ingest.clone()),
-            Box::new(metrics.spool_bytes_max.clone()),
-            Box::new(metrics.in_flight_usual.clone()),
-        ];
-        for collector in collectors {
-            metrics.registry.register(collector).expect("no name comes twice");
-        }
         // Every series exists from the start, at 0: a rate over it must not miss the first event.
         for kind in
             [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::Permanent, FailureKind::TooLarge]
@@ -297,17 +287,22 @@ impl Metrics {
     /// If the encoder refuses the registry, which only a bug in a metric's name could cause.
     #[must_use]
     pub fn render(&self) -> String {
-        let mut text = Vec::with_capacity(16 * 1024);
-        TextEncoder::new()
-            .encode(&self.registry.gather(), &mut text)
-            .expect("names and labels are well formed");
-        String::from_utf8(text).expect("names, labels and numbers are ASCII")
+        text(&self.registry)
     }
 }
 
-fn histogram(name: &str, help: &str, buckets: &[f64]) -> Histogram {
-    let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-    Histogram::with_opts(options).expect("the name is well formed")
+/// A metric of this registry. Its name is a constant of the program.
+pub(super) fn registered<M: Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: prometheus::Result<M>,
+) -> M {
+    let metric = metric.expect("name and labels are well formed");
+    registry.register(Box::new(metric.clone())).expect("no name comes twice");
+    metric
+}
+
+pub(super) fn text(registry: &Registry) -> String {
+    TextEncoder::new().encode_to_string(&registry.gather()).expect("names and labels are well formed")
 }
 
 /// Collects [`COUNTED`] and the build's version.
@@ -320,39 +315,33 @@ impl Collector for FromTotals {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
+        use MetricType::{COUNTER, GAUGE, HISTOGRAM};
         let totals = lock(&self.0).clone();
+        let build = [("version", build::VERSION), ("commit", build::COMMIT), ("date", build::DATE)];
         let build = family(
             "build_info",
             "Always 1; version, commit and date of the build are labels.",
-            MetricType::GAUGE,
-            vec![metric(
-                &[("version", build::VERSION), ("commit", build::COMMIT), ("date", build::DATE)],
-                1,
-                MetricType::GAUGE,
-            )],
+            GAUGE,
+            vec![metric(&build, 1, GAUGE)],
         );
-        let counted = COUNTED.iter().map(|Counted { name, help, value }| match value {
-            Value::Counter(of) => {
-                family(name, help, MetricType::COUNTER, vec![metric(&[], of(&totals), MetricType::COUNTER)])
-            }
-            Value::Gauge(of) => {
-                family(name, help, MetricType::GAUGE, vec![metric(&[], of(&totals), MetricType::GAUGE)])
-            }
-            Value::Counters(label, of) => {
-                let values = of(&totals).into_iter();
-                let metrics =
-                    values.map(|(value, count)| metric(&[(label, value)], count, MetricType::COUNTER));
-                family(name, help, MetricType::COUNTER, metrics.collect())
-            }
-            Value::Gauges(label, of) => {
-                let values = of(&totals).iter();
-                let metrics =
-                    values.map(|(value, count)| metric(&[(label, value)], *count, MetricType::GAUGE));
-                family(name, help, MetricType::GAUGE, metrics.collect())
-            }
-            Value::Histogram(of) => {
-                family(name, help, MetricType::HISTOGRAM, vec![histogram_of(of(&totals))])
-            }
+        let counted = COUNTED.iter().map(|Counted { name, help, value }| {
+            let (kind, metrics) = match value {
+                Value::Counter(of) => (COUNTER, vec![metric(&[], of(&totals), COUNTER)]),
+                Value::Gauge(of) => (GAUGE, vec![metric(&[], of(&totals), GAUGE)]),
+                Value::Counters(label, of) => {
+                    let values = of(&totals).into_iter();
+                    (
+                        COUNTER,
+                        values.map(|(value, count)| metric(&[(label, value)], count, COUNTER)).collect(),
+                    )
+                }
+                Value::Gauges(label, of) => {
+                    let values = of(&totals).iter();
+                    (GAUGE, values.map(|(value, count)| metric(&[(label, value)], *count, GAUGE)).collect())
+                }
+                Value::Histogram(of) => (HISTOGRAM, vec![histogram_of(of(&totals))]),
+            };
+            family(name, help, kind, metrics)
         });
         [build].into_iter().chain(counted).collect()
     }
@@ -369,14 +358,13 @@ fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> Met
 
 #[expect(clippy::cast_precision_loss, reason = "Prometheus' numbers are floats")]
 fn metric(labels: &[(&str, &str)], value: u64, kind: MetricType) -> Metric {
-    let mut metric = Metric::default();
     let pairs = labels.iter().map(|(name, text)| {
         let mut pair = LabelPair::default();
         pair.set_name((*name).to_owned());
         pair.set_value((*text).to_owned());
         pair
     });
-    metric.set_label(pairs.collect());
+    let mut metric = Metric::from_label(pairs.collect());
     if kind == MetricType::COUNTER {
         let mut counter = Counter::default();
         counter.set_value(value as f64);
