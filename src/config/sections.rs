@@ -1,7 +1,6 @@
 //! Every key, section by section: its default and its rule. Below `lab`: values that the program knows.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::rules::{
@@ -26,7 +25,7 @@ impl Mqtt {
         let username = s.optional("mqtt.username");
         let password = s.secret("mqtt.password");
         if password.is_some() && username.is_none() {
-            s.violations.push("mqtt.username: required with a password".to_owned());
+            s.wrong("mqtt.username", "required with a password");
         }
         let (ca, cert, key) = (s.path("mqtt.ca_file"), s.path("mqtt.cert_file"), s.path("mqtt.key_file"));
         let tls = s.tls(tls::Files { server: tls::Server::Broker, ca, cert, key }, with_tls);
@@ -53,19 +52,17 @@ impl Mqtt {
             buffer_bytes_max: s.within("mqtt.buffer_bytes_max", 67_108_864, 1_048_576..=usize::MAX),
         }
     }
-}
 
-impl Mqtt {
     /// Empty if `[[sources]]` are given.
     fn topics(s: &mut Settings) -> Vec<String> {
         if !sources::are_given(s) {
             return s.checked("mqtt.topics", vec!["drivers/+/gps".to_owned()], topics);
         }
-        if s.forget_key("mqtt.topics") {
-            s.violations.push(
-                "mqtt.topics: give either it or [[sources]], not both: a topic of mqtt.topics is a source with this \
-                 topic and format = \"milepost\""
-                    .to_owned(),
+        if s.forget(|key| key == "mqtt.topics") {
+            s.wrong(
+                "mqtt.topics",
+                "give either it or [[sources]], not both: a topic of mqtt.topics is a source with this topic and \
+                 format = \"milepost\"",
             );
         }
         Vec::new()
@@ -114,10 +111,9 @@ impl Retention {
         let volume = named(s, "clickhouse.retention.positions_volume");
         let after_days = s.within("clickhouse.retention.positions_volume_days", 30, DAYS);
         if volume.is_some() && after_days >= positions_days {
-            s.violations.push(format!(
-                "clickhouse.retention.positions_volume_days: must be less than positions_days, {positions_days}: rows move to \
-                 the volume before they expire"
-            ));
+            let why = "rows move to the volume before they expire";
+            let what = format!("must be less than positions_days, {positions_days}: {why}");
+            s.wrong("clickhouse.retention.positions_volume_days", what);
         }
         Self {
             positions_days,
@@ -132,26 +128,23 @@ impl Retention {
     pub(super) fn against(&self, s: &mut Settings, limits: &decode::Limits) {
         let day = Duration::from_secs(86_400);
         if limits.fix_age_max + day * STAYS_DAYS_MIN > day * self.positions_days {
-            s.violations.push(format!(
-                "clickhouse.retention.positions_days: must be at least {}: {STAYS_DAYS_MIN} more than decode.fix_age_max, or an \
-                 accepted fix expires at once",
-                limits.fix_age_max.as_secs().div_ceil(86_400) + u64::from(STAYS_DAYS_MIN)
-            ));
+            let days_min = limits.fix_age_max.as_secs().div_ceil(86_400) + u64::from(STAYS_DAYS_MIN);
+            let why =
+                format!("{STAYS_DAYS_MIN} more than decode.fix_age_max, or an accepted fix expires at once");
+            s.wrong("clickhouse.retention.positions_days", format!("must be at least {days_min}: {why}"));
         }
         if self.rollups_days < self.positions_days {
-            s.violations.push(format!(
-                "clickhouse.retention.rollups_days: must be at least {}, as positions_days: a roll-up continues after its newest \
-                 row, and would recompute expired quarters again and again",
-                self.positions_days
-            ));
+            let why = "a roll-up continues after its newest row, and would recompute expired quarters again and again";
+            let what = format!("must be at least {}, as positions_days: {why}", self.positions_days);
+            s.wrong("clickhouse.retention.rollups_days", what);
         }
     }
 }
 
 /// A name that goes into quotes in a statement, or none.
 fn named(s: &mut Settings, key: &str) -> Option<String> {
-    let valid = identifier(s.optional(key)?).map_err(|error| s.violations.push(format!("{key}: {error}")));
-    valid.ok()
+    let name = s.optional(key)?;
+    s.valid(key, identifier(name))
 }
 
 impl Server {
@@ -194,27 +187,23 @@ impl ClickHouse {
     fn for_replicas(self, s: &mut Settings) -> Self {
         if let Some(cluster) = &self.cluster {
             if let Err(wanted) = cluster_name(cluster) {
-                s.violations.push(format!("clickhouse.cluster: {wanted}"));
+                s.wrong("clickhouse.cluster", wanted);
             } else if self.replication != Replication::Macros {
-                s.violations.push(
-                    "clickhouse.cluster: requires clickhouse.replication = \"macros\"; a managed database reaches its hosts \
-                     itself"
-                        .to_owned(),
+                s.wrong(
+                    "clickhouse.cluster",
+                    "requires clickhouse.replication = \"macros\"; a managed database reaches its hosts itself",
                 );
             }
         }
         if self.shards && self.cluster.is_none() {
-            s.violations.push(
-                "clickhouse.shards: requires clickhouse.replication = \"macros\" and clickhouse.cluster, the cluster that \
-                 has the shards"
-                    .to_owned(),
+            s.wrong(
+                "clickhouse.shards",
+                "requires clickhouse.replication = \"macros\" and clickhouse.cluster, the cluster that has the shards",
             );
         }
         let asks = matches!(self.insert_quorum, InsertQuorum::Replicas(2..));
         if asks && self.replication == Replication::None {
-            s.violations.push(
-                "clickhouse.insert_quorum: requires replicated tables: set clickhouse.replication".to_owned(),
-            );
+            s.wrong("clickhouse.insert_quorum", "requires replicated tables: set clickhouse.replication");
         }
         self
     }
@@ -222,11 +211,10 @@ impl ClickHouse {
 
 impl Spool {
     pub(super) fn read(s: &mut Settings, batch: &batch::Limits) -> Option<Self> {
-        let dir = s.optional("spool.dir").map(PathBuf::from);
+        let dir = s.path("spool.dir");
         let bytes_max = s.within("spool.bytes_max", 1_073_741_824, 1_048_576..=u64::from(u32::MAX) * 1_024);
         if dir.is_some() && bytes_max < batch.bytes_max as u64 {
-            s.violations
-                .push(format!("spool.bytes_max: must be at least {}, the largest batch", batch.bytes_max));
+            s.wrong("spool.bytes_max", format!("must be at least {}, the largest batch", batch.bytes_max));
         }
         dir.map(|dir| Self { dir, bytes_max })
     }
@@ -255,7 +243,7 @@ impl Events {
         // Here an empty string has a meaning, no MQTT; of a variable, too, whatever the file gives.
         let is_empty = s.is_empty("events.topic");
         if is_empty {
-            s.forget_key("events.topic");
+            s.forget(|key| key == "events.topic");
         }
         let default = if is_empty { "" } else { "fleet/events" };
         let topic = s.checked("events.topic", default.to_owned(), topic_prefix);
@@ -269,18 +257,16 @@ impl Events {
 
 impl Webhook {
     pub(super) fn read(s: &mut Settings) -> Option<Self> {
-        let (url, with_tls) = s.checked("webhook.url", String::new(), webhook_url);
-        // Many services have their key there.
-        if let Some((place, _)) = url.split_once('?') {
-            s.redact("webhook.url", &format!("{place}?***"));
-        }
+        let url: String = s.given("webhook.url").unwrap_or_default();
+        // Many services have their key behind the question mark.
+        let shown = url.split_once('?').map_or(url.clone(), |(place, _)| format!("{place}?***"));
+        s.show("webhook.url", &shown);
+        let (url, with_tls) = s.valid("webhook.url", webhook_url(url)).unwrap_or_default();
         let ca = s.path("webhook.ca_file");
         let tls = s.tls(tls::Files { server: tls::Server::Webhook, ca, cert: None, key: None }, with_tls);
         let token = s.secret("webhook.token");
         if token.is_some() && !s.is_given("webhook.url") {
-            s.violations.push(
-                "webhook.token: nothing is sent without webhook.url; set it, or remove the token".to_owned(),
-            );
+            s.wrong("webhook.token", "nothing is sent without webhook.url; set it, or remove the token");
         }
         with_tls.map(|_| Self { url, tls, token })
     }

@@ -61,18 +61,28 @@ impl Settings {
         Self { given, given_keys, empty_keys, ..Self::default() }
     }
 
+    /// Adds a violation: what is wrong, what is right.
+    pub fn wrong(&mut self, key: &str, what: impl fmt::Display) {
+        self.violations.push(format!("{key}: {what}"));
+    }
+
+    /// The value, whose error is a violation of `key`.
+    pub fn valid<T>(&mut self, key: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
+        value.map_err(|what| self.wrong(key, what)).ok()
+    }
+
     pub fn value<T: Setting>(&mut self, key: &str, default: T) -> T {
         let value = self.given(key).unwrap_or(default);
-        self.effective.push((key.to_owned(), value.show()));
+        self.show(key, &value);
         value
     }
 
     /// Whether a key with this prefix was given.
-    pub(super) fn is_given(&self, prefix: &str) -> bool {
+    pub(super) fn is_any_given(&self, prefix: &str) -> bool {
         self.given_keys.range(prefix.to_owned()..).next().is_some_and(|key| key.starts_with(prefix))
     }
 
-    pub fn was_given(&self, key: &str) -> bool {
+    pub(super) fn is_given(&self, key: &str) -> bool {
         self.given_keys.contains(key)
     }
 
@@ -93,63 +103,48 @@ impl Settings {
     }
 
     /// Drops keys whose violation is already reported. Returns whether there were any.
-    pub(super) fn forget(&mut self, prefix: &str) -> bool {
+    pub(super) fn forget(&mut self, is_meant: impl Fn(&str) -> bool) -> bool {
         let before = self.given.len();
-        self.given.retain(|key, _| !key.starts_with(prefix));
+        self.given.retain(|key, _| !is_meant(key));
         self.given.len() < before
     }
 
-    pub(super) fn forget_key(&mut self, key: &str) -> bool {
-        self.given.remove(key).is_some()
-    }
-
-    /// Replaces what is shown of a key that was read: it may hold a secret.
-    pub(super) fn redact(&mut self, key: &str, shown: &str) {
-        let effective = self.effective.iter_mut().filter(|(known, _)| known == key);
-        effective.for_each(|(_, value)| *value = shown.to_owned().show());
-    }
-
-    /// Adds an effective value of a repeated section, such as `sources[2].topic`.
-    pub(super) fn show(&mut self, key: String, value: &impl Setting) {
-        self.effective.push((key, value.show()));
+    /// Adds an effective value.
+    pub(super) fn show(&mut self, key: &str, value: &impl Setting) {
+        self.effective.push((key.to_owned(), value.show()));
     }
 
     /// The value of `key` if it was given. It is not part of the effective configuration.
     pub fn given<T: Setting>(&mut self, key: &str) -> Option<T> {
         self.known.push(key.to_owned());
         let value = self.given.remove(key)?;
-        let parsed = T::parse(value);
-        parsed.map_err(|wanted| self.violations.push(format!("{key}: {wanted}"))).ok()
+        self.valid(key, T::parse(value))
     }
 
     pub fn optional(&mut self, key: &str) -> Option<String> {
         let value: Option<String> = self.given(key);
-        self.effective.push((key.to_owned(), value.clone().unwrap_or_default().show()));
+        self.show(key, &value.clone().unwrap_or_default());
         value
     }
 
     /// The secret in `key`, or in the file that `{key}_file` names.
     pub fn secret(&mut self, key: &str) -> Option<Secret> {
         let inline: Option<String> = self.given(key);
-        let file: Option<String> = self.given(&format!("{key}_file"));
-        let shown = if inline.is_some() { "***" } else { "" };
-        self.effective.push((key.to_owned(), shown.to_owned().show()));
-        self.effective.push((format!("{key}_file"), file.clone().unwrap_or_default().show()));
-        match (inline, file) {
+        self.show(key, &inline.as_ref().map(|_| "***".to_owned()).unwrap_or_default());
+        let file_key = format!("{key}_file");
+        match (inline, self.path(&file_key)) {
             (Some(_), Some(_)) => {
-                self.violations.push(format!("{key}: give either {key} or {key}_file, not both"));
+                self.wrong(key, format!("give either {key} or {file_key}, not both"));
                 None
             }
             (Some(secret), None) => {
                 let secret = Secret::Inline(secret);
-                self.violations.extend(secret.read().err().map(|error| format!("{key}: {error}")));
+                self.valid(key, secret.read());
                 Some(secret)
             }
             (None, Some(file)) => {
-                let secret = Secret::File(file.into());
-                if let Err(error) = secret.read() {
-                    self.violations.push(format!("{key}_file: {secret:?}: {error}"));
-                }
+                let secret = Secret::File(file);
+                self.valid(&file_key, secret.read().map_err(|error| format!("{secret:?}: {error}")));
                 Some(secret)
             }
             (None, None) => None,
@@ -174,8 +169,8 @@ impl Settings {
                     [("ca_file", files.ca), ("cert_file", files.cert), ("key_file", files.key)]
                 {
                     if path.is_some() {
-                        self.violations
-                            .push(format!("{section}.{name}: only for TLS, but {section}.url is plain text"));
+                        let what = format!("only for TLS, but {section}.url is plain text");
+                        self.wrong(&format!("{section}.{name}"), what);
                     }
                 }
                 None
@@ -191,17 +186,14 @@ impl Settings {
         check: fn(T) -> Result<U, String>,
     ) -> U {
         let value = self.value(key, default);
-        check(value).map_err(|wanted| self.violations.push(format!("{key}: {wanted}"))).unwrap_or_default()
+        self.valid(key, check(value)).unwrap_or_default()
     }
 
     /// A value that the program knows. Tests and the laboratory give another one as `lab.NAME`, which is not documented,
     /// shown or suggested.
     pub(super) fn constant<T: Setting>(&mut self, name: &str, constant: T) -> T {
-        let Some(value) = self.given.remove(&format!("lab.{name}")) else { return constant };
-        T::parse(value).unwrap_or_else(|wanted| {
-            self.violations.push(format!("lab.{name}: {wanted}"));
-            constant
-        })
+        let key = format!("lab.{name}");
+        self.given.remove(&key).and_then(|value| self.valid(&key, T::parse(value))).unwrap_or(constant)
     }
 
     pub fn within<T>(&mut self, key: &str, default: T, range: std::ops::RangeInclusive<T>) -> T
@@ -214,7 +206,7 @@ impl Settings {
         if let Some(not_a_number) = self.violations.get_mut(before) {
             *not_a_number += &format!(" of {allowed}");
         } else if !range.contains(&value) {
-            self.violations.push(format!("{key}: {value} is outside {allowed}"));
+            self.wrong(key, format!("{value} is outside {allowed}"));
         }
         value
     }
@@ -224,7 +216,7 @@ impl Settings {
             |text| humantime::parse_duration(text).expect("the durations in this file are well formed");
         let value = self.value(key, parse(default));
         if value < parse(min) || value > parse(max) {
-            self.violations.push(format!("{key}: {} is outside {min}..={max}", value.show()));
+            self.wrong(key, format!("{} is outside {min}..={max}", value.show()));
         }
         value
     }
@@ -237,7 +229,8 @@ impl Settings {
         for (n, key) in std::mem::take(&mut self.given).into_keys().enumerate() {
             // No suggestion past the end of the list: it takes a look at every known key.
             let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
-            self.violations.push(format!("{key}: unknown key; did you mean {nearest}?"));
+            let what = format!("unknown key; did you mean {nearest}?");
+            self.wrong(&key, what);
         }
         self.find_mistaken();
         if !self.violations.is_empty() {
@@ -261,8 +254,9 @@ impl Settings {
         for name in mistaken {
             let keys = self.known.iter().map(String::as_str).chain(sources);
             let right = keys.map(|key| format!("{prefix}__{}", key.replace('.', "__").to_uppercase()));
-            if let Some(right) = right.into_iter().find(|right| plain(right) == plain(&name)) {
-                self.violations.push(format!("{name}: not read; write {right}, with two underscores"));
+            let right = right.into_iter().find(|right| plain(right) == plain(&name));
+            if let Some(right) = right {
+                self.wrong(&name, format!("not read; write {right}, with two underscores"));
             }
         }
     }

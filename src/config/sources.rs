@@ -1,8 +1,10 @@
 //! `[[sources]]`, one source from the environment, or `mqtt.topics`; and `[formats.NAME]`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
+use super::setting::Setting;
 use super::settings::Settings;
 use crate::pipeline::decode::formats::{Fields, Format, Mapping, shipped};
 use crate::pipeline::decode::{
@@ -14,7 +16,7 @@ type Mappings = BTreeMap<String, Option<Arc<Mapping>>>;
 
 /// Whether any key of a source is given.
 pub(super) fn are_given(s: &Settings) -> bool {
-    ["sources", "source."].iter().any(|prefix| s.is_given(prefix))
+    ["sources", "source."].iter().any(|prefix| s.is_any_given(prefix))
 }
 
 /// `topics`: those of `mqtt.topics`; empty if `[[sources]]` are given.
@@ -26,19 +28,18 @@ pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
         overlaps(s, "mqtt.topics", &sources);
         return sources;
     }
-    if s.forget("sources.") | s.forget_key("sources") {
-        s.violations.push(
-            "sources: must be a list: write [[sources]], with two brackets, before each; the environment can set one: \
-             MILEPOST__SOURCE__TOPIC and so on"
-                .to_owned(),
+    if s.forget(|key| key == "sources" || key.starts_with("sources.")) {
+        s.wrong(
+            "sources",
+            "must be a list: write [[sources]], with two brackets, before each; the environment can set one: \
+             MILEPOST__SOURCE__TOPIC and so on",
         );
     }
     let mut entries: Vec<String> =
-        (1..).map(|n| format!("sources[{n}]")).take_while(|at| s.is_given(&format!("{at}."))).collect();
-    if s.is_given("source.") {
+        (1..).map(|n| format!("sources[{n}]")).take_while(|at| s.is_any_given(&format!("{at}."))).collect();
+    if s.is_any_given("source.") {
         if !entries.is_empty() {
-            s.violations
-                .push("source: give either this (from the environment) or [[sources]], not both".to_owned());
+            s.wrong("source", "give either this (from the environment) or [[sources]], not both");
         }
         entries.push("source".to_owned());
     }
@@ -66,23 +67,21 @@ fn overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
             continue;
         }
         if let Some(earlier) = distinct.iter().find(|earlier| overlap(earlier, topic)) {
-            s.violations.push(format!(
-                "{key}: \"{earlier}\" and \"{topic}\" overlap: both would store the same message; make one of them narrower"
-            ));
+            let why = "both would store the same message; make one of them narrower";
+            s.wrong(key, format!("\"{earlier}\" and \"{topic}\" overlap: {why}"));
         }
         distinct.push(topic);
     }
     for (topic, times) in times.into_iter().filter(|(_, times)| *times > 1) {
-        s.violations.push(format!("{key}: \"{topic}\" is listed {times} times; keep one"));
+        s.wrong(key, format!("\"{topic}\" is listed {times} times; keep one"));
     }
 }
 
 fn unused(s: &mut Settings, mappings: &Mappings) {
     for (name, mapping) in mappings {
         if mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1) {
-            s.violations.push(format!(
-                "formats.{name}: no source has it: set format = \"{name}\" in one, or remove it"
-            ));
+            let what = format!("no source has it: set format = \"{name}\" in one, or remove it");
+            s.wrong(&format!("formats.{name}"), what);
         }
     }
 }
@@ -114,28 +113,40 @@ struct Entry<'s> {
 }
 
 impl Entry<'_> {
-    fn wrong(&mut self, name: &str, what: &str) {
-        self.s.violations.push(format!("{}.{name}: {what}", self.at));
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.at)
+    }
+
+    fn wrong(&mut self, name: &str, what: impl fmt::Display) {
+        self.s.wrong(&self.key(name), what);
+    }
+
+    fn valid<T>(&mut self, name: &str, value: Result<T, String>) -> Option<T> {
+        self.s.valid(&self.key(name), value)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.s.is_given(&self.key(name))
     }
 
     /// Not added to the effective configuration.
     fn hidden(&mut self, name: &str) -> Option<String> {
-        self.s.given(&format!("{}.{name}", self.at))
+        self.s.given(&self.key(name))
     }
 
     fn text(&mut self, name: &str) -> Option<String> {
         let text = self.hidden(name)?;
-        self.show(name, text.clone());
+        self.show(name, &text);
         Some(text)
     }
 
-    fn show(&mut self, name: &str, value: impl super::setting::Setting) {
-        self.s.show(format!("{}.{name}", self.shown), &value);
+    fn show(&mut self, name: &str, value: &impl Setting) {
+        self.s.show(&format!("{}.{name}", self.shown), value);
     }
 
     fn checked<T>(&mut self, name: &str, check: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let text = self.text(name)?;
-        check(&text).map_err(|what| self.wrong(name, &what)).ok()
+        self.valid(name, check(&text))
     }
 
     fn pointer(&mut self, name: &str) -> Option<Pointer> {
@@ -155,8 +166,7 @@ impl Entry<'_> {
         if topic.is_none() {
             self.wrong("topic", "required: a filter such as \"owntracks/+/+\"");
         }
-        let pluses =
-            topic.as_deref().and_then(|topic| filter(topic).map_err(|what| self.wrong("topic", &what)).ok());
+        let pluses = topic.as_deref().and_then(|topic| self.valid("topic", filter(topic)));
         let format = self.format(mappings);
         let driver = self.driver(pluses, format.as_ref());
         let keep = self.keep(format.as_ref());
@@ -166,17 +176,15 @@ impl Entry<'_> {
 
     fn format(&mut self, mappings: &Mappings) -> Option<Format> {
         let name = self.hidden("format").unwrap_or_else(|| "milepost".to_owned());
-        self.show("format", name.clone());
+        self.show("format", &name);
         let unit = self.unit("speed_unit", &SpeedUnit::NAMES);
         let needs_unit = matches!(&*name, "thingsboard" | "geojson");
         if unit.is_none() && needs_unit && !self.has("speed_unit") {
             let units = names(&SpeedUnit::NAMES);
-            self.wrong("speed_unit", &format!("{name} defines no unit of speed: set one of {units}"));
+            self.wrong("speed_unit", format!("{name} defines no unit of speed: set one of {units}"));
         } else if unit.is_some() && !needs_unit {
-            self.wrong(
-                "speed_unit",
-                &format!("{name} has its own; only thingsboard and geojson need one here"),
-            );
+            let what = format!("{name} has its own; only thingsboard and geojson need one here");
+            self.wrong("speed_unit", what);
         }
         Some(match &*name {
             "milepost" => Format::Milepost,
@@ -187,23 +195,14 @@ impl Entry<'_> {
                 (Some(mapping), _) => Format::Mapped(Arc::new(mapping)),
                 (None, Some(mapping)) => Format::Mapped(Arc::clone(mapping.as_ref()?)),
                 (None, None) => {
-                    let known: Vec<&str> =
-                        Format::NAMES.into_iter().chain(mappings.keys().map(String::as_str)).collect();
-                    self.wrong(
-                        "format",
-                        &format!(
-                            "\"{name}\" is none of {}; define your own as [formats.NAME]",
-                            known.join(", ")
-                        ),
-                    );
+                    let own = mappings.keys().map(String::as_str);
+                    let known = Format::NAMES.into_iter().chain(own).collect::<Vec<_>>().join(", ");
+                    let what = format!("\"{name}\" is none of {known}; define your own as [formats.NAME]");
+                    self.wrong("format", what);
                     return None;
                 }
             },
         })
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.s.was_given(&format!("{}.{name}", self.at))
     }
 
     fn driver(&mut self, pluses: Option<usize>, format: Option<&Format>) -> Option<Driver> {
@@ -220,52 +219,41 @@ impl Entry<'_> {
                 );
                 return None;
             }
-            return driver.map_err(|what| self.wrong("driver", &what)).ok();
+            return self.valid("driver", driver);
         }
         if let Some(Format::Mapped(mapping)) = format
             && let Some(pointer) = mapping.driver()
         {
             return Some(Driver::Payload(pointer.clone()));
         }
-        match pluses? {
+        let what = match pluses? {
             1 => {
-                self.show("driver", "{1}".to_owned());
-                Template::new("{1}", 1).map(Driver::Topic).ok()
+                self.show("driver", &"{1}".to_owned());
+                return Template::new("{1}", 1).map(Driver::Topic).ok();
             }
-            0 => {
-                self.wrong(
-                    "driver",
-                    "the topic has no +: set a JSON pointer into the payload, such as \"/device/uniqueId\"",
-                );
-                None
-            }
+            0 => "the topic has no +: set a JSON pointer into the payload, such as \"/device/uniqueId\""
+                .to_owned(),
             several => {
                 let all: Vec<String> = (1..=several).map(|n| format!("{{{n}}}")).collect();
-                let what = format!(
-                    "the topic has {several} levels +: set which of them name the driver, such as \"{}\"",
-                    all.join(":")
-                );
-                self.wrong("driver", &what);
-                None
+                let which = format!("set which of them name the driver, such as \"{}\"", all.join(":"));
+                format!("the topic has {several} levels +: {which}")
             }
-        }
+        };
+        self.wrong("driver", what);
+        None
     }
 
     fn keep(&mut self, format: Option<&Format>) -> Keep {
-        let key = format!("{}.keep", self.at);
-        let names: Vec<String> = self.s.given(&key).unwrap_or_default();
-        let names: Vec<String> = names.into_iter().filter(|name| !name.is_empty()).collect();
+        let mut names: Vec<String> = self.s.given(&self.key("keep")).unwrap_or_default();
+        names.retain(|name| !name.is_empty());
         if names.is_empty() {
             return Keep::Nothing;
         }
-        self.show("keep", names.clone());
+        self.show("keep", &names);
         if matches!(format, Some(Format::Nmea)) {
             self.wrong("keep", "nmea sentences have no named fields");
         }
-        Keep::of_names(&names).unwrap_or_else(|why| {
-            self.wrong("keep", &why);
-            Keep::Nothing
-        })
+        self.valid("keep", Keep::of_names(&names)).unwrap_or(Keep::Nothing)
     }
 
     /// Reads `[formats.NAME]`; `None` after a violation.
@@ -280,8 +268,8 @@ impl Entry<'_> {
         let fields = Fields { points, lat: lat?, lng: lng?, ts, speed, heading, alt, acc, seq, driver };
         let pointers: Vec<&str> = fields.pointers().into_iter().flatten().map(Pointer::as_str).collect();
         if let Some(n) = (1..pointers.len()).find(|n| pointers[..*n].contains(&pointers[*n])) {
-            let what = format!("{}: \"{}\" is the pointer of two fields", self.at, pointers[n]);
-            self.s.violations.push(what);
+            let what = format!("\"{}\" is the pointer of two fields", pointers[n]);
+            self.s.wrong(&self.at, what);
             return None;
         }
         Some(Mapping::new(fields))
@@ -289,7 +277,7 @@ impl Entry<'_> {
 
     fn required(&mut self, name: &str) -> Option<Pointer> {
         if !self.has(name) {
-            self.wrong(name, &format!("required: a JSON pointer such as \"/{name}\""));
+            self.wrong(name, format!("required: a JSON pointer such as \"/{name}\""));
         }
         self.pointer(name)
     }
@@ -299,9 +287,9 @@ impl Entry<'_> {
         let unit_name = format!("{name}_unit");
         let (has, has_unit) = (self.has(name), self.has(&unit_name));
         if has && !has_unit {
-            self.wrong(&unit_name, &format!("required with {name}: one of {}", names(units)));
+            self.wrong(&unit_name, format!("required with {name}: one of {}", names(units)));
         } else if has_unit && !has {
-            self.wrong(&unit_name, &format!("there is no {name}: remove the unit, or set the pointer"));
+            self.wrong(&unit_name, format!("there is no {name}: remove the unit, or set the pointer"));
         }
         let (pointer, unit) = (self.pointer(name), self.unit(&unit_name, units));
         Some((pointer?, unit?))
@@ -319,10 +307,10 @@ fn mappings(s: &mut Settings) -> Mappings {
         let is_taken = Format::NAMES.contains(&&*name);
         let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
         if is_taken {
-            s.violations.push(format!("{at}: milepost ships a format of this name; choose another"));
+            s.wrong(&at, "milepost ships a format of this name; choose another");
         }
         if !is_name {
-            s.violations.push(format!("{at}: must be a name of letters, digits, _ and -"));
+            s.wrong(&at, "must be a name of letters, digits, _ and -");
         }
         let mapping = Entry { s, shown: at.clone(), at }.mapping().map(Arc::new);
         mappings.insert(name, mapping.filter(|_| is_name && !is_taken));

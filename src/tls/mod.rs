@@ -75,12 +75,12 @@ pub struct Files {
     pub key: Option<PathBuf>,
 }
 
-/// The files' bytes.
+/// The files as they were read.
 #[derive(PartialEq, Eq)]
 struct Contents {
-    ca: Option<Vec<u8>>,
-    cert: Option<Vec<u8>>,
-    key: Option<Vec<u8>>,
+    ca: Option<Pem>,
+    cert: Option<Pem>,
+    key: Option<Pem>,
 }
 
 impl Files {
@@ -89,9 +89,7 @@ impl Files {
     pub(crate) fn violations(&self) -> Vec<String> {
         let mut told = Vec::new();
         for (name, path) in [("ca_file", &self.ca), ("cert_file", &self.cert), ("key_file", &self.key)] {
-            if let Err(Error::File(why)) = self.read_one(name, path.as_ref()) {
-                told.push(why);
-            }
+            told.extend(self.read_one(name, path).err().map(|error| error.to_string()));
         }
         if self.cert.is_some() != self.key.is_some() {
             let (given, missing) =
@@ -109,69 +107,43 @@ impl Files {
 
     fn read(&self) -> Result<Contents, Error> {
         Ok(Contents {
-            ca: self.read_one("ca_file", self.ca.as_ref())?,
-            cert: self.read_one("cert_file", self.cert.as_ref())?,
-            key: self.read_one("key_file", self.key.as_ref())?,
+            ca: self.read_one("ca_file", &self.ca)?,
+            cert: self.read_one("cert_file", &self.cert)?,
+            key: self.read_one("key_file", &self.key)?,
         })
     }
 
-    fn read_one(&self, name: &str, path: Option<&PathBuf>) -> Result<Option<Vec<u8>>, Error> {
-        let Some(path) = path else { return Ok(None) };
-        let mut bytes = Vec::new();
-        let file = File::open(path).map(|file| file.take(FILE_BYTES_MAX + 1));
-        file.and_then(|mut file| file.read_to_end(&mut bytes))
-            .map_err(|error| self.unusable(name, path, error))?;
-        if bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(self.unusable(name, path, "is larger than any list of certificates"));
-        }
-        Ok(Some(bytes))
+    fn read_one(&self, name: &str, path: &Option<PathBuf>) -> Result<Option<Pem>, Error> {
+        let read = |path| Pem::read(format!("{}.{name}", self.server.section()), path);
+        path.as_deref().map(read).transpose()
     }
 
-    fn unusable(&self, name: &str, path: &Path, why: impl fmt::Display) -> Error {
-        Error::File(format!("{}.{name}: {}: {why}", self.server.section(), path.display()))
-    }
-
-    /// No resumption: a resumed session does not verify the certificate again.
     fn build(&self, read: &Contents) -> Result<ClientConfig, Error> {
-        let mut config = self.build_resuming(read)?;
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring knows TLS 1.2 and 1.3")
+            .with_root_certificates(self.roots(read.ca.as_ref())?);
+        let mut config = if let (Some(cert), Some(key)) = (&read.cert, &read.key) {
+            builder.with_client_auth_cert(cert.certificates()?, key.private_key()?).map_err(|error| {
+                if matches!(error, RustlsError::InconsistentKeys(InconsistentKeys::KeyMismatch)) {
+                    key.unusable(format!("is not the key of {}", cert.path.display()))
+                } else {
+                    cert.unusable(error)
+                }
+            })?
+        } else {
+            builder.with_no_client_auth()
+        };
+        // A resumed session does not verify the certificate again.
         config.resumption = Resumption::disabled();
         Ok(config)
     }
 
-    fn build_resuming(&self, read: &Contents) -> Result<ClientConfig, Error> {
-        let roots = self.roots(read)?;
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("ring knows TLS 1.2 and 1.3")
-            .with_root_certificates(roots);
-        let (Some(cert), Some(cert_path)) = (&read.cert, &self.cert) else {
-            return Ok(builder.with_no_client_auth());
-        };
-        let (Some(key), Some(key_path)) = (&read.key, &self.key) else {
-            return Ok(builder.with_no_client_auth());
-        };
-        let certs = self.certificates("cert_file", cert_path, cert)?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
-            self.unusable(
-                "key_file",
-                key_path,
-                "holds no private key that can be read without a passphrase (PEM)",
-            )
-        })?;
-        builder.with_client_auth_cert(certs, key).map_err(|error| {
-            if matches!(error, RustlsError::InconsistentKeys(InconsistentKeys::KeyMismatch)) {
-                self.unusable("key_file", key_path, format!("is not the key of {}", cert_path.display()))
-            } else {
-                self.unusable("cert_file", cert_path, error)
-            }
-        })
-    }
-
-    fn roots(&self, read: &Contents) -> Result<RootCertStore, Error> {
+    fn roots(&self, ca: Option<&Pem>) -> Result<RootCertStore, Error> {
         let mut roots = RootCertStore::empty();
-        if let (Some(pem), Some(path)) = (&read.ca, &self.ca) {
-            for certificate in self.certificates("ca_file", path, pem)? {
-                roots.add(certificate).map_err(|error| self.unusable("ca_file", path, error))?;
+        if let Some(ca) = ca {
+            for certificate in ca.certificates()? {
+                roots.add(certificate).map_err(|error| ca.unusable(error))?;
             }
             return Ok(roots);
         }
@@ -184,19 +156,45 @@ impl Files {
         }
         Ok(roots)
     }
+}
 
-    fn certificates(
-        &self,
-        name: &str,
-        path: &Path,
-        pem: &[u8],
-    ) -> Result<Vec<CertificateDer<'static>>, Error> {
-        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-        let certificates = certificates.map_err(|error| self.unusable(name, path, error))?;
+/// A file that was read.
+#[derive(PartialEq, Eq)]
+struct Pem {
+    /// `mqtt.ca_file`
+    setting: String,
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Pem {
+    fn read(setting: String, path: &Path) -> Result<Self, Error> {
+        let mut pem = Self { setting, path: path.to_owned(), bytes: Vec::new() };
+        File::open(path)
+            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut pem.bytes))
+            .map_err(|error| pem.unusable(error))?;
+        if pem.bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(pem.unusable("is larger than any list of certificates"));
+        }
+        Ok(pem)
+    }
+
+    fn unusable(&self, why: impl fmt::Display) -> Error {
+        Error::File(format!("{}: {}: {why}", self.setting, self.path.display()))
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, Error> {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
+        let certificates = certificates.map_err(|error| self.unusable(error))?;
         if certificates.is_empty() {
-            return Err(self.unusable(name, path, "holds no certificate; give a PEM file"));
+            return Err(self.unusable("holds no certificate; give a PEM file"));
         }
         Ok(certificates)
+    }
+
+    fn private_key(&self) -> Result<PrivateKeyDer<'static>, Error> {
+        PrivateKeyDer::from_pem_slice(&self.bytes)
+            .map_err(|_| self.unusable("holds no private key that can be read without a passphrase (PEM)"))
     }
 }
 

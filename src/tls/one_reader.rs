@@ -3,7 +3,6 @@
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct OneReader<T>(Mutex<Option<JoinHandle<T>>>);
 
