@@ -4,11 +4,11 @@
 //! connection goes out on a new one, and no message of an old one reaches the consumer later. This thread blocks for at most a
 //! [`ReadDelay`], touches no disk, and buffers a bounded amount: acknowledgements wait in the session until the broker takes them.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::yield_now;
@@ -16,7 +16,7 @@ use tokio::time::{sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::read_delay::ReadDelay;
-use super::schema;
+use super::schema::not_asked;
 use crate::config;
 use crate::consumer::{Consumer, Notice, Now, Totals};
 use crate::delivery::events::{Attention, Command, Durable, Report, ServerStatus};
@@ -26,7 +26,6 @@ use crate::mqtt::transport::Transport;
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 use crate::pipeline::erased::Erased;
-use crate::pipeline::position::Timestamp;
 use crate::session::events::Leave;
 use crate::tls::Address;
 
@@ -79,10 +78,9 @@ struct Driver {
     work: Work,
     delay: ReadDelay,
     nodes: watch::Receiver<Vec<Address>>,
-    told_at: Option<Instant>,
+    /// When `/readyz` may be updated next, and whether that waits for it.
+    tells_at: Instant,
     is_untold: bool,
-    /// As `/readyz` was told last.
-    is_unready: bool,
     ended_at: Option<Instant>,
 }
 
@@ -103,9 +101,8 @@ impl Driver {
             wiring,
             work: Work { consumer, transports: Vec::new(), shared },
             delay,
-            told_at: None,
+            tells_at: Instant::now(),
             is_untold: false,
-            is_unready: true,
             ended_at: None,
         }
     }
@@ -144,13 +141,13 @@ impl Driver {
         let Wiring { server, leave, mqtt, .. } = &mut self.wiring;
         let names = async { self.nodes = nodes::watch(mqtt.nodes.clone()).await };
         let first_answer = async {
-            let has_looked = |status: &ServerStatus| status.schema != schema::unknown().schema;
+            let has_looked = |status: &ServerStatus| status.schema != not_asked();
             let _ = timeout(FIRST_ANSWER_WITHIN, server.wait_for(has_looked)).await;
             server.mark_changed();
         };
         tokio::select! {
             _ = async { tokio::join!(names, first_answer) } => {}
-            Ok(()) = leave.changed() => leave.mark_changed(),
+            () = has_news(leave) => {}
         }
     }
 
@@ -159,20 +156,17 @@ impl Driver {
         while let Ok(report) = self.wiring.reports.try_recv() {
             self.reported(report, now);
         }
-        if self.wiring.server.has_changed().unwrap_or(false) {
-            let status = self.wiring.server.borrow_and_update().clone();
+        if let Some(status) = news(&mut self.wiring.server) {
             self.work.consumer.server(status, now);
         }
-        if self.nodes.has_changed().unwrap_or(false) {
-            let nodes = self.work.shared.set_nodes(&self.nodes.borrow_and_update());
+        if let Some(nodes) = news(&mut self.nodes) {
+            let nodes = self.work.shared.set_nodes(&nodes);
             self.work.consumer.set_nodes(&nodes);
         }
-        if self.wiring.erased.has_changed().unwrap_or(false) {
-            self.work.consumer.erase(Arc::clone(&self.wiring.erased.borrow_and_update()));
+        if let Some(erased) = news(&mut self.wiring.erased) {
+            self.work.consumer.erase(erased);
         }
-        if self.wiring.leave.has_changed().unwrap_or(false)
-            && let Some(leave) = *self.wiring.leave.borrow_and_update()
-        {
+        if let Some(leave) = news(&mut self.wiring.leave).flatten() {
             self.work.consumer.leave(leave, now);
         }
     }
@@ -222,25 +216,16 @@ impl Driver {
 
     async fn wait(&mut self) {
         let now = Instant::now();
-        let health = self.tells_at().filter(|_| self.is_untold);
+        let health = self.is_untold.then_some(self.tells_at);
         let until = self.deadline(now).into_iter().chain(health).fold(now + BEAT, Instant::min);
         let Self { wiring, work, nodes, .. } = self;
         let report = tokio::select! {
             biased;
             () = poll_fn(|cx| work.poll(cx)) => None,
             report = wiring.reports.recv() => report,
-            Ok(()) = wiring.server.changed() => {
-                wiring.server.mark_changed();
-                None
-            }
-            Ok(()) = wiring.leave.changed() => {
-                wiring.leave.mark_changed();
-                None
-            }
-            Ok(()) = nodes.changed() => {
-                nodes.mark_changed();
-                None
-            }
+            () = has_news(&mut wiring.server) => None,
+            () = has_news(&mut wiring.leave) => None,
+            () = has_news(nodes) => None,
             () = sleep_until(until.into()) => None,
         };
         if let Some(report) = report {
@@ -283,24 +268,19 @@ impl Driver {
         self.wiring.health.beat(PART, now);
         let attention = consumer.attention(now);
         self.wiring.attention.send_if_modified(|last| std::mem::replace(last, attention) != attention);
-        self.is_untold = self.tells_at().is_some_and(|at| now < at);
+        self.is_untold = now < self.tells_at;
         if !self.is_untold {
             let reasons = self.work.consumer.unready_reasons(now);
-            (self.told_at, self.is_unready) = (Some(now), !reasons.is_empty());
+            self.tells_at = now + HEALTH_EVERY[usize::from(!reasons.is_empty())];
             self.wiring.health.set(PART, reasons);
         }
-    }
-
-    /// When `/readyz` may be updated next.
-    fn tells_at(&self) -> Option<Instant> {
-        self.told_at.map(|at| at + HEALTH_EVERY[usize::from(self.is_unready)])
     }
 }
 
 impl Work {
     /// Ready when something came, or a connection began or ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let now = read_clocks();
+        let now = Now { instant: Instant::now(), wall: super::now() };
         self.consumer.read_clock(now);
         while self.transports.len() < self.consumer.sessions() {
             self.transports.push(Transport::new(self.transports.len()));
@@ -326,6 +306,19 @@ impl Work {
     }
 }
 
+/// A value that was not seen yet.
+fn news<T: Clone>(receiver: &mut watch::Receiver<T>) -> Option<T> {
+    receiver.has_changed().unwrap_or(false).then(|| receiver.borrow_and_update().clone())
+}
+
+/// Returns when there is one, and does not count as seeing it.
+async fn has_news<T>(receiver: &mut watch::Receiver<T>) {
+    match receiver.changed().await {
+        Ok(()) => receiver.mark_changed(),
+        Err(_) => pending().await, // its sender has ended
+    }
+}
+
 fn log(notice: &Notice) {
     match (notice, notice.is_warning()) {
         (Notice::Session(session, notice), true) => warn!(session, "{notice}"),
@@ -333,11 +326,4 @@ fn log(notice: &Notice) {
         (notice, true) => warn!("{notice}"),
         (notice, false) => info!("{notice}"),
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "this is the shell that reads the clocks for the consumer")]
-fn read_clocks() -> Now {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let unix_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
-    Now { instant: Instant::now(), wall: Timestamp::from_unix_ms(unix_ms) }
 }

@@ -26,12 +26,9 @@ pub enum Outcome {
     DataLeft,
 }
 
-/// The wall clock, for commands and comparisons.
+/// The wall clock.
 #[must_use]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the driver reads the clocks for the consumer; this is for the rest"
-)]
+#[expect(clippy::disallowed_methods, reason = "the one place that reads it; pure rooms are given it")]
 pub fn now() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_unix_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))

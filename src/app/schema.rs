@@ -40,7 +40,7 @@ pub(super) fn unknown() -> ServerStatus {
     ServerStatus { schema: not_asked(), answers: Err(NOT_ASKED.to_owned()), ..ServerStatus::ready() }
 }
 
-fn not_asked() -> Schema {
+pub(super) fn not_asked() -> Schema {
     Schema::Unknown(NOT_ASKED.to_owned())
 }
 
@@ -157,14 +157,8 @@ impl Watcher {
             (schema, Err(_)) => return Ok(schema),
         };
         *list = List { read_at: Instant::now(), has_failed: false };
-        let is_new = |known: &mut Arc<Erased>| {
-            let is_new = known.digest() != erased.digest();
-            if is_new {
-                *known = Arc::clone(&erased);
-            }
-            is_new
-        };
-        if self.erased.send_if_modified(is_new) {
+        if self.erased.borrow().digest() != erased.digest() {
+            self.erased.send_replace(Arc::clone(&erased));
             info!(?erased, "what is to be erased is left out from now on");
         }
         self.member.erases(&self.erased.borrow());
