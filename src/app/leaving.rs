@@ -38,18 +38,12 @@ fn is_elsewhere(peer: &Peer) -> bool {
     }
 }
 
-/// What becomes of the sessions.
-pub(super) struct Left {
-    pub(super) leave: Leave,
-    /// They are kept because a peer did not answer. If no process comes back to them, what the broker queues for them is lost.
-    pub(super) uncertain: bool,
-}
-
-/// Decides it at SIGTERM, after the member has [said that it leaves](crate::peers::standing::Member::leaves).
+/// Decides at SIGTERM what becomes of the sessions, after the member has [said that it leaves](crate::peers::standing::Member::leaves).
+/// Also returns whether they are kept because a peer did not answer: if no process comes back to them, what the broker queues is lost.
 ///
 /// Where peers do not answer, the sessions are kept. If all members had left, the broker would drop every message; a kept session
 /// queues only its share, which a process or `milepost drain` can still take.
-pub(super) async fn decide(config: &Config, ours: Standing) -> Left {
+pub(super) async fn decide(config: &Config, ours: Standing) -> (Leave, bool) {
     let Shutdown { leave, peers, grace } = &config.shutdown;
     let (leave, uncertain, why) = match leave {
         LeaveGroup::Always => (Leave::Unsubscribe, false, "true: unsubscribing".to_owned()),
@@ -75,5 +69,5 @@ pub(super) async fn decide(config: &Config, ours: Standing) -> Left {
     } else {
         info!("shutdown.leave = {why}");
     }
-    Left { leave, uncertain }
+    (leave, uncertain)
 }

@@ -1,5 +1,6 @@
 //! `milepost run`: wires the parts together, and shuts them down.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,12 +39,12 @@ const PART: &str = "process";
 /// # Errors
 /// What ended the process outside a shutdown.
 pub async fn run(config: Config) -> Result<Outcome> {
-    let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::default()));
+    let shared = Shared::new(&config);
+    let Shared { metrics, health, member } = &shared;
     let spool_bytes_max = config.spool.as_ref().map_or(0, |spool| spool.bytes_max);
     metrics.configured(spool_bytes_max, full_batches(&config));
     // Not ready until it has said otherwise: a probe may ask before the driver's thread runs.
     health.set(driver::PART, vec!["consumer: starting".to_owned()]);
-    let member = Arc::new(Member::new(&config.mqtt.client_id, &config.mqtt.group, &config.mqtt.topics));
     let mut signals = Signals::new()?;
     let listener = TcpListener::bind(config.http.listen)
         .await
@@ -51,23 +52,15 @@ pub async fn run(config: Config) -> Result<Outcome> {
     info!(listen = %listener.local_addr()?, "serving /metrics, /livez, /readyz and /member");
     leaving::announce(&config);
     let mut tasks = JoinSet::new();
-    let answers = http::answers(Arc::clone(&metrics), Arc::clone(&health), Arc::clone(&member));
+    let answers = http::answers(Arc::clone(metrics), Arc::clone(health), Arc::clone(member));
     tasks.spawn(named("http server", http::serve(listener, answers)));
 
     let (spool, left) = tokio::select! {
         opened = open_spool(&config) => opened?,
         () = signals.next() => return Ok(Outcome::Clean),
     };
-    let started = start(
-        &config,
-        spool.clone(),
-        left,
-        Shared { metrics: &metrics, health: &health, member: &member },
-        &mut tasks,
-    )?;
-    let Started { watcher, mut driver, leave, server } = started;
-    let mut watch = JoinSet::new();
-    watch.spawn(watcher.run());
+    let started = start(&config, spool.clone(), left, &shared, &mut tasks)?;
+    let Started { mut watch, mut driver, leave, server } = started;
     let mut preflight = JoinSet::new();
     preflight.spawn(log_preflight(config.clone(), server));
 
@@ -82,7 +75,7 @@ pub async fn run(config: Config) -> Result<Outcome> {
     health.set(PART, vec!["leaving".to_owned()]);
     info!(grace = ?config.shutdown.grace, "leaving: flushing what was taken");
     let totals = tokio::select! {
-        ended = hand_over(&config, &member, &metrics, &leave, &mut driver) => Ok(ended?),
+        ended = hand_over(&config, &shared, &leave, &mut driver) => Ok(ended?),
         () = sleep_until(grace_ends) => Err("shutdown.grace is over"),
         () = signals.next() => Err("a second signal"),
     };
@@ -98,26 +91,34 @@ pub async fn run(config: Config) -> Result<Outcome> {
 /// kept because a peer did not answer.
 async fn hand_over(
     config: &Config,
-    member: &Member,
-    metrics: &Metrics,
+    shared: &Shared,
     leave: &watch::Sender<Option<Leave>>,
     driver: &mut oneshot::Receiver<Totals>,
 ) -> Result<(Totals, bool)> {
-    let ours = member.standing(metrics.is_subscribed(), 0);
-    let left = leaving::decide(config, ours).await;
-    leave.send_replace(Some(left.leave));
+    let ours = shared.member.standing(shared.metrics.is_subscribed(), 0);
+    let (decided, uncertain) = leaving::decide(config, ours).await;
+    leave.send_replace(Some(decided));
     let totals = driver.await.context("the driver's thread died; its panic is on stderr")?;
-    Ok((totals, left.uncertain))
+    Ok((totals, uncertain))
 }
 
-pub(super) struct Shared<'a> {
-    pub(super) metrics: &'a Arc<Metrics>,
-    pub(super) health: &'a Arc<Health>,
-    pub(super) member: &'a Arc<Member>,
+/// What the parts write, and the HTTP server reads.
+pub(super) struct Shared {
+    pub(super) metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    member: Arc<Member>,
+}
+
+impl Shared {
+    pub(super) fn new(config: &Config) -> Self {
+        let member = Member::new(&config.mqtt.client_id, &config.mqtt.group, &config.mqtt.topics);
+        Self { metrics: Arc::default(), health: Arc::default(), member: Arc::new(member) }
+    }
 }
 
 pub(super) struct Started {
-    pub(super) watcher: Watcher,
+    /// The watcher of ClickHouse.
+    pub(super) watch: JoinSet<Result<Infallible>>,
     pub(super) driver: oneshot::Receiver<Totals>,
     pub(super) leave: watch::Sender<Option<Leave>>,
     server: watch::Receiver<ServerStatus>,
@@ -127,7 +128,7 @@ pub(super) fn start(
     config: &Config,
     spool: Option<Arc<Spool>>,
     left: Left,
-    Shared { metrics, health, member }: Shared<'_>,
+    Shared { metrics, health, member }: &Shared,
     tasks: &mut JoinSet<&'static str>,
 ) -> Result<Started> {
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
@@ -159,6 +160,7 @@ pub(super) fn start(
         health: Arc::clone(health),
     };
     let driver = driver::spawn(wiring, consumer(config, left)).context("no thread for the driver")?;
+    let mut watch = JoinSet::new();
     let watcher = Watcher {
         clickhouse,
         server,
@@ -167,7 +169,8 @@ pub(super) fn start(
         attention: to_attend,
         clocks_may_differ: clocks_may_differ(config),
     };
-    Ok(Started { watcher, driver, leave, server: to_watch })
+    watch.spawn(watcher.run());
+    Ok(Started { watch, driver, leave, server: to_watch })
 }
 
 async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, Left)> {

@@ -5,7 +5,6 @@
 //! what is published meanwhile goes to the others of the group; without one it would go to nobody, and nothing is done.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -20,11 +19,9 @@ use crate::app::run::{Shared, Started, start};
 use crate::app::{Outcome, Signals, schema};
 use crate::config::Config;
 use crate::consumer::{Connections, Totals};
-use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 use crate::peers::ask::{Unknown, hear};
 use crate::peers::decision::Next;
-use crate::peers::standing::Member;
 use crate::session::events::Leave;
 use crate::spool::Left;
 
@@ -121,14 +118,10 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
     config.mqtt.connections = Connections::Fixed(0);
     config.spool = None; // what cannot be inserted now is left with the broker
     let mut signals = Signals::new()?;
-    let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::default()));
-    let member = Arc::new(Member::new(&config.mqtt.client_id, &config.mqtt.group, &config.mqtt.topics));
-    let shared = Shared { metrics: &metrics, health: &health, member: &member };
+    let shared = Shared::new(&config);
     let mut tasks = JoinSet::new();
-    let Started { watcher, mut driver, leave, .. } =
-        start(&config, None, Left::default(), shared, &mut tasks)?;
-    let mut watch = JoinSet::new();
-    watch.spawn(watcher.run());
+    let Started { mut watch, mut driver, leave, .. } =
+        start(&config, None, Left::default(), &shared, &mut tasks)?;
     let why = tokio::select! {
         ended = &mut driver => return looked(ended),
         Some(ended) = tasks.join_next() => {
@@ -142,13 +135,13 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
         Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended: {:#}", ended.context("a task died")?.unwrap_err()),
         () = signals.next() => "a signal",
         () = sleep(within) => "--within is over",
-        () = contested(&metrics) => "another client has taken a session back",
+        () = contested(&shared.metrics) => "another client has taken a session back",
     };
     warn!("{why}: flushing what was taken");
     leave.send_replace(Some(Leave::KeepSession));
     let totals = match timeout(config.shutdown.grace, driver).await {
         Ok(totals) => totals.context("the driver's thread died; its panic is on stderr")?,
-        Err(_) => metrics.totals(),
+        Err(_) => shared.metrics.totals(),
     };
     Ok(Drained { totals, has_looked: false })
 }
