@@ -109,9 +109,7 @@ impl Event {
         let of_fence = if fence.is_empty() { "" } else { "/" };
         format!("{driver_id}/{}/{ts}/{seq}{of_fence}{fence}", kind.name())
     }
-}
 
-impl Event {
     /// `None`: a jump, which is none.
     pub(crate) fn state(&self) -> Option<(String, State)> {
         let state = match self.kind {
@@ -169,7 +167,7 @@ impl Watch {
 
     /// A fix that was taken before this process began, oldest first: the last three of a driver say whether one of them is a jump.
     pub fn begin_with(&mut self, fix: Fix) {
-        if let Some(driver) = self.driver(&fix.driver_id) {
+        if let Some(driver) = driver(&mut self.drivers, &fix.driver_id) {
             driver.take(fix, &Rules::default(), &mut Vec::new());
         }
     }
@@ -182,7 +180,7 @@ impl Watch {
 
     /// An event that was known before, oldest first; after the fixes.
     pub fn begin_with_event(&mut self, event: &Event) {
-        let Some(driver) = self.driver(&event.driver_id) else { return };
+        let Some(driver) = driver(&mut self.drivers, &event.driver_id) else { return };
         match event.kind {
             Kind::Entered | Kind::Left => {
                 driver.fences.insert(event.fence.clone(), event.kind == Kind::Entered);
@@ -201,11 +199,11 @@ impl Watch {
         }
         let first = out.len();
         let Self { rules, drivers, decided, passed_over, .. } = self;
-        if drivers.len() >= DRIVERS_MAX && !drivers.contains_key(&fix.driver_id) {
+        let Some(driver) = driver(drivers, &fix.driver_id) else {
             *passed_over += 1;
             return;
-        }
-        drivers.entry(fix.driver_id.clone()).or_default().take(fix, rules, out);
+        };
+        driver.take(fix, rules, out);
         if !decided.is_empty() {
             let is_later = |event: &Event| {
                 event.state().and_then(|state| decided.get(&state)).is_none_or(|at| *at <= event.known_at)
@@ -239,13 +237,12 @@ impl Watch {
     pub fn drivers(&self) -> usize {
         self.drivers.len()
     }
+}
 
-    fn driver(&mut self, id: &str) -> Option<&mut Driver> {
-        if self.drivers.len() >= DRIVERS_MAX && !self.drivers.contains_key(id) {
-            return None;
-        }
-        Some(self.drivers.entry(id.to_owned()).or_default())
-    }
+/// `None`: a new one beyond [`DRIVERS_MAX`].
+fn driver<'a>(drivers: &'a mut HashMap<String, Driver>, id: &str) -> Option<&'a mut Driver> {
+    let has_room = drivers.len() < DRIVERS_MAX || drivers.contains_key(id);
+    has_room.then(|| drivers.entry(id.to_owned()).or_default())
 }
 
 impl Driver {
@@ -283,17 +280,13 @@ impl Driver {
                 self.is_fast = is_fast;
             }
         }
-        let inside: BTreeSet<&String> = rules
-            .areas
-            .iter()
-            .filter(|area| area.has(fix.ts, [fix.lng, fix.lat]))
-            .map(|area| &area.name)
-            .collect();
-        for (fence, is_inside) in
-            self.fences.iter_mut().filter(|(fence, is_inside)| **is_inside && !inside.contains(fence))
-        {
-            *is_inside = false;
-            out.push(event(&fix, Kind::Left, fence));
+        let around = rules.areas.iter().filter(|area| area.has(fix.ts, [fix.lng, fix.lat]));
+        let inside: BTreeSet<&String> = around.map(|area| &area.name).collect();
+        for (fence, is_inside) in &mut self.fences {
+            if *is_inside && !inside.contains(fence) {
+                *is_inside = false;
+                out.push(event(&fix, Kind::Left, fence));
+            }
         }
         for fence in inside {
             if self.fences.get(fence) != Some(&true) {
