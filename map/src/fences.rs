@@ -112,7 +112,7 @@ pub async fn put(
         let read = tokio::task::spawn_blocking(move || milepost::fences::read(&checked.to_string()));
         let read = read.await.expect("does not panic").map_err(Refused::Invalid)?;
         let Some(fence) = read.fences.first() else { return Err(Refused::Invalid(read.invalid.join("; "))) };
-        polygons = json!(fence.polygons());
+        polygons = json!(fence.polygons);
     }
     let sql = sql.replace("{begin}", from).replace("{end}", until).replace("{db}", database);
     let question = writer.client().query(&sql).param("name", name);

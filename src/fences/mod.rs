@@ -30,15 +30,8 @@ pub struct Fence {
     pub(crate) valid_from: Timestamp,
     /// Exclusive.
     pub(crate) valid_until: Timestamp,
-    pub(crate) polygons: Vec<Polygon>,
-}
-
-impl Fence {
     /// Rings of `[lng, lat]`, each polygon's outline first.
-    #[must_use]
-    pub fn polygons(&self) -> &[Vec<Vec<[f64; 2]>>] {
-        &self.polygons
-    }
+    pub polygons: Vec<Polygon>,
 }
 
 /// Content of a file.
@@ -242,9 +235,9 @@ mod tests {
         let [a, b] = &read.fences[..] else { panic!("{read:?}") };
         assert_eq!((a.valid_from.unix_ms(), a.valid_until.unix_ms()), (1_767_225_600_000, 1_769_904_000_000));
         assert_eq!((b.valid_from, b.valid_until), (ALWAYS, FOR_EVER));
-        assert_eq!(a.polygons()[0], b.polygons()[0]);
-        assert_eq!(a.polygons()[0][1][1], [1.0, 2.0], "without its height");
-        assert_eq!(a.polygons().len(), 2);
+        assert_eq!(a.polygons[0], b.polygons[0]);
+        assert_eq!(a.polygons[0][1][1], [1.0, 2.0], "without its height");
+        assert_eq!(a.polygons.len(), 2);
     }
 
     #[test]
