@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use loadgen::fleet::Fix;
 use loadgen::format::Format;
-use milepost::codec::Message;
+use milepost::codec::{ConnAck, Message};
 use milepost::config::Config;
 use milepost::consumer::{self, Connections, Consumer, Now};
 use milepost::delivery::events::{Command, Outcome, Report, ServerStatus};
@@ -104,11 +104,7 @@ impl Live {
         let (intake, delivery) = (Intake::new(intake, decoder), Delivery::new(delivery, Left::default()));
         let mut consumer = Consumer::new(settings, intake, delivery);
         consumer.server(ServerStatus::ready(), now.instant);
-        consumer.handle_event(
-            0,
-            Event::Connected { session_present: false, receive_maximum: None, session_expiry: None },
-            now.instant,
-        );
+        consumer.handle_event(0, Event::Connected(ConnAck::default()), now.instant);
         consumer.handle_event(0, Event::Subscribed { refusals: Vec::new() }, now.instant);
         consumer.handle_timeout(now.instant);
         while consumer.session_mut(0).poll_command().is_some() {}

@@ -176,7 +176,7 @@ async fn subscription(report: &mut Report, config: &Config, door: Door<'_>) -> R
     let qos = mqtt.qos;
     let filters: Vec<String> =
         mqtt.topics.iter().map(|topic| format!("$share/{}-check/{topic}", mqtt.group)).collect();
-    if !connack.shared_subscriptions {
+    if connack.no_shared_subscriptions {
         report.error(
             "subscription",
             "the broker has no shared subscriptions",

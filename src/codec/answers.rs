@@ -34,7 +34,7 @@ pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
         keep_alive_seconds: terms.and_then(|terms| terms.server_keep_alive),
         session_expiry_seconds: terms.and_then(|terms| terms.session_expiry_interval),
         packet_bytes_max: terms.and_then(|terms| terms.max_packet_size),
-        shared_subscriptions: terms.and_then(|terms| terms.shared_subscription_available) != Some(0),
+        no_shared_subscriptions: terms.and_then(|terms| terms.shared_subscription_available) == Some(0),
     }))
 }
 

@@ -100,8 +100,8 @@ impl Subscribing {
 /// The packet id of UNSUBSCRIBE: at most one is under way.
 pub(super) const UNSUBSCRIBE_PACKET_ID: u16 = 3;
 
-/// CONNACK's terms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// CONNACK's terms. The default is those of a CONNACK without properties.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConnAck {
     /// The broker still holds our session.
     pub session_present: bool,
@@ -112,8 +112,8 @@ pub struct ConnAck {
     pub session_expiry_seconds: Option<u32>,
     /// The server's Maximum Packet Size: for what is published there.
     pub packet_bytes_max: Option<u32>,
-    /// Shared Subscription Available.
-    pub shared_subscriptions: bool,
+    /// Shared Subscription Available is 0.
+    pub no_shared_subscriptions: bool,
 }
 
 /// What became of one filter.

@@ -144,6 +144,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::codec::ConnAck;
     use crate::session::events::{Event, Settings};
 
     fn away() -> Session {
@@ -154,9 +155,8 @@ mod tests {
 
     fn live(window: u16) -> Session {
         let (mut session, now) = (away(), Instant::now());
-        let (session_present, receive_maximum) = (false, Some(window));
-        let connected = Event::Connected { session_present, receive_maximum, session_expiry: None };
-        session.handle_event(connected, now);
+        let connack = ConnAck { receive_maximum: Some(window), ..ConnAck::default() };
+        session.handle_event(Event::Connected(connack), now);
         session.handle_event(Event::Subscribed { refusals: Vec::new() }, now);
         session
     }

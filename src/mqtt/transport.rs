@@ -127,14 +127,9 @@ impl Transport {
                 Packet::Connected(connack) => {
                     *connack_by = None;
                     shared.speaking.extend(self.node.iter().map(|(node, _)| Arc::clone(node)));
-                    let keep_alive = agreed_keep_alive(shared.mqtt.keep_alive, connack);
                     shared.compare_expiry(connack, now.instant);
-                    let ConnAck { session_present, receive_maximum, session_expiry_seconds, .. } = connack;
-                    let session_expiry =
-                        session_expiry_seconds.map(|seconds| Duration::from_secs(seconds.into()));
-                    let connected = Event::Connected { session_present, receive_maximum, session_expiry };
-                    consumer.handle_event(index, connected, now.instant);
-                    connection.agree_on(keep_alive);
+                    consumer.handle_event(index, Event::Connected(connack), now.instant);
+                    connection.agree_on(agreed_keep_alive(shared.mqtt.keep_alive, connack));
                 }
                 Packet::Subscribed(Subscribing::Group, grants) => {
                     let refusals = shared.refusals(&grants);

@@ -1,15 +1,7 @@
 //! Whether the broker kept a session from one connection to the next, with everything in it.
 
 use super::events::Notice;
-
-/// CONNACK, compared with what this process asked for.
-pub(super) struct Found {
-    pub(super) session_present: bool,
-    /// Receive Maximum in CONNACK.
-    pub(super) announced: Option<u16>,
-    /// Receive Maximum in our CONNECT.
-    pub(super) asked: u16,
-}
+use crate::codec::ConnAck;
 
 #[derive(Debug, Default)]
 pub(super) struct Continuity {
@@ -53,9 +45,10 @@ impl Continuity {
         }
     }
 
-    /// A connection begins; `clean`: with a clean start. Returns a warning if the broker lost the session or shrank its window.
-    pub(super) fn connected(&mut self, found: Found, clean: bool) -> Option<Notice> {
-        let Found { session_present, announced, asked } = found;
+    /// A connection begins; `asked`: Receive Maximum in our CONNECT; `clean`: with a clean start. Returns a warning if the broker lost
+    /// the session or shrank its window.
+    pub(super) fn connected(&mut self, connack: ConnAck, asked: u16, clean: bool) -> Option<Notice> {
+        let ConnAck { session_present, receive_maximum: announced, .. } = connack;
         self.connections += 1;
         self.was_found |= session_present;
         let before = std::mem::replace(&mut self.announced, announced);
@@ -92,7 +85,8 @@ mod tests {
     use super::*;
 
     fn connect(continuity: &mut Continuity, session_present: bool, clean: bool) -> Option<Notice> {
-        continuity.connected(Found { session_present, announced: Some(100), asked: 1_000 }, clean)
+        let connack = ConnAck { session_present, receive_maximum: Some(100), ..ConnAck::default() };
+        continuity.connected(connack, 1_000, clean)
     }
 
     #[test]
@@ -129,9 +123,9 @@ mod tests {
     #[test]
     fn a_window_that_became_smaller_than_what_was_asked_for_is_told() {
         let mut it = Continuity::default();
-        let mut announces = |announced, asked| {
-            let found = Found { session_present: true, announced, asked };
-            it.connected(found, false)
+        let mut announces = |receive_maximum, asked| {
+            let connack = ConnAck { session_present: true, receive_maximum, ..ConnAck::default() };
+            it.connected(connack, asked, false)
                 .map(|notice| matches!(notice, Notice::WindowLowered { from: 50, to: 20 }))
         };
         let said =

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::codec::ConnAck;
+
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Receive Maximum in CONNECT.
@@ -18,15 +20,8 @@ pub struct Settings {
 /// What happened on a connection.
 #[derive(Debug)]
 pub enum Event {
-    /// CONNACK.
-    Connected {
-        /// Session Present: the broker resumes the session and resends unacknowledged messages.
-        session_present: bool,
-        /// Receive Maximum in CONNACK.
-        receive_maximum: Option<u16>,
-        /// Session Expiry Interval in CONNACK, if it is not the one asked for.
-        session_expiry: Option<Duration>,
-    },
+    /// CONNACK. With Session Present the broker resumes the session and resends unacknowledged messages.
+    Connected(ConnAck),
     /// SUBACK.
     Subscribed {
         /// One entry per refused filter.

@@ -19,14 +19,14 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use self::acks::Acks;
-use self::continuity::{Continuity, Found};
+use self::continuity::Continuity;
 use self::events::{
     Admission, Command, ConnectionState, Event, Leave, NoRoom, Notice, Settings, Terms, Totals,
 };
 use self::purpose::{Emptying, Purpose, Step, Then};
 use self::reconnect::{End, Reconnect};
 use self::window::Window;
-use crate::codec::Message;
+use crate::codec::{ConnAck, Message};
 use crate::throttle::Throttle;
 
 /// Attempts to reach a former session that the broker has not confirmed. The session may not exist, so the attempts end; they last some
@@ -96,13 +96,7 @@ impl Session {
     /// Call [`handle_timeout`](Self::handle_timeout) afterwards.
     pub(crate) fn handle_event(&mut self, event: Event, now: Instant) {
         match event {
-            Event::Connected { session_present, receive_maximum, session_expiry } => {
-                let asked = self.settings.session_expiry;
-                // One of 0 ends with its connection: no delay is short enough.
-                let granted = session_expiry.filter(|granted| !granted.is_zero());
-                self.reconnect.session_lasts(granted.map_or(asked, |granted| granted.min(asked)));
-                self.connected(session_present, receive_maximum, now);
-            }
+            Event::Connected(connack) => self.connected(connack, now),
             Event::Subscribed { refusals } => self.subscribed(&refusals, now),
             Event::Unsubscribed { refusals } => self.unsubscribed(&refusals, now),
             Event::ExactlyOnceRefused => {
@@ -267,15 +261,21 @@ impl Session {
         self.is_connected() && self.acks.unacked() == 0 && self.paused.is_none()
     }
 
-    fn connected(&mut self, session_present: bool, announced: Option<u16>, now: Instant) {
+    fn connected(&mut self, connack: ConnAck, now: Instant) {
+        let ConnAck { session_present, receive_maximum, session_expiry_seconds, .. } = connack;
+        let asked = self.settings.session_expiry;
+        // One of 0 ends with its connection: no delay is short enough.
+        let granted = session_expiry_seconds.filter(|seconds| *seconds > 0);
+        let lasts = granted.map_or(asked, |seconds| Duration::from_secs(seconds.into()).min(asked));
+        self.reconnect.session_lasts(lasts);
         self.held_by_broker = false;
-        self.window.connected(announced);
+        self.window.connected(receive_maximum);
         if self.reconnect.connected(now) && (session_present || self.purpose == Purpose::Consume) {
             let window = self.window.messages();
             self.notices.push_back(Notice::Connected { session_present, window });
         }
-        let found = Found { session_present, announced, asked: self.settings.receive_maximum };
-        let lost = self.continuity.connected(found, self.terms().end_session);
+        let clean = self.terms().end_session;
+        let lost = self.continuity.connected(connack, self.settings.receive_maximum, clean);
         self.notices.extend(lost);
         self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
         match &mut self.purpose {
@@ -463,9 +463,8 @@ mod tests {
 
     fn connect(session: &mut Session, now: Instant) {
         session.connection = ConnectionState::Connecting;
-        let (receive_maximum, session_expiry) = (None, None);
-        session
-            .handle_event(Event::Connected { session_present: true, receive_maximum, session_expiry }, now);
+        let connack = ConnAck { session_present: true, ..ConnAck::default() };
+        session.handle_event(Event::Connected(connack), now);
     }
 
     fn subscribed(session: &mut Session, now: Instant) {
@@ -576,17 +575,18 @@ mod tests {
     fn a_session_that_the_broker_keeps_shorter_than_asked_is_sought_sooner() {
         let (mut session, now) = connected();
         let second = Duration::from_secs(1);
-        for (granted_s, waits_s) in [(None, 30), (Some(9), 3), (Some(600), 30), (Some(0), 30), (None, 30)] {
+        for (session_expiry_seconds, waits_s) in
+            [(None, 30), (Some(9), 3), (Some(600), 30), (Some(0), 30), (None, 30)]
+        {
             session.connection = ConnectionState::Connecting;
-            let session_expiry = granted_s.map(|seconds| seconds * second);
-            let connected = Event::Connected { session_present: true, receive_maximum: None, session_expiry };
-            session.handle_event(connected, now);
+            let connack = ConnAck { session_present: true, session_expiry_seconds, ..ConnAck::default() };
+            session.handle_event(Event::Connected(connack), now);
             session.handle_event(Event::Disconnected { taken_over: true, why: "taken".to_owned() }, now);
             let until = now + waits_s * second;
             assert_eq!(
                 session.connection(),
                 ConnectionState::BackingOff { until, lived: false },
-                "{granted_s:?}"
+                "{session_expiry_seconds:?}"
             );
         }
     }

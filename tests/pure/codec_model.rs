@@ -337,7 +337,7 @@ fn the_brokers_answers_are_understood() {
         keep_alive_seconds: Some(0),
         session_expiry_seconds: Some(30),
         packet_bytes_max: None,
-        shared_subscriptions: true,
+        no_shared_subscriptions: false,
     };
     assert_eq!(terms, expected);
     for (answer, words) in [

@@ -20,7 +20,7 @@ use milepost::spool::{File, Left};
 use crate::consumer_model::plain;
 use crate::model::server::Server;
 use crate::model::{Setup, World};
-use crate::rows::{self, WALL_MS, consumer_settings, intake_settings, limits, payload};
+use crate::rows::{self, WALL_MS, connected, consumer_settings, intake_settings, limits, payload};
 
 const SOURCES: &str =
     "[[sources]]\ntopic = 'drivers/+/gps'\n[[sources]]\ntopic = 'owntracks/+'\nformat = 'owntracks'";
@@ -63,9 +63,7 @@ impl Rig {
     }
 
     fn live(&mut self, session: usize, window: u16) {
-        let (session_present, receive_maximum) = (true, Some(window));
-        let connected = Event::Connected { session_present, receive_maximum, session_expiry: None };
-        self.it.handle_event(session, connected, self.now);
+        self.it.handle_event(session, connected(true, Some(window)), self.now);
         self.it.handle_event(session, Event::Subscribed { refusals: Vec::new() }, self.now);
     }
 

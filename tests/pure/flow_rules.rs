@@ -13,7 +13,7 @@ use milepost::session::events::{Command, ConnectionState, Event, Leave, Totals};
 use milepost::spool::Left;
 
 use crate::rows::{
-    consumer_settings, decoder, intake_settings, now, payload, policy_settings, session_settings,
+    connected, consumer_settings, decoder, intake_settings, now, payload, policy_settings, session_settings,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -67,8 +67,7 @@ impl Rig {
     }
 
     fn connected(&mut self, id: usize, session_present: bool) {
-        let (receive_maximum, session_expiry) = (Some(100), None);
-        self.event(id, Event::Connected { session_present, receive_maximum, session_expiry });
+        self.event(id, connected(session_present, Some(100)));
     }
 
     fn live(&mut self, id: usize) {

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::model::server::{Mood, Server};
 use crate::model::{Backend as _, Setup, World};
-use crate::rows::{consumer_settings, decoder, intake_settings, policy_settings};
+use crate::rows::{connected, consumer_settings, decoder, intake_settings, policy_settings};
 
 /// Runs with `former` sessions more than `members`, then with `members`, while devices publish. Each of `kills` ends a
 /// process so many milliseconds after it began.
@@ -88,16 +88,14 @@ fn an_empty_former_session_is_ended_in_the_turn_in_which_the_last_look_ended() {
     let delivery = Delivery::new(policy_settings(), Left::default());
     let mut it = Consumer::new(consumer_settings(1), Intake::new(intake_settings(50), decoder()), delivery);
     let mut now = Instant::now();
-    let connected =
-        |session_present| Event::Connected { session_present, receive_maximum: None, session_expiry: None };
     let gone = || Event::Disconnected { taken_over: false, why: String::new() };
-    it.handle_event(0, connected(true), now);
+    it.handle_event(0, connected(true, None), now);
     it.handle_event(0, Event::Subscribed { refusals: Vec::new() }, now);
     it.handle_timeout(now);
     assert_eq!(it.sessions(), 4, "it looks at the next three");
 
     // The first one is there, the others are not, and the last look takes longer than all of that.
-    it.handle_event(1, connected(true), now);
+    it.handle_event(1, connected(true, None), now);
     it.handle_timeout(now);
     assert_eq!(it.sessions(), 5, "and at one more");
     for _ in 0..2 {
@@ -106,7 +104,7 @@ fn an_empty_former_session_is_ended_in_the_turn_in_which_the_last_look_ended() {
         it.handle_timeout(now);
     }
     for absent in 2..5 {
-        it.handle_event(absent, connected(false), now);
+        it.handle_event(absent, connected(false, None), now);
         it.handle_event(absent, gone(), now);
     }
     let commands = |it: &mut Consumer| std::iter::from_fn(|| it.session_mut(1).poll_command()).last();
@@ -126,19 +124,14 @@ fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
     let settings = Settings { connections: Connections::Auto, window_wanted: 4_000, ..consumer_settings(1) };
     let mut it = Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
-    let connected = |session_present, window| Event::Connected {
-        session_present,
-        receive_maximum: Some(window),
-        session_expiry: None,
-    };
     let live = |it: &mut Consumer, index, window| {
-        it.handle_event(index, connected(true, window), now);
+        it.handle_event(index, connected(true, Some(window)), now);
         it.handle_event(index, Event::Subscribed { refusals: Vec::new() }, now);
     };
     (0..4).for_each(|index| live(&mut it, index, 1_000));
     it.handle_timeout(now);
     let cut = |taken_over| Event::Disconnected { taken_over, why: String::new() };
-    it.handle_event(4, connected(true, 1_000), now);
+    it.handle_event(4, connected(true, Some(1_000)), now);
     it.handle_event(4, cut(true), now);
     it.handle_timeout(now);
     let left = FormerTotals { found: 1, left: 1, contested: 1, expired: 0 };
@@ -165,31 +158,29 @@ fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
 /// counts none as expired: it does not know how many there were.
 #[test]
 fn a_session_is_logged_once_as_expired_if_one_behind_it_is_there() {
-    let connected =
-        |session_present| Event::Connected { session_present, receive_maximum: None, session_expiry: None };
     let gone = |taken_over| Event::Disconnected { taken_over, why: String::new() };
     let one = FormerTotals { found: 1, ..FormerTotals::default() };
     let cases = [
-        (1, vec![connected(false), gone(false)], FormerTotals { expired: 1, ..one }),
-        (1, vec![connected(true), gone(true)], FormerTotals { found: 2, left: 1, contested: 1, ..one }),
+        (1, vec![connected(false, None), gone(false)], FormerTotals { expired: 1, ..one }),
+        (1, vec![connected(true, None), gone(true)], FormerTotals { found: 2, left: 1, contested: 1, ..one }),
         (1, vec![], one),
-        (0, vec![connected(false), gone(false)], one),
+        (0, vec![connected(false, None), gone(false)], one),
     ];
     for (members, first, totals) in cases {
         let delivery = Delivery::new(policy_settings(), Left::default());
         let intake = Intake::new(intake_settings(50), decoder());
         let (mut it, now) = (Consumer::new(consumer_settings(members), intake, delivery), Instant::now());
         if members > 0 {
-            it.handle_event(0, connected(true), now);
+            it.handle_event(0, connected(true, None), now);
             it.handle_event(0, Event::Subscribed { refusals: Vec::new() }, now);
         }
         it.handle_timeout(now);
         first.into_iter().for_each(|event| it.handle_event(members, event, now));
-        it.handle_event(members + 1, connected(true), now);
+        it.handle_event(members + 1, connected(true, None), now);
         it.handle_timeout(now);
         assert_eq!(it.totals().former.expired, 0, "not before every look has ended");
         for absent in members + 2..it.sessions() {
-            it.handle_event(absent, connected(false), now);
+            it.handle_event(absent, connected(false, None), now);
             it.handle_event(absent, gone(false), now);
         }
         (0..2).for_each(|_| it.handle_timeout(now));
@@ -206,8 +197,7 @@ fn a_visit_that_was_not_ended_stays_counted_when_the_process_leaves() {
     let mut it = Consumer::new(consumer_settings(0), Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     it.handle_timeout(now);
-    let connected = Event::Connected { session_present: true, receive_maximum: None, session_expiry: None };
-    it.handle_event(0, connected, now);
+    it.handle_event(0, connected(true, None), now);
     it.handle_event(0, Event::Disconnected { taken_over: true, why: String::new() }, now);
     let left = FormerTotals { found: 1, left: 1, contested: 1, expired: 0 };
     assert_eq!(it.totals().former, left);

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use crate::consumer_model::plain;
 use crate::model::server::Server;
 use crate::model::{Setup, World};
-use crate::rows::{consumer_settings, decoder, intake_settings, nodes, policy_settings};
+use crate::rows::{connected, consumer_settings, decoder, intake_settings, nodes, policy_settings};
 
 /// Connected, and every former session looked at.
 fn world(sessions: Connections, of: usize) -> World<Server> {
@@ -174,8 +174,7 @@ fn a_session_for_a_node_that_is_back_is_unsubscribed_before_the_process_leaves()
     let now = world.instant();
     world.consumer.dial(2, now);
     let session_present = world.broker.connect(2, 0, false);
-    let connected = Event::Connected { session_present, receive_maximum: None, session_expiry: None };
-    world.consumer.handle_event(2, connected, now);
+    world.consumer.handle_event(2, connected(session_present, None), now);
     world.leave(Leave::Unsubscribe);
     world.wait(Duration::from_secs(10));
     assert!(world.consumer.has_ended());
@@ -212,19 +211,17 @@ fn a_former_session_that_was_not_emptied_does_not_wait_for_a_new_node() {
     let delivery = Delivery::new(setup.delivery, Left::default());
     let mut it = Consumer::new(setup.consumer, Intake::new(setup.intake, decoder()), delivery);
     let now = Instant::now();
-    let connected =
-        |session_present| Event::Connected { session_present, receive_maximum: None, session_expiry: None };
     let gone = |taken_over| Event::Disconnected { taken_over, why: String::new() };
     for session in 0..4 {
-        it.handle_event(session, connected(true), now);
+        it.handle_event(session, connected(true, None), now);
         it.handle_event(session, Event::Subscribed { refusals: Vec::new() }, now);
     }
     it.handle_timeout(now);
-    it.handle_event(4, connected(true), now);
+    it.handle_event(4, connected(true, None), now);
     it.handle_event(4, gone(true), now);
     it.handle_timeout(now);
     for absent in 5..it.sessions() {
-        it.handle_event(absent, connected(false), now);
+        it.handle_event(absent, connected(false, None), now);
         it.handle_event(absent, gone(false), now);
     }
     it.handle_timeout(now);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::codec::{Message, Qos};
+use milepost::codec::{ConnAck, Message, Qos};
 use milepost::config::Config;
 use milepost::consumer::nodes::Node;
 use milepost::consumer::{self, Connections, Now};
@@ -12,7 +12,7 @@ use milepost::pipeline::batch;
 use milepost::pipeline::decode::{self, Decoded, Decoder};
 use milepost::pipeline::position::{Position, Timestamp};
 use milepost::pipeline::reject::{Reason, Reject};
-use milepost::session::events;
+use milepost::session::events::{self, Event};
 
 /// A wall clock to begin with: 2026-01-01.
 pub const WALL_MS: i64 = 1_767_225_600_000;
@@ -118,4 +118,9 @@ pub fn policy_settings() -> policy::Settings {
 pub fn now(began: Instant, after: Duration) -> Now {
     let after_ms = i64::try_from(after.as_millis()).unwrap();
     Now { instant: began + after, wall: Timestamp::from_unix_ms(WALL_MS + after_ms) }
+}
+
+/// CONNACK.
+pub fn connected(session_present: bool, receive_maximum: Option<u16>) -> Event {
+    Event::Connected(ConnAck { session_present, receive_maximum, ..ConnAck::default() })
 }

@@ -19,7 +19,7 @@ use milepost::spool::Left;
 
 use self::broker::{Broker, Sending};
 use self::server::{Disk, Mood};
-use crate::rows::{Sent, decoder, now, payload};
+use crate::rows::{Sent, connected, decoder, now, payload};
 
 /// Longer than that, acknowledgements do not stand still without a reason in `/readyz`.
 const LIVELY: Duration = Duration::from_secs(25);
@@ -340,8 +340,7 @@ impl<B: Backend> World<B> {
                 continue;
             }
             let session_present = self.broker.connect(id, node, clean_start);
-            let (receive_maximum, session_expiry) = (Some(self.setup.window), None);
-            let event = Event::Connected { session_present, receive_maximum, session_expiry };
+            let event = connected(session_present, Some(self.setup.window));
             self.consumer.handle_event(id, event, self.instant());
         }
     }
