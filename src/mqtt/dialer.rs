@@ -11,7 +11,6 @@ use super::connection::{Connection, ConnectionError};
 use crate::codec::{self, Connect};
 use crate::config;
 use crate::intake::SessionIndex;
-use crate::session::events::Terms;
 use crate::throttle::Throttle;
 use crate::tls::{self, Address, OneReader, Tls};
 
@@ -42,10 +41,11 @@ impl Dialer {
         Self { mqtt: Arc::new(mqtt.clone()), tls, reader: Arc::default(), last: Arc::new(Mutex::new(last)) }
     }
 
-    /// Connects this session. `within`: for TCP alone.
+    /// Connects this session; `ends_session`: for the last time. `within`: for TCP alone.
     pub(super) fn dial(
         &self,
-        (index, terms): (SessionIndex, Terms),
+        index: SessionIndex,
+        ends_session: bool,
         address: Address,
         within: Option<Duration>,
     ) -> impl Future<Output = Result<Connection, ConnectionError>> + Send + use<> {
@@ -53,7 +53,7 @@ impl Dialer {
         async move {
             let login = this.login().await?;
             let stream = tls::open(&address, within, this.tls.clone()).await?;
-            let connect = this.connect(index, terms, login.as_ref())?;
+            let connect = this.connect(index, ends_session, login.as_ref())?;
             Ok(Connection::new(stream, connect, this.mqtt.max_packet_bytes, Instant::now()))
         }
     }
@@ -81,14 +81,14 @@ impl Dialer {
     fn connect(
         &self,
         index: SessionIndex,
-        terms: Terms,
+        ends_session: bool,
         login: Option<&Login>,
     ) -> Result<BytesMut, ConnectionError> {
         let mqtt = &self.mqtt;
-        let expiry = if terms.end_session { 0 } else { mqtt.session_expiry.as_secs() };
+        let expiry = if ends_session { 0 } else { mqtt.session_expiry.as_secs() };
         let connect = Connect {
             client_id: format!("{}-{index}", mqtt.client_id),
-            clean_start: terms.end_session, // true throws away what the broker holds for us
+            clean_start: ends_session, // true throws away what the broker holds for us
             login,
             keep_alive_seconds: u16::try_from(mqtt.keep_alive.as_secs()).unwrap_or(u16::MAX),
             session_expiry_seconds: u32::try_from(expiry).unwrap_or(u32::MAX),

@@ -51,12 +51,12 @@ impl Transport {
         let is_down = matches!(self.state, State::Down);
         match session.connection() {
             ConnectionState::Connecting if is_down => {
-                let terms = session.terms();
+                let ends_session = session.ends_session();
                 let (node, within) = consumer.dial(self.index, now);
                 let address = shared.address(&node);
                 let has_spoken = shared.speaking.contains(&node);
                 self.node = Some((node, has_spoken));
-                let dialing = Box::pin(shared.dialer.dial((self.index, terms), address, within));
+                let dialing = Box::pin(shared.dialer.dial(self.index, ends_session, address, within));
                 self.state = State::Dialing { dialing, by: now + shared.mqtt.connect_timeout };
             }
             // Both buffers are dropped with it.

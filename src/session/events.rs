@@ -129,13 +129,6 @@ impl ConnectionState {
     }
 }
 
-/// What CONNECT asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
-    /// A clean start, and an expiry of 0: the broker forgets the session now and at the end.
-    pub end_session: bool,
-}
-
 /// Why messages are deferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoRoom {

@@ -20,9 +20,7 @@ use std::time::{Duration, Instant};
 
 use self::acks::Acks;
 use self::continuity::Continuity;
-use self::events::{
-    Admission, Command, ConnectionState, Event, Leave, NoRoom, Notice, Settings, Terms, Totals,
-};
+use self::events::{Admission, Command, ConnectionState, Event, Leave, NoRoom, Notice, Settings, Totals};
 use self::purpose::{Emptying, Purpose, Step, Then};
 use self::reconnect::{End, Reconnect};
 use self::window::Window;
@@ -217,9 +215,10 @@ impl Session {
         self.connection
     }
 
+    /// CONNECT and DISCONNECT ask the broker to forget the session: a clean start, and an expiry of 0.
     #[must_use]
-    pub fn terms(&self) -> Terms {
-        Terms { end_session: self.purpose == Purpose::End }
+    pub fn ends_session(&self) -> bool {
+        self.purpose == Purpose::End
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due, if nothing happens before.
@@ -274,9 +273,8 @@ impl Session {
             let window = self.window.messages();
             self.notices.push_back(Notice::Connected { session_present, window });
         }
-        let clean = self.terms().end_session;
-        let lost = self.continuity.connected(connack, self.settings.receive_maximum, clean);
-        self.notices.extend(lost);
+        let (asked, clean) = (self.settings.receive_maximum, self.ends_session());
+        self.notices.extend(self.continuity.connected(connack, asked, clean));
         self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
         match &mut self.purpose {
             Purpose::Consume => self.commands.push_back(Command::Subscribe),
@@ -342,7 +340,7 @@ impl Session {
 
     /// `again`: a new connection follows.
     fn disconnect(&mut self, again: bool, now: Instant) {
-        self.commands.push_back(Command::Disconnect { end_session: self.purpose == Purpose::End });
+        self.commands.push_back(Command::Disconnect { end_session: self.ends_session() });
         self.connection = ConnectionState::Closing { until: now + CLOSE_WITHIN, again, sent: false };
     }
 

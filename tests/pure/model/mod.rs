@@ -331,7 +331,7 @@ impl<B: Backend> World<B> {
             if !self.connects(id) {
                 continue;
             }
-            let clean_start = self.consumer.session(id).terms().end_session;
+            let clean_start = self.consumer.session(id).ends_session();
             let (node, _) = self.consumer.dial(id, self.instant());
             let node = self.setup.consumer.nodes.iter().position(|known| *known == node).expect("a node");
             if self.broker.away.contains(&node) {
