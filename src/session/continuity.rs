@@ -5,10 +5,12 @@ use crate::codec::ConnAck;
 
 #[derive(Debug, Default)]
 pub(super) struct Continuity {
-    connections: u64,
-    was_found: bool,
-    reconnects: u64,
-    sessions_lost: u64,
+    /// To this session.
+    pub(super) has_connected: bool,
+    /// At least one connection resumed the session.
+    pub(super) was_found: bool,
+    pub(super) reconnects: u64,
+    pub(super) sessions_lost: u64,
     /// Messages that were unacknowledged when the last connection ended, and have not come again.
     owed: usize,
     /// Receive Maximum in the last CONNACK.
@@ -16,26 +18,9 @@ pub(super) struct Continuity {
 }
 
 impl Continuity {
-    /// At least one connection resumed the session.
-    pub(super) fn was_found(&self) -> bool {
-        self.was_found
-    }
-
-    pub(super) fn has_connected(&self) -> bool {
-        self.connections > 0
-    }
-
-    pub(super) fn reconnects(&self) -> u64 {
-        self.reconnects
-    }
-
-    pub(super) fn sessions_lost(&self) -> u64 {
-        self.sessions_lost
-    }
-
     /// The next connection is of another session.
     pub(super) fn forget(&mut self) {
-        (self.connections, self.owed) = (0, 0);
+        (self.has_connected, self.owed) = (false, 0);
     }
 
     /// A connection ended; `owed`: messages that the broker sent and this process has not acknowledged.
@@ -49,11 +34,10 @@ impl Continuity {
     /// the session or shrank its window.
     pub(super) fn connected(&mut self, connack: ConnAck, asked: u16, clean: bool) -> Option<Notice> {
         let ConnAck { session_present, receive_maximum: announced, .. } = connack;
-        self.connections += 1;
         self.was_found |= session_present;
         let before = std::mem::replace(&mut self.announced, announced);
         self.owed = if session_present { self.owed } else { 0 };
-        if self.connections == 1 {
+        if !std::mem::replace(&mut self.has_connected, true) {
             return None;
         }
         self.reconnects += 1;
@@ -92,12 +76,12 @@ mod tests {
     #[test]
     fn what_the_broker_lost_is_told_and_counted_once() {
         let mut it = Continuity::default();
-        assert!(connect(&mut it, false, false).is_none() && !it.was_found(), "nobody had a session before");
-        assert_eq!((it.reconnects(), it.sessions_lost()), (0, 0));
+        assert!(connect(&mut it, false, false).is_none() && !it.was_found, "nobody had a session before");
+        assert_eq!((it.reconnects, it.sessions_lost), (0, 0));
 
         // It sends the two that were not acknowledged again, and then a new one.
         it.ended(2);
-        assert!(connect(&mut it, true, false).is_none() && it.was_found());
+        assert!(connect(&mut it, true, false).is_none() && it.was_found);
         assert!([true, true, false].into_iter().all(|redelivered| it.arrived(redelivered).is_none()));
         // It sends one of two. A connection without a message says nothing of what is owed.
         it.ended(2);
@@ -106,18 +90,18 @@ mod tests {
         assert!(connect(&mut it, true, false).is_none() && it.arrived(true).is_none());
         assert!(matches!(it.arrived(false), Some(Notice::SessionEmptied { owed: 1 })));
         assert!(it.arrived(false).is_none(), "told once");
-        assert_eq!((it.reconnects(), it.sessions_lost()), (3, 1));
+        assert_eq!((it.reconnects, it.sessions_lost), (3, 1));
 
         it.ended(5);
         assert!(matches!(connect(&mut it, false, false), Some(Notice::SessionLost)));
         assert!(it.arrived(false).is_none(), "that is told");
         assert!(connect(&mut it, false, true).is_none(), "it was asked to");
-        assert_eq!((it.reconnects(), it.sessions_lost()), (5, 2));
+        assert_eq!((it.reconnects, it.sessions_lost), (5, 2));
 
         it.ended(5);
         it.forget();
         assert!(connect(&mut it, true, false).is_none() && it.arrived(false).is_none(), "another session's");
-        assert_eq!((it.reconnects(), it.sessions_lost()), (5, 2));
+        assert_eq!((it.reconnects, it.sessions_lost), (5, 2));
     }
 
     #[test]

@@ -244,7 +244,7 @@ impl Session {
     /// session over.
     pub(crate) fn next_try(&mut self) -> Option<&mut Instant> {
         let ConnectionState::BackingOff { until, .. } = &mut self.connection else { return None };
-        (!self.reconnect.was_taken_over()).then_some(until)
+        (!self.reconnect.taken_over).then_some(until)
     }
 
     fn is_open(&self) -> bool {
@@ -299,8 +299,7 @@ impl Session {
         if refusals.is_empty() {
             self.connection = ConnectionState::Live { since: now };
             self.has_lived = true;
-            self.reconnect.succeeded();
-            self.notices.extend(self.reconnect.success_is_news().then_some(Notice::Subscribed));
+            self.notices.extend(self.reconnect.succeeded().then_some(Notice::Subscribed));
             return;
         }
         self.hang_up(format!("subscription refused: {}", refusals.join("; ")), now);
@@ -374,7 +373,7 @@ impl Session {
         let leaving = self.purpose != Purpose::Consume && !is_visit;
         let end = End { lived, taken_over, leaving, why: why.clone() };
         let until = self.reconnect.failed(end, now, &mut self.notices);
-        let is_nowhere = !self.was_found() && self.reconnect.failures() >= VISITS_MAX;
+        let is_nowhere = !self.was_found() && self.reconnect.failures >= VISITS_MAX;
         // Another process uses the session, or nobody knows that it exists.
         self.connection = if is_visit && (taken_over || is_nowhere) {
             self.notices.push_back(Notice::FormerLeft { why });

@@ -41,12 +41,12 @@ pub(super) struct End {
 #[derive(Debug)]
 pub(super) struct Reconnect {
     /// Connections in a row that ended soon, or never began.
-    failures: u32,
+    pub(super) failures: u32,
     /// Those among them that had been subscribed.
     short_lives: u32,
     /// Why there is none now, and since when there has been none.
     why: Option<(String, Instant)>,
-    taken_over: bool,
+    pub(super) taken_over: bool,
     /// Why there was none. Once connections end soon, again and again, a reason that comes back is no news.
     log: Reasons,
     /// A connection that may not last, and whether this one is told.
@@ -76,35 +76,23 @@ impl Reconnect {
         self.delay_max = session_expiry / DELAYS_PER_EXPIRY;
     }
 
-    /// Connections in a row that ended soon, or never began.
-    pub(super) fn failures(&self) -> u32 {
-        self.failures
-    }
-
-    pub(super) fn was_taken_over(&self) -> bool {
-        self.taken_over
-    }
-
     /// Another client uses the session: the broker said so, or keeps closing what it had just accepted.
     pub(super) fn is_contested(&self) -> bool {
         self.taken_over || self.short_lives >= SHORT_LIVES_MAX
     }
 
-    /// Subscribed.
-    pub(super) fn succeeded(&mut self) {
+    /// Subscribed. Returns whether that is news, as the connection was.
+    pub(super) fn succeeded(&mut self) -> bool {
         self.why = None;
         if self.short_lives < SHORT_LIVES_MAX {
             self.log.reset();
         }
+        self.success_is_news
     }
 
     /// Whether a connection is news. Those that end soon, again and again, are not.
     pub(super) fn connected(&mut self, now: Instant) -> bool {
         self.success_is_news = self.short_lives < SHORT_LIVES_MAX || self.success_log.allow(now);
-        self.success_is_news
-    }
-
-    pub(super) fn success_is_news(&self) -> bool {
         self.success_is_news
     }
 
@@ -206,9 +194,9 @@ mod tests {
             let bound = Duration::from_millis(doubled);
             assert!(delay <= bound && delay >= bound / 2, "{delay:?} of {bound:?}");
         }
-        assert_eq!(it.failures(), 7);
+        assert_eq!(it.failures, 7);
         it.failed(end(Some(GOOD_CONNECTION), "closed"), now, &mut notices);
-        assert_eq!(it.failures(), 0);
+        assert_eq!(it.failures, 0);
         notices.clear();
         for times in 1..=4 {
             it.failed(end(Some(SECOND), "closed"), now, &mut notices);
@@ -223,7 +211,7 @@ mod tests {
         assert!(it.failed(leaving, now, &mut notices) - now <= LEAVING_BACKOFF_MAX);
         let taken_over = End { taken_over: true, ..end(Some(SECOND), "taken") };
         assert_eq!(it.failed(taken_over, now, &mut notices) - now, TAKEN_OVER_DELAY);
-        assert!(it.was_taken_over());
+        assert!(it.taken_over);
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Session {
     /// SUBSCRIBE has been sent at least once, if it is a member.
     #[must_use]
     pub(crate) fn has_connected(&self) -> bool {
-        self.continuity.has_connected()
+        self.continuity.has_connected
     }
 
     #[must_use]
@@ -44,7 +44,7 @@ impl Session {
     /// The broker held this session when we came.
     #[must_use]
     pub(crate) fn was_found(&self) -> bool {
-        self.continuity.was_found()
+        self.continuity.was_found
     }
 
     /// A visit that gave up before the session was empty.
@@ -87,8 +87,8 @@ impl Session {
             window: if is_visit { 0 } else { self.window.messages() as u64 },
             connected: u64::from(!is_visit && self.connection.live_since().is_some()),
             held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
-            reconnects: self.continuity.reconnects(),
-            sessions_lost: self.continuity.sessions_lost(),
+            reconnects: self.continuity.reconnects,
+            sessions_lost: self.continuity.sessions_lost,
             ..self.totals
         }
     }
