@@ -63,8 +63,7 @@ impl Growth {
     /// Sum of the windows, with the average for sessions that are not live.
     pub(super) fn window(&self, sessions: &[Session]) -> usize {
         let live = sessions[..self.members].iter().filter(|session| is_live(session));
-        let (sum, count) =
-            live.fold((0, 0), |(sum, count), session| (sum + session.window().messages(), count + 1));
+        let (sum, count) = live.fold((0, 0), |(sum, count), session| (sum + session.window(), count + 1));
         sum / count.max(1) * self.members
     }
 

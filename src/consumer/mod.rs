@@ -52,6 +52,7 @@ use crate::session::events::{self, Admission, ConnectionState, Event, Leave};
 const EARLY_AGE: Duration = Duration::from_millis(100);
 /// `/readyz` reports acknowledgements that stand still for this long, whatever the cause.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
+
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Not empty. [`Consumer::set_nodes`] changes it.
@@ -294,7 +295,7 @@ impl Consumer {
     #[must_use]
     pub fn smallest_window(&self) -> usize {
         let members = &self.sessions[..self.growth.members()];
-        members.iter().map(|session| session.window().messages()).min().unwrap_or(usize::MAX)
+        members.iter().map(Session::window).min().unwrap_or(usize::MAX)
     }
 
     /// The lines of `/readyz`; empty when ready.
@@ -359,19 +360,17 @@ impl Consumer {
         if leaves || sessions.any(|(index, session)| self.waits_for_open(index, session)) {
             return CloseWhen::NotEmpty;
         }
-        if self.suspicion_at().is_none_or(|at| at > now) || self.intake.open().is_empty() {
+        if self.suspicion_at().is_none_or(|at| at > now) {
             return CloseWhen::Due;
         }
-        let suspects = |session: &&mut Session| {
-            session.unacked() > 0 && suspicion_at(session).is_some_and(|at| at <= now)
-        };
+        let suspects = |session: &&mut Session| session.suspicion_at().is_some_and(|at| at <= now);
         self.sessions.iter_mut().filter(suspects).for_each(|session| session.probed(now));
         CloseWhen::NotEmpty
     }
 
     /// It gets nothing more, and rows of its messages are in the open batch.
     fn waits_for_open(&self, index: SessionIndex, session: &Session) -> bool {
-        let is_full = session.unacked() >= session.window().messages();
+        let is_full = session.unacked() >= session.window();
         (session.is_paused() || is_full) && self.intake.is_open_for(index)
     }
 
@@ -398,7 +397,7 @@ impl Consumer {
         if self.intake.open().is_empty() || self.delivery.is_busy() {
             return None;
         }
-        self.sessions.iter().filter(|session| session.unacked() > 0).filter_map(suspicion_at).min()
+        self.sessions.iter().filter_map(Session::suspicion_at).min()
     }
 
     /// From delivery through the intake to the sessions.
@@ -474,8 +473,4 @@ impl Consumer {
             self.notices.push_back(Notice::WindowSmall { window, wanted, sessions: self.growth.members() });
         }
     }
-}
-
-fn suspicion_at(session: &Session) -> Option<Instant> {
-    session.window().suspicion_at()
 }

@@ -50,7 +50,7 @@ impl Consumer {
     pub(super) fn is_under_pressure(&self) -> bool {
         let is_pressed = |session: &Session| {
             let unacked = session.unacked();
-            unacked > 0 && (session.is_paused() || unacked * 2 >= session.window().messages())
+            unacked > 0 && (session.is_paused() || unacked * 2 >= session.window())
         };
         self.intake.room_bytes() * 2 <= self.settings.buffer_bytes_max || self.sessions.iter().any(is_pressed)
     }

@@ -5,7 +5,6 @@ use std::time::Instant;
 use super::Session;
 use super::events::{ConnectionState, Notice, Totals};
 use super::purpose::{Emptying, Purpose, Then};
-use super::window::Window;
 
 impl Session {
     /// Messages taken on this connection and not acknowledged.
@@ -14,9 +13,16 @@ impl Session {
         self.acks.unacked()
     }
 
+    /// Messages in flight that the broker allows, as far as known.
     #[must_use]
-    pub(crate) fn window(&self) -> &Window {
-        &self.window
+    pub(crate) fn window(&self) -> usize {
+        self.window.messages()
+    }
+
+    /// When the broker's silence suggests that the window is full. Not without messages that wait for acknowledgements.
+    #[must_use]
+    pub(crate) fn suspicion_at(&self) -> Option<Instant> {
+        if self.acks.unacked() > 0 { self.window.suspicion_at() } else { None }
     }
 
     #[must_use]
