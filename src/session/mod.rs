@@ -190,8 +190,7 @@ impl Session {
     pub(crate) fn handle_timeout(&mut self, room: bool, may_end: bool, now: Instant) {
         self.window.tick(now);
         let settled = self.is_settled();
-        if let Purpose::Empty(emptying, then) = &mut self.purpose {
-            let then = *then;
+        if let Purpose::Empty(ref mut emptying, then) = self.purpose {
             match emptying.handle_timeout(settled, now) {
                 Step::Unsubscribe => self.unsubscribe(now),
                 Step::Finish if then == Then::Keep || may_end => self.finish_emptying(then, now),
@@ -224,7 +223,7 @@ impl Session {
     /// When [`handle_timeout`](Self::handle_timeout) is due, if nothing happens before.
     #[must_use]
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let emptying = self.purpose.emptying().filter(|_| self.is_settled()).and_then(Emptying::poll_timeout);
+        let emptying = self.purpose.poll_timeout().filter(|_| self.is_settled());
         self.connection.deadline().into_iter().chain(emptying).min()
     }
 
@@ -276,17 +275,14 @@ impl Session {
         let (asked, clean) = (self.settings.receive_maximum, self.ends_session());
         self.notices.extend(self.continuity.connected(connack, asked, clean));
         self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
-        match &mut self.purpose {
+        match self.purpose {
             Purpose::Consume => self.commands.push_back(Command::Subscribe),
-            Purpose::Empty(emptying, _) if session_present => {
-                *emptying = Emptying::Unsubscribing;
+            Purpose::Empty(_, then) if session_present => {
+                self.purpose = Purpose::Empty(Emptying::Unsubscribing, then);
                 self.commands.push_back(Command::Unsubscribe);
             }
             // There is no session, so no subscription either.
-            Purpose::Empty(_, then) => {
-                let then = *then;
-                self.finish_emptying(then, now);
-            }
+            Purpose::Empty(_, then) => self.finish_emptying(then, now),
             Purpose::Flush | Purpose::End => self.disconnect(false, now),
         }
     }
@@ -321,19 +317,19 @@ impl Session {
 
     /// The broker holds no more messages of this session.
     fn finish_emptying(&mut self, then: Then, now: Instant) {
-        self.purpose = match then {
-            Then::Keep => Purpose::Flush,
-            // A clean start ends it, and the broker gives what came meanwhile to the group.
+        match then {
+            Then::Keep => self.purpose = Purpose::Flush,
+            // The next connection's clean start ends it, and the broker gives what came meanwhile to the group.
             Then::End if self.was_found() => {
                 let messages = self.totals.messages_received;
                 self.notices.push_back(Notice::FormerEmptied { messages });
                 self.disconnect(true, now);
-                Purpose::End
+                self.purpose = Purpose::End;
             }
-            Then::End => Purpose::End,
-        };
-        if self.purpose == Purpose::End && !self.was_found() {
-            self.disconnect(false, now);
+            Then::End => {
+                self.purpose = Purpose::End;
+                self.disconnect(false, now);
+            }
         }
     }
 

@@ -61,8 +61,9 @@ impl Purpose {
         matches!(self, Self::Empty(_, Then::End) | Self::End)
     }
 
-    pub(super) fn emptying(self) -> Option<Emptying> {
-        if let Self::Empty(emptying, _) = self { Some(emptying) } else { None }
+    /// When [`Emptying::handle_timeout`] has something to do, once the session is settled.
+    pub(super) fn poll_timeout(self) -> Option<Instant> {
+        if let Self::Empty(Emptying::Draining { quiet_until }, _) = self { Some(quiet_until) } else { None }
     }
 }
 
@@ -102,10 +103,5 @@ impl Emptying {
             Self::Done if settled => Step::Finish,
             Self::Unsubscribing | Self::Draining { .. } | Self::Confirming { .. } | Self::Done => Step::Wait,
         }
-    }
-
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do, once the session is settled.
-    pub(super) fn poll_timeout(self) -> Option<Instant> {
-        if let Self::Draining { quiet_until } = self { Some(quiet_until) } else { None }
     }
 }
