@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use super::former::{CONNECTIONS_MAX, Former, FormerTotals};
+use super::former::{CONNECTIONS_MAX, Former};
 use crate::session::Session;
 use crate::session::events::ConnectionState;
 
@@ -44,7 +44,7 @@ pub(super) struct Growth {
     /// The first `members` sessions; those behind them are visits.
     members: usize,
     at_start: usize,
-    former: Former,
+    pub(super) former: Former,
 }
 
 impl Growth {
@@ -94,14 +94,6 @@ impl Growth {
             }
         }
         if wants_visit { Step::Visit } else { Step::Nothing }
-    }
-
-    pub(super) fn former(&self) -> &Former {
-        &self.former
-    }
-
-    pub(super) fn former_totals(&self, sessions: &[Session]) -> FormerTotals {
-        self.former.totals(sessions, self.members)
     }
 
     fn have_begun(&self, sessions: &[Session]) -> bool {

@@ -31,18 +31,21 @@ pub(super) struct Former {
     all: bool,
     /// Every index where a session may be was visited.
     looked: bool,
-    expired: u64,
-    /// Visits that have become members.
-    members: FormerTotals,
+    /// Those that expired, and visits that have become members.
+    counted: FormerTotals,
 }
 
 impl Former {
     pub(super) fn new(all: bool) -> Self {
-        Self { all, looked: false, expired: 0, members: FormerTotals::default() }
+        Self { all, looked: false, counted: FormerTotals::default() }
     }
 
     pub(super) fn has_looked(&self) -> bool {
         self.looked
+    }
+
+    pub(super) fn expired(&self) -> u64 {
+        self.counted.expired
     }
 
     /// Whether to visit the next index, with a broker of so many `nodes`. The sessions behind the first `members` are visits.
@@ -60,7 +63,7 @@ impl Former {
         self.looked = visits[found..].iter().all(has_ended);
         if self.looked && !self.all {
             let is_gone = |visit: &&Session| has_ended(visit) && !visit.was_found() && !visit.was_left();
-            self.expired = visits[..found].iter().filter(is_gone).count() as u64;
+            self.counted.expired = visits[..found].iter().filter(is_gone).count() as u64;
         }
         false
     }
@@ -72,19 +75,16 @@ impl Former {
 
     /// A visit that has ended becomes a member. What it counted stays: a counter never falls.
     pub(super) fn becomes_member(&mut self, visit: &Session) {
-        self.members.found += u64::from(visit.was_found());
-        self.members.left += u64::from(visit.was_left());
-        self.members.contested += u64::from(visit.is_contested());
+        self.counted = self.totals(std::slice::from_ref(visit));
     }
 
-    pub(super) fn totals(&self, sessions: &[Session], members: usize) -> FormerTotals {
-        let count =
-            |is: fn(&Session) -> bool| sessions[members..].iter().filter(|visit| is(visit)).count() as u64;
+    pub(super) fn totals(&self, visits: &[Session]) -> FormerTotals {
+        let count = |is: fn(&Session) -> bool| visits.iter().filter(|visit| is(visit)).count() as u64;
         FormerTotals {
-            found: self.members.found + count(Session::was_found),
-            left: self.members.left + count(Session::was_left),
-            expired: self.expired,
-            contested: self.members.contested + count(Session::is_contested),
+            found: self.counted.found + count(Session::was_found),
+            left: self.counted.left + count(Session::was_left),
+            expired: self.counted.expired,
+            contested: self.counted.contested + count(Session::is_contested),
         }
     }
 }
