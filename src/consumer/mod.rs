@@ -13,7 +13,6 @@
 //!
 //! Its shell is `app/driver.rs`, which owns the connections. `delivery/executor.rs` obeys its commands.
 
-mod back_pressure;
 pub(crate) mod broker_drops;
 mod clock;
 mod connections;
@@ -27,7 +26,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::back_pressure::BackPressure;
 use self::broker_drops::BrokerDrops;
 use self::clock::Clock;
 pub use self::connections::Connections;
@@ -78,7 +76,8 @@ pub struct Consumer {
     clock: Clock,
     broker_drops: BrokerDrops,
     leaving: Option<Leave>,
-    back_pressure: BackPressure,
+    /// At QoS 0: since when there has been no room for one more read.
+    full_since: Option<Instant>,
     log: Log,
     /// Acknowledgements at the last look, and since when there have been no more while messages waited.
     progress: (u64, Option<Instant>),
@@ -99,7 +98,7 @@ impl Consumer {
             delivery,
             broker_drops: BrokerDrops::default(),
             leaving: None,
-            back_pressure: BackPressure::default(),
+            full_since: None,
             log: Log::default(),
             progress: (0, None),
             notices: VecDeque::new(),
@@ -223,11 +222,11 @@ impl Consumer {
             self.grow(now);
         }
         for index in 0..self.sessions.len() {
-            let may_end = self.growth.former().may_end(&self.sessions, index);
+            let may_end = self.growth.former.may_end(&self.sessions, index);
             let room = self.has_room_to_renew(index);
             self.sessions[index].handle_timeout(room, may_end, now);
         }
-        self.back_pressure.turn(self.is_full_for_a_read(), now);
+        self.full_since = self.is_full_for_a_read().then(|| self.full_since.unwrap_or(now));
         self.watch_progress(now);
         self.tell(now);
     }
@@ -255,7 +254,7 @@ impl Consumer {
             Want::ToInsert(_) | Want::ToStore => self.closes_early_at(),
             Want::Nothing => None,
         };
-        let held = self.back_pressure.until().filter(|until| now < *until);
+        let held = self.held_back_until().filter(|until| now < *until);
         sessions
             .chain(batch)
             .chain(held)
@@ -265,16 +264,10 @@ impl Consumer {
             .min()
     }
 
-    /// Whether to stop reading, so that the broker waits. Only at QoS 0: at QoS 1 acknowledgements hold it back.
-    #[must_use]
-    pub fn holds_back(&self, now: Instant) -> bool {
-        self.is_full_for_a_read() && self.back_pressure.until().is_none_or(|until| now < until)
-    }
-
     /// Every session has ended, and no batch of theirs is under way.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        (self.leaving.is_some() || self.growth.former().has_looked())
+        (self.leaving.is_some() || self.growth.former.has_looked())
             && self.sessions.iter().all(|session| session.connection() == ConnectionState::Ended)
             && self.intake.is_empty()
             && !self.delivery.is_busy()
@@ -318,13 +311,14 @@ impl Consumer {
     /// Counts and levels of one moment.
     #[must_use]
     pub fn totals(&self) -> Totals {
+        let (members, visits) = self.sessions.split_at(self.growth.members());
         Totals {
             sessions: self.sessions.iter().map(Session::totals).reduce(|a, b| a.plus(b)).unwrap_or_default(),
             intake: self.intake.totals(),
             delivery: self.delivery.totals(),
-            nodes: self.nodes.totals(&self.sessions[..self.growth.members()]),
+            nodes: self.nodes.totals(members),
             broker_dropped: self.broker_drops.dropped(),
-            former: self.growth.former_totals(&self.sessions),
+            former: self.growth.former.totals(visits),
             still_subscribed: self.sessions.iter().any(Session::is_still_subscribed),
         }
     }
@@ -437,7 +431,7 @@ impl Consumer {
             self.log.foreign_messages = foreign;
             self.notices.push_back(Notice::Foreign { messages: foreign });
         }
-        let expired = self.growth.former_totals(&self.sessions).expired;
+        let expired = self.growth.former.expired();
         if expired > 0 && self.log.expired.allow(now) {
             self.notices.push_back(Notice::FormerExpired { sessions: expired });
         }
@@ -456,7 +450,7 @@ impl Consumer {
                     let sessions = self.growth.members();
                     // A session that may still hold a former process's messages must not wait for a node that is away.
                     let was_left = self.sessions.get(sessions - 1).is_some_and(Session::was_left);
-                    let node = node.filter(|_| self.growth.former().has_looked() && !was_left);
+                    let node = node.filter(|_| self.growth.former.has_looked() && !was_left);
                     match self.sessions.get_mut(sessions - 1) {
                         Some(visited) => visited.become_member(),
                         None => self.add_session(false),

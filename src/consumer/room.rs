@@ -1,14 +1,35 @@
 //! Whether a message can be taken now, and whether a session may ask for those that it left.
+//!
+//! At QoS 0 nothing is acknowledged, so a broker sends as fast as we read. Not reading is the only way to slow it down.
+//! Guarantee: while there is no room, nothing is read, for [`HELD_BACK_MAX`] at most. After that, messages are read and
+//! dropped until there is room again: a broker that cannot write closes the connection.
+
+use std::time::{Duration, Instant};
 
 use super::Consumer;
-use super::back_pressure::READ_ROOM_BYTES;
 use crate::codec::{Message, Qos};
 use crate::intake::SessionIndex;
 use crate::pipeline::position::Timestamp;
 use crate::session::Session;
 use crate::session::events::NoRoom;
 
+/// An insert that hangs for longer is an outage. EMQX gives up a socket that takes nothing for 15 s.
+const HELD_BACK_MAX: Duration = Duration::from_secs(2);
+/// What is kept free for the messages of one more read (64 KiB): they are taken out of the socket already.
+const READ_ROOM_BYTES: usize = 128 * 1024;
+
 impl Consumer {
+    /// Whether to stop reading, so that the broker waits. Only at QoS 0: at QoS 1 acknowledgements hold it back.
+    #[must_use]
+    pub fn holds_back(&self, now: Instant) -> bool {
+        self.is_full_for_a_read() && self.held_back_until().is_none_or(|until| now < until)
+    }
+
+    /// When reading resumes even without room.
+    pub(super) fn held_back_until(&self) -> Option<Instant> {
+        self.full_since.map(|since| since + HELD_BACK_MAX)
+    }
+
     pub(super) fn room_for(
         &mut self,
         index: SessionIndex,
