@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::intake::{Judged, Now, SessionIndex};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Clock {
     jump_max: Duration,
     last: Option<Now>,
@@ -25,9 +25,7 @@ pub(super) struct Clock {
 
 impl Clock {
     pub(super) fn new(jump_max: Duration) -> Self {
-        let wanted_by = BTreeSet::new();
-        let (last, off, was_compared) = (None, None, false);
-        Self { jump_max, last, off, jumps: 0, was_compared, fresh: 0, refused: 0, wanted_by }
+        Self { jump_max, ..Self::default() }
     }
 
     pub(super) fn was_compared(&self) -> bool {
