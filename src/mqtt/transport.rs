@@ -76,38 +76,37 @@ impl Transport {
         now: Now,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
-        let polled = match &mut self.state {
+        let result = match &mut self.state {
             State::Down => return Poll::Pending,
             State::Dialing { dialing, by } => match dialing.as_mut().poll(cx) {
                 Poll::Ready(Ok(connection)) => {
                     self.state = State::Open { connection: Box::new(connection), connack_by: Some(*by) };
-                    return Poll::Ready(());
+                    Ok(())
                 }
                 Poll::Ready(Err(error)) => Err(error),
                 Poll::Pending if now.instant >= *by => Err(unanswered(shared)),
                 Poll::Pending => return Poll::Pending,
             },
+            State::Open { connack_by: Some(by), .. } if now.instant >= *by => Err(unanswered(shared)),
             State::Open { connection, connack_by } => {
-                if connack_by.is_some_and(|by| now.instant >= by) {
-                    Err(unanswered(shared))
+                let reads = connack_by.is_some() || !consumer.holds_back(now.instant);
+                if reads && let Poll::Ready(read) = connection.poll_read(cx) {
+                    read.and_then(|()| self.hand_on(consumer, shared, now))
+                } else if connection.has_unsent()
+                    && let Poll::Ready(written) = connection.poll_write(cx)
+                {
+                    written
+                } else if let Err(error) = connection.watch(now.instant) {
+                    Err(error)
                 } else {
-                    let reads = connack_by.is_some() || !consumer.holds_back(now.instant);
-                    poll_open(connection, reads, cx, now.instant)
+                    return Poll::Pending;
                 }
             }
         };
-        let polled = polled.and_then(|polled| match polled {
-            Polled::Read => self.hand_on(consumer, shared, now).map(|()| polled),
-            Polled::Written | Polled::Nothing => Ok(polled),
-        });
-        match polled {
-            Ok(Polled::Read | Polled::Written) => Poll::Ready(()),
-            Ok(Polled::Nothing) => Poll::Pending,
-            Err(error) => {
-                self.ended(&error, consumer, now.instant);
-                Poll::Ready(())
-            }
+        if let Err(error) = result {
+            self.ended(&error, consumer, now.instant);
         }
+        Poll::Ready(())
     }
 
     /// Hands packets to the consumer. One `now` for all of them: they came within one read delay.
@@ -234,32 +233,6 @@ impl Transport {
         }
         consumer.handle_event(self.index, Event::Disconnected { taken_over, why }, now);
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Polled {
-    Read,
-    /// The write buffer is empty again.
-    Written,
-    Nothing,
-}
-
-fn poll_open(
-    connection: &mut Connection,
-    reads: bool,
-    cx: &mut Context<'_>,
-    now: Instant,
-) -> Result<Polled, ConnectionError> {
-    if reads && let Poll::Ready(read) = connection.poll_read(cx) {
-        return read.map(|()| Polled::Read);
-    }
-    if connection.has_unsent()
-        && let Poll::Ready(written) = connection.poll_write(cx)
-    {
-        return written.map(|()| Polled::Written);
-    }
-    connection.watch(now)?;
-    Ok(Polled::Nothing)
 }
 
 fn carry_out(
