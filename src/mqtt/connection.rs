@@ -51,26 +51,7 @@ pub(super) enum ConnectionError {
 impl ConnectionError {
     /// Whether a connection can end so before CONNACK because one side speaks TLS and the other does not.
     pub(super) fn may_be_tls(&self) -> bool {
-        match self {
-            Self::Broken(_) | Self::Closed => true,
-            Self::Codec(error) => match error {
-                CodecError::Unexpected(kind) => *kind == TLS_ALERT,
-                CodecError::RemainingLength
-                | CodecError::TooLarge { .. }
-                | CodecError::NotAsked(_)
-                | CodecError::Publish
-                | CodecError::Refused(_)
-                | CodecError::Disconnected { .. }
-                | CodecError::Library(_) => false,
-            },
-            Self::NotReached(_)
-            | Self::Unanswered(_)
-            | Self::Login(_)
-            | Self::Tls { .. }
-            | Self::Silent(_)
-            | Self::Blocked(_)
-            | Self::RefusalsWait => false,
-        }
+        matches!(self, Self::Broken(_) | Self::Closed | Self::Codec(CodecError::Unexpected(TLS_ALERT)))
     }
 }
 

@@ -73,9 +73,6 @@ impl KeepAlive {
         } else {
             (self.written_at.min(self.heard_at) + 3 * quarter, Due::Ping)
         };
-        Some(match silent {
-            Some(silent) if silent.0 <= other.0 => silent,
-            Some(_) | None => other,
-        })
+        silent.into_iter().chain([other]).min_by_key(|(at, _)| *at)
     }
 }
