@@ -9,22 +9,15 @@ use super::message::Qos;
 use super::packet::{CONNACK, CodecError, ConnAck, Grant, Packet, UNSUBSCRIBE_PACKET_ID};
 
 pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
-    let header = Header { kind: CONNACK, flags: 0, body_bytes: body.len() };
-    match body.get(1) {
-        None => return Err(LibraryError::MalformedPacket.into()),
-        Some(0) => {}
-        Some(&reason) => {
-            let said = match header.decode_rest(body) {
-                Ok(Rest::ConnAck(answer)) => {
-                    answer.properties.and_then(|properties| properties.reason_string)
-                }
-                Ok(_) | Err(_) => None,
-            };
-            let said = said.map_or(String::new(), |said| format!(" (\"{said}\")"));
-            return Err(CodecError::Refused(format!("{}{said}", refusal(reason))));
-        }
+    let reason = *body.get(1).ok_or(LibraryError::MalformedPacket)?;
+    let answer = Header { kind: CONNACK, flags: 0, body_bytes: body.len() }.decode_rest(body);
+    if reason != 0 {
+        let properties = if let Ok(Rest::ConnAck(answer)) = answer { answer.properties } else { None };
+        let said = properties.and_then(|properties| properties.reason_string);
+        let said = said.map_or(String::new(), |said| format!(" (\"{said}\")"));
+        return Err(CodecError::Refused(format!("{}{said}", refusal(reason))));
     }
-    let Rest::ConnAck(answer) = header.decode_rest(body)? else {
+    let Rest::ConnAck(answer) = answer? else {
         return Err(CodecError::Unexpected(CONNACK));
     };
     let terms = answer.properties.as_ref();

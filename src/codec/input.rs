@@ -52,10 +52,6 @@ impl Input {
         }
     }
 
-    fn bytes_max(packet_bytes_max: usize) -> usize {
-        packet_bytes_max.max(PUBLISH_HEAD_BYTES_MAX) + READ_BYTES_MIN
-    }
-
     /// The free part of the buffer. Read into it, then call [`came`](Self::came). Only after [`packet`](Self::packet) returned `None`.
     pub fn space(&mut self) -> &mut [u8] {
         if self.waiting.is_empty() {
@@ -72,8 +68,8 @@ impl Input {
         }
         let free = self.buffer.len() - self.waiting.end;
         if free < READ_BYTES_MIN {
-            let bytes = (2 * self.buffer.len()).min(Self::bytes_max(self.packet_bytes_max));
-            self.buffer.resize(bytes, 0);
+            let bytes_max = self.packet_bytes_max.max(PUBLISH_HEAD_BYTES_MAX) + READ_BYTES_MIN;
+            self.buffer.resize((2 * self.buffer.len()).min(bytes_max), 0);
         }
         assert!(self.waiting.end < self.buffer.len(), "packets were left untaken");
         &mut self.buffer[self.waiting.end..]
