@@ -14,64 +14,29 @@ const BROKERS_OWN: &[u8] = b"$SYS/";
 /// Nodes that are counted.
 const NODES_MAX: usize = 64;
 
-/// Why a broker dropped messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DropReason {
-    /// A session's queue was full, and the oldest message went.
-    QueueFull,
-    /// Its message expiry had passed.
-    Expired,
-    /// Larger than the subscriber takes.
-    TooLarge,
-    /// QoS 0, for a session that was away or full.
-    Qos0,
-    /// No client was subscribed or had a session.
-    NoSubscribers,
-    /// Above a limit of the publisher.
-    QuotaExceeded,
-}
+/// Why a broker dropped messages: our name, and EMQX's name of the counter below `metrics/`.
+pub(crate) const REASONS: [(&str, &str); 6] = [
+    // A session's queue was full, and the oldest message went.
+    ("queue_full", "delivery/dropped/queue_full"),
+    // Its message expiry had passed.
+    ("expired", "delivery/dropped/expired"),
+    // Larger than the subscriber takes.
+    ("too_large", "delivery/dropped/too_large"),
+    // QoS 0, for a session that was away or full.
+    ("qos0", "delivery/dropped/qos0_msg"),
+    // No client was subscribed or had a session.
+    ("no_subscribers", "messages/dropped/no_subscribers"),
+    // Above a limit of the publisher.
+    ("quota_exceeded", "messages/dropped/quota_exceeded"),
+];
 
-impl DropReason {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::QueueFull,
-        Self::Expired,
-        Self::TooLarge,
-        Self::Qos0,
-        Self::NoSubscribers,
-        Self::QuotaExceeded,
-    ];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::Expired => "expired",
-            Self::TooLarge => "too_large",
-            Self::Qos0 => "qos0",
-            Self::NoSubscribers => "no_subscribers",
-            Self::QuotaExceeded => "quota_exceeded",
-        }
-    }
-
-    /// EMQX's name of the counter, below `metrics/`.
-    const fn counter(self) -> &'static str {
-        match self {
-            Self::QueueFull => "delivery/dropped/queue_full",
-            Self::Expired => "delivery/dropped/expired",
-            Self::TooLarge => "delivery/dropped/too_large",
-            Self::Qos0 => "delivery/dropped/qos0_msg",
-            Self::NoSubscribers => "messages/dropped/no_subscribers",
-            Self::QuotaExceeded => "messages/dropped/quota_exceeded",
-        }
-    }
-}
-
-/// Messages dropped, by [`DropReason`].
-pub(crate) type Dropped = [u64; DropReason::ALL.len()];
+/// Messages dropped, in the order of [`REASONS`].
+pub(crate) type Dropped = [u64; REASONS.len()];
 
 #[derive(Debug, Default)]
 pub(super) struct BrokerDrops {
     /// Each node's counters as last heard, by its name; `None`: not yet.
-    nodes: BTreeMap<Vec<u8>, [Option<u64>; DropReason::ALL.len()]>,
+    nodes: BTreeMap<Vec<u8>, [Option<u64>; REASONS.len()]>,
     dropped: Dropped,
 }
 
@@ -89,26 +54,26 @@ impl BrokerDrops {
         true
     }
 
-    fn count(&mut self, node: &[u8], reason: DropReason, count: u64) {
+    fn count(&mut self, node: &[u8], reason: usize, count: u64) {
         if self.nodes.len() == NODES_MAX && !self.nodes.contains_key(node) {
             return;
         }
         let counters = self.nodes.entry(node.to_vec()).or_default();
-        let more = match counters[reason as usize].replace(count) {
+        let more = match counters[reason].replace(count) {
             None => 0,
             // The broker restarted.
             Some(last) => count.checked_sub(last).unwrap_or(count),
         };
-        self.dropped[reason as usize] = self.dropped[reason as usize].saturating_add(more);
+        self.dropped[reason] = self.dropped[reason].saturating_add(more);
     }
 }
 
-/// `brokers/{node}/metrics/{counter}`, and a number.
-fn counter<'a>(topic: &'a [u8], payload: &[u8]) -> Option<(&'a [u8], DropReason, u64)> {
+/// `brokers/{node}/metrics/{counter}`, and a number. Returns the node, the reason's index, and the number.
+fn counter<'a>(topic: &'a [u8], payload: &[u8]) -> Option<(&'a [u8], usize, u64)> {
     let topic = topic.strip_prefix(b"brokers/")?;
     let node = topic.split(|byte| *byte == b'/').next()?;
     let name = topic[node.len()..].strip_prefix(b"/metrics/")?;
-    let reason = DropReason::ALL.into_iter().find(|reason| reason.counter().as_bytes() == name)?;
+    let reason = REASONS.iter().position(|(_, counter)| counter.as_bytes() == name)?;
     let count = std::str::from_utf8(payload).ok()?.parse().ok()?;
     Some((node, reason, count))
 }
@@ -122,7 +87,7 @@ mod tests {
     fn hear(drops: &mut BrokerDrops, node: &str, counter: &str, payload: &str) -> u64 {
         let topic = format!("$SYS/brokers/{node}/{counter}");
         assert!(drops.heard(topic.as_bytes(), payload.as_bytes()));
-        drops.dropped()[DropReason::QueueFull as usize]
+        drops.dropped()[0]
     }
 
     #[test]
@@ -143,24 +108,24 @@ mod tests {
                 hear(&mut drops, &node.to_string(), FULL, count);
             }
         }
-        assert_eq!(drops.dropped()[DropReason::QueueFull as usize], NODES_MAX as u64);
+        assert_eq!(drops.dropped()[0], NODES_MAX as u64);
     }
 
     #[test]
     fn reasons_are_kept_apart_and_everything_else_is_passed_over() {
         let mut drops = BrokerDrops::default();
         for count in ["0", "1"] {
-            for reason in DropReason::ALL {
-                hear(&mut drops, "a", &format!("metrics/{}", reason.counter()), count);
+            for (_, counter) in REASONS {
+                hear(&mut drops, "a", &format!("metrics/{counter}"), count);
             }
         }
-        assert_eq!(drops.dropped(), [1; DropReason::ALL.len()]);
+        assert_eq!(drops.dropped(), [1; REASONS.len()]);
         for (counter, payload) in
             [("metrics/delivery/dropped", "9"), (FULL, "-1"), (FULL, "many"), ("uptime", "9"), (FULL, "")]
         {
             hear(&mut drops, "a", counter, payload);
         }
-        assert_eq!(drops.dropped(), [1; DropReason::ALL.len()]);
+        assert_eq!(drops.dropped(), [1; REASONS.len()]);
         assert!(!drops.heard(b"drivers/d7/gps", b"1"), "not the broker's own");
     }
 }
