@@ -35,7 +35,6 @@ pub enum Qos {
 }
 
 impl Qos {
-    #[must_use]
     pub(crate) const fn number(self) -> u8 {
         match self {
             Self::AtMostOnce => 0,

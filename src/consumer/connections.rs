@@ -18,7 +18,6 @@ pub enum Connections {
 
 impl Connections {
     /// How many [`Connections::Auto`] opens if `enough` fill the window.
-    #[must_use]
     pub(crate) fn auto(enough: usize) -> usize {
         enough.clamp(AUTO_MIN, CONNECTIONS_MAX)
     }

@@ -22,13 +22,11 @@ pub struct Totals {
 
 impl Totals {
     /// Points and messages refused.
-    #[must_use]
     pub(crate) fn rejected(&self) -> u64 {
         self.intake.rejected.iter().sum()
     }
 
     /// Valid messages without a fix.
-    #[must_use]
     pub(crate) fn ignored(&self) -> u64 {
         self.intake.ignored.iter().sum()
     }

@@ -118,7 +118,6 @@ impl ConnectionState {
         if let Self::Live { since } = self { Some(since) } else { None }
     }
 
-    #[must_use]
     pub(crate) fn deadline(self) -> Option<Instant> {
         match self {
             Self::BackingOff { until, .. } | Self::Subscribing { until } | Self::Closing { until, .. } => {
@@ -195,7 +194,6 @@ pub enum Notice {
 
 impl Notice {
     /// Logged at WARN instead of INFO.
-    #[must_use]
     pub(crate) fn is_warning(&self) -> bool {
         !matches!(
             self,
@@ -301,7 +299,6 @@ pub struct Totals {
 }
 
 impl Totals {
-    #[must_use]
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             messages_received: self.messages_received + other.messages_received,

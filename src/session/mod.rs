@@ -59,13 +59,11 @@ pub struct Session {
 
 impl Session {
     /// A member of the group. It connects at once.
-    #[must_use]
     pub(crate) fn member(settings: Settings) -> Self {
         Self::new(settings, Purpose::Consume)
     }
 
     /// A visit to a session that an earlier process may have left: it is unsubscribed, emptied and ended.
-    #[must_use]
     pub(crate) fn visit(settings: Settings) -> Self {
         Self::new(settings, Purpose::Empty(Emptying::Unsubscribing, Then::End))
     }
@@ -221,7 +219,6 @@ impl Session {
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due, if nothing happens before.
-    #[must_use]
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let emptying = self.purpose.poll_timeout().filter(|_| self.is_settled());
         self.connection.deadline().into_iter().chain(emptying).min()

@@ -14,47 +14,39 @@ impl Session {
     }
 
     /// Messages in flight that the broker allows, as far as known.
-    #[must_use]
     pub(crate) fn window(&self) -> usize {
         self.window.messages()
     }
 
     /// When the broker's silence suggests that the window is full. Not without messages that wait for acknowledgements.
-    #[must_use]
     pub(crate) fn suspicion_at(&self) -> Option<Instant> {
         if self.acks.unacked() > 0 { self.window.suspicion_at() } else { None }
     }
 
-    #[must_use]
     pub(crate) fn is_paused(&self) -> bool {
         self.paused.is_some()
     }
 
     /// It takes no more messages, so the open batch need not wait.
-    #[must_use]
     pub(crate) fn is_flushing(&self) -> bool {
         matches!(self.purpose, Purpose::Flush | Purpose::End) || self.connection == ConnectionState::Ended
     }
 
     /// SUBSCRIBE has been sent at least once, if it is a member.
-    #[must_use]
     pub(crate) fn has_connected(&self) -> bool {
         self.continuity.has_connected
     }
 
-    #[must_use]
     pub(crate) fn has_lived(&self) -> bool {
         self.has_lived
     }
 
     /// The broker held this session when we came.
-    #[must_use]
     pub(crate) fn was_found(&self) -> bool {
         self.continuity.was_found
     }
 
     /// A visit that gave up before the session was empty.
-    #[must_use]
     pub(crate) fn was_left(&self) -> bool {
         self.connection == ConnectionState::Ended && matches!(self.purpose, Purpose::Empty(_, Then::End))
     }
@@ -65,13 +57,11 @@ impl Session {
     }
 
     /// UNSUBSCRIBE was not answered yet.
-    #[must_use]
     pub(crate) fn is_still_subscribed(&self) -> bool {
         self.purpose == Purpose::Empty(Emptying::Unsubscribing, Then::Keep)
     }
 
     /// Why it does not consume, for `/readyz`.
-    #[must_use]
     pub(crate) fn unready_reason(&self, now: Instant) -> Option<String> {
         if self.purpose != Purpose::Consume {
             return Some("leaving".to_owned());

@@ -54,7 +54,6 @@ struct Probe {
 
 impl Window {
     /// `asked`: the Receive Maximum in our CONNECT.
-    #[must_use]
     pub(crate) fn new(asked: u16) -> Self {
         let asked = usize::from(asked);
         Self {
@@ -98,7 +97,6 @@ impl Window {
     }
 
     /// When the silence since the last arrival becomes a suspicion; `None` if no probe is wanted.
-    #[must_use]
     pub(crate) fn suspicion_at(&self) -> Option<Instant> {
         let silence = (self.gap * SILENCE_GAPS).max(SILENCE_MIN);
         if silence > SILENCE_MAX || self.probe.is_some() {
@@ -135,7 +133,6 @@ impl Window {
     }
 
     /// Messages in flight at which nothing more will come.
-    #[must_use]
     pub(crate) fn messages(&self) -> usize {
         self.guess
     }
