@@ -86,5 +86,5 @@ pub(super) fn unsubscribed(header: Header, body: &[u8]) -> Result<Packet<'static
         | UnsubAckReason::TopicFilterInvalid
         | UnsubAckReason::PacketIdentifierInUse => Some(format!("{reason:?}")),
     };
-    Ok(Packet::Unsubscribed(reasons.into_iter().map(refusal).collect()))
+    Ok(Packet::Unsubscribed(reasons.into_iter().filter_map(refusal).collect()))
 }

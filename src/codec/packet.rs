@@ -70,8 +70,8 @@ pub enum Packet<'a> {
     Subscribed(Subscribing, Vec<Grant>),
     /// PUBACK, with its reason.
     Acked(u8),
-    /// UNSUBACK: for each filter, in the order asked, why it was refused; that there was none is no refusal.
-    Unsubscribed(Vec<Option<String>>),
+    /// UNSUBACK: for each filter that was refused, why; that there was none is no refusal.
+    Unsubscribed(Vec<String>),
     Pong,
 }
 

@@ -75,7 +75,7 @@ pub(super) struct Connection {
     unflushed: bool,
     /// DISCONNECT is in `unsent`.
     disconnecting: bool,
-    keep_alive: KeepAlive,
+    pub(super) keep_alive: KeepAlive,
 }
 
 impl Connection {
@@ -154,15 +154,6 @@ impl Connection {
         Ok(self.input.packet()?)
     }
 
-    pub(super) fn heard(&mut self, now: Instant) {
-        self.keep_alive.heard(now);
-    }
-
-    /// Starts pings; for CONNACK.
-    pub(super) fn agree_on(&mut self, keep_alive: Duration) {
-        self.keep_alive.agreed(keep_alive);
-    }
-
     /// The write buffer.
     pub(super) fn output(&mut self, now: Instant) -> &mut BytesMut {
         if !self.has_unsent() {
@@ -211,17 +202,16 @@ impl Connection {
 
     /// Pings when it is time to, and ends a connection that hangs.
     pub(super) fn watch(&mut self, now: Instant) -> Result<(), ConnectionError> {
-        match self.keep_alive.next(self.has_unsent()) {
-            Some((at, due)) if at <= now => match due {
-                Due::Ping => {
-                    codec::put_ping(self.output(now))?;
-                    self.keep_alive.pinged(now);
-                    Ok(())
-                }
-                Due::Silent => Err(ConnectionError::Silent(self.keep_alive.silence(now))),
-                Due::Blocked => Err(ConnectionError::Blocked(self.keep_alive.blockade(now))),
-            },
-            Some(_) | None => Ok(()),
+        let due = self.keep_alive.next(self.has_unsent()).filter(|(at, _)| *at <= now);
+        match due.map(|(_, due)| due) {
+            None => Ok(()),
+            Some(Due::Ping) => {
+                codec::put_ping(self.output(now))?;
+                self.keep_alive.pinged(now);
+                Ok(())
+            }
+            Some(Due::Silent) => Err(ConnectionError::Silent(now - self.keep_alive.heard_at)),
+            Some(Due::Blocked) => Err(ConnectionError::Blocked(now - self.keep_alive.waiting_since)),
         }
     }
 }
@@ -241,7 +231,7 @@ mod tests {
     fn open(socket_bytes: usize, now: Instant) -> (Connection, DuplexStream) {
         let (ours, theirs) = duplex(socket_bytes);
         let mut connection = Connection::new(Box::new(ours), BytesMut::new(), PACKET_BYTES_MAX, now);
-        connection.agree_on(KEEP_ALIVE);
+        connection.keep_alive.agreed(KEEP_ALIVE);
         (connection, theirs)
     }
 
@@ -329,7 +319,7 @@ mod tests {
             let now = began + round * KEEP_ALIVE;
             connection.watch(now).unwrap();
             assert!(write(&mut connection).is_ready());
-            connection.heard(now);
+            connection.keep_alive.heard(now);
         }
     }
 
@@ -347,7 +337,7 @@ mod tests {
         assert!(connection.refuse(&[], began).is_ok(), "no message was at QoS 2");
         assert!(write(&mut connection).is_pending(), "and does not block");
         assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX - 100);
-        connection.heard(began + 2 * KEEP_ALIVE);
+        connection.keep_alive.heard(began + 2 * KEEP_ALIVE);
         let (pings, end) = pass(&mut connection, began, 60);
         assert!(pings.is_empty(), "they would come after what waits");
         assert!(matches!(end, Some(ConnectionError::Blocked(_))), "{end:?}");

@@ -18,10 +18,10 @@ pub(super) enum Due {
 pub(super) struct KeepAlive {
     /// `None` until CONNACK, which has a time limit of its own.
     keep_alive: Option<Duration>,
-    heard_at: Instant,
+    pub(super) heard_at: Instant,
     written_at: Instant,
     /// Since when the write buffer has waited without progress.
-    waiting_since: Instant,
+    pub(super) waiting_since: Instant,
     /// The first ping without a packet after it.
     pinged_at: Option<Instant>,
 }
@@ -31,6 +31,7 @@ impl KeepAlive {
         Self { keep_alive: None, heard_at: now, written_at: now, waiting_since: now, pinged_at: None }
     }
 
+    /// CONNACK came: starts pings.
     pub(super) fn agreed(&mut self, keep_alive: Duration) {
         self.keep_alive = Some(keep_alive);
     }
@@ -51,14 +52,6 @@ impl KeepAlive {
 
     pub(super) fn pinged(&mut self, now: Instant) {
         self.pinged_at.get_or_insert(now);
-    }
-
-    pub(super) fn silence(&self, now: Instant) -> Duration {
-        now.duration_since(self.heard_at)
-    }
-
-    pub(super) fn blockade(&self, now: Instant) -> Duration {
-        now.duration_since(self.waiting_since)
     }
 
     /// What is due next, and when.

@@ -118,7 +118,7 @@ impl Transport {
     ) -> Result<(), ConnectionError> {
         let index = self.index;
         let State::Open { connection, connack_by } = &mut self.state else { return Ok(()) };
-        connection.heard(now.instant);
+        connection.keep_alive.heard(now.instant);
         let (mut replies, mut asks_for_metrics) = (Vec::new(), false);
         while let Some(packet) = connection.packet()? {
             match packet {
@@ -128,7 +128,7 @@ impl Transport {
                     shared.speaking.extend(self.node.iter().map(|(node, _)| Arc::clone(node)));
                     shared.compare_expiry(connack, now.instant);
                     consumer.handle_event(index, Event::Connected(connack), now.instant);
-                    connection.agree_on(agreed_keep_alive(shared.mqtt.keep_alive, connack));
+                    connection.keep_alive.agreed(agreed_keep_alive(shared.mqtt.keep_alive, connack));
                 }
                 Packet::Subscribed(Subscribing::Group, grants) => {
                     let refusals = shared.refusals(&grants);
@@ -138,8 +138,7 @@ impl Transport {
                     asks_for_metrics = is_live && shared.metrics.asks(index);
                 }
                 Packet::Subscribed(Subscribing::BrokerMetrics, grants) => shared.metrics.answered(&grants),
-                Packet::Unsubscribed(answers) => {
-                    let refusals = answers.into_iter().flatten().collect();
+                Packet::Unsubscribed(refusals) => {
                     consumer.handle_event(index, Event::Unsubscribed { refusals }, now.instant);
                 }
                 Packet::ExactlyOnce { reply } => {
