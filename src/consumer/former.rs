@@ -24,7 +24,6 @@ pub struct FormerTotals {
     pub contested: u64,
 }
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Former {
     /// Look at every index: for `milepost drain`, whose former process may have been of any size.

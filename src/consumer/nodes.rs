@@ -42,7 +42,6 @@ struct Place {
     leaves_at: Option<Instant>,
 }
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Nodes {
     known: Vec<Known>,

@@ -13,7 +13,7 @@ use super::health::lock;
 use super::logging;
 use crate::build;
 use crate::consumer::Totals;
-use crate::consumer::broker_drops::REASONS;
+use crate::consumer::broker_drops;
 use crate::consumer::nodes::Node;
 use crate::delivery::events::{Outcome, Report, StoreBecause};
 use crate::delivery::sink::FailureKind;
@@ -165,7 +165,10 @@ static COUNTED: &[Counted] = &[
         "broker_dropped_total",
         "Messages that the broker reports as dropped, over all its clients, since this process listens (mqtt.broker_metrics). Every process counts the same.",
         "reason",
-        |t| REASONS.iter().zip(t.broker_dropped).map(|((reason, _), dropped)| (*reason, dropped)).collect(),
+        |t| {
+            let reasons = broker_drops::REASONS.iter().zip(t.broker_dropped);
+            reasons.map(|((reason, _), dropped)| (*reason, dropped)).collect()
+        },
     ),
     Counted {
         name: "fix_age_seconds",

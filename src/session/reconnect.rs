@@ -37,7 +37,6 @@ pub(super) struct End {
     pub(super) why: String,
 }
 
-/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Reconnect {
     /// Connections in a row that ended soon, or never began.
