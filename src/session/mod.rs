@@ -269,8 +269,8 @@ impl Session {
             let window = self.window.messages();
             self.notices.push_back(Notice::Connected { session_present, window });
         }
-        let (asked, clean) = (self.settings.receive_maximum, self.ends_session());
-        self.notices.extend(self.continuity.connected(connack, asked, clean));
+        let lost = self.continuity.connected(connack, self.settings.receive_maximum, self.ends_session());
+        self.notices.extend(lost);
         self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
         match self.purpose {
             Purpose::Consume => self.commands.push_back(Command::Subscribe),
@@ -442,11 +442,14 @@ impl Session {
 mod tests {
     use super::*;
 
+    fn settings() -> Settings {
+        let (answer_within, session_expiry) = (Duration::from_secs(10), Duration::from_secs(120));
+        Settings { receive_maximum: 100, answer_within, session_expiry, seed: 1 }
+    }
+
     /// A member with a connection to a session that the broker kept.
     fn connected() -> (Session, Instant) {
-        let (answer_within, session_expiry) = (Duration::from_secs(10), Duration::from_secs(120));
-        let settings = Settings { receive_maximum: 100, answer_within, session_expiry, seed: 1 };
-        let (mut session, now) = (Session::member(settings), Instant::now());
+        let (mut session, now) = (Session::member(settings()), Instant::now());
         connect(&mut session, now);
         (session, now)
     }
@@ -612,9 +615,7 @@ mod tests {
 
     #[test]
     fn a_visit_counts_as_no_subscribed_connection() {
-        let (answer_within, session_expiry) = (Duration::from_secs(10), Duration::from_secs(120));
-        let settings = Settings { receive_maximum: 100, answer_within, session_expiry, seed: 1 };
-        let (mut session, now) = (Session::visit(settings), Instant::now());
+        let (mut session, now) = (Session::visit(settings()), Instant::now());
         connect(&mut session, now);
         session.handle_event(Event::Unsubscribed { refusals: Vec::new() }, now);
         assert!(matches!(session.connection(), ConnectionState::Live { .. }));
