@@ -600,20 +600,6 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_end_soon_are_not_logged_each_time() {
-        let (mut session, mut now) = connected();
-        for _ in 0..40 {
-            subscribed(&mut session, now);
-            now += Duration::from_secs(1);
-            cut(&mut session, now);
-            now += Duration::from_secs(4);
-            connect(&mut session, now);
-        }
-        let lines: Vec<_> = session.notices.iter().map(Notice::to_string).collect();
-        assert!(lines.len() <= 30, "{lines:#?}");
-    }
-
-    #[test]
     fn a_visit_counts_as_no_subscribed_connection() {
         let (mut session, now) = (Session::visit(settings()), Instant::now());
         connect(&mut session, now);
