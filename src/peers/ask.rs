@@ -87,14 +87,13 @@ pub(crate) async fn hear(
         questions.spawn(resolution(index, Duration::ZERO));
     }
     while let Ok(Some(came)) = timeout_at(until, questions.join_next()).await {
-        let next = match came.expect("a request does not panic") {
+        match came.expect("a request does not panic") {
             // Reported at the end: a later lookup may still find addresses.
             Came::Addresses(index, Err(why)) => {
                 unresolved.insert(index, why);
                 if unknown == Unknown::LookedUpAgain {
                     questions.spawn(resolution(index, PAUSE));
                 }
-                Next::Settled
             }
             Came::Addresses(index, Ok(found)) => {
                 unresolved.remove(&index);
@@ -104,19 +103,15 @@ pub(crate) async fn hear(
                         questions.spawn(question(address, Duration::ZERO));
                     }
                 }
-                Next::Settled
             }
             Came::Answer(address, answer) => {
                 silent.remove(&address);
-                let next = heard(&address.to_string(), answer);
-                if next == Next::AskAgain {
-                    questions.spawn(question(address, PAUSE));
+                match heard(&address.to_string(), answer) {
+                    Next::Settled => {}
+                    Next::AskAgain => drop(questions.spawn(question(address, PAUSE))),
+                    Next::Stop => return,
                 }
-                next
             }
-        };
-        if next == Next::Stop {
-            return;
         }
     }
     for (index, why) in unresolved {
