@@ -270,7 +270,11 @@ impl Intake {
 
     /// The oldest batch that waits, or the open one if it may close.
     pub(crate) fn next(&mut self, when: CloseWhen, now: Instant) -> Option<Batch> {
-        if self.backlog.is_empty() && self.may_close(when, now) {
+        let may_close = match when {
+            CloseWhen::Due => self.batcher.is_due(now),
+            CloseWhen::NotEmpty => !self.batcher.open().is_empty(),
+        };
+        if self.backlog.is_empty() && may_close {
             self.close();
         }
         let batch = self.backlog.pop_front()?;
@@ -288,13 +292,6 @@ impl Intake {
     #[must_use]
     pub(crate) fn is_open_for(&self, session: SessionIndex) -> bool {
         self.taken_below.get(session).is_some_and(|below| *below > 0)
-    }
-
-    fn may_close(&self, when: CloseWhen, now: Instant) -> bool {
-        match when {
-            CloseWhen::Due => self.batcher.is_due(now),
-            CloseWhen::NotEmpty => !self.batcher.open().is_empty(),
-        }
     }
 
     pub(crate) fn durable(&mut self, batch: u64) {

@@ -227,7 +227,9 @@ impl Spool {
     pub fn remove(&self, file: &File) -> io::Result<()> {
         let removed = fs::remove_file(self.path(file, BATCH));
         let removed = if is_gone(&removed) { Ok(()) } else { removed };
-        self.forget_if(removed.is_ok(), file);
+        if removed.is_ok() {
+            self.state().bytes -= file.bytes;
+        }
         removed
     }
 
@@ -237,15 +239,10 @@ impl Spool {
     /// The file is missing, or the disk refuses.
     pub fn quarantine(&self, file: &File) -> io::Result<()> {
         let moved = fs::rename(self.path(file, BATCH), self.path(file, DAMAGED));
-        self.forget_if(is_gone(&moved), file);
-        moved
-    }
-
-    /// Counts the file as gone only if the disk removed it.
-    fn forget_if(&self, takes_no_room: bool, file: &File) {
-        if takes_no_room {
+        if is_gone(&moved) {
             self.state().bytes -= file.bytes;
         }
+        moved
     }
 
     fn path(&self, file: &File, extension: &str) -> PathBuf {
