@@ -25,10 +25,9 @@ const FAILURES_UNREADY: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Server {
     schema: Schema,
-    /// The last attempt failed, and a retry may succeed.
-    away: bool,
     /// The last attempt failed, and a person must act.
     stopped: bool,
+    /// If the last attempt failed: when a fresh batch is tried next.
     probe_at: Option<Instant>,
     /// How long an insert may take: at least what is configured; more after one that ran into it.
     timeout: Duration,
@@ -52,7 +51,6 @@ impl Server {
             timeout,
             timeout_min: timeout,
             schema: Schema::Unknown("not asked yet".to_owned()),
-            away: false,
             stopped: false,
             probe_at: None,
             successes: 0,
@@ -75,7 +73,7 @@ impl Server {
 
     /// Attempts fail, and it is not time to try a fresh batch.
     pub(super) fn is_away(&self, now: Instant) -> bool {
-        self.away && self.probe_at.is_some_and(|at| now < at)
+        !self.stopped && self.probe_at.is_some_and(|at| now < at)
     }
 
     pub(super) fn successes(&self) -> u64 {
@@ -85,8 +83,8 @@ impl Server {
     /// An attempt begins.
     pub(super) fn attempted(&mut self, now: Instant) {
         self.waiting_since.get_or_insert(now);
-        if self.away {
-            self.probe_at = Some(now + PROBE_EVERY);
+        if let Some(at) = self.probe_at.as_mut().filter(|_| !self.stopped) {
+            *at = now + PROBE_EVERY;
         }
     }
 
@@ -104,7 +102,6 @@ impl Server {
     pub(super) fn succeeded(&mut self, took: Duration) {
         self.timeout = (took * TIMEOUT_PER_INSERT).clamp(self.timeout_min, TIMEOUT_MAX.max(self.timeout_min));
         self.successes += 1;
-        self.away = false;
         self.stopped = false;
         self.probe_at = None;
         self.no_answer_log.reset();
@@ -118,7 +115,6 @@ impl Server {
             self.timeout = (self.timeout * 2).min(TIMEOUT_MAX.max(self.timeout_min));
         }
         self.stopped = permanent;
-        self.away = !permanent;
         self.probe_at.get_or_insert(now + PROBE_EVERY);
         let worst = self.last_failure.as_ref().map_or(0, |(_, failures)| *failures);
         self.last_failure = Some((why.to_owned(), failures.max(worst)));
