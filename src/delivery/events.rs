@@ -256,21 +256,15 @@ pub enum Notice {
     },
     /// A file cannot be used.
     Quarantined {
-        file: String,
-        /// By its name.
-        positions: u64,
+        file: File,
         /// What is wrong with it.
         why: String,
     },
     /// A file is not there any more.
-    Gone {
-        file: String,
-        /// By its name.
-        positions: u64,
-    },
+    Gone(File),
     /// A file is left in the spool for now.
     Deferred {
-        file: String,
+        file: File,
         why: String,
     },
 }
@@ -333,15 +327,17 @@ impl fmt::Display for Notice {
                     "something on the way to ClickHouse does not let a single row through: it goes into quarantine: {why}"
                 )
             }
-            Self::Quarantined { file, positions, why } => write!(
+            Self::Quarantined { file, why } => write!(
                 f,
-                "a spooled batch cannot be used: {file} goes into quarantine, and its {positions} positions are not \
-                 inserted: {why}"
+                "a spooled batch cannot be used: {file} goes into quarantine, and its {} positions are not \
+                 inserted: {why}",
+                file.positions
             ),
-            Self::Gone { file, positions } => write!(
+            Self::Gone(file) => write!(
                 f,
-                "a spooled batch is gone: another program has removed {file}, and its {positions} positions are not \
-                 inserted"
+                "a spooled batch is gone: another program has removed {file}, and its {} positions are not \
+                 inserted",
+                file.positions
             ),
             Self::Deferred { file, why } => write!(f, "{file} stays in the spool for now: {why}"),
         }

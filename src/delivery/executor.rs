@@ -62,7 +62,7 @@ struct Work<S> {
 
 enum Done {
     Reported,
-    Loaded(BatchId, Vec<Insert>, Report),
+    Loaded(BatchId, Result<Vec<Insert>, LoadError>),
 }
 
 impl<S: Sink> Work<S> {
@@ -82,11 +82,8 @@ impl<S: Sink> Work<S> {
             Command::Store(batch) => self.store(batch),
             Command::Load(batch, file) => {
                 let spool = self.spool();
-                self.tasks.spawn(async move {
-                    let loaded = blocking(move || spool.load(&file)).await;
-                    let (inserts, loaded) = describe(loaded);
-                    Done::Loaded(batch, inserts, Report { batch, outcome: Outcome::Loaded(loaded) })
-                });
+                let load = blocking(move || spool.load(&file));
+                self.tasks.spawn(async move { Done::Loaded(batch, load.await) });
             }
             Command::Remove(batch, file) => {
                 let spool = self.spool();
@@ -200,11 +197,11 @@ impl<S: Sink> Work<S> {
     fn ended(&mut self, ended: Result<Done, tokio::task::JoinError>) {
         match ended.expect("tasks here neither panic nor are cancelled") {
             Done::Reported => {}
-            Done::Loaded(batch, inserts, report) => {
+            Done::Loaded(batch, loaded) => {
+                let (inserts, loaded) = describe(loaded);
                 let erased = Arc::clone(&self.executor.erased.borrow());
                 self.keep(batch, inserts, 0, erased);
-                let Report { batch, outcome } = report;
-                self.reported(batch, async { outcome });
+                self.reported(batch, async { Outcome::Loaded(loaded) });
             }
         }
     }

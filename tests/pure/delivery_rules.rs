@@ -509,7 +509,7 @@ fn a_damaged_file_goes_into_quarantine_one_that_is_gone_does_not_and_a_newer_one
     assert_eq!((totals.quarantined, totals.in_spool, totals.inserted), (20, 10, 10));
     assert_eq!((totals.files_quarantined, totals.spool_quarantined, totals.spool_bytes), (2, 1, 200));
     assert_eq!(totals.spool_batches, 1);
-    assert!(rig.notice(|notice| matches!(notice, Notice::Gone { positions: 10, .. })));
+    assert!(rig.notice(|notice| matches!(notice, Notice::Gone(file) if file.positions == 10)));
     assert!(rig.troubles().contains("format version 2"), "{}", rig.troubles());
     assert!(!rig.policy.has_more_to_replay());
 }

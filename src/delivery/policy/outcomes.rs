@@ -218,7 +218,7 @@ impl Delivery {
         let why = "something on the way to ClickHouse does not let an insert of this size through, and it cannot be split: \
                    its columns are those of another version of milepost";
         self.files.defer(&file, why, self.server.successes(), now);
-        self.notices.push_back(Notice::Deferred { file: file.to_string(), why: why.to_owned() });
+        self.notices.push_back(Notice::Deferred { file, why: why.to_owned() });
         self.forget(id);
     }
 
@@ -252,7 +252,7 @@ impl Delivery {
         };
         let failure = Failure { kind, why, progress };
         if self.files.failed(&file, failure, self.server.successes(), &mut self.jitter, now) {
-            self.notices.push_back(Notice::Deferred { file: file.to_string(), why: why.to_owned() });
+            self.notices.push_back(Notice::Deferred { file, why: why.to_owned() });
         }
     }
 
@@ -336,26 +336,25 @@ impl Delivery {
                 self.files.remove(&file);
                 self.totals.quarantined += file.positions;
                 self.totals.files_quarantined += 1;
-                let (name, positions) = (file.to_string(), file.positions);
                 if let Loaded::Damaged(why) = loaded {
                     self.totals.spool_quarantined += 1;
                     self.quarantined_bytes += file.bytes;
-                    self.notices.push_back(Notice::Quarantined { file: name, positions, why });
+                    self.notices.push_back(Notice::Quarantined { file, why });
                     self.commands.push_back(Command::Quarantine(id, file));
                 } else {
-                    self.notices.push_back(Notice::Gone { file: name, positions });
+                    self.notices.push_back(Notice::Gone(file));
                     self.commands.push_back(Command::Remove(id, file));
                 }
             }
             Loaded::Newer(why) => {
                 self.files.leave(&file, &why);
-                self.notices.push_back(Notice::Deferred { file: file.to_string(), why });
+                self.notices.push_back(Notice::Deferred { file, why });
                 self.forget(id);
             }
             Loaded::Unreadable(why) => {
                 self.files.defer(&file, &why, self.server.successes(), now);
                 self.files.rest_after_deferral(&mut self.jitter, now);
-                self.notices.push_back(Notice::Deferred { file: file.to_string(), why });
+                self.notices.push_back(Notice::Deferred { file, why });
                 self.forget(id);
             }
         }
