@@ -2,13 +2,14 @@
 //!
 //! It costs a member three answers a refresh, and needs neither the broker nor ClickHouse.
 
-use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use hyper::StatusCode;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -44,28 +45,30 @@ struct Answer {
     buckets: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
-/// A member on the screen.
-#[derive(Debug, Default)]
+/// A member on the screen, and in the JSON.
+#[derive(Debug, Default, Serialize)]
 struct Row {
     name: String,
     address: String,
-    /// Why it is not ready, or gave no answer.
-    troubles: Vec<String>,
     answers: bool,
+    ready: bool,
+    /// Why it is not ready, or gave no answer.
+    reasons: Vec<String>,
     /// Of the time between two answers.
-    received: Option<f64>,
-    inserted: Option<f64>,
-    rejected: Option<f64>,
-    errors: Option<f64>,
-    /// Seconds, at the 99th percentile of batches.
-    lag: Option<f64>,
-    /// Seconds, at the 50th and 99th percentile of messages.
-    ages: [Option<f64>; 2],
-    in_flight: f64,
+    messages_per_second: Option<f64>,
+    positions_per_second: Option<f64>,
+    rejects_per_second: Option<f64>,
+    insert_errors: Option<f64>,
+    /// Of batches.
+    lag_p99_seconds: Option<f64>,
+    /// Of messages.
+    fix_age_p50_seconds: Option<f64>,
+    fix_age_p99_seconds: Option<f64>,
+    positions_in_flight: f64,
     unacked: f64,
     window: f64,
     connections: f64,
-    in_spool: f64,
+    positions_in_spool: f64,
 }
 
 #[derive(Debug)]
@@ -82,39 +85,31 @@ pub async fn top(
     mut print: impl FnMut(&Screen) -> Result<bool>,
 ) -> Result<()> {
     let members = if orders.members.is_empty() { config.members() } else { orders.members };
-    let mut before = BTreeMap::new();
-    let (mut is_first, mut is_open) = (true, true);
-    while is_open {
+    let (_, mut before) = look(&members, &Answers::new()).await;
+    loop {
+        sleep(orders.every).await;
         let (screen, now) = look(&members, &before).await;
-        if !is_first {
-            ensure!(screen.0.iter().any(|row| row.answers), "no member answers\n{screen}");
-            is_open = print(&screen)? && !orders.once;
+        ensure!(screen.0.iter().any(|row| row.answers), "no member answers\n{screen}");
+        if !print(&screen)? || orders.once {
+            return Ok(());
         }
         before = now;
-        is_first = false;
-        if is_open {
-            sleep(orders.every).await;
-        }
     }
-    Ok(())
 }
 
 type Answers = BTreeMap<SocketAddr, Answer>;
 
 async fn look(members: &[Peer], before: &Answers) -> (Screen, Answers) {
     let (mut rows, mut questions, mut now) = (Vec::new(), JoinSet::new(), Answers::new());
-    let mut asked = std::collections::BTreeSet::new();
+    let mut asked = BTreeSet::new();
     for Peer { host, port } in members {
         let found = timeout(ANSWER_WITHIN, resolve(host, *port)).await;
         match found.unwrap_or_else(|_| Err("its addresses were not found in time".to_owned())) {
             Ok(found) => {
                 for address in found.into_iter().filter(|address| asked.insert(*address)) {
                     questions.spawn(async move {
-                        let answer = timeout(ANSWER_WITHIN, ask(address)).await;
-                        (
-                            address,
-                            answer.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_WITHIN:?}"))),
-                        )
+                        let late = |_| Err(format!("no answer within {ANSWER_WITHIN:?}"));
+                        (address, timeout(ANSWER_WITHIN, ask(address)).await.unwrap_or_else(late))
                     });
                 }
             }
@@ -137,7 +132,7 @@ async fn look(members: &[Peer], before: &Answers) -> (Screen, Answers) {
 }
 
 fn silent(address: String, why: String) -> Row {
-    Row { name: address.clone(), address, troubles: vec![why], ..Row::default() }
+    Row { name: address.clone(), address, reasons: vec![why], ..Row::default() }
 }
 
 async fn ask(address: SocketAddr) -> Result<Answer, String> {
@@ -211,19 +206,21 @@ fn row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
     Row {
         name: now.name.clone(),
         address: address.to_string(),
-        troubles: now.unready.clone(),
         answers: true,
-        received: rate("messages_received_total"),
-        inserted: rate("positions_inserted_total"),
-        rejected: rate("positions_rejected_total"),
-        errors: more("insert_errors_total"),
-        lag: quantile("ingest_seconds", 0.99),
-        ages: [0.5, 0.99].map(|q| quantile("fix_age_seconds", q)),
-        in_flight: now.value("positions_in_flight"),
+        ready: now.unready.is_empty(),
+        reasons: now.unready.clone(),
+        messages_per_second: rate("messages_received_total"),
+        positions_per_second: rate("positions_inserted_total"),
+        rejects_per_second: rate("positions_rejected_total"),
+        insert_errors: more("insert_errors_total"),
+        lag_p99_seconds: quantile("ingest_seconds", 0.99),
+        fix_age_p50_seconds: quantile("fix_age_seconds", 0.5),
+        fix_age_p99_seconds: quantile("fix_age_seconds", 0.99),
+        positions_in_flight: now.value("positions_in_flight"),
         unacked: now.value("mqtt_unacked"),
         window: now.value("mqtt_window"),
         connections: now.value("mqtt_connected"),
-        in_spool: now.value("positions_in_spool"),
+        positions_in_spool: now.value("positions_in_spool"),
     }
 }
 
@@ -232,22 +229,22 @@ impl Screen {
     fn all(&self) -> Row {
         let rows = || self.0.iter().filter(|row| row.answers);
         let sum = |value: fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(|a, b| a + b);
-        let max = |value: &dyn Fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(f64::max);
+        let max = |value: fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(f64::max);
         let total = |value: fn(&Row) -> f64| rows().map(value).sum();
         Row {
             name: "all".to_owned(),
             answers: true,
-            received: sum(|row| row.received),
-            inserted: sum(|row| row.inserted),
-            rejected: sum(|row| row.rejected),
-            errors: sum(|row| row.errors),
-            lag: max(&|row| row.lag),
-            ages: [0, 1].map(|n| max(&|row| row.ages[n])),
-            in_flight: total(|row| row.in_flight),
+            messages_per_second: sum(|row| row.messages_per_second),
+            positions_per_second: sum(|row| row.positions_per_second),
+            rejects_per_second: sum(|row| row.rejects_per_second),
+            insert_errors: sum(|row| row.insert_errors),
+            lag_p99_seconds: max(|row| row.lag_p99_seconds),
+            fix_age_p50_seconds: max(|row| row.fix_age_p50_seconds),
+            fix_age_p99_seconds: max(|row| row.fix_age_p99_seconds),
+            positions_in_flight: total(|row| row.positions_in_flight),
             unacked: total(|row| row.unacked),
             window: total(|row| row.window),
-            connections: total(|row| row.connections),
-            in_spool: total(|row| row.in_spool),
+            positions_in_spool: total(|row| row.positions_in_spool),
             ..Row::default()
         }
     }
@@ -255,20 +252,7 @@ impl Screen {
 
 impl Shown for Screen {
     fn json(&self) -> Value {
-        let row = |row: &Row| {
-            let Row {
-                name, address, troubles, answers, received, inserted, rejected, errors, lag, ages, ..
-            } = row;
-            let Row { in_flight, unacked, window, connections, in_spool, .. } = row;
-            json!({
-                "name": name, "address": address, "answers": answers, "ready": answers & troubles.is_empty(), "reasons": troubles,
-                "messages_per_second": received, "positions_per_second": inserted, "rejects_per_second": rejected,
-                "insert_errors": errors, "lag_p99_seconds": lag, "fix_age_p50_seconds": ages[0], "fix_age_p99_seconds": ages[1],
-                "positions_in_flight": in_flight, "unacked": unacked, "window": window, "connections": connections,
-                "positions_in_spool": in_spool,
-            })
-        };
-        json!({ "members": self.0.iter().map(row).collect::<Vec<_>>() })
+        json!({ "members": self.0 })
     }
 }
 
@@ -292,20 +276,20 @@ impl fmt::Display for Screen {
             writeln!(
                 f,
                 "{name:<18} {:>6} {:>6} {:>5} {:>5} {:>5} {:>5} {:>6} {window:>4} {:>6} {:>4}",
-                count(row.received),
-                count(row.inserted),
-                count(row.rejected),
-                seconds(row.lag),
-                seconds(row.ages[0]),
-                seconds(row.ages[1]),
-                short(row.in_flight),
-                short(row.in_spool),
-                count(row.errors),
+                count(row.messages_per_second),
+                count(row.positions_per_second),
+                count(row.rejects_per_second),
+                seconds(row.lag_p99_seconds),
+                seconds(row.fix_age_p50_seconds),
+                seconds(row.fix_age_p99_seconds),
+                short(row.positions_in_flight),
+                short(row.positions_in_spool),
+                count(row.insert_errors),
             )?;
         }
         for row in &self.0 {
-            for trouble in &row.troubles {
-                writeln!(f, "{}", cut(&format!("{}: {trouble}", row.name), WIDTH))?;
+            for reason in &row.reasons {
+                writeln!(f, "{}", cut(&format!("{}: {reason}", row.name), WIDTH))?;
             }
         }
         Ok(())
@@ -318,14 +302,12 @@ fn cut(text: &str, chars_max: usize) -> String {
 
 /// At most five characters.
 fn short(number: f64) -> String {
-    let mut text = String::new();
-    let _ = match number {
-        ..9.95 if number.fract() != 0.0 => write!(text, "{number:.1}"),
-        ..9_999.5 => write!(text, "{number:.0}"),
-        ..999_950.0 => write!(text, "{:.0}k", number / 1e3),
-        _ => write!(text, "{:.1}M", number / 1e6),
-    };
-    text
+    match number {
+        ..9.95 if number.fract() != 0.0 => format!("{number:.1}"),
+        ..9_999.5 => format!("{number:.0}"),
+        ..999_950.0 => format!("{:.0}k", number / 1e3),
+        _ => format!("{:.1}M", number / 1e6),
+    }
 }
 
 /// Seconds, at most five characters.
@@ -361,9 +343,9 @@ mod tests {
         let (before, after) =
             (answer("m", began, before), answer("m", began + Duration::from_secs(4), after));
         let mut row = row(address, &after, Some(&before));
-        row.received = row.received.map(f64::round);
-        row.rejected = row.rejected.map(f64::round);
-        row.troubles = vec!["x".repeat(200)];
+        row.messages_per_second = row.messages_per_second.map(f64::round);
+        row.rejects_per_second = row.rejects_per_second.map(f64::round);
+        row.reasons = vec!["x".repeat(200)];
         let screen = Screen(vec![row, silent("10.0.0.7:9464".to_owned(), "cannot be reached".to_owned())]);
         let text = screen.to_string();
         let lines: Vec<&str> = text.lines().collect();
@@ -380,8 +362,8 @@ mod tests {
             (&json!(10_000.0), &json!(false))
         );
         // Nothing to compare with, and another process.
-        assert_eq!(super::row(address, &after, None).received, None);
-        assert_eq!(super::row(address, &before, Some(&after)).received, None);
+        assert_eq!(super::row(address, &after, None).messages_per_second, None);
+        assert_eq!(super::row(address, &before, Some(&after)).messages_per_second, None);
     }
 
     #[test]
