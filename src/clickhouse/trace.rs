@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::client::{ClickHouse, Error};
 use crate::pipeline::position::DriverId;
 
@@ -20,7 +22,7 @@ pub(crate) struct LastFix {
 }
 
 /// Rejects of one reason.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct RejectedFor {
     pub(crate) reason: String,
     pub(crate) count: u64,

@@ -140,15 +140,16 @@ async fn became(clickhouse: &ClickHouse, driver_id: &DriverId, waiting: &mut Vec
     let mut lines = String::new();
     waiting.retain(|it| {
         let id = json!({"ts": rfc3339(it.fix.ts), "seq": it.fix.seq});
-        let after_ms = it.heard_at.elapsed().as_millis();
-        let is_stored = stored.iter().any(|stored| it.is(stored));
-        if is_stored {
-            lines += &format!("{}\n", json!({"stored": id, "within_ms": after_ms}));
-        } else if it.heard_at.elapsed() >= PATIENCE {
-            lines += &format!("{}\n", json!({"not_stored": id, "after_ms": after_ms}));
-            return false;
-        }
-        !is_stored
+        let after = it.heard_at.elapsed();
+        let line = if stored.iter().any(|stored| it.is(stored)) {
+            json!({"stored": id, "within_ms": after.as_millis()})
+        } else if after >= PATIENCE {
+            json!({"not_stored": id, "after_ms": after.as_millis()})
+        } else {
+            return true;
+        };
+        lines += &format!("{line}\n");
+        false
     });
     Ok(lines)
 }

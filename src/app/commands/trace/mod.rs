@@ -6,6 +6,7 @@ use std::fmt;
 use std::fs;
 
 use anyhow::{Context as _, Result};
+use serde::Serialize;
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
@@ -34,7 +35,7 @@ pub struct Trace {
 }
 
 /// This machine's spool.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 struct InSpool {
     dir: String,
     rows: u64,
@@ -54,7 +55,6 @@ impl Trace {
 impl Shown for Trace {
     fn json(&self) -> serde_json::Value {
         let Self { driver_id, last, fixes, rejects, erased_s, spool, members } = self;
-        let reject = |RejectedFor { reason, count, last, detail }: &RejectedFor| json!({"reason": reason, "count": count, "last": last, "detail": detail});
         let number = |text: &str| text.parse::<f64>().ok(); // null: unknown
         json!({
             "driver_id": driver_id.as_str(),
@@ -63,11 +63,9 @@ impl Shown for Trace {
                 "received_at": received_at, "inserted_at": inserted_at,
             })),
             "fixes_last_hour": fixes[0], "fixes_last_day": fixes[1],
-            "rejects_last_hour": rejects.iter().map(reject).collect::<Vec<_>>(),
+            "rejects_last_hour": rejects,
             "erased_seconds_ago": erased_s,
-            "spool": spool.as_ref().map(|InSpool { dir, rows, files, unreadable }| json!({
-                "dir": dir, "rows": rows, "files": files, "unreadable": unreadable,
-            })),
+            "spool": spool,
             "members": members,
         })
     }
@@ -97,14 +95,12 @@ impl fmt::Display for Trace {
         }
         match spool {
             None => writeln!(f, "spool        spool.dir is not set here")?,
-            Some(InSpool { dir, rows, files, unreadable: 0 }) => {
-                writeln!(f, "spool        {rows} rows in {files} files of {dir}")?;
-            }
             Some(InSpool { dir, rows, files, unreadable }) => {
-                writeln!(
-                    f,
-                    "spool        {rows} rows in {files} files of {dir}; {unreadable} files cannot be read"
-                )?;
+                write!(f, "spool        {rows} rows in {files} files of {dir}")?;
+                match unreadable {
+                    0 => writeln!(f)?,
+                    _ => writeln!(f, "; {unreadable} files cannot be read")?,
+                }
             }
         }
         members.iter().try_for_each(|member| writeln!(f, "member       {member}"))
