@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use loadgen::format::Format;
-use milepost::app::commands::import::{self, Orders, speed_unit};
+use milepost::app::commands::import::{self, Orders};
 use milepost::codec::Message;
 use milepost::config::Config;
 use milepost::pipeline::batch::Batch;
-use milepost::pipeline::decode::{Decoded, Decoder};
+use milepost::pipeline::decode::{Decoded, Decoder, SpeedUnit};
 use milepost::pipeline::encode;
 use milepost::pipeline::position::Timestamp;
 use milepost::session::acks::Acks;
@@ -167,7 +167,7 @@ fn import_files(criterion: &mut Criterion) {
                     kind: None,
                     driver: Some("d7".to_owned()),
                     fields: Vec::new(),
-                    speed_unit: Some(speed_unit("m/s").expect("a unit")),
+                    speed_unit: Some(SpeedUnit::MetresPerSecond),
                     zone: None,
                     keep: Vec::new(),
                     dry_run: true,

@@ -7,7 +7,6 @@ use clap::{Parser, Subcommand};
 use milepost::app::commands::import;
 use milepost::app::now;
 use milepost::peers::ask::Peer;
-use milepost::pipeline::decode::SpeedUnit;
 use milepost::pipeline::position::{DriverId, Timestamp};
 use milepost::pipeline::reject::Reason;
 
@@ -113,37 +112,11 @@ pub(crate) enum Command {
     },
     /// Import fixes of GPX, GeoJSON, CSV and OwnTracks Recorder files; safe to repeat; exit 1 if a file is not read to its end
     Import {
-        /// gpx, geojson (a FeatureCollection), geojsonl (a Feature a line), csv or rec [default: by the file's name]
-        #[arg(long = "format", value_parser = import::Kind::named)]
-        kind: Option<import::Kind>,
-        /// Id of the driver, in which {file} stands for the file's name without its extension; or a JSON pointer such as /properties/device, or
-        /// /COLUMN [default: /driver_id; of rec: the driver of owntracks/USER/DEVICE in the configuration]
-        #[arg(long)]
-        driver: Option<String>,
-        /// Where a field is: lat, lng, ts, speed, heading, alt, acc or seq, = and a column, an element of trkpt, or a JSON pointer
-        #[arg(long = "field", value_name = "FIELD=WHERE", value_parser = import::field)]
-        fields: Vec<(String, String)>,
-        /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX; of rec always km/h; others do not state it]
-        #[arg(long, value_parser = import::speed_unit)]
-        speed_unit: Option<SpeedUnit>,
-        /// Zone of times without one in GPX and CSV, such as +02:00 [default: Z]
-        #[arg(long, value_parser = import::zone, allow_hyphen_values = true)]
-        zone: Option<String>,
-        /// Names of other fields to store as attributes, with commas; * for all
-        #[arg(long, value_delimiter = ',')]
-        keep: Vec<String>,
-        /// Only read and decode; contacts no server; exit 1 on rejects
-        #[arg(long)]
-        dry_run: bool,
-        /// Note in this file how much of each file is stored, and skip that the next time
-        #[arg(long, value_name = "STATE", conflicts_with = "dry_run")]
-        resume: Option<PathBuf>,
+        #[command(flatten)]
+        orders: import::Orders,
         /// Print one JSON object instead of a table
         #[arg(long)]
         json: bool,
-        /// Files, or - for standard input
-        #[arg(required = true)]
-        files: Vec<PathBuf>,
     },
     /// Show all members on one screen and refresh it: rates, lag, age of fixes, windows, spool, errors
     Top {

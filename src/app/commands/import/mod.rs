@@ -23,7 +23,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use twox_hash::XxHash3_128;
 
-pub use self::orders::{Kind, Orders, field, speed_unit, zone};
+pub use self::orders::Orders;
 use self::progress::{Bar, Resume};
 use self::work::{Closed, Counts};
 use super::{Shown, insert_until_done};

@@ -37,9 +37,7 @@ impl Kind {
         ("rec", Self::OwnTracks),
     ];
 
-    /// # Errors
-    /// There is no such kind.
-    pub fn named(name: &str) -> Result<Self, String> {
+    fn named(name: &str) -> Result<Self, String> {
         let kind = Self::NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         kind.map(|(_, kind)| *kind)
             .ok_or_else(|| "must be one of gpx, geojson, geojsonl, csv, rec".to_owned())
@@ -54,42 +52,49 @@ impl Kind {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, clap::Args)]
 pub struct Orders {
-    pub files: Vec<PathBuf>,
+    /// gpx, geojson (a FeatureCollection), geojsonl (a Feature a line), csv or rec [default: by the file's name]
+    #[arg(long = "format", value_parser = Kind::named)]
     pub kind: Option<Kind>,
-    /// An id, with `{file}` for the file's name, or a JSON pointer.
+    /// Id of the driver, in which {file} stands for the file's name without its extension; or a JSON pointer such as /properties/device, or
+    /// /COLUMN [default: /driver_id; of rec: the driver of owntracks/USER/DEVICE in the configuration]
+    #[arg(long)]
     pub driver: Option<String>,
-    /// Fields of a fix, and where they are in the file.
+    /// Where a field is: lat, lng, ts, speed, heading, alt, acc or seq, = and a column, an element of trkpt, or a JSON pointer
+    #[arg(long = "field", value_name = "FIELD=WHERE", value_parser = field)]
     pub fields: Vec<(String, String)>,
+    /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX; of rec always km/h; others do not state it]
+    #[arg(long, value_parser = speed_unit)]
     pub speed_unit: Option<SpeedUnit>,
-    /// The zone of times without one; UTC if it is not given.
+    /// Zone of times without one in GPX and CSV, such as +02:00 [default: Z]
+    #[arg(long, value_parser = zone, allow_hyphen_values = true)]
     pub zone: Option<String>,
+    /// Names of other fields to store as attributes, with commas; * for all
+    #[arg(long, value_delimiter = ',')]
     pub keep: Vec<String>,
+    /// Only read and decode; contacts no server; exit 1 on rejects
+    #[arg(long)]
     pub dry_run: bool,
-    /// Where the number of fixes of each file that are stored is kept.
+    /// Note in this file how much of each file is stored, and skip that the next time
+    #[arg(long, value_name = "STATE", conflicts_with = "dry_run")]
     pub resume: Option<PathBuf>,
+    /// Files, or - for standard input
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
 }
 
-/// The units of `--speed-unit`.
-///
-/// # Errors
-/// There is no such unit.
-pub fn speed_unit(name: &str) -> Result<SpeedUnit, String> {
+fn speed_unit(name: &str) -> Result<SpeedUnit, String> {
     let unit = SpeedUnit::NAMES.iter().find(|(known, _)| *known == name);
     unit.map(|(_, unit)| *unit).ok_or_else(|| "must be one of m/s, km/h, mph, knots".to_owned())
 }
 
-/// # Errors
-/// It is no zone.
-pub fn zone(text: &str) -> Result<String, String> {
+fn zone(text: &str) -> Result<String, String> {
     let is_zone = rfc3339(&format!("2026-01-01T00:00:00{text}")).is_some();
     if is_zone { Ok(text.to_owned()) } else { Err("must be such as +02:00 or Z".to_owned()) }
 }
 
-/// # Errors
-/// It is not `NAME=WHERE`.
-pub fn field(text: &str) -> Result<(String, String), String> {
+fn field(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(field, at)| !field.is_empty() && !at.is_empty());
     let (field, at) = parts.ok_or_else(|| "must be such as speed=velocity".to_owned())?;
     Ok((field.to_owned(), at.to_owned()))
