@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::orders::{Kind, Orders};
 use super::read::GPX_TIME;
@@ -11,41 +11,22 @@ use crate::pipeline::decode::formats::{Fields, Format, Mapping, shipped};
 use crate::pipeline::decode::{Driver, Keep, LengthUnit, Pointer, Source, SpeedUnit, Template, TimeUnit};
 use crate::pipeline::position::{DRIVER_ID_RULE, DriverId};
 
-/// A field of a fix and the names that files give it, in lower case.
-type Known = (&'static str, &'static [&'static str]);
+/// A field of a fix, and its names in CSV (in lower case, the preferred one first), GPX and GeoJSON.
+type Known = (&'static str, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
 
-const CSV: [Known; 8] = [
-    ("lat", &["lat", "latitude"]),
-    ("lng", &["lng", "lon", "long", "longitude"]),
-    ("ts", &["ts", "timestamp", "fixtime", "time", "datetime"]),
-    ("speed", &["speed", "velocity"]),
-    ("heading", &["heading", "course", "bearing"]),
-    ("alt", &["alt", "altitude", "ele", "elevation"]),
-    ("acc", &["acc", "accuracy"]),
-    ("seq", &["seq"]),
+/// GPX 1.0 has `speed` and `course`, in metres per second and degrees; so have the extensions of 1.1. The names of GeoJSON are for
+/// `--field`: without it the format `geojson` reads these and other names of the time.
+const FIELDS: [Known; 8] = [
+    ("lat", &["lat", "latitude"], &["lat"], &["/geometry/coordinates/1"]),
+    ("lng", &["lng", "lon", "long", "longitude"], &["lon"], &["/geometry/coordinates/0"]),
+    ("ts", CSV_TIMES, &[GPX_TIME], &["/properties/ts"]),
+    ("speed", &["speed", "velocity"], &["speed"], &["/properties/speed"]),
+    ("heading", &["heading", "course", "bearing"], &["course"], &["/properties/heading"]),
+    ("alt", &["alt", "altitude", "ele", "elevation"], &["ele"], &["/geometry/coordinates/2"]),
+    ("acc", &["acc", "accuracy"], &[], &["/properties/acc"]),
+    ("seq", &["seq"], &[], &["/properties/seq"]),
 ];
-/// GPX 1.0 has `speed` and `course`, in metres per second and degrees; so have the extensions of 1.1.
-const GPX: [Known; 8] = [
-    ("lat", &["lat"]),
-    ("lng", &["lon"]),
-    ("ts", &[GPX_TIME]),
-    ("speed", &["speed"]),
-    ("heading", &["course"]),
-    ("alt", &["ele"]),
-    ("acc", &[]),
-    ("seq", &[]),
-];
-/// With `--field`; without it the format `geojson` reads these and other names of the time.
-const GEOJSON: [Known; 8] = [
-    ("lat", &["/geometry/coordinates/1"]),
-    ("lng", &["/geometry/coordinates/0"]),
-    ("ts", &["/properties/ts"]),
-    ("speed", &["/properties/speed"]),
-    ("heading", &["/properties/heading"]),
-    ("alt", &["/geometry/coordinates/2"]),
-    ("acc", &["/properties/acc"]),
-    ("seq", &["/properties/seq"]),
-];
+const CSV_TIMES: &[&str] = &["ts", "timestamp", "fixtime", "time", "datetime"];
 
 /// The topic that a fix is to have come on, whose only `+` is a driver that does not come from the payload.
 const TOPIC: &str = "import/+";
@@ -81,11 +62,11 @@ pub(super) fn plan(
         );
         return owntracks(path, configured);
     }
-    let (driver, topic) = driver(kind, path, columns, orders)?;
+    let (driver, filter, topic) = driver(kind, path, columns, orders)?;
     let speed_unit = || {
-        orders
-            .speed_unit
-            .ok_or_else(|| anyhow!("it does not state the unit of its speeds: give --speed-unit"))
+        let known = (kind == Kind::Gpx).then_some(SpeedUnit::MetresPerSecond);
+        let missing = "it does not state the unit of its speeds: give --speed-unit";
+        orders.speed_unit.or(known).context(missing)
     };
     let mut time_column = None;
     let format = match kind {
@@ -93,23 +74,22 @@ pub(super) fn plan(
         Kind::GeoJson | Kind::GeoJsonLines if orders.fields.is_empty() => Format::GeoJson(speed_unit()?),
         Kind::GeoJson | Kind::GeoJsonLines => {
             let find = |names: &[&str]| names.first().map(|name| (*name).to_owned());
-            mapping(&GEOJSON, orders, find, speed_unit)?
+            mapping(|(_, _, _, names)| names, orders, find, speed_unit)?
         }
         Kind::Gpx => {
             let find = |names: &[&str]| names.first().map(|name| pointer_to(name));
-            mapping(&GPX, orders, find, || Ok(orders.speed_unit.unwrap_or(SpeedUnit::MetresPerSecond)))?
+            mapping(|(_, _, names, _)| names, orders, find, speed_unit)?
         }
         Kind::Csv => {
-            // The names of a field are in the order of preference.
             let column = |names: &[&str]| {
                 names
                     .iter()
                     .find_map(|name| columns.iter().position(|column| column.eq_ignore_ascii_case(name)))
             };
             let ts = orders.fields.iter().rev().find(|(field, _)| field == "ts");
-            time_column = ts.map_or_else(|| column(CSV[2].1), |(_, at)| column(&[at]));
+            time_column = ts.map_or_else(|| column(CSV_TIMES), |(_, at)| column(&[at]));
             let find = |names: &[&str]| column(names).map(|n| pointer_to(&columns[n]));
-            mapping(&CSV, orders, find, speed_unit)?
+            mapping(|(_, names, _, _)| names, orders, find, speed_unit)?
         }
     };
     let keep = Keep::of_names(&orders.keep).map_err(|why| anyhow!("--keep: {why}"))?;
@@ -117,70 +97,59 @@ pub(super) fn plan(
         let missing = names.iter().find(|name| !columns.iter().any(|column| column == *name));
         ensure!(missing.is_none(), "--keep {}: the file has no such column", missing.expect("one"));
     }
-    Ok(Plan { sources: vec![Source::new(topic_filter(&driver), driver, format, keep)], topic, time_column })
-}
-
-fn topic_filter(driver: &Driver) -> &'static str {
-    match driver {
-        Driver::Topic(_) => TOPIC,
-        Driver::Payload(_) => "import",
-    }
+    Ok(Plan { sources: vec![Source::new(filter, driver, format, keep)], topic, time_column })
 }
 
 fn pointer_to(name: &str) -> String {
     format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
-/// The mapping of a file with the fields that `find` finds in it by the given or the known names.
+/// The mapping of a file with the fields that `find` finds in it by the given names or those of its kind.
 fn mapping(
-    known: &[Known; 8],
+    names: fn(&Known) -> &'static [&'static str],
     orders: &Orders,
     find: impl Fn(&[&str]) -> Option<String>,
     speed_unit: impl Fn() -> Result<SpeedUnit>,
 ) -> Result<Format> {
-    if let Some((field, _)) =
-        orders.fields.iter().find(|(field, _)| !known.iter().any(|(known, _)| known == field))
-    {
-        let fields: Vec<&str> = known.iter().map(|(field, _)| *field).collect();
+    let fields = FIELDS.map(|(field, ..)| field);
+    if let Some((field, _)) = orders.fields.iter().find(|(field, _)| !fields.contains(&field.as_str())) {
         bail!("--field {field}: there is {}", fields.join(", "));
     }
-    let mut found = Vec::new();
-    for (field, names) in known {
-        let given = orders.fields.iter().rev().find(|(given, _)| given == field);
-        let at = match given {
+    let pointer = |known: Known| {
+        let (field, ..) = known;
+        let at = match orders.fields.iter().rev().find(|(given, _)| given == field) {
             Some((_, at)) => {
-                Some(find(&[at]).ok_or_else(|| anyhow!("--field {field}={at}: the file has no {at}"))?)
+                Some(find(&[at]).with_context(|| format!("--field {field}={at}: the file has no {at}"))?)
             }
-            None => find(names),
+            None => find(names(&known)),
         };
-        found.push(
-            at.map(|at| Pointer::new(&at).map_err(|why| anyhow!("--field {field}: {why}"))).transpose()?,
-        );
-    }
-    let Ok([lat, lng, ts, speed, heading, alt, acc, seq]) = <[_; 8]>::try_from(found) else {
-        unreachable!("one for each field")
+        at.map(|at| Pointer::new(&at).map_err(|why| anyhow!("--field {field}: {why}"))).transpose()
     };
+    let [lat, lng, ts, speed, heading, alt, acc, seq] = FIELDS.map(pointer);
     let required = |pointer: Option<Pointer>, field: &str| {
-        pointer.ok_or_else(|| anyhow!("it has no column {field}: give --field {field}=COLUMN"))
+        pointer.with_context(|| format!("it has no column {field}: give --field {field}=COLUMN"))
     };
-    let (lat, lng, ts) = (required(lat, "lat")?, required(lng, "lng")?, required(ts, "ts")?);
-    let speed = speed.map(|pointer| speed_unit().map(|unit| (pointer, unit))).transpose()?;
     Ok(Format::Mapped(Arc::new(Mapping::new(Fields {
         points: None,
-        lat,
-        lng,
-        ts: Some((ts, TimeUnit::BySize)),
-        speed,
-        heading,
-        alt: alt.map(|pointer| (pointer, LengthUnit::Metres)),
-        acc,
-        seq,
+        lat: required(lat?, "lat")?,
+        lng: required(lng?, "lng")?,
+        ts: Some((required(ts?, "ts")?, TimeUnit::BySize)),
+        speed: speed?.map(|pointer| speed_unit().map(|unit| (pointer, unit))).transpose()?,
+        heading: heading?,
+        alt: alt?.map(|pointer| (pointer, LengthUnit::Metres)),
+        acc: acc?,
+        seq: seq?,
         driver: None,
     }))))
 }
 
-/// Where the driver's id comes from, and the topic that says it.
-fn driver(kind: Kind, path: &Path, columns: &[String], orders: &Orders) -> Result<(Driver, String)> {
+/// Where the driver's id comes from, the filter of the source, and the topic.
+fn driver(
+    kind: Kind,
+    path: &Path,
+    columns: &[String],
+    orders: &Orders,
+) -> Result<(Driver, &'static str, String)> {
     let named = match &orders.driver {
         Some(named) => {
             let has_name = path != Path::new("-") || !named.contains("{file}");
@@ -195,11 +164,11 @@ fn driver(kind: Kind, path: &Path, columns: &[String], orders: &Orders) -> Resul
     if named.starts_with('/') {
         ensure!(kind != Kind::Gpx, "--driver {named}: a GPX file names no driver: give an id, or {{file}}");
         let pointer = Pointer::new(&named).map_err(|why| anyhow!("--driver {why}"))?;
-        return Ok((Driver::Payload(pointer), "import".to_owned()));
+        return Ok((Driver::Payload(pointer), "import", "import".to_owned()));
     }
     ensure!(DriverId::new(&named).is_ok(), "--driver {named:?}: {DRIVER_ID_RULE}");
     let of_topic = Template::new("{1}", 1).expect("well formed");
-    Ok((Driver::Topic(of_topic), TOPIC.replace('+', &named)))
+    Ok((Driver::Topic(of_topic), TOPIC, TOPIC.replace('+', &named)))
 }
 
 /// The Recorder keeps `rec/USER/DEVICE/YYYY-MM.rec`; the driver is who the configuration takes for `owntracks/USER/DEVICE`.
