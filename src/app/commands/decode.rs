@@ -9,10 +9,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::lines;
-
 use crate::codec::Message;
 use crate::config::Config;
-use crate::pipeline::decode::{Decoded, Decoder, Field, Source};
+use crate::pipeline::decode::{Decoded, Decoder, Field, Lacking, Source};
 use crate::pipeline::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
 
 /// How a driver is called who is named by a topic that was not given.
@@ -105,16 +104,15 @@ fn topic(sources: &[Source], origin: &Origin) -> Result<String> {
             sources.iter().enumerate().map(|(n, source)| format!("\n  {}: {}", n + 1, source.topic()));
         lines.collect::<String>()
     };
-    let by_topic = |topic: &str| sources.iter().position(|source| source.takes(topic));
     let chosen = match (origin.source, &origin.topic) {
         (Some(number), _) if !(1..=sources.len()).contains(&number) => {
             bail!("there is no source {number}; there are:{}", list())
         }
         (Some(number), _) => number - 1,
-        (None, Some(topic)) => match by_topic(topic) {
-            Some(index) => index,
-            None => bail!("no source takes the topic {topic}; there are:{}", list()),
-        },
+        (None, Some(topic)) => {
+            let by_topic = sources.iter().position(|source| source.takes(topic));
+            by_topic.with_context(|| format!("no source takes the topic {topic}; there are:{}", list()))?
+        }
         (None, None) if sources.len() == 1 => 0,
         (None, None) => bail!("say which source by --source or --topic; there are:{}", list()),
     };
@@ -143,16 +141,18 @@ pub(super) fn shown(decoded: &Decoded) -> String {
     for kind in &decoded.ignored {
         put(&mut lines, &json!({"ignored": kind.name()}));
     }
-    for field in Field::ALL {
-        let count = decoded.lacking.fields[field as usize];
-        if count > 0 {
-            put(&mut lines, &json!({"unusable": {"field": field.name(), "times": count}}));
-        }
+    for (field, count) in unusable(&decoded.lacking) {
+        put(&mut lines, &json!({"unusable": {"field": field, "times": count}}));
     }
     if decoded.lacking.attributes_cut > 0 {
         put(&mut lines, &json!({"attributes_cut": decoded.lacking.attributes_cut}));
     }
     lines
+}
+
+/// The optional fields that were invalid, each with its count.
+pub(super) fn unusable(lacking: &Lacking) -> impl Iterator<Item = (&'static str, u64)> {
+    Field::ALL.iter().map(|field| field.name()).zip(lacking.fields).filter(|(_, count)| *count > 0)
 }
 
 /// In the units that people read, as the table's columns show them.
@@ -195,21 +195,6 @@ pub(super) fn rfc3339(ts: Timestamp) -> serde_json::Value {
 mod tests {
     use super::*;
 
-    fn shown(toml: &str, payload: &str, received_ms: i64) -> String {
-        let config = Config::parse(toml).unwrap();
-        let received_at = Timestamp::from_unix_ms(received_ms);
-        let origin = Origin { source: None, topic: None, received_at };
-        decode(&config, &origin, payload.as_bytes()).unwrap().0
-    }
-
-    #[test]
-    fn undated_is_who_has_no_time_and_not_who_was_received_at_once() {
-        let dated = shown("", r#"{"lat":1,"lng":2,"ts":1760000000123}"#, 1_760_000_000_123);
-        assert!(dated.contains("2025-10-09T08:53:20.123Z") && !dated.contains("undated"), "{dated}");
-        let undated = shown("", r#"[{"lat":1,"lng":2},{"lat":1,"lng":2}]"#, 1_760_000_000_123);
-        assert_eq!(undated.matches("\"undated\":true").count(), 2, "{undated}");
-    }
-
     #[test]
     fn years_that_nobody_writes_are_shown_as_numbers() {
         const LAST_OF_9999: i64 = 253_402_300_799_999;
@@ -221,9 +206,10 @@ mod tests {
         ] {
             assert_eq!(rfc3339(Timestamp::from_unix_ms(ts)).to_string(), expected);
         }
-        let owntracks = "[[sources]]\ntopic = 'a/+'\nformat = 'owntracks'";
-        let fix = r#"{"_type":"location","lat":1,"lon":2,"tst":253402300800}"#;
-        let text = shown(owntracks, fix, LAST_OF_9999);
+        let config = Config::parse("[[sources]]\ntopic = 'a/+'\nformat = 'owntracks'").unwrap();
+        let fix = br#"{"_type":"location","lat":1,"lon":2,"tst":253402300800}"#;
+        let received_at = Timestamp::from_unix_ms(LAST_OF_9999);
+        let (text, _) = decode(&config, &Origin { source: None, topic: None, received_at }, fix).unwrap();
         assert!(text.contains(&format!("\"ts\":{later}")), "{text}");
     }
 }

@@ -7,7 +7,8 @@ use std::fmt;
 
 use anyhow::{Result, anyhow};
 
-use super::{Shown, insert_until_done};
+use super::Shown;
+use super::insert::insert_until_done;
 use crate::app::schema;
 use crate::config::Config;
 use crate::delivery::retry::Identity;

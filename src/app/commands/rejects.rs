@@ -3,6 +3,7 @@
 //! Guarantee: idempotent. A fix is the same row however often it is replayed: it keeps the time at which its message
 //! was received, which is its `ts` if it had none; only its age is judged by today's clock. The rejects' rows stay.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -10,16 +11,15 @@ use anyhow::Result;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::{Shown, insert_until_done};
+use super::Shown;
+use super::insert::insert;
 use crate::app::{now, schema};
-use crate::clickhouse::{ClickHouse, StoredReject};
+use crate::clickhouse::StoredReject;
 use crate::codec::Message;
 use crate::config::Config;
-use crate::delivery::retry::Identity;
 use crate::pipeline::batch::Batcher;
 use crate::pipeline::decode::{Decoded, Decoder};
-use crate::pipeline::encode;
-use crate::pipeline::position::{DriverId, Position, Timestamp};
+use crate::pipeline::position::{DriverId, Timestamp};
 use crate::pipeline::reject::Reason;
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 pub struct Summary {
     refusals: u64,
     inserted: u64,
-    refused_again: [u64; Reason::ALL.len()],
+    refused_again: BTreeMap<Reason, u64>,
     /// Only the beginning of their payload was kept.
     cut: u64,
     /// Counted in another one's row.
@@ -39,12 +39,8 @@ pub struct Summary {
 impl Shown for Summary {
     fn json(&self) -> serde_json::Value {
         let Self { refusals, inserted, refused_again, cut, without_row } = self;
-        let again: serde_json::Map<_, _> = Reason::ALL
-            .iter()
-            .zip(refused_again)
-            .filter(|(_, count)| **count > 0)
-            .map(|(reason, count)| (reason.name().to_owned(), (*count).into()))
-            .collect();
+        let again: BTreeMap<_, _> =
+            refused_again.iter().map(|(reason, count)| (reason.name(), count)).collect();
         serde_json::json!({
             "rejects": refusals, "positions_inserted": inserted, "rejected_again": again, "truncated": cut,
             "without_row": without_row,
@@ -56,7 +52,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "refusals                  {:>10}", self.refusals)?;
         writeln!(f, "positions inserted        {:>10}", self.inserted)?;
-        for (reason, count) in Reason::ALL.iter().zip(self.refused_again).filter(|(_, count)| *count > 0) {
+        for (reason, count) in &self.refused_again {
             writeln!(f, "refused again             {count:>10}   {}", reason.name())?;
         }
         writeln!(f, "not replayable: cut       {:>10}   only their first 64 KiB were kept", self.cut)?;
@@ -88,11 +84,13 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
             continue;
         }
         decode(&decoder, &reject, now(), &mut decoded);
-        decoded.rejects.iter().for_each(|again| summary.refused_again[again.reason as usize] += 1);
+        for again in &decoded.rejects {
+            *summary.refused_again.entry(again.reason).or_default() += 1;
+        }
         for position in decoded.positions.drain(..) {
             let instant = Instant::now().into_std();
-            if !batcher.fits_position(&position) || batcher.open().rows() >= config.batch.rows_max {
-                summary.inserted += insert(config, &clickhouse, &mut batcher).await?;
+            if !batcher.fits_position(&position) || batcher.is_full() {
+                summary.inserted += insert(config, &clickhouse, batcher.close(), &[]).await?.0;
             }
             batcher.push_position(position, true, instant);
         }
@@ -101,7 +99,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
             info!(refusals = summary.refusals, inserted = summary.inserted, "replaying rejects");
         }
     }
-    summary.inserted += insert(config, &clickhouse, &mut batcher).await?;
+    summary.inserted += insert(config, &clickhouse, batcher.close(), &[]).await?.0;
     Ok(summary)
 }
 
@@ -118,19 +116,5 @@ fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mu
         at(reject.received_at);
     }
     let received_at = reject.received_at;
-    decoded.positions.iter_mut().for_each(|position: &mut Position| position.received_at = received_at);
-}
-
-/// Inserts what the batcher holds; returns how many positions that were.
-async fn insert(config: &Config, clickhouse: &ClickHouse, batcher: &mut Batcher) -> Result<u64> {
-    let mut batch = batcher.close();
-    // Asked for each batch: this may go on for long after somebody was erased.
-    let erased = clickhouse.erased().await?;
-    batch.positions.retain(|position| !erased.has(&position.driver_id));
-    let (positions, number) = (batch.positions.len() as u64, batch.id);
-    for insert in encode::encode(batch, &config.clickhouse.database) {
-        insert_until_done(clickhouse, &insert, Identity::fresh(number), config.clickhouse.insert_timeout)
-            .await?;
-    }
-    Ok(positions)
+    decoded.positions.iter_mut().for_each(|position| position.received_at = received_at);
 }

@@ -17,18 +17,18 @@ const DRAWN_EVERY: Duration = Duration::from_millis(250);
 const LOGGED_EVERY: Duration = Duration::from_secs(5);
 const BAR_WIDTH: u64 = 24;
 
-/// What the reading thread has done.
+/// What the reading thread and the inserts have done.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) bytes: AtomicU64,
     pub(super) fixes: AtomicU64,
-    inserted: AtomicU64,
-    waits: AtomicBool,
+    /// Positions.
+    pub(super) inserted: AtomicU64,
+    pub(super) waits_for_merges: AtomicBool,
 }
 
 /// Draws until it is dropped: on a terminal a line that changes, else a line of the log now and then.
 pub(super) struct Bar {
-    seen: Arc<Seen>,
     drawing: JoinHandle<()>,
     is_terminal: bool,
 }
@@ -36,17 +36,7 @@ pub(super) struct Bar {
 impl Bar {
     pub(super) fn start(seen: Arc<Seen>, bytes: u64) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
-        let drawing = tokio::spawn(draw(Arc::clone(&seen), bytes, is_terminal));
-        Self { seen, drawing, is_terminal }
-    }
-
-    pub(super) fn inserted(&self, positions: u64) {
-        self.seen.inserted.store(positions, Relaxed);
-        self.seen.waits.store(false, Relaxed);
-    }
-
-    pub(super) fn waits_for_merges(&self) {
-        self.seen.waits.store(true, Relaxed);
+        Self { drawing: tokio::spawn(draw(seen, bytes, is_terminal)), is_terminal }
     }
 }
 
@@ -65,7 +55,7 @@ async fn draw(seen: Arc<Seen>, bytes: u64, is_terminal: bool) {
         sleep(if is_terminal { DRAWN_EVERY } else { LOGGED_EVERY }).await;
         let (read, fixes, inserted) =
             (seen.bytes.load(Relaxed), seen.fixes.load(Relaxed), seen.inserted.load(Relaxed));
-        let waits = seen.waits.load(Relaxed);
+        let waits = seen.waits_for_merges.load(Relaxed);
         if is_terminal {
             let line = bar(read, bytes, fixes, began.elapsed(), waits);
             let _ = write!(std::io::stderr(), "\r\x1b[K{line}");

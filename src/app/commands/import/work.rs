@@ -1,9 +1,9 @@
 //! The thread that reads the files: payloads → positions and rejects → batches.
 
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt as _;
 use std::path::{self, Component, Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::orders::{Kind, Orders};
@@ -21,7 +22,7 @@ use crate::app::commands::lines;
 use crate::app::now;
 use crate::config::{Config, STAYS_DAYS_MIN};
 use crate::pipeline::batch::{Batch, Batcher, Limits};
-use crate::pipeline::decode::{self, Decoded, Decoder, Field};
+use crate::pipeline::decode::{self, Decoded, Decoder, Lacking};
 use crate::pipeline::position::Timestamp;
 use crate::pipeline::reject::{Reason, Reject};
 
@@ -58,11 +59,10 @@ pub(super) struct Counts {
     pub(super) skipped: u64,
     pub(super) positions: u64,
     pub(super) ignored: u64,
-    /// Of the positions. Optional fields that could not be used, and attributes beyond the limits.
-    pub(super) fields: [u64; Field::ALL.len()],
-    pub(super) attributes_cut: u64,
-    /// By reason, with the first one in words.
-    pub(super) rejects: [(u64, String); Reason::ALL.len()],
+    /// Of the positions.
+    pub(super) lacking: Lacking,
+    /// With the first one in words.
+    pub(super) rejects: BTreeMap<Reason, (u64, String)>,
     pub(super) oldest: Option<Timestamp>,
     pub(super) newest: Option<Timestamp>,
     /// Files that were not read to their end.
@@ -110,15 +110,15 @@ fn named(file: &Path) -> io::Result<PathBuf> {
     Ok(folder.canonicalize()?.join(name))
 }
 
-/// Reads all files. `send` returns `false` when nobody takes batches any more.
+/// Reads all files, as long as the batches are taken.
 pub(super) fn read(
     files: Vec<Input>,
     config: &Config,
     orders: &Orders,
     began: Instant,
     seen: &Arc<Seen>,
-    send: impl FnMut(Closed) -> bool,
-) -> Result<Counts> {
+    to_insert: mpsc::Sender<Closed>,
+) -> Counts {
     let limits = Limits { rows_max: ROWS_MAX, age_max: Duration::MAX, bytes_max: BYTES_MAX };
     let day = Duration::from_secs(24 * 3_600);
     let mut work = Work {
@@ -135,19 +135,20 @@ pub(super) fn read(
         counts: Counts::default(),
         since: Vec::new(),
         seen,
-        send,
+        to_insert,
     };
     for file in files {
         let name = file.path.display().to_string();
-        match work.file(file, orders) {
-            Ok(()) => {}
-            Err(error) if error.is::<Stopped>() => return Ok(work.counts),
-            Err(error) => work.counts.failures.push(format!("{name}: not read to its end: {error:#}")),
+        if let Err(error) = work.file(file, orders) {
+            if work.to_insert.is_closed() {
+                break;
+            }
+            work.counts.failures.push(format!("{name}: not read to its end: {error:#}"));
         }
     }
-    // Nobody who takes it: the cause is theirs.
+    // If the batch is not taken, the insert before it has failed, and says why.
     let _ = work.close();
-    Ok(work.counts)
+    work.counts
 }
 
 /// Behind the last line that has an end.
@@ -165,12 +166,7 @@ fn end_of_lines(file: &File, mut end: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Nobody takes batches any more.
-#[derive(Debug, thiserror::Error)]
-#[error("stopped")]
-struct Stopped;
-
-struct Work<'s, S> {
+struct Work<'s> {
     batcher: Batcher,
     decoded: Decoded,
     spans: HashSet<i64>,
@@ -181,10 +177,10 @@ struct Work<'s, S> {
     counts: Counts,
     since: Vec<(PathBuf, u64)>,
     seen: &'s Seen,
-    send: S,
+    to_insert: mpsc::Sender<Closed>,
 }
 
-impl<S: FnMut(Closed) -> bool> Work<'_, S> {
+impl Work<'_> {
     fn file(&mut self, file: Input, orders: &Orders) -> Result<()> {
         let Input { path, key, kind, plan, stored, bytes: _ } = file;
         let input: Box<dyn Read> = if path == Path::new("-") {
@@ -228,7 +224,15 @@ impl<S: FnMut(Closed) -> bool> Work<'_, S> {
             }
             Ok(())
         };
-        let read = of_kind(kind, input, (plan.time_column, zone, &fault), &mut take);
+        let read = match kind {
+            Kind::Gpx => read::gpx(input, zone, &mut take),
+            Kind::GeoJson => read::geojson(input, &mut take),
+            Kind::GeoJsonLines => read::each_line(input, &mut take),
+            Kind::Csv => {
+                Table::open(input).and_then(|table| table.each(plan.time_column, zone, &fault, &mut take))
+            }
+            Kind::OwnTracks => read::owntracks(input, &mut take),
+        };
         if fixes <= stored {
             self.since.pop();
         }
@@ -250,9 +254,7 @@ impl<S: FnMut(Closed) -> bool> Work<'_, S> {
                 count: 1,
             }));
         } else {
-            let counts = self.counts.fields.iter_mut().zip(decoded.lacking.fields);
-            counts.for_each(|(count, more)| *count += more);
-            self.counts.attributes_cut += decoded.lacking.attributes_cut;
+            self.counts.lacking.add(decoded.lacking);
         }
         self.counts.ignored += decoded.ignored.len() as u64;
         for mut position in decoded.positions.drain(..) {
@@ -270,11 +272,9 @@ impl<S: FnMut(Closed) -> bool> Work<'_, S> {
             self.batcher.push_position(position, true, self.instant);
         }
         for reject in decoded.rejects.drain(..) {
-            let (count, example) = &mut self.counts.rejects[reject.reason as usize];
+            let (count, _) =
+                self.counts.rejects.entry(reject.reason).or_insert_with(|| (0, reject.detail.clone()));
             *count += 1;
-            if example.is_empty() {
-                example.clone_from(&reject.detail);
-            }
             if self.batcher.is_full() || !self.batcher.fits_reject(&reject) {
                 self.close()?;
             }
@@ -285,27 +285,13 @@ impl<S: FnMut(Closed) -> bool> Work<'_, S> {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), Stopped> {
+    /// Fails if the batch is not taken any more.
+    fn close(&mut self) -> Result<()> {
         self.spans.clear();
         self.instant += Duration::from_secs(1);
         let last = self.since.last().cloned();
         let stored = std::mem::replace(&mut self.since, last.into_iter().collect());
-        if (self.send)(Closed { batch: self.batcher.close(), stored }) { Ok(()) } else { Err(Stopped) }
-    }
-}
-
-fn of_kind(
-    kind: Kind,
-    input: impl BufRead,
-    (time_column, zone, fault): (Option<usize>, &str, &Cell<&'static str>),
-    take: read::Take<'_>,
-) -> Result<()> {
-    match kind {
-        Kind::Gpx => read::gpx(input, zone, take),
-        Kind::GeoJson => read::geojson(input, take),
-        Kind::GeoJsonLines => read::each_line(input, take),
-        Kind::Csv => Table::open(input)?.each(time_column, zone, fault, take),
-        Kind::OwnTracks => read::owntracks(input, take),
+        Ok(self.to_insert.blocking_send(Closed { batch: self.batcher.close(), stored })?)
     }
 }
 
