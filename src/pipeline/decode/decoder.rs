@@ -93,7 +93,9 @@ impl Decoder {
             out.is_foreign = true;
             Refusal::new(Reason::BadTopic, "matches no source's topic")
         })?;
-        let driver = &driver.map_err(|OutOfRange| Refusal::new(Reason::BadTopic, DRIVER_ID_RULE))?;
+        let Ok(driver) = &driver else {
+            return refuse(Reason::BadTopic, DRIVER_ID_RULE);
+        };
         if let Some(text) = unpack(payload, format.is_json(), self.limits.payload_bytes_max)? {
             *payload = Cow::Owned(text);
         }
