@@ -109,8 +109,13 @@ impl ClickHouse {
             let why = format!("more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
             return Err(Error::of_answer(what, FailureKind::Permanent, why));
         }
-        let number = |at: usize| rows.first().and_then(|row| row[at].parse().ok()).unwrap_or_default();
-        let version = Version { changed_ms: number(1), drivers: number(2) };
+        let version = rows.first().and_then(|[_, changed_ms, drivers]| {
+            Some(Version { changed_ms: changed_ms.parse().ok()?, drivers: drivers.parse().ok()? })
+        });
+        let Some(version) = version else {
+            let why = "the answer has no version of the list: it is not ClickHouse's, or not whole";
+            return Err(Error::of_answer(what, FailureKind::Transient, why));
+        };
         let ids = rows.into_iter().map(|[id, ..]| id).filter(|id| !id.is_empty());
         let answer = Arc::new(Erased::new(ids).of(version));
         let mut newest = self.erased.lock().unwrap_or_else(PoisonError::into_inner);

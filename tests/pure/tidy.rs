@@ -38,7 +38,7 @@ const ROOMS: [(&str, bool); 19] = [
 const PURE: [&str; 4] = ["delivery/policy", "delivery/retry", "peers/decision", "peers/standing"];
 
 /// Libraries that belong to one place.
-const OWNERS: [(&str, &str); 11] = [
+const OWNERS: [(&str, &str); 10] = [
     ("rumqttc", "codec"),
     ("tokio_rustls", "tls"),
     ("rustls_native_certs", "tls"),
@@ -48,7 +48,6 @@ const OWNERS: [(&str, &str); 11] = [
     ("chrono", "pipeline/decode"),
     ("config", "config"),
     ("anyhow", "app"),
-    ("csv", "app/commands/import/read"),
     ("quick_xml", "app/commands/import/read"),
 ];
 

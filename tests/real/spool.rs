@@ -263,6 +263,31 @@ fn a_replay_ends_when_the_list_of_erased_drivers_is_too_old() -> Result<()> {
 }
 
 #[test]
+fn an_answer_without_a_list_is_not_taken_for_a_list_of_nobody() -> Result<()> {
+    let scene = scene("spool_no_list")?;
+    let mut milepost = scene.settings.run()?;
+    scene.http.set(Fault::Refuse);
+    scene.world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
+    assert_eq!(milepost.terminate(SOON)?, 75);
+    scene.world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1')")?;
+    for answer in ["", "<html>"] {
+        let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
+            if statement.contains(".erased FINAL") {
+                Scripted::Answer(200, answer.to_owned())
+            } else {
+                Scripted::Pass
+            }
+        })?;
+        let (code, printed) =
+            scene.settings.clone().with("CLICKHOUSE__URL", url).call(&["spool", "replay"])?;
+        ensure!(code == 1 && printed.contains("asking who is erased failed"), "{answer}: {code} {printed}");
+        ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "0", "{answer}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_directory_has_one_process() -> Result<()> {
     let scene = scene("spool_lock")?;
     let _milepost = scene.settings.run()?;
