@@ -230,7 +230,8 @@ impl Screen {
         let rows = || self.0.iter().filter(|row| row.answers);
         let sum = |value: fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(|a, b| a + b);
         let max = |value: fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(f64::max);
-        let total = |value: fn(&Row) -> f64| rows().map(value).sum();
+        // sum() of none is -0.
+        let total = |value: fn(&Row) -> f64| rows().map(value).fold(0.0, |sum, more| sum + more);
         Row {
             name: "all".to_owned(),
             answers: true,
@@ -361,6 +362,8 @@ mod tests {
             (&json["members"][0]["messages_per_second"], &json["members"][1]["answers"]),
             (&json!(10_000.0), &json!(false))
         );
+        let nobody = Screen(["a", "b"].map(|name| silent(name.to_owned(), String::new())).into()).to_string();
+        assert!(nobody.lines().any(|line| line.starts_with("all ")) && !nobody.contains("-0"), "{nobody}");
         // Nothing to compare with, and another process.
         assert_eq!(super::row(address, &after, None).messages_per_second, None);
         assert_eq!(super::row(address, &before, Some(&after)).messages_per_second, None);
