@@ -19,7 +19,7 @@ GRANT CREATE DATABASE, CREATE TABLE, CREATE VIEW, ALTER, SELECT, INSERT ON fleet
 GRANT DROP VIEW ON fleet.fixes TO milepost_migrator;
 GRANT DROP VIEW ON fleet.last_positions TO milepost_migrator;
 GRANT DROP VIEW ON fleet.rollups TO milepost_migrator;
--- `milepost import` waits while a partition has many parts.
+-- `milepost import` reads it, to wait while a partition has many parts.
 GRANT SELECT ON system.parts TO milepost_migrator;
 -- The database of the parameterised views has nothing but views: each of them may be replaced.
 GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost_migrator;

@@ -1,6 +1,7 @@
 //! The client of one database: questions and statements.
 
 use std::error::Error as StdError;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -210,20 +211,24 @@ impl ClickHouse {
     pub(crate) async fn parts_of_a_partition(&self) -> Result<u64, Error> {
         let sql = format!(
             "SELECT max(parts) FROM (SELECT count() AS parts FROM system.parts WHERE active AND database = '{}' \
-             GROUP BY table, partition_id)",
+             GROUP BY table, partition_id) SETTINGS empty_result_for_aggregation_by_empty_set = 0",
             self.database
         );
-        self.number("counting parts", &sql).await
+        self.parsed("counting parts", &sql, "number").await
     }
 
     /// The server's clock, in milliseconds since 1970, asked on a connection of its own.
     pub(crate) async fn clock(&self) -> Result<i64, Error> {
-        let what = "asking for the time";
-        let answer = self.value(what, "SELECT toUnixTimestamp64Milli(now64(3))").await?;
-        let not_clickhouse = "the answer is not a time: is this ClickHouse?";
-        answer
-            .and_then(|ms| ms.parse().ok())
-            .ok_or_else(|| Error::of_answer(what, FailureKind::Ambiguous, not_clickhouse))
+        self.parsed("asking for the time", "SELECT toUnixTimestamp64Milli(now64(3))", "time").await
+    }
+
+    /// A value, or an error that says that it is no such thing.
+    async fn parsed<T: FromStr>(&self, what: &str, sql: &str, thing: &str) -> Result<T, Error> {
+        let value = self.value(what, sql).await?.and_then(|value| value.parse().ok());
+        value.ok_or_else(|| {
+            let why = format!("the answer is not a {thing}: is this ClickHouse?");
+            Error::of_answer(what, FailureKind::Ambiguous, why)
+        })
     }
 }
 

@@ -100,7 +100,8 @@ impl ClickHouse {
         // One look at the table. The first row has no id: it has the version, also where nobody is erased.
         let sql = format!(
             "SELECT arrayJoin(arrayPushFront(ids, '')), changed, drivers FROM (SELECT groupArrayIf(driver_id, NOT is_lifted) AS ids, \
-             toUnixTimestamp64Milli(max(written_at)) AS changed, count() AS drivers FROM {}.{ERASED} FINAL) LIMIT {}",
+             toUnixTimestamp64Milli(max(written_at)) AS changed, count() AS drivers FROM {}.{ERASED} FINAL) LIMIT {} \
+             SETTINGS empty_result_for_aggregation_by_empty_set = 0",
             self.database,
             ERASED_MAX + 2
         );

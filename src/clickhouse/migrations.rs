@@ -97,7 +97,8 @@ impl ClickHouse {
         let tables: HashMap<_, _> = (self.ask("asking for the times to live", &sql).await?.into_iter())
             .map(|[name, engine]| (name, engine))
             .collect();
-        let lacks = |table: &str, words: &str| tables.get(table).is_none_or(|engine| !engine.contains(words));
+        let lacks =
+            |table: &str, words: &str| tables.get(table).is_some_and(|engine| !engine.contains(words));
         if let Some(policy) = self.layout.policy() {
             let table = TABLES[0].name;
             if lacks(table, &format!("storage_policy = '{policy}'")) {

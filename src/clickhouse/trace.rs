@@ -50,6 +50,8 @@ impl ClickHouse {
             driver_id.as_str()
         );
         let row = self.ask("reading the last position", &sql).await?.into_iter().next();
+        // What is no number is no answer of ClickHouse, and no fix.
+        let row = row.filter(|[_, age_s, ..]: &[String; 7]| age_s.parse::<i64>().is_ok());
         Ok(row.map(|row| {
             let [ts, age_s, lat, lng, speed, received_at, inserted_at] = row;
             LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at }

@@ -269,7 +269,7 @@ fn a_broker_that_does_not_answer_loses_the_connection() {
 #[test]
 fn connections_that_end_soon_are_logged_until_the_likely_cause_is() {
     let (mut it, mut lines) = (rig(1, 50), Vec::new());
-    for _ in 0..5 {
+    for _ in 0..10 {
         it.live(0);
         it.wait(SECOND);
         it.fails(0);

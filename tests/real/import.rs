@@ -9,6 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::{unix_ms, wait_until};
 
+use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, world};
 
 /// A whole second, an hour ago.
@@ -382,5 +383,24 @@ fn an_import_that_is_killed_goes_on_where_it_was() -> Result<()> {
     let (code, printed) = world.settings.call(&arguments)?;
     ensure!(code == 0 && printed.contains("\"inserted\":1,"), "{printed}");
     ensure!(count()? == FIXES + 1);
+    Ok(())
+}
+
+#[test]
+fn an_import_does_not_wait_for_merges_where_the_answer_is_no_number() -> Result<()> {
+    let world = world("import_parts")?;
+    let file = write(&world, "a.csv", &format!("driver_id,ts,lat,lng\nd1,{},1,2\n", began_ms()))?;
+    for answer in ["", "<html>"] {
+        let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+            if statement.contains("system.parts") {
+                Scripted::Answer(200, answer.to_owned())
+            } else {
+                Scripted::Pass
+            }
+        })?;
+        let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
+        let (code, printed) = settings.call(&["import", &file.to_string_lossy()])?;
+        ensure!(code == 1 && printed.contains("is this ClickHouse?"), "{answer}: {code} {printed}");
+    }
     Ok(())
 }

@@ -2,8 +2,8 @@
 //!
 //! Files queue for their turn, the oldest first. A file that failed queues behind the others. One that fails while inserts of others
 //! commit is itself at fault: it is deferred, for longer each time, before it queues again. So is one that cannot be read. A
-//! file of a newer format is left for a newer milepost. After a failure of any file none is tried for a while, which is longer
-//! the more have failed in a row.
+//! file of a newer format is left for a newer milepost. After a replayed file did not get in or could not be read, none is tried for
+//! a while, which is longer the more of them there were in a row.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
