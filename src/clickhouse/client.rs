@@ -79,6 +79,12 @@ impl Error {
         Self::Server { what: what.to_owned(), kind, code: None, source: why.into().into() }
     }
 
+    /// The answer cannot be ClickHouse's.
+    pub(super) fn not_a(what: &str, thing: &str) -> Self {
+        let why = format!("the answer is not a {thing}: is this ClickHouse?");
+        Self::of_answer(what, FailureKind::Ambiguous, why)
+    }
+
     pub(super) fn server(what: impl Into<String>, error: ClientError, advice: Option<String>) -> Self {
         let (kind, code) = (kind(&error), code(&error));
         let source: Box<dyn StdError + Send + Sync> = match advice {
@@ -225,10 +231,7 @@ impl ClickHouse {
     /// A value, or an error that says that it is no such thing.
     async fn parsed<T: FromStr>(&self, what: &str, sql: &str, thing: &str) -> Result<T, Error> {
         let value = self.value(what, sql).await?.and_then(|value| value.parse().ok());
-        value.ok_or_else(|| {
-            let why = format!("the answer is not a {thing}: is this ClickHouse?");
-            Error::of_answer(what, FailureKind::Ambiguous, why)
-        })
+        value.ok_or_else(|| Error::not_a(what, thing))
     }
 }
 

@@ -149,9 +149,10 @@ impl ClickHouse {
             self.database,
             driver_id.as_str()
         );
-        let seconds =
-            self.value("asking who is erased", &sql).await?.and_then(|seconds| seconds.parse().ok());
-        Ok(seconds.map(Duration::from_secs))
+        let what = "asking who is erased";
+        let Some(seconds) = self.value(what, &sql).await? else { return Ok(None) };
+        let seconds = seconds.parse().map_err(|_| Error::not_a(what, "number"))?;
+        Ok(Some(Duration::from_secs(seconds)))
     }
 
     /// Every table that has rows of drivers, those first from which others are made.

@@ -49,13 +49,13 @@ impl ClickHouse {
             self.database,
             driver_id.as_str()
         );
-        let row = self.ask("reading the last position", &sql).await?.into_iter().next();
-        // What is no number is no answer of ClickHouse, and no fix.
-        let row = row.filter(|[_, age_s, ..]: &[String; 7]| age_s.parse::<i64>().is_ok());
-        Ok(row.map(|row| {
-            let [ts, age_s, lat, lng, speed, received_at, inserted_at] = row;
-            LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at }
-        }))
+        let what = "reading the last position";
+        let Some(row) = self.ask(what, &sql).await?.into_iter().next() else { return Ok(None) };
+        let [ts, age_s, lat, lng, speed, received_at, inserted_at] = row;
+        if age_s.parse::<i64>().is_err() {
+            return Err(Error::not_a(what, "fix"));
+        }
+        Ok(Some(LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at }))
     }
 
     /// How many fixes have a `ts` of the last hour, and of the last day.

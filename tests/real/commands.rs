@@ -477,6 +477,27 @@ fn older_positions_move_to_the_volume_that_is_configured() -> Result<()> {
 }
 
 #[test]
+fn a_page_of_a_proxy_is_neither_a_last_fix_nor_proof_that_nobody_is_erased() -> Result<()> {
+    let world = world("trace_page")?;
+    for (question, failed) in [
+        (".last_positions WHERE", "reading the last position failed"),
+        ("dateDiff('second', written_at", "asking who is erased failed"),
+    ] {
+        let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+            if statement.contains(question) {
+                Scripted::Answer(200, "<html>".to_owned())
+            } else {
+                Scripted::Pass
+            }
+        })?;
+        let (code, printed) = world.settings.clone().with("CLICKHOUSE__URL", url).call(&["trace", "d7"])?;
+        assert_eq!(code, 1, "{printed}");
+        assert!(printed.contains(failed) && printed.contains("is this ClickHouse?"), "{printed}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_driver_is_traced_to_clickhouse_rejects_and_the_spool() -> Result<()> {
     let mut world = world("trace")?;
     let dir = world.folder.path().join("spool");
