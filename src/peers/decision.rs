@@ -164,7 +164,8 @@ mod tests {
     #[test]
     fn names_are_ordered_with_their_numbers_as_numbers() {
         // `07` and `7` differ by their bytes, so that two different names are never equal.
-        let sorted = "07 7 m m-0 m-1 m-2 m-9 m-010 m-10 m-10-a m-11 m-99999999999999999999 m-100000000000000000000 m-a n-1";
+        let sorted = "07 7 m m-0 m-1 m-2 m-9 m-010 m-10 m-10-a m-11 m-99999999999999999999 \
+                      m-100000000000000000000 m-a n-1";
         let mut names: Vec<_> = sorted.split(' ').rev().collect();
         names.sort_by(|a, b| order(a, b));
         assert_eq!(names.join(" "), sorted);

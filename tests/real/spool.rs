@@ -35,6 +35,20 @@ fn scene(name: &str) -> Result<Scene> {
     Ok(Scene { world, http, settings, dir })
 }
 
+impl Scene {
+    /// A milepost that has put so many messages of d1 into the spool, each into a file of its own. ClickHouse goes on refusing.
+    fn spooled(&self, messages: u32) -> Result<Milepost> {
+        let milepost = self.settings.run()?;
+        self.http.set(Fault::Refuse);
+        for seq in 1..=messages {
+            let fix = format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#);
+            self.world.publish(&[("drivers/d1/gps", fix.as_bytes())])?;
+            wait_for_metric(&milepost, "positions_in_spool", f64::from(seq))?;
+        }
+        Ok(milepost)
+    }
+}
+
 /// Both sides of the ledger, as one scrape tells them.
 fn assert_ledger(milepost: &Milepost) -> Result<()> {
     let text = milepost.get("/metrics")?;
@@ -156,11 +170,7 @@ fn what_stays_in_the_spool_ends_in_75_and_is_listed_exported_and_replayed() -> R
 #[test]
 fn a_replay_inserts_nothing_before_the_tables_are_known_to_be_ours() -> Result<()> {
     let scene = scene("spool_unready")?;
-    let mut milepost = scene.settings.run()?;
-    scene.http.set(Fault::Refuse);
-    scene.world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
-    wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
-    assert_eq!(milepost.terminate(SOON)?, 75);
+    assert_eq!(scene.spooled(1)?.terminate(SOON)?, 75);
     scene.http.set(Fault::None);
 
     let waits_for = |what: &str| -> Result<()> {
@@ -203,15 +213,7 @@ fn a_replay_inserts_nothing_before_the_tables_are_known_to_be_ours() -> Result<(
 #[test]
 fn a_replay_goes_on_after_a_file_was_refused_for_good() -> Result<()> {
     let scene = scene("spool_refused")?;
-    let mut milepost = scene.settings.run()?;
-    scene.http.set(Fault::Refuse);
-    for seq in 1..=3 {
-        scene
-            .world
-            .publish(&[("drivers/d1/gps", format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#).as_bytes())])?;
-        wait_for_metric(&milepost, "positions_in_spool", f64::from(seq))?;
-    }
-    assert_eq!(milepost.terminate(SOON)?, 75);
+    assert_eq!(scene.spooled(3)?.terminate(SOON)?, 75);
     let server = ScriptedClickHouse::start(&[scene.world.engine.server.url()])?;
     server.set_for(1, Behaviour::ClickHouseError { code: 516, stored: false });
     let mut command =
@@ -232,11 +234,7 @@ fn a_replay_goes_on_after_a_file_was_refused_for_good() -> Result<()> {
 #[test]
 fn a_replay_ends_when_the_list_of_erased_drivers_is_too_old() -> Result<()> {
     let scene = scene("spool_old_list")?;
-    let mut milepost = scene.settings.run()?;
-    scene.http.set(Fault::Refuse);
-    scene.world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
-    wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
-    assert_eq!(milepost.terminate(SOON)?, 75);
+    assert_eq!(scene.spooled(1)?.terminate(SOON)?, 75);
     // The insert is refused as long as the list is, so the replay goes on.
     let is_refused = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&is_refused);
@@ -265,11 +263,7 @@ fn a_replay_ends_when_the_list_of_erased_drivers_is_too_old() -> Result<()> {
 #[test]
 fn an_answer_without_a_list_is_not_taken_for_a_list_of_nobody() -> Result<()> {
     let scene = scene("spool_no_list")?;
-    let mut milepost = scene.settings.run()?;
-    scene.http.set(Fault::Refuse);
-    scene.world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
-    wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
-    assert_eq!(milepost.terminate(SOON)?, 75);
+    assert_eq!(scene.spooled(1)?.terminate(SOON)?, 75);
     scene.world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1')")?;
     for answer in ["", "<html>"] {
         let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
@@ -303,14 +297,7 @@ fn a_directory_has_one_process() -> Result<()> {
 #[test]
 fn a_torn_file_is_set_aside_and_the_others_are_replayed() -> Result<()> {
     let scene = scene("spool_torn")?;
-    let mut milepost = scene.settings.run()?;
-    scene.http.set(Fault::Refuse);
-    for seq in 1..=3 {
-        let fix = format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#);
-        scene.world.publish(&[("drivers/d1/gps", fix.as_bytes())])?;
-        wait_for_metric(&milepost, "positions_in_spool", f64::from(seq))?;
-    }
-    milepost.process.kill()?;
+    scene.spooled(3)?.process.kill()?;
     let second = std::fs::read_dir(&scene.dir)?
         .filter_map(Result::ok)
         .map(|file| file.path())
