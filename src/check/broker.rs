@@ -30,9 +30,9 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
         Err(error) => return report.failure("broker", format!("mqtt.password_file cannot be read: {error}")),
     };
     let nodes = nodes::resolve(&mqtt.nodes, &[]).await;
-    let door = |(number, node)| Door { mqtt, node, number, login: login.as_ref() };
+    let door = |node| Door { mqtt, node, login: login.as_ref() };
     let mut open = Vec::new();
-    for door in nodes.iter().enumerate().map(door) {
+    for door in nodes.iter().map(door) {
         match Probe::open(door, mqtt.session_expiry).await {
             Ok((probe, connack)) => {
                 probe.leave().await;
@@ -48,10 +48,8 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
     if let Err(error) = subscription(report, config, *door).await {
         return report.failure("subscription", error_chain(&error));
     }
-    if mqtt.broker_metrics {
-        broker_metrics(report, *door).await;
-    }
-    if let Err(error) = messages(report, *door, probe_topic).await {
+    queue_drops(report, *door).await;
+    if let Err(error) = message(report, *door, probe_topic).await {
         return report.failure("message", error_chain(&error));
     }
     let doors: Vec<_> = open.iter().map(|(door, _)| *door).collect();
@@ -70,7 +68,11 @@ fn not_open(report: &mut Report, config: &Config, address: &Address, error: &Pro
         ProbeError::NotReached(tls::Error::Handshake { .. } | tls::Error::File(_)) => {
             report.failure("broker", why)
         }
-        ProbeError::Codec(CodecError::Refused(_)) => report.failure("login", why),
+        // The probe has repeated the CONNECT for as long as a busy broker may take.
+        ProbeError::Codec(CodecError::Refused { reason, .. }) if probe::BUSY.contains(reason) => {
+            report.error("broker", why, "see the broker's log for what keeps it from taking clients");
+        }
+        ProbeError::Codec(CodecError::Refused { .. }) => report.failure("login", why),
         ProbeError::Codec(_) | ProbeError::Broken(_) | ProbeError::Closed | ProbeError::Unanswered => {
             report.error("broker", why, tls::is_this_the_port(Server::Broker, mqtt.tls.is_some()));
         }
@@ -215,8 +217,32 @@ async fn subscription(report: &mut Report, config: &Config, door: Door<'_>) -> R
     Ok(())
 }
 
-/// `mqtt.broker_metrics`, on a separate connection: some brokers close it.
-async fn broker_metrics(report: &mut Report, door: Door<'_>) {
+/// What shows messages that the broker dropped: EMQX's counters, if `mqtt.broker_metrics` asks for them, or Mosquitto's.
+async fn queue_drops(report: &mut Report, door: Door<'_>) {
+    if door.mqtt.broker_metrics {
+        match broker_metrics(report, door).await {
+            true => report.ok("queue drops", "counted while milepost runs: milepost_broker_dropped_total"),
+            false => report.ok("queue drops", "not visible: the line \"broker metrics\" says why"),
+        }
+        return;
+    }
+    match dropped(door).await {
+        Ok(Some(0)) => report.ok("queue drops", "none since the broker's start"),
+        Ok(Some(dropped)) => report.warning(
+            "queue drops",
+            format!("{dropped} messages dropped at a full queue since the broker's start"),
+            "Mosquitto: max_queued_messages; and find out why a subscriber was slow or disconnected",
+        ),
+        Ok(None) => report.ok(
+            "queue drops",
+            "not visible here; EMQX: set mqtt.broker_metrics = true, or read emqx_delivery_dropped_queue_full on its dashboard's /api/v5/prometheus/stats",
+        ),
+        Err(error) => report.failure("queue drops", error_chain(&error)),
+    }
+}
+
+/// Whether the broker grants its counters. Asks on a separate connection: some brokers close it instead of refusing.
+async fn broker_metrics(report: &mut Report, door: Door<'_>) -> bool {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";
     let granted = async {
         let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
@@ -225,45 +251,51 @@ async fn broker_metrics(report: &mut Report, door: Door<'_>) {
         Ok::<_, ProbeError>(matches!(grants.first(), Some(Grant::Granted(_))))
     };
     match granted.await {
-        Ok(true) => report.ok("broker metrics", format!("{FILTER} granted: milepost_broker_dropped_total")),
+        Ok(true) => {
+            report.ok("broker metrics", format!("{FILTER} granted: milepost_broker_dropped_total"));
+            return true;
+        }
         Ok(false) => report.warning("broker metrics", format!("{FILTER}: not granted"), ACL),
-        Err(error) => {
+        Err(error) if error.is_hang_up() => {
             report.warning("broker metrics", format!("{FILTER}: no answer: {}", error_chain(&error)), ACL);
         }
+        // The access rules have nothing to do with a connection that was not opened.
+        Err(error) => report.failure("broker metrics", error_chain(&error)),
+    }
+    false
+}
+
+/// Mosquitto's counter of dropped messages, where the broker has it and lets this user read it.
+async fn dropped(door: Door<'_>) -> Result<Option<u64>, ProbeError> {
+    let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
+    let heard = async {
+        probe.subscribe(&[DROPPED_TOPIC.to_owned()], Qos::AtMostOnce).await?;
+        let counter = probe.hear(RETAINED_WITHIN, |packet| {
+            let Packet::Published(publish) = packet else { return None };
+            let dropped = std::str::from_utf8(publish.payload).ok()?.parse::<u64>().ok()?;
+            (publish.topic == DROPPED_TOPIC.as_bytes()).then_some(dropped)
+        });
+        counter.await
+    };
+    match heard.await {
+        Ok(dropped) => {
+            probe.leave().await;
+            Ok(Some(dropped))
+        }
+        Err(error) if error.is_hang_up() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
-/// The broker's drop counter, if it has one, and a message published and received.
-async fn messages(report: &mut Report, door: Door<'_>, probe_topic: Option<&str>) -> Result<(), ProbeError> {
-    let mqtt = door.mqtt;
-    let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
-    let mut filters = vec![DROPPED_TOPIC.to_owned()];
-    filters.extend(probe_topic.map(|topic| share_alone(mqtt, topic)));
-    let grants = probe.subscribe(&filters, Qos::AtLeastOnce).await?;
-    let dropped = probe.hear(RETAINED_WITHIN, |packet| {
-        let Packet::Published(publish) = packet else { return None };
-        let dropped = std::str::from_utf8(publish.payload).ok()?.parse::<u64>().ok()?;
-        (publish.topic == DROPPED_TOPIC.as_bytes()).then_some(dropped)
-    });
-    match dropped.await {
-        Ok(0) => report.ok("queue drops", "none since the broker's start"),
-        Ok(dropped) => report.warning(
-            "queue drops",
-            format!("{dropped} messages dropped at a full queue since the broker's start"),
-            "Mosquitto: max_queued_messages; and find out why a subscriber was slow or disconnected",
-        ),
-        Err(ProbeError::Unanswered) => report.ok(
-            "queue drops",
-            "not visible here; EMQX: set mqtt.broker_metrics = true, or read emqx_delivery_dropped_queue_full on its dashboard's /api/v5/prometheus/stats",
-        ),
-        Err(error) => return Err(error),
-    }
+/// Publishes a message and waits for it.
+async fn message(report: &mut Report, door: Door<'_>, probe_topic: Option<&str>) -> Result<(), ProbeError> {
     let Some(topic) = probe_topic else {
-        probe.leave().await;
         report.ok("message", "none sent; --probe-topic drivers/ID/gps-check publishes one and waits for it");
         return Ok(());
     };
-    if !matches!(grants.get(1), Some(Grant::Granted(_))) {
+    let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
+    let grants = probe.subscribe(&[share_alone(door.mqtt, topic)], Qos::AtLeastOnce).await?;
+    if !matches!(grants.first(), Some(Grant::Granted(_))) {
         report.error(
             "message",
             format!("{topic}: the broker refuses the subscription"),

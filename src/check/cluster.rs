@@ -54,17 +54,20 @@ pub(super) async fn check(
 /// The nodes that the broker names, if it does.
 async fn named(door: Door<'_>) -> Result<Option<Vec<String>>, ProbeError> {
     let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
-    probe.subscribe(&[NODES_TOPIC.to_owned()], Qos::AtMostOnce).await?;
-    let heard = probe.hear(RETAINED_WITHIN, |packet| {
-        let Packet::Published(publish) = packet else { return None };
-        let names = String::from_utf8_lossy(publish.payload).into_owned();
-        let is_it = publish.topic == NODES_TOPIC.as_bytes();
-        is_it.then(|| names.split(',').map(str::to_owned).collect())
-    });
+    let heard = async {
+        probe.subscribe(&[NODES_TOPIC.to_owned()], Qos::AtMostOnce).await?;
+        let names = probe.hear(RETAINED_WITHIN, |packet| {
+            let Packet::Published(publish) = packet else { return None };
+            let names = String::from_utf8_lossy(publish.payload).into_owned();
+            let is_it = publish.topic == NODES_TOPIC.as_bytes();
+            is_it.then(|| names.split(',').map(str::to_owned).collect())
+        });
+        names.await
+    };
     let named = match heard.await {
         Ok(named) => Some(named),
-        // Some brokers close the connection of a client that asks for what it may not have.
-        Err(ProbeError::Unanswered | ProbeError::Closed | ProbeError::Broken(_)) => None,
+        // Some brokers close the connection of a client that subscribes to what it may not.
+        Err(error) if error.is_hang_up() => None,
         Err(error) => return Err(error),
     };
     probe.leave().await;

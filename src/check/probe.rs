@@ -1,12 +1,12 @@
 //! A short MQTT session, for one check or a few events.
 
 use std::io;
-use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::codec::Qos;
 use crate::codec::{self, CodecError, ConnAck, Connect, Grant, Input, Packet, Subscribing};
@@ -18,8 +18,13 @@ pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long retained messages may take.
 pub(super) const RETAINED_WITHIN: Duration = Duration::from_millis(500);
 
-/// Part of the client id, one a process: two checks at once must not disconnect each other.
-static TAG: LazyLock<u32> = LazyLock::new(|| fastrand::u32(..));
+/// How long a CONNECT that the broker refuses for the moment is repeated.
+const BUSY_FOR: Duration = Duration::from_secs(10);
+/// Pause between two such attempts.
+const RETRY_BUSY: Duration = Duration::from_millis(250);
+/// CONNACK reasons that pass by themselves (MQTT 5, 3.2.2.2): server unavailable, server busy, connection rate exceeded. EMQX answers
+/// 0x89 to a client id whose former process is not cleaned up yet.
+pub(super) const BUSY: [u8; 3] = [0x88, 0x89, 0x9F];
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProbeError {
@@ -35,13 +40,27 @@ pub(crate) enum ProbeError {
     Unanswered,
 }
 
+impl ProbeError {
+    /// The broker refused the connection for a reason that passes by itself.
+    fn is_busy(&self) -> bool {
+        matches!(self, Self::Codec(CodecError::Refused { reason, .. }) if BUSY.contains(reason))
+    }
+
+    /// The broker accepted the connection and then ended it or fell silent. Some brokers answer so to a subscription that
+    /// their access rules forbid.
+    pub(super) fn is_hang_up(&self) -> bool {
+        matches!(
+            self,
+            Self::Closed | Self::Broken(_) | Self::Unanswered | Self::Codec(CodecError::Disconnected { .. })
+        )
+    }
+}
+
 /// Where a probe connects, and as whom.
 #[derive(Clone, Copy)]
 pub(crate) struct Door<'a> {
     pub(crate) mqtt: &'a Mqtt,
     pub(crate) node: &'a Address,
-    /// Of the node. Probes of different nodes have different client ids.
-    pub(crate) number: usize,
     pub(crate) login: Option<&'a (String, String)>,
 }
 
@@ -62,16 +81,32 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Connects with a clean start. `expiry`: of the session.
+    /// Connects with a clean start, under a client id that no other probe has: EMQX refuses an id for a moment after its
+    /// former connection ended. `expiry`: of the session.
     pub(crate) async fn open(door: Door<'_>, expiry: Duration) -> Result<(Self, ConnAck), ProbeError> {
-        let client_id = format!("{}-check-{:08x}-{}", door.mqtt.client_id, *TAG, door.number);
+        let client_id = format!("{}-check-{:016x}", door.mqtt.client_id, fastrand::u64(..));
         Self::open_as(client_id, door, expiry).await
     }
 
-    /// The same with this client id.
+    /// Connects with a clean start under `client_id`. Repeats a CONNECT that the broker refuses for the moment.
     pub(crate) async fn open_as(
         client_id: String,
-        Door { mqtt, node, number: _, login }: Door<'_>,
+        door: Door<'_>,
+        expiry: Duration,
+    ) -> Result<(Self, ConnAck), ProbeError> {
+        let began = Instant::now();
+        loop {
+            match Self::connect(client_id.clone(), door, expiry).await {
+                Err(error) if error.is_busy() && began.elapsed() < BUSY_FOR => sleep(RETRY_BUSY).await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// One CONNECT and its CONNACK.
+    async fn connect(
+        client_id: String,
+        Door { mqtt, node, login }: Door<'_>,
         expiry: Duration,
     ) -> Result<(Self, ConnAck), ProbeError> {
         let tls = mqtt.tls.clone().map(|files| Arc::new(Tls::new(files)));

@@ -15,7 +15,7 @@ pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
         let properties = if let Ok(Rest::ConnAck(answer)) = answer { answer.properties } else { None };
         let said = properties.and_then(|properties| properties.reason_string);
         let said = said.map_or(String::new(), |said| format!(" (\"{said}\")"));
-        return Err(CodecError::Refused(format!("{}{said}", refusal(reason))));
+        return Err(CodecError::Refused { reason, words: format!("{}{said}", refusal(reason)) });
     }
     let Rest::ConnAck(answer) = answer? else {
         return Err(CodecError::Unexpected(CONNACK));

@@ -38,9 +38,14 @@ pub enum CodecError {
     /// Nothing that could be acknowledged.
     #[error("the broker sends a PUBLISH without a whole topic and packet id")]
     Publish,
-    /// CONNACK says no.
-    #[error("the broker refuses us: {0}")]
-    Refused(String),
+    /// CONNACK with a reason other than success.
+    #[error("the broker refuses us: {words}")]
+    Refused {
+        /// CONNACK's reason code (MQTT 5, 3.2.2.2).
+        reason: u8,
+        /// The reason in words, and what to change.
+        words: String,
+    },
     /// The broker's DISCONNECT.
     #[error("the broker ends the connection: {words}")]
     Disconnected {

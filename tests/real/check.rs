@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::tls::{Authority, TlsFront};
@@ -153,8 +154,73 @@ fn a_brokers_terms_are_held_against_what_we_want() -> Result<()> {
     finds(&on(b"", 0x9E)?, &[], "subscription", "error", "EMQX: mqtt.shared_subscription = true")?;
     finds(&on(b"", 0)?, &[], "subscription", "error", "EMQX: mqtt.max_qos_allowed")?;
     let asks = |code| Ok::<_, anyhow::Error>(on(b"", code)?.with("MQTT__BROKER_METRICS", "true"));
-    finds(&asks(0)?, &[], "broker metrics", "ok", "$SYS/brokers/+/metrics/# granted")?;
+    finds(&asks(1)?, &[], "broker metrics", "ok", "$SYS/brokers/+/metrics/# granted")?;
+    finds(&asks(1)?, &[], "queue drops", "ok", "milepost_broker_dropped_total")?;
+    finds(&on(b"", 1)?, &[], "queue drops", "ok", "set mqtt.broker_metrics = true")?;
+    finds(&asks(0x87)?, &[], "queue drops", "ok", "the line \"broker metrics\" says why")?;
     finds(&asks(0x87)?, &[], "broker metrics", "warning", "mqtt.broker_metrics = false")
+}
+
+/// Refuses each client id the first time, and each one that it has accepted before, as EMQX does while the id's former process
+/// is not cleaned up.
+#[test]
+fn busy_broker_is_asked_again_and_fails_no_check() -> Result<()> {
+    const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];
+    let world = unmigrated("check_busy")?;
+    let seen = Mutex::new(BTreeMap::<String, u32>::new());
+    let broker = ScriptedBroker::start(move |peer| {
+        let attempt = {
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let attempts = seen.entry(peer.client_id()?).or_default();
+            *attempts += 1;
+            *attempts
+        };
+        if attempt == 2 { oblige(peer, b"", 1) } else { peer.say(&CONNACK_BUSY) }
+    })?;
+    let settings = world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
+    for settings in [&settings, &settings.clone().with("MQTT__BROKER_METRICS", "true")] {
+        let (_, lines) = check(settings, &[])?;
+        for what in ["broker", "subscription", "queue drops", "message", "cluster"] {
+            let (level, text) = lines.get(what).with_context(|| format!("no {what} in {lines:#?}"))?;
+            ensure!(level == "ok", "{what}: {text}");
+        }
+        ensure!(!lines.contains_key("login"), "{lines:#?}");
+        ensure!(lines.get("broker metrics").is_none_or(|(level, _)| level == "ok"), "{lines:#?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn broker_that_stays_busy_is_an_error_and_no_login() -> Result<()> {
+    let world = unmigrated("check_always_busy")?;
+    let broker = ScriptedBroker::start(|peer| peer.say(&[0x20, 3, 0, 0x89, 0]))?;
+    let settings = world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
+    finds(&settings, &[], "broker", "error", "the server is busy; see the broker's log")
+}
+
+/// Some managed brokers close the connection of a client that subscribes below `$SYS`.
+#[test]
+fn broker_that_hangs_up_on_its_own_topics_fails_no_check() -> Result<()> {
+    let world = unmigrated("check_hangs_up")?;
+    let broker = ScriptedBroker::start(|peer| {
+        loop {
+            let packet = peer.hear()?;
+            if let Packet::Connect(..) = packet {
+                peer.say(&[0x20, 3, 0, 0, 0])?;
+            } else if let Packet::Subscribe(asked) = packet {
+                if asked.filters[0].path.starts_with("$SYS") {
+                    return Ok(());
+                }
+                let [high, low] = asked.pkid.to_be_bytes();
+                peer.say(&[0x90, 4, high, low, 0, 1])?;
+            }
+        }
+    })?;
+    let settings = world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
+    finds(&settings, &[], "queue drops", "ok", "not visible here")?;
+    finds(&settings, &[], "cluster", "ok", "whether the broker has more is not visible here")?;
+    let asks = settings.with("MQTT__BROKER_METRICS", "true");
+    finds(&asks, &[], "broker metrics", "warning", "EMQX acl.conf")
 }
 
 #[test]

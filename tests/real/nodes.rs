@@ -8,10 +8,16 @@ use lab_stack::{Broker, BrokerKind, Milepost, wait_until};
 use crate::world::{SOON, World, finish, publish_in_background, world};
 
 fn cluster(name: &str, strategy: &str) -> Result<World> {
+    cluster_with(name, &["--strategy", strategy])
+}
+
+/// A strict-broker of two nodes with these options, and a milepost that names both.
+fn cluster_with(name: &str, options: &[&str]) -> Result<World> {
     let mut world = world(name)?;
+    let options = [&["--max-inflight", "32000"], options].concat();
     let kind = BrokerKind::Strict {
         binary: Path::new(env!("CARGO_BIN_EXE_milepost")).with_file_name("strict-broker"),
-        options: ["--max-inflight", "32000", "--strategy", strategy].map(str::to_owned).to_vec(),
+        options: options.into_iter().map(str::to_owned).collect(),
     };
     world.broker = Broker::start_kind(kind, world.folder.path())?;
     let nodes = ports(&world).map(|port| format!("mqtt://127.0.0.1:{port}")).join(",");
@@ -68,6 +74,20 @@ fn check_names_the_strategy_and_a_node_that_does_not_answer() -> Result<()> {
         let (code, printed) = world.settings.call(&check)?;
         assert_eq!(code, 1, "{printed}");
         assert!(printed.contains(&format!("127.0.0.1:{}: ", ports(&world)[0])), "{printed}");
+    }
+    Ok(())
+}
+
+/// EMQX refuses a client id with 0x89 while it cleans up after the connection that had it before.
+#[test]
+fn check_gives_one_verdict_while_the_broker_cleans_up_its_client_ids() -> Result<()> {
+    let world = cluster_with("check_cleanup", &["--strategy", "local", "--cleanup", "1h"])?;
+    for settings in [&world.settings, &world.settings.clone().with("MQTT__BROKER_METRICS", "true")] {
+        for _ in 0..3 {
+            let check = ["check", "--probe-topic", "drivers/check/gps-check"];
+            let (code, printed) = settings.call(&check)?;
+            assert!(code == 0 && printed.ends_with("0 errors, 0 warnings\n"), "{printed}");
+        }
     }
     Ok(())
 }

@@ -109,8 +109,8 @@ impl Peer {
         }
     }
 
-    /// Who comes, by a CONNECT that is still to be heard.
-    fn client_id(&mut self) -> Result<String> {
+    /// The client id of a CONNECT that is still to be read.
+    pub fn client_id(&mut self) -> Result<String> {
         loop {
             match Packet::read(&mut self.input.clone(), None) {
                 Ok(Packet::Connect(connect, ..)) => return Ok(connect.client_id),

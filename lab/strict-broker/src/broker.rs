@@ -16,6 +16,11 @@ use crate::packet::Message;
 use crate::router::{ClientId, Router, Target};
 use crate::session::{Death, Ending, Expiry, Life, Link, OUT_BYTES_ENOUGH, Session};
 
+/// CONNACK, SUBACK and PUBACK: not authorized (MQTT 5, 3.2.2.2, 3.9.3, 3.4.2.1).
+pub(crate) const NOT_AUTHORIZED: u8 = 0x87;
+/// CONNACK: server busy.
+const SERVER_BUSY: u8 = 0x89;
+
 #[derive(Debug)]
 pub(crate) struct Hello {
     pub(crate) client: ClientId,
@@ -74,11 +79,13 @@ pub(crate) struct Counters {
     /// Sessions that the other node took over, and what was lost in it.
     pub(crate) takeovers: u64,
     pub(crate) lost_in_takeovers: u64,
+    /// Acknowledged and thrown away, because the operator asked for it (`--lose-every`, `lose N`).
+    pub(crate) lost_on_purpose: u64,
 }
 
 impl Counters {
     /// By EMQX's names.
-    pub(crate) fn named(&self) -> [(&'static str, u64); 9] {
+    pub(crate) fn named(&self) -> [(&'static str, u64); 10] {
         let Dropped { queue_full, qos0 } = self.dropped;
         [
             ("messages.received", self.received),
@@ -90,6 +97,7 @@ impl Counters {
             ("given_to_ghosts", self.given_to_ghosts),
             ("takeovers", self.takeovers),
             ("lost_in_takeovers", self.lost_in_takeovers),
+            ("lost_on_purpose", self.lost_on_purpose),
         ]
     }
 }
@@ -102,6 +110,12 @@ pub(crate) struct Broker {
     options: Rc<Options>,
     pace: Option<Pace>,
     pub(crate) down: [bool; 2],
+    /// Until then every CONNECT, SUBSCRIBE and PUBLISH is answered with 0x87, as EMQX does around a boot and a graceful stop.
+    pub(crate) denies_until: Option<Instant>,
+    /// Messages to lose, from the next one on.
+    pub(crate) to_lose: u64,
+    /// Client ids whose former process is not cleaned up, and until when.
+    cleaning: HashMap<ClientId, Instant>,
     targets: Vec<Target>,
 }
 
@@ -113,6 +127,9 @@ impl Broker {
             counters: Counters::default(),
             pace: options.pace(),
             down: [false; 2],
+            denies_until: None,
+            to_lose: 0,
+            cleaning: HashMap::new(),
             options,
             targets: Vec::new(),
         }
@@ -154,6 +171,19 @@ impl Broker {
         Opened { link, present, messages }
     }
 
+    /// CONNACK's reason if this client id is refused now (EMQX: not authorized while it starts and stops, busy while the
+    /// former process of the id is not cleaned up).
+    pub(crate) fn refusal(&self, client: &ClientId, now: Instant) -> Option<u8> {
+        if self.denies(now) {
+            return Some(NOT_AUTHORIZED);
+        }
+        self.cleaning.get(client).is_some_and(|until| now < *until).then_some(SERVER_BUSY)
+    }
+
+    pub(crate) fn denies(&self, now: Instant) -> bool {
+        self.denies_until.is_some_and(|until| now < until)
+    }
+
     /// The session, if the connection still has it.
     pub(crate) fn session(&mut self, client: &ClientId, link: &Rc<Link>) -> Option<&mut Session> {
         let session = self.sessions.get_mut(client)?;
@@ -171,6 +201,9 @@ impl Broker {
             Expiry::Never => session.life = Life::Away(None),
             Expiry::After(Duration::ZERO) => {
                 let lowered = before != session.expiry;
+                if !self.options.cleanup.is_zero() {
+                    self.cleaning.insert(Rc::clone(client), now + self.options.cleanup);
+                }
                 self.end(client, if lowered { End::Lowered } else { End::WithConnection }, now);
             }
             Expiry::After(time) => session.life = Life::Away(Some(now + time)),
@@ -243,11 +276,26 @@ impl Broker {
         let reached = !targets.is_empty();
         self.counters.received += 1;
         self.counters.no_subscriber += u64::from(!reached);
+        if reached && self.loses() {
+            self.counters.lost_on_purpose += 1;
+            targets.clear();
+            self.targets = targets;
+            return true;
+        }
         for target in targets.drain(..) {
             self.deliver(&target, message, now);
         }
         self.targets = targets;
         reached
+    }
+
+    /// Whether this message is acknowledged and thrown away.
+    fn loses(&mut self) -> bool {
+        if self.to_lose > 0 {
+            self.to_lose -= 1;
+            return true;
+        }
+        self.options.lose_every.is_some_and(|every| self.counters.received.is_multiple_of(every.get()))
     }
 
     fn deliver(&mut self, target: &Target, message: &Message, now: Instant) {
@@ -327,6 +375,7 @@ impl Broker {
 
     /// Expires sessions, and lets those without a connection work.
     pub(crate) fn tick(&mut self, now: Instant) {
+        self.cleaning.retain(|_, until| now < *until);
         let mut ends = Vec::new();
         let mut all = Dropped::default();
         for (client, session) in &mut self.sessions {

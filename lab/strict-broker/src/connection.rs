@@ -8,6 +8,7 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{Disconnect, Packet, PubAck, PubAckReason, Publish, Subscribe, Unsubscribe};
 use tokio::net::TcpStream;
 
+use crate::broker::NOT_AUTHORIZED;
 use crate::filter;
 use crate::handshake::{self, Greeted};
 use crate::hub::Hub;
@@ -177,6 +178,16 @@ impl Connection<'_> {
         if !filter::is_topic(topic) {
             return Err(Bye::told(0x90));
         }
+        if self.hub.broker.borrow().denies(Instant::now()) {
+            if qos == QoS::AtLeastOnce {
+                let reason = PubAckReason::NotAuthorized;
+                put(
+                    &Packet::PubAck(PubAck { pkid: packet_id, reason, properties: None }),
+                    &mut self.socket.out,
+                );
+            }
+            return Ok(());
+        }
         let message = Message::new(Publish { topic: bytes.clone(), ..publish });
         let reached = self.hub.broker.borrow_mut().receive(topic, self.node, &message, Instant::now());
         if qos == QoS::AtLeastOnce {
@@ -191,7 +202,12 @@ impl Connection<'_> {
             return Err(Bye::told(0xA1));
         }
         let client = &self.greeted.client;
-        let codes = self.hub.broker.borrow_mut().subscribe(client, &subscribe.filters);
+        let now = Instant::now();
+        let codes = if self.hub.broker.borrow().denies(now) {
+            vec![NOT_AUTHORIZED; subscribe.filters.len()]
+        } else {
+            self.hub.broker.borrow_mut().subscribe(client, &subscribe.filters)
+        };
         let manner = self.hub.orders.borrow_mut().take(Answer::Subscribe, client);
         match manner {
             Some(Manner::Never | Manner::Lose) => {}

@@ -9,6 +9,8 @@
 //! | `next N suback MANNER [for PREFIX]` | the same for SUBSCRIBE; what was asked for holds |
 //! | `node N down` | kill -9 of node 0 or 1: connections cut, sessions gone, their shared subscriptions left behind as ghosts |
 //! | `node N up` | it is back, or was force-left: the ghosts are gone |
+//! | `deny D` | for `D`, such as `20s`, every CONNECT, SUBSCRIBE and PUBLISH is answered with 0x87, as EMQX does around a boot and a graceful stop |
+//! | `lose N` | the next N messages with a subscriber are acknowledged and thrown away; `counters` shows them |
 //! | `kill PREFIX` | as EMQX's force_shutdown: TCP closed without a word, the session gone, nothing counted or passed on |
 //!
 //! `PREFIX` is what client ids begin with; `next` without one means every client. `MANNER` is one of
@@ -67,6 +69,13 @@ fn obey(words: &[&str], hub: &Hub) -> Result<String, String> {
         ["node", number, what @ ("down" | "up")] => {
             let node = number.parse().ok().filter(|node| *node < 2).ok_or("node 0 or 1 is wanted")?;
             if what == "down" { broker.kill_node(node) } else { broker.start_node(node) }
+        }
+        ["deny", time] => {
+            let time = humantime::parse_duration(time).map_err(|error| error.to_string())?;
+            broker.denies_until = Some(Instant::now() + time);
+        }
+        ["lose", count] => {
+            broker.to_lose += count.parse::<u64>().map_err(|_| "lose N: a number is wanted")?;
         }
         ["kill", prefix] => {
             let named = broker.sessions.keys().filter(|client| client.starts_with(prefix));

@@ -44,6 +44,10 @@ pub(crate) async fn greet(socket: &mut Socket, hub: &Hub, node: usize) -> Option
         return None;
     }
     let client = ClientId::from(connect.client_id.as_str());
+    if let Some(reason) = hub.broker.borrow().refusal(&client, Instant::now()) {
+        put_refusal(reason, &mut socket.out);
+        return None;
+    }
     let manner = hub.orders.borrow_mut().take(Answer::Connect, &client);
     let hello = hello(&connect, &client, node, hub);
     let opened = hub.broker.borrow_mut().open(&hello, Instant::now());

@@ -13,6 +13,8 @@
 //! * two nodes are a cluster (`--second-port`); the shared subscriptions of one that was killed stay in the table as ghosts,
 //!   whose share is acknowledged to the publisher and lost (`router.rs`), and so is what comes while the other node takes a session
 //!   over;
+//! * a client id is refused for a while after its session ended (`--cleanup`), and everything around a stop and a boot (`deny`);
+//! * messages that are acknowledged and lost, as many as it is asked to lose (`--lose-every`, `lose`);
 //! * answers that are late or never come.
 //!
 //! | room | job |

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU64};
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
@@ -57,6 +57,13 @@ pub(crate) struct Options {
     /// When the other node takes a session over, what comes for it is lost for so long, uncounted (EMQX: some dozen messages)
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) takeover_gap: Duration,
+    /// A client id is refused with 0x89 for this long after its session ended with its connection (EMQX: while the former
+    /// process is cleaned up)
+    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) cleanup: Duration,
+    /// Loses every Nth message after acknowledging it: the control command `counters` alone shows how many
+    #[arg(long)]
+    pub(crate) lose_every: Option<NonZeroU64>,
     /// Messages a second that a CONNECT of an old session takes over, before CONNACK; giving up meanwhile empties it
     #[arg(long, value_parser = rate)]
     pub(crate) resume_rate: Option<f64>,

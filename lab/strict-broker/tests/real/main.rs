@@ -10,5 +10,6 @@ mod client;
 mod cluster;
 mod exact;
 mod lives;
+mod manners;
 mod orders;
 mod process;

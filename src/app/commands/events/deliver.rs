@@ -184,7 +184,7 @@ async fn publish(
 ) -> Result<(), String> {
     let login = probe::login(mqtt).map_err(|error| format!("mqtt.password_file cannot be read: {error}"))?;
     let node = &mqtt.nodes[node % mqtt.nodes.len()];
-    let door = Door { mqtt, node, number: 0, login: login.as_ref() };
+    let door = Door { mqtt, node, login: login.as_ref() };
     let opened = Probe::open_as(format!("{}-events", mqtt.client_id), door, Duration::ZERO).await;
     let (mut probe, _) = opened.map_err(|error| format!("{node}: {}", error_chain(&error)))?;
     while let Some(order) = batch.first() {

@@ -92,7 +92,7 @@ async fn subscribe(mqtt: &Mqtt) -> Result<Probe> {
     let login = probe::login(mqtt).context("mqtt.password_file cannot be read")?;
     let mut last = None;
     for node in &mqtt.nodes {
-        let door = Door { mqtt, node, number: 0, login: login.as_ref() };
+        let door = Door { mqtt, node, login: login.as_ref() };
         let client_id = format!("{}-trace-{:08x}", mqtt.client_id, fastrand::u32(..));
         match Probe::open_as(client_id, door, Duration::ZERO).await {
             Ok((mut probe, _)) => {
