@@ -18,7 +18,7 @@ use milepost_map::store::Store;
 use milepost_map::tls;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tracing::{error, info};
 
 use self::cli::{Arguments, Command};
@@ -102,6 +102,7 @@ async fn run(config: Config) -> Result<()> {
             .context("fences.password_file")?,
         store: Store::new(&config.clickhouse, ANSWER_BYTES_MAX)
             .context("clickhouse.password_file cannot be read")?,
+        fence_changes: Mutex::default(),
         answers: Shared::default(),
         questions: Semaphore::new(config.clickhouse.queries_max),
         viewers: Arc::new(Semaphore::new(config.http.viewers_max)),

@@ -1,5 +1,7 @@
 //! GeoJSON (RFC 7946) → areas for the table `fences`, and an error message for each invalid one.
 //!
+//! Open rings are closed.
+//!
 //! Guarantee: a returned area has closed rings that neither cross nor touch themselves, holes inside its outline, and valid degrees,
 //! so `fence_visits` can decide for every fix whether it is inside. Polygons of one area may overlap: their union counts.
 
@@ -156,9 +158,20 @@ fn polygon(coordinates: &Value) -> Result<Polygon, String> {
             .iter()
             .map(point)
             .collect::<Result<Vec<_>, _>>()
+            .map(closed)
             .map_err(|fault| format!("ring {index}: {fault}"))
     };
     rings.iter().enumerate().map(ring).collect()
+}
+
+/// Repeats the first point of an open ring at its end, as RFC 7946 requires. ClickHouse closes open rings by
+/// itself, so a row that SQL inserted may hold one.
+#[must_use]
+pub fn closed(mut ring: Vec<[f64; 2]>) -> Vec<[f64; 2]> {
+    if ring.first() != ring.last() {
+        ring.extend(ring.first().copied());
+    }
+    ring
 }
 
 /// Ignores a third number, the height.
@@ -241,13 +254,21 @@ mod tests {
     }
 
     #[test]
+    fn open_ring_is_closed() {
+        let open = "[[[0,0],[4,0],[4,4],[0,4]],[[1,1],[1,2],[2,2]]]";
+        let closed = "[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[1,1],[1,2],[2,2],[1,1]]]";
+        assert_eq!(polygon(open).invalid, Vec::<String>::new());
+        assert_eq!(polygon(open), polygon(closed));
+    }
+
+    #[test]
     fn each_fault_of_a_shape_is_told() {
         for (coordinates, why) in [
             ("[]", "has no rings"),
             ("[7]", "ring 0 is no array"),
             ("[[[0,0],[1,\"1\"],[0,1],[0,0]]]", "ring 0: [1,\"1\"] is no point"),
             ("[[[0,0],[1,1],[0,0]]]", "ring 0: 3 points; a ring has at least 4"),
-            ("[[[0,0],[1,0],[1,1],[0,1]]]", "ring 0: is not closed"),
+            ("[[[0,0],[1,1]]]", "ring 0: 3 points; a ring has at least 4"),
             ("[[[0,0],[1,0],[1,0],[0,0]]]", "ring 0: has no area"),
             ("[[[0,0],[2,0],[1,0],[0,0]]]", "ring 0: runs back along itself near 0, 0"),
             ("[[[0,0],[4,0],[2,0],[2,3],[0,0]]]", "ring 0: runs back along itself near 4, 0"),

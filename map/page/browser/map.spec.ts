@@ -314,10 +314,55 @@ test('a fence is drawn, edited and removed, with clicks and with keys', async ({
   await expect(page.locator('.corner')).toHaveCount(4);
   for (let i = 0; i < 2; i++) await box.getByRole('button', { name: 'Undo' }).click();
   await box.getByRole('button', { name: 'Save' }).click();
-  await expect(box).toContainText(/a ring has at least 4/);
-  await box.getByRole('button', { name: 'Remove' }).click();
+  await expect(box).toContainText('the outline needs at least three corners');
+  await box.getByRole('button', { name: 'Cancel' }).click();
+  // A new name is a new version: the old one ends, its visits stay.
+  await box.getByRole('button', { name: 'Edit the yard' }).click();
+  await box.getByLabel('Name').fill('the depot');
+  await box.getByRole('button', { name: 'Save' }).click();
+  await expect(box.getByRole('button', { name: 'the depot', exact: true })).toBeVisible();
   await expect(box.getByRole('button', { name: 'the yard', exact: true })).toHaveCount(0);
+  expect(await stack.ask("SELECT groupArray((name, valid_until < now64(3))) FROM (SELECT * FROM fleet.fences FINAL WHERE name LIKE 'the %' ORDER BY valid_from)")).toBe("[('the yard',1),('the depot',0)]");
+  await box.getByRole('button', { name: 'Edit the depot' }).click();
+  await box.getByRole('button', { name: 'Remove' }).click();
+  await expect(box.getByRole('button', { name: 'the depot', exact: true })).toHaveCount(0);
   await expect.poll(inside).toEqual([]);
+});
+
+test('an open ring, a ring across a tile border and a hole are drawn, and survive an edit that changes nothing', async ({ page, stack }) => {
+  // 15.46875° is a border of tiles at zoom 8 and above.
+  const rings = {
+    open: '[[[(15.40, 46.80), (15.41, 46.80), (15.41, 46.81), (15.40, 46.81)]]]',
+    border: '[[[(15.46, 46.80), (15.48, 46.80), (15.48, 46.81), (15.46, 46.81), (15.46, 46.80)]]]',
+    hole: '[[[(15.43, 46.80), (15.445, 46.80), (15.445, 46.81), (15.43, 46.81)], [(15.434, 46.803), (15.441, 46.803), (15.441, 46.807), (15.434, 46.807)]]]',
+  };
+  for (const [name, polygons] of Object.entries(rings)) await stack.ask(`INSERT INTO fleet.fences (name, polygons) VALUES ('ring-${name}', ${polygons})`);
+  await open(page, stack, at(13.2, { lat: 46.805, lng: 15.44 }));
+  await expect.poll(() => page.evaluate(() => window.milepost!.map.querySourceFeatures('fences').length)).toBeGreaterThan(0);
+  await page.waitForFunction(() => window.milepost!.map.loaded());
+  const filled = (lng: number, lat: number) =>
+    page.evaluate((place) => {
+      const { map } = window.milepost!;
+      return [...new Set(map.queryRenderedFeatures(map.project(place as [number, number]), { layers: ['fences-area'] }).map(({ properties }) => properties.name as string))].join();
+    }, [lng, lat]);
+  for (const [lng, lat, name] of [[15.401, 46.809, 'ring-open'], [15.409, 46.801, 'ring-open'], [15.465, 46.805, 'ring-border'], [15.475, 46.805, 'ring-border'], [15.432, 46.805, 'ring-hole'], [15.4375, 46.805, ''], [15.452, 46.805, '']] as const) {
+    await expect.poll(() => filled(lng, lat), `${lng}, ${lat}`).toBe(name);
+  }
+  // What the eye sees, not only what MapLibre knows: inside is tinted, the hole is not.
+  const spot = async (lng: number, lat: number) => [...(await coloursAt(page, await page.evaluate((place) => window.milepost!.map.project(place as [number, number]), [lng, lat]), 2))].join(' ');
+  expect(await spot(15.402, 46.808)).not.toBe(await spot(15.4375, 46.805));
+  expect(await spot(15.4375, 46.805)).toBe(await spot(15.452, 46.805));
+  await page.keyboard.press('g');
+  const box = page.getByRole('region', { name: 'Fences' });
+  await box.getByRole('button', { name: 'Edit ring-open' }).click();
+  await expect(page.locator('.corner')).toHaveCount(4);
+  await box.getByRole('button', { name: 'Save' }).click();
+  await expect(page.locator('.corner')).toHaveCount(0);
+  await box.getByRole('button', { name: 'Edit ring-hole' }).click();
+  await expect(box).toContainText('several rings');
+  await box.getByRole('button', { name: 'Save' }).click();
+  await expect(box.getByLabel('Name')).toBeHidden();
+  expect(await stack.ask("SELECT groupArray((length(polygons[1][1]), length(polygons[1]))) FROM (SELECT * FROM fleet.fences FINAL WHERE name LIKE 'ring-%' ORDER BY name)")).toBe('[(5,1),(4,2),(4,1)]');
 });
 
 test('axe finds nothing in any card, dark and light', async ({ page, stack }) => {

@@ -81,10 +81,15 @@ export class Stack {
 
   /** Computes trips and stops of everything stored so far, instead of within five minutes. */
   async refresh(): Promise<void> {
-    for (const what of ['REFRESH', 'WAIT']) {
-      const said = await fetch(`http://127.0.0.1:${this.enginePort}/`, { method: 'POST', body: `SYSTEM ${what} VIEW fleet.driver_days_mv` });
-      if (!said.ok) throw new Error(await said.text());
-    }
+    for (const what of ['REFRESH', 'WAIT']) await this.ask(`SYSTEM ${what} VIEW fleet.driver_days_mv`);
+  }
+
+  /** Runs SQL; the answer as text. */
+  async ask(sql: string): Promise<string> {
+    const answer = await fetch(`http://127.0.0.1:${this.enginePort}/`, { method: 'POST', body: sql });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(text);
+    return text.trim();
   }
 
   /** kill -9. */

@@ -1,4 +1,5 @@
 // What every test has: the stack, a page that watches itself, and eyes for what is drawn on a canvas.
+import { join } from 'node:path';
 import { expect, test as base, type Page } from '@playwright/test';
 import type { Stage } from '../src/stage';
 import { Stack } from './stack';
@@ -15,6 +16,9 @@ interface Faults {
   mayFail: boolean;
 }
 
+/** A folder such as `dist`: the page under test comes from there, so a change needs no build of milepost-map. */
+const BUILT = process.env.MAP_PAGE ?? '';
+
 export const test = base.extend<{ faults: Faults }, { stack: Stack }>({
   stack: [
     async ({}, use) => {
@@ -26,6 +30,7 @@ export const test = base.extend<{ faults: Faults }, { stack: Stack }>({
   ],
   faults: [
     async ({ page, stack }, use) => {
+      if (BUILT) await page.route((url) => url.origin === stack.url && !url.pathname.startsWith('/api/'), (route) => route.fulfill({ path: join(BUILT, new URL(route.request().url()).pathname.replace(/\/$/, '/index.html')) }));
       const faults: Faults = { mayFail: false };
       const said: string[] = [];
       page.on('console', (message) => {

@@ -1,7 +1,7 @@
 // What the server offers. docs/map.md describes it.
 import { decode, parts, type Cells, type Points } from './decode';
-import type { Feature, Polygon } from 'geojson';
-import type { Fence } from './fences';
+import type { Feature, MultiPolygon, Polygon } from 'geojson';
+import type { Fence } from './rings';
 import { key, type Bounds, type Tile } from './tiles';
 import { unwrap } from './track';
 
@@ -124,8 +124,8 @@ export const past = (bounds: Bounds, from: number, to: number, signal: AbortSign
 
 export const fences = (): Promise<{ features: Fence[] }> => json('fences');
 
-/** Takes the place of the one of its name and valid_from; without a geometry that one ends. */
-export async function putFence(feature: Feature<Polygon | null>): Promise<void> {
+/** Begins a new version of the fence; without a geometry the fence ends. */
+export async function putFence(feature: Feature<Polygon | MultiPolygon | null>): Promise<void> {
   await ask('fences', { method: 'POST', headers: { 'Content-Type': 'application/geo+json' }, body: JSON.stringify(feature) });
 }
 

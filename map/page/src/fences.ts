@@ -1,11 +1,12 @@
 // Fences: areas with names, on the map and in a list. Whoever may changes them here: corners are set by clicks or at the middle of the
 // map, and dragged; ClickHouse keeps them.
-import type { Feature, FeatureCollection, MultiPolygon, Position } from 'geojson';
+import type { FeatureCollection, Position } from 'geojson';
 import { LngLatBounds, Marker, type GeoJSONSource, type Map as MapLibre } from 'maplibre-gl';
 import { ApiError, fences as ask, putFence } from './api';
 import { byId, make, press, say } from './dom';
+import { corners, hasOneRing, type Fence } from './rings';
 
-export type Fence = Feature<MultiPolygon, { name: string; valid_from: number; valid_until?: number }>;
+export type { Fence };
 
 const COLOUR = '#b06cf0';
 
@@ -14,7 +15,7 @@ export class Fences {
   /** Clicks on the map set corners. */
   isDrawing = false;
   private all: Fence[] = [];
-  private corners: Marker[] = [];
+  private markers: Marker[] = [];
   /** What is edited; null: a new one. */
   private edited: Fence | null = null;
   private readonly box = byId('fences-box', HTMLElement);
@@ -24,6 +25,9 @@ export class Fences {
   private readonly name = byId('fence-name', HTMLInputElement);
   private readonly said = byId('fences-said', HTMLElement);
   private readonly remove = byId('fence-remove', HTMLButtonElement);
+  private readonly past = byId('fence-past', HTMLInputElement);
+  private readonly pastLabel = byId('fence-past-label', HTMLLabelElement);
+  private readonly outlineTools = byId('fence-outline', HTMLElement);
 
   constructor(
     private readonly map: MapLibre,
@@ -80,8 +84,7 @@ export class Fences {
       this.map.fitBounds(box, { padding: 120, maxZoom: 17, duration: 600 });
     });
     item.append(look);
-    // Corners of several outlines, or of holes, are for a file.
-    if (this.edits && fence.geometry.coordinates.length === 1 && fence.geometry.coordinates[0].length === 1) {
+    if (this.edits) {
       const edit = make('button', 'Edit');
       edit.type = 'button';
       edit.setAttribute('aria-label', `Edit ${fence.properties.name}`);
@@ -94,13 +97,17 @@ export class Fences {
   private draw(fence: Fence | null): void {
     this.end();
     this.edited = fence;
-    this.isDrawing = true;
+    // An outline of several rings is edited in a file; here it can be renamed and removed.
+    this.isDrawing = fence === null || hasOneRing(fence.geometry);
     this.form.hidden = false;
+    this.box.dataset.drawing = String(this.isDrawing);
+    this.outlineTools.hidden = !this.isDrawing;
     this.remove.hidden = fence === null;
+    this.pastLabel.hidden = fence === null;
+    this.past.checked = false;
     this.name.value = fence?.properties.name ?? '';
-    this.name.readOnly = fence !== null;
-    for (const corner of fence?.geometry.coordinates[0][0].slice(0, -1) ?? []) this.add(corner);
-    say(this.said, 'Click the map to set corners, drag them to move them.');
+    if (fence && this.isDrawing) for (const corner of corners(fence.geometry)) this.add(corner);
+    say(this.said, this.isDrawing ? 'Click the map to set corners, drag them to move them.' : 'This outline has several rings: milepost fences import changes it.');
     this.name.focus();
   }
 
@@ -110,40 +117,44 @@ export class Fences {
     element.addEventListener('click', (event) => event.stopPropagation());
     const marker = new Marker({ element, draggable: true }).setLngLat([corner[0], corner[1]]).addTo(this.map);
     marker.on('drag', () => this.outline());
-    this.corners.push(marker);
+    this.markers.push(marker);
     this.outline();
   }
 
   private undo(): void {
-    this.corners.pop()?.remove();
+    this.markers.pop()?.remove();
     this.outline();
   }
 
   private ring(): Position[] {
-    const corners = this.corners.map((corner) => corner.getLngLat().toArray());
-    return corners.length > 0 ? [...corners, corners[0]] : [];
+    const places = this.markers.map((corner) => corner.getLngLat().toArray());
+    return places.length > 0 ? [...places, places[0]] : [];
   }
 
   private outline(): void {
-    const geometry = { type: 'MultiPolygon' as const, coordinates: this.corners.length > 1 ? [[this.ring()]] : [] };
+    const geometry = { type: 'MultiPolygon' as const, coordinates: this.markers.length > 1 ? [[this.ring()]] : [] };
     this.show('fence-draft', { type: 'FeatureCollection', features: [{ type: 'Feature', properties: {}, geometry }] });
   }
 
   private end(): void {
-    for (const corner of this.corners) corner.remove();
-    this.corners = [];
+    for (const corner of this.markers) corner.remove();
+    this.markers = [];
     this.isDrawing = false;
     this.edited = null;
+    delete this.box.dataset.drawing;
     this.form.hidden = true;
     say(this.said, '');
     this.outline();
   }
 
   private async store(isRemoved: boolean): Promise<void> {
-    const name = this.edited?.properties.name ?? this.name.value.trim();
-    if (!this.edited && this.all.some((fence) => fence.properties.name === name)) return say(this.said, 'There is a fence of this name: edit it, or choose another one.');
-    const properties = { ...this.edited?.properties, name };
-    const geometry = isRemoved ? null : { type: 'Polygon' as const, coordinates: [this.ring()] };
+    const was = this.edited?.properties.name;
+    const name = isRemoved && was ? was : this.name.value.trim();
+    if (!name) return say(this.said, 'Give the fence a name.');
+    if (name !== was && this.all.some((fence) => fence.properties.name === name)) return say(this.said, 'There is a fence of this name: edit it, or choose another one.');
+    const properties = { ...this.edited?.properties, name, ...(was && was !== name ? { was } : {}), rewrite_past: this.past.checked && !isRemoved };
+    const drawn = this.isDrawing ? { type: 'Polygon' as const, coordinates: [this.ring()] } : this.edited!.geometry;
+    const geometry = isRemoved ? null : drawn;
     try {
       await putFence({ type: 'Feature', properties, geometry });
       this.end();

@@ -307,7 +307,10 @@ async fn put_fence(From(state): From<Arc<State>>, headers: HeaderMap, body: Body
     })?;
     let feature = serde_json::from_slice(&body).map_err(|error| bad(format!("not JSON: {error}")))?;
     let user = state.config.http.user(&headers);
-    let stored = areas::put(writer, state.store.database(), &feature, user);
+    let stored = async {
+        let _one_at_a_time = state.fence_changes.lock().await;
+        areas::put(writer, state.store.database(), &feature, user).await
+    };
     match tokio::time::timeout(state.config.clickhouse.query_timeout, stored).await {
         Ok(Ok(())) => Ok(answer(&json!({}))),
         Ok(Err(areas::Refused::Invalid(why))) => Err(bad(why)),

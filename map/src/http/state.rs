@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 
 use milepost::clickhouse::Reader;
 
@@ -20,6 +20,8 @@ pub struct State {
     pub store: Store,
     /// Writes fences; `None`: nobody may.
     pub fence_writer: Option<Reader>,
+    /// Held while a fence is read, changed and written.
+    pub fence_changes: Mutex<()>,
     pub config: config::Config,
     /// Questions to ClickHouse at once.
     pub questions: Semaphore,

@@ -241,7 +241,7 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
     ensure!(names()? == "yard");
     let fence = ask(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
     ensure!(
-        fence["features"][0]["geometry"]["coordinates"][0][0][1] == serde_json::json!([12, 47]),
+        fence["features"][0]["geometry"]["coordinates"][0][0][1] == serde_json::json!([12.0, 47.0]),
         "{fence}"
     );
     let end = r#"{"type":"Feature","properties":{"name":"yard","valid_from":0},"geometry":null}"#;
@@ -249,14 +249,16 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
     wait_until("the fence has ended", SOON, || Ok(names()?.is_empty()))?;
     ensure!(world.query("SELECT length(polygons[1][1]) FROM {db}.fences FINAL")? == "4", "what was is kept");
 
-    // A new one of its name begins where it ended; then it is changed, and ends, without its valid_from.
+    // A new fence of its name begins where the former one ended; an edit begins a version; then it ends.
     ensure!(post(&map, "grace", geojson, YARD)? == (200, "{}".to_owned()));
     ensure!(names()? == "yard");
     ensure!(post(&map, "ada", geojson, &YARD.replace("[12,49]", "[12,49],[11,49]"))?.0 == 200);
+    ensure!(names()? == "yard");
     let spans = "SELECT groupArray((length(polygons[1][1]), toUnixTimestamp(valid_from) > 0, valid_until > now() + 3600)) FROM \
         (SELECT * FROM {db}.fences FINAL ORDER BY valid_from)";
-    ensure!(world.query(spans)? == "[(4,0,0),(5,1,1)]", "{}", world.query(spans)?);
-    let joined = "SELECT max(valid_from) = min(valid_until) FROM {db}.fences FINAL";
+    ensure!(world.query(spans)? == "[(4,0,0),(4,1,0),(5,1,1)]", "{}", world.query(spans)?);
+    let joined = "SELECT arraySlice(groupArray(valid_until), 1, 2) = arraySlice(groupArray(valid_from), 2) FROM \
+        (SELECT * FROM {db}.fences FINAL ORDER BY valid_from)";
     ensure!(world.query(joined)? == "1");
     ensure!(post(&map, "ada", geojson, &end.replace(r#","valid_from":0"#, ""))?.0 == 200);
     wait_until("the second one has ended", SOON, || Ok(names()?.is_empty()))?;
@@ -273,29 +275,76 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
     let never = planned.replace(r#""valid_from""#, r#""valid_until":1000,"valid_from""#);
     ensure!(post(&map, "ada", geojson, &never)?.0 == 400);
 
-    // One that an import made valid from 1965 to 2250 is edited, and ended, at the moments that the map was told.
+    // A fence valid from 1965 to 2250 keeps these moments when it is edited; visits before keep its old outline.
     world.query(
         "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons) SELECT 'old town', toDateTime64('1965-03-01', 3, 'UTC'), \
          toDateTime64('2250-01-01', 3, 'UTC'), polygons FROM {db}.fences ORDER BY valid_from LIMIT 1",
     )?;
-    let all = ask(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
-    let features = all["features"].as_array().into_iter().flatten();
-    let mut edited =
-        features.clone().find(|one| one["properties"]["name"] == "old town").context("shown")?.clone();
+    let shown = |name: &str| -> Result<serde_json::Value> {
+        let all = ask(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
+        let mut features = all["features"].as_array().into_iter().flatten();
+        features.find(|one| one["properties"]["name"] == name).cloned().context("shown")
+    };
+    let mut edited = shown("old town")?;
     edited["geometry"]["coordinates"][0][0][1] = serde_json::json!([12.5, 47]);
     ensure!(post(&map, "ada", geojson, &edited.to_string())? == (200, "{}".to_owned()));
-    let old = "SELECT (toYear(valid_from), toYear(valid_until) = 2250, polygons[1][1][2].1) FROM {db}.fences FINAL WHERE name = 'old town'";
-    ensure!(world.query(old)? == "(1965,1,12.5)", "{}", world.query(old)?);
-    edited["geometry"] = serde_json::Value::Null;
+    let old = "SELECT groupArray((toYear(valid_from) = 1965, toYear(valid_until) = 2250, polygons[1][1][2].1)) FROM \
+        (SELECT * FROM {db}.fences FINAL WHERE name IN ('old town', 'new town') ORDER BY valid_from, name)";
+    ensure!(world.query(old)? == "[(1,0,12),(0,1,12.5)]", "{}", world.query(old)?);
+    // The former version cannot be edited once it has ended, unless the past is rewritten.
+    edited["geometry"]["coordinates"][0][0][1] = serde_json::json!([12.7, 47]);
+    let (status, why) = post(&map, "ada", geojson, &edited.to_string())?;
+    ensure!(status == 400 && why.contains("has ended"), "{status} {why}");
+    edited["properties"]["rewrite_past"] = true.into();
+    edited["properties"]["valid_until"] = serde_json::Value::Null;
     ensure!(post(&map, "ada", geojson, &edited.to_string())? == (200, "{}".to_owned()));
+    ensure!(world.query(old)? == "[(1,0,12.7),(0,1,12.5)]", "{}", world.query(old)?);
+    // A rename ends the old name and begins the new one.
+    let mut renamed = shown("old town")?;
+    renamed["properties"]["was"] = "old town".into();
+    renamed["properties"]["name"] = "new town".into();
+    ensure!(post(&map, "ada", geojson, &renamed.to_string())? == (200, "{}".to_owned()));
+    ensure!(names()? == "new town yard", "{}", names()?);
+    let mut ended = shown("new town")?;
+    ended["geometry"] = serde_json::Value::Null;
+    ensure!(post(&map, "ada", geojson, &ended.to_string())? == (200, "{}".to_owned()));
     wait_until("the old one has ended", SOON, || Ok(names()? == "yard"))?;
-    ensure!(world.query(old)? == "(1965,0,12.5)", "{}", world.query(old)?);
+    ensure!(world.query(old)? == "[(1,0,12.7),(0,0,12.5),(0,0,12.5)]", "{}", world.query(old)?);
     let log = map.process.log()?;
     for what in
         [r#"a fence was stored user="ada" fence="yard""#, r#"a fence was ended user="grace" fence="yard""#]
     {
         ensure!(log.contains(what), "{what}: {log}");
     }
+    Ok(())
+}
+
+#[test]
+fn open_ring_from_sql_comes_closed_and_survives_an_edit() -> Result<()> {
+    let world = world("map_open_ring")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('centre', \
+         [[[(13.40, 52.515), (13.41, 52.515), (13.41, 52.525), (13.40, 52.525)], [(13.404, 52.518), (13.406, 52.518), (13.406, 52.52)]]])",
+    )?;
+    let map = world.settings.clone().with("FENCES__USER", "default").run()?;
+    let all = ask(&map, "/api/fences", &[])?.json()?;
+    let rings = all["features"][0]["geometry"]["coordinates"][0].as_array().context("rings")?.clone();
+    for (ring, points) in rings.iter().zip([5, 4]) {
+        let ring = ring.as_array().context("a ring")?;
+        ensure!(ring.len() == points && ring.first() == ring.last(), "{all}");
+    }
+    // Sent back unchanged, nothing is written.
+    let send = |feature: &serde_json::Value| -> Result<u16> {
+        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
+        let request = config.build().new_agent().post(format!("{}/api/fences", map.url()));
+        Ok(request
+            .header("Content-Type", "application/geo+json")
+            .send(feature.to_string())?
+            .status()
+            .as_u16())
+    };
+    ensure!(send(&all["features"][0])? == 200);
+    ensure!(world.query("SELECT count(), any(length(polygons[1][1])) FROM {db}.fences FINAL")? == "1\t4");
     Ok(())
 }
 

@@ -1,0 +1,13 @@
+// Rings of a fence's outline. Pure.
+import type { Feature, MultiPolygon, Position } from 'geojson';
+
+export type Fence = Feature<MultiPolygon, { name: string; valid_from: number; valid_until?: number }>;
+
+export const hasOneRing = ({ coordinates }: MultiPolygon): boolean => coordinates.length === 1 && coordinates[0].length === 1;
+
+/** The corners of the first ring, each once, whether or not the ring repeats its first point at its end. */
+export function corners({ coordinates }: MultiPolygon): Position[] {
+  const ring = coordinates[0][0];
+  const [first, last] = [ring[0], ring[ring.length - 1]];
+  return ring.length > 1 && first[0] === last[0] && first[1] === last[1] ? ring.slice(0, -1) : ring;
+}

@@ -1,0 +1,188 @@
+//! Geofences: every viewer sees the ones valid now. Editors write them with a ClickHouse login of its own, which
+//! can do nothing else.
+//!
+//! Guarantee: a stored fence passed the rules of `milepost fences import`, and every ring that leaves here is closed.
+
+pub mod versions;
+
+use clickhouse::Row;
+use milepost::clickhouse::Reader;
+use milepost::fences::{MOMENTS_MS, closed};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use self::versions::{Change, Polygons, Version, plan};
+use crate::history::failed;
+use crate::store::{Error, Store};
+
+/// Fences per response.
+const FENCES_MAX: usize = 5_000;
+
+#[derive(Row, Serialize, Deserialize)]
+struct Stored {
+    name: String,
+    valid_from: i64,
+    valid_until: i64,
+    polygons: String,
+}
+
+impl Stored {
+    /// Closes rings that SQL left open: GeoJSON and the map's editor need them closed.
+    fn version(self) -> Version {
+        let polygons: Polygons = serde_json::from_str(&self.polygons).unwrap_or_default();
+        let polygons = polygons.into_iter().map(|rings| rings.into_iter().map(closed).collect()).collect();
+        Version { name: self.name, from_ms: self.valid_from, until_ms: self.valid_until, polygons }
+    }
+}
+
+const COLUMNS: &str = "name, toUnixTimestamp64Milli(fences.valid_from) AS valid_from,
+    toUnixTimestamp64Milli(fences.valid_until) AS valid_until,
+    toJSONString(arrayMap(polygon -> arrayMap(ring -> arrayMap(point -> [point.1, point.2], ring), polygon), polygons)) AS polygons";
+
+/// The fences that are valid now, as a GeoJSON FeatureCollection.
+///
+/// # Errors
+/// In words.
+pub async fn all(store: &Store) -> Result<Value, Error> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM {{db}}.fences FINAL
+        WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3) ORDER BY name, valid_from LIMIT {FENCES_MAX}"
+    );
+    let stored = store.ask(&sql).fetch_all::<Stored>().await.map_err(|error| failed(store, &error))?;
+    let feature = |fence: Version| {
+        json!({
+            "type": "Feature",
+            "properties": { "name": fence.name, "valid_from": fence.from_ms, "valid_until": fence.until_ms },
+            "geometry": { "type": "MultiPolygon", "coordinates": fence.polygons },
+        })
+    };
+    let features: Vec<Value> = stored.into_iter().map(Stored::version).map(feature).collect();
+    Ok(json!({ "type": "FeatureCollection", "features": features }))
+}
+
+/// Stores a GeoJSON Feature as [`plan`] says, and logs that `user` did so. The caller serialises the changes of one
+/// process: the rows are read before they are written.
+///
+/// # Errors
+/// What is wrong with the feature, or why ClickHouse did not take it.
+pub async fn put(
+    writer: &Reader,
+    database: &str,
+    feature: &Value,
+    user: Option<&str>,
+) -> Result<(), Refused> {
+    let change = change(feature).await?;
+    let names = [&change.was, &change.name];
+    let (now_ms, stored) = read(writer, database, &names).await.map_err(|error| away(writer, &error))?;
+    let rows = plan(&change, &stored, now_ms).map_err(Refused::Invalid)?;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    write(writer, database, &rows).await.map_err(|error| away(writer, &error))?;
+    let what = if change.polygons.is_none() { "ended" } else { "stored" };
+    tracing::info!(user, fence = ?change.name, rewrites_past = change.rewrites_past, "a fence was {what}");
+    Ok(())
+}
+
+/// Validates a Feature.
+async fn change(feature: &Value) -> Result<Change, Refused> {
+    let properties = &feature["properties"];
+    let name = properties["name"].as_str().unwrap_or_default().to_owned();
+    if feature["type"] != "Feature" || name.is_empty() {
+        return Err(Refused::Invalid("expected a GeoJSON Feature with properties.name".to_owned()));
+    }
+    let Some(geometry) = feature.get("geometry") else {
+        return Err(Refused::Invalid("expected a geometry; null ends the fence".to_owned()));
+    };
+    let (from_ms, until_ms) = (moment(properties, "valid_from")?, moment(properties, "valid_until")?);
+    if from_ms.zip(until_ms).is_some_and(|(from_ms, until_ms)| from_ms >= until_ms) {
+        return Err(Refused::Invalid("properties.valid_until: expected a time after valid_from".to_owned()));
+    }
+    let was = properties["was"].as_str().unwrap_or(&name).to_owned();
+    let rewrites_past = properties["rewrite_past"].as_bool().unwrap_or_default();
+    let polygons = if geometry.is_null() { None } else { Some(polygons(&name, geometry).await?) };
+    Ok(Change { name, was, from_ms, until_ms, rewrites_past, polygons })
+}
+
+fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
+    let given = &properties[key];
+    if given.is_null() {
+        return Ok(None);
+    }
+    let ms = given.as_i64().filter(|ms| MOMENTS_MS.contains(ms));
+    ms.map(Some).ok_or_else(|| {
+        Refused::Invalid(format!(
+            "properties.{key}: expected milliseconds since 1970, in the years 1900 to 2299"
+        ))
+    })
+}
+
+async fn polygons(name: &str, geometry: &Value) -> Result<Polygons, Refused> {
+    let feature = json!({ "type": "Feature", "properties": { "name": name }, "geometry": geometry });
+    // Comparing all sides of a polygon takes time: on a blocking thread, so that ticks go on.
+    let read = tokio::task::spawn_blocking(move || milepost::fences::read(&feature.to_string()));
+    let mut read = read.await.expect("does not panic").map_err(Refused::Invalid)?;
+    if read.fences.is_empty() {
+        let prefix = format!("feature 0 \"{}\": ", name.escape_debug());
+        let faults = read.invalid.iter().map(|fault| fault.strip_prefix(&prefix).unwrap_or(fault));
+        return Err(Refused::Invalid(faults.map(in_words).collect::<Vec<_>>().join("; ")));
+    }
+    Ok(read.fences.swap_remove(0).polygons)
+}
+
+/// Replaces "ring 0", which a file has, by what the person who draws sees.
+fn in_words(fault: &str) -> String {
+    let Some(fault) = fault.strip_prefix("ring 0: ") else { return fault.to_owned() };
+    if fault.contains("points; a ring has at least 4") || fault == "has no area" {
+        return "the outline needs at least three corners that are not on one line".to_owned();
+    }
+    format!("the outline {fault}")
+}
+
+async fn read(
+    writer: &Reader,
+    database: &str,
+    names: &[&String],
+) -> Result<(i64, Vec<Version>), clickhouse::error::Error> {
+    let sql =
+        format!("SELECT {COLUMNS} FROM {database}.fences FINAL WHERE has({{names:Array(String)}}, name)");
+    let client = writer.client();
+    let now = client.query("SELECT toUnixTimestamp64Milli(now64(3))").fetch_one::<i64>();
+    let stored = client.query(&sql).param("names", names).fetch_all::<Stored>();
+    let (now_ms, stored) = tokio::try_join!(now, stored)?;
+    Ok((now_ms, stored.into_iter().map(Stored::version).collect()))
+}
+
+/// Writes all rows in one insert, so that no reader sees the old version without the new one.
+async fn write(writer: &Reader, database: &str, rows: &[Version]) -> Result<(), clickhouse::error::Error> {
+    let sql = format!(
+        "INSERT INTO {database}.fences (name, valid_from, valid_until, polygons)
+        SELECT row.1, fromUnixTimestamp64Milli(row.2), fromUnixTimestamp64Milli(row.3),
+            JSONExtract(row.4, 'Array(Array(Array(Tuple(Float64, Float64))))')
+        FROM (SELECT arrayJoin(arrayZip({{names:Array(String)}}, {{from:Array(Int64)}}, {{until:Array(Int64)}},
+            {{polygons:Array(String)}})) AS row)"
+    );
+    let column = |value: fn(&Version) -> i64| rows.iter().map(value).collect::<Vec<_>>();
+    let names: Vec<&str> = rows.iter().map(|row| &*row.name).collect();
+    let polygons: Vec<String> = rows.iter().map(|row| json!(row.polygons).to_string()).collect();
+    let query = writer.client().query(&sql).param("names", names).param("polygons", polygons);
+    let query = query.param("from", column(|row| row.from_ms)).param("until", column(|row| row.until_ms));
+    query.execute().await
+}
+
+fn away(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
+    tracing::warn!(%error, "a fence was not stored");
+    let (code, advice) = writer.failed(error);
+    let why = advice.or_else(|| code.map(|code| format!("code {code}")));
+    Refused::Away(format!(
+        "ClickHouse did not store the fence: {}",
+        why.unwrap_or_else(|| "no answer".to_owned())
+    ))
+}
+
+/// Why a fence was not stored.
+#[derive(Debug)]
+pub enum Refused {
+    Invalid(String),
+    Away(String),
+}

@@ -1,0 +1,183 @@
+//! Versions of a fence: an edit ends the version that is valid and begins the next one, so that visits before stay
+//! as they were counted. Rewriting the past is asked for. Pure.
+
+/// Rings of `[lng, lat]`, each polygon's outline first; closed.
+pub type Polygons = Vec<Vec<Vec<[f64; 2]>>>;
+
+/// 2200-01-01, which the table `fences` uses for "no end".
+const NO_END_MS: i64 = 7_258_118_400_000;
+
+/// A row of `fences`; its key is name and `from_ms`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Version {
+    pub name: String,
+    pub from_ms: i64,
+    /// Exclusive. A version with `until_ms == from_ms` counts for no fix.
+    pub until_ms: i64,
+    pub polygons: Polygons,
+}
+
+/// A request to store or to end a fence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    pub name: String,
+    /// The name until now; differs from `name` when the fence is renamed.
+    pub was: String,
+    /// The version to change; `None`: the one that is valid now.
+    pub from_ms: Option<i64>,
+    pub until_ms: Option<i64>,
+    /// Visits before now are to be counted with the new outline and name.
+    pub rewrites_past: bool,
+    /// `None`: the fence ends.
+    pub polygons: Option<Polygons>,
+}
+
+/// The rows to insert; empty if nothing changes. `stored`: the rows of both names.
+///
+/// # Errors
+/// The version to change does not exist or has ended, or the new name is taken.
+pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Version>, String> {
+    let of = |name: &str| stored.iter().filter(move |row| row.name == name).collect::<Vec<_>>();
+    let is_valid = |row: &&&Version| row.from_ms <= now_ms && now_ms < row.until_ms;
+    let versions = of(&change.was);
+    let target = match change.from_ms {
+        Some(from_ms) => versions.iter().find(|row| row.from_ms == from_ms),
+        None => versions.iter().filter(is_valid).max_by_key(|row| row.from_ms),
+    };
+    let renamed = change.name != change.was;
+    if renamed && of(&change.name).iter().any(|row| row.until_ms > now_ms && row.until_ms > row.from_ms) {
+        return Err(format!("there is already a fence \"{}\"", change.name));
+    }
+    let Some(polygons) = &change.polygons else {
+        let target = target.filter(|row| row.until_ms > now_ms);
+        let target = target.ok_or_else(|| format!("there is no fence \"{}\" that could end", change.was))?;
+        return Ok(vec![Version { until_ms: now_ms.max(target.from_ms), ..(**target).clone() }]);
+    };
+    let Some(target) = target else {
+        if renamed {
+            return Err(format!("there is no fence \"{}\" to rename", change.was));
+        }
+        let (from_ms, until_ms) = match change.from_ms {
+            Some(from_ms) => (from_ms, change.until_ms.unwrap_or(NO_END_MS)),
+            None => room(&versions, change.until_ms.unwrap_or(NO_END_MS), now_ms),
+        };
+        return Ok(vec![Version {
+            name: change.name.clone(),
+            from_ms,
+            until_ms,
+            polygons: polygons.clone(),
+        }]);
+    };
+    let until_ms = change.until_ms.unwrap_or(target.until_ms);
+    let next = Version { name: change.name.clone(), from_ms: now_ms, until_ms, polygons: polygons.clone() };
+    if !renamed && target.polygons == *polygons && target.until_ms == until_ms {
+        return Ok(Vec::new());
+    }
+    if change.rewrites_past || target.from_ms >= now_ms {
+        let mut rows = vec![Version { from_ms: target.from_ms, ..next }];
+        if renamed {
+            rows.push(Version { until_ms: target.from_ms, ..(**target).clone() });
+        }
+        return Ok(rows);
+    }
+    if target.until_ms <= now_ms {
+        return Err(
+            "this version of the fence has ended, somebody may have changed it: look at it again".to_owned()
+        );
+    }
+    Ok(vec![Version { until_ms: now_ms, ..(**target).clone() }, next])
+}
+
+/// The time between the version that ended last, or 1970, and the next planned one.
+fn room(versions: &[&Version], until_ms: i64, now_ms: i64) -> (i64, i64) {
+    let ended = versions.iter().map(|row| row.until_ms).filter(|until_ms| *until_ms <= now_ms);
+    let planned = versions.iter().filter(|row| row.until_ms > row.from_ms).map(|row| row.from_ms);
+    let planned = planned.filter(|from_ms| *from_ms > now_ms);
+    (ended.max().unwrap_or_default(), planned.min().unwrap_or(until_ms).min(until_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_000;
+
+    fn ring(size: f64) -> Polygons {
+        vec![vec![vec![[0.0, 0.0], [size, 0.0], [size, size], [0.0, 0.0]]]]
+    }
+
+    fn version(name: &str, from_ms: i64, until_ms: i64, size: f64) -> Version {
+        Version { name: name.to_owned(), from_ms, until_ms, polygons: ring(size) }
+    }
+
+    fn edit(name: &str, was: &str, from_ms: Option<i64>, size: f64) -> Change {
+        let polygons = Some(ring(size));
+        Change {
+            name: name.to_owned(),
+            was: was.to_owned(),
+            from_ms,
+            until_ms: None,
+            rewrites_past: false,
+            polygons,
+        }
+    }
+
+    #[test]
+    fn edit_begins_a_new_version() {
+        let stored = [version("yard", 0, NO_END_MS, 1.0)];
+        let rows = plan(&edit("yard", "yard", Some(0), 2.0), &stored, NOW).unwrap();
+        assert_eq!(rows, [version("yard", 0, NOW, 1.0), version("yard", NOW, NO_END_MS, 2.0)]);
+        // Without a change there is no version.
+        assert_eq!(plan(&edit("yard", "yard", Some(0), 1.0), &stored, NOW), Ok(vec![]));
+    }
+
+    #[test]
+    fn rewriting_the_past_keeps_the_start() {
+        let stored = [version("yard", 0, NO_END_MS, 1.0)];
+        let change = Change { rewrites_past: true, ..edit("depot", "yard", None, 2.0) };
+        let rows = plan(&change, &stored, NOW).unwrap();
+        assert_eq!(rows, [version("depot", 0, NO_END_MS, 2.0), version("yard", 0, 0, 1.0)]);
+    }
+
+    #[test]
+    fn rename_ends_the_old_name() {
+        let stored = [version("yard", 0, NO_END_MS, 1.0), version("gate", 0, 500, 1.0)];
+        let rows = plan(&edit("gate", "yard", Some(0), 1.0), &stored, NOW).unwrap();
+        assert_eq!(rows, [version("yard", 0, NOW, 1.0), version("gate", NOW, NO_END_MS, 1.0)]);
+        let taken = [stored[0].clone(), version("gate", 0, NO_END_MS, 1.0)];
+        assert!(plan(&edit("gate", "yard", Some(0), 1.0), &taken, NOW).unwrap_err().contains("already"));
+        assert!(plan(&edit("gate", "shed", None, 1.0), &stored, NOW).unwrap_err().contains("no fence"));
+    }
+
+    #[test]
+    fn edit_of_an_ended_version_is_refused() {
+        let stored = [version("yard", 0, 500, 1.0), version("yard", 500, NO_END_MS, 2.0)];
+        assert!(plan(&edit("yard", "yard", Some(0), 3.0), &stored, NOW).unwrap_err().contains("has ended"));
+    }
+
+    #[test]
+    fn planned_version_is_changed_in_place() {
+        let stored = [version("yard", 2_000, NO_END_MS, 1.0)];
+        let rows = plan(&edit("yard", "yard", Some(2_000), 2.0), &stored, NOW).unwrap();
+        assert_eq!(rows, [version("yard", 2_000, NO_END_MS, 2.0)]);
+    }
+
+    #[test]
+    fn new_fence_fills_the_time_between_versions() {
+        assert_eq!(
+            plan(&edit("yard", "yard", None, 1.0), &[], NOW),
+            Ok(vec![version("yard", 0, NO_END_MS, 1.0)])
+        );
+        let stored = [version("yard", 0, 500, 1.0), version("yard", 2_000, 3_000, 1.0)];
+        let rows = plan(&edit("yard", "yard", None, 2.0), &stored, NOW).unwrap();
+        assert_eq!(rows, [version("yard", 500, 2_000, 2.0)]);
+    }
+
+    #[test]
+    fn ended_fence_keeps_its_past() {
+        let end = Change { polygons: None, ..edit("yard", "yard", None, 1.0) };
+        let rows = plan(&end, &[version("yard", 0, NO_END_MS, 1.0)], NOW).unwrap();
+        assert_eq!(rows, [version("yard", 0, NOW, 1.0)]);
+        assert!(plan(&end, &[version("yard", 0, 500, 1.0)], NOW).is_err());
+    }
+}
