@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use lab_stack::{Store, unix_ms};
 use loadgen::format::Format;
 use loadgen::manifest::Manifest;
-use loadgen::publish::{self, Plan};
+use loadgen::publish::{self, EndedEarly, Plan};
 use loadgen::{demo, map, verify};
 
 /// Something is lost, double, or was refused.
@@ -181,7 +181,13 @@ fn fleet(arguments: &FleetArguments) -> Result<bool> {
         eprintln!("loadgen: a milepost that reads this has in its configuration:\n{}", plan.format.source());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let manifest = runtime.block_on(publish::run_with_bar(&plan))?;
+    let (manifest, failure) = match runtime.block_on(publish::run_with_bar(&plan)) {
+        Ok(manifest) => (manifest, None),
+        Err(failure) => {
+            let EndedEarly { manifest, .. } = failure.downcast_ref().context(format!("{failure:#}"))?;
+            (manifest.clone(), Some(failure))
+        }
+    };
     manifest.save(&arguments.manifest)?;
     eprintln!(
         "run {}: {} messages, {} positions of {} drivers at {:.0} messages a second; {} unacknowledged; see {}",
@@ -193,7 +199,12 @@ fn fleet(arguments: &FleetArguments) -> Result<bool> {
         manifest.unacked.len(),
         arguments.manifest.display()
     );
-    Ok(manifest.unacked.is_empty())
+    match failure {
+        Some(failure) => {
+            Err(failure.context("the fleet ended early; its manifest holds what was sent until then"))
+        }
+        None => Ok(manifest.unacked.is_empty()),
+    }
 }
 
 fn judge(arguments: &VerifyArguments) -> Result<bool> {

@@ -8,15 +8,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::manifest::Manifest;
 pub use crate::plan::{Plan, Progress};
 use crate::publisher::Publisher;
 
-/// Sends everything. Fails if the broker refuses the connection or stays away.
+/// The fleet ended before its plan did: the broker refused it or stayed away, or the operator stopped it.
+#[derive(Debug, thiserror::Error)]
+#[error("{why:#}")]
+pub struct EndedEarly {
+    /// What was sent and acknowledged until then.
+    pub manifest: Manifest,
+    why: anyhow::Error,
+}
+
+/// Sends everything. Fails with [`EndedEarly`] if the broker refuses the connection or stays away, or if
+/// [`Progress::stopped`] is set.
 pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
     ensure!(
         plan.drivers > 0 && plan.connections > 0 && plan.rate > 0.0,
@@ -40,15 +51,18 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         last_seq: vec![0; plan.drivers as usize],
         ..Manifest::default()
     };
-    let mut last_sent_at = began;
+    let (mut last_sent_at, mut failure) = (began, None);
     while let Some(done) = tasks.join_next().await {
-        let done = done.context("a publisher died")??;
+        let (done, outcome) = done.context("a publisher died")?;
+        if let Err(why) = outcome {
+            // The other connections end too, and their part of the manifest counts.
+            progress.stopped.store(true, Ordering::Relaxed);
+            failure.get_or_insert(why);
+        }
         for n in done.fleet.numbers() {
             manifest.last_seq[n as usize] = done.fleet.last_seq(n);
         }
-        for message in done.unacked.values() {
-            manifest.unacked.extend((message.seq_first..=message.seq_last).map(|seq| (message.driver, seq)));
-        }
+        manifest.unacked.extend(done.unacknowledged());
         manifest.messages += done.sent;
         manifest.duplicates += done.duplicates;
         manifest.no_subscriber += done.no_subscriber;
@@ -56,8 +70,26 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         last_sent_at = last_sent_at.max(done.last_sent_at.unwrap_or(began));
     }
     manifest.unacked.sort_unstable();
+    manifest.unacked.dedup();
     manifest.rate_held = manifest.messages as f64 / (last_sent_at - began).as_secs_f64().max(1e-3);
-    Ok(manifest)
+    if failure.is_none() && progress.stopped.load(Ordering::Relaxed) {
+        failure = Some(anyhow!("stopped before everything was sent"));
+    }
+    match failure {
+        Some(why) => Err(EndedEarly { manifest, why }.into()),
+        None => Ok(manifest),
+    }
+}
+
+/// Sets [`Progress::stopped`] at SIGINT or SIGTERM.
+async fn stop_on_signal(progress: Arc<Progress>) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+        _ = terminate.recv() => {}
+    }
+    progress.stopped.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Publishes the plan with a progress bar.
@@ -75,10 +107,12 @@ pub async fn run_with_bar(plan: &Plan) -> Result<Manifest> {
             }
         }
     };
+    let signals = tokio::spawn(stop_on_signal(Arc::clone(&progress)));
     let manifest = tokio::select! {
         manifest = run(plan, progress) => manifest?,
         () = watch => bail!("the progress bar ended"),
     };
+    signals.abort();
     bar.finish_and_clear();
     if manifest.rate_held < plan.rate * 0.99 {
         eprintln!(

@@ -26,8 +26,11 @@ const NOT_AUTHORIZED: u8 = 0x87;
 /// CONNACK (3.2.2.2).
 const SERVER_UNAVAILABLE: u8 = 0x88;
 const SERVER_BUSY: u8 = 0x89;
-/// A broker that still refuses after this time is not starting.
+/// A broker that has refused everything for this long is not starting: its access rules mean it.
 const STARTING_PATIENCE: Duration = Duration::from_secs(20);
+/// The same for a broker that has taken messages of this connection before. EMQX refuses for some 20 s around a graceful stop, and
+/// again while it boots.
+const RESTARTING_PATIENCE: Duration = Duration::from_secs(60);
 /// PUBACK: dropped, because no client was subscribed (3.4.2.1).
 const NO_SUBSCRIBER: u8 = 0x10;
 /// A message that met no subscriber is sent again after this long.
@@ -76,8 +79,10 @@ pub(crate) struct Publisher {
     pub(crate) no_subscriber: u64,
     /// Refusals of a broker that was starting.
     pub(crate) starting: u64,
-    /// Since when the broker has refused every message.
+    /// Since when the broker has refused every message of this connection.
     refused_since: Option<Instant>,
+    /// The broker has acknowledged a message.
+    has_been_served: bool,
     /// Packet ids of messages the broker dropped, and when to send them again.
     dropped: VecDeque<(Instant, u16)>,
     ready: VecDeque<Ready>,
@@ -109,13 +114,19 @@ impl Publisher {
         })
     }
 
-    /// Runs until everything is sent and, at QoS 1, acknowledged.
-    pub(crate) async fn run(mut self) -> Result<Self> {
+    /// Runs until everything is sent and, at QoS 1, acknowledged, or until the fleet is stopped. Returns itself with the
+    /// outcome: what was sent before a failure counts.
+    pub(crate) async fn run(mut self) -> (Self, Result<()>) {
+        let outcome = self.publish_all().await;
+        (self, outcome)
+    }
+
+    async fn publish_all(&mut self) -> Result<()> {
         let mut stream = self.connect().await?;
         let began = Instant::now();
         let mut input = BytesMut::new();
         let mut drain_until = None;
-        loop {
+        while !self.is_stopped() {
             self.make_due(began);
             self.write_dropped();
             self.write_ready();
@@ -135,13 +146,30 @@ impl Publisher {
                 }
                 eprintln!("loadgen: {}: {error:#}; connecting again", self.client_id);
                 input.clear();
+                drop(stream);
                 stream = self.connect().await?;
                 self.send_again();
             }
         }
         self.out.extend_from_slice(&[0xE0, 0x00]); // DISCONNECT
         let _ = stream.write_all(&self.out).await;
-        Ok(self)
+        Ok(())
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.progress.stopped.load(Ordering::Relaxed)
+    }
+
+    /// (driver, seq) of every point that was made and not acknowledged: these may be stored or not.
+    pub(crate) fn unacknowledged(&self) -> impl Iterator<Item = (u32, u32)> {
+        let sent = self.unacked.values().map(|message| (message.driver, message.seq_first, message.seq_last));
+        let late = self.late.iter().map(|(_, message)| message);
+        let waiting = self
+            .ready
+            .iter()
+            .chain(late)
+            .map(|message| (message.driver, message.seq_first, message.seq_last));
+        sent.chain(waiting).flat_map(|(driver, first, last)| (first..=last).map(move |seq| (driver, seq)))
     }
 
     /// Waits for the socket or the clock, and moves bytes.
@@ -177,20 +205,32 @@ impl Publisher {
 
     async fn connect(&mut self) -> Result<TcpStream> {
         let began = Instant::now();
+        // A broker that cannot be reached refuses nothing: its clock starts when it answers.
+        let mut refused_since = None;
         loop {
+            ensure!(!self.is_stopped(), "stopped while connecting to {}", self.plan.broker);
             match tokio::time::timeout(Duration::from_secs(5), self.try_connect()).await {
-                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Ok(stream)) => {
+                    self.refused_since = None;
+                    return Ok(stream);
+                }
                 Ok(Err(error)) if began.elapsed() > RECONNECT_PATIENCE => {
                     return Err(error).with_context(|| format!("no connection to {}", self.plan.broker));
                 }
                 Ok(Err(error)) => {
                     if let Some(refused) = error.downcast_ref::<Refused>() {
-                        if refused.is_final(began.elapsed()) {
+                        let refused_for = refused_since.get_or_insert_with(Instant::now).elapsed();
+                        if refused.is_final(refused_for, self.patience()) {
                             return Err(error);
                         }
                         self.starting += 1;
+                    } else {
+                        refused_since = None;
                     }
                     tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                Err(_) if began.elapsed() > RECONNECT_PATIENCE => {
+                    bail!("no answer from {} to a CONNECT", self.plan.broker);
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
             }
@@ -340,7 +380,7 @@ impl Publisher {
             match packet.kind {
                 kind::PUBACK => match read_puback(packet.body)? {
                     (packet_id, NOT_AUTHORIZED) => {
-                        ensure!(self.waits(), Denied);
+                        ensure!(self.waits(), Denied(self.patience()));
                         self.starting += 1;
                         self.dropped.push_back((Instant::now() + RETRY_DROPPED, packet_id));
                     }
@@ -351,6 +391,7 @@ impl Publisher {
                     }
                     (packet_id, 0) => {
                         self.refused_since = None;
+                        self.has_been_served = true;
                         self.unacked.remove(&packet_id);
                         self.progress.acked.fetch_add(1, Ordering::Relaxed);
                     }
@@ -367,7 +408,12 @@ impl Publisher {
 
     /// Whether a message that was refused may be taken by a broker that has started.
     fn waits(&mut self) -> bool {
-        self.refused_since.get_or_insert_with(Instant::now).elapsed() < STARTING_PATIENCE
+        let patience = self.patience();
+        self.refused_since.get_or_insert_with(Instant::now).elapsed() < patience
+    }
+
+    fn patience(&self) -> Duration {
+        if self.has_been_served { RESTARTING_PATIENCE } else { STARTING_PATIENCE }
     }
 
     /// After a reconnect: sends unacknowledged messages again, with DUP.
@@ -385,8 +431,8 @@ impl Publisher {
 
 /// The broker has taken no message for longer than it may be starting.
 #[derive(Debug, thiserror::Error)]
-#[error("the broker refused every message for {STARTING_PATIENCE:?}: not authorized (its ACL?)")]
-struct Denied;
+#[error("the broker refused every message for {0:?}: not authorized (its ACL?)")]
+struct Denied(Duration);
 
 /// The broker refused the connection, with its reason code (3.2.2.2).
 #[derive(Debug, thiserror::Error)]
@@ -395,9 +441,9 @@ struct Refused(u8);
 
 impl Refused {
     /// Before its listener has authentication, EMQX says 0x87, 0x88 or 0x89. A wrong password is 0x87 as well, for ever.
-    fn is_final(&self, tried_for: Duration) -> bool {
+    fn is_final(&self, refused_for: Duration, patience: Duration) -> bool {
         let may_be_starting = [NOT_AUTHORIZED, SERVER_UNAVAILABLE, SERVER_BUSY].contains(&self.0);
-        !may_be_starting || tried_for > STARTING_PATIENCE
+        !may_be_starting || refused_for > patience
     }
 }
 
@@ -434,8 +480,8 @@ mod tests {
             (0x86, false),
             (0x8A, false),
         ] {
-            assert_eq!(Refused(code).is_final(Duration::ZERO), !waits, "{code:#04x}");
-            assert!(Refused(code).is_final(later), "{code:#04x}");
+            assert_eq!(Refused(code).is_final(Duration::ZERO, STARTING_PATIENCE), !waits, "{code:#04x}");
+            assert!(Refused(code).is_final(later, STARTING_PATIENCE), "{code:#04x}");
         }
     }
 
@@ -446,6 +492,35 @@ mod tests {
         publisher.take_acks(&mut BytesMut::from(refusal)).unwrap();
         assert_eq!(publisher.dropped.len(), 1);
         publisher.refused_since = Instant::now().checked_sub(STARTING_PATIENCE);
+        assert!(publisher.take_acks(&mut BytesMut::from(refusal)).unwrap_err().is::<Denied>());
+    }
+
+    /// Accepts one connection and grants it.
+    async fn accept(listener: tokio::net::TcpListener) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read_buf(&mut BytesMut::new()).await.unwrap();
+        stream.write_all(&[0x20, 3, 0, 0, 0]).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn new_connection_starts_the_clock_of_refusals() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let broker = listener.local_addr().unwrap().to_string();
+        let mut publisher = Publisher { plan: Plan { broker, ..Plan::default() }, ..Publisher::default() };
+        publisher.refused_since = Instant::now().checked_sub(RESTARTING_PATIENCE);
+        let (connected, ()) = tokio::join!(publisher.connect(), accept(listener));
+        connected.unwrap();
+        let refusal: &[u8] = &[0x40, 4, 0, 1, NOT_AUTHORIZED, 0];
+        publisher.take_acks(&mut BytesMut::from(refusal)).unwrap();
+    }
+
+    #[test]
+    fn broker_that_took_messages_may_refuse_for_longer() {
+        let refusal: &[u8] = &[0x40, 4, 0, 1, NOT_AUTHORIZED, 0];
+        let mut publisher = Publisher { has_been_served: true, ..Publisher::default() };
+        publisher.refused_since = Instant::now().checked_sub(STARTING_PATIENCE);
+        publisher.take_acks(&mut BytesMut::from(refusal)).unwrap();
+        publisher.refused_since = Instant::now().checked_sub(RESTARTING_PATIENCE);
         assert!(publisher.take_acks(&mut BytesMut::from(refusal)).unwrap_err().is::<Denied>());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use loadgen::publish::{self, Plan, Progress};
+use loadgen::publish::{self, EndedEarly, Plan, Progress};
 use rumqttc::v5::mqttbytes::Error;
 use rumqttc::v5::mqttbytes::v5::{ConnAck, ConnectReturnCode, Packet, PubAck, PubAckReason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -103,5 +103,35 @@ async fn a_broker_that_means_it_is_not_waited_for() {
         let refused = tokio::time::timeout(Duration::from_secs(120), fleet(script)).await;
         let (manifest, _) = refused.unwrap_or_else(|_| panic!("still waiting after {code:?}"));
         assert!(format!("{:#}", manifest.unwrap_err()).contains(words));
+    }
+}
+
+#[tokio::test]
+async fn refused_fleet_returns_the_manifest_of_what_it_sent() {
+    use ConnectReturnCode::{Banned, Success};
+    // The refused message ends the connection, and the next CONNECT is refused for good.
+    let mut publishes = vec![PubAckReason::Success; 5];
+    publishes.push(PubAckReason::QuotaExceeded);
+    let (outcome, progress) = fleet(Script { connects: vec![Success, Banned], publishes }).await;
+    let failure = outcome.unwrap_err();
+    let EndedEarly { manifest, .. } = failure.downcast_ref().unwrap();
+    assert_eq!(progress.acked.load(std::sync::atomic::Ordering::Relaxed), 5);
+    let made = u64::from(manifest.last_seq[0]);
+    assert_eq!((manifest.sent(), manifest.unacked.len() as u64), (made, made - 5), "{failure:#}");
+    assert!(made >= 6, "{made}");
+}
+
+#[tokio::test]
+async fn stopped_fleet_returns_the_manifest_of_what_it_sent() {
+    let script =
+        Script { connects: vec![ConnectReturnCode::NotAuthorized], publishes: vec![PubAckReason::Success] };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let broker = listener.local_addr().unwrap().to_string();
+    let plan = Plan { broker, run: "stopped".to_owned(), messages: 20, ..Plan::default() };
+    let progress = Arc::new(Progress::default());
+    progress.stopped.store(true, std::sync::atomic::Ordering::Relaxed);
+    tokio::select! {
+        outcome = publish::run(&plan, progress) => assert!(outcome.unwrap_err().is::<EndedEarly>()),
+        () = script.play(listener) => unreachable!("it serves for ever"),
     }
 }
