@@ -25,7 +25,7 @@ use crate::mqtt::shared::Shared;
 use crate::mqtt::transport::Transport;
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
-use crate::pipeline::erased::Erased;
+use crate::pipeline::screened::ReadList;
 use crate::session::events::Leave;
 use crate::tls::Address;
 
@@ -55,7 +55,7 @@ pub(crate) struct Wiring {
     pub attention: watch::Sender<Attention>,
     /// `Some` when the process shuts down.
     pub leave: watch::Receiver<Option<Leave>>,
-    pub erased: watch::Receiver<Arc<Erased>>,
+    pub erased: watch::Receiver<ReadList>,
     pub metrics: Arc<Metrics>,
     pub health: Arc<Health>,
 }
@@ -92,7 +92,7 @@ struct Work {
 
 impl Driver {
     fn new(wiring: Wiring, mut consumer: Consumer) -> Self {
-        consumer.erase(Arc::clone(&wiring.erased.borrow()));
+        consumer.erase(Arc::clone(wiring.erased.borrow().erased()));
         let shared = Shared::new(wiring.mqtt.clone());
         let delay = ReadDelay::new(wiring.mqtt.qos);
         let (_, nodes) = watch::channel(Vec::new());
@@ -164,7 +164,7 @@ impl Driver {
             self.work.consumer.set_nodes(&nodes);
         }
         if let Some(erased) = news(&mut self.wiring.erased) {
-            self.work.consumer.erase(erased);
+            self.work.consumer.erase(Arc::clone(erased.erased()));
         }
         if let Some(leave) = news(&mut self.wiring.leave).flatten() {
             self.work.consumer.leave(leave, now);

@@ -28,6 +28,7 @@ use crate::observe::http;
 use crate::observe::metrics::Metrics;
 use crate::peers::standing::Member;
 use crate::pipeline::decode::Decoder;
+use crate::pipeline::screened::ReadList;
 use crate::session::events::{self, Leave};
 use crate::spool::{Left, Spool};
 
@@ -138,8 +139,8 @@ pub(super) fn start(
     let (server, to_watch) = watch::channel(schema::unknown());
     let (attention, to_attend) = watch::channel(Attention::default());
     let (leave, leaving) = watch::channel(None);
-    let (erased, to_erase) = watch::channel(Arc::default());
-    member.begins_with(&to_erase.borrow());
+    let (erased, to_erase) = watch::channel(ReadList::default());
+    member.begins_with(to_erase.borrow().erased());
     let executor = Executor {
         sink: Arc::clone(&clickhouse),
         spool: spool.clone(),

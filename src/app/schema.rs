@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::delivery::events::{Attention, Schema, ServerStatus};
 use crate::delivery::sink::error_chain;
 use crate::peers::standing::Member;
-use crate::pipeline::erased::Erased;
+use crate::pipeline::screened::{LIST_AGE_MAX, ReadList};
 use crate::throttle::Throttle;
 
 const NOT_ASKED: &str = "not asked yet";
@@ -30,8 +30,6 @@ pub(super) const ASK_EVERY: Duration = Duration::from_secs(1);
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Time limit of the query for the list of erased drivers while inserts run.
 const LIST_WITHIN: Duration = Duration::from_secs(5);
-/// Without a newer list of erased drivers, inserts stop after this. `milepost erase` waits longer.
-pub(super) const LIST_AGE_MAX: Duration = Duration::from_secs(35);
 /// Interval between log lines while the tables are not there.
 pub(super) const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
 
@@ -83,7 +81,7 @@ pub(super) struct Watcher {
     pub(super) clickhouse: Arc<ClickHouse>,
     pub(super) server: watch::Sender<ServerStatus>,
     /// Published before the tables are reported ready.
-    pub(super) erased: watch::Sender<Arc<Erased>>,
+    pub(super) erased: watch::Sender<ReadList>,
     pub(super) member: Arc<Member>,
     pub(super) attention: watch::Receiver<Attention>,
     pub(super) clocks_may_differ: Duration,
@@ -157,12 +155,21 @@ impl Watcher {
             (schema, Err(_)) => return Ok(schema),
         };
         *list = List { read_at: Instant::now(), has_failed: false };
-        if self.erased.borrow().digest() != erased.digest() {
-            self.erased.send_replace(Arc::clone(&erased));
-            info!(?erased, "what is to be erased is left out from now on");
-        }
-        self.member.erases(&self.erased.borrow());
+        self.publish(&erased);
+        self.member.erases(self.erased.borrow().erased());
         Ok(schema)
+    }
+
+    /// An equal list keeps its identity: `Member::erases` counts the holders of each.
+    fn publish(&self, read: &ReadList) {
+        let is_same = self.erased.borrow().erased().digest() == read.erased().digest();
+        if !is_same {
+            info!(erased = ?read.erased(), "what is to be erased is left out from now on");
+        }
+        self.erased.send_modify(|last| {
+            let kept = Arc::clone(if is_same { last.erased() } else { read.erased() });
+            *last = read.read_again(kept);
+        });
     }
 
     /// Until the next question is due, or an event asks for it now.
@@ -335,7 +342,7 @@ mod tests {
         let mut watcher = Watcher {
             clickhouse: Arc::new(ClickHouse::new(&config.clickhouse).unwrap()),
             server: watch::channel(ServerStatus::ready()).0,
-            erased: watch::channel(Arc::default()).0,
+            erased: watch::channel(ReadList::default()).0,
             member: Arc::new(Member::new("m", "g", &[])),
             attention: to_attend,
             clocks_may_differ: Duration::from_secs(2),

@@ -16,8 +16,9 @@ use super::login::Login;
 use super::render::Layout;
 use crate::config;
 use crate::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
-use crate::pipeline::encode::{Insert, TABLES};
+use crate::pipeline::encode::TABLES;
 use crate::pipeline::erased::Newest;
+use crate::pipeline::screened::Screened;
 use crate::tls::{self, Server, Tls};
 
 /// How long a statement that is not an insert may take, on the server, and until its answer is here.
@@ -236,7 +237,7 @@ impl ClickHouse {
 }
 
 impl Sink for ClickHouse {
-    async fn insert(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
+    async fn insert(&self, insert: &Screened, attempt: &Attempt) -> Result<(), SinkError> {
         self.inserter.insert(insert, attempt).await
     }
 }

@@ -16,6 +16,7 @@ use crate::config::Replication;
 use crate::delivery::sink::FailureKind;
 use crate::pipeline::erased::{ERASED_MAX, Erased, Version};
 use crate::pipeline::position::DriverId;
+use crate::pipeline::screened::ReadList;
 
 /// Of the old parts of a table, this many are named.
 const OLD_PARTS_NAMED: u8 = 3;
@@ -95,7 +96,7 @@ fn escaped(text: &str, quote: char) -> String {
 impl ClickHouse {
     /// Whose data is to be gone. Never an older list than one that was read before: the replica that answers may lag.
     /// Fails also if there are more than a member may know.
-    pub(crate) async fn erased(&self) -> Result<Arc<Erased>, Error> {
+    pub(crate) async fn erased(&self) -> Result<ReadList, Error> {
         let what = "asking who is erased";
         // One look at the table. The first row has no id: it has the version, also where nobody is erased.
         let sql = format!(
@@ -106,6 +107,7 @@ impl ClickHouse {
             ERASED_MAX + 2
         );
         let rows: Vec<[String; 3]> = self.ask(what, &sql).await?;
+        let read_at = Instant::now();
         if rows.len() > ERASED_MAX + 1 {
             let why = format!("more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
             return Err(Error::of_answer(what, FailureKind::Permanent, why));
@@ -120,12 +122,12 @@ impl ClickHouse {
         let ids = rows.into_iter().map(|[id, ..]| id).filter(|id| !id.is_empty());
         let answer = Arc::new(Erased::new(ids).of(version));
         let mut newest = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
-        if newest.take(answer, Instant::now()) {
+        if newest.take(answer, read_at) {
             warn!(
                 "this replica's list of erased drivers is older than the last one that was read: the newer one stays in force"
             );
         }
-        Ok(newest.list())
+        Ok(ReadList::new(newest.list(), read_at))
     }
 
     /// Begins the erasing of a driver, or ends it.
@@ -347,7 +349,7 @@ mod tests {
         let clickhouse = ClickHouse::new(&config.clickhouse).unwrap();
         for is_erased in [true, true, true, false] {
             let erased = clickhouse.erased().await.unwrap();
-            assert_eq!(erased.has_bytes(b"d"), is_erased);
+            assert_eq!(erased.erased().has_bytes(b"d"), is_erased);
         }
         server.await.unwrap();
     }

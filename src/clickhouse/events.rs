@@ -5,11 +5,12 @@ use std::time::Duration;
 use clickhouse::Row;
 use clickhouse::error::Error as ClientError;
 use serde::Deserialize;
-use serde_json::json;
 
 use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
 use crate::events::reader::{Inserted, Span};
 use crate::events::{ACCURACY_M_MAX, Event, Fix, Kind};
+use crate::pipeline::encode::Insert;
+use crate::pipeline::row_binary::{EVENTS, put_text};
 
 /// driver_id, ts, seq, lat, lng, speed, acc, inserted_at; times in milliseconds.
 type FixRow = (String, i64, u32, f64, f64, Option<f32>, Option<f32>, i64);
@@ -35,6 +36,31 @@ pub(crate) struct Told {
     pub(crate) event: Event,
     pub(crate) mqtt_at: Option<i64>,
     pub(crate) webhook_at: Option<i64>,
+}
+
+impl Told {
+    /// A row of [`EVENTS`].
+    #[expect(clippy::cast_possible_truncation, reason = "the column is a Float32")]
+    fn encode(&self, row: &mut Vec<u8>) {
+        let Self { event, mqtt_at, webhook_at } = self;
+        let Event { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at } = event;
+        put_text(driver_id.as_bytes(), row);
+        row.extend_from_slice(&ts.to_le_bytes());
+        row.extend_from_slice(&seq.to_le_bytes());
+        put_text(kind.name().as_bytes(), row);
+        put_text(fence.as_bytes(), row);
+        row.extend_from_slice(&lat.to_le_bytes());
+        row.extend_from_slice(&lng.to_le_bytes());
+        put_nullable(speed.map(|speed| (speed as f32).to_le_bytes()), row);
+        row.extend_from_slice(&known_at.to_le_bytes());
+        put_nullable(mqtt_at.map(i64::to_le_bytes), row);
+        put_nullable(webhook_at.map(i64::to_le_bytes), row);
+    }
+}
+
+fn put_nullable<const BYTES: usize>(value: Option<[u8; BYTES]>, row: &mut Vec<u8>) {
+    row.push(u8::from(value.is_none()));
+    row.extend(value.into_iter().flatten());
 }
 
 const FIX: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
@@ -120,25 +146,11 @@ impl ClickHouse {
             .await
     }
 
-    /// Writes rows, or writes them again.
-    pub(crate) async fn write_events(&self, told: &[Told]) -> Result<(), Error> {
-        let moment = |ms: i64| json!(format!("{}.{:03}", ms.div_euclid(1_000), ms.rem_euclid(1_000)));
-        let mut sql = format!(
-            "INSERT INTO {}.events (driver_id, ts, seq, kind, fence, lat, lng, speed, known_at, mqtt_at, webhook_at) FORMAT JSONEachRow",
-            self.database
-        );
-        for Told { event, mqtt_at, webhook_at } in told {
-            let Event { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at } = event;
-            sql += &format!(
-                "\n{}",
-                json!({
-                    "driver_id": driver_id, "ts": moment(*ts), "seq": seq, "kind": kind.name(), "fence": fence, "lat": lat,
-                    "lng": lng, "speed": speed, "known_at": moment(*known_at), "mqtt_at": mqtt_at.map(moment),
-                    "webhook_at": webhook_at.map(moment),
-                })
-            );
-        }
-        self.statement("writing events", &sql).await
+    /// The insert that writes rows, or writes them again.
+    pub(crate) fn events_insert(&self, told: &[Told]) -> Insert {
+        let mut body = Vec::with_capacity(told.len() * 128);
+        told.iter().for_each(|told| told.encode(&mut body));
+        Insert { statement: EVENTS.statement(&self.database), body: body.into(), rows: told.len() }
     }
 
     async fn fixes(&self, sql: &str, timeout: Duration) -> Result<Vec<Fix>, Error> {

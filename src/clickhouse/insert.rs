@@ -30,6 +30,7 @@ use super::shards;
 use crate::config::{self, Replication};
 use crate::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use crate::pipeline::encode::Insert;
+use crate::pipeline::screened::Screened;
 use crate::tls::{self, Server};
 
 /// Of any answer, so much is read.
@@ -221,7 +222,7 @@ impl Inserter {
 }
 
 impl Sink for Inserter {
-    async fn insert(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
+    async fn insert(&self, insert: &Screened, attempt: &Attempt) -> Result<(), SinkError> {
         let sent = timeout(attempt.timeout, self.send(insert, attempt)).await;
         let sent = sent.unwrap_or(Err(InsertError::TimedOut(attempt.timeout)));
         debug!(log_comment = attempt.token, rows = insert.rows, ok = sent.is_ok(), "insert ended");

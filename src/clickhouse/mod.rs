@@ -18,6 +18,7 @@ mod rejects;
 mod render;
 mod shards;
 mod trace;
+mod writer;
 
 pub(crate) use self::client::{ClickHouse, Error};
 pub(crate) use self::connector::Connector;
@@ -28,3 +29,4 @@ pub(crate) use self::migrations::{named, plan};
 pub use self::reader::Reader;
 pub(crate) use self::rejects::StoredReject;
 pub(crate) use self::trace::{LastFix, RejectedFor, StoredFix};
+pub(crate) use self::writer::{Retry, Writer, Written};

@@ -14,6 +14,7 @@ use super::events::{BatchId, Command, Loaded, Outcome, Piece, Report};
 use super::sink::{Attempt, FailureKind, Sink, error_chain};
 use crate::pipeline::encode::{self, Insert};
 use crate::pipeline::erased::Erased;
+use crate::pipeline::screened::{NotScreened, ReadList};
 use crate::spool::{LoadError, Spool};
 
 /// What the executor works with.
@@ -23,7 +24,7 @@ pub struct Executor<S> {
     pub spool: Option<Arc<Spool>>,
     pub database: String,
     /// Whose rows are left out of every insert.
-    pub erased: watch::Receiver<Arc<Erased>>,
+    pub erased: watch::Receiver<ReadList>,
     pub reports: mpsc::Sender<Report>,
 }
 
@@ -120,25 +121,30 @@ impl<S: Sink> Work<S> {
     }
 
     fn attempt(&mut self, batch: BatchId, piece: &Piece, mut attempt: Attempt) {
-        let erased = Arc::clone(&self.executor.erased.borrow());
-        let insert = self.piece(batch, piece).and_then(|insert| {
-            if erased.is_empty() { Some((insert, 0)) } else { insert.without(|id| erased.has_bytes(id)) }
-        });
-        let Some((insert, left_out)) = insert else {
-            return self.reported(batch, async { Outcome::Unsplittable });
+        let began = Instant::now();
+        let screened = self
+            .piece(batch, piece)
+            .ok_or(NotScreened::UnknownColumns)
+            .and_then(|insert| self.executor.erased.borrow().screen(insert, began));
+        let insert = match screened {
+            Ok(insert) => insert,
+            Err(NotScreened::UnknownColumns) => {
+                return self.reported(batch, async { Outcome::Unsplittable });
+            }
+            Err(error @ (NotScreened::Unread | NotScreened::TooOld(_))) => {
+                let (kind, why) = (FailureKind::Transient, error.to_string());
+                return self.reported(batch, async move { Outcome::Failed { kind, why } });
+            }
         };
+        let left_out = insert.left_out() as u64;
         if insert.rows == 0 {
-            return self.reported(batch, async move { Outcome::LeftOut { rows: left_out as u64 } });
+            return self.reported(batch, async move { Outcome::LeftOut { rows: left_out } });
         }
-        if left_out > 0 {
-            attempt.token = format!("{}-{}", attempt.token, erased.digest()); // these are other rows
-        }
-        let (sink, began) = (Arc::clone(&self.executor.sink), Instant::now());
+        attempt.token = insert.token(attempt.token);
+        let sink = Arc::clone(&self.executor.sink);
         let running = tokio::spawn(async move {
-            let inserted = sink.insert(&insert, &attempt).await;
-            drop(erased); // held until the insert has ended
-            match inserted {
-                Ok(()) => Outcome::Inserted { took: began.elapsed(), erased: left_out as u64 },
+            match sink.insert(&insert, &attempt).await {
+                Ok(()) => Outcome::Inserted { took: began.elapsed(), erased: left_out },
                 Err(error) => Outcome::Failed { kind: error.kind, why: error_chain(&error) },
             }
         });
@@ -169,7 +175,7 @@ impl<S: Sink> Work<S> {
 
     fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
         let row = self.piece(batch, piece).expect("it was attempted as it is");
-        let erased = Arc::clone(&self.executor.erased.borrow());
+        let erased = Arc::clone(self.executor.erased.borrow().erased());
         if row.without(|id| erased.has_bytes(id)).is_some_and(|(others, _)| others.rows == 0) {
             return self.reported(batch, async { Outcome::LeftOut { rows: 1 } });
         }
@@ -199,7 +205,7 @@ impl<S: Sink> Work<S> {
             Done::Reported => {}
             Done::Loaded(batch, loaded) => {
                 let (inserts, loaded) = describe(loaded);
-                let erased = Arc::clone(&self.executor.erased.borrow());
+                let erased = Arc::clone(self.executor.erased.borrow().erased());
                 self.keep(batch, inserts, 0, erased);
                 self.reported(batch, async { Outcome::Loaded(loaded) });
             }
@@ -248,18 +254,24 @@ mod tests {
     use crate::pipeline::batch::Batch;
     use crate::pipeline::decode::{Decoded, Decoder};
     use crate::pipeline::position::Timestamp;
+    use crate::pipeline::screened::Screened;
 
     struct Nowhere;
 
     impl Sink for Nowhere {
-        async fn insert(&self, _: &Insert, _: &Attempt) -> Result<(), SinkError> {
+        async fn insert(&self, _: &Screened, _: &Attempt) -> Result<(), SinkError> {
             Ok(())
         }
     }
 
     struct Ends {
         reports: mpsc::Receiver<Report>,
-        list: watch::Sender<Arc<Erased>>,
+        list: watch::Sender<ReadList>,
+    }
+
+    fn read(erased: &[&str]) -> ReadList {
+        let erased = Erased::new(erased.iter().map(|id| (*id).to_owned()));
+        ReadList::new(Arc::new(erased), Instant::now())
     }
 
     fn batch_of_d1() -> Batch {
@@ -275,7 +287,7 @@ mod tests {
     }
 
     fn work() -> (Work<Nowhere>, Ends) {
-        let ((to_report, reports), (list, erased)) = (mpsc::channel(1), watch::channel(Arc::default()));
+        let ((to_report, reports), (list, erased)) = (mpsc::channel(1), watch::channel(read(&[])));
         let (sink, database) = (Arc::new(Nowhere), "fleet".to_owned());
         let executor = Executor { sink, spool: None, database, erased, reports: to_report };
         (Work { executor, batches: HashMap::new(), tasks: JoinSet::new() }, Ends { reports, list })
@@ -285,7 +297,7 @@ mod tests {
     async fn clickhouse_is_not_asked_for_erased_drivers_alone_and_nobody_says_it_answered() {
         let (mut works, Ends { mut reports, list }) = work();
         works.obey(Command::Take(batch_of_d1()));
-        list.send_replace(Arc::new(Erased::new(["d1".to_owned()])));
+        list.send_replace(read(&["d1"]));
         let attempt = Attempt { token: String::new(), timeout: Duration::from_secs(1) };
         works.obey(Command::Attempt { batch: 0, piece: Piece { insert: 0, rows: 0..1 }, attempt });
         let outcome = reports.recv().await.unwrap().outcome;
@@ -296,7 +308,7 @@ mod tests {
     async fn a_row_that_is_too_large_and_of_an_erased_driver_becomes_no_file() {
         let (mut works, Ends { mut reports, list }) = work();
         works.obey(Command::Take(batch_of_d1()));
-        list.send_replace(Arc::new(Erased::new(["d1".to_owned()])));
+        list.send_replace(read(&["d1"]));
         works.obey(Command::QuarantineRow(0, Piece { insert: 0, rows: 0..1 }));
         let outcome = reports.recv().await.unwrap().outcome;
         assert!(matches!(outcome, Outcome::LeftOut { rows: 1 }), "{outcome:?}");
@@ -306,9 +318,9 @@ mod tests {
     #[tokio::test]
     async fn a_batch_holds_the_list_that_it_was_made_by() {
         let (mut works, Ends { reports: _reports, list }) = work();
-        let before = Arc::downgrade(&list.borrow());
-        let batch = Batch { erased: Arc::clone(&list.borrow()), ..Batch::default() };
-        list.send_replace(Arc::new(Erased::new(["d1".to_owned()])));
+        let before = Arc::downgrade(list.borrow().erased());
+        let batch = Batch { erased: Arc::clone(list.borrow().erased()), ..Batch::default() };
+        list.send_replace(read(&["d1"]));
         works.obey(Command::Take(batch));
         assert!(before.upgrade().is_some(), "a batch waits that may have rows of d1");
         works.obey(Command::Forget(0));

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::future::Future;
 use std::time::Duration;
 
-use crate::pipeline::encode::Insert;
+use crate::pipeline::screened::Screened;
 
 pub trait Sink: Send + Sync + 'static {
     /// One attempt. `Ok` only when the rows are durable.
     fn insert(
         &self,
-        insert: &Insert,
+        insert: &Screened,
         attempt: &Attempt,
     ) -> impl Future<Output = Result<(), SinkError>> + Send;
 }

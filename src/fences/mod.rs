@@ -15,7 +15,7 @@ use self::geometry::{Point, Polygon};
 use crate::pipeline::decode::rfc3339;
 use crate::pipeline::encode::Insert;
 use crate::pipeline::position::Timestamp;
-use crate::pipeline::row_binary::{put_count, put_text};
+use crate::pipeline::row_binary::{FENCES, put_count, put_text};
 
 /// 1970-01-01, as the table's default.
 const ALWAYS: Timestamp = Timestamp::from_unix_ms(0);
@@ -200,13 +200,7 @@ pub(crate) fn insert(fences: &[Fence], database: &str) -> Insert {
             }
         }
     }
-    Insert {
-        statement: format!(
-            "INSERT INTO {database}.fences (name, valid_from, valid_until, polygons) FORMAT RowBinary"
-        ),
-        body: body.into(),
-        rows: fences.len(),
-    }
+    Insert { statement: FENCES.statement(database), body: body.into(), rows: fences.len() }
 }
 
 #[cfg(test)]

@@ -11,10 +11,16 @@ use bytes::Bytes;
 use super::batch::Batch;
 use super::position::{self, Position, Timestamp};
 use super::reject::{self, Reject};
-use super::row_binary::{DRIVER_ID, Kind, Table, count_at};
+use super::row_binary::{DRIVER_ID, EVENTS, FENCES, Kind, Table, count_at};
 
-/// Every inserted table.
+/// Every table that the consumer inserts into.
 pub(crate) static TABLES: [&Table; 2] = [&position::TABLE, &reject::TABLE];
+/// Tables of commands.
+static OTHERS: [&Table; 2] = [&EVENTS, &FENCES];
+
+fn tables() -> impl Iterator<Item = &'static Table> {
+    TABLES.into_iter().chain(OTHERS)
+}
 
 /// One INSERT: statement, data, and number of rows.
 #[derive(Debug, Clone)]
@@ -98,7 +104,7 @@ impl Insert {
         if rows == (0..self.rows) {
             return Some(self.clone());
         }
-        let table = TABLES.iter().find(|table| self.statement.ends_with(&table.statement_end()))?;
+        let table = tables().find(|table| self.statement.ends_with(&table.statement_end()))?;
         let begin = table.skip(&self.body, rows.start)?;
         let end = begin + table.skip(&self.body[begin..], rows.len())?;
         Some(Self { statement: self.statement.clone(), body: self.body.slice(begin..end), rows: rows.len() })
@@ -137,7 +143,7 @@ impl Insert {
     fn columns(&self) -> Option<Vec<(&'static str, Kind)>> {
         let (into, rest) = self.statement.strip_prefix("INSERT INTO ")?.split_once(" (")?;
         let (names, _) = rest.split_once(") FORMAT RowBinary")?;
-        let table = TABLES.iter().find(|table| into.rsplit('.').next() == Some(table.name))?;
+        let table = tables().find(|table| into.rsplit('.').next() == Some(table.name))?;
         let column = |name: &str| table.columns.iter().find(|(known, _)| *known == name).copied();
         names.split(", ").map(column).collect()
     }

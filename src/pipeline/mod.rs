@@ -12,3 +12,4 @@ mod number;
 pub mod position;
 pub mod reject;
 pub(crate) mod row_binary;
+pub mod screened;

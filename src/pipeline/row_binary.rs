@@ -13,12 +13,20 @@ pub(crate) enum Kind {
     Texts,
     /// A number of this ClickHouse type.
     Number(&'static str, usize),
+    /// A byte that says whether it is NULL, then the value unless it is.
+    Nullable(&'static Self),
+    /// Polygons of rings of points: each list its length as unsigned LEB128, a point two Float64.
+    Polygons,
 }
+
+const POLYGONS: &str = "Array(Array(Array(Tuple(lng Float64, lat Float64))))";
 
 pub(super) const U16: Kind = Kind::Number("UInt16", 2);
 pub(super) const U32: Kind = Kind::Number("UInt32", 4);
 pub(super) const U64: Kind = Kind::Number("UInt64", 8);
 pub(super) const I32: Kind = Kind::Number("Int32", 4);
+const F32: Kind = Kind::Number("Float32", 4);
+const F64: Kind = Kind::Number("Float64", 8);
 
 impl Kind {
     /// Whether a column of this ClickHouse type accepts such values.
@@ -29,6 +37,11 @@ impl Kind {
             Self::Texts => clickhouse_type == "Map(LowCardinality(String), String)",
             Self::Time => clickhouse_type.starts_with("DateTime64(3"),
             Self::Number(name, _) => clickhouse_type == name,
+            Self::Polygons => clickhouse_type == POLYGONS,
+            Self::Nullable(kind) => clickhouse_type
+                .strip_prefix("Nullable(")
+                .and_then(|rest| rest.strip_suffix(')'))
+                .is_some_and(|inner| kind.fits(inner)),
         }
     }
 
@@ -48,10 +61,57 @@ impl Kind {
                 }
                 length
             }
+            Self::Nullable(kind) => match bytes.first()? {
+                0 => 1 + kind.length(&bytes[1..])?,
+                _ => 1,
+            },
+            Self::Polygons => polygons(bytes)?,
         };
         (length <= bytes.len()).then_some(length)
     }
 }
+
+fn polygons(bytes: &[u8]) -> Option<usize> {
+    let (mut length, polygons) = count_at(bytes)?;
+    for _ in 0..polygons {
+        let (prefix, rings) = count_at(bytes.get(length..)?)?;
+        length += prefix;
+        for _ in 0..rings {
+            let (prefix, points) = count_at(bytes.get(length..)?)?;
+            length = length.checked_add(prefix)?.checked_add(points.checked_mul(16)?)?;
+        }
+    }
+    Some(length)
+}
+
+/// `milepost events` writes it.
+pub(crate) static EVENTS: Table = Table {
+    name: "events",
+    columns: &[
+        (DRIVER_ID, Kind::Text),
+        ("ts", Kind::Time),
+        ("seq", U32),
+        ("kind", Kind::Text),
+        ("fence", Kind::Text),
+        ("lat", F64),
+        ("lng", F64),
+        ("speed", Kind::Nullable(&F32)),
+        ("known_at", Kind::Time),
+        ("mqtt_at", Kind::Nullable(&Kind::Time)),
+        ("webhook_at", Kind::Nullable(&Kind::Time)),
+    ],
+};
+
+/// `milepost fences` writes it.
+pub(crate) static FENCES: Table = Table {
+    name: "fences",
+    columns: &[
+        ("name", Kind::Text),
+        ("valid_from", Kind::Time),
+        ("valid_until", Kind::Time),
+        ("polygons", Kind::Polygons),
+    ],
+};
 
 /// The column of every inserted table that names the driver of a row.
 pub(super) const DRIVER_ID: &str = "driver_id";
@@ -64,7 +124,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(super) fn statement(&self, database: &str) -> String {
+    pub(crate) fn statement(&self, database: &str) -> String {
         let columns: Vec<_> = self.columns.iter().map(|(name, _)| *name).collect();
         format!("INSERT INTO {database}.{} ({}) FORMAT RowBinary", self.name, columns.join(", "))
     }

@@ -2,14 +2,14 @@
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use milepost::delivery::events::{Command, Piece, Report};
 use milepost::delivery::executor::Executor;
 use milepost::delivery::sink::{Attempt, Sink, SinkError};
 use milepost::pipeline::batch::Batch;
-use milepost::pipeline::encode::Insert;
 use milepost::pipeline::erased::Erased;
+use milepost::pipeline::screened::{ReadList, Screened};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, yield_now};
 
@@ -30,7 +30,7 @@ struct Scripted {
 }
 
 impl Sink for Scripted {
-    async fn insert(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
+    async fn insert(&self, insert: &Screened, attempt: &Attempt) -> Result<(), SinkError> {
         self.attempts.lock().unwrap().push((attempt.token.clone(), insert.rows));
         match self.does {
             Does::Commit => Ok(()),
@@ -44,7 +44,7 @@ struct Rig {
     server: Arc<Scripted>,
     commands: mpsc::Sender<Command>,
     reports: mpsc::Receiver<Report>,
-    erased: watch::Sender<Arc<Erased>>,
+    erased: watch::Sender<ReadList>,
     running: JoinHandle<()>,
 }
 
@@ -52,7 +52,7 @@ struct Rig {
 async fn rig(does: Does) -> Rig {
     let server = Arc::new(Scripted { does, attempts: Mutex::default() });
     let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(9), mpsc::channel(9));
-    let erased = watch::channel(Arc::default()).0;
+    let erased = watch::channel(ReadList::new(Arc::default(), Instant::now())).0;
     let executor = Executor {
         sink: Arc::clone(&server),
         spool: None,
@@ -82,7 +82,7 @@ async fn the_token_changes_with_the_rows_that_are_left_out_and_not_otherwise() {
     for driver in [None, Some("d3"), Some("d1")] {
         let list = Erased::new(driver.map(str::to_owned));
         digest = list.digest();
-        it.erased.send_replace(Arc::new(list));
+        it.erased.send_replace(ReadList::new(Arc::new(list), Instant::now()));
         it.attempt().await;
         it.reports.recv().await.unwrap();
     }

@@ -132,13 +132,13 @@ fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
     anyhow::bail!("the broker closed the connection")
 }
 
-struct Watcher {
-    process: Process,
+pub struct Watcher {
+    pub process: Process,
     port: u16,
 }
 
 impl Watcher {
-    fn start(settings: &Settings, world: &World, name: &str) -> Result<Self> {
+    pub fn start(settings: &Settings, world: &World, name: &str) -> Result<Self> {
         let port = free_port()?;
         let settings = settings.clone().with("HTTP__LISTEN", format!("127.0.0.1:{port}"));
         let log = world.folder.path().join(format!("{name}.log"));
@@ -151,7 +151,7 @@ impl Watcher {
         Ok(it)
     }
 
-    fn watching(settings: &Settings, world: &World, name: &str) -> Result<Self> {
+    pub fn watching(settings: &Settings, world: &World, name: &str) -> Result<Self> {
         let mut it = Self::start(settings, world, name)?;
         wait_until("it watches", SOON, || {
             it.process.ensure_alive()?;
@@ -160,7 +160,7 @@ impl Watcher {
         Ok(it)
     }
 
-    fn get(&self, path: &str) -> Result<String> {
+    pub fn get(&self, path: &str) -> Result<String> {
         let mut stream = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();

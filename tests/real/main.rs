@@ -27,4 +27,5 @@ mod secure;
 mod spool;
 mod tls;
 mod world;
+mod writers;
 mod written_rows;

@@ -115,6 +115,14 @@ pub fn scripted_clickhouse(
     engine: u16,
     script: impl Fn(&str) -> Scripted + Send + Sync + 'static,
 ) -> Result<String> {
+    scripted_by_size(engine, move |statement, _| script(statement))
+}
+
+/// Like [`scripted_clickhouse`]; the script also gets the bytes of the request's body.
+pub fn scripted_by_size(
+    engine: u16,
+    script: impl Fn(&str, usize) -> Scripted + Send + Sync + 'static,
+) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);
     let script = Arc::new(script);
@@ -127,7 +135,7 @@ pub fn scripted_clickhouse(
     Ok(url)
 }
 
-fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str) -> Scripted) -> Result<()> {
+fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str, usize) -> Scripted) -> Result<()> {
     let mut request = Vec::new();
     let (head, body) = loop {
         let mut chunk = [0; 4096];
@@ -146,7 +154,7 @@ fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str) -> Scripted)
     let first_line = head.lines().next().unwrap_or_default();
     let is_insert = first_line.contains("query=INSERT");
     let statement = if is_insert { first_line.into() } else { String::from_utf8_lossy(&body) };
-    let outcome = script(&statement);
+    let outcome = script(&statement, body.len());
     let body = match &outcome {
         Scripted::Answer(status, text) => {
             let length = text.len();

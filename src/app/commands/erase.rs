@@ -4,6 +4,7 @@
 //! no state of its own: after a kill it is run again, and goes on with what is left.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail, ensure};
@@ -259,7 +260,7 @@ fn may_pass(error: &anyhow::Error) -> bool {
 /// One more than members may know would stop the inserts of them all. Others may write at the same time: counted afterwards, too.
 async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     let full = || anyhow!("{ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
-    ensure!(clickhouse.erased().await?.count() < ERASED_MAX, full());
+    ensure!(clickhouse.erased().await?.erased().count() < ERASED_MAX, full());
     clickhouse.erase(driver_id, false).await?;
     match clickhouse.erased().await {
         Err(error) if !error.may_pass() => {
@@ -292,7 +293,7 @@ async fn look(
     yes: bool,
     age: Duration,
 ) -> Result<Left> {
-    let erased = clickhouse.erased().await?;
+    let erased = Arc::clone(clickhouse.erased().await?.erased());
     // A replica that has not got the row yet agrees with members that have not read it.
     let digest = if yes && !erased.has(&driver_id) { String::new() } else { erased.digest() };
     let members = members(config, &digest).await;

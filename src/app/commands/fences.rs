@@ -1,6 +1,7 @@
 //! `milepost fences import`: areas of a GeoJSON file into the table `fences`.
 //!
-//! Guarantee: all of them or none, in one insert. May be repeated: what is there already is not written again.
+//! Guarantee: all of them or none, in one insert; a proxy that refuses its size makes it several. May be repeated: what is
+//! there already is not written again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,7 +9,7 @@ use std::fmt;
 use anyhow::{Result, anyhow};
 
 use super::Shown;
-use super::insert::insert_until_done;
+use super::insert::patient;
 use crate::app::schema;
 use crate::config::Config;
 use crate::delivery::retry::Identity;
@@ -95,7 +96,7 @@ pub async fn import(config: &Config, json: &str, orders: Orders) -> Result<Impor
     };
     if !to_write.is_empty() && !orders.dry_run && !imported.is_refused() {
         let insert = fences::insert(&to_write, &config.clickhouse.database);
-        insert_until_done(&clickhouse, &insert, Identity::fresh(0), config.clickhouse.insert_timeout).await?;
+        patient(config).write(&clickhouse, &insert, Identity::fresh(0)).await?;
     }
     Ok(imported)
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::Shown;
-use super::insert::insert;
+use super::insert::{insert, patient};
 use crate::app::{now, schema};
 use crate::clickhouse::StoredReject;
 use crate::codec::Message;
@@ -72,7 +72,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
     let clickhouse = schema::ready(config).await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());
     let mut batcher = Batcher::new(config.batch.clone());
-    let mut summary = Summary::default();
+    let (mut summary, mut writer) = (Summary::default(), patient(config));
     let mut decoded = Decoded::default();
     let mut told_at = Instant::now();
     let mut rejects = clickhouse.rejects(reason, since)?;
@@ -90,7 +90,8 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
         for position in decoded.positions.drain(..) {
             let instant = Instant::now().into_std();
             if !batcher.fits_position(&position) || batcher.is_full() {
-                summary.inserted += insert(config, &clickhouse, batcher.close(), &[]).await?.0;
+                summary.inserted +=
+                    insert(config, &clickhouse, &mut writer, batcher.close(), &[]).await?.rows;
             }
             batcher.push_position(position, true, instant);
         }
@@ -99,7 +100,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
             info!(refusals = summary.refusals, inserted = summary.inserted, "replaying rejects");
         }
     }
-    summary.inserted += insert(config, &clickhouse, batcher.close(), &[]).await?.0;
+    summary.inserted += insert(config, &clickhouse, &mut writer, batcher.close(), &[]).await?.rows;
     Ok(summary)
 }
 

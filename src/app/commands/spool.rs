@@ -24,6 +24,7 @@ use crate::delivery::executor::Executor;
 use crate::delivery::policy::Delivery;
 use crate::delivery::sink::error_chain;
 use crate::pipeline::encode::Insert;
+use crate::pipeline::screened::LIST_AGE_MAX;
 use crate::spool::{self, Kind, Listed, Spool, format};
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
@@ -199,7 +200,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
                     (read_at, pause) = (Instant::now(), schema::EVERY);
                     list.send_replace(now);
                 }
-                Err(error) if error.may_pass() && read_at.elapsed() < schema::LIST_AGE_MAX => {
+                Err(error) if error.may_pass() && read_at.elapsed() < LIST_AGE_MAX => {
                     if is_news {
                         warn!(
                             why = error_chain(&error),

@@ -9,6 +9,7 @@ use milepost::delivery::executor::Executor;
 use milepost::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use milepost::pipeline::encode::Insert;
 use milepost::pipeline::erased::Erased;
+use milepost::pipeline::screened::{ReadList, Screened};
 use milepost::spool::{self, Kind, Left, OpenError, Spool};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -34,7 +35,7 @@ pub struct Real {
     came: Vec<Report>,
     /// Of these batches. What ends otherwise, a row on its way into quarantine say, has none.
     attempts: BTreeSet<BatchId>,
-    erased: watch::Sender<Arc<Erased>>,
+    erased: watch::Sender<ReadList>,
 }
 
 #[derive(Debug)]
@@ -104,9 +105,9 @@ impl State {
 
 impl Sink for Scripted {
     /// A server goes on with an insert that it has, though the process that sent it is killed or waits no longer.
-    async fn insert(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
+    async fn insert(&self, insert: &Screened, attempt: &Attempt) -> Result<(), SinkError> {
         let (server, insert, attempt) =
-            (Self { state: Arc::clone(&self.state) }, insert.clone(), attempt.clone());
+            (Self { state: Arc::clone(&self.state) }, Insert::clone(insert), attempt.clone());
         let working = tokio::spawn(async move {
             let number = {
                 let mut state = server.state();
@@ -207,7 +208,7 @@ impl Real {
             reports: None,
             came: Vec::new(),
             attempts: BTreeSet::new(),
-            erased: watch::channel(Arc::default()).0,
+            erased: watch::channel(ReadList::new(Arc::default(), Instant::now())).0,
         };
         (real, began)
     }
@@ -292,7 +293,7 @@ impl Backend for Real {
     }
 
     fn erase(&mut self, erased: Arc<Erased>) {
-        self.erased.send_replace(erased);
+        self.erased.send_replace(ReadList::new(erased, Instant::now()));
         let mut state = self.server.state();
         state.erased_at = state.next_insert + 1;
     }

@@ -25,8 +25,9 @@ use tracing::{info, warn};
 use self::deliver::{Answer, Channel, Ends, QUEUE_MAX};
 use self::tell::{Line, STATES, Telling};
 use crate::app::{Outcome, Signals, schema};
-use crate::clickhouse::{ClickHouse, Error, Told};
+use crate::clickhouse::{ClickHouse, Retry, Told, Writer};
 use crate::config::Config;
+use crate::delivery::retry::Identity;
 use crate::delivery::sink::error_chain;
 use crate::events::reader::Reader;
 use crate::events::{Area, Event, Rules, Watch};
@@ -49,12 +50,15 @@ const LAG_MAX: Duration = Duration::from_secs(60);
 const CLEARED_MAX: usize = 100_000;
 /// Replicas whose clocks differ answer in turn.
 const CLOCK_LOG_EVERY: Duration = Duration::from_secs(60);
+const WRITING: &str = "writing events failed";
 /// Our name in `/readyz`.
 const PART: &str = "clickhouse";
 
 /// See the module.
 struct Events {
     clickhouse: ClickHouse,
+    /// Every look tries again, and `/readyz` says why it waits.
+    writer: Writer,
     config: Config,
     status: Arc<Status>,
     telling: Telling,
@@ -114,6 +118,7 @@ pub async fn run(config: Config) -> Result<Outcome> {
     };
     let mut events = Events {
         clickhouse,
+        writer: Writer::new(config.clickhouse.insert_timeout, Retry::Never),
         config,
         status: Arc::clone(&status),
         telling: Telling::new(lines, Arc::clone(&status)),
@@ -194,7 +199,7 @@ impl Events {
                 }
                 Err(error) => {
                     self.is_away = true;
-                    let why = error_chain(&error);
+                    let why = error_chain(error.as_ref());
                     if log.allow(std::time::Instant::now()) {
                         warn!(why, "waiting for ClickHouse: no event is found meanwhile");
                     }
@@ -205,7 +210,7 @@ impl Events {
     }
 
     /// Where everybody was, and what was known, a quarter of an hour ago; what came since is played again by the looks.
-    async fn begin(&mut self) -> Result<(), Error> {
+    async fn begin(&mut self) -> Result<()> {
         let since = self.clickhouse.clock().await? - AGAIN_MS;
         let mut watch = Watch::new(self.rules().await?);
         let silent_for = self.config.events.silent_for.unwrap_or_default();
@@ -223,7 +228,7 @@ impl Events {
     }
 
     /// Takes what is new; how far its replica is behind the others.
-    async fn look(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<Duration, Error> {
+    async fn look(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<Duration> {
         let began = Instant::now();
         self.read_again().await?;
         if !self.unwritten.is_empty() {
@@ -281,14 +286,16 @@ impl Events {
     }
 
     /// Writes what was found and what was taken; what is written is told.
-    async fn write(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<(), Error> {
+    async fn write(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<()> {
         self.telling.follow(answers, crate::app::now_ms());
         if !self.unwritten.is_empty() {
-            self.clickhouse.write_events(&self.unwritten).await?;
+            let insert = self.clickhouse.events_insert(&self.unwritten);
+            self.writer.write(&self.clickhouse, &insert, Identity::fresh(0)).await.context(WRITING)?;
             std::mem::take(&mut self.unwritten).into_iter().for_each(|told| self.telling.tell(told));
         }
         if !self.telling.retold.is_empty() {
-            self.clickhouse.write_events(&self.telling.retold).await?;
+            let insert = self.clickhouse.events_insert(&self.telling.retold);
+            self.writer.write(&self.clickhouse, &insert, Identity::fresh(0)).await.context(WRITING)?;
             self.telling.retold.clear();
         }
         Ok(())
@@ -308,12 +315,12 @@ impl Events {
     }
 
     /// Fences as they are now. Who is erased is forgotten, and no topic keeps their state.
-    async fn read_again(&mut self) -> Result<(), Error> {
+    async fn read_again(&mut self) -> Result<()> {
         if self.read_at.is_some_and(|at| at.elapsed() < READ_AGAIN) {
             return Ok(());
         }
         self.watch.rules = self.rules().await?;
-        let erased = self.clickhouse.erased().await?;
+        let erased = Arc::clone(self.clickhouse.erased().await?.erased());
         let is_erased = |id: &str| erased.has_bytes(id.as_bytes());
         self.unwritten.retain(|told| !is_erased(&told.event.driver_id));
         self.telling.forget(is_erased);
@@ -342,7 +349,7 @@ impl Events {
         }
     }
 
-    async fn rules(&mut self) -> Result<Rules, Error> {
+    async fn rules(&mut self) -> Result<Rules> {
         let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let (mut areas, mut bad) = (Vec::new(), BTreeSet::new());
         for (name, from, until, polygons) in self.clickhouse.fences().await? {

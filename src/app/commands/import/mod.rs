@@ -27,7 +27,7 @@ use self::progress::{Bar, Resume, Seen};
 use self::work::{Closed, Counts};
 use super::Shown;
 use super::decode::{rfc3339, unusable};
-use super::insert::insert;
+use super::insert::{insert, patient};
 use crate::app::schema;
 use crate::clickhouse::ClickHouse;
 use crate::config::Config;
@@ -140,14 +140,15 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
         move || work::read(files, &config, &orders, began, &seen, to_insert)
     });
     let (mut inserted, mut erased, mut counted_at) = (0, 0, None);
+    let mut writer = patient(config);
     while let Some(Closed { batch, stored }) = closed.recv().await {
         let Some(clickhouse) = &clickhouse else { continue };
         if counted_at.is_none_or(|at: Instant| at.elapsed() >= COUNT_EVERY) {
             wait_for_merges(clickhouse, &seen).await?;
             counted_at = Some(Instant::now());
         }
-        let (rows, left_out) = insert(config, clickhouse, batch, &stored).await?;
-        (inserted, erased) = (inserted + rows, erased + left_out);
+        let written = insert(config, clickhouse, &mut writer, batch, &stored).await?;
+        (inserted, erased) = (inserted + written.rows, erased + written.erased);
         seen.inserted.store(inserted, Relaxed);
         seen.waits_for_merges.store(false, Relaxed);
         if let Some(resume) = &mut resume {

@@ -1,0 +1,136 @@
+//! Inserts without the rows of erased drivers.
+//!
+//! Guarantee: a [`Screened`] insert is the only one that a sink accepts, and [`ReadList::screen`] is the only way to
+//! make one. So no insert starts, whoever sends it, by a list of erased drivers that is older than [`LIST_AGE_MAX`].
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::encode::Insert;
+use super::erased::Erased;
+
+/// No insert starts by an older list. `milepost erase` waits longer than this before it reports that nothing is left.
+pub const LIST_AGE_MAX: Duration = Duration::from_secs(35);
+
+/// The list of erased drivers with the time at which it was read. The default was never read.
+#[derive(Debug, Clone, Default)]
+pub struct ReadList {
+    erased: Arc<Erased>,
+    read_at: Option<Instant>,
+}
+
+/// Why an insert does not start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotScreened {
+    #[error("the list of erased drivers was not read yet, so nothing is inserted")]
+    Unread,
+    #[error("the list of erased drivers is {} s old, so nothing is inserted", .0.as_secs())]
+    TooOld(Duration),
+    #[error(
+        "its columns are those of another version of milepost, so rows of erased drivers cannot be left out"
+    )]
+    UnknownColumns,
+}
+
+impl ReadList {
+    #[must_use]
+    pub fn new(erased: Arc<Erased>, read_at: Instant) -> Self {
+        Self { erased, read_at: Some(read_at) }
+    }
+
+    /// An equal list, as of the time at which this one was read.
+    #[must_use]
+    pub fn read_again(&self, equal: Arc<Erased>) -> Self {
+        Self { erased: equal, read_at: self.read_at }
+    }
+
+    #[must_use]
+    pub fn erased(&self) -> &Arc<Erased> {
+        &self.erased
+    }
+
+    /// `None`: it was never read.
+    #[must_use]
+    pub fn age(&self, now: Instant) -> Option<Duration> {
+        self.read_at.map(|read_at| now.saturating_duration_since(read_at))
+    }
+
+    /// Leaves out the rows of erased drivers.
+    ///
+    /// # Errors
+    /// The list is too old, or the insert has columns of another version while somebody is erased.
+    pub fn screen(&self, insert: Insert, now: Instant) -> Result<Screened, NotScreened> {
+        let age = self.age(now).ok_or(NotScreened::Unread)?;
+        if age >= LIST_AGE_MAX {
+            return Err(NotScreened::TooOld(age));
+        }
+        let (insert, left_out) = if self.erased.is_empty() {
+            (insert, 0)
+        } else {
+            insert.without(|id| self.erased.has_bytes(id)).ok_or(NotScreened::UnknownColumns)?
+        };
+        Ok(Screened { insert, left_out, erased: Arc::clone(&self.erased) })
+    }
+}
+
+/// An insert without rows of erased drivers. It keeps its list alive: `Member::erases` counts the holders of a list.
+#[derive(Debug)]
+pub struct Screened {
+    insert: Insert,
+    left_out: usize,
+    erased: Arc<Erased>,
+}
+
+impl Screened {
+    /// Rows that were left out because their driver is erased.
+    #[must_use]
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// The deduplication token for these rows: without some of them they are other rows, which need another token.
+    #[must_use]
+    pub fn token(&self, token: String) -> String {
+        if self.left_out == 0 { token } else { format!("{token}-{}", self.erased.digest()) }
+    }
+}
+
+impl Deref for Screened {
+    type Target = Insert;
+
+    fn deref(&self) -> &Insert {
+        &self.insert
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn insert(statement: &str) -> Insert {
+        Insert { statement: statement.to_owned(), body: Bytes::from_static(b"\x01a\x01b"), rows: 2 }
+    }
+
+    #[test]
+    fn only_a_list_that_was_read_lately_lets_an_insert_start() {
+        let (read_at, statement) =
+            (Instant::now(), "INSERT INTO fleet.positions (driver_id) FORMAT RowBinary");
+        let screened = |list: &ReadList, age| list.screen(insert(statement), read_at + age).map(|it| it.rows);
+        assert_eq!(screened(&ReadList::default(), Duration::ZERO), Err(NotScreened::Unread));
+        let list = ReadList::new(Arc::new(Erased::new(["a".to_owned()])), read_at);
+        assert_eq!(screened(&list, LIST_AGE_MAX - Duration::from_millis(1)), Ok(1));
+        assert_eq!(screened(&list, LIST_AGE_MAX), Err(NotScreened::TooOld(LIST_AGE_MAX)));
+    }
+
+    #[test]
+    fn columns_of_another_version_pass_while_nobody_is_erased() {
+        let (now, newer) = (Instant::now(), "INSERT INTO fleet.positions (driver_id, more) FORMAT RowBinary");
+        let nobody = ReadList::new(Arc::default(), now);
+        assert_eq!(nobody.screen(insert(newer), now).map(|it| it.rows), Ok(2));
+        let one = ReadList::new(Arc::new(Erased::new(["a".to_owned()])), now);
+        assert_eq!(one.screen(insert(newer), now).map(|it| it.rows), Err(NotScreened::UnknownColumns));
+    }
+}

@@ -1,0 +1,152 @@
+//! Every command that writes to ClickHouse: what it leaves out, and how it splits.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use lab_stack::{unix_ms, wait_until};
+
+use crate::events::Watcher;
+use crate::secure::{Scripted, scripted_by_size, scripted_clickhouse};
+use crate::world::{SOON, World, world};
+
+fn file(world: &World, name: &str, text: &str) -> Result<PathBuf> {
+    let path = world.folder.path().join(name);
+    fs::write(&path, text)?;
+    Ok(path)
+}
+
+/// A driver is erased while ClickHouse refuses the insert that has their rows. The command goes on with the same rows.
+#[test]
+fn retried_insert_leaves_out_a_driver_erased_meanwhile() -> Result<()> {
+    let world = world("erased_meanwhile")?;
+    let now = unix_ms();
+    let csv = file(
+        &world,
+        "two.csv",
+        &format!("driver_id,ts,lat,lng\ngone,{0},1,2\nstays,{0},1,2\n", now - 3_600_000),
+    )?;
+    world.query(
+        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, count) \
+         SELECT now64(3), concat('drivers/', d, '/gps'), d, 'invalid_json', '{\"lat\":1,\"lng\":2}', 17, 1 \
+         FROM (SELECT arrayJoin(['gone', 'stays']) AS d)",
+    )?;
+    let csv = csv.display().to_string();
+    for command in
+        [&["import", &*csv][..], &["rejects", "replay", "--reason", "invalid_json", "--since", "1h"]]
+    {
+        let (refuses, refusals) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+        let (refuse, refused) = (Arc::clone(&refuses), Arc::clone(&refusals));
+        let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+            if statement.contains("query=INSERT") && refuse.load(Ordering::SeqCst) {
+                refused.fetch_add(1, Ordering::SeqCst);
+                return Scripted::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded".to_owned());
+            }
+            Scripted::Pass
+        })?;
+        world.query("TRUNCATE TABLE {db}.erased")?;
+        let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
+        let arguments: Vec<String> = command.iter().map(|argument| (*argument).to_owned()).collect();
+        let running =
+            thread::spawn(move || settings.call(&arguments.iter().map(String::as_str).collect::<Vec<_>>()));
+        wait_until("the insert is refused", SOON, || Ok(refusals.load(Ordering::SeqCst) > 0))?;
+        world.query("INSERT INTO {db}.erased (driver_id) VALUES ('gone')")?;
+        // No insert starts by a list that is older than 35 s, and `milepost erase` waits for longer than that.
+        let erased_at = Instant::now();
+        wait_until("the list of before is too old", SOON, || {
+            Ok(erased_at.elapsed() > Duration::from_secs(36))
+        })?;
+        refuses.store(false, Ordering::SeqCst);
+        let (code, printed) = running.join().expect("no panic")?;
+        ensure!(code == 0, "{command:?}: {code} {printed}");
+        let of = |driver: &str| {
+            world.query(&format!("SELECT count() FROM {{db}}.fixes WHERE driver_id = '{driver}'"))
+        };
+        assert_eq!(of("gone")?, "0", "{command:?} {printed}");
+        assert_ne!(of("stays")?, "0", "{command:?} {printed}");
+        world.query("TRUNCATE TABLE {db}.positions")?;
+    }
+    Ok(())
+}
+
+/// What nginx answers by default to more than 1 MiB; less here, so that a test has few rows.
+const BODY_BYTES_MAX: usize = 40_000;
+
+fn behind_a_proxy(world: &World, largest: &Arc<AtomicUsize>) -> Result<String> {
+    let largest = Arc::clone(largest);
+    scripted_by_size(world.engine.server.port, move |statement, bytes| {
+        if bytes > BODY_BYTES_MAX {
+            return Scripted::Answer(413, "<html>413 Request Entity Too Large</html>".to_owned());
+        }
+        if statement.contains("query=INSERT") {
+            largest.fetch_max(bytes, Ordering::SeqCst);
+        }
+        Scripted::Pass
+    })
+}
+
+#[test]
+fn every_command_splits_an_insert_that_a_proxy_refuses_as_too_large() -> Result<()> {
+    let world = world("too_large")?;
+    let largest = Arc::new(AtomicUsize::new(0));
+    let settings = world.settings.clone().with("CLICKHOUSE__URL", behind_a_proxy(&world, &largest)?);
+    let (mut csv, began) = ("driver_id,ts,lat,lng\n".to_owned(), unix_ms() - 7_200_000);
+    for n in 0..20_000_u32 {
+        writeln!(
+            csv,
+            "d{},{},{:.7},{:.7}",
+            n % 100,
+            began + i64::from(n) * 100,
+            f64::from(n).sin(),
+            f64::from(n).cos()
+        )?;
+        if n % 200 == 0 {
+            writeln!(csv, "d1,never,{n},x{}", "y".repeat(n as usize % 97))?;
+        }
+    }
+    let csv = file(&world, "many.csv", &csv)?;
+    let (code, printed) = settings.call(&["import", &csv.display().to_string()])?;
+    ensure!(code == 0, "{code} {printed}");
+    assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "20000");
+    assert_eq!(world.query("SELECT sum(count) FROM {db}.rejects")?, "100");
+    assert!(largest.swap(0, Ordering::SeqCst) > BODY_BYTES_MAX / 5, "it is not split more than it must be");
+
+    let ring = |n: u32| {
+        let point = |k: u32| {
+            let angle = f64::from(k) * std::f64::consts::TAU / 300.0;
+            format!("[{:.6},{:.6}]", 20.0 + f64::from(n) + angle.cos() / 3.0, angle.sin() / 3.0)
+        };
+        (0..300).chain([0]).map(point).collect::<Vec<_>>().join(",")
+    };
+    let feature = |n: u32| {
+        let (yard, circle) = ("[[13,52],[13.1,52],[13.1,52.1],[13,52.1],[13,52]]".to_owned(), ring(n));
+        format!(
+            r#"{{"type":"Feature","properties":{{"name":"f{n}"}},"geometry":{{"type":"Polygon","coordinates":[{}]}}}}"#,
+            if n == 0 { yard } else { format!("[{circle}]") }
+        )
+    };
+    let features = (0..30).map(feature).collect::<Vec<_>>().join(",");
+    let fences = file(
+        &world,
+        "fences.geojson",
+        &format!(r#"{{"type":"FeatureCollection","features":[{features}]}}"#),
+    )?;
+    let (code, printed) = settings.call(&["fences", "import", &fences.display().to_string()])?;
+    ensure!(code == 0, "{code} {printed}");
+    assert_eq!(world.query("SELECT count() FROM {db}.fences")?, "30");
+
+    let mut watcher = Watcher::watching(&settings, &world, "events")?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
+         SELECT concat('e', toString(cityHash64(number))), now64(3), 520500000, 130500000 FROM numbers(2000)",
+    )?;
+    world.wait_for("SELECT count() FROM {db}.events FINAL WHERE kind = 'entered'", "2000", SOON)?;
+    watcher.process.signal("TERM")?;
+    ensure!(watcher.process.wait(SOON)?.success(), "{}", watcher.process.log()?);
+    Ok(())
+}
