@@ -33,6 +33,8 @@ GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.touche
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.driver_days_state TO milepost_eraser;
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.rejects TO milepost_eraser;
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.events TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.event_states TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.recent_events TO milepost_eraser;
 GRANT SELECT, INSERT ON fleet.erased TO milepost_eraser;
 GRANT SELECT ON fleet.schema_migrations TO milepost_eraser;
 GRANT SELECT ON system.parts TO milepost_eraser;
@@ -50,6 +52,8 @@ GRANT SELECT ON fleet.fences TO milepost_watcher;
 GRANT SELECT ON fleet.erased TO milepost_watcher;
 GRANT SELECT ON fleet.schema_migrations TO milepost_watcher;
 GRANT SELECT, INSERT ON fleet.events TO milepost_watcher;
+GRANT SELECT ON fleet.event_states TO milepost_watcher;
+GRANT SELECT ON fleet.recent_events TO milepost_watcher;
 -- And how far its replica is behind.
 GRANT SELECT ON system.replicas TO milepost_watcher;
 -- With clickhouse.shards also: SELECT on fleet.positions_all and fleet.last_positions_state_all.

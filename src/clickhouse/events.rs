@@ -128,22 +128,15 @@ impl ClickHouse {
         Ok(fixes)
     }
 
-    /// The last event of each driver, kind of state and fence that was known before this, oldest first.
-    pub(crate) async fn events_before(&self, known_at: i64) -> Result<Vec<Told>, Error> {
-        let state = "multiIf(kind IN ('entered', 'left'), 'fence', kind IN ('silent', 'heard'), 'contact', kind IN ('fast', 'slow'), 'speed', 'jump')";
-        let rest = format!(
-            "known_at <= fromUnixTimestamp64Milli({known_at}) AND kind != 'jump' \
-             ORDER BY known_at DESC, ts DESC, seq DESC LIMIT 1 BY driver_id, {state}, fence"
-        );
-        let mut events = self.events(&rest).await?;
-        events.reverse();
-        Ok(events)
+    /// The newest event of each driver, state and fence, if it was known before this, oldest first. A state whose newest
+    /// event was known later is not among them: [`Self::events_since`] has that event.
+    pub(crate) async fn states_before(&self, known_at: i64) -> Result<Vec<Told>, Error> {
+        self.events("event_states", &format!("known_at <= fromUnixTimestamp64Milli({known_at})")).await
     }
 
-    /// All events that were known after this.
+    /// All events that were known after this, at most two days ago.
     pub(crate) async fn events_since(&self, known_at: i64) -> Result<Vec<Told>, Error> {
-        self.events(&format!("known_at > fromUnixTimestamp64Milli({known_at}) ORDER BY known_at, ts, seq"))
-            .await
+        self.events("recent_events", &format!("known_at > fromUnixTimestamp64Milli({known_at})")).await
     }
 
     /// The insert that writes rows, or writes them again.
@@ -169,17 +162,16 @@ impl ClickHouse {
         Ok(rows.into_iter().map(fix).collect())
     }
 
-    async fn events(&self, rest: &str) -> Result<Vec<Told>, Error> {
+    async fn events(&self, table: &str, condition: &str) -> Result<Vec<Told>, Error> {
         let sql = format!(
             "SELECT driver_id, CAST(kind AS String) AS kind, fence, toUnixTimestamp64Milli(ts) AS ts, seq, lat, lng, speed, \
              toUnixTimestamp64Milli(known_at) AS known_at, toUnixTimestamp64Milli(mqtt_at) AS mqtt_at, \
-             toUnixTimestamp64Milli(webhook_at) AS webhook_at FROM {}.events FINAL WHERE {rest} \
-             SETTINGS prefer_column_name_to_alias = 1",
+             toUnixTimestamp64Milli(webhook_at) AS webhook_at FROM {}.{table} FINAL WHERE {condition} \
+             ORDER BY known_at, ts, seq SETTINGS prefer_column_name_to_alias = 1",
             self.database
         );
         let rows = self.unbounded().query_raw(&sql).fetch_all::<EventRow>();
-        let rows =
-            within(QUESTION_TIMEOUT, rows).await.map_err(|error| self.failed("reading events", error))?;
+        let rows = within(BEGIN_TIMEOUT, rows).await.map_err(|error| self.failed("reading events", error))?;
         let told = |row: EventRow| {
             let EventRow { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at } =
                 row;

@@ -22,7 +22,7 @@ use crate::pipeline::encode::TABLES;
 const ASK: &str = "_ask";
 /// The views that are fed by inserts, each with its table, and what it would have done with the rows that were there before it. Done again, the first
 /// changes nothing; after the second, days are computed that need not be.
-const FILLS: [([&str; 2], &str); 2] = [
+const FILLS: [([&str; 2], &str); 4] = [
     (
         ["last_positions_mv", "last_positions_state"],
         "INSERT INTO {database}.last_positions_state{all} SELECT * FROM {database}.positions{all} \
@@ -34,6 +34,20 @@ const FILLS: [([&str; 2], &str); 2] = [
          driver_id, count() AS rows, max(inserted_at) AS touched_at, maxIf(speed_cms, speed_cms != 65535) AS speed_max \
          FROM {database}.positions{all} GROUP BY day, driver_id \
          SETTINGS max_execution_time = 0, distributed_foreground_insert = 1",
+    ),
+    (
+        ["event_states_mv", "event_states"],
+        "INSERT INTO {database}.event_states (driver_id, state, fence, kind, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at, written_at) \
+         SELECT driver_id, state, fence, newest.1, newest.2, newest.3, newest.4, newest.5, newest.6, newest.7, newest.8, newest.9, newest.10 FROM ( \
+         SELECT driver_id, multiIf(kind IN ('entered', 'left'), 'fence', kind IN ('silent', 'heard'), 'contact', 'speed') AS state, fence, \
+         argMax((kind, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at, written_at), (known_at, ts, seq, written_at)) AS newest \
+         FROM {database}.events WHERE kind != 'jump' GROUP BY driver_id, state, fence) SETTINGS max_execution_time = 0",
+    ),
+    (
+        ["recent_events_mv", "recent_events"],
+        "INSERT INTO {database}.recent_events (known_at, driver_id, ts, seq, kind, fence, lat, lng, speed, mqtt_at, webhook_at, written_at) \
+         SELECT known_at, driver_id, ts, seq, kind, fence, lat, lng, speed, mqtt_at, webhook_at, written_at FROM {database}.events \
+         WHERE known_at > now64(3) - INTERVAL 2 DAY SETTINGS max_execution_time = 0",
     ),
 ];
 /// How long all hosts of a cluster may take for a statement, each of its limits above the one before: what it waits for in its own

@@ -315,7 +315,10 @@ mod tests {
             "{ttls:?}"
         );
         let of_rollups = ttls.iter().filter(|(_, ttl)| ttl.contains("(90)")).map(|(table, _)| *table);
-        assert_eq!(of_rollups.collect::<Vec<_>>(), ["events", "touched", "driver_days_state"]);
+        assert_eq!(
+            of_rollups.collect::<Vec<_>>(),
+            ["events", "event_states", "touched", "driver_days_state"]
+        );
     }
 
     #[test]

@@ -24,7 +24,8 @@ mod tests {
     use crate::clickhouse::files::{MIGRATIONS, Migration};
 
     /// Small, and every shard joins its fixes with all of it, or asks for all of it.
-    const ON_EVERY_HOST: [&str; 4] = ["schema_migrations", "fences", "erased", "events"];
+    const ON_EVERY_HOST: [&str; 6] =
+        ["schema_migrations", "fences", "erased", "events", "event_states", "recent_events"];
     /// The view that looks for drivers on each shard, and where.
     const BEHIND_IN: (&str, &str) = ("222_ask_in_box", "last_positions_state");
 

@@ -69,6 +69,19 @@ impl Kind {
         }
     }
 
+    /// The kind that ends what this one begins. A jump is no state.
+    fn opposite(self) -> Self {
+        match self {
+            Self::Entered => Self::Left,
+            Self::Left => Self::Entered,
+            Self::Silent => Self::Heard,
+            Self::Heard => Self::Silent,
+            Self::Fast => Self::Slow,
+            Self::Slow => Self::Fast,
+            Self::Jump => Self::Jump,
+        }
+    }
+
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
@@ -176,6 +189,13 @@ impl Watch {
     pub fn play_again(&mut self, known: Vec<Event>) {
         self.decided = known.iter().filter_map(|event| Some((event.state()?, event.known_at))).collect();
         self.known = known.into();
+    }
+
+    /// States before these events, which are given oldest first: an event ends the opposite state. After the fixes.
+    pub fn begin_before<'a>(&mut self, known: impl DoubleEndedIterator<Item = &'a Event>) {
+        for event in known.rev() {
+            self.begin_with_event(&Event { kind: event.kind.opposite(), ..event.clone() });
+        }
     }
 
     /// An event that was known before, oldest first; after the fixes.

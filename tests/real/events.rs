@@ -435,3 +435,48 @@ fn a_new_process_tells_the_last_states_that_the_broker_has_not_taken_and_knows_w
         Ok(retained(world.broker.port, "fleet/events/#")?.is_empty())
     })
 }
+
+/// The history of `events` grows for ever; a start reads the newest states and the last minutes.
+#[test]
+fn start_reads_no_history_of_events() -> Result<()> {
+    let world = world("events_grown")?;
+    let history = format!("{}.events ", world.database);
+    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+        if statement.contains("SELECT") && statement.contains(&history) && !statement.contains("query=INSERT")
+        {
+            return Scripted::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded".to_owned());
+        }
+        Scripted::Pass
+    })?;
+    // Of d1 the newest state is old, of d2 it is of the last minutes.
+    for (driver, kind, minutes) in [
+        ("d1", "entered", 900),
+        ("d1", "left", 800),
+        ("d1", "entered", 700),
+        ("d2", "entered", 500),
+        ("d2", "left", 3),
+        ("d3", "fast", 600),
+    ] {
+        let fence = if kind == "fast" { "" } else { "yard" };
+        world.query(&format!(
+            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT '{driver}', known, '{kind}', '{fence}', \
+             52, 13, now64(3) - INTERVAL {minutes} MINUTE AS known"
+        ))?;
+    }
+    let settings = world.settings.clone().with("CLICKHOUSE__URL", url).with("EVENTS__FASTER_THAN", "30");
+    let _watcher = Watcher::watching(&settings, &world, "grown")?;
+    wait_until("the broker keeps the states", SOON, || {
+        let kept = retained(world.broker.port, "fleet/events/#")?;
+        let kinds: Vec<_> = kept.values().map(|event| event["event"].as_str().unwrap_or_default()).collect();
+        Ok(kinds == ["entered", "left", "fast"])
+    })?;
+    // Whoever was inside is known to be: outside they leave.
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3), 100, 100",
+    )?;
+    world.wait_for(
+        "SELECT count() FROM {db}.events FINAL WHERE driver_id = 'd1' AND kind = 'left' AND known_at > now64(3) - INTERVAL 1 MINUTE",
+        "1",
+        SOON,
+    )
+}

@@ -216,9 +216,10 @@ impl Events {
         let silent_for = self.config.events.silent_for.unwrap_or_default();
         let fixes = self.clickhouse.last_fixes_before(since, silent_for).await?;
         fixes.into_iter().for_each(|fix| watch.begin_with(fix));
-        let before = self.clickhouse.events_before(since).await?;
+        let before = self.clickhouse.states_before(since).await?;
         before.iter().for_each(|told| watch.begin_with_event(&told.event));
         let known = self.clickhouse.events_since(since).await?;
+        watch.begin_before(known.iter().map(|told| &told.event));
         watch.play_again(known.iter().map(|told| told.event.clone()).collect());
         info!(drivers = watch.drivers(), fences = watch.rules.areas.len(), known = known.len(), "watching");
         (self.watch, self.reader) = (watch, Reader::new(since));
