@@ -49,6 +49,8 @@ pub struct Progress {
     pub goes_on: AtomicBool,
     /// Ends the fleet at once. What was made and not acknowledged counts as unacknowledged.
     pub stopped: AtomicBool,
+    /// Ends the plan early: makes no further messages, and still sends those it made.
+    pub drains: AtomicBool,
     /// Pauses new messages; those already made are still sent.
     pub paused: AtomicBool,
 }

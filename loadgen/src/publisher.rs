@@ -126,7 +126,7 @@ impl Publisher {
         let began = Instant::now();
         let mut input = BytesMut::new();
         let mut drain_until = None;
-        while !self.is_stopped() {
+        while !self.drains() {
             self.make_due(began);
             self.write_dropped();
             self.write_ready();
@@ -156,7 +156,7 @@ impl Publisher {
         Ok(())
     }
 
-    fn is_stopped(&self) -> bool {
+    fn drains(&self) -> bool {
         self.progress.stopped.load(Ordering::Relaxed)
     }
 
@@ -208,7 +208,7 @@ impl Publisher {
         // A broker that cannot be reached refuses nothing: its clock starts when it answers.
         let mut refused_since = None;
         loop {
-            ensure!(!self.is_stopped(), "stopped while connecting to {}", self.plan.broker);
+            ensure!(!self.drains(), "stopped while connecting to {}", self.plan.broker);
             match tokio::time::timeout(Duration::from_secs(5), self.try_connect()).await {
                 Ok(Ok(stream)) => {
                     self.refused_since = None;
@@ -259,7 +259,9 @@ impl Publisher {
 
     /// Messages to make now.
     fn wanted(&self) -> u64 {
-        if self.progress.goes_on.load(Ordering::Relaxed) {
+        if self.progress.drains.load(Ordering::Relaxed) {
+            self.made
+        } else if self.progress.goes_on.load(Ordering::Relaxed) {
             self.messages * BEYOND_PLAN
         } else {
             self.messages.max(self.made)

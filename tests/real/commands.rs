@@ -104,7 +104,7 @@ fn rows_stay_as_long_as_is_configured() -> Result<()> {
 /// The bench's sink knows what is asked, and nothing else.
 #[test]
 fn what_plays_clickhouse_in_the_bench_can_be_migrated_and_worked_with() -> Result<()> {
-    let sink = lab_stand_ins::sink::Sink::start(1)?;
+    let sink = lab_stand_ins::sink::Sink::start(1, 1)?;
     let folder = lab_stack::folder()?;
     let broker = Broker::start(folder.path())?;
     let settings = settings(folder.path(), broker.port, &sink.url());

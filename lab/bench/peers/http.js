@@ -1,4 +1,4 @@
-// /metrics and /readyz.
+// /metrics and /readyz. On Bun with Bun.serve, which is faster there than node:http.
 
 import { createServer } from 'node:http';
 
@@ -8,6 +8,14 @@ export function serve(port, hostname, registry, isReady) {
     if (path === '/readyz') return isReady() ? [200, 'ready\n'] : [503, 'not subscribed\n'];
     return [404, 'not found\n'];
   };
+  if (globalThis.Bun) {
+    const fetch = async (request) => {
+      const [status, body] = await answer(new URL(request.url).pathname);
+      return new Response(body, { status });
+    };
+    Bun.serve({ port, hostname, fetch });
+    return;
+  }
   createServer(async (request, response) => {
     const [status, body] = await answer(request.url);
     response.writeHead(status, { 'content-type': 'text/plain' }).end(body);

@@ -4,22 +4,23 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use lab_stack::{repository, unix_ms};
 
 /// The top of a report. The commit pins the versions of what npm and Go installed.
-#[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Machine {
-    pub(crate) date: String,
-    cpu: String,
-    cores: usize,
-    kernel: String,
-    pub(crate) versions: BTreeMap<String, String>,
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Machine {
+    pub date: String,
+    pub cpu: String,
+    pub cores: usize,
+    pub kernel: String,
+    pub versions: BTreeMap<String, String>,
 }
 
 impl Machine {
-    pub(crate) fn in_words(&self) -> String {
+    #[must_use]
+    pub fn in_words(&self) -> String {
         let Self { cpu, cores, kernel, versions, .. } = self;
         let versions: Vec<String> =
             versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
@@ -27,7 +28,8 @@ impl Machine {
     }
 
     /// This one, and the consumers' versions.
-    pub(crate) fn here(consumers: BTreeMap<&'static str, String>) -> Self {
+    #[must_use]
+    pub fn here(consumers: BTreeMap<&'static str, String>) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpu = read("/proc/cpuinfo");
         let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

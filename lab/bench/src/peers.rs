@@ -15,16 +15,19 @@ const INSTALL_WITHIN: Duration = Duration::from_secs(30 * 60);
 const TELEGRAF_TAGS: &str = "custom,inputs.internal,inputs.mqtt_consumer,outputs.prometheus_client,outputs.sql,\
     parsers.json,processors.defaults,processors.rename,processors.round,processors.scale";
 
-pub(crate) fn folder() -> PathBuf {
+/// Where the peers' files are.
+#[must_use]
+pub fn folder() -> PathBuf {
     repository().join("lab/bench/peers")
 }
 
-pub(crate) fn telegraf_configuration() -> PathBuf {
+#[must_use]
+pub fn telegraf_configuration() -> PathBuf {
     folder().join("telegraf/telegraf.conf")
 }
 
 /// Returns Node's binary; runs `npm ci` unless that was done with this lock file.
-pub(crate) fn node(logs: &Path) -> Result<PathBuf> {
+pub fn node(logs: &Path) -> Result<PathBuf> {
     let node = PathBuf::from("node");
     let version = version(&node)?;
     let major = version.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
@@ -42,9 +45,17 @@ pub(crate) fn node(logs: &Path) -> Result<PathBuf> {
     Ok(node)
 }
 
+/// Returns Bun's binary for this machine's libc, which `npm ci` brought with Node's packages.
+pub fn bun(logs: &Path) -> Result<PathBuf> {
+    node(logs)?;
+    let packages = fs::read_dir(folder().join("node_modules/@oven")).context("npm brought no Bun")?;
+    let mut binaries = packages.flatten().map(|package| package.path().join("bin/bun"));
+    binaries.find(|binary| version(binary).is_ok()).context("npm brought no Bun that runs here")
+}
+
 /// Returns Telegraf's binary; builds it unless that was done from the same go.mod. Go's checksum database stands in for
 /// a go.sum: go.mod is copied, and completed there.
-pub(crate) fn telegraf(logs: &Path) -> Result<PathBuf> {
+pub fn telegraf(logs: &Path) -> Result<PathBuf> {
     let modules = fs::read_to_string(folder().join("telegraf/go.mod"))?;
     let (build, made_of) = (repository().join(".local/peers/telegraf"), modules.clone() + TELEGRAF_TAGS);
     let (binary, stamp) = (build.join("telegraf"), build.join("stamp"));
@@ -64,7 +75,8 @@ pub(crate) fn telegraf(logs: &Path) -> Result<PathBuf> {
     Ok(binary)
 }
 
-pub(crate) fn telegraf_version() -> Result<String> {
+/// The version that go.mod pins.
+pub fn telegraf_version() -> Result<String> {
     let modules = fs::read_to_string(folder().join("telegraf/go.mod"))?;
     let version = modules.split_whitespace().last().context("no version in go.mod")?;
     Ok(version.to_owned())
@@ -80,7 +92,7 @@ fn install(name: &str, command: &mut Command, log: PathBuf) -> Result<()> {
 }
 
 /// What `--version` prints.
-pub(crate) fn version(binary: &Path) -> Result<String> {
+pub fn version(binary: &Path) -> Result<String> {
     let output =
         Command::new(binary).arg("--version").output().with_context(|| format!("no {}", binary.display()))?;
     ensure!(output.status.success(), "{} --version failed", binary.display());

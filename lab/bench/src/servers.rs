@@ -47,7 +47,7 @@ impl Servers {
             }
         };
         let (engine, sink, clickhouse_url) = if case.store == Store::Sink {
-            let sink = Sink::start(first)?;
+            let sink = Sink::start(case.drivers, first)?;
             let url = sink.url();
             (None, Some(sink), url)
         } else {

@@ -33,6 +33,11 @@ impl Background {
         self.thread.is_finished()
     }
 
+    /// Ends the load early: only what is made already is still sent.
+    pub fn drain(&self) {
+        self.progress.drains.store(true, Ordering::Relaxed);
+    }
+
     /// Waits until it has sent everything.
     pub fn finish(self) -> Result<Manifest> {
         self.progress.goes_on.store(false, Ordering::Relaxed);

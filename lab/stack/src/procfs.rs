@@ -23,13 +23,33 @@ pub fn thread_cpu_time() -> Result<Duration> {
 
 /// Resident memory now, and its peak, in bytes.
 pub fn resident_bytes(pid: u32) -> Result<(u64, u64)> {
+    memory(pid).map(|memory| (memory.resident_bytes, memory.peak_bytes))
+}
+
+/// Memory of one process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Resident now, pages of files included.
+    pub resident_bytes: u64,
+    /// Resident at most so far.
+    pub peak_bytes: u64,
+    /// Resident now, without pages of files.
+    pub private_bytes: u64,
+}
+
+/// Memory of one process, without its descendants.
+pub fn memory(pid: u32) -> Result<Memory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib = |name: &str| -> Result<u64> {
         let line =
             status.lines().find(|line| line.starts_with(name)).context("no such line in /proc/pid/status")?;
         Ok(line.split_whitespace().nth(1).context("no value")?.parse()?)
     };
-    Ok((kib("VmRSS:")? * 1024, kib("VmHWM:")? * 1024))
+    Ok(Memory {
+        resident_bytes: kib("VmRSS:")? * 1024,
+        peak_bytes: kib("VmHWM:")? * 1024,
+        private_bytes: (kib("RssAnon:")? + kib("RssShmem:")?) * 1024,
+    })
 }
 
 /// What a process and all its descendants use.
@@ -41,6 +61,10 @@ pub struct Usage {
     pub kernel: Duration,
     /// The sum of each one's peak.
     pub peak_bytes: u64,
+    /// Resident now.
+    pub resident_bytes: u64,
+    /// Resident now, without pages of files.
+    pub private_bytes: u64,
 }
 
 /// Adds up a process and its descendants. A descendant that ends meanwhile is left out.
@@ -51,6 +75,8 @@ pub fn usage_of_tree(pid: u32) -> Result<Usage> {
             usage.cpu += of_child.cpu;
             usage.kernel += of_child.kernel;
             usage.peak_bytes += of_child.peak_bytes;
+            usage.resident_bytes += of_child.resident_bytes;
+            usage.private_bytes += of_child.private_bytes;
         }
     }
     Ok(usage)
@@ -73,8 +99,8 @@ fn usage(pid: u32) -> Result<Usage> {
     let fields = stat.rsplit_once(')').context("no command in /proc/pid/stat")?.1;
     let ticks: u64 = fields.split_whitespace().nth(12).context("no stime in /proc/pid/stat")?.parse()?;
     let kernel = Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND);
-    let (_, peak_bytes) = resident_bytes(pid)?;
-    Ok(Usage { cpu: cpu_time(pid)?, kernel, peak_bytes })
+    let Memory { resident_bytes, peak_bytes, private_bytes } = memory(pid)?;
+    Ok(Usage { cpu: cpu_time(pid)?, kernel, peak_bytes, resident_bytes, private_bytes })
 }
 
 /// All that a process started, and what these started in turn, as far as it lives.
@@ -104,8 +130,9 @@ mod tests {
         while cpu_time(pid).unwrap() - before < Duration::from_millis(100) {
             assert!(began.elapsed() < Duration::from_secs(20), "it spins, and is not seen to");
         }
-        let (now, peak) = resident_bytes(pid).unwrap();
-        assert!(now > 1 << 20 && peak >= now);
+        let memory = memory(pid).unwrap();
+        assert!(memory.private_bytes > 1 << 16 && memory.resident_bytes > 1 << 20);
+        assert!(memory.peak_bytes >= memory.resident_bytes && memory.resident_bytes > memory.private_bytes);
         assert!(busy_time_of_machine().unwrap() > cpu_time(pid).unwrap());
         let usage = usage_of_tree(pid).unwrap();
         assert!(

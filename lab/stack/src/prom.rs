@@ -15,22 +15,46 @@ pub fn value(scrape: &str, name: &str) -> Option<f64> {
 /// The `q` quantile of a histogram, interpolated within its bucket as Prometheus does; `le` is its last label.
 #[must_use]
 pub fn quantile(scrape: &str, name: &str, q: f64) -> Option<f64> {
-    let bucket = |line: &str| -> Option<(f64, f64)> {
-        let labels = line.strip_prefix(name)?.strip_prefix("_bucket{")?;
-        let (bound, count) = labels.split_once("le=\"")?.1.split_once("\"} ")?;
-        Some((bound.replace("+Inf", "inf").parse().ok()?, count.parse().ok()?))
-    };
-    let buckets: Vec<(f64, f64)> = scrape.lines().filter_map(bucket).collect();
-    let rank = q * buckets.last()?.1;
-    let mut below = (0.0, 0.0);
-    for (bound, count) in buckets {
-        if count >= rank && count > below.1 {
-            let share = (rank - below.1) / (count - below.1);
-            return Some(if bound.is_finite() { below.0 + (bound - below.0) * share } else { below.0 });
-        }
-        below = (bound, count);
+    Histogram::read(scrape, name).quantile(q)
+}
+
+/// A histogram of a scrape: upper bounds, and the cumulative counts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Histogram(Vec<(f64, f64)>);
+
+impl Histogram {
+    /// Empty if the scrape does not have it. `le` is its last label.
+    #[must_use]
+    pub fn read(scrape: &str, name: &str) -> Self {
+        let bucket = |line: &str| -> Option<(f64, f64)> {
+            let labels = line.strip_prefix(name)?.strip_prefix("_bucket{")?;
+            let (bound, count) = labels.split_once("le=\"")?.1.split_once("\"} ")?;
+            Some((bound.replace("+Inf", "inf").parse().ok()?, count.parse().ok()?))
+        };
+        Self(scrape.lines().filter_map(bucket).collect())
     }
-    Some(below.0)
+
+    /// What was added after `before`, a scrape of the same process.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let earlier = |n: usize| before.0.get(n).map_or(0.0, |(_, count)| *count);
+        Self(self.0.iter().enumerate().map(|(n, (bound, count))| (*bound, count - earlier(n))).collect())
+    }
+
+    /// Interpolated within its bucket; `None` without observations.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let rank = q * self.0.last().filter(|(_, count)| *count > 0.0)?.1;
+        let mut below = (0.0, 0.0);
+        for &(bound, count) in &self.0 {
+            if count >= rank && count > below.1 {
+                let share = (rank - below.1) / (count - below.1);
+                return Some(if bound.is_finite() { below.0 + (bound - below.0) * share } else { below.0 });
+            }
+            below = (bound, count);
+        }
+        Some(below.0)
+    }
 }
 
 #[cfg(test)]
@@ -48,5 +72,8 @@ mod tests {
         let p50 = quantile(&scrape, "x_seconds", 0.5).unwrap();
         assert!((0.0025..=0.005).contains(&p50), "{p50}");
         assert_eq!(value(&scrape, "y"), None);
+        let now = Histogram::read(&scrape, "x_seconds");
+        assert_eq!(now.since(&now).quantile(0.5), None, "nothing was observed in between");
+        assert_eq!(now.since(&Histogram::default()), now);
     }
 }

@@ -1,5 +1,5 @@
-//! Plays the broker, and sends as fast as the consumer takes it, so that the consumer is the
-//! ceiling.
+//! Plays the broker, and sends as fast as the consumer reads, or at a rate above what a broker can
+//! carry: the consumer is the ceiling.
 //!
 //! MQTT 5, QoS 0. Members of any share group get the same number of messages each, and nothing is sent twice. What was sent
 //! is known exactly: message `k` is fix [`FIRST_SEQ`] + `k / drivers` of driver `k % drivers`. Not a broker otherwise: it
@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lab_mqtt::{Packet, first_packet, kind, packet_id, put_packet, read_subscribe};
@@ -52,6 +52,8 @@ struct Shared {
 struct Dealer {
     next: u64,
     is_open: bool,
+    /// Messages per second from this moment on; `None`: as fast as the members read.
+    pace: Option<(Instant, u32)>,
     /// Messages of each member that is subscribed.
     given: BTreeMap<usize, u64>,
     members: usize,
@@ -63,6 +65,11 @@ impl Dealer {
         let slowest = *self.given.values().min()?;
         let given = self.given.get_mut(&member)?;
         if !self.is_open || *given >= slowest + AHEAD_MAX {
+            return None;
+        }
+        if let Some((began, rate)) = self.pace
+            && (self.next + MESSAGES) as f64 > began.elapsed().as_secs_f64() * f64::from(rate)
+        {
             return None;
         }
         *given += MESSAGES;
@@ -102,6 +109,12 @@ impl Firehose {
 
     pub fn open(&self) {
         lock(&self.shared.dealer).is_open = true;
+    }
+
+    /// Sends at most this many messages per second, over all members.
+    pub fn open_at(&self, rate: u32) {
+        lock(&self.shared.dealer).pace = Some((Instant::now(), rate));
+        self.open();
     }
 
     /// Sends no more than what is under way.

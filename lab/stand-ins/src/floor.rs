@@ -70,6 +70,9 @@ pub struct Mistakes {
     /// PUBACK on receipt, before the insert
     #[arg(long, hide = true)]
     acknowledge_first: bool,
+    /// Keep this many MiB a second
+    #[arg(long, hide = true)]
+    leak: Option<usize>,
 }
 
 /// The payload, as far as a row needs it.
@@ -110,6 +113,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         TcpListener::bind((Ipv4Addr::LOCALHOST, arguments.http_port)).context("the endpoint's port")?;
     std::thread::spawn(move || serve(&listener, &shown));
 
+    if let Some(mib) = arguments.mistakes.leak {
+        std::thread::spawn(move || leak(mib));
+    }
     let stream = subscribe(arguments)?;
     let acks = stream.try_clone()?;
     let (hand_over, to_insert) = sync_channel(1);
@@ -233,6 +239,14 @@ fn take_message(
         batch.rows += 1;
     }
     Ok(())
+}
+
+fn leak(mib: usize) {
+    let mut kept = Vec::new();
+    loop {
+        kept.push(vec![1_u8; mib << 20]);
+        std::thread::sleep(Duration::from_secs(1));
+    }
 }
 
 fn burn(wanted: Duration) -> Result<()> {

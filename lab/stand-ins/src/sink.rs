@@ -47,11 +47,11 @@ struct Shared {
 }
 
 impl Sink {
-    /// Listens on a free port. Drivers number their fixes from `first`.
-    pub fn start(first: u32) -> Result<Self> {
+    /// Listens on a free port. There are so many drivers, and they number their fixes from `first`.
+    pub fn start(drivers: u32, first: u32) -> Result<Self> {
         let shared = Arc::new(Shared {
             positions: columns_of("positions")?,
-            tally: Mutex::new(Tally::new(first)),
+            tally: Mutex::new(Tally::new(drivers, first)),
             rows: AtomicU64::new(0),
             took: Mutex::default(),
             migrations: Mutex::default(),

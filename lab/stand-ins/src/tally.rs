@@ -1,28 +1,24 @@
 //! What has been stored, as sets of (driver, seq), for stores that are not ClickHouse.
 //!
-//! Drivers are numbered, and number their fixes `first`, `first` + 1, …; so a driver's set is a run of bits. Memory:
-//! an eighth of a byte a fix and 32 bytes a driver.
+//! Drivers are numbered, and number their fixes `first`, `first` + 1, …; so the set is one run of bits, fix after fix of
+//! all drivers. Memory: an eighth of a byte a fix, for ten million drivers as for one.
 
-/// No fleet here is larger, and no driver sends more: other rows are strange.
-const DRIVERS_MAX: u32 = 200_000;
-const FIXES_MAX: u32 = 1 << 24;
+/// Memory stays below half a GiB; rows beyond are strange.
+const BITS_MAX: u64 = 1 << 32;
 
 #[derive(Debug, Default)]
 pub struct Tally {
     pub(crate) rows: u64,
+    drivers: u32,
     /// The first number a driver gives.
     first: u32,
-    seen: Vec<Driver>,
+    /// Bit `fix * drivers + driver`.
+    bits: Vec<u64>,
+    different: u64,
     /// Rows whose (driver, seq) was there already.
     again: u64,
     /// Rows no driver of ours can have sent.
     strange: u64,
-}
-
-#[derive(Debug, Default, Clone)]
-struct Driver {
-    bits: Vec<u64>,
-    different: u32,
 }
 
 /// What was stored against what was sent.
@@ -34,57 +30,54 @@ pub struct Verdict {
 }
 
 impl Tally {
-    /// Of drivers whose first fix is number `first`.
-    pub(crate) fn new(first: u32) -> Self {
-        Self { first, ..Self::default() }
+    /// Of so many drivers, whose first fix is number `first`.
+    pub(crate) fn new(drivers: u32, first: u32) -> Self {
+        Self { drivers, first, ..Self::default() }
     }
 
     pub(crate) fn add(&mut self, driver_id: &[u8], seq: u32) {
         self.rows += 1;
-        let index = seq.checked_sub(self.first).filter(|index| *index < FIXES_MAX);
-        let (Some(n), Some(index)) = (number(driver_id).filter(|n| *n < DRIVERS_MAX), index) else {
+        let driver = number(driver_id).filter(|driver| *driver < self.drivers);
+        let Some(bit) =
+            driver.zip(seq.checked_sub(self.first)).and_then(|(driver, fix)| self.bit(driver, fix))
+        else {
             self.strange += 1;
             return;
         };
-        let n = n as usize;
-        if self.seen.len() <= n {
-            self.seen.resize(n + 1, Driver::default());
+        let (word, mask) = (bit / 64, 1_u64 << (bit % 64));
+        if self.bits.len() <= word {
+            self.bits.resize(word + 1, 0);
         }
-        let driver = &mut self.seen[n];
-        let (word, bit) = ((index / 64) as usize, 1_u64 << (index % 64));
-        if driver.bits.len() <= word {
-            driver.bits.resize(word + 1, 0);
-        }
-        if driver.bits[word] & bit == 0 {
-            driver.bits[word] |= bit;
-            driver.different += 1;
+        if self.bits[word] & mask == 0 {
+            self.bits[word] |= mask;
+            self.different += 1;
         } else {
             self.again += 1;
         }
     }
 
+    fn bit(&self, driver: u32, fix: u32) -> Option<usize> {
+        let bit = u64::from(fix) * u64::from(self.drivers) + u64::from(driver);
+        usize::try_from(bit).ok().filter(|_| bit < BITS_MAX)
+    }
+
+    fn has(&self, driver: u32, fix: u32) -> bool {
+        let word = self.bit(driver, fix).and_then(|bit| Some(self.bits.get(bit / 64)? >> (bit % 64)));
+        word.is_some_and(|word| word & 1 == 1)
+    }
+
     /// `sent[n]` is how many fixes driver `n` has sent.
     #[must_use]
     pub fn compare(&self, sent: &[u32]) -> Verdict {
-        let mut verdict = Verdict { duplicates: self.again, never_sent: self.strange, ..Verdict::default() };
-        for (n, &sent) in sent.iter().enumerate() {
-            let stored = self.seen.get(n).map_or(0, |driver| driver.upto(sent));
-            verdict.lost += u64::from(sent - stored);
+        let most = sent.iter().copied().max().unwrap_or(0);
+        let mut stored = 0;
+        for fix in 0..most {
+            let senders = (0_u32..).zip(sent).filter(|(_, sent)| fix < **sent);
+            stored += senders.filter(|(driver, _)| self.has(*driver, fix)).count() as u64;
         }
-        for (n, driver) in self.seen.iter().enumerate() {
-            let sent = sent.get(n).copied().unwrap_or(0);
-            verdict.never_sent += u64::from(driver.different - driver.upto(sent));
-        }
-        verdict
-    }
-}
-
-impl Driver {
-    /// How many of the first `count` fixes are there.
-    fn upto(&self, count: u32) -> u32 {
-        let (whole, rest) = ((count / 64) as usize, count % 64);
-        let full: u32 = self.bits.iter().take(whole).map(|word| word.count_ones()).sum();
-        full + self.bits.get(whole).map_or(0, |word| (word & ((1 << rest) - 1)).count_ones())
+        let all: u64 = sent.iter().map(|sent| u64::from(*sent)).sum();
+        let never_sent = self.strange + self.different - stored;
+        Verdict { lost: all - stored, duplicates: self.again, never_sent }
     }
 }
 
@@ -103,7 +96,7 @@ mod tests {
 
     #[test]
     fn drops_duplicates_and_inventions_are_told_apart() {
-        let mut tally = Tally::new(1);
+        let mut tally = Tally::new(3, 1);
         for n in 0..3 {
             for seq in 1..=100 {
                 tally.add(format!("sim-t-{n}").as_bytes(), seq);

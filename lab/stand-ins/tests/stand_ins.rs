@@ -20,7 +20,7 @@ fn row_binary(driver: u32, seqs: std::ops::RangeInclusive<u32>) -> Vec<u8> {
 
 #[test]
 fn the_sink_counts_every_way_of_inserting() {
-    let sink = Sink::start(1).unwrap();
+    let sink = Sink::start(3, 1).unwrap();
     assert_eq!(insert(&sink, "RowBinary", "", &row_binary(0, 1..=100)).unwrap(), 200);
 
     let plain = row_binary(1, 1..=100);
