@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export RUST_BACKTRACE ?= 0
 SECONDS ?= 3600
 
-.PHONY: help demo map quick test check soak up down day page fuzz faults kubernetes replicas bench figures release containers upgrade brokers clean-state
+.PHONY: help demo map quick test check soak up down day page fuzz faults kubernetes replicas bench story figures release containers upgrade brokers clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -62,6 +62,12 @@ bench: ## milepost beside Node and the floor, nine minutes; ARGS=--full: with Te
 	cargo build --release --locked --workspace
 	target/release/lab bench $(ARGS)
 
+story: ## milepost, 200 lines of Rust, Node and Bun, from a thousand drivers to ten million, and a page; a quarter of an hour; ARGS=--full: all of it, hours
+	deploy/local/setup --story
+	cargo build --release --locked -p milepost -p afternoon -p lab
+	PATH="$$PATH:$${VENV_DIR:-.local/venv}/bin" target/release/lab story $(ARGS); played=$$?; \
+	    $${VENV_DIR:-.local/venv}/bin/python lab/story/page.py && exit $$played
+
 release: ## dist/: tarballs, deb, rpm, SBOMs, checksums; built twice and compared, packages installed and removed; half an hour
 	deploy/release/build dist
 	deploy/release/test dist
@@ -79,7 +85,7 @@ brokers:
 	cargo build --release --locked -p milepost -p loadgen
 	python3 lab/brokers/run.py $(ARGS)
 
-# README's pictures, drawn anew from docs/results.md.
+# README's pictures, drawn anew from docs/results.md and docs/story.json.
 figures:
 	python3 docs/figures/draw.py
 

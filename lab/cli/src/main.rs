@@ -1,4 +1,5 @@
-//! `lab faults` judges the promises, `lab replicas` those that need several servers, `lab bench` the cost; `floor` is the bench's yardstick.
+//! `lab faults` judges the promises, `lab replicas` those that need several servers, `lab bench` the cost,
+//! `lab story` repeats the story's experiment; `floor` is the bench's yardstick.
 
 mod replicas;
 
@@ -28,6 +29,8 @@ enum Command {
     Replicas(replicas::Arguments),
     /// Milepost beside Node, Telegraf and the floor under the same load; or another bench, with --what
     Bench(lab_bench::Arguments),
+    /// milepost beside Node, Bun and an afternoon's Rust, from a thousand drivers to ten million
+    Story(lab_story::Arguments),
     /// The least a consumer could cost
     Floor(floor::Arguments),
 }
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::Faults(arguments) => lab_faults::run(&arguments),
         Command::Replicas(arguments) => replicas::run(&arguments),
         Command::Bench(arguments) => lab_bench::run(&arguments),
+        Command::Story(arguments) => lab_story::run(&arguments),
         Command::Floor(arguments) => floor::run(&arguments),
     };
     match outcome {

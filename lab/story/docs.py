@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Takes the last run of `make story` into the repository: docs/story.json, docs/story.md, README's sentence and picture.
+
+    python3 lab/story/docs.py [RESULTS]     # from bench-results/story-kept.json
+    python3 lab/story/docs.py --check       # exit 1 if the documents are not what docs/story.json says
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from story import KEPT, REPOSITORY, Story, markdown, short
+
+STORY = REPOSITORY / "docs/story.md"
+README = REPOSITORY / "README.md"
+
+
+def replace(text: str, name: str, content: str) -> str:
+    """Puts content between the two comments of this name."""
+    pattern = rf"(<!-- {re.escape(name)}: begin -->\n).*?(\n?<!-- {re.escape(name)}: end -->)"
+    found, count = re.subn(pattern, lambda match: match[1] + content.strip("\n") + "\n" + match[2].lstrip("\n"), text, flags=re.S)
+    if count != 1:
+        sys.exit(f"no comments '<!-- {name}: begin -->' and '<!-- {name}: end -->'")
+    return found
+
+
+def readme_sentence(story: Story) -> str:
+    """Three numbers: the cost of a message, the ceiling, and what an afternoon's code loses."""
+    ours, best = story.reference("milepost"), story.ceiling("milepost")
+    cost = f"{ours['cpu_us_per_message']:.1f} µs of CPU a message and {story.memory(ours):.1f} MiB at 10,000 messages/s"
+    others = [f"{player['title']} {story.reference(player['name'])['cpu_us_per_message']:.1f}" for player in story.players
+              if player["name"] != "milepost" and story.reference(player["name"])]
+    wanted = f"with {best['step']['drivers']:,} drivers"
+    return (f"- **The story's experiment, repeated**: {cost} ({', '.join(others)} µs), {short(best['stored_per_s'])} messages/s\n"
+            f"  {wanted}. Two kills -9 and an outage cost the 200 lines of an afternoon {lost(story, 'afternoon')} messages,\n"
+            f"  and milepost {lost(story, 'milepost')} ([docs/story.md](docs/story.md)).")
+
+
+def lost(story: Story, name: str) -> str:
+    outcomes = [story.one(part, name) for part in ("kill", "outage")]
+    return f"{sum(outcome['lost'] or 0 for outcome in outcomes if outcome):,}"
+
+
+def written() -> dict[Path, str]:
+    story = Story(KEPT)
+    said = "\n".join(f"- {sentence}" for sentence in story.verdict())
+    about = replace(STORY.read_text(encoding="utf-8"), "about", story.about())
+    for name, content in [("verdict", said), ("table", markdown(story.table())), ("claims", markdown(story.claims())),
+                          ("ramp", markdown(story.ramp()))]:
+        about = replace(about, name, content)
+    return {
+        STORY: about,
+        README: replace(README.read_text(encoding="utf-8"), "make story", readme_sentence(story)),
+    }
+
+
+def main() -> None:
+    if "--check" in sys.argv:
+        stale = [path.name for path, text in written().items() if path.read_text(encoding="utf-8") != text]
+        if stale:
+            sys.exit(f"{', '.join(stale)}: not what docs/story.json says; run python3 lab/story/docs.py")
+        return
+    results = Path(sys.argv[1]) if len(sys.argv) > 1 else REPOSITORY / "bench-results"
+    shutil.copyfile(results / "story-kept.json", KEPT)
+    for path, text in written().items():
+        path.write_text(text, encoding="utf-8")
+    subprocess.run([sys.executable, REPOSITORY / "docs/figures/draw.py"], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Makes bench-results/story.html from bench-results/story.json: one file, which needs no network.
+
+    .local/venv/bin/python lab/story/page.py [RESULTS]
+"""
+
+import sys
+from html import escape
+from pathlib import Path
+
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from story import REPOSITORY, Story, short
+
+STYLE = """
+body { font: 15px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; margin: 2rem auto; max-width: 1180px;
+  padding: 0 1rem; color: #1b1f24; background: #fff }
+h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2.2rem } .faint { color: #59626d }
+table { border-collapse: collapse; font-size: 13px; display: block; overflow-x: auto }
+th, td { border-bottom: 1px solid #d5dae0; padding: .35rem .6rem; text-align: left; vertical-align: top }
+td:not(:first-child) { font-variant-numeric: tabular-nums }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(520px, 1fr)); gap: 1rem }
+.charts > div { min-width: 0 }
+"""
+NAMES = {"broker": "through the broker", "firehose": "through the firehose"}
+
+
+def layout(figure: go.Figure, title: str, x: str, y: str, **more) -> go.Figure:
+    figure.update_layout(title=title, template="plotly_white", height=400, margin={"t": 60, "r": 20, "b": 50, "l": 60},
+                         legend={"orientation": "h", "y": -0.25}, hovermode="closest", **more)
+    figure.update_xaxes(title=x)
+    figure.update_yaxes(title=y)
+    return figure
+
+
+def ramp(story: Story, title: str, y: str, of, log: bool = True, wanted: bool = False) -> go.Figure:
+    """One curve for each consumer: whole lines through the broker, dashed ones through the firehose."""
+    figure = go.Figure()
+    for player in story.players:
+        for through, dash in [("broker", "solid"), ("firehose", "dash")]:
+            points = [(outcome, of(outcome)) for outcome in story.of("ramp", player["name"], through=through)]
+            points = sorted([(o, value) for o, value in points if value is not None],
+                            key=lambda point: (point[0]["step"]["rate"], point[0]["step"]["qos"]))
+            if not points:
+                continue
+            hover = [f"{player['title']}, {o['step']['drivers']:,} drivers, {NAMES[through]}, QoS {o['step']['qos']} → "
+                     f"{o['step']['into']}: {value:.4g}" for o, value in points]
+            figure.add_trace(go.Scatter(
+                x=[o["step"]["rate"] for o, _ in points], y=[value for _, value in points], mode="lines+markers",
+                name=player["title"], legendgroup=player["name"], showlegend=through == "broker",
+                line={"color": player["colour"], "dash": dash}, hovertext=hover, hoverinfo="text",
+                marker={"symbol": "circle" if through == "broker" else "diamond", "size": 8},
+            ))
+    if wanted:
+        rates = sorted({o["step"]["rate"] for o in story.outcomes if o["part"] == "ramp"})
+        figure.add_trace(go.Scatter(x=rates, y=rates, mode="lines", name="all that was wanted",
+                                    line={"color": "#c3cad2", "width": 1}))
+    for ceiling in story.record["broker_ceilings"]:
+        figure.add_vline(x=ceiling["rate"], line={"color": "#b3261e", "dash": "dot", "width": 1},
+                         annotation_text=f"broker's ceiling, QoS {ceiling['qos']}: {short(ceiling['rate'])}/s",
+                         annotation_position="top left", annotation_font_size=10)
+    layout(figure, title, "messages/s wanted, as many drivers", y)
+    figure.update_xaxes(type="log")
+    if log:
+        figure.update_yaxes(type="log")
+    return figure
+
+
+def flush(story: Story) -> go.Figure:
+    """Median as a whole line, 99th percentile as a dotted one."""
+    figure = go.Figure()
+    for player in story.players:
+        outcomes = [o for o in story.of("ramp", player["name"]) if o["flush_seen_ms"]]
+        outcomes.sort(key=lambda o: (o["step"]["rate"], o["step"]["into"]))
+        for place, dash, name in [(0, "solid", "p50"), (1, "dot", "p99")]:
+            figure.add_trace(go.Scatter(
+                x=[o["step"]["rate"] for o in outcomes], y=[o["flush_seen_ms"][place] for o in outcomes],
+                mode="lines+markers", name=f"{player['title']}, {name}", line={"color": player["colour"], "dash": dash}))
+    layout(figure, "One insert, p50 and p99, at the proxy or the sink", "messages/s wanted", "ms")
+    figure.update_xaxes(type="log")
+    figure.update_yaxes(type="log")
+    return figure
+
+
+def over_time(story: Story, part: str, title: str, y: str, of) -> go.Figure:
+    figure = go.Figure()
+    for player in story.players:
+        outcome = story.one(part, player["name"])
+        if outcome and outcome["samples"]:
+            samples = outcome["samples"]
+            figure.add_trace(go.Scatter(x=[sample["seconds"] for sample in samples], y=[of(sample) for sample in samples],
+                                        mode="lines", name=player["title"], line={"color": player["colour"]}))
+    return layout(figure, title, "seconds since the load began", y)
+
+
+def lost(story: Story) -> go.Figure:
+    """Losses in each part, as shares of what was sent."""
+    parts = [("ramp", "ramp"), ("kill", "kill -9"), ("outage", "ClickHouse away"), ("hostile", "hostile messages"), ("pod", "pod")]
+    figure = go.Figure()
+    for player in story.players:
+        shares, words = [], []
+        for part, _ in parts:
+            outcomes = [o for o in story.of(part, player["name"]) if o["lost"] is not None]
+            gone = sum(o["lost"] - (o["broker_dropped"] or 0) for o in outcomes)
+            sent = sum(o["messages"] for o in outcomes)
+            shares.append(100 * gone / sent if sent else None)
+            words.append(f"{player['title']}: {gone:,} of {sent:,}")
+        figure.add_trace(go.Bar(x=[name for _, name in parts], y=shares, name=player["title"], hovertext=words,
+                                hoverinfo="text", marker_color=player["colour"], text=[f"{s:.2g} %" if s else "0" for s in shares]))
+    return layout(figure, "Lost, by sets of (driver, seq)", "", "% of what was sent", barmode="group")
+
+
+def memory_of(sample: dict) -> float:
+    memory = sample["memory"]
+    return memory["private"] if memory["docker"] is None else memory["docker"]
+
+
+def charts(story: Story) -> list[go.Figure]:
+    return [
+        ramp(story, "CPU over the ramp", "cores", lambda o: o["cores"] or None),
+        ramp(story, "CPU a message over the ramp", "µs", lambda o: o["cpu_us_per_message"]),
+        ramp(story, "Stored a second, of what was wanted", "rows/s", lambda o: o["stored_per_s"] or None, wanted=True),
+        ramp(story, "Memory over the ramp, as docker counts", "MiB", story.memory),
+        flush(story),
+        lost(story),
+        ramp(story, "Lost over the ramp", "% of what was sent",
+             lambda o: None if o["lost"] is None else 100 * o["lost"] / max(1, o["messages"]), log=False),
+        over_time(story, "outage", "ClickHouse away: rows stored", "rows", lambda sample: sample["stored"]),
+        over_time(story, "kill", "kill -9 in mid-load: memory", "MiB", memory_of),
+        over_time(story, "memory", "Memory over time", "MiB", memory_of),
+    ]
+
+
+def table(heads_and_rows) -> str:
+    heads, rows = heads_and_rows
+    cells = lambda kind, line: "".join(f"<{kind}>{escape(cell.replace("`", ""))}</{kind}>" for cell in line)  # noqa: E731
+    return (f"<table><thead><tr>{cells('th', heads)}</tr></thead><tbody>"
+            + "".join(f"<tr>{cells('td', row)}</tr>" for row in rows) + "</tbody></table>")
+
+
+def page(story: Story) -> str:
+    shown = {"responsive": True, "displayModeBar": False}
+    figures = [figure for figure in charts(story) if any(trace.y for trace in figure.data)]
+    drawn = "".join(f"<div>{figure.to_html(full_html=False, include_plotlyjs=False, config=shown)}</div>" for figure in figures)
+    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in story.verdict())
+    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The story's experiment</title>
+<style>{STYLE}</style><script>{get_plotlyjs()}</script></head><body>
+<h1>The story's experiment: one pipeline, {len(story.players)} consumers</h1>
+<p class="faint">{escape(story.about().replace("`", ""))}</p>
+<h2>What the figures say, for and against milepost</h2><ul>{said}</ul>
+<h2>The story's table</h2>{table(story.table())}
+<div class="charts">{drawn}</div>
+<h2>The other stories' claims</h2>{table(story.claims())}
+<h2>Every step of the ramp</h2>{table(story.ramp())}
+</body></html>"""
+
+
+def main() -> None:
+    results = Path(sys.argv[1]) if len(sys.argv) > 1 else REPOSITORY / "bench-results"
+    path = results / "story.html"
+    path.write_text(page(Story(results / "story.json")), encoding="utf-8")
+    print(f"the page: {path}")
+
+
+if __name__ == "__main__":
+    main()

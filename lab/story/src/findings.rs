@@ -1,0 +1,137 @@
+//! What the figures say against a consumer, each in a sentence. The page prints them; `--prove` asks for them.
+
+use crate::record::{Ceiling, Finding, Outcome};
+
+/// Private memory grows if its second half gains more than this, and more than this share of what it had.
+const GROWTH_MIB: f64 = 5.0;
+const GROWTH_SHARE: f64 = 0.2;
+/// A shorter run says nothing about growth: caches fill, compilers work.
+const GROWTH_SECONDS: f64 = 45.0;
+/// A broker that uses this share of a core is at its limit: Mosquitto has one thread.
+const BROKER_CORES: f64 = 0.8;
+const RATE_HELD: f64 = 0.95;
+
+pub(crate) fn of(outcome: &Outcome) -> Vec<Finding> {
+    let Outcome { part, step, .. } = outcome;
+    let mut found = Vec::new();
+    let mut add = |what: &str, sentence: String| {
+        found.push(Finding { part: part.clone(), what: what.to_owned(), sentence });
+    };
+    let rate = step.map_or(0, |step| step.rate);
+    let during = match part.as_str() {
+        "kill" => format!("at {} kills -9 under {rate} messages/s", outcome.kills),
+        "outage" => format!("while ClickHouse is away, at {rate} messages/s"),
+        "hostile" => format!("beside hostile messages, at {rate} messages/s"),
+        "pod" | "smaller" => {
+            let limit = outcome.limit.map_or(String::new(), |limit| {
+                format!(" in a pod of {} cores and {} MiB", limit.cores, limit.memory_mib)
+            });
+            format!("at {rate} messages/s{limit}")
+        }
+        _ => format!("at {rate} messages/s wanted"),
+    };
+    if let Some(error) = &outcome.error {
+        add("fails", format!("fails {during}: {error}"));
+        return found;
+    }
+    let dropped = outcome.broker_dropped.unwrap_or(0);
+    match outcome.lost.unwrap_or(0).saturating_sub(dropped) {
+        0 => {}
+        lost => add("loses", format!("loses {lost} of {} messages {during}", outcome.messages)),
+    }
+    match outcome.twice.unwrap_or(0) {
+        0 => {}
+        twice => add("doubles", format!("stores {twice} rows that are twice or were never sent, {during}")),
+    }
+    match outcome.bad_stored.unwrap_or(0) {
+        0 => {}
+        bad => add("stores", format!("stores {bad} rows of messages that are no positions")),
+    }
+    if !outcome.is_alive {
+        add("dies", format!("has ended by itself {during}"));
+    }
+    if part == "memory" && grows(outcome) {
+        let slope = outcome.slope_mib_per_min.unwrap_or(0.0);
+        add("grows", format!("grows by {slope:.1} MiB a minute {during}"));
+    }
+    if (part == "pod" || part == "smaller") && !outcome.holds {
+        add("fails", format!("does not hold {during}: {:.0} stored a second", outcome.stored_per_s));
+    }
+    found
+}
+
+fn grows(outcome: &Outcome) -> bool {
+    let half = &outcome.samples[outcome.samples.len() / 2..];
+    let Some((first, last)) = half.first().zip(half.last()) else { return false };
+    let minutes = (last.seconds - first.seconds) / 60.0;
+    let growth = outcome.slope_mib_per_min.unwrap_or(0.0) * minutes;
+    last.seconds >= GROWTH_SECONDS && growth > GROWTH_MIB && growth > first.memory.private * GROWTH_SHARE
+}
+
+/// The most that any consumer stored through the broker at this QoS, if it was the broker that could not do more.
+pub(crate) fn broker_ceiling(outcomes: &[Outcome], qos: u8) -> Option<Ceiling> {
+    let of_broker = |outcome: &&Outcome| {
+        outcome.part == "ramp"
+            && outcome
+                .step
+                .is_some_and(|step| step.qos == qos && step.through == crate::plan::Through::Broker)
+    };
+    let best = outcomes
+        .iter()
+        .filter(of_broker)
+        .filter(|outcome| {
+            outcome.step.is_some_and(|step| outcome.stored_per_s < f64::from(step.rate) * RATE_HELD)
+        })
+        .max_by(|a, b| a.stored_per_s.total_cmp(&b.stored_per_s))?;
+    let broker_cores = best.broker_cores.unwrap_or(1.0);
+    (broker_cores >= BROKER_CORES).then_some(Ceiling { qos, rate: best.stored_per_s, broker_cores })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{MemoryMib, Sample};
+
+    fn whats(outcome: &Outcome) -> Vec<String> {
+        of(outcome).into_iter().map(|finding| finding.what).collect()
+    }
+
+    fn good(part: &str) -> Outcome {
+        Outcome { part: part.to_owned(), lost: Some(0), is_alive: true, holds: true, ..Outcome::default() }
+    }
+
+    #[test]
+    fn a_good_consumer_has_no_finding() {
+        for part in ["ramp", "kill", "outage", "hostile", "pod", "memory"] {
+            assert_eq!(whats(&good(part)), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        assert_eq!(whats(&Outcome { lost: Some(7), ..good("kill") }), ["loses"]);
+        assert_eq!(whats(&Outcome { twice: Some(7), ..good("kill") }), ["doubles"]);
+        assert_eq!(whats(&Outcome { bad_stored: Some(1), ..good("hostile") }), ["stores"]);
+        assert_eq!(whats(&Outcome { is_alive: false, ..good("hostile") }), ["dies"]);
+        assert_eq!(whats(&Outcome { holds: false, ..good("pod") }), ["fails"]);
+        assert_eq!(whats(&Outcome { error: Some("no".to_owned()), ..good("ramp") }), ["fails"]);
+        let dropped = Outcome { lost: Some(7), broker_dropped: Some(7), ..good("ramp") };
+        assert_eq!(whats(&dropped), Vec::<String>::new(), "the broker's loss is not the consumer's");
+    }
+
+    #[test]
+    fn a_leak_is_named_and_a_filling_cache_is_not() {
+        let run = |private: fn(f64) -> f64| {
+            let sample = |second: u32| Sample {
+                seconds: second.into(),
+                memory: MemoryMib { private: private(second.into()), ..MemoryMib::default() },
+                ..Sample::default()
+            };
+            let samples: Vec<Sample> = (0..=60).map(sample).collect();
+            let slope = samples[60].memory.private - samples[30].memory.private;
+            Outcome { samples, slope_mib_per_min: Some(slope * 2.0), ..good("memory") }
+        };
+        assert_eq!(whats(&run(|second| 5.0 + second)), ["grows"]);
+        assert_eq!(whats(&run(|second| 100.0 + second.min(20.0))), Vec::<String>::new());
+    }
+}

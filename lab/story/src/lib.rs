@@ -1,0 +1,351 @@
+//! `lab story`: the experiment that milepost answers, whole: three runtimes and an afternoon's Rust, from a thousand
+//! drivers to ten million.
+//!
+//! `story.toml` says who and what; each consumer runs alone, on fresh servers, one after the other. Every second the
+//! process tree, the broker and the store are measured, and what is lost is found by sets of (driver, seq). The record is
+//! written after every step; `page.py` makes the page, docs/story.md and README's picture from it.
+
+mod consumer;
+mod findings;
+mod limits;
+mod plan;
+mod programs;
+mod record;
+mod servers;
+mod stage;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use lab_bench::machine::Machine;
+use lab_stack::{repository, say};
+
+use self::plan::{Consumer, Into, Limit, Plan, Seconds, Step};
+use self::programs::Program;
+use self::record::{Outcome, Player, Record};
+use self::stage::{Fault, Stage};
+
+const PARTS: [&str; 7] = ["ramp", "kill", "outage", "hostile", "pod", "smaller", "memory"];
+/// What `--prove` plays: where the planted mistakes show.
+const PROOF: [&str; 3] = ["ramp", "kill", "memory"];
+/// Of `--prove`: long enough to tell a leak from a cache.
+const PROOF_MEMORY_SECONDS: u32 = 60;
+const OTHERS_CORES_MAX: f64 = 0.1;
+
+/// What to play.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// As the story did it: 20 s a step, every step, Telegraf, smaller pods, ten minutes of memory
+    #[arg(long)]
+    full: bool,
+    /// A minute or two, to see that everything runs; its figures mean nothing
+    #[arg(long, conflicts_with = "full")]
+    smoke: bool,
+    /// The plan
+    #[arg(long, default_value = "lab/story/story.toml")]
+    plan: PathBuf,
+    /// Only this part: ramp, kill, outage, hostile, pod, smaller, memory; may be given several times
+    #[arg(long)]
+    only: Vec<String>,
+    /// Only this consumer of the plan; may be given several times
+    #[arg(long)]
+    consumer: Vec<String>,
+    /// A broker that runs already, such as EMQX: mqtt://host:port
+    #[arg(long)]
+    broker: Option<String>,
+    /// Measure also while other processes use the machine
+    #[arg(long)]
+    busy: bool,
+    /// Plant consumers that lose, leak and drop, and check that the report names each
+    #[arg(long)]
+    prove: bool,
+    /// Name the steps, and end
+    #[arg(long)]
+    list: bool,
+    /// Where the record goes
+    #[arg(long, default_value = "bench-results")]
+    results: PathBuf,
+}
+
+impl Arguments {
+    fn length(&self) -> &'static str {
+        match (self.full, self.smoke) {
+            (true, _) => "full",
+            (_, true) => "smoke",
+            _ => "quick",
+        }
+    }
+
+    /// What repeats this run.
+    fn command(&self) -> String {
+        let mut words = Vec::new();
+        let mut flag = |is_set: bool, word: &str| words.extend(is_set.then(|| word.to_owned()));
+        flag(self.full, "--full");
+        flag(self.smoke, "--smoke");
+        flag(self.busy, "--busy");
+        flag(self.prove, "--prove");
+        words.extend(self.only.iter().map(|part| format!("--only {part}")));
+        words.extend(self.consumer.iter().map(|name| format!("--consumer {name}")));
+        words.extend(self.broker.iter().map(|broker| format!("--broker {broker}")));
+        if self.plan != Path::new("lab/story/story.toml") {
+            words.push(format!("--plan {}", self.plan.display()));
+        }
+        match words.as_slice() {
+            [] => "make story".to_owned(),
+            [word] if !word.contains(' ') => format!("make story ARGS={word}"),
+            words => format!("make story ARGS='{}'", words.join(" ")),
+        }
+    }
+}
+
+/// One step of one consumer, as it will be played.
+struct Turn<'a> {
+    part: &'static str,
+    consumer: &'a Consumer,
+    step: Step,
+    limit: Option<Limit>,
+    seconds: u32,
+}
+
+/// Plays the plan; `true` if everything could be measured.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let folder = repository().join("lab/story");
+    let planted = arguments.prove.then(|| folder.join("planted.toml"));
+    let plan_path =
+        if arguments.plan.is_file() { arguments.plan.clone() } else { repository().join(&arguments.plan) };
+    let mut plan = Plan::read(&plan_path, planted.as_deref())?;
+    let known: Vec<String> = plan.consumers.iter().map(|consumer| consumer.name.clone()).collect();
+    for name in &arguments.consumer {
+        ensure!(known.contains(name), "no consumer is called {name}: {}", known.join(", "));
+    }
+    for part in &arguments.only {
+        ensure!(PARTS.contains(&part.as_str()), "no part is called {part}: {}", PARTS.join(", "));
+    }
+    plan.consumers.retain(|consumer| {
+        let is_named = arguments.consumer.contains(&consumer.name);
+        is_named || arguments.consumer.is_empty() && (arguments.full || !consumer.full_only)
+    });
+    plan.ramp.retain(|step| arguments.full || !step.full_only);
+    let seconds = *plan.seconds.get(arguments.length()).context("no such length in the plan")?;
+    if arguments.list {
+        for turn in turns(arguments, &plan, seconds, None) {
+            let Step { drivers, rate, .. } = turn.step;
+            say(&format!("{:<10} {:<8} {drivers:>9} drivers {rate:>9}/s", turn.consumer.name, turn.part));
+        }
+        return Ok(true);
+    }
+    if !arguments.busy && !arguments.smoke {
+        ensure_quiet()?;
+    }
+    let arguments = arguments.clone();
+    lab_stack::in_scratch_folder("story-", move |folder| play(&arguments, &plan, seconds, folder))
+}
+
+/// Refuses a machine that other processes use: its figures would depend on the day.
+fn ensure_quiet() -> Result<()> {
+    const LOOK: Duration = Duration::from_secs(3);
+    let before = watch::others_cpu_seconds()?;
+    std::thread::sleep(LOOK);
+    let cores = (watch::others_cpu_seconds()? - before) / LOOK.as_secs_f64();
+    ensure!(
+        cores <= OTHERS_CORES_MAX,
+        "other processes use {cores:.2} cores of this machine, more than {OTHERS_CORES_MAX}: wait for them, or measure \
+         all the same with --busy"
+    );
+    Ok(())
+}
+
+/// Everything that is played, part by part, the consumers in turn. Memory's rate is known when the ramp is over.
+fn turns<'a>(arguments: &Arguments, plan: &'a Plan, seconds: Seconds, ceiling: Option<f64>) -> Vec<Turn<'a>> {
+    let wanted = |part: &str| {
+        let is_full = part != "smaller" || arguments.full;
+        let is_proof = !arguments.prove || PROOF.contains(&part);
+        if arguments.only.is_empty() {
+            is_full && is_proof
+        } else {
+            arguments.only.iter().any(|only| only == part)
+        }
+    };
+    let mut turns = Vec::new();
+    let mut add = |part: &'static str, step: Step, limit: Option<Limit>, seconds: u32| {
+        let can = |consumer: &&Consumer| step.into == Into::ClickHouse || consumer.sinks != Some(false);
+        let turn = |consumer| Turn { part, consumer, step, limit, seconds };
+        if wanted(part) {
+            turns.extend(plan.consumers.iter().filter(can).map(turn));
+        }
+    };
+    for step in &plan.ramp {
+        // Planted consumers show at ten thousand a second as at ten million.
+        if !arguments.prove || step.rate == 10_000 {
+            add("ramp", *step, None, seconds.step);
+        }
+    }
+    add("kill", plan.kill.step(), None, seconds.kill);
+    add("outage", plan.outage.step(), None, seconds.outage);
+    add("hostile", plan.hostile.step(), None, seconds.hostile);
+    add("pod", plan.pod.step(), Some(plan.pod.limit()), seconds.pod);
+    for limit in &plan.smaller {
+        add("smaller", plan.pod.step(), Some(*limit), seconds.pod);
+    }
+    let memory = if arguments.prove { PROOF_MEMORY_SECONDS } else { seconds.memory };
+    add("memory", plan.memory.step(ceiling), None, memory);
+    turns
+}
+
+fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> Result<bool> {
+    let programs = programs::find(&plan.consumers, folder);
+    let mut record = new_record(arguments, plan, &programs);
+    let began = Instant::now();
+    let count = turns(arguments, plan, seconds, None).len();
+    for index in 0..count {
+        let ceiling = findings::broker_ceiling(&record.outcomes, 1).map(|ceiling| ceiling.rate);
+        let turn = turns(arguments, plan, seconds, ceiling).swap_remove(index);
+        let name = &turn.consumer.name;
+        let Some(Ok(program)) = programs.get(name) else { continue };
+        // Once a pod is too small, the smaller ones are.
+        if turn.part == "smaller" && has_failed(&record, name) {
+            continue;
+        }
+        eprint!(
+            "[{}/{count}] {} · {name} · {} drivers, {}/s … ",
+            index + 1,
+            turn.part,
+            turn.step.drivers,
+            turn.step.rate
+        );
+        let fault = match turn.part {
+            "kill" => Fault::Kill { times: plan.kill.times },
+            "outage" => Fault::Outage { away: Duration::from_secs(seconds.away.into()) },
+            "hostile" => Fault::Hostile(&plan.hostile),
+            _ => Fault::None,
+        };
+        let stage = Stage {
+            part: turn.part,
+            consumer: turn.consumer,
+            program,
+            step: turn.step,
+            warm_up: seconds.warm_up,
+            seconds: turn.seconds,
+            limit: turn.limit,
+            fault,
+            broker: arguments.broker.as_deref().map(|url| url.trim_start_matches("mqtt://")),
+            folder,
+        };
+        let outcome = stage.measure();
+        eprintln!("{}   ({} s so far)", in_a_line(&outcome), began.elapsed().as_secs());
+        for player in record.players_called(name) {
+            player.findings.extend(findings::of(&outcome));
+        }
+        record.outcomes.push(outcome);
+        record.minutes = began.elapsed().as_secs_f64() / 60.0;
+        record.broker_ceilings =
+            [0, 1].into_iter().filter_map(|qos| findings::broker_ceiling(&record.outcomes, qos)).collect();
+        write_down(&record, &arguments.results)?;
+    }
+    for player in &record.consumers {
+        say(&format!("{}: {}", player.title, summary(player)));
+    }
+    if arguments.prove {
+        return prove(plan, &record);
+    }
+    Ok(record.consumers.iter().all(|player| player.missing.is_none())
+        && record.outcomes.iter().all(|outcome| outcome.error.is_none()))
+}
+
+fn has_failed(record: &Record, name: &str) -> bool {
+    let mut tried =
+        record.outcomes.iter().filter(|outcome| outcome.part == "smaller" && outcome.consumer == name);
+    tried.any(|outcome| !outcome.holds)
+}
+
+fn new_record(
+    arguments: &Arguments,
+    plan: &Plan,
+    programs: &BTreeMap<String, Result<Program, String>>,
+) -> Record {
+    let player = |consumer: &Consumer| {
+        let found = programs.get(&consumer.name);
+        let program = found.and_then(|found| found.as_ref().ok());
+        Player {
+            name: consumer.name.clone(),
+            title: consumer.title.clone(),
+            colour: consumer.colour.clone(),
+            version: program.map_or(String::new(), |program| program.version.clone()),
+            shipped_mib: program.map_or(0.0, |program| program.bytes as f64 / 1_048_576.0),
+            missing: found.and_then(|found| found.as_ref().err().cloned()),
+            findings: Vec::new(),
+        }
+    };
+    let consumers: Vec<Player> = plan.consumers.iter().map(player).collect();
+    Record {
+        command: arguments.command(),
+        machine: Machine::here(Record::versions(&consumers)),
+        broker: arguments.broker.clone().unwrap_or_else(|| "Mosquitto".to_owned()),
+        minutes: 0.0,
+        price: plan.price.clone(),
+        consumers,
+        outcomes: Vec::new(),
+        broker_ceilings: Vec::new(),
+    }
+}
+
+fn in_a_line(outcome: &Outcome) -> String {
+    if let Some(error) = &outcome.error {
+        return format!("FAILED: {error}");
+    }
+    format!(
+        "{:.0}/s stored, {:.2} cores, {:.1} MiB, lost {}",
+        outcome.stored_per_s,
+        outcome.cores,
+        outcome.memory.resident,
+        outcome.lost.map_or("?".to_owned(), |lost| lost.to_string())
+    )
+}
+
+fn summary(player: &Player) -> String {
+    if let Some(why) = &player.missing {
+        return format!("missing: {why}");
+    }
+    let sentences: Vec<&str> = player.findings.iter().map(|finding| finding.sentence.as_str()).collect();
+    if sentences.is_empty() { "no finding".to_owned() } else { sentences.join("; ") }
+}
+
+/// Each planted mistake must be among its consumer's findings, and the consumer without one must have none.
+fn prove(plan: &Plan, record: &Record) -> Result<bool> {
+    let mut missed = Vec::new();
+    for consumer in &plan.consumers {
+        let Some(player) = record.consumers.iter().find(|player| player.name == consumer.name) else {
+            bail!("{} did not take part", consumer.name);
+        };
+        match &consumer.must_show {
+            None if !player.findings.is_empty() => {
+                missed.push(format!("{}: {}", player.name, summary(player)))
+            }
+            Some([part, what])
+                if !player.findings.iter().any(|finding| finding.part == *part && finding.what == *what) =>
+            {
+                missed.push(format!("{}: not found that it {what} ({part})", player.name));
+            }
+            None | Some(_) => {}
+        }
+    }
+    missed.iter().for_each(|line| say(&format!("NOT PROVEN: {line}")));
+    if missed.is_empty() {
+        say("every planted mistake is in the report, and nothing is said against the honest consumer");
+    }
+    Ok(missed.is_empty())
+}
+
+/// Writes what has been measured so far.
+fn write_down(record: &Record, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::write(folder.join("story.json"), serde_json::to_string(record)?)?;
+    std::fs::write(
+        folder.join("story-kept.json"),
+        serde_json::to_string_pretty(&record.without_samples())? + "\n",
+    )?;
+    Ok(())
+}

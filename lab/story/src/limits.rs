@@ -1,0 +1,127 @@
+//! A cgroup for the consumer: what a pod may use, and memory as `docker stats` counts it. v2 where its controllers are
+//! there, else v1; without either a consumer runs unlimited, and the report has no such figures.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::plan::Limit;
+
+const ROOT: &str = "/sys/fs/cgroup";
+const PERIOD_US: u32 = 100_000;
+
+/// The control groups of one consumer; removed when dropped, after the consumer.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    cpu: Option<PathBuf>,
+    memory: Option<PathBuf>,
+    is_v2: bool,
+}
+
+impl Limits {
+    /// Fails without a cgroup file system, or without the right to it.
+    pub(crate) fn new(limit: Option<Limit>) -> Result<Self> {
+        let root = Path::new(ROOT);
+        let name = format!("milepost-story-{}", std::process::id());
+        let v2 = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+        if v2.contains("cpu") && v2.contains("memory") {
+            fs::write(root.join("cgroup.subtree_control"), "+cpu +memory")
+                .context("cgroup v2 is read-only")?;
+            let folder = make(root.join(name))?;
+            let this = Self { cpu: Some(folder.clone()), memory: Some(folder.clone()), is_v2: true };
+            if let Some(limit) = limit {
+                fs::write(folder.join("cpu.max"), format!("{} {PERIOD_US}", quota_us(limit)))?;
+                fs::write(folder.join("memory.max"), bytes(limit))?;
+            }
+            return Ok(this);
+        }
+        let mut this = Self::default();
+        let cpu = make(own_group("cpu")?.join(&name))?;
+        this.cpu = Some(cpu.clone());
+        let memory = make(own_group("memory")?.join(&name))?;
+        this.memory = Some(memory.clone());
+        if let Some(limit) = limit {
+            fs::write(cpu.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
+            fs::write(cpu.join("cpu.cfs_quota_us"), quota_us(limit))?;
+            fs::write(memory.join("memory.limit_in_bytes"), bytes(limit))?;
+        }
+        Ok(this)
+    }
+
+    /// The command, which enters the groups before its program begins.
+    pub(crate) fn enter(&self, program: &Path) -> Command {
+        let mut command = Command::new("sh");
+        let mut script = String::new();
+        for folder in [&self.cpu, &self.memory].into_iter().flatten() {
+            script += &format!("echo $$ > {}/cgroup.procs && ", folder.display());
+        }
+        command.args(["-c", &(script + "exec \"$0\" \"$@\"")]).arg(program);
+        command
+    }
+
+    /// Without the inactive pages of files, as `docker stats` has it.
+    pub(crate) fn docker_bytes(&self) -> Option<u64> {
+        let folder = self.memory.as_ref()?;
+        let (usage, inactive) = if self.is_v2 {
+            ("memory.current", "inactive_file ")
+        } else {
+            ("memory.usage_in_bytes", "total_inactive_file ")
+        };
+        let usage: u64 = fs::read_to_string(folder.join(usage)).ok()?.trim().parse().ok()?;
+        let stat = fs::read_to_string(folder.join("memory.stat")).ok()?;
+        let inactive: u64 = stat.lines().find_map(|line| line.strip_prefix(inactive))?.trim().parse().ok()?;
+        Some(usage.saturating_sub(inactive))
+    }
+
+    /// Share of the periods in which the processes wanted more than their quota.
+    pub(crate) fn throttled_share(&self) -> Option<f64> {
+        let stat = fs::read_to_string(self.cpu.as_ref()?.join("cpu.stat")).ok()?;
+        let count =
+            |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        let periods = count("nr_periods ")?;
+        (periods > 0.0).then(|| count("nr_throttled ").unwrap_or(0.0) / periods)
+    }
+}
+
+impl Drop for Limits {
+    fn drop(&mut self) {
+        // A group is busy until the kernel has reaped its last process.
+        for _ in 0..50 {
+            let mut folders =
+                [&self.cpu, &self.memory].into_iter().flatten().filter(|folder| folder.is_dir());
+            if folders.all(|folder| fs::remove_dir(folder).is_ok()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+fn quota_us(limit: Limit) -> String {
+    (limit.cores * f64::from(PERIOD_US)).round().to_string()
+}
+
+fn bytes(limit: Limit) -> String {
+    (limit.memory_mib << 20).to_string()
+}
+
+fn make(folder: PathBuf) -> Result<PathBuf> {
+    let _ = fs::remove_dir(&folder);
+    fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// This process's group of a v1 controller: the consumer stays inside what the laboratory may use.
+fn own_group(controller: &str) -> Result<PathBuf> {
+    let root = Path::new(ROOT).join(controller);
+    let groups = fs::read_to_string("/proc/self/cgroup")?;
+    let own = groups.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        controllers.split(',').any(|name| name == controller).then(|| path.trim_start_matches('/').to_owned())
+    });
+    let nested = root.join(own.with_context(|| format!("no cgroup controller {controller}"))?);
+    Ok(if nested.is_dir() { nested } else { root })
+}

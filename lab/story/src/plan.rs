@@ -1,0 +1,313 @@
+//! The experiment as data: `story.toml`, read and checked.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+/// A plan of consumers, load and faults.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Plan {
+    pub(crate) consumers: Vec<Consumer>,
+    /// By name: quick, full, smoke.
+    pub(crate) seconds: BTreeMap<String, Seconds>,
+    pub(crate) ramp: Vec<Step>,
+    pub(crate) kill: Kill,
+    pub(crate) outage: Fleet,
+    pub(crate) hostile: Hostile,
+    pub(crate) pod: Pod,
+    pub(crate) smaller: Vec<Limit>,
+    pub(crate) memory: Memory,
+    pub(crate) price: Price,
+}
+
+/// How a consumer is started and asked.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Consumer {
+    pub(crate) name: String,
+    /// Takes all that is not given from this consumer.
+    like: Option<String>,
+    pub(crate) title: String,
+    pub(crate) colour: String,
+    pub(crate) program: String,
+    pub(crate) arguments: Vec<String>,
+    /// Arguments of a command that runs before it, such as `migrate`.
+    pub(crate) prepare: Vec<String>,
+    pub(crate) environment: BTreeMap<String, String>,
+    /// Path that answers 200 once it is subscribed.
+    pub(crate) ready: String,
+    /// Words the answer has by then.
+    pub(crate) ready_words: String,
+    /// Histogram of insert durations in /metrics.
+    pub(crate) flush: String,
+    pub(crate) full_only: bool,
+    /// `false`: its inserts are understood by ClickHouse only.
+    pub(crate) sinks: Option<bool>,
+    /// A planted mistake that the report must name: a part and a finding.
+    pub(crate) must_show: Option<[String; 2]>,
+}
+
+/// Seconds of each part.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Seconds {
+    pub(crate) warm_up: u32,
+    pub(crate) step: u32,
+    pub(crate) kill: u32,
+    pub(crate) outage: u32,
+    pub(crate) away: u32,
+    pub(crate) hostile: u32,
+    pub(crate) pod: u32,
+    pub(crate) memory: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Through {
+    /// A real broker and a fleet.
+    Broker,
+    /// The stand-in for a broker, which sends more than a broker can.
+    Firehose,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Into {
+    /// The real engine with milepost's tables.
+    ClickHouse,
+    /// The stand-in that counts rows.
+    Sink,
+}
+
+/// One step of the ramp.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Step {
+    pub(crate) drivers: u32,
+    /// Messages per second.
+    pub(crate) rate: u32,
+    pub(crate) through: Through,
+    pub(crate) into: Into,
+    pub(crate) qos: u8,
+    #[serde(default, skip_serializing)]
+    pub(crate) full_only: bool,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Fleet {
+    drivers: u32,
+    rate: u32,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kill {
+    drivers: u32,
+    rate: u32,
+    pub(crate) times: u32,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Hostile {
+    drivers: u32,
+    rate: u32,
+    pub(crate) times: u32,
+    pub(crate) messages: Vec<HostileMessage>,
+}
+
+/// A message that is no position.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HostileMessage {
+    #[serde(default = "hostile_topic")]
+    pub(crate) topic: String,
+    pub(crate) payload: String,
+    #[serde(default = "once")]
+    pub(crate) repeated: usize,
+}
+
+fn hostile_topic() -> String {
+    "drivers/hostile/gps".to_owned()
+}
+
+fn once() -> usize {
+    1
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pod {
+    drivers: u32,
+    rate: u32,
+    cores: f64,
+    memory_mib: u64,
+}
+
+/// What a pod may use.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Limit {
+    pub(crate) cores: f64,
+    pub(crate) memory_mib: u64,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Memory {
+    drivers: u32,
+    /// Of the broker's ceiling.
+    share: f64,
+    rate: u32,
+}
+
+/// What a month costs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Price {
+    currency: String,
+    core_month: f64,
+    gib_month: f64,
+}
+
+fn real(drivers: u32, rate: u32) -> Step {
+    Step { drivers, rate, through: Through::Broker, into: Into::ClickHouse, qos: 1, full_only: false }
+}
+
+impl Fleet {
+    pub(crate) fn step(self) -> Step {
+        real(self.drivers, self.rate)
+    }
+}
+
+impl Kill {
+    pub(crate) fn step(self) -> Step {
+        real(self.drivers, self.rate)
+    }
+}
+
+impl Hostile {
+    pub(crate) fn step(&self) -> Step {
+        real(self.drivers, self.rate)
+    }
+}
+
+impl Pod {
+    pub(crate) fn step(self) -> Step {
+        real(self.drivers, self.rate)
+    }
+
+    pub(crate) fn limit(self) -> Limit {
+        Limit { cores: self.cores, memory_mib: self.memory_mib }
+    }
+}
+
+impl Memory {
+    /// At its share of the broker's ceiling, if one was measured.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
+    pub(crate) fn step(self, ceiling: Option<f64>) -> Step {
+        let rate = ceiling.map_or(self.rate, |ceiling| ((ceiling * self.share / 1e3).round() * 1e3) as u32);
+        real(self.drivers, rate.max(1_000))
+    }
+}
+
+impl Plan {
+    /// Reads a plan, with the consumers of a second one instead of its own, if there is one.
+    pub(crate) fn read(path: &Path, planted: Option<&Path>) -> Result<Self> {
+        let text = |path: &Path| {
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let mut plan: Self = toml::from_str(&text(path)?).with_context(|| path.display().to_string())?;
+        if let Some(planted) = planted {
+            #[derive(Deserialize)]
+            struct Planted {
+                consumers: Vec<Consumer>,
+            }
+            let read: Planted = toml::from_str(&text(planted)?)?;
+            plan.consumers = read.consumers;
+        }
+        plan.resolve()?;
+        Ok(plan)
+    }
+
+    fn resolve(&mut self) -> Result<()> {
+        let known = self.consumers.clone();
+        for consumer in &mut self.consumers {
+            if let Some(like) = consumer.like.take() {
+                let original = known.iter().find(|other| other.name == like && other.like.is_none());
+                let original = original.with_context(|| {
+                    format!("{}: like = {like:?} is not a consumer of its own", consumer.name)
+                })?;
+                consumer.take_missing_from(original);
+            }
+            ensure!(
+                !consumer.name.is_empty() && !consumer.program.is_empty(),
+                "a consumer needs a name and a program"
+            );
+            if consumer.ready.is_empty() {
+                consumer.ready = "/readyz".to_owned();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Consumer {
+    fn take_missing_from(&mut self, original: &Self) {
+        let text = |own: &mut String, other: &String| {
+            if own.is_empty() {
+                own.clone_from(other);
+            }
+        };
+        text(&mut self.program, &original.program);
+        text(&mut self.ready, &original.ready);
+        text(&mut self.ready_words, &original.ready_words);
+        text(&mut self.flush, &original.flush);
+        if self.arguments.is_empty() {
+            self.arguments.clone_from(&original.arguments);
+        }
+        if self.prepare.is_empty() {
+            self.prepare.clone_from(&original.prepare);
+        }
+        let own = std::mem::take(&mut self.environment);
+        self.environment = original.environment.clone();
+        self.environment.extend(own);
+        self.sinks = self.sinks.or(original.sinks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lab_stack::repository;
+
+    fn story() -> Plan {
+        Plan::read(&repository().join("lab/story/story.toml"), None).unwrap()
+    }
+
+    #[test]
+    fn bun_runs_the_same_files_as_node() {
+        let plan = story();
+        let of = |name: &str| plan.consumers.iter().find(|consumer| consumer.name == name).unwrap();
+        assert_eq!(of("bun").arguments, of("node").arguments);
+        assert_eq!(of("bun").environment, of("node").environment);
+        assert_ne!(of("bun").program, of("node").program);
+    }
+
+    #[test]
+    fn ramp_reaches_ten_million_drivers_and_messages_per_second() {
+        let last = *story().ramp.last().unwrap();
+        assert_eq!((last.drivers, last.rate), (10_000_000, 10_000_000));
+    }
+
+    #[test]
+    fn planted_consumers_use_the_storys_load() {
+        let folder = repository().join("lab/story");
+        let plan = Plan::read(&folder.join("story.toml"), Some(&folder.join("planted.toml"))).unwrap();
+        assert!(plan.consumers.iter().filter(|consumer| consumer.must_show.is_some()).count() >= 3);
+    }
+}

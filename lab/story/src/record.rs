@@ -1,0 +1,153 @@
+//! What was measured: the JSON that the page, docs/story.md and README's picture are made from.
+
+use std::collections::BTreeMap;
+
+use lab_bench::machine::Machine;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{Limit, Price, Step};
+
+/// One run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// What repeats it.
+    pub(crate) command: String,
+    pub(crate) machine: Machine,
+    pub(crate) broker: String,
+    pub(crate) minutes: f64,
+    pub(crate) price: Price,
+    pub(crate) consumers: Vec<Player>,
+    pub(crate) outcomes: Vec<Outcome>,
+    /// By QoS, the highest rate that any consumer stored through the broker; only where the broker was at its limit.
+    pub(crate) broker_ceilings: Vec<Ceiling>,
+}
+
+/// A consumer that took part.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Player {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) colour: String,
+    pub(crate) version: String,
+    /// The program with what has to be shipped beside it.
+    pub(crate) shipped_mib: f64,
+    /// Why it could not be had.
+    pub(crate) missing: Option<String>,
+    /// What the figures say against it, by part.
+    pub(crate) findings: Vec<Finding>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Finding {
+    pub(crate) part: String,
+    /// `loses`, `doubles`, `grows`, `stores`, `dies` or `fails`.
+    pub(crate) what: String,
+    pub(crate) sentence: String,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Ceiling {
+    pub(crate) qos: u8,
+    pub(crate) rate: f64,
+    pub(crate) broker_cores: f64,
+}
+
+/// One consumer in one step.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) part: String,
+    pub(crate) consumer: String,
+    pub(crate) step: Option<Step>,
+    pub(crate) limit: Option<Limit>,
+    /// Why there are no figures.
+    pub(crate) error: Option<String>,
+    /// From the start of the process to its subscription.
+    pub(crate) ready_ms: f64,
+    /// Half a second later, before any message.
+    pub(crate) idle: MemoryMib,
+    /// Largest of the seconds that count.
+    pub(crate) memory: MemoryMib,
+    pub(crate) sent_per_s: f64,
+    pub(crate) stored_per_s: f64,
+    pub(crate) cores: f64,
+    pub(crate) cpu_us_per_message: Option<f64>,
+    /// Median and 99th percentile of an insert, by the consumer's own /metrics.
+    pub(crate) flush_own_ms: Option<(f64, f64)>,
+    /// The same at a proxy before ClickHouse, or in the sink.
+    pub(crate) flush_seen_ms: Option<(f64, f64)>,
+    /// Median and 99th percentile, from the publish to the row.
+    pub(crate) freshness_ms: Option<(f64, f64)>,
+    pub(crate) messages: u64,
+    pub(crate) lost: Option<u64>,
+    pub(crate) twice: Option<u64>,
+    /// QoS 0 messages that the broker dropped; part of `lost`.
+    pub(crate) broker_dropped: Option<u64>,
+    pub(crate) broker_cores: Option<f64>,
+    /// Cores that other processes used meanwhile.
+    pub(crate) others_cores: f64,
+    pub(crate) kills: u32,
+    pub(crate) back_after_ms: Vec<f64>,
+    /// Whether the process lives at the end.
+    pub(crate) is_alive: bool,
+    /// Rows stored of messages that are no positions.
+    pub(crate) bad_stored: Option<u64>,
+    pub(crate) throttled_share: Option<f64>,
+    /// Whether it kept up with the load and lost nothing.
+    pub(crate) holds: bool,
+    /// Growth of private memory over the second half.
+    pub(crate) slope_mib_per_min: Option<f64>,
+    /// How long the last sample is after the first one.
+    pub(crate) samples_seconds: f64,
+    pub(crate) samples: Vec<Sample>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct MemoryMib {
+    /// Resident set, pages of files included.
+    pub(crate) resident: f64,
+    /// Without pages of files.
+    pub(crate) private: f64,
+    /// As `docker stats` counts.
+    pub(crate) docker: Option<f64>,
+}
+
+/// One second; counts are since the start.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    pub(crate) seconds: f64,
+    pub(crate) sent: u64,
+    pub(crate) stored: u64,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) memory: MemoryMib,
+    /// Inserts of this second, by the consumer's own histogram.
+    pub(crate) flush_own_ms: Option<(f64, f64)>,
+    pub(crate) broker_cpu_seconds: Option<f64>,
+    pub(crate) others_cpu_seconds: f64,
+    /// Inserts answered, at the proxy or the sink.
+    #[serde(skip)]
+    pub(crate) inserts: usize,
+}
+
+impl Record {
+    pub(crate) fn players_called(&mut self, name: &str) -> impl Iterator<Item = &mut Player> {
+        self.consumers.iter_mut().filter(move |player| player.name == name)
+    }
+
+    /// The same without the seconds, as the repository keeps it.
+    pub(crate) fn without_samples(&self) -> Self {
+        let mut kept = self.clone();
+        for outcome in &mut kept.outcomes {
+            outcome.samples.clear();
+        }
+        kept
+    }
+
+    /// Versions by consumer, for [`Machine`].
+    pub(crate) fn versions(players: &[Player]) -> BTreeMap<&'static str, String> {
+        let of = |name: &'static str| {
+            let player = players.iter().find(|player| player.name == name && !player.version.is_empty())?;
+            Some((name, player.version.clone()))
+        };
+        ["node", "bun", "telegraf"].into_iter().filter_map(of).collect()
+    }
+}

@@ -1,0 +1,139 @@
+//! Fresh servers for one step, and the questions they are asked.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use lab_harness::scripted_clickhouse::ScriptedClickHouse;
+use lab_mqtt::{Publish, first_packet, kind, put_connect, put_publish, put_subscribe};
+use lab_stack::procfs::usage_of_tree;
+use lab_stack::{Broker, ClickHouse};
+use lab_stand_ins::firehose::{self, Firehose};
+use lab_stand_ins::sink::Sink;
+
+use crate::plan::{HostileMessage, Into, Step, Through};
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Both sides of a consumer.
+pub(crate) struct Servers {
+    broker: Option<Broker>,
+    pub(crate) firehose: Option<Firehose>,
+    pub(crate) engine: Option<ClickHouse>,
+    /// In front of the engine: it measures inserts, and stays when the engine is away.
+    pub(crate) proxy: Option<ScriptedClickHouse>,
+    pub(crate) sink: Option<Sink>,
+    /// `host:port`
+    pub(crate) mqtt: String,
+    pub(crate) clickhouse_url: String,
+}
+
+impl Servers {
+    /// Starts them; `broker` is `host:port` of one that runs already.
+    pub(crate) fn start(step: &Step, broker: Option<&str>, folder: &Path) -> Result<Self> {
+        let (mut own, mut firehose, mut first) = (None, None, 1);
+        let mqtt = match (step.through, broker) {
+            (Through::Firehose, _) => {
+                let started = Firehose::start(step.drivers)?;
+                let address = format!("127.0.0.1:{}", started.port);
+                (firehose, first) = (Some(started), firehose::FIRST_SEQ);
+                address
+            }
+            (Through::Broker, Some(address)) => address.to_owned(),
+            (Through::Broker, None) => {
+                let started = Broker::start(folder)?;
+                let address = format!("127.0.0.1:{}", started.port);
+                own = Some(started);
+                address
+            }
+        };
+        let (mut engine, mut proxy, mut sink) = (None, None, None);
+        let clickhouse_url = match step.into {
+            Into::ClickHouse => {
+                let started = ClickHouse::start(folder)?;
+                let before = ScriptedClickHouse::start(&[started.url()])?;
+                let url = before.url();
+                (engine, proxy) = (Some(started), Some(before));
+                url
+            }
+            Into::Sink => {
+                let started = Sink::start(step.drivers, first)?;
+                let url = started.url();
+                sink = Some(started);
+                url
+            }
+        };
+        Ok(Self { broker: own, firehose, engine, proxy, sink, mqtt, clickhouse_url })
+    }
+
+    pub(crate) fn inserts_took(&self) -> Vec<Duration> {
+        match (&self.proxy, &self.sink) {
+            (Some(proxy), _) => proxy.inserts_took(),
+            (_, Some(sink)) => sink.took(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The broker's CPU time so far; `None` for one that is not ours.
+    pub(crate) fn broker_cpu_seconds(&self) -> Option<f64> {
+        Some(usage_of_tree(self.broker.as_ref()?.process().pid()).ok()?.cpu.as_secs_f64())
+    }
+
+    /// Messages that Mosquitto dropped, by its own account.
+    pub(crate) fn broker_dropped(&self) -> Option<u64> {
+        self.broker.as_ref()?;
+        let mut out = Vec::new();
+        put_connect("story-count", None, 0, &mut out);
+        put_subscribe(1, "$SYS/broker/publish/messages/dropped", 0, &mut out);
+        let mut stream = self.connect().ok()?;
+        stream.write_all(&out).ok()?;
+        let mut input = Vec::new();
+        let count = read_until(&mut stream, &mut input, kind::PUBLISH).ok()?;
+        std::str::from_utf8(&count).ok()?.parse().ok()
+    }
+
+    /// Publishes each message `times` times at QoS 1; returns when the broker has taken them.
+    pub(crate) fn publish_hostile(&self, messages: &[HostileMessage], times: u32) -> Result<()> {
+        for _ in 0..times {
+            // One connection each: a broker may end it for what it does not forward.
+            for message in messages {
+                let mut out = Vec::new();
+                put_connect("story-hostile", None, 0, &mut out);
+                let payload = message.payload.repeat(message.repeated);
+                put_publish(&message.topic, Some(1), payload.as_bytes(), &mut out);
+                let mut stream = self.connect()?;
+                stream.write_all(&out)?;
+                read_until(&mut stream, &mut Vec::new(), kind::PUBACK)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&self) -> Result<TcpStream> {
+        let address = self.mqtt.to_socket_addrs()?.next().context("the broker's address")?;
+        let stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
+        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+        Ok(stream)
+    }
+}
+
+/// Reads packets until one of this kind: a PUBLISH's payload, or an empty answer.
+fn read_until(stream: &mut TcpStream, input: &mut Vec<u8>, wanted: u8) -> Result<Vec<u8>> {
+    let (began, mut buffer) = (Instant::now(), [0; 4096]);
+    while began.elapsed() < ANSWER_WITHIN {
+        while let Some(packet) = first_packet(input)? {
+            if packet.kind == wanted {
+                let is_publish = wanted == kind::PUBLISH;
+                return if is_publish { Ok(Publish::read(packet)?.payload.to_vec()) } else { Ok(Vec::new()) };
+            }
+            let len = packet.len;
+            input.drain(..len);
+        }
+        let read = stream.read(&mut buffer)?;
+        ensure!(read > 0, "the broker closed the connection");
+        input.extend_from_slice(&buffer[..read]);
+    }
+    anyhow::bail!("the broker does not answer within {ANSWER_WITHIN:?}")
+}

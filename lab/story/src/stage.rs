@@ -1,0 +1,420 @@
+//! One consumer in one step: fresh servers, the load, the fault, and what is lost.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use lab_harness::background::Background;
+use lab_stack::prom::Histogram;
+use lab_stack::{get, lock, unix_ms, wait_until};
+use loadgen::publish::Plan as FleetPlan;
+use loadgen::verify::{progress, verify};
+
+use crate::consumer::{Recipe, Running};
+use crate::limits::Limits;
+use crate::plan::{Consumer, Hostile, Limit, Step};
+use crate::programs::Program;
+use crate::record::{MemoryMib, Outcome, Sample};
+use crate::servers::Servers;
+use crate::watch::{Sources, Target, quantiles_ms, sample, usage};
+
+const IDLE: Duration = Duration::from_millis(500);
+const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(5);
+/// A store that has not grown for this long is complete.
+const QUIET: Duration = Duration::from_secs(5);
+const SETTLED_WITHIN: Duration = Duration::from_secs(90);
+const LOOK: Duration = Duration::from_millis(200);
+/// A consumer that inserts nothing for this long is killed all the same.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Half of every consumer's 5,000 rows.
+const HALF_A_BATCH_MESSAGES: u32 = 2_500;
+/// A consumer that stores less than this share of the load does not hold it.
+const HOLDS_SHARE: f64 = 0.98;
+
+/// What happens while the load is sent.
+pub(crate) enum Fault<'a> {
+    None,
+    /// kill -9, evenly over the load.
+    Kill {
+        times: u32,
+    },
+    /// ClickHouse is killed after a quarter of the load, and started again.
+    Outage {
+        away: Duration,
+    },
+    Hostile(&'a Hostile),
+}
+
+/// What to measure.
+pub(crate) struct Stage<'a> {
+    pub(crate) part: &'a str,
+    pub(crate) consumer: &'a Consumer,
+    pub(crate) program: &'a Program,
+    pub(crate) step: Step,
+    pub(crate) warm_up: u32,
+    pub(crate) seconds: u32,
+    pub(crate) limit: Option<Limit>,
+    pub(crate) fault: Fault<'a>,
+    /// `host:port` of a broker that runs already.
+    pub(crate) broker: Option<&'a str>,
+    pub(crate) folder: &'a Path,
+}
+
+enum Load<'a> {
+    Fleet(Background),
+    Firehose(&'a lab_stand_ins::firehose::Firehose),
+}
+
+impl Load<'_> {
+    fn sent(&self) -> u64 {
+        match self {
+            Self::Fleet(fleet) => fleet.progress.sent.load(Ordering::Relaxed),
+            Self::Firehose(firehose) => firehose.sent(),
+        }
+    }
+}
+
+impl Stage<'_> {
+    /// Runs it; an outcome that failed says why.
+    pub(crate) fn measure(&self) -> Outcome {
+        let mut outcome = Outcome {
+            part: self.part.to_owned(),
+            consumer: self.consumer.name.clone(),
+            step: Some(self.step),
+            limit: self.limit,
+            ..Outcome::default()
+        };
+        let folder = self.folder.join("step");
+        let ran = std::fs::create_dir_all(&folder)
+            .map_err(Into::into)
+            .and_then(|()| self.run(&folder, &mut outcome));
+        if let Err(error) = ran {
+            outcome.error = Some(format!("{error:#}"));
+        }
+        let _ = std::fs::remove_dir_all(&folder);
+        outcome
+    }
+
+    fn run(&self, folder: &Path, outcome: &mut Outcome) -> Result<()> {
+        let limits = match Limits::new(self.limit) {
+            Ok(limits) => limits,
+            Err(error) if self.limit.is_some() => return Err(error),
+            Err(_) => Limits::default(),
+        };
+        let mut servers = Servers::start(&self.step, self.broker, folder)?;
+        let recipe = Recipe {
+            spec: self.consumer,
+            program: self.program.path.clone(),
+            folder,
+            mqtt: servers.mqtt.clone(),
+            clickhouse_url: servers.clickhouse_url.clone(),
+            qos: self.step.qos,
+            limits: &limits,
+        };
+        recipe.prepare()?;
+        if self.consumer.prepare.is_empty()
+            && let Some(engine) = &servers.engine
+        {
+            engine.create_tables("fleet")?;
+        }
+        let (mut running, ready) = recipe.start_until_ready()?;
+        outcome.ready_ms = ready.as_secs_f64() * 1e3;
+        sleep(IDLE);
+        outcome.idle = usage(running.process.pid(), &limits)?.1;
+        self.play(&mut servers, &recipe, &mut running, outcome)?;
+        outcome.throttled_share = limits.throttled_share();
+        outcome.is_alive = running.process.ensure_alive().is_ok();
+        outcome.holds = outcome.is_alive
+            && outcome.lost == Some(0)
+            && outcome.stored_per_s >= f64::from(self.step.rate) * HOLDS_SHARE;
+        // Its processes go before their group is removed.
+        running.process.kill_tree()
+    }
+
+    fn lasts(&self) -> Duration {
+        Duration::from_secs((self.warm_up + self.seconds).into())
+    }
+
+    /// The load with its fault, and what became of it.
+    fn play(
+        &self,
+        servers: &mut Servers,
+        recipe: &Recipe<'_>,
+        running: &mut Running,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        // The engine is restarted in an outage, so the sampler must not hold it.
+        let engine = Mutex::new(servers.engine.take());
+        let servers = &*servers;
+        let stored = || match &servers.sink {
+            Some(sink) => Some(sink.rows()),
+            None => {
+                let url = lock(&engine).as_ref().map(lab_stack::ClickHouse::url)?;
+                let count = lab_stack::query(&url, None, "SELECT count() FROM fleet.positions").ok()?;
+                count.trim().parse().ok()
+            }
+        };
+        let run = format!("{:x}", unix_ms());
+        let load = self.start_load(servers, &run)?;
+        let target = Mutex::new(self.target(running));
+        let is_over = AtomicBool::new(false);
+        let sources = Sources {
+            target: &target,
+            limits: recipe.limits,
+            sent: &|| load.sent(),
+            stored: &stored,
+            broker_cpu_seconds: &|| servers.broker_cpu_seconds(),
+            inserts: &|| servers.inserts_took().len(),
+        };
+        let began = Instant::now();
+        let (samples, fault) = scope(|scope| {
+            let watching = scope.spawn(|| sample(&sources, &is_over));
+            let fault = self.cause(servers, &engine, recipe, running, &target, outcome);
+            // One second more than what counts, so that its last sample is there.
+            sleep((self.lasts() + Duration::from_millis(100)).saturating_sub(began.elapsed()));
+            is_over.store(true, Ordering::Relaxed);
+            (watching.join().unwrap_or_default(), fault)
+        });
+        self.figures(&samples, outcome);
+        let warm_inserts = samples.get(self.warm_up as usize).map_or(0, |sample| sample.inserts);
+        outcome.samples_seconds = samples.last().map_or(0.0, |sample| sample.seconds);
+        outcome.samples = samples;
+        outcome.flush_own_ms = self.flush_own_ms(running).or(outcome.flush_own_ms);
+        self.judge(servers, &engine, &run, load, &stored, outcome)?;
+        outcome.flush_seen_ms = quantiles_of(servers.inserts_took().split_off(warm_inserts));
+        fault
+    }
+
+    fn target(&self, running: &Running) -> Target {
+        Target { pid: running.process.pid(), http: running.http.clone(), flush: self.consumer.flush.clone() }
+    }
+
+    fn start_load<'a>(&self, servers: &'a Servers, run: &str) -> Result<Load<'a>> {
+        if let Some(firehose) = &servers.firehose {
+            wait_until("the consumer has subscribed", SUBSCRIBED_WITHIN, || Ok(firehose.subscribers() > 0))?;
+            firehose.open_at(self.step.rate);
+            return Ok(Load::Firehose(firehose));
+        }
+        let plan = FleetPlan {
+            broker: servers.mqtt.clone(),
+            run: run.to_owned(),
+            drivers: self.step.drivers,
+            connections: 2,
+            qos: self.step.qos,
+            rate: f64::from(self.step.rate),
+            messages: u64::from(self.step.rate) * self.lasts().as_secs(),
+            drain: Duration::from_secs(20),
+            ..FleetPlan::default()
+        };
+        Ok(Load::Fleet(Background::start(plan, false)))
+    }
+
+    /// Causes the fault, and waits until the consumer or ClickHouse is back.
+    fn cause(
+        &self,
+        servers: &Servers,
+        engine: &Mutex<Option<lab_stack::ClickHouse>>,
+        recipe: &Recipe<'_>,
+        running: &mut Running,
+        target: &Mutex<Target>,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        let (began, lasts) = (Instant::now(), self.lasts());
+        match self.fault {
+            Fault::None => {}
+            Fault::Kill { times } => {
+                for kill in 0..times {
+                    let due = lasts * (2 * kill + 1) / (2 * times + 1);
+                    sleep(due.saturating_sub(began.elapsed()));
+                    wait_for_half_a_batch(servers, self.step.rate);
+                    let killed = Instant::now();
+                    running.process.kill_tree()?;
+                    outcome.kills += 1;
+                    *running = recipe.start_until_ready().context("it does not come back after kill -9")?.0;
+                    outcome.back_after_ms.push(killed.elapsed().as_secs_f64() * 1e3);
+                    *lock(target) = self.target(running);
+                }
+            }
+            Fault::Outage { away } => {
+                sleep((lasts / 4).saturating_sub(began.elapsed()));
+                let mut taken = lock(engine).take().context("an outage needs ClickHouse")?;
+                taken.kill()?;
+                sleep(away);
+                *lock(engine) = Some(taken.restart()?);
+            }
+            Fault::Hostile(hostile) => {
+                sleep(lasts / 4);
+                servers.publish_hostile(&hostile.messages, hostile.times)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The seconds that count, as one figure each.
+    fn figures(&self, samples: &[Sample], outcome: &mut Outcome) {
+        let counted = samples.get(self.warm_up as usize..).unwrap_or_default();
+        let Some((first, last)) = counted.first().zip(counted.last()) else { return };
+        let seconds = (last.seconds - first.seconds).max(1e-3);
+        let per_second = |of: fn(&Sample) -> f64| (of(last) - of(first)) / seconds;
+        outcome.sent_per_s = per_second(|sample| sample.sent as f64);
+        outcome.stored_per_s = per_second(|sample| sample.stored as f64);
+        outcome.cores = per_second(|sample| sample.cpu_seconds);
+        outcome.others_cores = per_second(|sample| sample.others_cpu_seconds).max(0.0);
+        outcome.broker_cores =
+            first.broker_cpu_seconds.zip(last.broker_cpu_seconds).map(|(a, b)| (b - a) / seconds);
+        // A consumer that keeps up is measured by what was sent: rows come in batches, which a second cuts.
+        let keeps_up = outcome.stored_per_s >= outcome.sent_per_s * 0.9;
+        let done = if keeps_up { outcome.sent_per_s } else { outcome.stored_per_s };
+        outcome.cpu_us_per_message = (done > 0.0).then(|| outcome.cores / done * 1e6);
+        let most =
+            |of: fn(&MemoryMib) -> f64| counted.iter().map(|sample| of(&sample.memory)).fold(0.0, f64::max);
+        outcome.memory = MemoryMib {
+            resident: most(|memory| memory.resident),
+            private: most(|memory| memory.private),
+            docker: counted
+                .iter()
+                .any(|sample| sample.memory.docker.is_some())
+                .then(|| most(|memory| memory.docker.unwrap_or(0.0))),
+        };
+        outcome.slope_mib_per_min = slope_mib_per_min(&counted[counted.len() / 2..]);
+    }
+
+    /// Of all its inserts, warm-up included: the histogram is the consumer's own.
+    fn flush_own_ms(&self, running: &Running) -> Option<(f64, f64)> {
+        let scrape = get(&format!("{}/metrics", running.http)).ok()?;
+        quantiles_ms(&Histogram::read(&scrape, &self.consumer.flush))
+    }
+
+    /// Ends the load, waits until nothing more is stored, and compares the sets.
+    fn judge(
+        &self,
+        servers: &Servers,
+        engine: &Mutex<Option<lab_stack::ClickHouse>>,
+        run: &str,
+        load: Load<'_>,
+        stored: &dyn Fn() -> Option<u64>,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
+        match load {
+            Load::Firehose(firehose) => {
+                firehose.close();
+                wait_until_quiet(|| Ok(firehose.sent()), |sent| sent >= firehose.dealt())?;
+                outcome.messages = firehose.sent();
+                wait_until_quiet(|| Ok(stored().unwrap_or(0)), |rows| rows >= firehose.sent())?;
+                let sink = servers.sink.as_ref().context("a firehose fills a sink")?;
+                let verdict = sink.tally().compare(&firehose.sent_by_driver());
+                (outcome.lost, outcome.twice) =
+                    (Some(verdict.lost), Some(verdict.duplicates + verdict.never_sent));
+            }
+            Load::Fleet(fleet) => {
+                fleet.drain();
+                let manifest = fleet.finish()?;
+                outcome.messages = manifest.messages;
+                if let Some(sink) = &servers.sink {
+                    wait_until_quiet(|| Ok(sink.rows()), |rows| rows >= manifest.messages)?;
+                    let verdict = sink.tally().compare(&manifest.last_seq);
+                    outcome.lost = Some(verdict.lost);
+                    outcome.twice = Some(verdict.duplicates + verdict.never_sent);
+                    if verdict.lost > 0 && self.step.qos == 0 {
+                        outcome.broker_dropped = servers.broker_dropped();
+                    }
+                    return Ok(());
+                }
+                let tables = lock(engine).as_ref().context("ClickHouse is away")?.store("fleet");
+                wait_until_quiet(
+                    || Ok(progress(&tables, &manifest)?.different),
+                    |different| different >= manifest.sent(),
+                )?;
+                let verdict = verify(&tables, &manifest, Duration::ZERO)?;
+                outcome.lost = Some(verdict.lost);
+                outcome.twice = Some(verdict.duplicates_in_fixes + verdict.never_sent);
+                outcome.freshness_ms = verdict.freshness_ms;
+                if matches!(self.fault, Fault::Hostile(_)) {
+                    let sql = format!(
+                        "SELECT count() FROM fleet.positions WHERE NOT startsWith(driver_id, 'sim-{run}-')"
+                    );
+                    outcome.bad_stored = Some(tables.query(&sql)?.trim().parse()?);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Until an insert was answered and half a batch more is taken.
+fn wait_for_half_a_batch(servers: &Servers, rate: u32) {
+    let (began, before) = (Instant::now(), servers.inserts_took().len());
+    while servers.inserts_took().len() == before && began.elapsed() < PATIENCE {
+        sleep(Duration::from_millis(1));
+    }
+    sleep(Duration::from_secs(1) * HALF_A_BATCH_MESSAGES / rate);
+}
+
+/// Until it is done, or the count has stood still for a while.
+fn wait_until_quiet(count: impl Fn() -> Result<u64>, done: impl Fn(u64) -> bool) -> Result<()> {
+    let (began, mut before, mut changed) = (Instant::now(), count()?, Instant::now());
+    while !done(before) && changed.elapsed() < QUIET && began.elapsed() < SETTLED_WITHIN {
+        sleep(LOOK);
+        let now = count()?;
+        if now != before {
+            (before, changed) = (now, Instant::now());
+        }
+    }
+    Ok(())
+}
+
+/// Median and 99th percentile, exactly.
+fn quantiles_of(mut took: Vec<Duration>) -> Option<(f64, f64)> {
+    took.sort_unstable();
+    let at = |percent: usize| {
+        Some(took.get((took.len() * percent / 100).min(took.len().checked_sub(1)?))?.as_secs_f64() * 1e3)
+    };
+    at(50).zip(at(99))
+}
+
+/// Least squares over private memory.
+fn slope_mib_per_min(samples: &[Sample]) -> Option<f64> {
+    let points: Vec<(f64, f64)> = samples
+        .iter()
+        .filter(|sample| sample.memory.private > 0.0)
+        .map(|sample| (sample.seconds / 60.0, sample.memory.private))
+        .collect();
+    let n = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let (over, under) = points.iter().fold((0.0, 0.0), |(over, under), point| {
+        (over + (point.0 - x) * (point.1 - y), under + (point.0 - x).powi(2))
+    });
+    (points.len() > 2 && under > 0.0).then(|| over / under)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaking(mib_per_second: f64) -> Vec<Sample> {
+        let sample = |second: u32| Sample {
+            seconds: f64::from(second),
+            memory: MemoryMib { private: 5.0 + mib_per_second * f64::from(second), ..MemoryMib::default() },
+            ..Sample::default()
+        };
+        (0..30).map(sample).collect()
+    }
+
+    #[test]
+    fn slope_is_mib_per_minute() {
+        assert!((slope_mib_per_min(&leaking(1.0)).unwrap() - 60.0).abs() < 1e-6);
+        assert!(slope_mib_per_min(&leaking(0.0)).unwrap().abs() < 1e-9);
+        assert_eq!(slope_mib_per_min(&[]), None);
+    }
+
+    #[test]
+    fn quantiles_are_exact() {
+        let took = (1..=100).map(Duration::from_millis).collect();
+        assert_eq!(quantiles_of(took), Some((51.0, 100.0)));
+        assert_eq!(quantiles_of(Vec::new()), None);
+    }
+}

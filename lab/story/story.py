@@ -1,0 +1,248 @@
+"""What a record of `lab story` says: the figures that the page, docs/story.md and README's picture share.
+
+Standard library only: docs/figures/draw.py and `make check` use it, too.
+"""
+
+import json
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+KEPT = REPOSITORY / "docs/story.json"
+# The story as it was published: 60,000 messages/s on one machine, the broker the ceiling of all three.
+PUBLISHED = [
+    ("Rust, as published", "29 %", "4 MiB", "1.2 / 1.7 ms"),
+    ("Node, as published", "77 %", "52 MiB", "6.7 / 10.0 ms"),
+    ("Bun, as published", "113 %", "142 MiB", "3.8 / 8.6 ms"),
+]
+PARTS = ["ramp", "kill", "outage", "hostile", "pod", "smaller", "memory"]
+
+
+def short(number: float) -> str:
+    """1500000 is '1.5 M'."""
+    for size, unit in [(1e6, " M"), (1e3, " k")]:
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.0f}"
+
+
+def three(number: float) -> str:
+    """Two significant digits, more above a hundred: 0.35, 4.2, 38, 1056."""
+    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
+
+
+def pair(values) -> str:
+    return "–" if not values else f"{three(values[0])} / {three(values[1])} ms"
+
+
+class Story:
+    def __init__(self, path: Path):
+        self.record = json.loads(path.read_text(encoding="utf-8"))
+        self.players = [player for player in self.record["consumers"] if not player["missing"]]
+        self.missing = [player for player in self.record["consumers"] if player["missing"]]
+        self.outcomes = self.record["outcomes"]
+
+    # --- Figures ---
+
+    def of(self, part: str, consumer: str, **wanted) -> list[dict]:
+        """Its outcomes in a part, in the order they were played; `wanted` are values of the step."""
+        return [
+            outcome for outcome in self.outcomes
+            if outcome["part"] == part and outcome["consumer"] == consumer and not outcome["error"]
+            and all(outcome["step"][name] == value for name, value in wanted.items())
+        ]
+
+    def one(self, part: str, consumer: str, **wanted) -> dict | None:
+        return next(iter(self.of(part, consumer, **wanted)), None)
+
+    @staticmethod
+    def memory(outcome: dict, kind: str = "memory") -> float:
+        """MiB as `docker stats` counts, or without pages of files where there is no cgroup."""
+        memory = outcome[kind]
+        return memory["private"] if memory["docker"] is None else memory["docker"]
+
+    def busiest_through_broker(self) -> dict | None:
+        """The step with the most messages/s wanted of a broker."""
+        steps = [o["step"] for o in self.outcomes if o["part"] == "ramp" and o["step"]["through"] == "broker"]
+        return max(steps, key=lambda step: (step["rate"], -step["qos"]), default=None)
+
+    def ceiling(self, consumer: str) -> dict | None:
+        """Its step with the most rows stored."""
+        steps = self.of("ramp", consumer)
+        return max(steps, key=lambda outcome: outcome["stored_per_s"], default=None)
+
+    def reference(self, consumer: str) -> dict | None:
+        """The step that costs are compared at: 10,000 messages/s at QoS 1 into ClickHouse."""
+        return self.one("ramp", consumer, rate=10_000, through="broker")
+
+    def smallest_pod(self, consumer: str) -> str:
+        tried = self.of("smaller", consumer)
+        held = [outcome["limit"] for outcome in tried if outcome["holds"]]
+        if not tried:
+            return "–"
+        if not held:
+            return "none of these"
+        return f"{held[-1]['cores']:g} cores, {held[-1]['memory_mib']} MiB"
+
+    def lost(self, part: str, consumer: str) -> str:
+        outcome = self.one(part, consumer)
+        if outcome is None or outcome["lost"] is None:
+            return "–"
+        return f"{outcome['lost']:,} of {outcome['messages']:,}"
+
+    def month(self, consumer: str) -> float | None:
+        """The price of what a million drivers need, one message a second each."""
+        outcome = self.ceiling(consumer)
+        if outcome is None or not outcome["cpu_us_per_message"]:
+            return None
+        price = self.record["price"]
+        members = max(1.0, 1e6 / outcome["stored_per_s"])
+        gib = members * self.memory(outcome) / 1024
+        return outcome["cpu_us_per_message"] * price["core_month"] + gib * price["gib_month"]
+
+    # --- Tables: a list of heads, then rows ---
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        step = self.busiest_through_broker()
+        heads = ["", "CPU of a core" + (f", {short(step['rate'])}/s wanted of the broker" if step else ""),
+                 "memory there", "insert p50 / p99 there", "CPU a message, 10 k/s QoS 1 → ClickHouse",
+                 "ceiling, firehose → sink", "lost after kill -9", "lost, ClickHouse away",
+                 "lost beside hostile messages", "hostile rows stored", "pod of the story: CPU, memory",
+                 "smallest pod"]
+        rows = []
+        for player in self.players:
+            name = player["name"]
+            busy = step and self.one("ramp", name, **{k: step[k] for k in ("rate", "through", "qos")})
+            reference, ceiling, pod = self.reference(name), self.ceiling(name), self.one("pod", name)
+            hostile = self.one("hostile", name)
+            rows.append([
+                player["title"],
+                f"{busy['cores']:.0%} at {short(busy['stored_per_s'])}/s" if busy else "–",
+                f"{self.memory(busy):.1f} MiB" if busy else "–",
+                pair(busy["flush_seen_ms"]) if busy else "–",
+                f"{reference['cpu_us_per_message']:.1f} µs" if reference else "–",
+                f"{short(ceiling['stored_per_s'])}/s" if ceiling and ceiling["step"]["through"] == "firehose" else "–",
+                self.lost("kill", name), self.lost("outage", name), self.lost("hostile", name),
+                "–" if hostile is None or hostile["bad_stored"] is None else f"{hostile['bad_stored']}",
+                self.pod(pod), self.smallest_pod(name),
+            ])
+        rows += [[name, cpu, memory, flush] + ["–"] * (len(heads) - 4) for name, cpu, memory, flush in PUBLISHED]
+        return heads, rows
+
+    def pod(self, outcome: dict | None) -> str:
+        if outcome is None:
+            return "–"
+        limit = outcome["limit"]
+        shares = f"{outcome['cores'] / limit['cores']:.0%}, {self.memory(outcome) / limit['memory_mib']:.0%}"
+        return f"{'holds' if outcome['holds'] else 'does not hold'}: {shares}"
+
+    def ramp(self) -> tuple[list[str], list[list[str]]]:
+        heads = ["drivers", "wanted", "through → into", "consumer", "stored", "CPU, cores", "CPU a message",
+                 "memory as docker counts", "resident", "insert p50 / p99, seen", "by its own /metrics", "lost"]
+        rows = []
+        for outcome in self.outcomes:
+            if outcome["part"] != "ramp":
+                continue
+            step = outcome["step"]
+            row = [f"{step['drivers']:,}", f"{short(step['rate'])}/s",
+                   f"{step['through']}, QoS {step['qos']} → {step['into']}", self.title(outcome["consumer"])]
+            if outcome["error"]:
+                rows.append(row + [f"failed: {outcome['error'].splitlines()[0]}"] + ["–"] * 7)
+                continue
+            cost = outcome["cpu_us_per_message"]
+            dropped = outcome["broker_dropped"]
+            rows.append(row + [
+                f"{short(outcome['stored_per_s'])}/s", f"{outcome['cores']:.2f}",
+                f"{cost:.2f} µs" if cost else "–",
+                f"{self.memory(outcome):.1f} MiB", f"{outcome['memory']['resident']:.1f} MiB",
+                pair(outcome["flush_seen_ms"]), pair(outcome["flush_own_ms"]),
+                f"{outcome['lost']:,}" + (f" (the broker dropped {dropped:,})" if dropped else ""),
+            ])
+        return heads, rows
+
+    def claims(self) -> tuple[list[str], list[list[str]]]:
+        price = self.record["price"]
+        command = self.record["command"]
+        only = lambda part: f"`make story ARGS='--only {part}'`"  # noqa: E731
+        heads = ["claim", *[player["title"] for player in self.players], "measured by"]
+        rows: list[list[str]] = []
+
+        def row(claim: str, figure, by: str) -> None:
+            def shown(player):
+                try:
+                    return figure(player["name"])
+                except (TypeError, KeyError):
+                    return "–"
+            rows.append([claim, *[shown(player) for player in self.players], by])
+
+        shipped = {player["name"]: player["shipped_mib"] for player in self.players}
+        row("memory after the start, before any message",
+            lambda name: f"{self.memory(self.reference(name), 'idle'):.1f} MiB", only("ramp"))
+        row("start to subscribed", lambda name: f"{self.reference(name)['ready_ms']:.0f} ms", only("ramp"))
+        row("to ship, without a base image", lambda name: f"{shipped[name]:.0f} MiB", f"`{command}`")
+        row("insert p99 at 10,000 messages/s", lambda name: f"{self.reference(name)['flush_seen_ms'][1]:.0f} ms", only("ramp"))
+        row("publish to row, p99 at 10,000 messages/s",
+            lambda name: f"{self.reference(name)['freshness_ms'][1]:.0f} ms", only("ramp"))
+        minutes = next((o["samples_seconds"] for o in self.outcomes if o["part"] == "memory"), None)
+        row("memory at the end of the memory run" + (f" of {minutes / 60:.1f} minutes" if minutes else ""),
+            lambda name: f"{self.memory(self.one('memory', name)):.1f} MiB, "
+                         f"{self.one('memory', name)['slope_mib_per_min']:+.2f} MiB a minute", only("memory"))
+        row("crashes at hostile messages",
+            lambda name: "none" if self.one("hostile", name)["is_alive"] else "it has ended", only("hostile"))
+        row(f"a million drivers, a message a second each, a month, at {price['core_month']:g} {price['currency']} a core and "
+            f"{price['gib_month']:g} a GiB",
+            lambda name: f"{self.month(name):,.0f} {price['currency']}", only("ramp"))
+        return heads, rows
+
+    def title(self, name: str) -> str:
+        return next(player["title"] for player in self.record["consumers"] if player["name"] == name)
+
+    # --- Sentences ---
+
+    def verdict(self) -> list[str]:
+        """What the figures allow to say, for and against milepost."""
+        said = []
+        ours, theirs = self.reference("milepost"), [
+            (player["title"], self.reference(player["name"])) for player in self.players if player["name"] != "milepost"
+        ]
+        if ours and ours["cpu_us_per_message"]:
+            ratios = [f"{title} {other['cpu_us_per_message'] / ours['cpu_us_per_message']:.1f} times"
+                      for title, other in theirs if other and other["cpu_us_per_message"]]
+            said.append(f"At 10,000 messages/s milepost uses {ours['cpu_us_per_message']:.1f} µs of CPU a message and "
+                        f"{self.memory(ours):.1f} MiB; of that CPU, {', '.join(ratios)} as much.")
+            cheaper = [title for title, other in theirs
+                       if other and other["cpu_us_per_message"] and other["cpu_us_per_message"] < ours["cpu_us_per_message"]]
+            smaller = [title for title, other in theirs if other and self.memory(other) < self.memory(ours)]
+            if cheaper:
+                said.append(f"Against milepost: {', '.join(cheaper)} cost less CPU a message.")
+            if smaller:
+                said.append(f"Against milepost: {', '.join(smaller)} take less memory.")
+        best = self.ceiling("milepost")
+        faster = [player["title"] for player in self.players if best and player["name"] != "milepost"
+                  and (self.ceiling(player["name"]) or best)["stored_per_s"] > best["stored_per_s"]]
+        if faster:
+            said.append(f"Against milepost: {', '.join(faster)} store more a second at the ceiling.")
+        for player in self.players:
+            sentences = [finding["sentence"] for finding in player["findings"]]
+            said += [f"{player['title']} {sentence}." for sentence in sentences]
+            if not sentences:
+                said.append(f"Nothing is found against {player['title']}.")
+        for ceiling in self.record["broker_ceilings"]:
+            said.append(f"At QoS {ceiling['qos']} the broker is the ceiling: {short(ceiling['rate'])} messages/s, at "
+                        f"{ceiling['broker_cores']:.2f} cores of its own.")
+        for player in self.missing:
+            said.append(f"{player['title']} did not take part: {player['missing']}.")
+        return said
+
+    def about(self) -> str:
+        machine = self.record["machine"]
+        versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+        others = max((outcome["others_cores"] for outcome in self.outcomes), default=0)
+        busy = f" Other processes used up to {others:.1f} cores meanwhile." if others > 0.15 else ""
+        return (f"`{self.record['command']}`, {machine['date'][:10]}, {machine['cores']} cores ({machine['cpu']}), Linux "
+                f"{machine['kernel']}, {versions}; broker: {self.record['broker']}; {self.record['minutes']:.0f} minutes.{busy}")
+
+
+def markdown(table: tuple[list[str], list[list[str]]]) -> str:
+    heads, rows = table
+    lines = [heads, ["---"] + ["--:"] * (len(heads) - 1), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
