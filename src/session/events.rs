@@ -152,7 +152,7 @@ pub enum Notice {
         retry_in: Duration,
     },
     /// CONNACK without Session Present, for a session that existed.
-    SessionLost,
+    SessionLost(LostSession),
     /// CONNACK with Session Present, and a new message before all of those that were unacknowledged.
     SessionEmptied {
         /// Messages that were unacknowledged and did not come again.
@@ -192,6 +192,45 @@ pub enum Notice {
     },
 }
 
+/// A session that the broker did not keep, as far as this process knows what it held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostSession {
+    /// Messages that were unacknowledged and that milepost had taken: they are stored.
+    pub(crate) taken: usize,
+    /// Why the session may have held others. `None`: it held none.
+    pub(crate) at_risk: Option<AtRisk>,
+}
+
+/// Why a lost session may have held messages that are stored nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AtRisk {
+    /// The broker had sent these, and milepost had left them with it.
+    Deferred { messages: usize },
+    /// As many messages as the broker allows were in flight, so others may have waited in its queue.
+    WindowFull,
+    /// The session had no connection for as long as the broker keeps it.
+    Expired { away: Duration },
+    /// The broker answered at the next attempt, so it did not restart: it ended the session.
+    BrokerStayed,
+}
+
+impl fmt::Display for AtRisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deferred { messages } => {
+                write!(f, "it held {messages} messages that milepost had left with the broker")
+            }
+            Self::WindowFull => f.write_str("its window was full, so it may have queued more"),
+            Self::Expired { away } => {
+                write!(f, "it had no connection for {away:.0?}, and may have queued messages meanwhile")
+            }
+            Self::BrokerStayed => {
+                f.write_str("the broker was not restarted, so it ended the session with what it had queued")
+            }
+        }
+    }
+}
+
 impl Notice {
     /// Logged at WARN instead of INFO.
     pub(crate) fn is_warning(&self) -> bool {
@@ -221,15 +260,20 @@ impl fmt::Display for Notice {
             }
             Self::Subscribed => f.write_str("subscribed"),
             Self::Disconnected { why, retry_in } => write!(f, "no connection: {why}; next try in {retry_in:.1?}"),
-            Self::SessionLost => write!(
+            Self::SessionLost(LostSession { taken, at_risk: None }) => write!(
                 f,
-                "the broker lost our session with the messages it had queued: {LOST_BECAUSE}. Messages that milepost has taken \
-                 are stored"
+                "the broker was away and has no session of ours any more. Nothing is lost with it: {taken} messages were \
+                 unacknowledged, which milepost has taken and stores, and nothing waited"
+            ),
+            Self::SessionLost(LostSession { taken, at_risk: Some(why) }) => write!(
+                f,
+                "the broker lost our session, and messages may be lost with it: {why}. {taken} more were unacknowledged, which \
+                 milepost has taken and stores. Likely causes: {LOST_BECAUSE}"
             ),
             Self::SessionEmptied { owed } => write!(
                 f,
                 "the broker reports that it kept our session, but does not resend {owed} unacknowledged messages: \
-                 {LOST_BECAUSE}. Messages that milepost has taken are stored"
+                 {LOST_BECAUSE}. Messages that milepost has taken are stored; what the session had queued may be lost"
             ),
             Self::WindowLowered { from, to } => write!(
                 f,
@@ -290,6 +334,8 @@ pub struct Totals {
     pub reconnects: u64,
     /// Sessions that the broker did not keep.
     pub sessions_lost: u64,
+    /// Those among them that may have held messages that are stored nowhere.
+    pub sessions_lost_at_risk: u64,
     pub unacked: u64,
     /// Messages in flight that the broker allows, as far as known.
     pub window: u64,
@@ -306,6 +352,7 @@ impl Totals {
             acks: self.acks + other.acks,
             reconnects: self.reconnects + other.reconnects,
             sessions_lost: self.sessions_lost + other.sessions_lost,
+            sessions_lost_at_risk: self.sessions_lost_at_risk + other.sessions_lost_at_risk,
             unacked: self.unacked + other.unacked,
             window: self.window + other.window,
             connected: self.connected + other.connected,

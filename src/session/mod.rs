@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use self::acks::Acks;
-use self::continuity::Continuity;
+use self::continuity::{Continuity, Ended, Terms};
 use self::events::{Admission, Command, ConnectionState, Event, Leave, NoRoom, Notice, Settings, Totals};
 use self::purpose::{Emptying, Purpose, Step, Then};
 use self::reconnect::{End, Reconnect};
@@ -45,6 +45,8 @@ pub struct Session {
     /// Messages deferred on this connection.
     deferred: u64,
     continuity: Continuity,
+    /// How long the broker keeps the session without a connection.
+    session_lasts: Duration,
     /// It has been subscribed at least once.
     has_lived: bool,
     exactly_once_logged: Throttle,
@@ -77,6 +79,7 @@ impl Session {
             paused: None,
             deferred: 0,
             continuity: Continuity::default(),
+            session_lasts: settings.session_expiry,
             has_lived: false,
             exactly_once_logged: Throttle::once(),
             copies_logged: Throttle::once(),
@@ -262,6 +265,7 @@ impl Session {
         // One of 0 ends with its connection: no delay is short enough.
         let granted = session_expiry_seconds.filter(|seconds| *seconds > 0);
         let lasts = granted.map_or(asked, |seconds| Duration::from_secs(seconds.into()).min(asked));
+        let lasted = std::mem::replace(&mut self.session_lasts, lasts);
         self.reconnect.session_lasts(lasts);
         self.held_by_broker = false;
         self.window.connected(receive_maximum);
@@ -269,7 +273,13 @@ impl Session {
             let window = self.window.messages();
             self.notices.push_back(Notice::Connected { session_present, window });
         }
-        let lost = self.continuity.connected(connack, self.settings.receive_maximum, self.ends_session());
+        let terms = Terms {
+            asked: self.settings.receive_maximum,
+            clean: self.ends_session(),
+            // The one that held for the session that was lost.
+            session_expiry: lasted,
+        };
+        let lost = self.continuity.connected(connack, terms, now);
         self.notices.extend(lost);
         self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
         match self.purpose {
@@ -349,7 +359,13 @@ impl Session {
         // The last acknowledgements may not have been written.
         let unsent = matches!(self.connection, ConnectionState::Closing { sent: false, .. });
         self.held_by_broker |= unacked > 0 || unsent;
-        self.continuity.ended(unacked + usize::try_from(deferred).unwrap_or(usize::MAX));
+        if self.is_open() {
+            let deferred = usize::try_from(deferred).unwrap_or(usize::MAX);
+            let window_full = unacked.saturating_add(deferred) >= self.window.messages();
+            self.continuity.ended(Ended { taken: unacked, deferred, window_full, at: now });
+        } else {
+            self.continuity.attempt_failed();
+        }
         self.acks.new_epoch();
         self.paused = None;
         if let ConnectionState::Closing { again, .. } = self.connection {

@@ -85,6 +85,7 @@ impl Session {
             held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),
             reconnects: self.continuity.reconnects,
             sessions_lost: self.continuity.sessions_lost,
+            sessions_lost_at_risk: self.continuity.lost_at_risk,
             ..self.totals
         }
     }

@@ -50,6 +50,9 @@ fn a_node_that_dies_is_left_and_gets_a_new_session_when_it_is_back() -> Result<(
     wait_for_spread(&world, &milepost, [1, 4])?;
     let node = format!("mqtt_node_sessions{{node=\"127.0.0.1:{}\"}}", ports(&world)[1]);
     assert!((milepost.metric(&node)? - 4.0).abs() < 0.1);
+    // What the node's sessions held was taken, and its death is no reason to page.
+    assert_eq!(milepost.metric("mqtt_sessions_lost_total")?, 2.0);
+    assert_eq!(milepost.metric("mqtt_sessions_lost_at_risk_total")?, 0.0);
     let verdict = world.verify(&finish(fleet)?)?;
     assert!(verdict.is_exact(), "{verdict}");
     assert_eq!(milepost.terminate(SOON)?, 0);
@@ -90,4 +93,20 @@ fn check_gives_one_verdict_while_the_broker_cleans_up_its_client_ids() -> Result
         }
     }
     Ok(())
+}
+
+/// EMQX kills a session whose mailbox overflows, and goes on running.
+#[test]
+fn session_that_the_running_broker_ended_is_at_risk() -> Result<()> {
+    let world = cluster("ended_session", "local")?;
+    let mut milepost = world.settings.start()?;
+    wait_for_spread(&world, &milepost, [2, 2])?;
+    let members = world.broker.tell("sessions")?;
+    let first = members.split(' ').next().unwrap_or_default();
+    world.broker.tell(&format!("kill {first}"))?;
+    crate::world::wait_for_metric(&milepost, "mqtt_sessions_lost_at_risk_total", 1.0)?;
+    assert_eq!(milepost.metric("mqtt_sessions_lost_total")?, 1.0);
+    let log = milepost.process.log()?;
+    assert!(log.contains("the broker was not restarted, so it ended the session"), "{log}");
+    milepost.terminate(SOON).map(drop)
 }

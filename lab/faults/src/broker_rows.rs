@@ -89,7 +89,7 @@ fn session_killed(scene: &mut Scene) -> Result<()> {
     take_all_unacked(scene)?;
     scene.tell_broker("kill member")?;
     wait_until("milepost tells of the lost sessions", SETTLE, || {
-        Ok(scene.members[0].process.metric("mqtt_sessions_lost_total")? > 0.0)
+        Ok(scene.members[0].process.metric("mqtt_sessions_lost_at_risk_total")? > 0.0)
     })?;
     let log = scene.members[0].process.process.log()?;
     ensure!(log.contains("check_oom_shutdown"), "the log does not name the likely cause");
