@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use super::setting::Setting;
 use super::settings::Settings;
-use crate::pipeline::decode::formats::{Fields, Format, Mapping, shipped};
+use crate::pipeline::decode::formats::{Degrees, Fields, Format, Mapping, More, shipped, unknown};
 use crate::pipeline::decode::{
-    Driver, Keep, LengthUnit, PLUSES_MAX, Pointer, Source, SpeedUnit, Template, TimeUnit, overlap,
+    Driver, Keep, Local, OtherBytes, PLUSES_MAX, Pointer, Quantity, Source, SpeedUnit, Template, TimeUnit,
+    Zone, overlap,
 };
 
 /// By NAME of `[formats.NAME]`; `None` after a violation.
@@ -170,8 +171,14 @@ impl Entry<'_> {
         let format = self.format(mappings);
         let driver = self.driver(pluses, format.as_ref());
         let keep = self.keep(format.as_ref());
+        let zone = self.checked("zone", Zone::new);
+        let other = self.checked("driver_other", OtherBytes::new).unwrap_or_default();
         pluses?;
-        Some(Source::new(&topic?, driver?, format?, keep))
+        let source = Source::new(&topic?, driver?, format?, keep).with_other_bytes(other);
+        Some(match zone {
+            Some(zone) => source.in_zone(zone),
+            None => source,
+        })
     }
 
     fn format(&mut self, mappings: &Mappings) -> Option<Format> {
@@ -260,13 +267,18 @@ impl Entry<'_> {
     fn mapping(mut self) -> Option<Mapping> {
         let points = self.pointer("points");
         let (lat, lng) = (self.required("lat"), self.required("lng"));
-        let ts = self.with_unit("ts", &TimeUnit::NAMES);
-        let speed = self.with_unit("speed", &SpeedUnit::NAMES);
-        let alt = self.with_unit("alt", &LengthUnit::NAMES);
+        let mut more = More::default();
+        let ts = self.time(&mut more);
+        let speed = self.with_unit("speed", Quantity::Speed);
+        let alt = self.with_unit("alt", Quantity::Length);
         let (heading, acc, seq) = (self.pointer("heading"), self.pointer("acc"), self.pointer("seq"));
         let driver = self.pointer("driver");
-        let fields = Fields { points, lat: lat?, lng: lng?, ts, speed, heading, alt, acc, seq, driver };
-        let pointers: Vec<&str> = fields.pointers().into_iter().flatten().map(Pointer::as_str).collect();
+        self.rarer(&mut more);
+        let more = Some(Box::new(more)).filter(|more| **more != More::default());
+        let fields = Fields { points, lat: lat?, lng: lng?, ts, speed, heading, alt, acc, seq, driver, more };
+        let rarer = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);
+        let pointers: Vec<&str> =
+            fields.pointers().into_iter().flatten().chain(rarer).map(Pointer::as_str).collect();
         if let Some(n) = (1..pointers.len()).find(|n| pointers[..*n].contains(&pointers[*n])) {
             let what = format!("\"{}\" is the pointer of two fields", pointers[n]);
             self.s.wrong(&self.at, what);
@@ -282,17 +294,90 @@ impl Entry<'_> {
         self.pointer(name)
     }
 
-    /// A pointer, and the unit in `{name}_unit`.
-    fn with_unit<T: Copy>(&mut self, name: &str, units: &[(&'static str, T)]) -> Option<(Pointer, T)> {
-        let unit_name = format!("{name}_unit");
-        let (has, has_unit) = (self.has(name), self.has(&unit_name));
-        if has && !has_unit {
-            self.wrong(&unit_name, format!("required with {name}: one of {}", names(units)));
-        } else if has_unit && !has {
-            self.wrong(&unit_name, format!("there is no {name}: remove the unit, or set the pointer"));
+    /// A pointer, and the factor of the unit in `{name}_unit`.
+    fn with_unit(&mut self, name: &str, quantity: Quantity) -> Option<(Pointer, f64)> {
+        let unit = format!("{name}_unit");
+        self.unit_belongs(name, &unit, || quantity.factor("").err().unwrap_or_default());
+        let (pointer, factor) = (self.pointer(name), self.checked(&unit, |unit| quantity.factor(unit)));
+        Some((pointer?, factor?))
+    }
+
+    fn unit_belongs(&mut self, name: &str, unit: &str, units: impl FnOnce() -> String) {
+        match (self.has(name), self.has(unit)) {
+            (true, false) => {
+                let units = units();
+                let units = units.trim_start_matches("\"\": must be ");
+                self.wrong(unit, format!("required with {name}: {units}"));
+            }
+            (false, true) => {
+                self.wrong(unit, format!("there is no {name}: remove the unit, or set the pointer"));
+            }
+            (true, true) | (false, false) => {}
         }
-        let (pointer, unit) = (self.pointer(name), self.unit(&unit_name, units));
-        Some((pointer?, unit?))
+    }
+
+    /// `ts` with its unit, or with a pattern of strftime; `ts_date` and `ts_zone`.
+    fn time(&mut self, more: &mut More) -> Option<(Pointer, TimeUnit)> {
+        let units =
+            || format!("one of {}, or a pattern such as \"%d/%m/%Y %H:%M:%S\"", names(&TimeUnit::NAMES));
+        self.unit_belongs("ts", "ts_unit", units);
+        more.date = self.pointer("ts_date");
+        let zone = self.checked("ts_zone", Zone::new);
+        let mut pattern = None;
+        let unit = self.checked("ts_unit", |text| {
+            if text.contains('%') {
+                pattern = Some(Local::check_pattern(text)?);
+                return Ok(TimeUnit::Pattern);
+            }
+            let known = TimeUnit::NAMES.iter().find(|(unit, _)| *unit == text);
+            known.map(|(_, unit)| *unit).ok_or_else(|| format!("\"{text}\": must be {}", units()))
+        });
+        let is_number = unit
+            .is_some_and(|unit| !matches!(unit, TimeUnit::Rfc3339 | TimeUnit::Pattern | TimeUnit::BySize));
+        for key in ["ts_date", "ts_zone"] {
+            if self.has(key) && (is_number || !self.has("ts")) {
+                self.wrong(key, "only for a ts that is text: set ts_unit = \"rfc3339\", or a pattern");
+            }
+        }
+        if zone.is_some() || pattern.is_some() || more.date.is_some() {
+            more.local = Some(Arc::new(Local { zone, pattern }));
+        }
+        Some((self.pointer("ts")?, unit?))
+    }
+
+    fn rarer(&mut self, more: &mut More) {
+        let [lat, lng] = ["lat_unit", "lng_unit"].map(|key| self.checked(key, Degrees::new));
+        if let Some(lat) = lat {
+            more.degrees = [lat, lng.unwrap_or(lat)];
+        } else if lng.is_some() {
+            self.wrong("lng_unit", "lat_unit is missing; without lng_unit, it counts for both");
+        }
+        more.hemispheres = ["lat_hemisphere", "lng_hemisphere"].map(|key| self.pointer(key));
+        for (name, quantity, factor) in
+            [("heading", Quantity::Angle, &mut more.heading), ("acc", Quantity::Length, &mut more.acc)]
+        {
+            let unit = format!("{name}_unit");
+            if let Some(given) = self.checked(&unit, |unit| quantity.factor(unit)) {
+                *factor = given;
+                if !self.has(name) {
+                    self.wrong(&unit, format!("there is no {name}: remove the unit, or set the pointer"));
+                }
+            }
+        }
+        let values: Vec<String> = self.s.given(&self.key("unknown")).unwrap_or_default();
+        if !values.is_empty() {
+            self.show("unknown", &values);
+        }
+        for value in values {
+            more.unknown.extend(self.valid("unknown", unknown(&value)));
+        }
+        more.may_lack_position = self
+            .checked("without_position", |text| match text {
+                "ignore" => Ok(true),
+                "reject" => Ok(false),
+                _ => Err(format!("\"{text}\": must be \"ignore\" or \"reject\"")),
+            })
+            .unwrap_or(false);
     }
 }
 

@@ -36,8 +36,10 @@ pub enum Reason {
     BadDriver,
     /// The payload names a driver other than the topic's.
     DriverMismatch,
-    /// `lat` or `lng` is absent or not a number.
+    /// `lat` or `lng` is absent.
     MissingField,
+    /// `lat` or `lng` is no number of degrees.
+    WrongType,
     /// `lat` outside −90..=90.
     LatRange,
     /// `lng` outside −180..=180.
@@ -54,7 +56,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of the checks.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::TooLarge,
         Self::BadTopic,
         Self::Empty,
@@ -68,6 +70,7 @@ impl Reason {
         Self::BadDriver,
         Self::DriverMismatch,
         Self::MissingField,
+        Self::WrongType,
         Self::LatRange,
         Self::LngRange,
         Self::NullIsland,
@@ -93,6 +96,7 @@ impl Reason {
             Self::BadDriver => "bad_driver",
             Self::DriverMismatch => "driver_mismatch",
             Self::MissingField => "missing_field",
+            Self::WrongType => "wrong_type",
             Self::LatRange => "lat_range",
             Self::LngRange => "lng_range",
             Self::NullIsland => "null_island",

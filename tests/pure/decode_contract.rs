@@ -42,7 +42,7 @@ fn check_refused(topic: &str, payload: &[u8], reason: Reason) {
 fn the_detail_of_a_reject_states_what_was_expected() {
     let expected = "neither a number nor RFC 3339 with an offset, such as 2026-01-31T08:00:00Z";
     for (payload, detail) in [
-        (r#"{"lng":2}"#, "lat is missing".to_owned()),
+        (r#"{"lng":2}"#, "lat is missing; the names here are lng".to_owned()),
         (
             "[7]",
             "invalid type: integer `7`, expected an object with lat and lng at line 1 column 1".to_owned(),
@@ -51,7 +51,9 @@ fn the_detail_of_a_reject_states_what_was_expected() {
         (r#"{"lat":1,"lng":2,"ts":"1760000000123"}"#, format!("ts is \"1760000000123\", {expected}")),
         (
             r#"{"lat":1,"lng":2,"ts":"2026-01-31T08:00:00"}"#,
-            format!("ts is \"2026-01-31T08:00:00\", {expected}"),
+            format!(
+                "ts is \"2026-01-31T08:00:00\", {expected}; name its zone with `zone` of the source or `ts_zone` of the format"
+            ),
         ),
     ] {
         assert_eq!(decode(payload).rejects[0].detail, detail, "{payload}");
@@ -111,7 +113,7 @@ fn every_reason_is_given_for_what_it_names() {
         (topic, br#"{"lat":1,"lng":2,"driver_id":"d8"}"#.to_vec(), Reason::DriverMismatch),
         (topic, br#"{"lat":1,"lng":2,"driver_id":7}"#.to_vec(), Reason::DriverMismatch),
         (topic, br#"{"lat":1}"#.to_vec(), Reason::MissingField),
-        (topic, br#"{"lat":"1","lng":2}"#.to_vec(), Reason::MissingField),
+        (topic, br#"{"lat":"1","lng":2}"#.to_vec(), Reason::WrongType),
         (topic, b"{}".to_vec(), Reason::MissingField),
         (topic, br#"{"lat":90.1,"lng":2}"#.to_vec(), Reason::LatRange),
         (topic, br#"{"lat":1,"lng":-180.1}"#.to_vec(), Reason::LngRange),

@@ -283,7 +283,7 @@ fn w3c() {
     assert!(attributes(&fix).is_empty());
     source.refused(
         r#"{"coords":{"latitude":"25.76","longitude":2},"timestamp":1760000000123}"#,
-        Reason::MissingField,
+        Reason::WrongType,
     );
 }
 
@@ -305,11 +305,11 @@ fn nmea_sentences() {
         check(&source.good(&both), place, (1_152, 8_440), (5_923, UNKNOWN), 764_426_119_000);
     }
     let alone = source.decode(gga);
-    assert_eq!((alone.positions.len(), alone.lacking.undated), (1, 1), "GGA has no date");
-    assert_eq!(alone.positions[0].ts, source.received_at);
+    assert_eq!((alone.positions.len(), alone.lacking.undated), (1, 0), "its day is that of the receipt");
+    assert_eq!(alone.positions[0].ts.unix_ms(), 764_426_119_000);
     let other = rmc.replace("123519", "123520").replace("*6A", "*60");
     let decoded = source.decode(&[gga, &other, "$GPGSV,1,1,00*79", "rubbish"].join("\n"));
-    assert_eq!((decoded.positions.len(), decoded.lacking.undated), (2, 1), "{decoded:?}");
+    assert_eq!((decoded.positions.len(), decoded.lacking.undated), (2, 0), "{decoded:?}");
     assert_eq!((&*decoded.ignored, decoded.rejects.len()), (&[Ignored::Sentence][..], 1), "{decoded:?}");
 
     let at = |lat: &str, lng: &str| nmea(&format!("GNRMC,123519.50,A,{lat},{lng},,,230394,,,A"));
@@ -347,7 +347,9 @@ fn nmea_sentences() {
     source.refused(&nmea("GPRMC,123519,A,4807.038,N,01131.000,E,,,010100,,"), Reason::TooNew);
     source.ignored(&nmea("GPRMC,123519,V,,,,,,,230394,,,N"), Ignored::NoFix);
     source.ignored(&nmea("GPGGA,123519,,,,,0,00,,,M,,M,,"), Ignored::NoFix);
-    assert_eq!(source.decode(&vec![rmc; 100].join("\n")).positions.len(), 100);
+    let seconds = |n: u32| nmea(&format!("GPRMC,1235{n:02},A,4807.038,N,01131.000,E,,,230394,,"));
+    let many: Vec<String> = (0..100).map(|n| seconds(n % 60)).collect();
+    assert_eq!(source.decode(&many.join("\n")).positions.len(), 60, "one of each moment");
     assert_eq!(source.decode(&vec!["x"; 101].join("\n")).rejects[0].reason, Reason::TooManyPoints);
 }
 

@@ -50,7 +50,7 @@ const DEVICES: [Device; 9] = [
         time: Time::Seconds,
         speed_of_36: 1_000,
         minus_one_is_unknown: true,
-        numbers_may_be_texts: false,
+        numbers_may_be_texts: true,
         several: ARRAY,
     },
     Device {
@@ -228,7 +228,7 @@ fn numbers_are_texts_only_where_the_format_has_them_so() {
             assert_eq!((fix.lat.e7(), fix.lng.e7()), PLACE_E7, "{}", device.source);
             assert_eq!(fix.speed.cms(), device.speed_of_36, "{}", device.source);
         } else {
-            assert_eq!(device.reasons(&payload), [Reason::MissingField], "{}", device.source);
+            assert_eq!(device.reasons(&payload), [Reason::WrongType], "{}", device.source);
         }
     }
 }

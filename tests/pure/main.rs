@@ -11,6 +11,7 @@ mod cases;
 mod codec_model;
 mod consumer_model;
 mod consumer_rules;
+mod data_kinds;
 mod decode_agrees;
 mod decode_command;
 mod decode_contract;

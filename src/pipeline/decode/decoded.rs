@@ -1,5 +1,7 @@
 //! The result of decoding a message.
 
+use std::collections::BTreeSet;
+
 use super::ignored::Ignored;
 use super::point::Lacking;
 use crate::pipeline::position::Position;
@@ -15,6 +17,8 @@ pub struct Decoded {
     /// Valid messages, or parts of one, without a fix.
     pub ignored: Vec<Ignored>,
     pub lacking: Lacking,
+    /// Fields of the positions that nobody reads and nothing keeps, if the decoder lists them.
+    pub unread: BTreeSet<String>,
     /// The topic matches no source: the broker keeps an older subscription of this session.
     pub is_foreign: bool,
 }
@@ -26,6 +30,7 @@ impl Decoded {
         self.rejects.clear();
         self.ignored.clear();
         self.lacking = Lacking::default();
+        self.unread.clear();
         self.is_foreign = false;
     }
 

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use super::age::AgeLimits;
 use super::decoded::Decoded;
 use super::driver::Named;
 use super::formats::{self, Format};
 use super::ignored::Ignored;
-use super::point::AgeLimits;
 use super::points::{Points, reject};
 use super::presence::is_presence;
 use super::refusal::{Refusal, refuse};
@@ -38,8 +38,26 @@ impl Decoder {
     #[must_use]
     pub fn new(sources: &[Source], limits: Limits) -> Self {
         let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-        let age = AgeLimits { past_ms: ms(limits.fix_age_max), future_ms: ms(limits.fix_future_max) };
+        let age = AgeLimits {
+            past_ms: ms(limits.fix_age_max),
+            future_ms: ms(limits.fix_future_max),
+            past_key: "decode.fix_age_max",
+        };
         Self { sources: sources.to_vec(), limits, age }
+    }
+
+    /// The key that limits the age of fixes, where it is not `decode.fix_age_max`.
+    #[must_use]
+    pub(crate) fn with_age_limit_of(mut self, key: &'static str) -> Self {
+        self.age.past_key = key;
+        self
+    }
+
+    /// Lists the fields that nobody reads, which costs another pass.
+    #[must_use]
+    pub fn listing_unread(mut self) -> Self {
+        self.sources.iter_mut().for_each(|source| source.reading.lists_unread = true);
+        self
     }
 
     /// Leaves everything to serde_json, for tests: the result is the same.
@@ -98,6 +116,14 @@ impl Decoder {
         };
         if let Some(text) = unpack(payload, format.is_json(), self.limits.payload_bytes_max)? {
             *payload = Cow::Owned(text);
+        }
+        if payload.last() == Some(&0) {
+            // A C program that sends strlen() + 1 bytes, or pads to a multiple of four.
+            let end = payload.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            match payload {
+                Cow::Borrowed(bytes) => *payload = Cow::Borrowed(&bytes[..end]),
+                Cow::Owned(bytes) => bytes.truncate(end),
+            }
         }
         if payload.is_empty() {
             return refuse(Reason::Empty, "the payload has no bytes");

@@ -1,7 +1,7 @@
 //! Where the driver's id comes from.
 
 use super::extract::Pointer;
-use super::json::Scalar;
+use super::json::{Scalar, excerpt, resolution};
 use super::refusal::Refusal;
 use super::topic::Levels;
 use crate::pipeline::position::{DRIVER_ID_RULE, DriverId, OutOfRange};
@@ -16,38 +16,118 @@ pub(crate) enum Driver {
 /// The driver of one message, as far as its topic names it.
 pub(super) enum Named<'s> {
     InTopic(DriverId),
-    InPayload(&'s Pointer),
+    InPayload(&'s Pointer, OtherBytes),
 }
 
 impl Named<'_> {
     /// The topic's driver, or that of the first object that has a value at the pointer, else `otherwise`.
     pub(super) fn id(&self, objects: [&[u8]; 2], otherwise: Option<DriverId>) -> Result<DriverId, Refusal> {
-        let pointer = match self {
+        let (pointer, other) = match self {
             Self::InTopic(id) => return Ok(*id),
-            Self::InPayload(pointer) => pointer,
+            Self::InPayload(pointer, other) => (pointer, *other),
         };
         for json in objects {
             let text = std::str::from_utf8(json)
                 .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
             let value = pointer.value(text)?;
+            if let Scalar::Number(_) = value
+                && let Some(raw) = pointer.raw(text)?
+            {
+                let id = whole_number(raw.get()).ok_or(OutOfRange).and_then(DriverId::new);
+                return id.map_err(|OutOfRange| refusal(pointer, raw.get()));
+            }
             if !value.is_missing() {
-                return id_of(pointer, &value);
+                return id_of(pointer, other, &value);
             }
         }
-        otherwise.map_or_else(|| id_of(pointer, &Scalar::Missing), Ok)
+        otherwise.map_or_else(|| id_of(pointer, other, &Scalar::Missing), Ok)
     }
 }
 
 /// The id that a payload has at `pointer`.
-pub(super) fn id_of(pointer: &Pointer, value: &Scalar<'_>) -> Result<DriverId, Refusal> {
+pub(super) fn id_of(pointer: &Pointer, other: OtherBytes, value: &Scalar<'_>) -> Result<DriverId, Refusal> {
     let id = match value {
-        Scalar::Text(text) => DriverId::new(text.as_bytes()),
+        Scalar::Text(text) if resolution(text).is_some_and(|last| last > 1.0) => Err(OutOfRange),
+        Scalar::Text(text) => other.id(text),
         Scalar::Integer(number) => DriverId::new(number.to_string()),
         Scalar::Missing | Scalar::Number(_) | Scalar::Other(_) => Err(OutOfRange),
     };
-    id.map_err(|OutOfRange| {
-        Refusal::new(Reason::BadDriver, format!("{} is {value}; {DRIVER_ID_RULE}", pointer.as_str()))
+    id.map_err(|OutOfRange| match value {
+        Scalar::Text(text) => refusal(pointer, text),
+        _ => Refusal::new(Reason::BadDriver, format!("{} is {value}; {DRIVER_ID_RULE}", pointer.as_str())),
     })
+}
+
+fn refusal(pointer: &Pointer, value: &str) -> Refusal {
+    let at = pointer.as_str();
+    let value = excerpt(value, 40);
+    Refusal::new(
+        Reason::BadDriver,
+        if resolution(&value).is_some() {
+            format!("{at} is {value}, a number that has lost its last digits: send or save it as text")
+        } else {
+            format!("{at} is {value:?}; {DRIVER_ID_RULE}; driver_other of the source maps other bytes")
+        },
+    )
+}
+
+/// A JSON number that is whole, digit by digit: `18446744073709551615`, `356307042441013.0`,
+/// `3.5630704e7`. `None`: it has a fraction, or fewer digits than its value.
+fn whole_number(raw: &str) -> Option<String> {
+    let (mantissa, exponent) = raw.split_once(['e', 'E']).unwrap_or((raw, "0"));
+    let (whole, decimals) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let exponent = exponent.parse::<usize>().ok()?;
+    let (shifted, fraction) = decimals.split_at_checked(exponent)?;
+    let is_whole = fraction.bytes().all(|digit| digit == b'0');
+    is_whole.then(|| format!("{}{shifted}", whole.trim_start_matches('-'))).filter(|_| !raw.starts_with('-'))
+}
+
+/// What becomes of bytes that a driver's id cannot have, such as the @ of an e-mail address.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OtherBytes {
+    #[default]
+    Refused,
+    /// `_` for each character. Two ids may become one.
+    Underscore,
+    /// `_` and two hexadecimal digits for each byte: `jo@x.org` is `jo_40x.org`.
+    Hexadecimal,
+}
+
+impl OtherBytes {
+    /// # Errors
+    /// The values that there are.
+    pub(crate) fn new(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "reject" => Self::Refused,
+            "_" => Self::Underscore,
+            "hex" => Self::Hexadecimal,
+            _ => return Err(format!("\"{name}\": must be \"hex\", \"_\" or \"reject\"")),
+        })
+    }
+
+    fn is_allowed(c: char) -> bool {
+        c.is_ascii() && DriverId::new(c.encode_utf8(&mut [0; 4])).is_ok()
+    }
+
+    pub(super) fn id(self, text: &str) -> Result<DriverId, OutOfRange> {
+        let id = DriverId::new(text);
+        if id.is_ok() || self == Self::Refused {
+            return id;
+        }
+        let mut mapped = String::new();
+        for c in text.chars() {
+            match self {
+                _ if Self::is_allowed(c) => mapped.push(c),
+                Self::Hexadecimal => {
+                    for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                        mapped.push_str(&format!("_{byte:02X}"));
+                    }
+                }
+                Self::Underscore | Self::Refused => mapped.push('_'),
+            }
+        }
+        DriverId::new(mapped)
+    }
 }
 
 /// A driver's id made of a topic's levels: `{1}` is what the first `+` stands for.

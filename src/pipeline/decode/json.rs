@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer as _, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::unit::TimeUnit;
 use crate::pipeline::number::Number;
 
 /// Limit for a client's string in an error.
@@ -81,6 +82,34 @@ pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
         text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)).then_some(())?;
         text.parse().ok().map(|number: f64| Scalar::Number(number.into()))
     })
+}
+
+/// The last digit of a number in text that has an exponent: `1.79555E+12` is given to 1e7. `None`: it
+/// has none.
+pub(super) fn resolution(text: &str) -> Option<f64> {
+    let (mantissa, exponent) = text.trim_ascii().split_once(['e', 'E'])?;
+    let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let exponent: i32 = exponent.parse().ok()?;
+    Some(10_f64.powi(exponent.saturating_sub(i32::try_from(decimals).unwrap_or(i32::MAX))))
+}
+
+/// Seconds between a time in text and the next one that can be written like it, if an exponent makes
+/// that more than one second.
+pub(super) fn seconds_lost(text: &str, unit: TimeUnit) -> Option<f64> {
+    let (value, resolution) = (number(text)?.as_f64()?, resolution(text)?);
+    let per_second = match unit {
+        TimeUnit::BySize => match value.abs() {
+            ..1e11 => 1.0,
+            ..1e14 => 1e3,
+            ..1e17 => 1e6,
+            _ => 1e9,
+        },
+        TimeUnit::Milliseconds => 1e3,
+        TimeUnit::Microseconds => 1e6,
+        TimeUnit::Nanoseconds => 1e9,
+        TimeUnit::Seconds | TimeUnit::Rfc3339 | TimeUnit::Pattern => 1.0,
+    };
+    Some(resolution / per_second).filter(|seconds| *seconds > 1.0)
 }
 
 impl fmt::Display for Scalar<'_> {

@@ -7,11 +7,11 @@ use std::fmt;
 
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 
+use super::age::AgeLimits;
 use super::json::{Scalar, Text};
 use super::plain::Plain;
 use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
-use super::unit::TimeUnit;
 use crate::pipeline::attributes::Attributes;
 use crate::pipeline::number::Number;
 use crate::pipeline::position::{
@@ -55,18 +55,13 @@ pub struct Lacking {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
+    /// The point's own, or what stands in for it.
+    pub(super) ts: &'a Scalar<'a>,
     pub(super) driver_id: &'a DriverId,
     /// Time of receipt.
     pub(super) received_at: Timestamp,
     pub(super) age: AgeLimits,
     pub(super) reading: &'a Reading,
-}
-
-/// How far `ts` may be from the time of receipt, in milliseconds.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct AgeLimits {
-    pub(super) past_ms: i64,
-    pub(super) future_ms: i64,
 }
 
 /// A point as sent, in milepost's units, before the rules. Of a repeated key the last value counts.
@@ -191,10 +186,10 @@ impl Point<'_> {
         attributes: Attributes,
         lacking: &mut Lacking,
     ) -> Result<Position, Refusal> {
-        let Context { driver_id, received_at, age, reading } = *context;
+        let Context { ts, driver_id, received_at, age, reading } = *context;
         self.belongs_to(driver_id)?;
         let (lat, lng) = self.coordinates(&reading.called)?;
-        let ts = age.timestamp(&self.ts, reading.ts_unit, received_at)?;
+        let ts = age.timestamp(ts, reading, received_at)?;
         lacking.undated += u64::from(ts.is_none());
         Ok(Position {
             driver_id: *driver_id,
@@ -227,10 +222,10 @@ impl Point<'_> {
         let lat_degrees = required(lat, &self.lat)?;
         let lng_degrees = required(lng, if self.lng.is_missing() { &self.lon } else { &self.lng })?;
         let lat = Latitude::new(lat_degrees).map_err(|OutOfRange| {
-            Refusal::new(Reason::LatRange, format!("lat {} is outside -90..90", lat_degrees.as_f64()))
+            Refusal::new(Reason::LatRange, outside("lat", lat_degrees, 90, lng_degrees))
         })?;
         let lng = Longitude::new(lng_degrees).map_err(|OutOfRange| {
-            Refusal::new(Reason::LngRange, format!("lng {} is outside -180..180", lng_degrees.as_f64()))
+            Refusal::new(Reason::LngRange, outside("lng", lng_degrees, 180, lat_degrees))
         })?;
         if lat.e7() == 0 && lng.e7() == 0 && lat_degrees.as_f64() == 0.0 && lng_degrees.as_f64() == 0.0 {
             return refuse(Reason::NullIsland, "lat and lng are both 0: no fix");
@@ -239,10 +234,26 @@ impl Point<'_> {
     }
 }
 
+/// `other`: the other coordinate.
+fn outside(name: &str, degrees: Number, limit: i32, other: Number) -> String {
+    let degrees = degrees.as_f64();
+    let is_swapped = name == "lat" && degrees.abs() <= 180.0 && other.as_f64().abs() <= 90.0;
+    let scale = [1e5, 1e6, 1e7].into_iter().find(|scale| degrees.abs() / scale <= f64::from(limit));
+    let hint = match scale {
+        _ if is_swapped => "; are lat and lng swapped?".to_owned(),
+        Some(scale) if degrees.abs() > 1e4 && degrees.fract() == 0.0 => {
+            format!("; an integer in units such as 1e-{} deg? lat_unit says so", scale.log10())
+        }
+        Some(_) | None => String::new(),
+    };
+    format!("{name} {degrees} is outside -{limit}..{limit}{hint}")
+}
+
 fn required(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
-    let wanted = if value.is_missing() { "" } else { ", not a number" };
-    let refusal = || Refusal::new(Reason::MissingField, format!("{name} is {value}{wanted}"));
-    value.as_number().ok_or_else(refusal)
+    value.as_number().ok_or_else(|| match value {
+        Scalar::Missing => Refusal::new(Reason::MissingField, format!("{name} is missing")),
+        _ => Refusal::new(Reason::WrongType, format!("{name} is {value}, not a number")),
+    })
 }
 
 impl Lacking {
@@ -277,89 +288,4 @@ impl Lacking {
         self.fields[Field::Seq as usize] += u64::from(seq.is_none());
         seq.unwrap_or(0)
     }
-}
-
-impl AgeLimits {
-    /// `None`: there is no `ts`.
-    fn timestamp(
-        self,
-        ts: &Scalar<'_>,
-        unit: TimeUnit,
-        received_at: Timestamp,
-    ) -> Result<Option<Timestamp>, Refusal> {
-        let ms = match (ts, unit) {
-            (Scalar::Missing, _) => return Ok(None),
-            (Scalar::Integer(number), TimeUnit::BySize) => epoch_ms_from_integer(*number),
-            (Scalar::Number(number), TimeUnit::BySize) => epoch_ms_from_float(number.as_f64()),
-            (Scalar::Integer(number), TimeUnit::Seconds) => number.saturating_mul(1_000),
-            (Scalar::Number(number), TimeUnit::Seconds) => rounded(number.as_f64() * 1e3),
-            (Scalar::Integer(number), TimeUnit::Milliseconds) => *number,
-            (Scalar::Number(number), TimeUnit::Milliseconds) => rounded(number.as_f64()),
-            (Scalar::Text(text), TimeUnit::BySize | TimeUnit::Rfc3339) => match rfc3339(text) {
-                Some(time) => time.unix_ms(),
-                None => {
-                    let number =
-                        if matches!(unit, TimeUnit::BySize) { "neither a number nor" } else { "not" };
-                    return refuse(
-                        Reason::BadTs,
-                        format!("ts is {ts}, {number} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z"),
-                    );
-                }
-            },
-            (Scalar::Integer(_) | Scalar::Number(_), TimeUnit::Rfc3339) => {
-                return refuse(Reason::BadTs, format!("ts is {ts}, not RFC 3339"));
-            }
-            (Scalar::Text(_), TimeUnit::Seconds | TimeUnit::Milliseconds) => {
-                return refuse(Reason::BadTs, format!("ts is {ts}, not a number"));
-            }
-            (Scalar::Other(kind), _) => {
-                return refuse(Reason::BadTs, format!("ts is {kind}, not a number or RFC 3339"));
-            }
-        };
-        let age_ms = received_at.unix_ms().saturating_sub(ms);
-        if age_ms > self.past_ms {
-            return refuse(Reason::TooOld, format!("the fix is {} s old", age_ms / 1000));
-        }
-        if age_ms < -self.future_ms {
-            return refuse(
-                Reason::TooNew,
-                format!("the fix is {} s ahead of us", age_ms.unsigned_abs() / 1000),
-            );
-        }
-        Ok(Some(Timestamp::from_unix_ms(ms)))
-    }
-}
-
-/// Seconds below 1e11, milliseconds below 1e14, microseconds below 1e17, else nanoseconds.
-fn epoch_ms_from_integer(number: i64) -> i64 {
-    match number.unsigned_abs() {
-        0..100_000_000_000 => number * 1_000,
-        100_000_000_000..100_000_000_000_000 => number,
-        100_000_000_000_000..100_000_000_000_000_000 => number / 1_000,
-        _ => number / 1_000_000,
-    }
-}
-
-fn epoch_ms_from_float(number: f64) -> i64 {
-    rounded(match number.abs() {
-        ..1e11 => number * 1e3,
-        ..1e14 => number,
-        ..1e17 => number / 1e3,
-        _ => number / 1e6,
-    })
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "`as` saturates; what saturates is then too old or too new"
-)]
-fn rounded(ms: f64) -> i64 {
-    ms.round() as i64
-}
-
-/// Parses RFC 3339, also with an offset without a colon, as Java's libraries write it.
-pub(crate) fn rfc3339(text: &str) -> Option<Timestamp> {
-    let time = chrono::DateTime::parse_from_rfc3339(text)
-        .or_else(|_| chrono::DateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f%z"));
-    time.ok().map(|time| Timestamp::from_unix_ms(time.timestamp_millis()))
 }

@@ -1,12 +1,14 @@
 //! Collects the points of a format: the rules, limits and rejects are the same for all formats.
 
+use super::age::AgeLimits;
 use super::decoded::Decoded;
 use super::driver::{Named, id_of};
 use super::ignored::Ignored;
-use super::json::{excerpt, raw_points};
+use super::json::{Scalar, excerpt, raw_points};
 use super::keep::Origin;
+use super::names;
 use super::plain::Plain;
-use super::point::{AgeLimits, Context, Point};
+use super::point::{Context, Point};
 use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
 use crate::pipeline::position::{DriverId, Timestamp};
@@ -31,19 +33,35 @@ impl Points<'_> {
         let of_payload;
         let driver_id = match self.driver {
             Named::InTopic(id) => id,
-            Named::InPayload(pointer) => {
-                of_payload = if origin.driver.is_missing() {
+            Named::InPayload(pointer, other) => {
+                // A number that is not an i64 is read again, digit by digit.
+                of_payload = if matches!(origin.driver, Scalar::Missing | Scalar::Number(_)) {
                     self.driver.id([origin.raw, origin.within], self.otherwise)?
                 } else {
-                    id_of(pointer, &origin.driver)?
+                    id_of(pointer, *other, &origin.driver)?
                 };
                 &of_payload
             }
         };
         let Self { reading, received_at, age, .. } = *self;
         let (attributes, cut) = reading.keep.collect(origin, &reading.used);
-        let context = Context { driver_id, received_at, age, reading };
-        let position = point.position(&context, attributes, &mut self.out.lacking)?;
+        let mut ts = &point.ts;
+        let instead;
+        if ts.is_missing() && reading.is_own {
+            instead = names::time_in(origin.raw, reading, received_at)?;
+            ts = &instead;
+        }
+        let context = Context { ts, driver_id, received_at, age, reading };
+        let position = point.position(&context, attributes, &mut self.out.lacking).map_err(|refusal| {
+            if refusal.reason == Reason::MissingField {
+                names::hint(refusal, origin.raw, reading)
+            } else {
+                refusal
+            }
+        })?;
+        if reading.lists_unread {
+            names::unread(origin, reading, &mut self.out.unread);
+        }
         self.out.lacking.attributes_cut += cut;
         self.out.positions.push(position);
         Ok(())

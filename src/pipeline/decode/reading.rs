@@ -1,8 +1,11 @@
 //! What a source's format and configuration fix for all of its messages.
 
+use std::sync::Arc;
+
 use super::driver::Driver;
 use super::extract::{Found, Paths};
 use super::keep::Keep;
+use super::time::Local;
 use super::unit::TimeUnit;
 
 #[derive(Debug, Clone)]
@@ -16,6 +19,12 @@ pub(super) struct Reading {
     /// The format's names of `lat` and `lng`, for errors.
     pub(super) called: [String; 2],
     pub(super) ts_unit: TimeUnit,
+    /// How text in `ts` is read that is not RFC 3339 with an offset; `None`: it is refused.
+    pub(super) local: Option<Arc<Local>>,
+    /// milepost's own format, whose keys people mistake.
+    pub(super) is_own: bool,
+    /// Names the fields that nobody reads: see [`Decoded::unread`](super::decoded::Decoded::unread).
+    pub(super) lists_unread: bool,
     /// For tests: both readers give the same.
     pub(super) is_serde_json_only: bool,
 }

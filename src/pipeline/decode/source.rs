@@ -1,9 +1,12 @@
 //! A source: its topics, its format, and where the driver's id comes from.
 
-use super::driver::{Driver, Named, Template};
+use std::sync::Arc;
+
+use super::driver::{Driver, Named, OtherBytes, Template};
 use super::formats::Format;
 use super::keep::Keep;
 use super::reading::Reading;
+use super::time::{Local, Zone};
 use super::topic::Filter;
 use crate::pipeline::position::{DriverId, OutOfRange};
 
@@ -15,6 +18,7 @@ pub struct Source {
     /// The driver's id is the level of the filter's first `+`.
     is_simple: bool,
     pub(super) format: Format,
+    other_bytes: OtherBytes,
     pub(super) reading: Reading,
 }
 
@@ -22,7 +26,23 @@ impl Source {
     pub(crate) fn new(topic: &str, driver: Driver, format: Format, keep: Keep) -> Self {
         let is_simple = matches!(&driver, Driver::Topic(template) if template.is_first_level());
         let reading = format.reading(driver, keep);
-        Self { topic: topic.to_owned(), filter: Filter::new(topic), is_simple, format, reading }
+        let (topic, filter) = (topic.to_owned(), Filter::new(topic));
+        Self { topic, filter, is_simple, format, other_bytes: OtherBytes::Refused, reading }
+    }
+
+    /// What becomes of bytes that a driver's id cannot have.
+    #[must_use]
+    pub(crate) fn with_other_bytes(mut self, other_bytes: OtherBytes) -> Self {
+        self.other_bytes = other_bytes;
+        self
+    }
+
+    /// Reads times without an offset as of this zone.
+    #[must_use]
+    pub(crate) fn in_zone(mut self, zone: Zone) -> Self {
+        let local = self.reading.local.take().map_or_else(Local::default, |local| (*local).clone());
+        self.reading.local = Some(Arc::new(Local { zone: Some(zone), ..local }));
+        self
     }
 
     /// milepost's own format; the driver's id is the topic's only `+`.
@@ -44,8 +64,8 @@ impl Source {
         }
         let levels = self.filter.levels(std::str::from_utf8(topic).ok()?)?;
         Some(match &self.reading.driver {
-            Driver::Topic(template) => DriverId::new(template.fill(&levels)).map(Named::InTopic),
-            Driver::Payload(pointer) => Ok(Named::InPayload(pointer)),
+            Driver::Topic(template) => self.other_bytes.id(&template.fill(&levels)).map(Named::InTopic),
+            Driver::Payload(pointer) => Ok(Named::InPayload(pointer, self.other_bytes)),
         })
     }
 

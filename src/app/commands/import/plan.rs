@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use super::orders::{Kind, Orders};
 use super::read::GPX_TIME;
 use crate::pipeline::decode::formats::{Fields, Format, Mapping, shipped};
-use crate::pipeline::decode::{Driver, Keep, LengthUnit, Pointer, Source, SpeedUnit, Template, TimeUnit};
+use crate::pipeline::decode::{Driver, Keep, Pointer, Source, SpeedUnit, Template, TimeUnit};
 use crate::pipeline::position::{DRIVER_ID_RULE, DriverId};
 
 /// A field of a fix, and its names in CSV (in lower case, the preferred one first), GPX and GeoJSON.
@@ -134,12 +134,15 @@ fn mapping(
         lat: required(lat?, "lat")?,
         lng: required(lng?, "lng")?,
         ts: Some((required(ts?, "ts")?, TimeUnit::BySize)),
-        speed: speed?.map(|pointer| speed_unit().map(|unit| (pointer, unit))).transpose()?,
+        speed: speed?
+            .map(|pointer| speed_unit().map(|unit| (pointer, unit.metres_per_second())))
+            .transpose()?,
         heading: heading?,
-        alt: alt?.map(|pointer| (pointer, LengthUnit::Metres)),
+        alt: alt?.map(|pointer| (pointer, 1.0)),
         acc: acc?,
         seq: seq?,
         driver: None,
+        more: None,
     }))))
 }
 

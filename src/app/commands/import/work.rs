@@ -201,7 +201,8 @@ impl Work<'_> {
         };
         let mut input = BufReader::with_capacity(256 * 1024, Counted(input, self.seen));
         read::skip_mark(&mut input)?;
-        let decoder = Decoder::new(&plan.sources, self.decode.clone());
+        let decoder = Decoder::new(&plan.sources, self.decode.clone())
+            .with_age_limit_of("clickhouse.retention.positions_days and rollups_days");
         let (zone, fault, mut fixes) = (orders.zone.as_deref().unwrap_or("Z"), Cell::new(""), 0);
         self.since.push((key, stored));
         let mut take = |payload: &[u8], length: usize| {

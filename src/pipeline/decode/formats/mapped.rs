@@ -1,13 +1,17 @@
 //! A format as a mapping: JSON pointers and units, from `[formats.NAME]` or shipped with milepost.
 
+use std::sync::Arc;
+
+use super::more::{More, coordinate};
 use crate::pipeline::decode::extract::{Found, Paths, Pointer};
 use crate::pipeline::decode::ignored::Ignored;
-use crate::pipeline::decode::json::{Scalar, number};
+use crate::pipeline::decode::json::{Scalar, number, seconds_lost};
 use crate::pipeline::decode::keep::Origin;
 use crate::pipeline::decode::point::Point;
 use crate::pipeline::decode::points::Points;
 use crate::pipeline::decode::refusal::{Refusal, refuse};
-use crate::pipeline::decode::unit::{LengthUnit, SpeedUnit, TimeUnit};
+use crate::pipeline::decode::time::Local;
+use crate::pipeline::decode::unit::TimeUnit;
 use crate::pipeline::reject::Reason;
 
 /// Slots of what one pass finds, behind the eight of [`Fields::pointers`]: the object with the fields, and [`Habits::extra`].
@@ -22,13 +26,15 @@ pub(crate) struct Fields {
     pub(crate) lat: Pointer,
     pub(crate) lng: Pointer,
     pub(crate) ts: Option<(Pointer, TimeUnit)>,
-    pub(crate) speed: Option<(Pointer, SpeedUnit)>,
+    /// With the factor of its unit, as for `alt`.
+    pub(crate) speed: Option<(Pointer, f64)>,
     pub(crate) heading: Option<Pointer>,
-    pub(crate) alt: Option<(Pointer, LengthUnit)>,
+    pub(crate) alt: Option<(Pointer, f64)>,
     pub(crate) acc: Option<Pointer>,
     pub(crate) seq: Option<Pointer>,
     /// The driver's id, for a source without `driver`.
     pub(crate) driver: Option<Pointer>,
+    pub(crate) more: Option<Box<More>>,
 }
 
 /// What the devices of a shipped format do.
@@ -62,7 +68,7 @@ impl Habits {
         sort: |_, _| Ok(None),
     };
 
-    fn number<'a>(&self, value: Scalar<'a>) -> Scalar<'a> {
+    pub(super) fn number<'a>(&self, value: Scalar<'a>) -> Scalar<'a> {
         if self.numbers_may_be_strings { value.or_number_in_text() } else { value }
     }
 
@@ -103,15 +109,23 @@ impl Mapping {
         if !habits.root.is_empty() {
             paths.add(habits.root.iter().copied(), ROOT);
         }
+        for (slot, pointer) in fields.more.iter().flat_map(|more| more.pointers()) {
+            paths.add(pointer.steps(), slot);
+        }
         for (n, path) in habits.extra.iter().enumerate() {
             paths.add([*path], EXTRA + n);
         }
         let root = habits.root.join("/") + "/";
         let used = |path: String| path.strip_prefix(&root).map_or(path.clone(), str::to_owned);
-        let pointers = fields.pointers().into_iter().flatten().chain(driver).map(Pointer::path);
+        let more = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);
+        let pointers = fields.pointers().into_iter().flatten().chain(driver).chain(more).map(Pointer::path);
         let used = pointers.chain(habits.extra.iter().map(|path| (*path).to_owned())).map(used).collect();
         let ts_unit = ts.as_ref().map_or(TimeUnit::BySize, |(_, unit)| *unit);
         (paths, used, [lat, lng].map(|pointer| pointer.as_str().to_owned()), ts_unit)
+    }
+
+    pub(super) fn local(&self) -> Option<Arc<Local>> {
+        self.fields.more.as_ref().and_then(|more| more.local.clone())
     }
 
     /// The driver's pointer, if the format has one.
@@ -140,20 +154,37 @@ impl Mapping {
 
     fn read_one(&self, points: &mut Points<'_>, json: &str, within: &str) -> Result<(), Refusal> {
         let Self { fields, habits } = self;
-        let found = points.reading.find(json)?;
+        let mut found = points.reading.find(json)?;
         if let Some(kind) = (habits.sort)(&found, json)? {
+            points.ignore(kind);
+            return Ok(());
+        }
+        let read_unknown = |value| habits.number(value);
+        if let Some(more) = &fields.more
+            && let Some(kind) = more.apply(&mut found, read_unknown)?
+        {
             points.ignore(kind);
             return Ok(());
         }
         let root = if habits.root_is_optional && found[ROOT].is_missing() { &[] } else { habits.root };
         let [lat, lng, ts, speed, heading, alt, acc, seq, .., driver] = found;
         let (lat, lng) = if habits.lat_lng_is_one_string { lat_and_lng(&lat)? } else { (lat, lng) };
-        let speed_factor = fields.speed.as_ref().map_or(1.0, |(_, unit)| unit.metres_per_second());
-        let alt_factor = fields.alt.as_ref().map_or(1.0, |(_, unit)| unit.metres());
+        let speed_factor = fields.speed.as_ref().map_or(1.0, |(_, factor)| *factor);
+        let alt_factor = fields.alt.as_ref().map_or(1.0, |(_, factor)| *factor);
+        let ts_unit = points.reading.ts_unit;
+        if let Scalar::Text(text) = &ts
+            && let Some(seconds) = seconds_lost(text, ts_unit)
+        {
+            let why = "a spreadsheet rounded it; save the file again with this column as text";
+            return refuse(
+                Reason::BadTs,
+                format!("ts {text:.20} has lost its last digits, {seconds} s: {why}"),
+            );
+        }
         let point = Point {
-            lat: habits.number(lat),
-            lng: habits.number(lng),
-            ts: if points.reading.ts_unit == TimeUnit::Rfc3339 { ts } else { habits.number(ts) },
+            lat: habits.number(coordinate(lat, 0)?),
+            lng: habits.number(coordinate(lng, 1)?),
+            ts: if ts_unit.is_text() { ts } else { habits.number(ts) },
             seq: habits.number(seq),
             speed: habits.magnitude(speed).times(speed_factor),
             heading: habits.magnitude(heading),
@@ -168,7 +199,7 @@ impl Mapping {
 impl Fields {
     /// Slot by slot.
     pub(crate) fn pointers(&self) -> [Option<&Pointer>; 8] {
-        let Self { lat, lng, ts, speed, heading, alt, acc, seq, points: _, driver: _ } = self;
+        let Self { lat, lng, ts, speed, heading, alt, acc, seq, points: _, driver: _, more: _ } = self;
         [
             Some(lat),
             Some(lng),
@@ -182,9 +213,11 @@ impl Fields {
     }
 }
 
+/// `"LAT,LNG"`, also with degree signs, as in Google's Timeline.
 fn lat_and_lng(value: &Scalar<'_>) -> Result<(Scalar<'static>, Scalar<'static>), Refusal> {
+    let degrees = |text: &str| number(text.trim().trim_end_matches('°'));
     if let Some((lat, lng)) = value.as_text().and_then(|text| text.split_once(','))
-        && let (Some(lat), Some(lng)) = (number(lat), number(lng))
+        && let (Some(lat), Some(lng)) = (degrees(lat), degrees(lng))
     {
         return Ok((lat, lng));
     }

@@ -3,12 +3,14 @@
 mod geojson;
 mod mapped;
 mod milepost;
+mod more;
 mod nmea;
 mod shipped;
 
 use std::sync::Arc;
 
 pub(crate) use self::mapped::{Fields, Mapping};
+pub(crate) use self::more::{Degrees, FIELDS, More, unknown};
 pub(crate) use self::shipped::shipped;
 use crate::pipeline::decode::driver::Driver;
 use crate::pipeline::decode::extract::Paths;
@@ -62,7 +64,20 @@ impl Format {
         if let Driver::Payload(pointer) = &driver {
             paths.add_driver(pointer);
         }
-        Reading { driver, keep, paths, used, called, ts_unit, is_serde_json_only: false }
+        let local = if let Self::Mapped(mapping) = self { mapping.local() } else { None };
+        let is_own = matches!(self, Self::Milepost);
+        Reading {
+            driver,
+            keep,
+            paths,
+            used,
+            called,
+            ts_unit,
+            local,
+            is_own,
+            lists_unread: false,
+            is_serde_json_only: false,
+        }
     }
 }
 

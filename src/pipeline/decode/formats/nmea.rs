@@ -1,7 +1,11 @@
 //! NMEA 0183: RMC and GGA sentences of any talker, one or several lines a message. Knots, ddmm.mmmm, UTC.
 //!
-//! An RMC is a fix. A GGA of the same moment in the same message adds the altitude; alone it is a fix without a date, and so
-//! undated. GGA gives metres above the sea and the sea's height above the ellipsoid: the altitude is their sum.
+//! All sentences of one moment in a message are one fix, wherever they stand: RMC gives place, speed
+//! and course, GGA adds the altitude. A sentence with a time of day and no date gets the day that
+//! fits: next to the nearest RMC or ZDA of the message, else next to the time of receipt. GGA gives
+//! metres above the sea and the sea's height above the ellipsoid: the altitude is their sum.
+
+use std::collections::HashMap;
 
 use crate::pipeline::decode::ignored::Ignored;
 use crate::pipeline::decode::json::{Scalar, number};
@@ -14,21 +18,32 @@ use crate::pipeline::reject::Reason;
 
 /// Longer lines are no sentences: the standard allows 82.
 const LINE_BYTES_MAX: usize = 256;
+const DAY_MS: i64 = 86_400_000;
 
-/// What is known of one moment.
-struct Moment<'a> {
-    time: &'a str,
+/// A valid RMC or GGA.
+struct Fix<'a> {
     line: &'a str,
+    /// Milliseconds of the day.
+    time_ms: i64,
+    /// Midnight of its date; RMC only.
+    day_ms: Option<i64>,
     lat: f64,
     lng: f64,
-    rmc: Option<Rmc<'a>>,
+    motion: Option<Motion<'a>>,
     alt: Option<f64>,
 }
 
-struct Rmc<'a> {
-    unix_ms: i64,
+/// What only RMC has.
+struct Motion<'a> {
     knots: &'a str,
     course: &'a str,
+}
+
+enum Sentence<'a> {
+    Fix(Fix<'a>),
+    /// A ZDA, in Unix milliseconds.
+    Clock(i64),
+    Ignored(Ignored),
 }
 
 pub(super) fn read(points: &mut Points<'_>, text: &str) -> Result<(), Refusal> {
@@ -40,60 +55,110 @@ pub(super) fn read(points: &mut Points<'_>, text: &str) -> Result<(), Refusal> {
     if count == 0 {
         return refuse(Reason::InvalidSentence, "no sentence");
     }
-    let mut last: Option<Moment<'_>> = None;
-    for line in lines() {
+    // Both with the number of their line.
+    let (mut fixes, mut clocks) = (Vec::new(), Vec::new());
+    for (n, line) in lines().enumerate() {
         match sentence(line) {
-            Ok(Sentence::Fix(moment)) => {
-                last = Some(match last {
-                    Some(before) => join(points, before, moment),
-                    None => moment,
-                });
+            Ok(Sentence::Fix(fix)) => {
+                clocks.extend(fix.day_ms.map(|day| (n, day + fix.time_ms)));
+                fixes.push((n, fix));
+            }
+            Ok(Sentence::Clock(unix_ms)) => {
+                clocks.push((n, unix_ms));
+                points.ignore(Ignored::Sentence);
             }
             Ok(Sentence::Ignored(kind)) => points.ignore(kind),
             Err(refusal) if count == 1 => return Err(refusal),
             Err(refusal) => points.refuse(line.as_bytes(), line.as_bytes(), refusal),
         }
     }
-    last.into_iter().for_each(|moment| add(points, &moment));
+    let receipt = points.received_at.unix_ms();
+    let (mut moments, mut known): (Vec<(i64, Fix<'_>)>, HashMap<i64, usize>) = Default::default();
+    for (n, fix) in fixes {
+        let unix_ms = match fix.day_ms {
+            Some(day) => day + fix.time_ms,
+            None => on_the_nearest_day(fix.time_ms, nearest(&clocks, n).unwrap_or(receipt)),
+        };
+        match known.get(&unix_ms) {
+            Some(at) => moments[*at].1.join(fix),
+            None => {
+                known.insert(unix_ms, moments.len());
+                moments.push((unix_ms, fix));
+            }
+        }
+    }
+    let halves = halves_of_pairs(&moments, lines().next(), lines().next_back());
+    for (n, (unix_ms, fix)) in moments.iter().enumerate() {
+        if halves.contains(&Some(n)) {
+            points.ignore(Ignored::Sentence);
+        } else {
+            add(points, *unix_ms, fix);
+        }
+    }
     Ok(())
 }
 
-/// RMC and GGA of one moment are one fix; else the earlier one is complete.
-fn join<'a>(points: &mut Points<'_>, before: Moment<'a>, next: Moment<'a>) -> Moment<'a> {
-    let one_of_each = before.rmc.is_some() != next.rmc.is_some();
-    if before.time != next.time || !one_of_each {
-        add(points, &before);
-        return next;
-    }
-    let alt = before.alt.or(next.alt);
-    let rmc = if before.rmc.is_some() { before } else { next };
-    Moment { alt, ..rmc }
+/// Where a device sends pairs and a message begins or ends with a GGA alone, the RMC of that moment is
+/// in the message before or behind it. As a fix the GGA would replace that one, which knows more.
+fn halves_of_pairs(
+    moments: &[(i64, Fix<'_>)],
+    first: Option<&str>,
+    last: Option<&str>,
+) -> [Option<usize>; 2] {
+    let is_alone = |fix: &Fix<'_>| fix.motion.is_none();
+    let is_pair = |fix: &Fix<'_>| fix.motion.is_some() && fix.alt.is_some();
+    let at = |line: Option<&str>| moments.iter().position(|(_, fix)| is_alone(fix) && Some(fix.line) == line);
+    let edges = [at(first), at(last)];
+    let alone = moments.iter().filter(|(_, fix)| is_alone(fix)).count();
+    let is_pairs = moments.iter().any(|(_, fix)| is_pair(fix));
+    if is_pairs && alone <= edges.iter().flatten().count() { edges } else { [None, None] }
 }
 
-fn add(points: &mut Points<'_>, moment: &Moment<'_>) {
-    let Moment { line, lat, lng, rmc, alt, .. } = moment;
+/// The clock on the line nearest to line `n`; of two the earlier one. `clocks` are in the order of
+/// their lines.
+fn nearest(clocks: &[(usize, i64)], n: usize) -> Option<i64> {
+    let after = clocks.partition_point(|(line, _)| *line < n);
+    let around = [after.checked_sub(1), Some(after)].into_iter().flatten();
+    let around = around.filter_map(|at| clocks.get(at));
+    around.min_by_key(|(line, _)| line.abs_diff(n)).map(|(_, unix_ms)| *unix_ms)
+}
+
+/// A time of day on the day on which it is nearest to `unix_ms`.
+fn on_the_nearest_day(time_ms: i64, unix_ms: i64) -> i64 {
+    let today = unix_ms - unix_ms.rem_euclid(DAY_MS) + time_ms;
+    let days = [today, today - DAY_MS, today + DAY_MS];
+    days.into_iter().min_by_key(|day| day.abs_diff(unix_ms)).unwrap_or(today)
+}
+
+impl Fix<'_> {
+    /// Adds what another sentence of the same moment knows. The place is that of the first RMC.
+    fn join(&mut self, mut other: Self) {
+        if self.motion.is_none() && other.motion.is_some() {
+            std::mem::swap(self, &mut other);
+        }
+        self.alt = self.alt.or(other.alt);
+    }
+}
+
+fn add(points: &mut Points<'_>, unix_ms: i64, fix: &Fix<'_>) {
+    let Fix { line, lat, lng, motion, alt, .. } = fix;
     let optional = |text: &str| {
         if text.is_empty() { Scalar::Missing } else { number(text).unwrap_or(Scalar::Other("no number")) }
     };
     let mut point = Point {
         lat: Scalar::Number((*lat).into()),
         lng: Scalar::Number((*lng).into()),
+        ts: Scalar::Integer(unix_ms),
         alt: alt.map_or(Scalar::Missing, |alt| Scalar::Number(alt.into())),
         ..Point::default()
     };
-    if let Some(Rmc { unix_ms, knots, course }) = rmc {
-        point.ts = Scalar::Integer(*unix_ms);
+    if let Some(Motion { knots, course }) = motion {
         point.speed = optional(knots).times(SpeedUnit::Knots.metres_per_second());
         point.heading = optional(course);
     }
     if let Err(refusal) = points.add(&point, &Origin::whole(line.as_bytes())) {
         points.refuse(line.as_bytes(), line.as_bytes(), refusal);
     }
-}
-
-enum Sentence<'a> {
-    Fix(Moment<'a>),
-    Ignored(Ignored),
 }
 
 fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
@@ -106,17 +171,33 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
     match (address.len(), address.get(2..)) {
         (5, Some("RMC")) if field(1) == "A" => {
             let (time, date) = (field(0), field(8));
-            let rmc = Rmc { unix_ms: unix_ms(date, time)?, knots: field(6), course: field(7) };
-            let (lat, lng) =
-                (degrees([field(2), field(3)], ["N", "S"])?, degrees([field(4), field(5)], ["E", "W"])?);
-            Ok(Sentence::Fix(Moment { time, line, lat, lng, rmc: Some(rmc), alt: None }))
+            let motion = Motion { knots: field(6), course: field(7) };
+            Ok(Sentence::Fix(Fix {
+                line,
+                time_ms: time_ms(time)?,
+                day_ms: if date.is_empty() { None } else { Some(day_ms(date)?) },
+                lat: degrees([field(2), field(3)], ["N", "S"])?,
+                lng: degrees([field(4), field(5)], ["E", "W"])?,
+                motion: Some(motion),
+                alt: None,
+            }))
         }
         (5, Some("GGA")) if !matches!(field(5), "" | "0") => {
-            let (lat, lng) =
-                (degrees([field(1), field(2)], ["N", "S"])?, degrees([field(3), field(4)], ["E", "W"])?);
             let metres = |index| number(field(index)).and_then(|number| number.as_f64());
-            let alt = metres(8).map(|above_sea| above_sea + metres(10).unwrap_or(0.0));
-            Ok(Sentence::Fix(Moment { time: field(0), line, lat, lng, rmc: None, alt }))
+            Ok(Sentence::Fix(Fix {
+                line,
+                time_ms: time_ms(field(0))?,
+                day_ms: None,
+                lat: degrees([field(1), field(2)], ["N", "S"])?,
+                lng: degrees([field(3), field(4)], ["E", "W"])?,
+                motion: None,
+                alt: metres(8).map(|above_sea| above_sea + metres(10).unwrap_or(0.0)),
+            }))
+        }
+        (5, Some("ZDA")) => {
+            let [day, month, year] = [1, 2, 3].map(field);
+            let clock = time_ms(field(0)).ok().zip(midnight(year, month, day));
+            Ok(clock.map_or(Sentence::Ignored(Ignored::Sentence), |(time, day)| Sentence::Clock(day + time)))
         }
         (5, Some("RMC" | "GGA")) => Ok(Sentence::Ignored(Ignored::NoFix)),
         _ => Ok(Sentence::Ignored(Ignored::Sentence)),
@@ -171,38 +252,46 @@ fn degrees([text, half]: [&str; 2], [positive, negative]: [&str; 2]) -> Result<f
     }
 }
 
-/// `ddmmyy` and `hhmmss.sss`. Two digits of a year: GPS begins in 1980, so 80 to 99 are of that century.
-fn unix_ms(date: &str, time: &str) -> Result<i64, Refusal> {
-    let refusal = || {
-        Refusal::new(
-            Reason::BadTs,
-            format!("date \"{date}\", time \"{time}\": ddmmyy and hhmmss.ss are wanted"),
-        )
-    };
-    let pair = |text: &str, at: usize| -> Option<u32> {
-        let pair = text.get(at..at + 2).filter(|pair| pair.bytes().all(|byte| byte.is_ascii_digit()))?;
-        pair.parse().ok()
-    };
+/// `ddmmyy`, as its midnight. Two digits of a year: GPS begins in 1980, so 80 to 99 are of that
+/// century.
+fn day_ms(date: &str) -> Result<i64, Refusal> {
     let read = || {
-        let (day, month, year) = (pair(date, 0)?, pair(date, 2)?, pair(date, 4)?);
-        let year = if year < 80 { 2_000 + year } else { 1_900 + year };
-        let (hour, minute, second) = (pair(time, 0)?, pair(time, 2)?, pair(time, 4)?);
+        let parts = [date.get(..2)?, date.get(2..4)?, date.get(4..6).filter(|_| date.len() == 6)?];
+        let [day, month, year] = parts;
+        let century = if digits(year)? < 80 { "20" } else { "19" };
+        midnight(&format!("{century}{year}"), month, day)
+    };
+    read().ok_or_else(|| Refusal::new(Reason::BadTs, format!("date \"{date}\": ddmmyy is wanted")))
+}
+
+fn midnight(year: &str, month: &str, day: &str) -> Option<i64> {
+    let [year, month, day] = [digits(year)?, digits(month)?, digits(day)?];
+    let day = chrono::NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, month, day)?;
+    Some(day.and_time(chrono::NaiveTime::MIN).and_utc().timestamp_millis())
+}
+
+/// `hhmmss.sss` in milliseconds. A leap second is the second after it.
+fn time_ms(time: &str) -> Result<i64, Refusal> {
+    let read = || {
+        let [hour, minute, second] =
+            [digits(time.get(..2)?)?, digits(time.get(2..4)?)?, digits(time.get(4..6)?)?];
         let fraction = match time.get(6..)? {
             "" | "." => 0,
             fraction => milliseconds(fraction.strip_prefix('.')?)?,
         };
-        let day = chrono::NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, month, day)?;
-        // A leap second is the second after it.
-        let time = chrono::NaiveTime::from_hms_opt(hour, minute, second.min(59))?;
-        let leap_ms = i64::from(second == 60) * 1_000;
-        (date.len() == 6 && second <= 60)
-            .then(|| day.and_time(time).and_utc().timestamp_millis() + leap_ms + i64::from(fraction))
+        let is_time = hour < 24 && minute < 60 && second <= 60;
+        is_time.then(|| i64::from((hour * 60 + minute) * 60 + second) * 1_000 + i64::from(fraction))
     };
-    read().ok_or_else(refusal)
+    read().ok_or_else(|| Refusal::new(Reason::BadTs, format!("time \"{time}\": hhmmss.ss is wanted")))
 }
 
-fn milliseconds(digits: &str) -> Option<u32> {
-    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-    let three: String = digits.chars().chain("00".chars()).take(3).collect();
-    three.parse().ok().filter(|_| plain)
+fn digits(text: &str) -> Option<u32> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
+}
+
+fn milliseconds(fraction: &str) -> Option<u32> {
+    digits(fraction.get(..1)?)?;
+    let three: String = fraction.chars().chain("00".chars()).take(3).collect();
+    digits(&three).filter(|_| fraction.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -6,7 +6,7 @@ use crate::pipeline::decode::extract::{Found, Pointer};
 use crate::pipeline::decode::ignored::Ignored;
 use crate::pipeline::decode::json::Scalar;
 use crate::pipeline::decode::refusal::{Refusal, refuse};
-use crate::pipeline::decode::unit::{LengthUnit, SpeedUnit, TimeUnit};
+use crate::pipeline::decode::unit::{SpeedUnit, TimeUnit};
 use crate::pipeline::reject::Reason;
 
 struct Shipped {
@@ -38,7 +38,14 @@ static SHIPPED: [Shipped; 6] = [
         ts: ("/tst", TimeUnit::Seconds),
         speed_unit: Some(SpeedUnit::KilometresPerHour),
         points: None,
-        habits: Habits { negative_is_unknown: true, extra: &["_type"], sort: owntracks, ..Habits::NONE },
+        // Greenwich devices, and apps before 2015, send numbers as strings.
+        habits: Habits {
+            numbers_may_be_strings: true,
+            negative_is_unknown: true,
+            extra: &["_type"],
+            sort: owntracks,
+            ..Habits::NONE
+        },
     },
     // What a Traccar server forwards. https://www.traccar.org/forward/
     Shipped {
@@ -136,12 +143,13 @@ pub(crate) fn shipped(name: &str, speed_unit: Option<SpeedUnit>) -> Option<Mappi
         lng: lng.unwrap_or_else(|| lat.clone()),
         lat,
         ts: Some((pointer(ts.0), ts.1)),
-        speed: speed.zip(own.or(speed_unit)),
+        speed: speed.zip(own.or(speed_unit).map(SpeedUnit::metres_per_second)),
         heading,
-        alt: alt.map(|pointer| (pointer, LengthUnit::Metres)),
+        alt: alt.map(|pointer| (pointer, 1.0)),
         acc,
         seq: None,
         driver: None,
+        more: None,
     };
     Some(Mapping::shipped(fields, *habits))
 }

@@ -1,0 +1,399 @@
+//! Payloads as devices and people send them, kind by kind: each is read right, or refused with its
+//! cause and remedy. `tests/pure/files.rs` has the files.
+
+use std::time::Duration;
+
+use milepost::codec::Message;
+use milepost::config::Config;
+use milepost::pipeline::decode::{Decoded, Decoder, Limits};
+use milepost::pipeline::position::Timestamp;
+
+/// 2026-11-24T12:00:00Z.
+const NOW_S: i64 = 1_795_521_600;
+
+fn decoder(toml: &str) -> Decoder {
+    let sources = Config::parse(toml).unwrap_or_else(|error| panic!("{toml}: {error}")).sources;
+    let limits = Limits {
+        payload_bytes_max: 100_000,
+        points_max: 1_000,
+        fix_age_max: Duration::from_secs(390 * 86_400),
+        fix_future_max: Duration::from_secs(300),
+    };
+    Decoder::new(&sources, limits)
+}
+
+fn decode_on(toml: &str, topic: &str, payload: impl AsRef<[u8]>) -> Decoded {
+    let mut decoded = Decoded::default();
+    let received_at = Timestamp::from_unix_ms(NOW_S * 1_000);
+    let message = Message::new(topic.as_bytes(), payload.as_ref());
+    decoder(toml).listing_unread().decode(message, received_at, &mut decoded);
+    decoded
+}
+
+/// One of `[[sources]]` on `in/+`, and a `[formats.f]` that it may name.
+fn source(keys: &str) -> String {
+    format!("[[sources]]\ntopic = 'in/+'\n{keys}")
+}
+
+fn own(mapping: &str) -> String {
+    format!("[formats.f]\n{mapping}\n{}", source("format = 'f'"))
+}
+
+/// Each result as a line: seconds before noon, lat, lng, m/s, degrees, m, m; a reject with its detail;
+/// an ignored part.
+fn shown(decoded: &Decoded) -> Vec<String> {
+    let number = |units: i64, per_one: f64, unknown: i64| {
+        if units == unknown { "-".to_owned() } else { (units as f64 / per_one).to_string() }
+    };
+    let fixes = decoded.positions.iter().map(|fix| {
+        let none = i64::from(u16::MAX);
+        format!(
+            "{} {} {} {} {} {} {}",
+            fix.ts.unix_ms() / 1_000 - NOW_S,
+            f64::from(fix.lat.e7()) / 1e7,
+            f64::from(fix.lng.e7()) / 1e7,
+            number(fix.speed.cms().into(), 100.0, none),
+            number(fix.heading.cdeg().into(), 100.0, none),
+            number(fix.alt.dm().into(), 10.0, i32::MAX.into()),
+            number(fix.acc.dm().into(), 10.0, none),
+        )
+    });
+    let rejects = decoded.rejects.iter().map(|reject| format!("{}: {}", reject.reason.name(), reject.detail));
+    fixes.chain(rejects).chain(decoded.ignored.iter().map(|kind| kind.name().to_owned())).collect()
+}
+
+/// `expected`: a fix, or what a line must contain.
+#[track_caller]
+fn check(toml: &str, payload: impl AsRef<[u8]>, expected: &[&str]) {
+    let decoded = decode_on(toml, "in/d7", &payload);
+    let (lines, payload) = (shown(&decoded), String::from_utf8_lossy(payload.as_ref()).into_owned());
+    assert_eq!(lines.len(), expected.len(), "{toml}\n{payload}: {lines:?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        let is_fix = expected.starts_with(['-', '0', '1']);
+        let is_right = if is_fix { line == expected } else { line.contains(expected) };
+        assert!(is_right, "{toml}\n{payload}: {line}, not {expected}");
+    }
+    assert_eq!(decoded.lacking.undated, 0, "{payload}: a fix of now");
+}
+
+fn nmea(bodies: &[&str]) -> String {
+    let line = |body: &&str| format!("${body}*{:02X}\r\n", body.bytes().fold(0, |sum, byte| sum ^ byte));
+    bodies.iter().map(line).collect()
+}
+
+/// Kind A. Times of day: 11:00:00 is 3,600 s before noon.
+#[test]
+fn nmea_sentences_of_one_moment_are_one_dated_fix() {
+    let toml = source("format = 'nmea'");
+    let rmc = |time: &str| format!("GPRMC,{time},A,3351.0000,S,15112.0000,E,20.0,45.0,241126,,,A");
+    let gga = |time: &str| format!("GNGGA,{time},3351.0000,S,15112.0000,E,1,09,0.9,50.0,M,40.0,M,,");
+    let (full, flat) = ("-3600 -33.85 151.2 10.29 45 90 -", "-3600 -33.85 151.2 - - 90 -");
+    for (first, second) in
+        [("110000", "110000.00"), ("110000.000", "110000"), ("110000.0", "110000.00"), ("110000", "110000")]
+    {
+        check(&toml, nmea(&[&rmc(first), &gga(second)]), &[full]);
+        check(&toml, nmea(&[&gga(first), &rmc(second)]), &[full]);
+    }
+    // Wherever they stand: all RMCs first, then all GGAs.
+    let other = "-3599 -33.85 151.2 10.29 45 90 -";
+    check(&toml, nmea(&[&rmc("110000"), &rmc("110001"), &gga("110000"), &gga("110001")]), &[full, other]);
+    // A GGA alone is of the day on which it is nearest; what is then in the future is refused.
+    check(&toml, nmea(&[&gga("110000")]), &[flat]);
+    check(&toml, nmea(&[&gga("010000")]), &["-39600 -33.85 151.2 - - 90 -"]);
+    check(&toml, nmea(&[&gga("230000")]), &["too_new: 2026-11-24T23:00:00Z"]);
+    // By the date of an RMC or ZDA in the message, which is of the day before.
+    let zda = "GPZDA,110005.00,23,11,2026,00,00";
+    let yesterday = "-90000 -33.85 151.2 - - 90 -";
+    check(&toml, nmea(&[zda, &gga("110000")]), &[yesterday, "sentence"]);
+    check(&toml, nmea(&[&gga("110000"), zda]), &[yesterday, "sentence"]);
+    let late = "GPRMC,110500,A,3351.0000,S,15112.0000,E,20.0,45.0,231126,,,A";
+    check(&toml, nmea(&[&gga("110000"), late]), &[yesterday, "-89700 -33.85 151.2 10.29 45 - -"]);
+    // Around midnight: the RMC of the next day dates the GGA before it.
+    let next = "GPRMC,000001,A,3351.0000,S,15112.0000,E,20.0,45.0,241126,,,A";
+    let before = "-43201 -33.85 151.2 - - 90 -";
+    check(&toml, nmea(&[&gga("235959"), next]), &[before, "-43199 -33.85 151.2 10.29 45 - -"]);
+    // A damaged line costs itself.
+    let damaged = nmea(&[&rmc("110000")]).replace("45.0", "45,0");
+    let both = damaged + &nmea(&[&gga("110000"), &rmc("110001"), &gga("110001")]);
+    check(&toml, both, &[flat, other, "bad_checksum"]);
+    // A pair that was cut between two messages is one fix: that of its RMC.
+    let cut = [&*rmc("110000"), &*gga("110000"), &*rmc("110001")];
+    check(&toml, nmea(&cut), &[full, "-3599 -33.85 151.2 10.29 45 - -"]);
+    check(
+        &toml,
+        nmea(&[&gga("110001"), &rmc("110002"), &gga("110002")]),
+        &["-3598 -33.85 151.2 10.29 45 90 -", "sentence"],
+    );
+    // An RMC without a date, and a time that is none.
+    let undated = rmc("110000").replace("241126", "");
+    check(&toml, nmea(&[&undated]), &["-3600 -33.85 151.2 10.29 45 - -"]);
+    for time in ["", "11000", "256000", "11:00:00"] {
+        check(&toml, nmea(&[&gga(time)]), &["bad_ts: time"]);
+    }
+}
+
+/// Kinds C and N.
+#[test]
+fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
+    let lat_lng = "lat = '/a'\nlng = '/o'\nts = '/t'\nts_unit = 's'\n";
+    let t = NOW_S - 60;
+    for (keys, point, expected) in [
+        ("lat_unit = '1e-7 deg'", r#""a":525200081,"o":-134049540"#, "52.5200081 -13.404954"),
+        ("lat_unit = '1e-6 deg'", r#""a":52520008,"o":"-13404954""#, "52.520008 -13.404954"),
+        ("lat_unit = '1e-5 deg'", r#""a":5252000,"o":1340495"#, "52.52 13.40495"),
+        ("lat_unit = 'ddmm.mmmm'", r#""a":3351.5,"o":"-07040.5""#, "33.8583333 -70.675"),
+        ("lat_unit = 'rad'", r#""a":0.5,"o":-1"#, "28.6478898 -57.2957795"),
+        ("lat_unit = 'deg'\nlng_unit = '1e-6 deg'", r#""a":1.5,"o":2000000"#, "1.5 2"),
+        (
+            "lat_hemisphere = '/ns'\nlng_hemisphere = '/ew'",
+            r#""a":33.5,"o":70.5,"ns":"S","ew":"W""#,
+            "-33.5 -70.5",
+        ),
+        (
+            "lat_hemisphere = '/ns'\nlng_hemisphere = '/ew'",
+            r#""a":33.5,"o":70.5,"ns":"n","ew":" East""#,
+            "33.5 70.5",
+        ),
+        ("lat_hemisphere = '/ns'", r#""a":-33.5,"o":70.5,"ns":"S""#, "-33.5 70.5"),
+        ("", r#""a":"33.5 S","o":"W70.5""#, "-33.5 -70.5"),
+        ("", r#""a":"33°30'0\"S","o":"70°30'W""#, "-33.5 -70.5"),
+    ] {
+        let payload = format!("{{{point},\"t\":{t}}}");
+        check(&own(&format!("{lat_lng}{keys}")), payload, &[&format!("-60 {expected} - - - -")]);
+    }
+    let halves = format!("{lat_lng}lat_hemisphere = '/ns'\nlng_hemisphere = '/ew'");
+    for (point, cause) in [
+        (r#""a":33.5,"o":70.5"#, "hemisphere of lat, is missing, not N or S"),
+        (r#""a":33.5,"o":70.5,"ns":"E","ew":"W""#, "not N or S"),
+        (r#""a":-33.5,"o":70.5,"ns":"N","ew":"W""#, "which is right?"),
+    ] {
+        check(&own(&halves), format!("{{{point},\"t\":{t}}}"), &[cause]);
+    }
+    for (point, cause) in [
+        (r#""a":525200081,"o":1"#, "such as 1e-7 deg"),
+        (r#""a":104.2,"o":52.5"#, "swapped"),
+        (r#""a":"5.25E+01","o":1"#, "lost its last digits"),
+        (r#""a":"north","o":1"#, "wrong_type: /a is \"north\", not a number"),
+        (r#""a":true,"o":1"#, "wrong_type: /a is a boolean, not a number"),
+    ] {
+        check(&own(lat_lng), format!("{{{point},\"t\":{t}}}"), &[cause]);
+    }
+    // Other numbers in units of their own.
+    let keys = "speed = '/v'\nspeed_unit = 'cm/s'\nheading = '/h'\nheading_unit = '0.01 deg'\nalt = '/z'\nalt_unit = 'mm'\nacc = '/e'\nacc_unit = 'ft'";
+    let payload = format!(r#"{{"a":1,"o":2,"t":{t},"v":1250,"h":27000,"z":-1500,"e":100}}"#);
+    check(&own(&format!("{lat_lng}{keys}")), payload, &["-60 1 2 12.5 270 -1.5 30.5"]);
+}
+
+#[test]
+fn messages_without_a_position_are_ignored_where_the_format_says_so() {
+    let base = "lat = '/p/a'\nlng = '/p/o'\nts = '/t'\nts_unit = 's'\n";
+    let ignores = own(&format!("{base}without_position = 'ignore'"));
+    let t = NOW_S - 1;
+    check(&ignores, format!(r#"{{"battery":90,"t":{t}}}"#), &["telemetry"]);
+    check(&ignores, format!(r#"{{"p":{{"a":null,"o":null}},"t":{t}}}"#), &["telemetry"]);
+    check(&ignores, format!(r#"{{"p":{{"a":1}},"t":{t}}}"#), &["missing_field"]);
+    check(&ignores, format!(r#"{{"p":{{"a":1,"o":2}},"t":{t}}}"#), &["-1 1 2 - - - -"]);
+    check(&own(base), format!(r#"{{"battery":90,"t":{t}}}"#), &["missing_field"]);
+}
+
+/// Kind F.
+#[test]
+fn values_that_mean_not_available_are_named() {
+    let ais = own(
+        "lat = '/LAT'\nlng = '/LON'\nts = '/T'\nts_unit = 's'\nspeed = '/SOG'\nspeed_unit = 'knots'\nheading = '/COG'\n\
+         unknown = ['speed=102.3', 'heading=360', 'lat=91', 'lng=181']",
+    );
+    let payload = |lat: &str, sog: &str, cog: &str| {
+        format!(r#"{{"LAT":{lat},"LON":9.5,"T":{},"SOG":{sog},"COG":{cog}}}"#, NOW_S - 5)
+    };
+    check(&ais, payload("53.5", "102.3", "360.0"), &["-5 53.5 9.5 - - - -"]);
+    check(&ais, payload("53.5", "\"102.3\"", "\"360\""), &["-5 53.5 9.5 - - - -"]);
+    check(&ais, payload("53.5", "10", "90"), &["-5 53.5 9.5 5.14 90 - -"]);
+    check(&ais, payload("91", "10", "90"), &["no_fix"]);
+}
+
+/// Kinds M and O.
+#[test]
+fn times_without_an_offset_are_of_the_zone_that_is_named() {
+    let mapping = |keys: &str| own(&format!("lat = '/a'\nlng = '/o'\nts = '/t'\n{keys}"));
+    let fix = |members: &str| format!(r#"{{"a":1,"o":2,{members}}}"#);
+    for (keys, members, seconds) in [
+        ("ts_unit = 'rfc3339'\nts_zone = 'Z'", r#""t":"2026-11-24T10:30:37""#, -5_363),
+        ("ts_unit = 'rfc3339'\nts_zone = '+01:00'", r#""t":"2026-11-24T11:30:37""#, -5_363),
+        ("ts_unit = 'rfc3339'\nts_zone = 'Europe/Berlin'", r#""t":"2026-11-24 11:30:37""#, -5_363),
+        ("ts_unit = 'rfc3339'\nts_zone = 'Europe/Berlin'", r#""t":"2026-07-01T12:00:00""#, -12_621_600),
+        ("ts_unit = 'rfc3339'\nts_zone = 'Europe/Berlin'", r#""t":"2026-11-24T10:30:37Z""#, -5_363),
+        (
+            "ts_unit = '%d/%m/%Y %H:%M:%S'\nts_zone = 'America/Sao_Paulo'",
+            r#""t":"24/11/2026 07:30:37""#,
+            -5_363,
+        ),
+        ("ts_unit = '%m/%d/%Y %I:%M:%S %p'\nts_zone = 'Z'", r#""t":"11/24/2026 10:30:37 AM""#, -5_363),
+        ("ts_unit = 'auto'\nts_zone = 'Z'", r#""t":1795510800123"#, -10_800),
+        ("ts_unit = 'us'", r#""t":1795510800123456"#, -10_800),
+        ("ts_unit = 'ns'", r#""t":1795510800123456789"#, -10_800),
+        ("ts_unit = 'rfc3339'\nts_zone = 'Z'\nts_date = '/d'", r#""d":"2026/11/24","t":"10:30:37""#, -5_363),
+        ("ts_unit = 'rfc3339'\nts_zone = 'Z'\nts_date = '/d'", r#""d":20261124,"t":"10:30:37.5""#, -5_363),
+        ("ts_unit = '%d%m%y %H%M%S'\nts_zone = 'Z'\nts_date = '/d'", r#""d":"241126","t":"103037""#, -5_363),
+    ] {
+        check(&mapping(keys), fix(members), &[&format!("{seconds} 1 2 - - - -")]);
+    }
+    for (keys, members, cause) in [
+        ("ts_unit = 'rfc3339'", r#""t":"2026-11-24T10:30:37""#, "ts_zone"),
+        ("ts_unit = 'rfc3339'\nts_zone = 'Europe/Berlin'", r#""t":"2026-10-25T02:30:00""#, "happens twice"),
+        ("ts_unit = 'rfc3339'\nts_zone = 'Europe/Berlin'", r#""t":"2026-03-29T02:30:00""#, "does not exist"),
+        ("ts_unit = 'rfc3339'\nts_zone = 'Z'", r#""t":"03/04/2026 10:00:00""#, "which order"),
+        ("ts_unit = 'rfc3339'\nts_zone = 'Z'\nts_date = '/d'", r#""t":"10:30:37""#, "has no date"),
+        ("ts_unit = 'rfc3339'\nts_zone = 'Z'", r#""t":"10:30:37""#, "without a date"),
+    ] {
+        check(&mapping(keys), fix(members), &[cause]);
+    }
+    // A zone of a source whose format has times as text.
+    let own_zone = source("zone = 'Europe/Berlin'");
+    check(&own_zone, r#"{"lat":1,"lng":2,"ts":"2026-11-24T11:30:37"}"#, &["-5363 1 2 - - - -"]);
+    check(&own_zone, r#"{"lat":1,"lng":2,"ts":"2026-11-24T10:30:37Z"}"#, &["-5363 1 2 - - - -"]);
+    let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'\nzone = '-03:00'");
+    let feature = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[2,1]},"properties":{"ts":"2026-11-24 07:30:37"}}"#;
+    check(&geojson, feature, &["-5363 1 2 - - - -"]);
+}
+
+/// Kind H.
+#[test]
+fn a_time_under_another_name_is_read_or_named() {
+    let toml = source("");
+    let fix = |member: &str| format!(r#"{{"lat":1,"lon":2,{member}}}"#);
+    for name in ["timestamp", "time", "datetime", "fixTime", "TS", "tst", "date_time", "Timestamp"] {
+        for value in ["1795510800", "1795510800123", "\"2026-11-24T09:00:00Z\""] {
+            check(&toml, fix(&format!("\"{name}\":{value}")), &["-10800 1 2 - - - -"]);
+        }
+    }
+    check(&toml, fix(r#""time":"09:00""#), &["bad_ts"]);
+    for name in ["gps_time", "utc", "updated_at", "when", "eventTimestamp"] {
+        check(
+            &toml,
+            fix(&format!("\"{name}\":1795510800")),
+            &[&format!("there is no ts, but {name} is 1795510800: rename it")],
+        );
+    }
+    // Neither a time nor a time's name.
+    for member in [r#""uptime":500"#, r#""id":1795510800"#, r#""time":null"#] {
+        let decoded = decode_on(&toml, "in/d7", fix(member));
+        assert_eq!((decoded.positions.len(), decoded.lacking.undated), (1, 1), "{member}: {decoded:?}");
+    }
+    check(
+        &toml,
+        r#"{"latitude":1,"longitude":2,"ts":1795510800}"#,
+        &["latitude is not read in format milepost: rename it lat"],
+    );
+    check(
+        &toml,
+        r#"[{"lat":1,"longitude":2,"ts":1795510800}]"#,
+        &["longitude is not read in format milepost: rename it lng"],
+    );
+    let unread = |toml: &str, payload: &str| {
+        decode_on(toml, "in/d7", payload).unread.into_iter().collect::<Vec<_>>().join(" ")
+    };
+    let payload = r#"{"lat":1,"lng":2,"ts":1795510800,"accuracy":5,"hedding":4,"battery":70,"a":{"b":1},"c":[1],"d":null}"#;
+    assert_eq!(unread(&toml, payload), "a/b accuracy battery hedding");
+    assert_eq!(unread(&source("keep = ['battery', 'a/b']"), payload), "accuracy hedding");
+    assert_eq!(unread(&source("keep = ['*']"), payload), "");
+    let owntracks = r#"{"_type":"location","lat":1,"lon":2,"tst":1795510800,"batt":7}"#;
+    assert_eq!(unread(&source("format = 'owntracks'"), owntracks), "batt");
+}
+
+/// Kind P.
+#[test]
+fn bytes_that_end_a_c_string_are_no_part_of_the_payload() {
+    let json = format!(r#"{{"lat":1,"lng":2,"ts":{}}}"#, NOW_S - 9);
+    for end in ["\0", "\0\0\0", "\n", "\r\n\0", "\n\0\0", " \0"] {
+        check(&source(""), format!("{json}{end}"), &["-9 1 2 - - - -"]);
+        check(&source(""), format!("[{json},{json}]{end}"), &["-9 1 2 - - - -", "-9 1 2 - - - -"]);
+    }
+    let owntracks = format!("{{\"_type\":\"location\",\"lat\":1,\"lon\":2,\"tst\":{}}}\0", NOW_S - 9);
+    check(&source("format = 'owntracks'"), owntracks, &["-9 1 2 - - - -"]);
+    let line = nmea(&["GPGGA,110000,3351.0000,S,15112.0000,E,1,09,0.9,50.0,M,40.0,M,,"]) + "\0";
+    check(&source("format = 'nmea'"), line, &["-3600 -33.85 151.2 - - 90 -"]);
+    check(&source(""), "\0\0", &["empty"]);
+}
+
+/// Kind R.
+#[test]
+fn a_refused_time_says_what_was_read_and_what_to_change() {
+    let at = |ts: &str| format!(r#"{{"lat":1,"lng":2,"ts":{ts}}}"#);
+    let own = source("");
+    check(
+        &own,
+        at("1600000000"),
+        &["2020-09-13T12:26:40Z is more than 390 days old; to store it, raise decode.fix_age_max"],
+    );
+    check(
+        &own,
+        at("1795525200"),
+        &["2026-11-24T13:00:00Z is 3600 s ahead of the clock here; decode.fix_future_max allows 300 s"],
+    );
+    check(&own, at("45985.4"), &["a spreadsheet's number of days"]);
+    check(&own, at("86400"), &["never set"]);
+    check(
+        &own,
+        at("1176113700"),
+        &["2007-04-09T10:15:00Z is 1024 weeks before 2026-11-23: the receiver has the GPS week rollover"],
+    );
+    let mapped =
+        |unit: &str| self::own(&format!("lat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = '{unit}'"));
+    check(&mapped("s"), at("1795510800123"), &["a factor of 1,000 makes it right: set ts_unit = \"ms\""]);
+    check(&mapped("ms"), at("1795510800"), &["a factor of 1,000 makes it right: set ts_unit = \"s\""]);
+    check(&mapped("auto"), at("\"1.79555E+12\""), &["lost its last digits"]);
+    check(&mapped("s"), at("\"1.7955108E9\""), &["lost its last digits"]);
+    check(&mapped("s"), at("\"1.795510800E9\""), &["-10800 1 2 - - - -"]);
+}
+
+/// Kinds W and Y.
+#[test]
+fn a_drivers_id_may_be_any_whole_number_or_any_text() {
+    let toml = |keys: &str| {
+        format!(
+            "[formats.f]\nlat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = 's'\n[[sources]]\ntopic = 'in'\ndriver = '/id'\nformat = 'f'\n{keys}"
+        )
+    };
+    let id = |keys: &str, id: &str| {
+        let payload = format!(r#"{{"id":{id},"lat":1,"lng":2,"ts":{}}}"#, NOW_S);
+        let decoded = decode_on(&toml(keys), "in", payload);
+        let fix = decoded.positions.first().map(|fix| fix.driver_id.as_str().to_owned());
+        fix.unwrap_or_else(|| decoded.rejects[0].detail.clone())
+    };
+    for (sent, expected) in [
+        ("356307042441013.0", "356307042441013"),
+        ("356307042441013.00", "356307042441013"),
+        ("3.56307042441013e14", "356307042441013"),
+        ("3.56307042441013E+14", "356307042441013"),
+        ("18446744073709551615", "18446744073709551615"),
+        ("123456789012345678901234567890", "123456789012345678901234567890"),
+        ("9223372036854775807", "9223372036854775807"),
+    ] {
+        assert_eq!(id("", sent), expected);
+    }
+    for (sent, cause) in [
+        ("3.56307e14", "lost its last digits"),
+        ("\"3.56307E+14\"", "lost its last digits"),
+        ("\"3.56307E14\"", "lost its last digits"),
+        ("1.5", "1-64 bytes"),
+        ("-7.0", "1-64 bytes"),
+        ("true", "1-64 bytes"),
+        ("\"jo@example.org\"", "driver_other"),
+    ] {
+        assert!(id("", sent).contains(cause), "{sent}: {}", id("", sent));
+    }
+    for (keys, sent, expected) in [
+        ("driver_other = 'hex'", "\"jo@example.org\"", "jo_40example.org"),
+        ("driver_other = 'hex'", "\"+49 170\"", "_2B49_20170"),
+        ("driver_other = 'hex'", "\"Jürg\"", "J_C3_BCrg"),
+        ("driver_other = '_'", "\"Jürg@x y\"", "J_rg_x_y"),
+        ("driver_other = 'hex'", "\"d-7_a\"", "d-7_a"),
+    ] {
+        assert_eq!(id(keys, sent), expected);
+    }
+    let toml = "[[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\nformat = 'owntracks'\ndriver_other = 'hex'";
+    let payload = format!(r#"{{"_type":"location","tst":{NOW_S},"lat":"48.85","lon":"2.29","vel":"36"}}"#);
+    let decoded = decode_on(toml, "owntracks/jo@example.org/phone", payload);
+    assert_eq!(decoded.positions[0].driver_id.as_str(), "jo_40example.org:phone", "{decoded:?}");
+}
