@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::process::Command;
 
 use loadgen::format::Format;
-use milepost::pipeline::encode;
+use milepost_core::encode;
 
 /// What a run works on: how many messages, and of which of [`works`].
 const WORK: &str = "MILEPOST_BENCH_WORK";

@@ -9,14 +9,14 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use loadgen::format::Format;
 use milepost::app::commands::import::{self, Orders};
-use milepost::codec::Message;
-use milepost::config::Config;
-use milepost::pipeline::batch::Batch;
-use milepost::pipeline::decode::{Decoded, Decoder, SpeedUnit};
-use milepost::pipeline::encode;
-use milepost::pipeline::position::Timestamp;
-use milepost::session::acks::Acks;
-use milepost::spool::Spool;
+use milepost_config::Config;
+use milepost_core::batch::Batch;
+use milepost_core::encode;
+use milepost_core::session::acks::Acks;
+use milepost_decode::Message;
+use milepost_decode::position::Timestamp;
+use milepost_decode::{Decoded, Decoder, SpeedUnit};
+use milepost_spool::Spool;
 
 const ROWS: usize = 5_000;
 
@@ -121,7 +121,7 @@ fn import_files(criterion: &mut Criterion) {
     let folder = tempfile::TempDir::new().expect("a folder for the files");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let config = Config::parse("").expect("the defaults");
-    let now_s = milepost::app::now().unix_ms() / 1_000;
+    let now_s = milepost_observe::now().unix_ms() / 1_000;
     let fixes = |head: &str, tail: &str, fix: &dyn Fn(i64) -> String| {
         let fixes: String = (now_s - FIXES as i64..now_s).map(fix).collect();
         format!("{head}{fixes}{tail}")

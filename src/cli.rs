@@ -5,15 +5,15 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use clap::{Parser, Subcommand};
 use milepost::app::commands::import;
-use milepost::app::now;
-use milepost::peers::ask::Peer;
-use milepost::pipeline::position::{DriverId, Timestamp};
-use milepost::pipeline::reject::Reason;
+use milepost_core::peers::Peer;
+use milepost_decode::position::{DriverId, Timestamp};
+use milepost_decode::reject::Reason;
+use milepost_observe::now;
 
 /// Consume drivers' GPS positions from an MQTT broker and store them in ClickHouse. A message is acknowledged only when its
 /// rows are durable.
 #[derive(Parser)]
-#[command(version = milepost::build::LONG)]
+#[command(version = milepost_observe::build::LONG)]
 pub(crate) struct Arguments {
     /// TOML file [default: $MILEPOST_CONFIG, or ./milepost.toml if it exists]
     #[arg(long, global = true)]
@@ -222,11 +222,11 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 fn client_id(text: &str) -> Result<String, String> {
-    milepost::config::client_id(text.to_owned())
+    milepost_config::client_id(text.to_owned())
 }
 
 fn peer(text: &str) -> Result<Peer, String> {
-    milepost::config::peers(vec![text.to_owned()])?.pop().ok_or_else(|| "must be host:port".to_owned())
+    milepost_config::peers(vec![text.to_owned()])?.pop().ok_or_else(|| "must be host:port".to_owned())
 }
 
 fn reason(name: &str) -> Result<Reason, String> {

@@ -12,9 +12,9 @@ use milepost::app::commands::{
     Shown as _, check, decode, drain, erase, events, fences, import, migrate, rejects, spool, top, trace,
 };
 use milepost::app::{Outcome, Signals, run};
-use milepost::config::Config;
-use milepost::observe::{http, logging};
-use milepost::pipeline::position::Timestamp;
+use milepost_config::Config;
+use milepost_decode::position::Timestamp;
+use milepost_observe::{http, logging};
 use tracing::{error, info};
 
 use self::cli::{Arguments, Command, FencesCommand, RejectsCommand, SpoolCommand};
@@ -52,7 +52,7 @@ fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
             put(&text, good(!report.has_errors()))
         }
         Command::Decode { source, topic, received_at, lines, file } => {
-            let clock = move || received_at.unwrap_or_else(milepost::app::now);
+            let clock = move || received_at.unwrap_or_else(milepost_observe::now);
             let origin = decode::Origin { source, topic, received_at: clock() };
             if lines {
                 return decode_lines(&config, origin, clock, &file);
@@ -221,7 +221,7 @@ fn put_some(text: &str) -> anyhow::Result<bool> {
 
 /// Of a service alone: before the result of a command this line would only be in the way.
 fn log_start(config: &Config) {
-    info!(configuration = %config.to_string().replace('\n', " "), version = milepost::build::LONG, "milepost");
+    info!(configuration = %config.to_string().replace('\n', " "), version = milepost_observe::build::LONG, "milepost");
 }
 
 /// Of a command that takes no signals itself.

@@ -4,17 +4,18 @@ use std::time::{Duration, Instant};
 
 use loadgen::fleet::Fix;
 use loadgen::format::Format;
-use milepost::codec::{ConnAck, Message};
-use milepost::config::Config;
-use milepost::consumer::{self, Connections, Consumer, Now};
-use milepost::delivery::events::{Command, Outcome, Report, ServerStatus};
-use milepost::delivery::policy::{self, Delivery};
-use milepost::intake::{self, Intake};
-use milepost::pipeline::batch::Batch;
-use milepost::pipeline::decode::Decoder;
-use milepost::pipeline::position::Timestamp;
-use milepost::session::events::{self, Event};
-use milepost::spool::Left;
+use milepost_config::Config;
+use milepost_core::batch::Batch;
+use milepost_core::consumer::{self, Connections, Consumer, Now};
+use milepost_core::delivery::Left;
+use milepost_core::delivery::events::{Command, Outcome, Report, ServerStatus};
+use milepost_core::delivery::policy::{self, Delivery};
+use milepost_core::intake::{self, Intake};
+use milepost_core::session::ConnAck;
+use milepost_core::session::events::{self, Event};
+use milepost_decode::Decoder;
+use milepost_decode::Message;
+use milepost_decode::position::Timestamp;
 
 /// 2026-11-21.
 pub const WALL_MS: i64 = 1_795_219_200_000;

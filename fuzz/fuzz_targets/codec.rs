@@ -5,7 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use milepost::codec::{Input, Message, PAYLOAD_BYTES_MAX, Packet};
+use milepost_mqtt::{Input, Packet};
+use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 
 /// What [`Packet`] borrows.
 #[derive(Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use milepost::config::{Config, Error};
+use milepost_config::{Config, Error};
 
 /// Stands for a password in seeds and dictionary.
 const SECRET: &str = "hunter2";

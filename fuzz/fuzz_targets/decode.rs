@@ -8,13 +8,13 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use milepost::codec::Message;
-use milepost::config::Config;
-use milepost::pipeline::batch::Batch;
-use milepost::pipeline::decode::{Decoded, Decoder, Limits};
-use milepost::pipeline::encode::encode;
-use milepost::pipeline::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
-use milepost::pipeline::reject::PAYLOAD_BYTES_MAX;
+use milepost_decode::Message;
+use milepost_config::Config;
+use milepost_core::batch::Batch;
+use milepost_decode::{Decoded, Decoder, Limits};
+use milepost_core::encode::encode;
+use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
+use milepost_decode::reject::PAYLOAD_BYTES_MAX;
 
 /// 2026-09-21: fixed, so that an input means the same tomorrow.
 const RECEIVED_AT_MS: i64 = 1_790_000_000_000;

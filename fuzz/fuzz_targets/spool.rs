@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use milepost::spool::format;
+use milepost_spool::format;
 use twox_hash::XxHash3_128;
 
 fuzz_target!(|data: &[u8]| {

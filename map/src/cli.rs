@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 /// A live map of the drivers whose positions milepost stores. Reads ClickHouse; writes fences alone, if `fences.user` is set.
 #[derive(Parser)]
-#[command(version = milepost::build::LONG)]
+#[command(version = milepost_observe::build::LONG)]
 pub(crate) struct Arguments {
     /// TOML file; else $MILEPOST_MAP_CONFIG, else ./milepost-map.toml if there is one
     #[arg(long, global = true)]

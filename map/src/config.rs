@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName};
-use milepost::config::{Error, Log, Secret, Server, Settings, settings, settings_of, show};
+use milepost_config::{Error, Log, Secret, Server, Settings, settings, settings_of, show};
 
 use crate::fleet::DRIVERS_MAX;
 

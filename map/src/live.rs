@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use milepost::app::now;
+use milepost_observe::now;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tracing::instrument::WithSubscriber as _;

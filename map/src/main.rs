@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
-use milepost::clickhouse::Reader;
-use milepost::observe::{http::ask_ready, logging};
+use milepost_clickhouse::Reader;
 use milepost_map::config::Config;
 use milepost_map::http::{self, Gates, State};
 use milepost_map::live::Live;
 use milepost_map::shared::Shared;
 use milepost_map::store::Store;
 use milepost_map::tls;
+use milepost_observe::http::ask_ready;
+use milepost_observe::logging;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, Semaphore, watch};
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
         }
         Command::Run => {
             logging::start(&config.log);
-            info!(configuration = %config.to_string().replace('\n', " "), version = milepost::build::LONG, "milepost-map");
+            info!(configuration = %config.to_string().replace('\n', " "), version = milepost_observe::build::LONG, "milepost-map");
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             runtime
                 .map_err(anyhow::Error::from)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clickhouse::error::Error as ClientError;
 use clickhouse::query::Query;
 use clickhouse::{Client, Row};
-use milepost::clickhouse::Reader;
+use milepost_clickhouse::Reader;
 use serde::{Deserialize, Serialize};
 
 use crate::config;

@@ -17,17 +17,17 @@ use tracing::{info, warn};
 
 use super::read_delay::ReadDelay;
 use super::schema::not_asked;
-use crate::config;
-use crate::consumer::{Consumer, Notice, Now, Totals};
-use crate::delivery::events::{Attention, Command, Durable, Report, ServerStatus};
 use crate::mqtt::nodes;
 use crate::mqtt::shared::Shared;
 use crate::mqtt::transport::Transport;
-use crate::observe::health::Health;
-use crate::observe::metrics::Metrics;
-use crate::pipeline::screened::ReadList;
-use crate::session::events::Leave;
-use crate::tls::Address;
+use milepost_config as config;
+use milepost_core::consumer::{Consumer, Notice, Now, Totals};
+use milepost_core::delivery::events::{Attention, Command, Durable, Report, ServerStatus};
+use milepost_core::screened::ReadList;
+use milepost_core::session::events::Leave;
+use milepost_observe::health::Health;
+use milepost_observe::metrics::Metrics;
+use milepost_tls::Address;
 
 /// Longest wait, so that `/livez` sees a beat.
 const BEAT: Duration = Duration::from_secs(5);
@@ -280,7 +280,7 @@ impl Driver {
 impl Work {
     /// Ready when something came, or a connection began or ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let now = Now { instant: Instant::now(), wall: super::now() };
+        let now = Now { instant: Instant::now(), wall: milepost_observe::now() };
         self.consumer.read_clock(now);
         while self.transports.len() < self.consumer.sessions() {
             self.transports.push(Transport::new(self.transports.len()));

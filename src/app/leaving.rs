@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use crate::config::{Config, LeaveGroup, Shutdown};
-use crate::peers::ask::{Peer, ask};
-use crate::peers::decision::Decision;
-use crate::peers::standing::Standing;
-use crate::session::events::Leave;
+use milepost_config::{Config, LeaveGroup, Shutdown};
+use milepost_core::peers::Peer;
+use milepost_core::peers::decision::Decision;
+use milepost_core::peers::standing::Standing;
+use milepost_core::session::events::Leave;
+use milepost_observe::ask::ask;
 
 /// For commands, which have no grace period: a busy member must not count as gone.
 pub(super) const ASK_WITHIN: Duration = Duration::from_secs(10);
@@ -38,7 +39,7 @@ fn is_elsewhere(peer: &Peer) -> bool {
     }
 }
 
-/// Decides at SIGTERM what becomes of the sessions, after the member has [said that it leaves](crate::peers::standing::Member::leaves).
+/// Decides at SIGTERM what becomes of the sessions, after the member has [said that it leaves](milepost_core::peers::standing::Member::leaves).
 /// Also returns whether they are kept because a peer did not answer: if no process comes back to them, what the broker queues is lost.
 ///
 /// Where peers do not answer, the sessions are kept. If all members had left, the broker would drop every message; a kept session

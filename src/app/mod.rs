@@ -10,12 +10,8 @@ mod read_delay;
 pub mod run;
 mod schema;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use anyhow::Result;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-
-use crate::pipeline::position::Timestamp;
 
 /// How a process ended, as its exit code says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,18 +20,6 @@ pub enum Outcome {
     Clean,
     /// Shut down with data left in the spool, or in the broker, which keeps it for the session's expiry.
     DataLeft,
-}
-
-/// The wall clock.
-#[must_use]
-#[expect(clippy::disallowed_methods, reason = "the one place that reads it; pure rooms are given it")]
-pub fn now() -> Timestamp {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_unix_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
-}
-
-fn now_ms() -> i64 {
-    now().unix_ms()
 }
 
 /// SIGTERM and SIGINT.

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use crate::codec::Qos;
-use crate::session::window::SILENCE_MIN;
+use milepost_core::Qos;
+use milepost_core::session::window::SILENCE_MIN;
 
 /// Bytes that should come between two rounds: a few hundred messages, and a quarter of a socket buffer.
 const BYTES: usize = 32 * 1024;

@@ -12,14 +12,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::now_ms;
-use crate::clickhouse::{ClickHouse, Error, Migration, named};
-use crate::config::Config;
-use crate::delivery::events::{Attention, Schema, ServerStatus};
-use crate::delivery::sink::error_chain;
-use crate::peers::standing::Member;
-use crate::pipeline::screened::{LIST_AGE_MAX, ReadList};
-use crate::throttle::Throttle;
+use milepost_clickhouse::{ClickHouse, Error, Migration, named};
+use milepost_config::Config;
+use milepost_core::delivery::events::{Attention, Schema, ServerStatus};
+use milepost_core::error_chain;
+use milepost_core::peers::standing::Member;
+use milepost_core::screened::{LIST_AGE_MAX, ReadList};
+use milepost_core::throttle::Throttle;
+use milepost_observe::now_ms;
 
 const NOT_ASKED: &str = "not asked yet";
 /// Interval while there is no doubt.
@@ -305,15 +305,15 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::now;
     use crate::app::run::delivery;
-    use crate::codec::Message;
-    use crate::config::Config;
-    use crate::delivery::events::{Outcome, Report};
-    use crate::delivery::policy::Delivery;
-    use crate::pipeline::batch::Batch;
-    use crate::pipeline::decode::{Decoded, Decoder};
-    use crate::spool::Left;
+    use milepost_config::Config;
+    use milepost_core::batch::Batch;
+    use milepost_core::delivery::Left;
+    use milepost_core::delivery::events::{Outcome, Report};
+    use milepost_core::delivery::policy::Delivery;
+    use milepost_decode::Message;
+    use milepost_decode::{Decoded, Decoder};
+    use milepost_observe::now;
 
     /// Inserts of 50 ms, ten a second, for a minute.
     async fn healthy_traffic(config: Config, attention: watch::Sender<Attention>) {

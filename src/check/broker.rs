@@ -7,14 +7,17 @@ use bytes::BytesMut;
 use super::cluster;
 use super::probe::{self, ANSWER_WITHIN, Door, Probe, ProbeError, RETAINED_WITHIN, share_alone};
 use super::report::Report;
-use crate::codec::Qos;
-use crate::codec::{self, CodecError, ConnAck, Grant, Packet};
-use crate::config::Config;
-use crate::consumer::broker_drops::FILTER;
-use crate::consumer::{ACKNOWLEDGED_WITHIN, Connections};
-use crate::delivery::sink::error_chain;
 use crate::mqtt::nodes;
-use crate::tls::{self, Address, Server};
+use milepost_config::Config;
+use milepost_core::Qos;
+use milepost_core::consumer::broker_drops::FILTER;
+use milepost_core::consumer::{ACKNOWLEDGED_WITHIN, Connections};
+use milepost_core::error_chain;
+use milepost_core::session::ConnAck;
+use milepost_mqtt as codec;
+use milepost_mqtt::{CodecError, Grant, Packet};
+use milepost_tls as tls;
+use milepost_tls::{Address, Server};
 
 /// Mosquitto's counter of messages dropped at a full queue, retained.
 const DROPPED_TOPIC: &str = "$SYS/broker/publish/messages/dropped";

@@ -6,7 +6,9 @@ use bytes::BytesMut;
 
 use super::probe::{ANSWER_WITHIN, Door, Probe, ProbeError, RETAINED_WITHIN, share_alone};
 use super::report::Report;
-use crate::codec::{self, Packet, Qos};
+use milepost_core::Qos;
+use milepost_mqtt as codec;
+use milepost_mqtt::Packet;
 
 /// EMQX's nodes, separated by commas, retained.
 const NODES_TOPIC: &str = "$SYS/brokers";

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{StatFs, statfs};
 
 use super::report::Report;
-use crate::config::Spool;
+use milepost_config::Spool;
 
 const WHAT: &str = "spool";
 /// Kinds of file systems (Linux, `statfs(2)`).

@@ -13,7 +13,7 @@ mod server;
 mod shards;
 
 pub(crate) use self::report::{Level, Report};
-use crate::config::Config;
+use milepost_config::Config;
 
 /// All checks. `probe_topic`: topic of a message to publish and receive.
 pub(crate) async fn all(config: &Config, probe_topic: Option<&str>, unix_ms: fn() -> i64) -> Report {

@@ -8,10 +8,13 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{sleep, timeout};
 
-use crate::codec::Qos;
-use crate::codec::{self, CodecError, ConnAck, Connect, Grant, Input, Packet, Subscribing};
-use crate::config::{Mqtt, Secret};
-use crate::tls::{self, Address, Server, Stream, Tls};
+use milepost_config::{Mqtt, Secret};
+use milepost_core::Qos;
+use milepost_core::session::ConnAck;
+use milepost_mqtt as codec;
+use milepost_mqtt::{CodecError, Connect, Grant, Input, Packet, Subscribing};
+use milepost_tls as tls;
+use milepost_tls::{Address, Server, Stream, Tls};
 
 /// Limit for connecting, and for each answer.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);

@@ -2,8 +2,9 @@
 //! answers reports it.
 
 use super::report::Report;
-use crate::clickhouse::{ClickHouse, Error};
-use crate::config::{self, InsertQuorum, Replication};
+use milepost_clickhouse::{ClickHouse, Error};
+use milepost_config as config;
+use milepost_config::{InsertQuorum, Replication};
 
 /// With a longer delay, in seconds, quorums wait and readers see old rows.
 const DELAY_SECONDS_MAX: u64 = 60;
@@ -221,7 +222,7 @@ fn tokens(report: &mut Report, database: &str, tables: &[[String; 3]], defaults:
 mod tests {
     use super::*;
     use crate::check::Level;
-    use crate::config::Config;
+    use milepost_config::Config;
 
     fn config(toml: &str) -> config::ClickHouse {
         Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse

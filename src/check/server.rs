@@ -7,10 +7,10 @@ use url::Url;
 use super::replicas::{self, setting};
 use super::report::Report;
 use super::shards;
-use crate::clickhouse::{ClickHouse, Error, named};
-use crate::config::Config;
-use crate::delivery::sink::error_chain;
-use crate::pipeline::encode::TABLES;
+use milepost_clickhouse::{ClickHouse, Error, named};
+use milepost_config::Config;
+use milepost_core::encode::TABLES;
+use milepost_core::error_chain;
 
 /// Older ones lack what the tables or inserts use: refreshable views without a setting that allows them (027).
 const VERSION_MIN: (u32, u32) = (24, 10);
@@ -312,7 +312,7 @@ async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Er
 mod tests {
     use super::*;
     use crate::check::Level;
-    use crate::delivery::sink::FailureKind;
+    use milepost_core::delivery::sink::FailureKind;
 
     #[test]
     fn a_server_that_cannot_be_migrated_is_an_error() {

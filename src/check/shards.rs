@@ -2,8 +2,9 @@
 //! driver's fixes are on two shards, without an error.
 
 use super::report::Report;
-use crate::clickhouse::{ClickHouse, Error};
-use crate::config::{self, Replication};
+use milepost_clickhouse::{ClickHouse, Error};
+use milepost_config as config;
+use milepost_config::Replication;
 
 const WHAT: &str = "shards";
 const ELSEWHERE: &str = "create the tables in another database (clickhouse.database), and copy the history there, see docs/clickhouse.md";
@@ -149,7 +150,7 @@ fn macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
 mod tests {
     use super::*;
     use crate::check::Level;
-    use crate::config::Config;
+    use milepost_config::Config;
 
     const SHARDS: &str = "replication = 'macros'\ncluster = 'c'\nshards = true";
     const OVER: &str = "Distributed('c', 'fleet', 'positions', cityHash64(driver_id))";

@@ -5,6 +5,7 @@
 
 mod area;
 pub mod reader;
+pub(crate) mod store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 

@@ -6,16 +6,17 @@
 //! so `fence_visits` can decide for every fix whether it is inside. Polygons of one area may overlap: their union counts.
 
 mod geometry;
+pub(crate) mod store;
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
 use self::geometry::{Point, Polygon};
-use crate::pipeline::decode::rfc3339;
-use crate::pipeline::encode::Insert;
-use crate::pipeline::position::Timestamp;
-use crate::pipeline::row_binary::{FENCES, put_count, put_text};
+use milepost_core::encode::Insert;
+use milepost_decode::position::Timestamp;
+use milepost_decode::rfc3339;
+use milepost_decode::row_binary::{FENCES, put_count, put_text};
 
 /// 1970-01-01, as the table's default.
 const ALWAYS: Timestamp = Timestamp::from_unix_ms(0);

@@ -6,9 +6,9 @@
 
 use tracing::{info, warn};
 
-use crate::codec::Grant;
-use crate::consumer::broker_drops::FILTER;
-use crate::intake::SessionIndex;
+use milepost_core::consumer::broker_drops::FILTER;
+use milepost_core::intake::SessionIndex;
+use milepost_mqtt::Grant;
 
 /// All sessions would receive the same reports.
 const ASKING: SessionIndex = 0;
@@ -69,7 +69,7 @@ impl BrokerMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::Qos;
+    use milepost_core::Qos;
 
     #[test]
     fn only_the_first_session_asks_and_only_if_that_is_wanted() {

@@ -10,8 +10,10 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
 use super::keep_alive::{Due, KeepAlive};
-use crate::codec::{self, CodecError, Input, Packet};
-use crate::tls::{self, Server, Stream};
+use milepost_mqtt as codec;
+use milepost_mqtt::{CodecError, Input, Packet};
+use milepost_tls as tls;
+use milepost_tls::{Server, Stream};
 
 /// More bytes than this are not put into the write buffer: acknowledgements wait in the session instead.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;

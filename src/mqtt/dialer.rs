@@ -8,11 +8,13 @@ use bytes::BytesMut;
 use tracing::warn;
 
 use super::connection::{Connection, ConnectionError};
-use crate::codec::{self, Connect};
-use crate::config;
-use crate::intake::SessionIndex;
-use crate::throttle::Throttle;
-use crate::tls::{self, Address, OneReader, Tls};
+use milepost_config as config;
+use milepost_core::intake::SessionIndex;
+use milepost_core::throttle::Throttle;
+use milepost_mqtt as codec;
+use milepost_mqtt::Connect;
+use milepost_tls as tls;
+use milepost_tls::{Address, OneReader, Tls};
 
 type Login = (String, String);
 

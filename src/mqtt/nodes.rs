@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::task::spawn;
 use tokio::time::sleep;
 
-use crate::tls::Address;
+use milepost_tls::Address;
 
 /// How often names are resolved: nodes come and go.
 const RESOLVED_EVERY: Duration = Duration::from_secs(10);

@@ -7,11 +7,13 @@ use tracing::warn;
 
 use super::broker_metrics::BrokerMetrics;
 use super::dialer::Dialer;
-use crate::codec::{ConnAck, Grant, Qos};
-use crate::config;
-use crate::consumer::nodes::Node;
-use crate::throttle::Throttle;
-use crate::tls::Address;
+use milepost_config as config;
+use milepost_core::Qos;
+use milepost_core::consumer::nodes::Node;
+use milepost_core::session::ConnAck;
+use milepost_core::throttle::Throttle;
+use milepost_mqtt::Grant;
+use milepost_tls::Address;
 
 /// How the consumer calls them.
 pub(crate) fn names(addresses: &[Address]) -> Vec<Node> {

@@ -10,13 +10,17 @@ use std::time::{Duration, Instant};
 
 use super::connection::{Connection, ConnectionError};
 use super::shared::Shared;
-use crate::codec::{self, CodecError, ConnAck, Packet, Qos, Subscribing};
-use crate::consumer::nodes::Node;
-use crate::consumer::{Consumer, Now};
-use crate::delivery::sink::error_chain;
-use crate::intake::SessionIndex;
-use crate::session::events::{Command, ConnectionState, Event};
-use crate::tls::{self, Server};
+use milepost_core::Qos;
+use milepost_core::consumer::nodes::Node;
+use milepost_core::consumer::{Consumer, Now};
+use milepost_core::error_chain;
+use milepost_core::intake::SessionIndex;
+use milepost_core::session::ConnAck;
+use milepost_core::session::events::{Command, ConnectionState, Event};
+use milepost_mqtt as codec;
+use milepost_mqtt::{CodecError, Packet, Subscribing};
+use milepost_tls as tls;
+use milepost_tls::Server;
 
 type Dialing = Pin<Box<dyn Future<Output = Result<Connection, ConnectionError>> + Send>>;
 

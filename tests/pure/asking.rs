@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use milepost::peers::ask::{PATH, Peer, ask};
-use milepost::peers::decision::Decision;
-use milepost::peers::standing::{Member, Standing};
+use milepost_core::peers::Peer;
+use milepost_core::peers::decision::Decision;
+use milepost_core::peers::standing::{Member, Standing};
+use milepost_observe::ask::{PATH, ask};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::pipeline::batch::{
+use milepost_core::batch::{
     Batch, Batcher, Limits, POSITION_BYTES_MAX, REJECT_BYTES_PER_SECOND_MAX, REJECT_ROWS_PER_SECOND_MAX,
 };
-use milepost::pipeline::encode::encode;
-use milepost::pipeline::reject::{Reason, Reject};
+use milepost_core::encode::encode;
+use milepost_decode::reject::{Reason, Reject};
 use proptest::prelude::*;
 
 use crate::rows::{batch_limits, position, reject};

@@ -1,7 +1,10 @@
 //! MQTT's bytes: whatever the pieces they come in, the same packets; whatever they are, no panic and no growth.
 
 use bytes::{BufMut as _, BytesMut};
-use milepost::codec::{self, CodecError, ConnAck, Connect, Grant, Input, Packet, Qos, Subscribing};
+use milepost_core::Qos;
+use milepost_core::session::ConnAck;
+use milepost_mqtt as codec;
+use milepost_mqtt::{CodecError, Connect, Grant, Input, Packet, Subscribing};
 use proptest::prelude::*;
 use rumqttc::v5::mqttbytes::v5::{self as library, PublishProperties};
 use rumqttc::v5::mqttbytes::{Error as LibraryError, QoS};
@@ -13,7 +16,7 @@ const PACKET_BYTES_MAX: usize = 1_024;
 const INPUT_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4 + 16 * 1024;
 const REJECT_BYTES: usize = 64 * 1024;
 
-/// What [`codec::Message`] borrows.
+/// What [`milepost_decode::Message`] borrows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Message {
     topic: Vec<u8>,
@@ -24,8 +27,8 @@ struct Message {
 }
 
 impl Message {
-    fn of(message: codec::Message<'_>) -> Self {
-        let codec::Message { topic, payload, payload_bytes, packet_id, redelivered } = message;
+    fn of(message: milepost_decode::Message<'_>) -> Self {
+        let milepost_decode::Message { topic, payload, payload_bytes, packet_id, redelivered } = message;
         Self { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes, packet_id, redelivered }
     }
 }

@@ -8,10 +8,11 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::codec::{Message, Qos};
-use milepost::consumer::Now;
-use milepost::pipeline::position::Timestamp;
-use milepost::session::events::{ConnectionState, Leave};
+use milepost_core::Qos;
+use milepost_core::consumer::Now;
+use milepost_core::session::events::{ConnectionState, Leave};
+use milepost_decode::Message;
+use milepost_decode::position::Timestamp;
 use proptest::prelude::*;
 
 use crate::model::real::Real;

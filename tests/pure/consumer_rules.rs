@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use milepost::codec::Message;
-use milepost::config::Config;
-use milepost::consumer::{CONNECTIONS_MAX, Connections, Consumer, Now};
-use milepost::delivery::events::{BatchId, Command, Loaded, Outcome, Report, ServerStatus};
-use milepost::delivery::policy::Delivery;
-use milepost::intake::{self, Intake};
-use milepost::observe::metrics::Metrics;
-use milepost::pipeline::batch::{Limits, POSITION_BYTES_MAX};
-use milepost::pipeline::decode::Decoder;
-use milepost::pipeline::erased::Erased;
-use milepost::pipeline::position::Timestamp;
-use milepost::session::events::{ConnectionState, Event, Leave};
-use milepost::spool::{File, Left};
+use milepost_config::Config;
+use milepost_core::batch::{Limits, POSITION_BYTES_MAX};
+use milepost_core::consumer::{CONNECTIONS_MAX, Connections, Consumer, Now};
+use milepost_core::delivery::events::{BatchId, Command, Loaded, Outcome, Report, ServerStatus};
+use milepost_core::delivery::policy::Delivery;
+use milepost_core::delivery::{File, Left};
+use milepost_core::erased::Erased;
+use milepost_core::intake::{self, Intake};
+use milepost_core::session::events::{ConnectionState, Event, Leave};
+use milepost_decode::Decoder;
+use milepost_decode::Message;
+use milepost_decode::position::Timestamp;
+use milepost_observe::metrics::Metrics;
 
 use crate::consumer_model::plain;
 use crate::model::server::Server;

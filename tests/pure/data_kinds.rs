@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use milepost::codec::Message;
-use milepost::config::Config;
-use milepost::pipeline::decode::{Decoded, Decoder, Limits};
-use milepost::pipeline::position::Timestamp;
+use milepost_config::Config;
+use milepost_decode::Message;
+use milepost_decode::position::Timestamp;
+use milepost_decode::{Decoded, Decoder, Limits};
 
 /// 2026-11-24T12:00:00Z.
 const NOW_S: i64 = 1_795_521_600;

@@ -4,11 +4,11 @@ use std::sync::LazyLock;
 
 use loadgen::fleet::Fix;
 use loadgen::format::Format;
-use milepost::codec::Message;
-use milepost::config::Config;
-use milepost::pipeline::decode::{Decoded, Decoder, Limits};
-use milepost::pipeline::position::Timestamp;
-use milepost::pipeline::reject::Reason;
+use milepost_config::Config;
+use milepost_decode::Message;
+use milepost_decode::position::Timestamp;
+use milepost_decode::reject::Reason;
+use milepost_decode::{Decoded, Decoder, Limits};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 

@@ -1,10 +1,10 @@
 //! The input contract, line by line.
 
-use milepost::codec::Message;
-use milepost::config::Config;
-use milepost::pipeline::decode::{Decoded, Decoder, Field, Limits};
-use milepost::pipeline::position::{Position, Timestamp};
-use milepost::pipeline::reject::Reason;
+use milepost_config::Config;
+use milepost_decode::Message;
+use milepost_decode::position::{Position, Timestamp};
+use milepost_decode::reject::Reason;
+use milepost_decode::{Decoded, Decoder, Field, Limits};
 use proptest::prelude::*;
 
 use crate::rows::{WALL_MS, decoder, limits};

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use milepost::delivery::events::{
+use milepost_core::batch::Batch;
+use milepost_core::delivery::events::{
     BatchId, Command, Loaded, Notice, Outcome, Piece, Report, Schema, ServerStatus,
 };
-use milepost::delivery::policy::{Delivery, Settings, Want};
-use milepost::delivery::sink::FailureKind;
-use milepost::pipeline::batch::Batch;
-use milepost::pipeline::reject::Reason;
-use milepost::spool::{File, Left};
+use milepost_core::delivery::policy::{Delivery, Settings, Want};
+use milepost_core::delivery::sink::FailureKind;
+use milepost_core::delivery::{File, Left};
+use milepost_decode::reject::Reason;
 
 use crate::rows::{policy_settings, position, reject};
 

@@ -4,12 +4,12 @@ use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use milepost::delivery::events::{Command, Piece, Report};
-use milepost::delivery::executor::Executor;
-use milepost::delivery::sink::{Attempt, Sink, SinkError};
-use milepost::pipeline::batch::Batch;
-use milepost::pipeline::erased::Erased;
-use milepost::pipeline::screened::{ReadList, Screened};
+use milepost::executor::Executor;
+use milepost_core::batch::Batch;
+use milepost_core::delivery::events::{Command, Piece, Report};
+use milepost_core::delivery::sink::{Attempt, Sink, SinkError};
+use milepost_core::erased::Erased;
+use milepost_core::screened::{ReadList, Screened};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, yield_now};
 

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::codec::Message;
-use milepost::consumer::Consumer;
-use milepost::delivery::events::{Command as Work, Outcome, Report, ServerStatus};
-use milepost::delivery::policy::Delivery;
-use milepost::delivery::sink::FailureKind;
-use milepost::intake::Intake;
-use milepost::pipeline::batch::{Batch, POSITION_BYTES_MAX};
-use milepost::session::events::{Command, ConnectionState, Event, Leave, Totals};
-use milepost::spool::Left;
+use milepost_core::batch::{Batch, POSITION_BYTES_MAX};
+use milepost_core::consumer::Consumer;
+use milepost_core::delivery::Left;
+use milepost_core::delivery::events::{Command as Work, Outcome, Report, ServerStatus};
+use milepost_core::delivery::policy::Delivery;
+use milepost_core::delivery::sink::FailureKind;
+use milepost_core::intake::Intake;
+use milepost_core::session::events::{Command, ConnectionState, Event, Leave, Totals};
+use milepost_decode::Message;
 
 use crate::rows::{
     connected, consumer_settings, decoder, intake_settings, now, payload, policy_settings, session_settings,

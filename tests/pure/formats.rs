@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use milepost::codec::Message;
-use milepost::config::Config;
-use milepost::pipeline::decode::{Decoded, Decoder, Ignored, Limits};
-use milepost::pipeline::position::{DriverId, Position, Timestamp};
-use milepost::pipeline::reject::Reason;
+use milepost_config::Config;
+use milepost_decode::Message;
+use milepost_decode::position::{DriverId, Position, Timestamp};
+use milepost_decode::reject::Reason;
+use milepost_decode::{Decoded, Decoder, Ignored, Limits};
 use proptest::prelude::*;
 
 const YEAR: Duration = Duration::from_secs(366 * 86_400);

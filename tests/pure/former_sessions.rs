@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::consumer::{Connections, Consumer, FormerTotals, Settings};
-use milepost::delivery::policy::Delivery;
-use milepost::intake::Intake;
-use milepost::session::events::{Command, ConnectionState, Event, Leave};
-use milepost::spool::Left;
+use milepost_core::consumer::{Connections, Consumer, FormerTotals, Settings};
+use milepost_core::delivery::Left;
+use milepost_core::delivery::policy::Delivery;
+use milepost_core::intake::Intake;
+use milepost_core::session::events::{Command, ConnectionState, Event, Leave};
 use proptest::prelude::*;
 
 use crate::model::server::{Mood, Server};

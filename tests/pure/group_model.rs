@@ -12,10 +12,10 @@ use std::iter;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use milepost::consumer::Connections;
-use milepost::peers::decision::{Decision, Inquiry};
-use milepost::peers::standing::{Member, Standing};
-use milepost::session::events::Leave;
+use milepost_core::consumer::Connections;
+use milepost_core::peers::decision::{Decision, Inquiry};
+use milepost_core::peers::standing::{Member, Standing};
+use milepost_core::session::events::Leave;
 
 use crate::cases::cases;
 use crate::model::broker::{Broker, Client};

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use milepost::codec::Message;
-use milepost::config::Config;
-use milepost::pipeline::decode::{Decoded, Decoder, Field, Limits};
-use milepost::pipeline::position::Timestamp;
-use milepost::pipeline::reject::Reason;
+use milepost_config::Config;
+use milepost_decode::Message;
+use milepost_decode::position::Timestamp;
+use milepost_decode::reject::Reason;
+use milepost_decode::{Decoded, Decoder, Field, Limits};
 
 /// 2026-01-01.
 const NOW_MS: i64 = 1_767_225_600_000;

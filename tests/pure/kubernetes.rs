@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use milepost::config::Config;
-use milepost::consumer::CONNECTIONS_MAX;
-use milepost::observe::metrics::Metrics;
-use milepost::peers::decision::order;
+use milepost_config::Config;
+use milepost_core::consumer::CONNECTIONS_MAX;
+use milepost_core::peers::decision::order;
+use milepost_observe::metrics::Metrics;
 use serde_json::Value;
 
 const MIB: usize = 1 << 20;

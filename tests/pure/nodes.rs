@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::consumer::nodes::PATIENCE;
-use milepost::consumer::{CONNECTIONS_MAX, Connections, Consumer};
-use milepost::delivery::policy::Delivery;
-use milepost::intake::Intake;
-use milepost::session::events::{ConnectionState, Event, Leave};
-use milepost::spool::Left;
+use milepost_core::consumer::nodes::PATIENCE;
+use milepost_core::consumer::{CONNECTIONS_MAX, Connections, Consumer};
+use milepost_core::delivery::Left;
+use milepost_core::delivery::policy::Delivery;
+use milepost_core::intake::Intake;
+use milepost_core::session::events::{ConnectionState, Event, Leave};
 use proptest::prelude::*;
 
 use crate::consumer_model::plain;

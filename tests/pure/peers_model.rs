@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use milepost::peers::decision::{Decision, Inquiry, Next, order};
-use milepost::peers::standing::{Member, Standing};
-use milepost::pipeline::erased::Erased;
+use milepost_core::erased::Erased;
+use milepost_core::peers::decision::{Decision, Inquiry, Next, order};
+use milepost_core::peers::standing::{Member, Standing};
 use proptest::prelude::*;
 
 /// Names as people give them; the order of this list is no order of theirs.

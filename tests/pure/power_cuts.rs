@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use milepost::pipeline::batch::Batch;
-use milepost::pipeline::encode::{self, Insert};
-use milepost::spool::{Kind, Listed, LoadError, Spool, format, list};
+use milepost_core::batch::Batch;
+use milepost_core::encode::{self, Insert};
+use milepost_spool::{Kind, Listed, LoadError, Spool, format, list};
 use tempfile::TempDir;
 
 use crate::model::real::seqs;

@@ -2,17 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use milepost::codec::{ConnAck, Message, Qos};
-use milepost::config::Config;
-use milepost::consumer::nodes::Node;
-use milepost::consumer::{self, Connections, Now};
-use milepost::delivery::policy;
-use milepost::intake;
-use milepost::pipeline::batch;
-use milepost::pipeline::decode::{self, Decoded, Decoder};
-use milepost::pipeline::position::{Position, Timestamp};
-use milepost::pipeline::reject::{Reason, Reject};
-use milepost::session::events::{self, Event};
+use milepost_config::Config;
+use milepost_core::Qos;
+use milepost_core::batch;
+use milepost_core::consumer::nodes::Node;
+use milepost_core::consumer::{self, Connections, Now};
+use milepost_core::delivery::policy;
+use milepost_core::intake;
+use milepost_core::session::ConnAck;
+use milepost_core::session::events::{self, Event};
+use milepost_decode as decode;
+use milepost_decode::Message;
+use milepost_decode::position::{Position, Timestamp};
+use milepost_decode::reject::{Reason, Reject};
+use milepost_decode::{Decoded, Decoder};
 
 /// A wall clock to begin with: 2026-01-01.
 pub const WALL_MS: i64 = 1_767_225_600_000;

@@ -1,6 +1,6 @@
 //! `[[sources]]` and `[formats.NAME]`: what is wrong is told, with what is right.
 
-use milepost::config::{Config, Error};
+use milepost_config::{Config, Error};
 
 fn violations(toml: &str) -> Vec<String> {
     match Config::parse(toml) {

@@ -3,12 +3,13 @@
 use std::fs;
 
 use bytes::Bytes;
-use milepost::pipeline::batch::Batch;
-use milepost::pipeline::encode::{self, Insert};
-use milepost::pipeline::reject::Reason;
-use milepost::spool::erase::{Found, count};
-use milepost::spool::format::{self, Damaged};
-use milepost::spool::{File, Kind, Left, LoadError, OpenError, Spool, StoreError, list};
+use milepost_core::batch::Batch;
+use milepost_core::delivery::{File, Left};
+use milepost_core::encode::{self, Insert};
+use milepost_decode::reject::Reason;
+use milepost_spool::erase::{Found, count};
+use milepost_spool::format::{self, Damaged};
+use milepost_spool::{Kind, LoadError, OpenError, Spool, StoreError, list};
 use tempfile::TempDir;
 
 use crate::rows::{position, reject};

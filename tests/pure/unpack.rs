@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 
 use flate2::write::GzEncoder;
 use flate2::{Compression, GzBuilder};
-use milepost::codec::Message;
-use milepost::config::Config;
-use milepost::pipeline::decode::{Decoded, Decoder, Field};
-use milepost::pipeline::position::Timestamp;
-use milepost::pipeline::reject::Reason;
+use milepost_config::Config;
+use milepost_decode::Message;
+use milepost_decode::position::Timestamp;
+use milepost_decode::reject::Reason;
+use milepost_decode::{Decoded, Decoder, Field};
 use proptest::prelude::*;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde_json::{Value, json};

@@ -284,7 +284,7 @@ fn an_empty_variable_leaves_what_the_file_gives() -> Result<()> {
 fn a_command_that_fails_says_why_with_any_filter() -> Result<()> {
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
-    for filter in ["off", "milepost::clickhouse=debug"] {
+    for filter in ["off", "milepost_clickhouse=debug"] {
         let (code, printed) = settings
             .clone()
             .with("LOG__FILTER", filter)

@@ -6,8 +6,8 @@
 pub mod versions;
 
 use clickhouse::Row;
-use milepost::clickhouse::Reader;
 use milepost::fences::{MOMENTS_MS, closed};
+use milepost_clickhouse::Reader;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

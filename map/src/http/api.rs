@@ -16,7 +16,7 @@ use axum::routing::get;
 use bytes::Bytes;
 use flate2::Compression;
 use futures_util::stream;
-use milepost::app::now;
+use milepost_observe::now;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;

@@ -18,7 +18,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use super::gates::Peer;
 use super::refusal::Refusal;
 use super::state::State;
-use milepost::config::Secret;
+use milepost_config::Secret;
 
 use crate::config::{Http, Map};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{Mutex, Semaphore, watch};
 
-use milepost::clickhouse::Reader;
+use milepost_clickhouse::Reader;
 
 use super::gates::Gates;
 use super::refusal::Refusal;

@@ -5,7 +5,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 fn violations(toml: &str) -> Vec<String> {
     match Config::parse(toml) {
-        Err(milepost::config::Error::Violations(told)) => told,
+        Err(milepost_config::Error::Violations(told)) => told,
         other => panic!("expected violations, got {other:?}"),
     }
 }

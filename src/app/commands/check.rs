@@ -2,9 +2,9 @@
 
 use anyhow::{Result, bail};
 
-use crate::app::now_ms;
 use crate::check::{self, Report};
-use crate::config::Config;
+use milepost_config::Config;
+use milepost_observe::now_ms;
 
 /// Asks the servers and the disk.
 ///

@@ -9,10 +9,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::lines;
-use crate::codec::Message;
-use crate::config::Config;
-use crate::pipeline::decode::{Decoded, Decoder, Field, Lacking, Source};
-use crate::pipeline::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
+use milepost_config::Config;
+use milepost_decode::Message;
+use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
+use milepost_decode::{Decoded, Decoder, Field, Lacking, Source};
 
 /// How a driver is called who is named by a topic that was not given.
 const SOMEBODY: &str = "some-driver";

@@ -17,13 +17,13 @@ use super::Shown;
 use crate::app::leaving::ASK_WITHIN;
 use crate::app::run::{Shared, Started, start};
 use crate::app::{Outcome, Signals, schema};
-use crate::config::Config;
-use crate::consumer::{Connections, Totals};
-use crate::observe::metrics::Metrics;
-use crate::peers::ask::{Unknown, hear};
-use crate::peers::decision::Next;
-use crate::session::events::Leave;
-use crate::spool::Left;
+use milepost_config::Config;
+use milepost_core::consumer::{Connections, Totals};
+use milepost_core::delivery::Left;
+use milepost_core::peers::decision::Next;
+use milepost_core::session::events::Leave;
+use milepost_observe::ask::{Unknown, hear};
+use milepost_observe::metrics::Metrics;
 
 /// A driver that has ended says its totals sooner.
 const TOTALS_WITHIN: Duration = Duration::from_secs(5);

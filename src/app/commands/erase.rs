@@ -15,14 +15,15 @@ use tracing::{info, warn};
 use super::Shown;
 use crate::app::leaving::ASK_WITHIN;
 use crate::app::{Outcome, schema};
-use crate::clickhouse::{ClickHouse, Error, Hosts, Traces};
-use crate::config::Config;
-use crate::peers::ask::{Unknown, hear};
-use crate::peers::decision::Next;
-use crate::pipeline::erased::ERASED_MAX;
-use crate::pipeline::position::DriverId;
-use crate::spool::erase::{Found, count};
-use crate::spool::{self, Kind, OpenError, Spool};
+use milepost_clickhouse::{ClickHouse, Error, Hosts, Traces};
+use milepost_config::Config;
+use milepost_core::erased::ERASED_MAX;
+use milepost_core::peers::decision::Next;
+use milepost_decode::position::DriverId;
+use milepost_observe::ask::{Unknown, hear};
+use milepost_spool as spool;
+use milepost_spool::erase::{Found, count};
+use milepost_spool::{Kind, OpenError, Spool};
 
 /// A member that ClickHouse answers asks twice a minute who is erased.
 const READ_WITHIN: Duration = Duration::from_secs(40);

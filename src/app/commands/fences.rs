@@ -11,9 +11,9 @@ use anyhow::{Result, anyhow};
 use super::Shown;
 use super::insert::patient;
 use crate::app::schema;
-use crate::config::Config;
-use crate::delivery::retry::Identity;
+use crate::fences::store::FenceStore;
 use crate::fences::{self, Fence};
+use milepost_config::Config;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Orders {
@@ -76,7 +76,7 @@ pub async fn import(config: &Config, json: &str, orders: Orders) -> Result<Impor
     let read = fences::read(json.trim_start_matches('\u{feff}')).map_err(|why| anyhow!(why))?;
     let clickhouse = schema::migrated(config).await?;
     let mut stored = HashMap::new();
-    for (name, from, until, polygons) in clickhouse.fences().await? {
+    for (name, from, until, polygons) in FenceStore(&clickhouse).fences().await? {
         stored.insert((name, from), (until, serde_json::from_str(&polygons)?));
     }
     let of = |fence: &Fence| stored.get(&(fence.name.clone(), fence.valid_from.unix_ms()));
@@ -96,7 +96,7 @@ pub async fn import(config: &Config, json: &str, orders: Orders) -> Result<Impor
     };
     if !to_write.is_empty() && !orders.dry_run && !imported.is_refused() {
         let insert = fences::insert(&to_write, &config.clickhouse.database);
-        patient(config).write(&clickhouse, &insert, Identity::fresh(0)).await?;
+        patient(config).write(&clickhouse, &insert, milepost_clickhouse::fresh_identity(0)).await?;
     }
     Ok(imported)
 }

@@ -6,12 +6,12 @@ use anyhow::Result;
 use tokio::task::spawn_blocking;
 use twox_hash::XxHash3_128;
 
-use crate::clickhouse::{ClickHouse, Retry, Writer, Written};
-use crate::config::Config;
-use crate::delivery::retry::Identity;
-use crate::pipeline::batch::Batch;
-use crate::pipeline::encode;
-use crate::pipeline::reject::Reject;
+use milepost_clickhouse::{ClickHouse, Retry, Writer, Written};
+use milepost_config::Config;
+use milepost_core::batch::Batch;
+use milepost_core::delivery::retry::Identity;
+use milepost_core::encode;
+use milepost_decode::reject::Reject;
 
 /// A writer that retries until ClickHouse has the rows.
 pub(super) fn patient(config: &Config) -> Writer {
@@ -37,7 +37,8 @@ pub(super) async fn insert(
     let mut positions = Written::default();
     for (index, insert) in inserts.await?.into_iter().enumerate() {
         if index == 0 && has_positions {
-            positions = writer.write(clickhouse, &insert, Identity::fresh(number)).await?;
+            positions =
+                writer.write(clickhouse, &insert, milepost_clickhouse::fresh_identity(number)).await?;
         } else {
             writer.write(clickhouse, &insert, rejects).await?;
         }

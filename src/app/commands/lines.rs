@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, Read as _};
 
-use crate::codec::{Message, PAYLOAD_BYTES_MAX};
+use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 
 /// Bytes that are kept of a line; the decoder needs no more of a payload that is too long.
 const LINE_BYTES_MAX: usize = 1024 * 1024;

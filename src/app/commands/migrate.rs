@@ -7,10 +7,11 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::app::schema::{ASK_EVERY, WAITING_LOGGED_EVERY};
-use crate::clickhouse::{self, ClickHouse};
-use crate::config::Config;
-use crate::delivery::sink::error_chain;
-use crate::throttle::Throttle;
+use milepost_clickhouse as clickhouse;
+use milepost_clickhouse::ClickHouse;
+use milepost_config::Config;
+use milepost_core::error_chain;
+use milepost_core::throttle::Throttle;
 
 /// Every statement of a migration from nothing, and where it would run. Asks no server.
 #[must_use]

@@ -13,14 +13,15 @@ use tracing::info;
 
 use super::Shown;
 use super::insert::{insert, patient};
-use crate::app::{now, schema};
-use crate::clickhouse::StoredReject;
-use crate::codec::Message;
-use crate::config::Config;
-use crate::pipeline::batch::Batcher;
-use crate::pipeline::decode::{Decoded, Decoder};
-use crate::pipeline::position::{DriverId, Timestamp};
-use crate::pipeline::reject::Reason;
+use crate::app::schema;
+use milepost_clickhouse::StoredReject;
+use milepost_config::Config;
+use milepost_core::batch::Batcher;
+use milepost_decode::Message;
+use milepost_decode::position::{DriverId, Timestamp};
+use milepost_decode::reject::Reason;
+use milepost_decode::{Decoded, Decoder};
+use milepost_observe::now;
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 

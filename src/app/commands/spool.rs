@@ -17,19 +17,20 @@ use tracing::{info, warn};
 use super::Shown;
 use crate::app::run::delivery;
 use crate::app::{Outcome, Signals, schema};
-use crate::clickhouse::ClickHouse;
-use crate::config::Config;
-use crate::delivery::events::{Command, Report, ServerStatus};
-use crate::delivery::executor::Executor;
-use crate::delivery::policy::Delivery;
-use crate::delivery::sink::error_chain;
-use crate::pipeline::encode::Insert;
-use crate::pipeline::screened::LIST_AGE_MAX;
-use crate::spool::{self, Kind, Listed, Spool, format};
+use crate::executor::Executor;
+use milepost_clickhouse::ClickHouse;
+use milepost_config::Config;
+use milepost_core::delivery::events::{Command, Report, ServerStatus};
+use milepost_core::delivery::policy::Delivery;
+use milepost_core::encode::Insert;
+use milepost_core::error_chain;
+use milepost_core::screened::LIST_AGE_MAX;
+use milepost_spool as spool;
+use milepost_spool::{Kind, Listed, Spool, format};
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
-fn settings(config: &Config) -> Result<&crate::config::Spool> {
+fn settings(config: &Config) -> Result<&milepost_config::Spool> {
     config.spool.as_ref().context("spool.dir is not set: there is no spool")
 }
 
@@ -240,7 +241,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     Ok(if others > 0 || totals.quarantined > 0 { Outcome::DataLeft } else { Outcome::Clean })
 }
 
-fn data_left(settings: &crate::config::Spool, batches: u64) -> Outcome {
+fn data_left(settings: &milepost_config::Spool, batches: u64) -> Outcome {
     warn!(dir = %settings.dir.display(), batches, "batches stay in the spool");
     Outcome::DataLeft
 }

@@ -15,9 +15,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Shown;
-use crate::config::Config;
-use crate::peers::ask::{PATH, Peer, get, resolve};
-use crate::peers::standing::Standing;
+use milepost_config::Config;
+use milepost_core::peers::Peer;
+use milepost_core::peers::standing::Standing;
+use milepost_observe::ask::{PATH, get, resolve};
 
 /// How long a member may take for all its answers.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);

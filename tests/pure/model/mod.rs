@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use milepost::codec::Message;
-use milepost::consumer::{Connections, Consumer, Settings};
-use milepost::delivery::events::{Command as Work, Report, ServerStatus};
-use milepost::delivery::policy::{self, Delivery};
-use milepost::intake::{self, Intake};
-use milepost::pipeline::erased::Erased;
-use milepost::session::events::{Command, ConnectionState, Event, Leave};
-use milepost::spool::Left;
+use milepost_core::consumer::{Connections, Consumer, Settings};
+use milepost_core::delivery::Left;
+use milepost_core::delivery::events::{Command as Work, Report, ServerStatus};
+use milepost_core::delivery::policy::{self, Delivery};
+use milepost_core::erased::Erased;
+use milepost_core::intake::{self, Intake};
+use milepost_core::session::events::{Command, ConnectionState, Event, Leave};
+use milepost_decode::Message;
 
 use self::broker::{Broker, Sending};
 use self::server::{Disk, Mood};
@@ -574,7 +574,7 @@ fn gone() -> Arc<Erased> {
     Arc::new(Erased::new(["e".to_owned()]))
 }
 
-fn process(setup: &Setup, left: milepost::spool::Left, incarnation: u64) -> Consumer {
+fn process(setup: &Setup, left: milepost_core::delivery::Left, incarnation: u64) -> Consumer {
     let delivery = policy::Settings { incarnation, ..setup.delivery.clone() };
     let intake = Intake::new(setup.intake.clone(), decoder());
     Consumer::new(setup.consumer.clone(), intake, Delivery::new(delivery, left))

@@ -6,11 +6,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use milepost::delivery::events::{BatchId, Command, Loaded, Outcome, Piece, Report};
-use milepost::delivery::sink::FailureKind;
-use milepost::pipeline::erased::Erased;
-use milepost::pipeline::position::DriverId;
-use milepost::spool::{File, Left};
+use milepost_core::delivery::events::{BatchId, Command, Loaded, Outcome, Piece, Report};
+use milepost_core::delivery::sink::FailureKind;
+use milepost_core::delivery::{File, Left};
+use milepost_core::erased::Erased;
+use milepost_decode::position::DriverId;
 
 use super::Backend;
 

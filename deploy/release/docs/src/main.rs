@@ -44,7 +44,7 @@ fn main() -> Result<()> {
 /// `FOLDER/PROGRAM/man/*.1` and `FOLDER/PROGRAM/completions/{PROGRAM.bash,_PROGRAM,PROGRAM.fish}`.
 fn write(name: &str, program: Command, folder: &Path) -> Result<()> {
     // The commit is in the binary; a page is the same for every build of a version.
-    let mut program = program.version(milepost::build::VERSION).disable_help_subcommand(true);
+    let mut program = program.version(milepost_observe::build::VERSION).disable_help_subcommand(true);
     program.build();
     let (man, completions) = (folder.join(name).join("man"), folder.join(name).join("completions"));
     fs::create_dir_all(&man)?;

@@ -14,15 +14,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
+use super::status::Status;
 use crate::check::probe::{self, Door, Probe};
-use crate::clickhouse::Connector;
-use crate::config::{Mqtt, Webhook};
-use crate::delivery::sink::error_chain;
 use crate::events::{Event, Kind};
-use crate::observe::events::Status;
-use crate::pipeline::erased::Erased;
-use crate::throttle::Throttle;
-use crate::tls::Tls;
+use milepost_clickhouse::Connector;
+use milepost_config::{Mqtt, Webhook};
+use milepost_core::erased::Erased;
+use milepost_core::error_chain;
+use milepost_core::throttle::Throttle;
+use milepost_tls::Tls;
 
 /// What waits for a channel; one more is dropped, and counted.
 pub(super) const QUEUE_MAX: usize = 10_000;

@@ -8,6 +8,7 @@
 //! A process of its own, not the consumer's, whose path it must never be in; nor the map's, which sees each driver's newest fix alone.
 
 mod deliver;
+mod status;
 mod tell;
 
 use std::cell::Cell;
@@ -23,18 +24,19 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
 use self::deliver::{Answer, Channel, Ends, QUEUE_MAX};
+use self::status::Status;
 use self::tell::{Line, STATES, Telling};
 use crate::app::{Outcome, Signals, schema};
-use crate::clickhouse::{ClickHouse, Retry, Told, Writer};
-use crate::config::Config;
-use crate::delivery::retry::Identity;
-use crate::delivery::sink::error_chain;
 use crate::events::reader::Reader;
+use crate::events::store::{EventStore, Told};
 use crate::events::{Area, Event, Rules, Watch};
-use crate::observe::events::Status;
-use crate::observe::http;
-use crate::pipeline::erased::Erased;
-use crate::throttle::Throttle;
+use crate::fences::store::FenceStore;
+use milepost_clickhouse::{ClickHouse, Retry, Writer};
+use milepost_config::Config;
+use milepost_core::erased::Erased;
+use milepost_core::error_chain;
+use milepost_core::throttle::Throttle;
+use milepost_observe::http;
 
 /// Between two looks at new fixes.
 const EVERY: Duration = Duration::from_secs(1);
@@ -214,11 +216,11 @@ impl Events {
         let since = self.clickhouse.clock().await? - AGAIN_MS;
         let mut watch = Watch::new(self.rules().await?);
         let silent_for = self.config.events.silent_for.unwrap_or_default();
-        let fixes = self.clickhouse.last_fixes_before(since, silent_for).await?;
+        let fixes = EventStore(&self.clickhouse).last_fixes_before(since, silent_for).await?;
         fixes.into_iter().for_each(|fix| watch.begin_with(fix));
-        let before = self.clickhouse.states_before(since).await?;
+        let before = EventStore(&self.clickhouse).states_before(since).await?;
         before.iter().for_each(|told| watch.begin_with_event(&told.event));
-        let known = self.clickhouse.events_since(since).await?;
+        let known = EventStore(&self.clickhouse).events_since(since).await?;
         watch.begin_before(known.iter().map(|told| &told.event));
         watch.play_again(known.iter().map(|told| told.event.clone()).collect());
         info!(drivers = watch.drivers(), fences = watch.rules.areas.len(), known = known.len(), "watching");
@@ -241,7 +243,7 @@ impl Events {
         self.reader.begin(i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX));
         let mut found = Vec::new();
         loop {
-            let inserted = self.clickhouse.fixes_of(self.reader.wanted()).await?;
+            let inserted = EventStore(&self.clickhouse).fixes_of(self.reader.wanted()).await?;
             let is_more = self.reader.take(inserted, &mut self.watch, &mut found);
             // Of hours that are read at once, no more is kept than of one answer.
             self.keep(&mut found);
@@ -288,15 +290,21 @@ impl Events {
 
     /// Writes what was found and what was taken; what is written is told.
     async fn write(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<()> {
-        self.telling.follow(answers, crate::app::now_ms());
+        self.telling.follow(answers, milepost_observe::now_ms());
         if !self.unwritten.is_empty() {
-            let insert = self.clickhouse.events_insert(&self.unwritten);
-            self.writer.write(&self.clickhouse, &insert, Identity::fresh(0)).await.context(WRITING)?;
+            let insert = EventStore(&self.clickhouse).events_insert(&self.unwritten);
+            self.writer
+                .write(&self.clickhouse, &insert, milepost_clickhouse::fresh_identity(0))
+                .await
+                .context(WRITING)?;
             std::mem::take(&mut self.unwritten).into_iter().for_each(|told| self.telling.tell(told));
         }
         if !self.telling.retold.is_empty() {
-            let insert = self.clickhouse.events_insert(&self.telling.retold);
-            self.writer.write(&self.clickhouse, &insert, Identity::fresh(0)).await.context(WRITING)?;
+            let insert = EventStore(&self.clickhouse).events_insert(&self.telling.retold);
+            self.writer
+                .write(&self.clickhouse, &insert, milepost_clickhouse::fresh_identity(0))
+                .await
+                .context(WRITING)?;
             self.telling.retold.clear();
         }
         Ok(())
@@ -353,7 +361,7 @@ impl Events {
     async fn rules(&mut self) -> Result<Rules> {
         let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let (mut areas, mut bad) = (Vec::new(), BTreeSet::new());
-        for (name, from, until, polygons) in self.clickhouse.fences().await? {
+        for (name, from, until, polygons) in FenceStore(&self.clickhouse).fences().await? {
             let why = if name.len() > FENCE_NAME_BYTES_MAX {
                 format!("its name has {} bytes, and a topic has room for {FENCE_NAME_BYTES_MAX}", name.len())
             } else {

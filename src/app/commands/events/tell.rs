@@ -9,9 +9,9 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::deliver::{Answer, Channel, Order, QUEUE_MAX, topic};
-use crate::clickhouse::Told;
+use super::status::Status;
+use crate::events::store::Told;
 use crate::events::{Event, Kind};
-use crate::observe::events::Status;
 
 /// Topics of a driver that keep a state, beside one for each fence.
 pub(super) const STATES: usize = 2;

@@ -29,9 +29,9 @@ use super::Shown;
 use super::decode::{rfc3339, unusable};
 use super::insert::{insert, patient};
 use crate::app::schema;
-use crate::clickhouse::ClickHouse;
-use crate::config::Config;
-use crate::pipeline::position::Timestamp;
+use milepost_clickhouse::ClickHouse;
+use milepost_config::Config;
+use milepost_decode::position::Timestamp;
 
 /// Above so many active parts of a partition the import waits. ClickHouse delays inserts from 1,000 on.
 const PARTS_MAX: u64 = 100;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 
-use crate::pipeline::decode::{SpeedUnit, rfc3339};
+use milepost_decode::{SpeedUnit, rfc3339};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

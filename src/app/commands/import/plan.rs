@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::orders::{Kind, Orders};
 use super::read::GPX_TIME;
-use crate::pipeline::decode::formats::{Fields, Format, Mapping, shipped};
-use crate::pipeline::decode::{Driver, Keep, Pointer, Source, SpeedUnit, Template, TimeUnit};
-use crate::pipeline::position::{DRIVER_ID_RULE, DriverId};
+use milepost_decode::formats::{Fields, Format, Mapping, shipped};
+use milepost_decode::position::{DRIVER_ID_RULE, DriverId};
+use milepost_decode::{Driver, Keep, Pointer, Source, SpeedUnit, Template, TimeUnit};
 
 /// A field of a fix, and its names in CSV (in lower case, the preferred one first), GPX and GeoJSON.
 type Known = (&'static str, &'static [&'static str], &'static [&'static str], &'static [&'static str]);

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::record::{Record, time};
 use crate::app::commands::lines;
-use crate::codec::PAYLOAD_BYTES_MAX;
+use milepost_decode::PAYLOAD_BYTES_MAX;
 
 /// Takes a payload and its length, which is more if only its beginning was kept.
 pub(super) type Take<'t> = &'t mut dyn FnMut(&[u8], usize) -> Result<()>;

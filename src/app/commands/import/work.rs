@@ -19,12 +19,13 @@ use super::plan::{Plan, plan};
 use super::progress::{Resume, Seen};
 use super::read::{self, Table};
 use crate::app::commands::lines;
-use crate::app::now;
-use crate::config::{Config, STAYS_DAYS_MIN};
-use crate::pipeline::batch::{Batch, Batcher, Limits};
-use crate::pipeline::decode::{self, Decoded, Decoder, Lacking};
-use crate::pipeline::position::Timestamp;
-use crate::pipeline::reject::{Reason, Reject};
+use milepost_config::{Config, STAYS_DAYS_MIN};
+use milepost_core::batch::{Batch, Batcher, Limits};
+use milepost_decode as decode;
+use milepost_decode::position::Timestamp;
+use milepost_decode::reject::{Reason, Reject};
+use milepost_decode::{Decoded, Decoder, Lacking};
+use milepost_observe::now;
 
 /// Rows of a batch: a part as large as this is soon merged for good.
 const ROWS_MAX: usize = 50_000;

@@ -10,14 +10,17 @@ use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use crate::app::commands::decode::{rfc3339, shown};
-use crate::app::{now, schema};
+use crate::app::schema;
 use crate::check::probe::{self, Door, Probe, ProbeError};
-use crate::clickhouse::{ClickHouse, StoredFix};
-use crate::codec::{self, Grant, Packet, Qos};
-use crate::config::{Config, Mqtt};
-use crate::delivery::sink::error_chain;
-use crate::pipeline::decode::{Decoded, Decoder};
-use crate::pipeline::position::{DriverId, Position, Timestamp};
+use milepost_clickhouse::{ClickHouse, StoredFix};
+use milepost_config::{Config, Mqtt};
+use milepost_core::Qos;
+use milepost_core::error_chain;
+use milepost_decode::position::{DriverId, Position, Timestamp};
+use milepost_decode::{Decoded, Decoder};
+use milepost_mqtt as codec;
+use milepost_mqtt::{Grant, Packet};
+use milepost_observe::now;
 
 /// Interval between two questions to ClickHouse, while there is something to ask.
 const ASK_EVERY: Duration = Duration::from_secs(1);

@@ -14,12 +14,13 @@ pub use self::live::follow;
 use super::Shown;
 use crate::app::leaving::ASK_WITHIN;
 use crate::app::schema;
-use crate::clickhouse::{LastFix, RejectedFor};
-use crate::config::Config;
-use crate::peers::ask::{Unknown, hear};
-use crate::peers::decision::Next;
-use crate::pipeline::position::DriverId;
-use crate::spool::{self, Kind, format};
+use milepost_clickhouse::{LastFix, RejectedFor};
+use milepost_config::Config;
+use milepost_core::peers::decision::Next;
+use milepost_decode::position::DriverId;
+use milepost_observe::ask::{Unknown, hear};
+use milepost_spool as spool;
+use milepost_spool::{Kind, format};
 
 #[derive(Debug)]
 pub struct Trace {

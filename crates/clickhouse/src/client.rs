@@ -1,0 +1,258 @@
+//! The client of one database: questions and statements.
+
+use std::error::Error as StdError;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clickhouse::Client;
+use clickhouse::error::Error as ClientError;
+
+use super::connector::Connector;
+use super::errors::{advice, code, kind, speaks_no_http};
+use super::insert::Inserter;
+use super::login::Login;
+use super::render::Layout;
+use milepost_config as config;
+use milepost_core::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
+use milepost_core::encode::TABLES;
+use milepost_core::erased::Newest;
+use milepost_core::screened::Screened;
+use milepost_tls as tls;
+use milepost_tls::{Server, Tls};
+
+/// How long a statement that is not an insert may take, on the server, and until its answer is here.
+pub(super) const STATEMENT_SECONDS_MAX: &str = "60";
+pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
+/// How long a question may take.
+pub const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
+/// Of an answer to a question, so much is taken: the library collects an error whole, however long it is.
+const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{what} failed")]
+    Server {
+        what: String,
+        kind: FailureKind,
+        /// The server's, if it answered with one.
+        code: Option<u32>,
+        /// The server's words, and ours on what to change.
+        #[source]
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    #[error(
+        "migration {name} was edited after it was applied here (recorded {recorded}, now {now}): \
+         restore the file, and put the change into a new one"
+    )]
+    Edited { name: &'static str, recorded: String, now: String },
+    #[error(
+        "the database {database} is {engine}, so nothing in it would be replicated: with clickhouse.replication = \"managed\" \
+         drop it if it is empty, and create it on every host: CREATE DATABASE {database} ENGINE = \
+         Replicated('/clickhouse/databases/{database}', '{{shard}}', '{{replica}}')"
+    )]
+    NotManaged { database: String, engine: String },
+    #[error(
+        "the tables of {database} were made without clickhouse.shards, so a driver's rows may be on any shard: have others made in \
+         another database (clickhouse.database), and copy the history through positions_all, see docs/clickhouse.md"
+    )]
+    NotForShards { database: String },
+    #[error("clickhouse.password_file cannot be read")]
+    Password(#[source] std::io::Error),
+}
+
+impl Error {
+    /// The server's code, if it answered with one.
+    #[must_use]
+    pub fn code(&self) -> Option<u32> {
+        if let Self::Server { code, .. } = self { *code } else { None }
+    }
+
+    /// The server may do it later: it is not there, or not now.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Server { kind, .. } if *kind != FailureKind::Permanent)
+    }
+
+    /// What was answered is no use.
+    pub(super) fn of_answer(what: &str, kind: FailureKind, why: impl Into<String>) -> Self {
+        Self::Server { what: what.to_owned(), kind, code: None, source: why.into().into() }
+    }
+
+    /// The answer cannot be ClickHouse's.
+    pub(super) fn not_a(what: &str, thing: &str) -> Self {
+        let why = format!("the answer is not a {thing}: is this ClickHouse?");
+        Self::of_answer(what, FailureKind::Ambiguous, why)
+    }
+
+    pub(super) fn server(what: impl Into<String>, error: ClientError, advice: Option<String>) -> Self {
+        let (kind, code) = (kind(&error), code(&error));
+        let source: Box<dyn StdError + Send + Sync> = match advice {
+            Some(advice) => Box::new(Advised { advice, source: error }),
+            None => Box::new(error),
+        };
+        Self::Server { what: what.into(), kind, code, source }
+    }
+}
+
+/// What to change, before the reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{advice}")]
+struct Advised {
+    advice: String,
+    source: ClientError,
+}
+
+/// A client of one database.
+pub struct ClickHouse {
+    /// Its answers are bounded.
+    client: Client,
+    /// Reads tables, however long they are.
+    unbounded: Client,
+    inserter: Inserter,
+    login: Arc<Login>,
+    pub database: String,
+    pub(super) layout: Layout,
+    /// No TLS is configured, and nothing has answered as ClickHouse does.
+    may_be_tls: AtomicBool,
+    pub(super) erased: Mutex<Newest>,
+}
+
+impl ClickHouse {
+    /// Connects with the first statement, not here. Reads the password's file.
+    pub fn new(config: &config::ClickHouse) -> Result<Self, Error> {
+        let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
+        let login = Login::new(&config.user, config.password.as_ref()).map_err(Error::Password)?;
+        let client =
+            |connector: Connector| Client::with_http_client(connector.client()).with_url(&config.url);
+        let connector = Connector::new(tls);
+        Ok(Self {
+            client: client(connector.bounded(ANSWER_BYTES_MAX)),
+            unbounded: client(connector.clone()),
+            inserter: Inserter::new(config, connector, Arc::clone(&login)),
+            login,
+            database: config.database.clone(),
+            layout: Layout::new(config),
+            may_be_tls: AtomicBool::new(config.tls.is_none()),
+            erased: Mutex::default(),
+        })
+    }
+
+    /// With the login as it was last read. Clones are cheap: the connections are shared.
+    pub fn client(&self) -> Client {
+        self.login.log_in(self.client.clone())
+    }
+
+    pub fn unbounded(&self) -> Client {
+        self.login.log_in(self.unbounded.clone())
+    }
+
+    /// A table, over all shards.
+    pub fn of_all(&self, table: &str) -> String {
+        let all = if self.layout.shards().is_some() { "_all" } else { "" };
+        format!("{}.{table}{all}", self.database)
+    }
+
+    pub fn failed(&self, what: impl Into<String>, error: ClientError) -> Error {
+        let advice = match code(&error) {
+            Some(code) => {
+                self.may_be_tls.store(false, Ordering::Relaxed);
+                self.login.read_again_after(code);
+                advice(code).map(str::to_owned)
+            }
+            None => (self.may_be_tls.load(Ordering::Relaxed) && speaks_no_http(&error))
+                .then(|| tls::is_this_the_port(Server::ClickHouse, false)),
+        };
+        Error::server(what, error, advice)
+    }
+
+    /// Rows of the answer to a question, as tab-separated values have them. A cell that is not there is empty.
+    pub async fn ask<const CELLS: usize>(
+        &self,
+        what: &str,
+        sql: &str,
+    ) -> Result<Vec<[String; CELLS]>, Error> {
+        let answer = async { self.client().query_raw(sql).fetch_bytes("TSVRaw")?.collect().await };
+        let answer = within(QUESTION_TIMEOUT, answer).await.map_err(|error| self.failed(what, error))?;
+        self.may_be_tls.store(false, Ordering::Relaxed);
+        let text = String::from_utf8_lossy(&answer);
+        let row = |line: &str| {
+            let mut cells = line.split('\t');
+            std::array::from_fn(|_| cells.next().unwrap_or_default().to_owned())
+        };
+        Ok(text.lines().map(row).collect())
+    }
+
+    /// The same; `None`: the server rejects the question. It may require a grant for it, or be too old.
+    pub async fn ask_if_allowed<const CELLS: usize>(
+        &self,
+        what: &str,
+        sql: &str,
+    ) -> Result<Option<Vec<[String; CELLS]>>, Error> {
+        match self.ask(what, sql).await {
+            Ok(rows) => Ok(Some(rows)),
+            Err(error) if error.code().is_some() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The first value of the first row, if there is one.
+    pub async fn value(&self, what: &str, sql: &str) -> Result<Option<String>, Error> {
+        Ok(self.ask(what, sql).await?.into_iter().next().map(|[value]| value))
+    }
+
+    /// The same, of a number. What is none is the largest: never a reason to think that nothing is there.
+    pub async fn number(&self, what: &str, sql: &str) -> Result<u64, Error> {
+        Ok(self.value(what, sql).await?.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
+    }
+
+    /// Looks how many replicas there are, if that decides what an insert asks for. Who does not say it changes nothing.
+    pub async fn count_replicas(&self) {
+        if !self.inserter.quorum.wants_to_know() {
+            return;
+        }
+        let sql = format!(
+            "SELECT max(total_replicas) FROM system.replicas WHERE database = '{}' AND table = '{}'",
+            self.database, TABLES[0].name
+        );
+        let count = self.value("counting the replicas", &sql).await.ok().flatten();
+        self.inserter.quorum.learn(count.and_then(|count| count.parse().ok()).unwrap_or(0));
+    }
+
+    /// The most active parts that a partition of ours has, on the host that answers.
+    pub async fn parts_of_a_partition(&self) -> Result<u64, Error> {
+        let sql = format!(
+            "SELECT max(parts) FROM (SELECT count() AS parts FROM system.parts WHERE active AND database = '{}' \
+             GROUP BY table, partition_id) SETTINGS empty_result_for_aggregation_by_empty_set = 0",
+            self.database
+        );
+        self.parsed("counting parts", &sql, "number").await
+    }
+
+    /// The server's clock, in milliseconds since 1970, asked on a connection of its own.
+    pub async fn clock(&self) -> Result<i64, Error> {
+        self.parsed("asking for the time", "SELECT toUnixTimestamp64Milli(now64(3))", "time").await
+    }
+
+    /// A value, or an error that says that it is no such thing.
+    async fn parsed<T: FromStr>(&self, what: &str, sql: &str, thing: &str) -> Result<T, Error> {
+        let value = self.value(what, sql).await?.and_then(|value| value.parse().ok());
+        value.ok_or_else(|| Error::not_a(what, thing))
+    }
+}
+
+impl Sink for ClickHouse {
+    async fn insert(&self, insert: &Screened, attempt: &Attempt) -> Result<(), SinkError> {
+        self.inserter.insert(insert, attempt).await
+    }
+}
+
+/// The crate's own timeouts are for inserts only.
+pub async fn within<T>(
+    timeout: Duration,
+    answer: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    tokio::time::timeout(timeout, answer).await.unwrap_or(Err(ClientError::TimedOut))
+}

@@ -1,0 +1,138 @@
+//! Connections to the server: TCP, and TLS over it where the URL says so.
+
+use std::error::Error as StdError;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper::body::Body;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tower_service::Service;
+
+use milepost_tls::{Stream, Tls};
+
+/// How long connecting may take, and then TLS; the system's own default is minutes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A server whose machine died says nothing: TCP asks after this long.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// Below the server's keep-alive: an idle connection is dropped by us, not under our feet.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Makes connections, each with the certificates as their files are then.
+#[derive(Debug, Clone)]
+pub struct Connector {
+    tcp: HttpConnector,
+    tls: Option<Arc<Tls>>,
+    /// Of one answer.
+    answer_bytes_max: u64,
+}
+
+impl Connector {
+    pub fn new(tls: Option<Arc<Tls>>) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false); // https is ours
+        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(KEEPALIVE));
+        Self { tcp, tls, answer_bytes_max: u64::MAX }
+    }
+
+    /// The same, whose connections end when an answer is longer than this.
+    pub fn bounded(&self, answer_bytes_max: u64) -> Self {
+        Self { answer_bytes_max, ..self.clone() }
+    }
+
+    /// A client that keeps connections for its next requests.
+    pub(super) fn client<B: Body<Data: Send> + Send>(self) -> legacy::Client<Self, B> {
+        legacy::Client::builder(TokioExecutor::new()).pool_idle_timeout(POOL_IDLE_TIMEOUT).build(self)
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Bounded>;
+    type Error = Box<dyn StdError + Send + Sync>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.tcp.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        // An IPv6 address stands in brackets.
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let (connecting, tls) = (self.tcp.call(uri), self.tls.clone());
+        let bytes_max = self.answer_bytes_max;
+        Box::pin(async move {
+            let stream = connecting.await?.into_inner();
+            let stream = match tls {
+                None => Box::new(stream),
+                Some(tls) => tokio::time::timeout(CONNECT_TIMEOUT, tls.handshake(&host, stream)).await??,
+            };
+            Ok(TokioIo::new(Bounded { stream, bytes_max, left: bytes_max }))
+        })
+    }
+}
+
+/// A stream that ends with an error when an answer is too long. What is written is the next question.
+pub struct Bounded {
+    stream: Box<dyn Stream>,
+    bytes_max: u64,
+    left: u64,
+}
+
+impl Connection for Bounded {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl AsyncRead for Bounded {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.left == 0 {
+            let words = format!("the answer is longer than {} bytes", self.bytes_max);
+            return Poll::Ready(Err(io::Error::other(words)));
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.left = self.left.saturating_sub((buffer.filled().len() - before) as u64);
+        polled
+    }
+}
+
+impl AsyncWrite for Bounded {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.left = self.bytes_max;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.left = self.bytes_max;
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+}

@@ -1,0 +1,356 @@
+//! What `milepost erase` asks and tells ClickHouse, and what every milepost asks of it: who is erased.
+//!
+//! A lightweight DELETE hides rows from everybody at once. APPLY DELETED MASK then writes the parts anew without them; a plain
+//! ALTER TABLE … DELETE would not: it passes over parts in which it sees no such row. The parts before stay on the disk for
+//! `old_parts_lifetime`, eight minutes. A part that a mutation has not passed has a lower `data_version` than its number.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+use super::client::{ClickHouse, Error};
+use super::files::{ERASED, MIGRATIONS, Migration};
+use milepost_config::Replication;
+use milepost_core::delivery::sink::FailureKind;
+use milepost_core::erased::{ERASED_MAX, Erased, Version};
+use milepost_core::screened::ReadList;
+use milepost_decode::position::DriverId;
+
+/// Of the old parts of a table, this many are named.
+const OLD_PARTS_NAMED: u8 = 3;
+
+/// A table with a column `driver_id`: one of ours, or what the operator has made beside them, under any name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableOfDrivers {
+    pub name: String,
+    /// The column is a text, as in ours. A number, or a UUID, is compared as a text.
+    has_texts: bool,
+}
+
+impl TableOfDrivers {
+    /// A condition. Of a text it uses the table's index.
+    fn is_of(&self, driver_id: &DriverId) -> String {
+        let column = if self.has_texts { "driver_id" } else { "toString(driver_id)" };
+        format!("{column} = '{}'", driver_id.as_str())
+    }
+}
+
+/// What a table still has of a driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traces {
+    pub table: TableOfDrivers,
+    /// Rows that a query sees.
+    pub seen: u64,
+    /// Rows on the disk, in parts that are in use.
+    pub stored: u64,
+    /// Mutations of the table that are not done, anyone's.
+    pub mutations: u64,
+    /// Why one of them does not go on, or nothing.
+    pub failure: String,
+    /// Rows were hidden since rows that are hidden were removed last. A merge may have removed these by itself; then they are in old
+    /// parts that nothing counts yet.
+    pub is_masked: bool,
+    /// Parts out of use that are still on the disk, and that the last erasing of anybody has not passed.
+    pub old_parts: u64,
+    /// The first of them, and why each is still there, in ClickHouse's words.
+    pub named: String,
+}
+
+/// Who is asked what there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hosts {
+    /// There is one server.
+    ThisIsAll,
+    /// There may be others, and this one knows no way to them.
+    ThisAlone,
+    /// Through this cluster.
+    All(String),
+}
+
+impl Hosts {
+    fn table(&self, database: &str, table: &str) -> String {
+        let table = identifier(table);
+        match self {
+            Self::All(cluster) => format!("clusterAllReplicas('{cluster}', {database}.{table})"),
+            Self::ThisIsAll | Self::ThisAlone => format!("{database}.{table}"),
+        }
+    }
+}
+
+/// A name in a statement, whatever is in it.
+fn identifier(name: &str) -> String {
+    format!("`{}`", escaped(name, '`'))
+}
+
+/// A text in a statement, whatever is in it.
+fn literal(text: &str) -> String {
+    format!("'{}'", escaped(text, '\''))
+}
+
+fn escaped(text: &str, quote: char) -> String {
+    text.replace('\\', "\\\\").replace(quote, &format!("\\{quote}"))
+}
+
+impl ClickHouse {
+    /// Whose data is to be gone. Never an older list than one that was read before: the replica that answers may lag.
+    /// Fails also if there are more than a member may know.
+    pub async fn erased(&self) -> Result<ReadList, Error> {
+        let what = "asking who is erased";
+        // One look at the table. The first row has no id: it has the version, also where nobody is erased.
+        let sql = format!(
+            "SELECT arrayJoin(arrayPushFront(ids, '')), changed, drivers FROM (SELECT groupArrayIf(driver_id, NOT is_lifted) AS ids, \
+             toUnixTimestamp64Milli(max(written_at)) AS changed, count() AS drivers FROM {}.{ERASED} FINAL) LIMIT {} \
+             SETTINGS empty_result_for_aggregation_by_empty_set = 0",
+            self.database,
+            ERASED_MAX + 2
+        );
+        let rows: Vec<[String; 3]> = self.ask(what, &sql).await?;
+        let read_at = Instant::now();
+        if rows.len() > ERASED_MAX + 1 {
+            let why = format!("more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
+            return Err(Error::of_answer(what, FailureKind::Permanent, why));
+        }
+        let version = rows.first().and_then(|[_, changed_ms, drivers]| {
+            Some(Version { changed_ms: changed_ms.parse().ok()?, drivers: drivers.parse().ok()? })
+        });
+        let Some(version) = version else {
+            let why = "the answer has no version of the list: it is not ClickHouse's, or not whole";
+            return Err(Error::of_answer(what, FailureKind::Transient, why));
+        };
+        let ids = rows.into_iter().map(|[id, ..]| id).filter(|id| !id.is_empty());
+        let answer = Arc::new(Erased::new(ids).of(version));
+        let mut newest = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        if newest.take(answer, read_at) {
+            warn!(
+                "this replica's list of erased drivers is older than the last one that was read: the newer one stays in force"
+            );
+        }
+        Ok(ReadList::new(newest.list(), read_at))
+    }
+
+    /// Begins the erasing of a driver, or ends it.
+    pub async fn erase(&self, driver_id: &DriverId, is_lifted: bool) -> Result<(), Error> {
+        // Newer than the row before, also when the server's clock was put back meanwhile.
+        let sql = format!(
+            "INSERT INTO {0}.{ERASED} (driver_id, is_lifted, written_at) SELECT '{1}', {2}, \
+             greatest(now64(3), max(written_at) + INTERVAL 1 MILLISECOND) FROM {0}.{ERASED} WHERE driver_id = '{1}'",
+            self.database,
+            driver_id.as_str(),
+            u8::from(is_lifted)
+        );
+        self.statement("writing who is erased", &sql).await
+    }
+
+    /// For how long this driver has been erased, if they are, and not lifted.
+    pub async fn erased_for(&self, driver_id: &DriverId) -> Result<Option<Duration>, Error> {
+        let sql = format!(
+            "SELECT toUInt64(greatest(0, dateDiff('second', written_at, now64(3)))) FROM {}.{ERASED} FINAL \
+             WHERE driver_id = '{}' AND NOT is_lifted",
+            self.database,
+            driver_id.as_str()
+        );
+        let what = "asking who is erased";
+        let Some(seconds) = self.value(what, &sql).await? else { return Ok(None) };
+        let seconds = seconds.parse().map_err(|_| Error::not_a(what, "number"))?;
+        Ok(Some(Duration::from_secs(seconds)))
+    }
+
+    /// Every table that has rows of drivers, those first from which others are made.
+    /// Fails also if the login does not see one: it would be passed over.
+    pub async fn tables_of_drivers(&self) -> Result<Vec<TableOfDrivers>, Error> {
+        let sql = format!(
+            "SELECT match(type, '^(LowCardinality\\\\()?(Nullable\\\\()?String\\\\)*$'), table FROM system.columns WHERE database = '{0}' AND name = 'driver_id' AND table != '{ERASED}' AND table IN \
+             (SELECT name FROM system.tables WHERE database = '{0}' AND engine LIKE '%MergeTree') \
+             ORDER BY table != 'positions', table",
+            self.database
+        );
+        let what = "asking for the tables";
+        let table = |[has_texts, name]: [String; 2]| TableOfDrivers { has_texts: has_texts == "1", name };
+        let tables: Vec<TableOfDrivers> = self.ask(what, &sql).await?.into_iter().map(table).collect();
+        let of_drivers = MIGRATIONS.iter().filter(|migration| {
+            ["\n    driver_id ", "\n{stored}"].iter().any(|column| migration.sql.contains(column))
+        });
+        let wanted = of_drivers.filter_map(Migration::table).filter(|table| *table != ERASED);
+        let unseen: Vec<&str> =
+            wanted.filter(|table| !tables.iter().any(|seen| seen.name == *table)).collect();
+        if unseen.is_empty() {
+            return Ok(tables);
+        }
+        let why = format!("this login does not see {}: see milepost_eraser in access.sql", unseen.join(", "));
+        Err(Error::of_answer(what, FailureKind::Permanent, why))
+    }
+
+    /// What all hosts are asked through, if this server knows it.
+    pub async fn hosts(&self) -> Result<Hosts, Error> {
+        Ok(match (self.layout.cluster(), self.layout.config.replication) {
+            (Some(cluster), _) => Hosts::All(cluster.to_owned()),
+            (None, Replication::None) => Hosts::ThisIsAll,
+            (None, Replication::Macros) => Hosts::ThisAlone,
+            // A Replicated database is a cluster by its own name; Cloud calls its own `default`.
+            (None, Replication::Managed) => {
+                let sql = format!(
+                    "SELECT DISTINCT cluster FROM system.clusters WHERE cluster IN ('{0}', 'default') ORDER BY cluster != '{0}'",
+                    self.database
+                );
+                self.value("asking for the cluster", &sql).await?.map_or(Hosts::ThisAlone, Hosts::All)
+            }
+        })
+    }
+
+    /// What each of these tables has of this driver, on these hosts.
+    pub async fn traces(
+        &self,
+        hosts: &Hosts,
+        tables: &[TableOfDrivers],
+        driver_id: &DriverId,
+    ) -> Result<Vec<Traces>, Error> {
+        let names = tables.iter().map(|table| literal(&table.name)).collect::<Vec<_>>().join(", ");
+        let of = format!("WHERE database = '{}' AND table IN ({names})", self.database);
+        let (parts, mutations) = (hosts.table("system", "parts"), hosts.table("system", "mutations"));
+        let count = |table: &TableOfDrivers| {
+            let (name, rows) = (literal(&table.name), hosts.table(&self.database, &table.name));
+            format!("SELECT {name} AS table, count() FROM {rows} WHERE {}", table.is_of(driver_id))
+        };
+        let counts = tables.iter().map(count).collect::<Vec<_>>().join(" UNION ALL ");
+        let mutated = format!(
+            "SELECT table, countIf(NOT is_done), \
+             countIf(command LIKE '%_row_exists%') > 0 AND maxIf(create_time, command LIKE '%_row_exists%') \
+             >= maxIf(create_time, command LIKE '%APPLY DELETED MASK%'), \
+             anyLastIf(replaceRegexpAll(concat(mutation_id, ': ', latest_fail_reason), '\\\\s+', ' '), \
+             NOT is_done AND latest_fail_reason != '') FROM {mutations} {of} GROUP BY table"
+        );
+        // A replicated table numbers by partition; a partition without parts has no number there.
+        let old = format!(
+            "SELECT part.table AS table, count(), arrayStringConcat(groupArray({OLD_PARTS_NAMED})(concat(part.name, ' on ', part.host, \
+             ', used by ', toString(part.refcount - 1), ' others, out of use since ', toString(part.remove_time), ': ', \
+             part.removal_state)), '; ') FROM (SELECT hostName() AS host, table, name, refcount, remove_time, removal_state, \
+             partition_id, data_version FROM {parts} {of} AND NOT active) AS part \
+             INNER JOIN (SELECT host, table, partition_id, max(number) AS number FROM (SELECT hostName() AS host, table, \
+             block_numbers.partition_id AS ids, block_numbers.number AS numbers FROM {mutations} {of} \
+             AND command LIKE '%APPLY DELETED MASK%') ARRAY JOIN ids AS partition_id, numbers AS number \
+             GROUP BY host, table, partition_id) AS mutation ON part.host = mutation.host AND part.table = mutation.table \
+             WHERE (mutation.partition_id = '' OR mutation.partition_id = part.partition_id) \
+             AND part.data_version < mutation.number GROUP BY part.table"
+        );
+        // Each answer has a row of every table, so what is missing in it is never taken for nothing.
+        let answers = async |what: &str, select: &str, settings: &str| {
+            let sql = format!(
+                "SELECT asked.table, found.* EXCEPT table FROM (SELECT arrayJoin([{names}]) AS table) AS asked \
+                 LEFT JOIN ({select}) AS found ON found.table = asked.table {settings}"
+            );
+            let rows = self.ask::<4>(what, &sql).await?.into_iter();
+            Ok::<HashMap<_, _>, Error>(rows.map(|[table, cells @ ..]| (table, cells)).collect())
+        };
+        let seen = answers("counting", &counts, "").await?;
+        let stored = answers("counting", &counts, "SETTINGS apply_deleted_mask = 0").await?;
+        let mutated = answers("asking for mutations", &mutated, "").await?;
+        let old = answers("asking for old parts", &old, "").await?;
+
+        let number = |cell: &str| cell.parse().unwrap_or(u64::MAX);
+        let traces = |table: &TableOfDrivers| {
+            let of =
+                |answer: &HashMap<String, [String; 3]>| answer.get(&table.name).cloned().unwrap_or_default();
+            let ([seen, ..], [stored, ..]) = (of(&seen), of(&stored));
+            let ([mutations, is_masked, failure], [old_parts, named, _]) = (of(&mutated), of(&old));
+            Traces {
+                table: table.clone(),
+                seen: number(&seen),
+                stored: number(&stored),
+                mutations: number(&mutations),
+                is_masked: number(&is_masked) != 0,
+                failure,
+                old_parts: number(&old_parts),
+                named,
+            }
+        };
+        Ok(tables.iter().map(traces).collect())
+    }
+
+    /// Views that are being counted again now: they may have read what is hidden since.
+    pub async fn refreshes(&self, hosts: &Hosts) -> Result<u64, Error> {
+        let sql = format!(
+            "SELECT countIf(status LIKE 'Running%') FROM {} WHERE database = '{}'",
+            hosts.table("system", "view_refreshes"),
+            self.database
+        );
+        self.number("counting", &sql).await
+    }
+
+    /// Inserts into this database that have been under way for at least this long. A server goes on with an insert whose
+    /// process was killed or has given up, and commits rows that no member will mention again.
+    pub async fn inserts_older_than(&self, hosts: &Hosts, age: Duration) -> Result<u64, Error> {
+        let sql = format!(
+            "SELECT count() FROM {} WHERE query_kind IN ('Insert', 'AsyncInsertFlush') AND elapsed >= {} \
+             AND (current_database = '{2}' OR position(query, '{2}.') > 0)",
+            hosts.table("system", "processes"),
+            age.as_secs_f64(),
+            self.database
+        );
+        self.number("counting", &sql).await
+    }
+
+    /// Rows of this driver are not seen any more, when its mutation is done.
+    pub async fn hide(&self, table: &TableOfDrivers, driver_id: &DriverId) -> Result<(), Error> {
+        let delete = format!("DELETE FROM {} WHERE {}", self.everywhere(table), table.is_of(driver_id));
+        let what = format!("hiding rows of {}", table.name);
+        self.statement(&what, &format!("{delete} SETTINGS lightweight_deletes_sync = 0")).await
+    }
+
+    /// Rows that are hidden are not on the disk any more, when its mutation is done and old parts are gone.
+    pub async fn remove_hidden(&self, table: &TableOfDrivers) -> Result<(), Error> {
+        let alter = format!("ALTER TABLE {} APPLY DELETED MASK", self.everywhere(table));
+        let what = format!("removing hidden rows of {}", table.name);
+        self.statement(&what, &format!("{alter} SETTINGS mutations_sync = 0")).await
+    }
+
+    /// The table in a statement that reaches every host. Its name is no template.
+    fn everywhere(&self, table: &TableOfDrivers) -> String {
+        let on_cluster = self.layout.statement("{on_cluster}");
+        format!("{}.{}{on_cluster}", self.database, identifier(&table.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use milepost_config::Config;
+
+    #[test]
+    fn a_name_stays_a_name() {
+        assert_eq!(identifier(".inner_id.1-2"), "`.inner_id.1-2`");
+        assert_eq!(identifier("a`b\\c"), "`a\\`b\\\\c`");
+        assert_eq!(literal("it's \\"), "'it\\'s \\\\'");
+        let of = |has_texts| TableOfDrivers { name: "t".to_owned(), has_texts };
+        let id = DriverId::new("7").unwrap();
+        assert_eq!(of(true).is_of(&id), "driver_id = '7'");
+        assert_eq!(of(false).is_of(&id), "toString(driver_id) = '7'");
+    }
+
+    /// A balancer asks a replica that lags.
+    #[tokio::test]
+    async fn an_older_list_does_not_replace_a_newer_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            for rows in ["\t20\t2\nd\t20\t2\n", "\t10\t9\n", "\t20\t1\n", "\t30\t2\n"] {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+                let head =
+                    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", rows.len());
+                stream.write_all((head + rows).as_bytes()).await.unwrap();
+            }
+        });
+        let config = Config::parse(&format!("[clickhouse]\nurl = '{url}'")).unwrap();
+        let clickhouse = ClickHouse::new(&config.clickhouse).unwrap();
+        for is_erased in [true, true, true, false] {
+            let erased = clickhouse.erased().await.unwrap();
+            assert_eq!(erased.erased().has_bytes(b"d"), is_erased);
+        }
+        server.await.unwrap();
+    }
+}

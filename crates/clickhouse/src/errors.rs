@@ -1,0 +1,167 @@
+//! What an answer that is not a success means, and what to do about it.
+
+use std::error::Error as StdError;
+
+use clickhouse::error::Error as ClientError;
+use hyper_util::client::legacy;
+
+use milepost_core::delivery::sink::FailureKind;
+
+/// ClickHouse's error codes that only a person can mend: unknown column, table, database, format, setting or user, wrong
+/// types, a storage policy that does not fit (36) or is unknown (478), a read-only or constrained profile, a setting that the server's version does not allow here, no grant, failed
+/// login.
+///
+/// Not CANNOT_READ_ALL_DATA (33): our bytes are whole, so something on the way has cut them, and may not the next time.
+const PERMANENT: [u32; 19] =
+    [16, 27, 36, 53, 60, 62, 73, 81, 115, 117, 164, 192, 193, 194, 344, 452, 478, 497, 516];
+/// The server itself does not know whether it committed: UNKNOWN_STATUS_OF_INSERT, KEEPER_EXCEPTION.
+const AMBIGUOUS: [u32; 2] = [UNKNOWN_STATUS_OF_INSERT, 999];
+pub(super) const UNKNOWN_TABLE: u32 = 60;
+pub(super) const UNKNOWN_DATABASE: u32 = 81;
+pub(super) const AUTHENTICATION_FAILED: u32 = 516;
+const NO_GRANT: u32 = 497;
+/// A replica without its Keeper, or without its metadata there.
+const TABLE_IS_READ_ONLY: u32 = 242;
+/// Fewer than the quorum.
+const TOO_FEW_LIVE_REPLICAS: u32 = 285;
+/// The quorum did not have it in time.
+const UNKNOWN_STATUS_OF_INSERT: u32 = 319;
+/// SUPPORT_IS_DISABLED.
+const NOT_SUPPORTED: u32 = 344;
+
+/// Of an insert into replicated tables, what a server says before it writes: too many queries, a read-only replica, too many
+/// parts, too few live replicas, an earlier insert without its quorum, overload. Under a quorum the same token stays
+/// truthful after them, also on another replica and where a part of the insert was written before.
+const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_REPLICAS, 286, 745];
+
+/// How inserts are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// To the only server, which answers when it has written.
+    Alone,
+    /// To one of several replicas. The next attempt may meet another one.
+    Replicated,
+    /// Through one of several hosts, which hands each row on to its shard. What one shard refuses another may have written.
+    Sharded,
+}
+
+/// What to do after ClickHouse answered with this code. A server that answers is alive and knows whether it committed,
+/// unless the code says otherwise. On replicas it may be another one that is asked next: whatever is not known to come before the
+/// write may have been written on one replica alone, and its token would be refused by the others for as long as that is away.
+pub(super) fn kind_of_code(code: u32, way: Way) -> FailureKind {
+    if PERMANENT.contains(&code) {
+        return FailureKind::Permanent;
+    }
+    let is_open = match way {
+        Way::Alone => AMBIGUOUS.contains(&code),
+        Way::Replicated => !BEFORE_THE_WRITE.contains(&code),
+        Way::Sharded => true,
+    };
+    if is_open { FailureKind::Ambiguous } else { FailureKind::Transient }
+}
+
+/// What to change.
+pub(super) fn advice(code: u32) -> Option<&'static str> {
+    Some(match code {
+        AUTHENTICATION_FAILED => "wrong login; set clickhouse.user and clickhouse.password_file",
+        NO_GRANT => "grant clickhouse.user what it lacks, see deploy/clickhouse",
+        NOT_SUPPORTED => "this server's version does not support what the insert asks for: update ClickHouse",
+        TABLE_IS_READ_ONLY => {
+            "this replica is read-only: look whether it reaches its Keeper, and at system.replicas there"
+        }
+        TOO_FEW_LIVE_REPLICAS => {
+            "fewer replicas live than clickhouse.insert_quorum wants: bring one back, or add a third one"
+        }
+        UNKNOWN_STATUS_OF_INSERT => {
+            "not enough replicas had it in time: one is away or behind, see system.replicas and \
+             system.replication_queue"
+        }
+        _ => return None,
+    })
+}
+
+/// The `N` of ClickHouse's `Code: N. DB::Exception: …`, which begins its answer: a page that only mentions one is
+/// somebody else's.
+pub(super) fn code_in(text: &str) -> Option<u32> {
+    let digits = text.trim_start().strip_prefix("Code: ")?;
+    let end = digits.find(|c: char| !c.is_ascii_digit())?;
+    digits[end..].starts_with(". DB::").then(|| digits[..end].parse().ok())?
+}
+
+/// The same, for what the client library makes of an answer.
+pub(super) fn code(error: &ClientError) -> Option<u32> {
+    let ClientError::BadResponse(text) = error else { return None };
+    code_in(text)
+}
+
+/// What to do after a statement that is no insert has failed.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the crate's enum is non-exhaustive; unknown ends are ambiguous"
+)]
+pub(super) fn kind(error: &ClientError) -> FailureKind {
+    match error {
+        ClientError::BadResponse(_) => {
+            code(error).map_or(FailureKind::Ambiguous, |code| kind_of_code(code, Way::Alone))
+        }
+        ClientError::TimedOut => FailureKind::TimedOut,
+        ClientError::Network(source) if never_connected(source.as_ref()) => FailureKind::Transient,
+        ClientError::InvalidParams(_) | ClientError::Unsupported(_) => FailureKind::Permanent,
+        _ => FailureKind::Ambiguous,
+    }
+}
+
+pub(super) fn never_connected(error: &(dyn StdError + Send + Sync + 'static)) -> bool {
+    error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect)
+}
+
+/// It was connected, and what came back was nothing, or no HTTP.
+pub(super) fn speaks_no_http(error: &ClientError) -> bool {
+    matches!(error, ClientError::Network(source) if !never_connected(source.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_sorted_by_what_to_do_about_them() {
+        for (text, expected) in [
+            ("Code: 60. DB::Exception: Table fleet.positions does not exist.", FailureKind::Permanent),
+            ("Code: 497. DB::Exception: default: Not enough privileges.", FailureKind::Permanent),
+            ("Code: 241. DB::Exception: Memory limit exceeded", FailureKind::Transient),
+            ("Code: 12345. DB::Exception: what nobody listed", FailureKind::Transient),
+            ("502 Bad Gateway", FailureKind::Ambiguous),
+            ("<p>see Code: 60. DB::Exception</p>", FailureKind::Ambiguous),
+        ] {
+            assert_eq!(kind(&ClientError::BadResponse(text.to_owned())), expected, "{text}");
+        }
+        assert_eq!(kind(&ClientError::TimedOut), FailureKind::TimedOut);
+        assert_eq!(kind(&ClientError::Network("reset".into())), FailureKind::Ambiguous);
+    }
+
+    #[test]
+    fn on_replicas_what_is_not_known_to_precede_the_write_is_open() {
+        use FailureKind::{Ambiguous, Permanent, Transient};
+        for (codes, expected) in [
+            (&[60, 73, 115, 164, 344, 452, 497, 516][..], [Permanent; 3]),
+            (&[202, 242, 252, 285, 286, 745], [Transient, Transient, Ambiguous]),
+            (&[33, 159, 209, 210, 225, 236, 241, 254, 394, 12_345], [Transient, Ambiguous, Ambiguous]),
+            (&[319, 999], [Ambiguous; 3]),
+        ] {
+            for code in codes {
+                let kinds = [Way::Alone, Way::Replicated, Way::Sharded].map(|way| kind_of_code(*code, way));
+                assert_eq!(kinds, expected, "{code}");
+            }
+        }
+    }
+
+    #[test]
+    fn advice_names_what_to_look_at() {
+        for (code, words) in
+            [(242, "Keeper"), (285, "insert_quorum"), (319, "system.replicas"), (344, "update ClickHouse")]
+        {
+            assert!(advice(code).is_some_and(|advice| advice.contains(words)), "{code}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The numbered files of `sql/`.
+
+use twox_hash::XxHash3_128;
+
+include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
+
+/// The table that records migrations.
+pub(super) const LEDGER: &str = "schema_migrations";
+/// The table of erased drivers.
+pub(super) const ERASED: &str = "erased";
+
+/// One numbered file of `sql/`: a template (see [`super::render`]).
+#[derive(Debug, Clone, Copy)]
+pub struct Migration {
+    pub version: u32,
+    /// File name without `.sql`. A file that makes a table or a view has its name behind the number.
+    pub name: &'static str,
+    pub sql: &'static str,
+}
+
+impl Migration {
+    /// Of the template, so that an edit is noticed.
+    pub(super) fn checksum(&self) -> String {
+        format!("{:032x}", XxHash3_128::oneshot(self.sql.as_bytes()))
+    }
+
+    /// The table that it makes, if it makes one.
+    pub(super) fn table(&self) -> Option<&'static str> {
+        self.makes().filter(|_| self.sql.contains("{engine:"))
+    }
+
+    /// The table or view that it makes, if it makes one in the database of all tables.
+    pub(super) fn makes(&self) -> Option<&'static str> {
+        let name = self.object();
+        let made = |words: &str| self.sql.contains(&format!("{words} {{database}}.{name}{{on_cluster}}"));
+        (made("IF NOT EXISTS") || made("CREATE OR REPLACE VIEW")).then_some(name)
+    }
+
+    /// The parameterised view that it makes, if it makes one.
+    pub(super) fn makes_ask_view(&self) -> Option<&'static str> {
+        let name = self.object().strip_prefix("ask_")?;
+        self.sql
+            .contains(&format!("VIEW IF NOT EXISTS {{database}}_ask.{name}{{on_cluster}}"))
+            .then_some(name)
+    }
+
+    /// What it makes, if that has another rows on each shard: `…_all` stands over it there.
+    pub(super) fn over(&self) -> Option<&'static str> {
+        self.makes().filter(|_| self.sql.contains("\n{shards}CREATE TABLE "))
+    }
+
+    fn object(&self) -> &'static str {
+        self.name.split_once('_').map_or("", |(_, object)| object)
+    }
+}

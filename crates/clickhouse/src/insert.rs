@@ -1,0 +1,267 @@
+//! One attempt to insert, over HTTP. Not with the client library: it takes any 200 for a success, and collects an error's
+//! body whole.
+//!
+//! Guarantee: `Ok` means that ClickHouse itself said that it committed all rows (with fsync, as the tables ask for; where
+//! they are replicated, on as many replicas as [`Quorum`] says): a 200 with an empty body and a summary that counts at least
+//! the rows sent. Views add their own rows to that count. A server that recognises a token it has counts all of them, or on
+//! another replica none; none is ambiguous like any other gap, and the next attempt has another token. Every other answer is
+//! a failure of a [`FailureKind`]; where the commit is unknown, an ambiguous one. At most 8 KiB of any answer are read.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::client::legacy;
+use tokio::time::timeout;
+use tracing::debug;
+use url::Url;
+
+use super::compress::compress;
+use super::connector::Connector;
+use super::errors::{Way, advice, code_in, kind_of_code};
+use super::login::Login;
+use super::quorum::Quorum;
+use super::shards;
+use milepost_config as config;
+use milepost_config::Replication;
+use milepost_core::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
+use milepost_core::encode::Insert;
+use milepost_core::screened::Screened;
+use milepost_tls as tls;
+use milepost_tls::Server;
+
+/// Of any answer, so much is read.
+const ANSWER_BYTES_MAX: usize = 8 * 1024;
+/// And so much of it is told.
+const TOLD_CHARS_MAX: usize = 400;
+/// Any way to the server should let a single row of this size through.
+const ROW_BYTES_TO_PASS: usize = 4 * 1024;
+/// Once its head is there, the rest of an error is waited for this long.
+const ERROR_BODY_WITHIN: Duration = Duration::from_secs(2);
+const SUMMARY: &str = "X-ClickHouse-Summary";
+const EXCEPTION_CODE: &str = "X-ClickHouse-Exception-Code";
+
+#[derive(Debug, thiserror::Error)]
+enum InsertError {
+    #[error("cannot be reached")]
+    NotReached(#[source] legacy::Error),
+    #[error("the connection broke")]
+    Broken(#[source] legacy::Error),
+    #[error("{advice}")]
+    NoHttp {
+        advice: String,
+        #[source]
+        source: legacy::Error,
+    },
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    #[error("{}{text}", advice.map_or(String::new(), |advice| format!("{advice}: ")))]
+    Refused { kind: FailureKind, advice: Option<&'static str>, text: String },
+    #[error("something on the way takes no insert of this size (HTTP 413): {0}")]
+    TooLarge(String),
+    #[error("HTTP {status} from something that is not ClickHouse: {text}")]
+    NotClickHouse { status: StatusCode, text: String },
+    #[error("a success with a body, so it is not known whether the rows are there: {0}")]
+    WithBody(String),
+    #[error(
+        "a success without X-ClickHouse-Summary and its written_rows: not ClickHouse's own answer, or something on the way \
+         takes that header out"
+    )]
+    WithoutSummary,
+    #[error(
+        "a success, but of {sent} rows ClickHouse wrote {written}: something on the way drops a part of the request's body"
+    )]
+    WroteLess { sent: u64, written: u64 },
+    #[error("the answer broke off")]
+    BrokenOff(#[source] hyper::Error),
+}
+
+/// What an attempt is called in `system.query_log`.
+#[derive(Debug, thiserror::Error)]
+#[error("log_comment {log_comment}")]
+struct Named {
+    log_comment: String,
+    source: InsertError,
+}
+
+impl InsertError {
+    fn kind(&self) -> FailureKind {
+        match self {
+            Self::NotReached(_) => FailureKind::Transient,
+            Self::TimedOut(_) => FailureKind::TimedOut,
+            Self::Refused { kind, .. } => *kind,
+            Self::TooLarge(_) => FailureKind::TooLarge,
+            Self::Broken(_)
+            | Self::NoHttp { .. }
+            | Self::NotClickHouse { .. }
+            | Self::WithBody(_)
+            | Self::WithoutSummary
+            | Self::WroteLess { .. }
+            | Self::BrokenOff(_) => FailureKind::Ambiguous,
+        }
+    }
+}
+
+pub(super) struct Inserter {
+    http: legacy::Client<Connector, Full<Bytes>>,
+    url: Url,
+    pub(super) quorum: Quorum,
+    way: Way,
+    /// No TLS is configured, and nothing has answered in HTTP.
+    may_be_tls: AtomicBool,
+    login: Arc<Login>,
+}
+
+impl Inserter {
+    pub(super) fn new(config: &config::ClickHouse, connector: Connector, login: Arc<Login>) -> Self {
+        let mut url = Url::parse(&config.url).expect("the configuration has checked it");
+        url.query_pairs_mut()
+            .append_pair("decompress", "1")
+            // The answer comes when everything is done, and says all of it.
+            .append_pair("wait_end_of_query", "1")
+            .append_pair("send_progress_in_http_headers", "0")
+            // A profile may turn it on; then the answer would not say how many rows were written.
+            .append_pair("async_insert", "0")
+            .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1");
+        if config.shards {
+            // Without it the server answers when it has the rows in a file of its own, for later.
+            url.query_pairs_mut().append_pair("distributed_foreground_insert", "1");
+        }
+        Self {
+            http: connector.client(),
+            url,
+            quorum: Quorum::new(config),
+            way: match config.replication {
+                _ if config.shards => Way::Sharded,
+                Replication::Macros | Replication::Managed => Way::Replicated,
+                Replication::None => Way::Alone,
+            },
+            may_be_tls: AtomicBool::new(config.tls.is_none()),
+            login,
+        }
+    }
+
+    fn request(&self, insert: &Insert, attempt: &Attempt) -> Request<Full<Bytes>> {
+        let mut url = self.url.clone();
+        let statement = match self.way {
+            Way::Sharded => Cow::from(shards::insert(&insert.statement)),
+            Way::Alone | Way::Replicated => Cow::from(&insert.statement),
+        };
+        url.query_pairs_mut()
+            .extend_pairs(self.quorum.settings(attempt.timeout))
+            .append_pair("insert_deduplication_token", &attempt.token)
+            .append_pair("log_comment", &attempt.token)
+            .append_pair("query", &statement);
+        let mut request = Request::builder().method(Method::POST).uri(url.as_str());
+        for (name, value) in self.login.headers() {
+            request = request.header(name, value);
+        }
+        let body = Full::new(compress(&insert.body));
+        request.body(body).expect("a URL that was checked, and headers that were")
+    }
+
+    async fn send(&self, insert: &Insert, attempt: &Attempt) -> Result<(), InsertError> {
+        let response = self
+            .http
+            .request(self.request(insert, attempt))
+            .await
+            .map_err(|error| self.not_answered(error))?;
+        self.may_be_tls.store(false, Ordering::Relaxed);
+        let status = response.status();
+        let header = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_owned);
+        let exception = header(EXCEPTION_CODE).and_then(|code| code.trim().parse::<u32>().ok());
+        if status == StatusCode::OK && exception.is_none() {
+            let written = header(SUMMARY).and_then(|summary| written_rows(&summary));
+            let body = beginning(response).await.map_err(InsertError::BrokenOff)?;
+            let sent = insert.rows as u64;
+            return match written {
+                _ if !body.is_empty() => Err(InsertError::WithBody(told(&body))),
+                None => Err(InsertError::WithoutSummary),
+                // A Distributed table hands the rows on: how it counts them could not be tried.
+                Some(written) if written < if self.way == Way::Sharded { sent.min(1) } else { sent } => {
+                    Err(InsertError::WroteLess { sent, written })
+                }
+                Some(_) => Ok(()),
+            };
+        }
+        let body = timeout(ERROR_BODY_WITHIN, beginning(response)).await;
+        let body = body.ok().and_then(Result::ok).unwrap_or_default();
+        let text = told(&body);
+        match exception.or_else(|| code_in(&text)) {
+            Some(code) => Err(self.refused(code, text)),
+            // A proxy that refuses even a small row is misconfigured; the row is not the cause.
+            None if status == StatusCode::PAYLOAD_TOO_LARGE
+                && (insert.rows > 1 || insert.body.len() > ROW_BYTES_TO_PASS) =>
+            {
+                Err(InsertError::TooLarge(text))
+            }
+            None => Err(InsertError::NotClickHouse { status, text }),
+        }
+    }
+
+    fn refused(&self, code: u32, text: String) -> InsertError {
+        self.login.read_again_after(code);
+        let (kind, advice) = (kind_of_code(code, self.way), advice(code));
+        let text = if text.is_empty() { format!("code {code}") } else { text };
+        InsertError::Refused { kind, advice, text }
+    }
+
+    fn not_answered(&self, error: legacy::Error) -> InsertError {
+        if error.is_connect() {
+            InsertError::NotReached(error)
+        } else if self.may_be_tls.load(Ordering::Relaxed) {
+            let advice = tls::is_this_the_port(Server::ClickHouse, false);
+            InsertError::NoHttp { advice, source: error }
+        } else {
+            InsertError::Broken(error)
+        }
+    }
+}
+
+impl Sink for Inserter {
+    async fn insert(&self, insert: &Screened, attempt: &Attempt) -> Result<(), SinkError> {
+        let sent = timeout(attempt.timeout, self.send(insert, attempt)).await;
+        let sent = sent.unwrap_or(Err(InsertError::TimedOut(attempt.timeout)));
+        debug!(log_comment = attempt.token, rows = insert.rows, ok = sent.is_ok(), "insert ended");
+        sent.map_err(|source| {
+            let (kind, log_comment) = (source.kind(), attempt.token.clone());
+            SinkError { kind, source: Box::new(Named { log_comment, source }) }
+        })
+    }
+}
+
+/// `written_rows` of a summary such as `{"read_rows":"0","written_rows":"5000"}`.
+fn written_rows(summary: &str) -> Option<u64> {
+    let summary: serde_json::Value = serde_json::from_str(summary).ok()?;
+    let rows = summary.get("written_rows")?;
+    rows.as_u64().or_else(|| rows.as_str()?.parse().ok())
+}
+
+/// The first bytes of a body. What is not read ends with its connection.
+async fn beginning(response: Response<Incoming>) -> Result<Vec<u8>, hyper::Error> {
+    let mut body = response.into_body();
+    let mut bytes = Vec::new();
+    while bytes.len() < ANSWER_BYTES_MAX {
+        let Some(frame) = body.frame().await else { break };
+        if let Some(data) = frame?.data_ref() {
+            let room = ANSWER_BYTES_MAX - bytes.len();
+            bytes.extend_from_slice(&data[..data.len().min(room)]);
+        }
+    }
+    Ok(bytes)
+}
+
+/// As much of it as a log line should hold.
+fn told(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let mut told: String = text.trim().chars().take(TOLD_CHARS_MAX).collect();
+    if told.len() < text.trim().len() {
+        told.push('…');
+    }
+    told
+}

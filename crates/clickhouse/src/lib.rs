@@ -1,0 +1,39 @@
+//! ClickHouse: inserts, migrations and queries, with each answer classified by what to do about it.
+//!
+//! ```text
+//! Insert ─▶ insert (HTTP over hyper) ─▶ committed | transient | ambiguous | permanent | too large
+//! sql/NNN_name.sql ─▶ render (one server, replicas, shards) ─▶ migrations
+//! a question ─▶ client (the clickhouse crate, answers bounded by connector) ─▶ rows
+//! ```
+//!
+//! Guarantee: `Ok` from an insert means that ClickHouse itself confirmed the commit of every row. Of an insert's answer
+//! at most 8 KiB are read, of a query's 4 MiB.
+//!
+//! Refuses: to take a proxy's HTTP 200 for ClickHouse's.
+
+mod client;
+mod compress;
+mod connector;
+mod erase;
+mod errors;
+mod files;
+mod insert;
+mod login;
+mod migrations;
+mod quorum;
+mod reader;
+mod rejects;
+mod render;
+mod shards;
+mod trace;
+mod writer;
+
+pub use self::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
+pub use self::connector::Connector;
+pub use self::erase::{Hosts, Traces};
+pub use self::files::Migration;
+pub use self::migrations::{named, plan};
+pub use self::reader::Reader;
+pub use self::rejects::StoredReject;
+pub use self::trace::{LastFix, RejectedFor, StoredFix};
+pub use self::writer::{Retry, Writer, Written, fresh_identity};

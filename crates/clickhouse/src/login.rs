@@ -1,0 +1,107 @@
+//! Who we are to ClickHouse. The password's file is read again when the server refuses us.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use tokio::task::spawn_blocking;
+use tracing::warn;
+
+use super::errors::AUTHENTICATION_FAILED;
+use milepost_config::Secret;
+use milepost_core::throttle::Throttle;
+
+/// A file that cannot be read is logged at the first refusal, and then this often.
+const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
+
+/// Shared by everybody who asks the server something.
+pub(super) struct Login {
+    user: String,
+    secret: Option<Secret>,
+    password: RwLock<Option<String>>,
+    /// One is enough: a disk may hang.
+    reading: AtomicBool,
+    unreadable_log: Mutex<Throttle>,
+}
+
+impl Login {
+    /// Blocks for as long as the disk takes: at the start.
+    pub(super) fn new(user: &str, secret: Option<&Secret>) -> std::io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            user: user.to_owned(),
+            secret: secret.cloned(),
+            password: RwLock::new(secret.map(Secret::read).transpose()?),
+            reading: AtomicBool::new(false),
+            unreadable_log: Mutex::new(Throttle::every(UNREADABLE_LOGGED_EVERY)),
+        }))
+    }
+
+    pub(super) fn password(&self) -> Option<String> {
+        self.password.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same client with the login as it was last read.
+    pub(super) fn log_in(&self, client: clickhouse::Client) -> clickhouse::Client {
+        let client = client.with_user(&self.user);
+        match self.password() {
+            Some(password) => client.with_password(password),
+            None => client,
+        }
+    }
+
+    /// As the HTTP interface wants them.
+    pub(super) fn headers(&self) -> Vec<(&'static str, String)> {
+        let user = ("X-ClickHouse-User", self.user.clone());
+        [user].into_iter().chain(self.password().map(|password| ("X-ClickHouse-Key", password))).collect()
+    }
+
+    /// If the code says that the login is wrong, the file may have changed since it was read. Does not wait for the disk.
+    pub(super) fn read_again_after(self: &Arc<Self>, code: u32) {
+        let Some(secret) = self.secret.clone().filter(|_| code == AUTHENTICATION_FAILED) else { return };
+        if self.reading.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let this = Arc::clone(self);
+        spawn_blocking(move || {
+            match secret.read() {
+                Ok(password) => {
+                    *this.password.write().unwrap_or_else(PoisonError::into_inner) = Some(password);
+                }
+                Err(error) => {
+                    let mut log = this.unreadable_log.lock().unwrap_or_else(PoisonError::into_inner);
+                    if log.allow(Instant::now()) {
+                        warn!(%error, "clickhouse.password_file cannot be read; keeping the last password");
+                    }
+                }
+            }
+            this.reading.store(false, Ordering::Release);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_is_no_password_any_more_leaves_the_last_one() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "old\n").unwrap();
+        let login = Login::new("reader", Some(&Secret::File(file.path().into()))).unwrap();
+        for (text, expected) in [("new\nold\n", "old"), ("new\n", "new")] {
+            std::fs::write(file.path(), text).unwrap();
+            login.read_again_after(AUTHENTICATION_FAILED);
+            while login.reading.load(Ordering::Acquire) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(login.password().unwrap(), expected, "{text:?}");
+            for (name, value) in login.headers() {
+                assert!(HeaderValue::try_from(value).is_ok(), "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! The tables, and the ledger of what was done to them.
+//!
+//! Guarantee: migrations are numbered files of idempotent statements, recorded with a checksum; applying them twice,
+//! or from two places at once, changes nothing.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within};
+use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, code};
+use super::files::{LEDGER, MIGRATIONS, Migration};
+use super::render::Layout;
+use super::shards;
+use milepost_config as config;
+use milepost_config::Replication;
+use milepost_core::encode::TABLES;
+
+/// What the database of the parameterised views has after the other's name. They are apart because tools that ask every table for
+/// its columns fail on them.
+const ASK: &str = "_ask";
+/// The views that are fed by inserts, each with its table, and what it would have done with the rows that were there before it. Done again, the first
+/// changes nothing; after the second, days are computed that need not be.
+const FILLS: [([&str; 2], &str); 4] = [
+    (
+        ["last_positions_mv", "last_positions_state"],
+        "INSERT INTO {database}.last_positions_state{all} SELECT * FROM {database}.positions{all} \
+         SETTINGS max_execution_time = 0, distributed_foreground_insert = 1",
+    ),
+    (
+        ["touched_mv", "touched"],
+        "INSERT INTO {database}.touched{all} SELECT arrayJoin(arrayDistinct([toDate(ts - INTERVAL 2 HOUR), toDate(ts + INTERVAL 2 HOUR)])) AS day, \
+         driver_id, count() AS rows, max(inserted_at) AS touched_at, maxIf(speed_cms, speed_cms != 65535) AS speed_max \
+         FROM {database}.positions{all} GROUP BY day, driver_id \
+         SETTINGS max_execution_time = 0, distributed_foreground_insert = 1",
+    ),
+    (
+        ["event_states_mv", "event_states"],
+        "INSERT INTO {database}.event_states (driver_id, state, fence, kind, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at, written_at) \
+         SELECT driver_id, state, fence, newest.1, newest.2, newest.3, newest.4, newest.5, newest.6, newest.7, newest.8, newest.9, newest.10 FROM ( \
+         SELECT driver_id, multiIf(kind IN ('entered', 'left'), 'fence', kind IN ('silent', 'heard'), 'contact', 'speed') AS state, fence, \
+         argMax((kind, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at, written_at), (known_at, ts, seq, written_at)) AS newest \
+         FROM {database}.events WHERE kind != 'jump' GROUP BY driver_id, state, fence) SETTINGS max_execution_time = 0",
+    ),
+    (
+        ["recent_events_mv", "recent_events"],
+        "INSERT INTO {database}.recent_events (known_at, driver_id, ts, seq, kind, fence, lat, lng, speed, mqtt_at, webhook_at, written_at) \
+         SELECT known_at, driver_id, ts, seq, kind, fence, lat, lng, speed, mqtt_at, webhook_at, written_at FROM {database}.events \
+         WHERE known_at > now64(3) - INTERVAL 2 DAY SETTINGS max_execution_time = 0",
+    ),
+];
+/// How long all hosts of a cluster may take for a statement, each of its limits above the one before: what it waits for in its own
+/// words, what it may take, and until its answer is here. Then it is asked again.
+const HOSTS_SECONDS_MAX: [&str; 2] = ["180", "200"];
+const HOSTS_TIMEOUT: Duration = Duration::from_secs(210);
+
+impl Migration {
+    /// Of the view that it makes, if inserts feed it.
+    fn fill(&self) -> Option<([&'static str; 2], &'static str)> {
+        FILLS.into_iter().find(|([view, _], _)| self.makes() == Some(view))
+    }
+}
+
+impl ClickHouse {
+    /// Applies what is missing, in order; returns the names of what was applied.
+    /// After an error, what was applied before stays applied.
+    pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
+        for database in databases(&self.database) {
+            self.create_database(&database).await?;
+        }
+        let pending = self.pending().await?;
+        self.ensure_made_for_shards(&pending).await?;
+        let is_pending = |of: &Migration| pending.iter().any(|migration| migration.version == of.version);
+        let lacking = self.lacking(&pending).await?;
+        if !lacking.is_empty() {
+            let names: Vec<&str> = lacking.iter().map(|(name, _)| &**name).collect();
+            warn!(
+                missing = names.join(", "),
+                "recorded as made, but not there, or not on every host: all that is missing is made again"
+            );
+        }
+        let mut applied = Vec::new();
+        for migration in MIGRATIONS.iter().filter(|migration| !lacking.is_empty() || is_pending(migration)) {
+            let what = format!("migration {}", migration.name);
+            for sql in self.layout.migration(migration) {
+                self.statement(&what, &sql).await?;
+            }
+            let is_new = |object| {
+                let name = format!("{}.{object}", self.database);
+                is_pending(migration) || lacking.iter().any(|(lacked, nowhere)| *lacked == name && *nowhere)
+            };
+            if let Some(([view, table], fill)) = migration.fill()
+                && (is_new(view) || is_new(table))
+            {
+                self.fill(view, fill).await?;
+            }
+            // Both are idempotent: a stop in between is mended by the next run, and another pod that does the
+            // same at the same time does no harm.
+            self.statement(&what, &record(&self.database, migration)).await?;
+            info!(migration = migration.name, place = self.layout.place(), "applied");
+            applied.push(migration.name);
+        }
+        self.retain().await?;
+        Ok(applied)
+    }
+
+    /// Gives each table the time-to-live that is configured, where it has another one. Rows that are older then go in the background.
+    async fn retain(&self) -> Result<(), Error> {
+        let sql = format!("SELECT name, engine_full FROM system.tables WHERE database = '{}'", self.database);
+        let tables: HashMap<_, _> = (self.ask("asking for the times to live", &sql).await?.into_iter())
+            .map(|[name, engine]| (name, engine))
+            .collect();
+        let lacks =
+            |table: &str, words: &str| tables.get(table).is_some_and(|engine| !engine.contains(words));
+        if let Some(policy) = self.layout.policy() {
+            let table = TABLES[0].name;
+            if lacks(table, &format!("storage_policy = '{policy}'")) {
+                let sql = self.layout.statement(&modify_policy(table, policy));
+                self.statement(&format!("the storage policy of {table}"), &sql).await?;
+                info!(table, policy, place = self.layout.place(), "storage policy set");
+            }
+        }
+        for (table, ttl) in self.layout.ttls() {
+            if lacks(table, &format!("TTL {ttl} ")) {
+                let sql = self.layout.statement(&modify_ttl(table, &ttl));
+                self.statement(&format!("the time to live of {table}"), &sql).await?;
+                info!(table, ttl, place = self.layout.place(), "rows stay so long");
+            }
+        }
+        Ok(())
+    }
+
+    /// The view may be made beside a history. Takes as long as reading that takes.
+    async fn fill(&self, view: &str, sql: &str) -> Result<(), Error> {
+        let query = self.client().query_raw(&self.layout.statement(sql));
+        query
+            .execute()
+            .await
+            .map_err(|error| self.failed(format!("doing for old rows what {view} does for new ones"), error))
+    }
+
+    /// What is recorded as made and not there on every host, and whether it is nowhere: somebody dropped it, or a host came to the
+    /// cluster when the others had recorded everything.
+    async fn lacking(&self, pending: &[Migration]) -> Result<Vec<(String, bool)>, Error> {
+        let is_recorded = |of: &&Migration| pending.iter().all(|migration| migration.version != of.version);
+        let names = MIGRATIONS.iter().filter(is_recorded).flat_map(|migration| {
+            let asked = migration.makes_ask_view().map(|name| format!("{}{ASK}.{name}", self.database));
+            self.made_by(migration).map(|name| format!("{}.{name}", self.database)).chain(asked)
+        });
+        let names = names.collect::<Vec<_>>().join("', '");
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let on_every_host = |table: &str| match self.layout.cluster() {
+            None => format!("system.{table}"),
+            Some(cluster) => format!("clusterAllReplicas('{cluster}', system.{table})"),
+        };
+        let sql = format!(
+            "SELECT object, sum(hosts) = 0 FROM (SELECT concat(database, '.', name) AS object, 1 AS hosts FROM {} \
+             UNION ALL SELECT arrayJoin(['{names}']), 0) WHERE object IN ('{names}') GROUP BY object \
+             HAVING sum(hosts) < (SELECT count() FROM {}) ORDER BY object",
+            on_every_host("tables"),
+            on_every_host("one"),
+        );
+        let rows = self.ask("asking for the tables that are there", &sql).await?;
+        Ok(rows.into_iter().map(|[name, nowhere]| (name, nowhere == "1")).collect())
+    }
+
+    /// Views that read one shard's tables are recorded as made, and would stay.
+    async fn ensure_made_for_shards(&self, pending: &[Migration]) -> Result<(), Error> {
+        let Some(cluster) = self.layout.shards() else { return Ok(()) };
+        let first = MIGRATIONS.iter().find(|migration| migration.table() == Some(TABLES[0].name));
+        if first.is_none_or(|first| pending.iter().any(|migration| migration.version == first.version)) {
+            return Ok(());
+        }
+        let sql = format!(
+            "SELECT count() > 0 FROM clusterAllReplicas('{cluster}', system.tables) WHERE database = '{}' AND name = '{}'",
+            self.database,
+            shards::over(TABLES[0].name)
+        );
+        let is_made =
+            self.value("asking every host for its tables", &sql).await?.is_some_and(|flag| flag == "1");
+        if is_made { Ok(()) } else { Err(Error::NotForShards { database: self.database.clone() }) }
+    }
+
+    /// The migrations this binary was built with that are not recorded in the database, in order.
+    pub async fn pending(&self) -> Result<Vec<Migration>, Error> {
+        let recorded = self.recorded().await?;
+        let mut pending = Vec::new();
+        for migration in MIGRATIONS {
+            match recorded.iter().find(|(version, _)| *version == migration.version) {
+                None => pending.push(*migration),
+                Some((_, recorded)) if *recorded == migration.checksum() => {}
+                Some((_, recorded)) => {
+                    return Err(Error::Edited {
+                        name: migration.name,
+                        recorded: recorded.clone(),
+                        now: migration.checksum(),
+                    });
+                }
+            }
+        }
+        Ok(pending)
+    }
+
+    /// Columns of ours that a table lacks, or has with another type, in words. RowBinary carries no types: the server
+    /// would take other numbers for ours.
+    pub async fn misfits(&self) -> Result<Vec<String>, Error> {
+        // Of these alone: the columns of all the views are four fifths of what the question costs, and a start waits for it.
+        let names = TABLES.iter().flat_map(|table| [table.name.to_owned(), shards::over(table.name)]);
+        let sql = format!(
+            "SELECT table, name, type FROM system.columns WHERE database = '{}' AND table IN ('{}')",
+            self.database,
+            names.collect::<Vec<_>>().join("', '")
+        );
+        let rows: Vec<[String; 3]> = self.ask("reading system.columns", &sql).await?;
+        let mut misfits = Vec::new();
+        for table in TABLES {
+            let is_there = |name: &str| rows.iter().any(|[table, ..]| table == name);
+            let over = shards::over(table.name);
+            let name = match self.layout.shards() {
+                Some(_) => &over,
+                None if is_there(&over) => {
+                    misfits.push(format!("{over} is there: these tables are for clickhouse.shards = true"));
+                    continue;
+                }
+                None => table.name,
+            };
+            if !is_there(name) {
+                misfits.push(format!("{name} is missing"));
+                continue;
+            }
+            for (column, kind) in table.columns {
+                match rows.iter().find(|[table, there, _]| table == name && there == column) {
+                    None => misfits.push(format!("{name}.{column} is missing")),
+                    Some([.., other]) if !kind.fits(other) => {
+                        misfits.push(format!("{name}.{column} is {other}, which is not what is inserted"));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        Ok(misfits)
+    }
+
+    /// Only where it is missing: a user who may not create databases can be given one.
+    async fn create_database(&self, name: &str) -> Result<(), Error> {
+        let doing = format!("creating database {name}");
+        let everywhere = match self.layout.cluster() {
+            None => format!("SELECT count() > 0 FROM system.databases WHERE name = '{name}'"),
+            Some(cluster) => format!(
+                "SELECT (SELECT count() FROM clusterAllReplicas('{cluster}', system.databases) WHERE name = '{name}') \
+                 = (SELECT count() FROM clusterAllReplicas('{cluster}', system.one))"
+            ),
+        };
+        if self.value(&doing, &everywhere).await?.is_none_or(|flag| flag != "1") {
+            let sql = self.layout.statement(&create_database(name));
+            self.statement(&doing, &sql).await?;
+        }
+        if self.layout.config.replication == Replication::Managed {
+            let sql = format!("SELECT engine FROM system.databases WHERE name = '{name}'");
+            let engine = self.value(&doing, &sql).await?.unwrap_or_default();
+            if !matches!(&*engine, "Replicated" | "Shared") {
+                return Err(Error::NotManaged { database: name.to_owned(), engine });
+            }
+        }
+        Ok(())
+    }
+
+    /// Version and checksum of each.
+    async fn recorded(&self) -> Result<Vec<(u32, String)>, Error> {
+        let sql = format!("SELECT version, checksum FROM {}.{LEDGER} FINAL ORDER BY version", self.database);
+        let recorded = self.client().query_raw(&sql).fetch_all::<(u32, String)>();
+        match within(QUESTION_TIMEOUT, recorded).await {
+            Ok(recorded) => Ok(recorded),
+            Err(error) if matches!(code(&error), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => Ok(Vec::new()),
+            Err(error) => Err(self.failed("reading the recorded migrations", error)),
+        }
+    }
+
+    /// The tables and views that the migrations make here.
+    #[must_use]
+    pub fn tables(&self) -> Vec<String> {
+        MIGRATIONS.iter().flat_map(|migration| self.made_by(migration)).collect()
+    }
+
+    /// A table or a view, and on shards the table over it.
+    fn made_by(&self, migration: &Migration) -> impl Iterator<Item = String> + use<> {
+        let over = migration.over().filter(|_| self.layout.shards().is_some()).map(shards::over);
+        migration.makes().map(str::to_owned).into_iter().chain(over)
+    }
+
+    /// The parameterised views that the migrations make, and the database they are in.
+    #[must_use]
+    pub fn views(&self) -> (String, Vec<&'static str>) {
+        let names = MIGRATIONS.iter().filter_map(Migration::makes_ask_view);
+        (format!("{}{ASK}", self.database), names.collect())
+    }
+
+    /// One that changes something: on one server within a minute, on several when all have it.
+    pub async fn statement(&self, what: &str, sql: &str) -> Result<(), Error> {
+        let query = self.client().query_raw(sql);
+        let (timeout, query) =
+            if self.layout.cluster().is_none() && self.layout.config.replication != Replication::Managed {
+                (STATEMENT_TIMEOUT, query.with_setting("max_execution_time", STATEMENT_SECONDS_MAX))
+            } else {
+                // It is done when every host is; the answer comes then, and says which is not.
+                let [hosts, own] = HOSTS_SECONDS_MAX;
+                let query = query
+                    .with_setting("distributed_ddl_task_timeout", hosts)
+                    .with_setting("distributed_ddl_output_mode", "throw")
+                    .with_setting("wait_end_of_query", "1")
+                    .with_setting("max_execution_time", own);
+                (HOSTS_TIMEOUT, query)
+            };
+        within(timeout, query.execute()).await.map_err(|error| self.failed(what, error))
+    }
+}
+
+fn create_database(name: &str) -> String {
+    format!("CREATE DATABASE IF NOT EXISTS {name}{{on_cluster}}")
+}
+
+fn modify_policy(table: &str, policy: &str) -> String {
+    format!("ALTER TABLE {{database}}.{table}{{on_cluster}}\n    MODIFY SETTING storage_policy = '{policy}'")
+}
+
+fn modify_ttl(table: &str, ttl: &str) -> String {
+    format!("ALTER TABLE {{database}}.{table}{{on_cluster}}\n    MODIFY TTL {ttl}")
+}
+
+fn record(database: &str, migration: &Migration) -> String {
+    let (version, name, checksum) = (migration.version, migration.name, migration.checksum());
+    format!(
+        "INSERT INTO {database}.{LEDGER} (version, name, checksum) VALUES ({version}, '{name}', '{checksum}')"
+    )
+}
+
+/// The one of all tables, and that of the parameterised views.
+fn databases(database: &str) -> [String; 2] {
+    [database.to_owned(), format!("{database}{ASK}")]
+}
+
+/// Every statement of `migrate` on an empty server, in order, each with where it runs. Nobody is asked.
+pub fn plan(config: &config::ClickHouse) -> String {
+    let layout = Layout::new(config);
+    let mut plan = String::new();
+    let mut tell = |what: &str, place: &str, sql: &str| {
+        let _ = writeln!(plan, "-- {what}: {place}\n{};\n", sql.trim_end());
+    };
+    let place = layout.place();
+    for database in databases(&config.database) {
+        tell("database", &place, &layout.statement(&create_database(&database)));
+    }
+    for migration in MIGRATIONS {
+        for sql in layout.migration(migration) {
+            tell(migration.name, &place, &sql);
+        }
+        if let Some((_, fill)) = migration.fill() {
+            let sql = layout.statement(fill);
+            tell("what was there before the view", "on the host that is asked", &sql);
+        }
+        let sql = record(&config.database, migration);
+        tell("recorded", "on the host that is asked, when the statement before is done", &sql);
+    }
+    if let Some(policy) = layout.policy() {
+        let table = TABLES[0].name;
+        let what = format!("the storage policy of {table}, if it is another");
+        tell(&what, &place, &layout.statement(&modify_policy(table, policy)));
+    }
+    for (table, ttl) in layout.ttls() {
+        let what = format!("how long rows of {table} stay, if it is not that already");
+        tell(&what, &place, &layout.statement(&modify_ttl(table, &ttl)));
+    }
+    plan
+}
+
+/// The names of the first, and how many more there are: an empty database lacks all.
+pub fn named(migrations: &[Migration]) -> String {
+    const SHOWN_MAX: usize = 4;
+    let names: Vec<&str> = migrations.iter().map(|migration| migration.name).collect();
+    match names.len().saturating_sub(SHOWN_MAX) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names[..SHOWN_MAX].join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_pending_migrations_are_named_and_the_rest_is_counted() {
+        assert_eq!(named(&MIGRATIONS[1..3]), "010_positions, 011_fixes");
+        let all = named(MIGRATIONS);
+        let more = format!("021_last_positions_mv and {} more", MIGRATIONS.len() - 5);
+        assert_eq!(
+            named(&MIGRATIONS[1..]).split_once("020_last_positions_state, ").unwrap().1,
+            more,
+            "{all}"
+        );
+    }
+
+    #[test]
+    fn each_object_has_one_file_and_the_files_are_in_order() {
+        assert!(MIGRATIONS.windows(2).all(|pair| pair[0].version < pair[1].version));
+        assert_eq!(MIGRATIONS[0].makes(), Some(LEDGER), "what records the others comes first");
+        let mut made: Vec<_> = MIGRATIONS.iter().map(|migration| migration.name.split_once('_')).collect();
+        made.sort_unstable_by_key(|name| name.map(|(_, object)| object));
+        assert!(
+            made.windows(2).all(|pair| pair[0].map(|name| name.1) != pair[1].map(|name| name.1)),
+            "{made:?}"
+        );
+        for migration in MIGRATIONS.iter().filter(|migration| migration.sql.contains("CREATE ")) {
+            let is_named = migration.makes().is_some() || migration.makes_ask_view().is_some();
+            assert!(is_named, "{}: named after what it makes", migration.name);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! How many replicas must have an insert before the server may say that it is done.
+//!
+//! Without a quorum a server answers when it alone has the rows. If it dies then, the same token is known to the others and
+//! the rows are not: a retry there is answered with a success and stores nothing. With a quorum of two or more the
+//! others say "unknown" until they have the rows.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use milepost_config as config;
+use milepost_config::{InsertQuorum, Replication};
+
+/// Of so many replicas two are no majority.
+const TWO_ARE_TOO_FEW_OF: u64 = 4;
+
+/// What is asked of the replicas.
+pub(super) struct Quorum {
+    /// `None`: there is one server.
+    wanted: Option<InsertQuorum>,
+    /// As far as known; 0: nobody has said.
+    replicas: AtomicU64,
+}
+
+impl Quorum {
+    pub(super) fn new(config: &config::ClickHouse) -> Self {
+        let is_replicated = config.replication != Replication::None;
+        Self { wanted: is_replicated.then_some(config.insert_quorum), replicas: AtomicU64::new(0) }
+    }
+
+    /// What is sent depends on how many there are.
+    pub(super) fn wants_to_know(&self) -> bool {
+        self.wanted == Some(InsertQuorum::Auto)
+    }
+
+    /// A server that cannot ask its Keeper says 0.
+    pub(super) fn learn(&self, replicas: u64) {
+        if replicas > 0 {
+            self.replicas.store(replicas, Ordering::Relaxed);
+        }
+    }
+
+    /// The settings of an insert that may take so long; none on one server.
+    pub(super) fn settings(&self, timeout: Duration) -> Vec<(&'static str, String)> {
+        let Some(quorum) = self.quorum() else { return Vec::new() };
+        // So that the server says what it does not know before we stop listening.
+        let wait = timeout / 2;
+        vec![
+            ("insert_quorum", quorum),
+            // Without it one insert waits for the other.
+            ("insert_quorum_parallel", "1".to_owned()),
+            ("insert_quorum_timeout", wait.as_millis().to_string()),
+        ]
+    }
+
+    /// The server's own majority of one is one, hence a number where it would be: two of three are a majority, too.
+    fn quorum(&self) -> Option<String> {
+        match self.wanted? {
+            InsertQuorum::Replicas(0) => None,
+            InsertQuorum::Replicas(number) => Some(number.to_string()),
+            InsertQuorum::Auto if self.replicas.load(Ordering::Relaxed) >= TWO_ARE_TOO_FEW_OF => {
+                Some("auto".to_owned())
+            }
+            InsertQuorum::Auto => Some("2".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use milepost_config::Config;
+
+    fn quorum(toml: &str) -> Quorum {
+        Quorum::new(&Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse)
+    }
+
+    #[test]
+    fn one_server_is_asked_for_nothing() {
+        let none = quorum("");
+        none.learn(5);
+        assert_eq!(none.settings(Duration::from_secs(60)), []);
+        assert!(!none.wants_to_know());
+        assert_eq!(quorum("replication = 'macros'\ninsert_quorum = 0").settings(Duration::from_secs(60)), []);
+    }
+
+    #[test]
+    fn replicas_are_asked_for_a_majority_and_for_two_at_least() {
+        for replication in ["macros", "managed"] {
+            let auto = quorum(&format!("replication = '{replication}'"));
+            let sent = || auto.settings(Duration::from_secs(60));
+            assert_eq!(
+                sent(),
+                [
+                    ("insert_quorum", "2".to_owned()),
+                    ("insert_quorum_parallel", "1".to_owned()),
+                    ("insert_quorum_timeout", "30000".to_owned()),
+                ]
+            );
+            for (replicas, expected) in
+                [(1, "2"), (2, "2"), (3, "2"), (4, "auto"), (0, "auto"), (5, "auto"), (3, "2")]
+            {
+                auto.learn(replicas);
+                assert_eq!(sent()[0].1, expected, "{replicas}");
+            }
+        }
+        let three = quorum("replication = 'macros'\ninsert_quorum = 3");
+        assert_eq!(three.settings(Duration::from_secs(1))[0].1, "3");
+        assert!(!three.wants_to_know());
+    }
+}

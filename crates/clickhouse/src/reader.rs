@@ -1,0 +1,46 @@
+//! For programs that read what milepost stored: a client with our TLS, our login and our words for errors.
+
+use std::sync::Arc;
+
+use clickhouse::Client;
+use clickhouse::error::Error as ClientError;
+
+use super::connector::Connector;
+use super::errors::{advice, code};
+use super::login::Login;
+use milepost_config::Server;
+use milepost_tls::Tls;
+
+/// Asks one database. Connects with the first question.
+pub struct Reader {
+    client: Client,
+    login: Arc<Login>,
+}
+
+impl Reader {
+    /// Reads the password's file. A connection ends when an answer has more than `answer_bytes_max`.
+    ///
+    /// # Errors
+    /// The password file cannot be read.
+    pub fn new(server: &Server, answer_bytes_max: u64) -> std::io::Result<Self> {
+        let login = Login::new(&server.user, server.password.as_ref())?;
+        let tls = server.tls.clone().map(|files| Arc::new(Tls::new(files)));
+        let http = Connector::new(tls).bounded(answer_bytes_max).client();
+        Ok(Self { client: Client::with_http_client(http).with_url(&server.url), login })
+    }
+
+    /// With the login as it was last read. Clones are cheap: the connections are shared.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.login.log_in(self.client.clone())
+    }
+
+    /// ClickHouse's code, if it answered with one, and what to change. A refused login has the password's file read again.
+    pub fn failed(&self, error: &ClientError) -> (Option<u32>, Option<String>) {
+        let code = code(error);
+        if let Some(code) = code {
+            self.login.read_again_after(code);
+        }
+        (code, code.and_then(advice).map(str::to_owned))
+    }
+}

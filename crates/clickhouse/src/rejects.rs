@@ -1,0 +1,68 @@
+//! The `rejects` table, read back.
+
+use clickhouse::query::RowCursor;
+
+use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
+use milepost_decode::position::Timestamp;
+use milepost_decode::reject::Reason;
+
+/// A row of the `rejects` table.
+#[derive(Debug)]
+pub struct StoredReject {
+    /// When milepost took the message from the broker.
+    pub received_at: Timestamp,
+    pub topic: String,
+    /// Who, if the topic or the payload named a driver; else empty.
+    pub driver_id: String,
+    /// The broken point, else the whole message; perhaps cut.
+    pub payload: Vec<u8>,
+    /// How long it was before the cut.
+    pub payload_bytes: u64,
+    /// How many refusals this row stands for.
+    pub count: u64,
+}
+
+/// Rows as they come from the server, never all at once.
+pub struct StoredRejects {
+    rows: RowCursor<(i64, String, String, String, u64, u64)>,
+}
+
+impl ClickHouse {
+    /// Stored rejects of a reason since a moment, oldest first.
+    pub fn rejects(&self, reason: Reason, since: Timestamp) -> Result<StoredRejects, Error> {
+        let sql = format!(
+            "SELECT toUnixTimestamp64Milli(received_at), topic, driver_id, hex(payload), payload_bytes, count \
+             FROM {} WHERE reason = '{}' AND received_at >= fromUnixTimestamp64Milli({}) \
+             ORDER BY received_at",
+            self.of_all("rejects"),
+            reason.name(),
+            since.unix_ms(),
+        );
+        let rows = self.unbounded().query_raw(&sql).fetch().map_err(reading_rejects)?;
+        Ok(StoredRejects { rows })
+    }
+}
+
+fn reading_rejects(error: clickhouse::error::Error) -> Error {
+    Error::server("reading rejects", error, None)
+}
+
+impl StoredRejects {
+    pub async fn next(&mut self) -> Result<Option<StoredReject>, Error> {
+        let row = within(QUESTION_TIMEOUT, self.rows.next()).await.map_err(reading_rejects)?;
+        Ok(row.map(|(received_ms, topic, driver_id, payload_hex, payload_bytes, count)| StoredReject {
+            received_at: Timestamp::from_unix_ms(received_ms),
+            topic,
+            driver_id,
+            payload: from_hex(&payload_hex),
+            payload_bytes,
+            count,
+        }))
+    }
+}
+
+/// What ClickHouse's `hex` made.
+fn from_hex(text: &str) -> Vec<u8> {
+    let pairs = text.as_bytes().chunks_exact(2);
+    pairs.filter_map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
+}

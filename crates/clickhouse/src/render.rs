@@ -1,0 +1,371 @@
+//! Fills the templates of `sql/`: the same files make the tables of one server, of replicas and of shards.
+//!
+//! | placeholder | one server | replicas and shards |
+//! |---|---|---|
+//! | `{database}` | `clickhouse.database` | the same |
+//! | `{on_cluster}` | nothing | ` ON CLUSTER '…'`, if `clickhouse.cluster` is set |
+//! | `{engine:ReplacingMergeTree}` | `ReplacingMergeTree` | its replicated form, with its path in Keeper |
+//! | `{tokens}` | the setting that remembers tokens of inserts | the settings of a replicated table for that |
+//! | `{retention:positions, toDateTime(ts)}` | when rows expire, by `clickhouse.retention` | the same |
+//! | `{policy}` | the storage policy of `clickhouse.retention`, and a comma, if one is configured | the same |
+//! | `{shards}` before a statement | leaves the statement out | keeps it where `clickhouse.shards` is true |
+//! | `{all}` behind a table | nothing | `_all` where `clickhouse.shards` is true: the table that reads all shards |
+//! | `{cluster}` | not used | `clickhouse.cluster` |
+//!
+//! Five placeholders stand for the columns of a fix, which `sql/columns.sql` has as they are by now: a new table has all of them from
+//! its first moment, and a later file brings the others there (docs/add-a-field.md).
+//!
+//! | placeholder | stands for |
+//! |---|---|
+//! | `{stored}` | the columns of `positions` and `last_positions_state`: the first section of `sql/columns.sql` |
+//! | `{add_stored}` | `ADD COLUMN IF NOT EXISTS` for each of them |
+//! | `{shown}` | the columns of `fixes` and `last_positions`: its second section |
+//! | `{shown_names}` | their names |
+//! | `{again:011_fixes}` as a statement | the statements of that file, once more |
+//!
+//! Everything else in braces is a parameter of a view, with its type: `{driver:String}`. Statements end with `;` at the end of a
+//! line.
+
+use super::files::{LEDGER, MIGRATIONS, Migration};
+use milepost_config as config;
+use milepost_config::{Replication, Retention, Tier};
+
+const TOKENS: &str = "non_replicated_deduplication_window = 10000";
+/// Tokens also expire by age: after a week instead of an hour, which is longer than a batch is retried under one token.
+const REPLICATED_TOKENS: &str =
+    "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800";
+const RETENTION: &str = "{retention:";
+const COLUMNS: &str = include_str!("../../../sql/columns.sql");
+
+/// Where the tables are.
+pub(super) struct Layout {
+    pub(super) config: config::ClickHouse,
+}
+
+impl Layout {
+    pub(super) fn new(config: &config::ClickHouse) -> Self {
+        Self { config: config.clone() }
+    }
+
+    /// One statement reaches all hosts of it.
+    pub(super) fn cluster(&self) -> Option<&str> {
+        self.config.cluster.as_deref()
+    }
+
+    /// The cluster, if its shards have different rows.
+    pub(super) fn shards(&self) -> Option<&str> {
+        self.cluster().filter(|_| self.config.shards)
+    }
+
+    /// The storage policy of `positions`, if one is configured.
+    pub(super) fn policy(&self) -> Option<&str> {
+        self.config.retention.positions_policy.as_deref()
+    }
+
+    /// Where a statement runs, for logs and plans.
+    pub(super) fn place(&self) -> String {
+        match (&self.config.cluster, self.config.replication) {
+            (Some(cluster), _) => format!("on all hosts of the cluster {cluster}"),
+            (None, Replication::None) => "on this server".to_owned(),
+            (None, Replication::Macros) => "on this host alone; run it on each".to_owned(),
+            (None, Replication::Managed) => "on all replicas, by the database itself".to_owned(),
+        }
+    }
+
+    /// A file's statements, in order.
+    ///
+    /// # Panics
+    /// The file has a placeholder that is not in the table above. A test renders every file.
+    pub(super) fn migration(&self, migration: &Migration) -> Vec<String> {
+        let mut statements = Vec::new();
+        for statement in migration.sql.trim_end().split(";\n").map(str::trim_start) {
+            if let Some(name) = statement.strip_prefix("{again:") {
+                statements.extend(self.again(name.trim_end_matches('}'), migration));
+                continue;
+            }
+            match statement.strip_prefix("{shards}") {
+                Some(_) if self.shards().is_none() => {}
+                Some(statement) => statements.push(self.fill(statement, migration)),
+                None => statements.push(self.fill(statement, migration)),
+            }
+        }
+        statements
+    }
+
+    fn again(&self, name: &str, migration: &Migration) -> Vec<String> {
+        let earlier =
+            MIGRATIONS.iter().find(|earlier| earlier.name == name && earlier.version < migration.version);
+        self.migration(earlier.unwrap_or_else(|| panic!("{}: no earlier file is {name}", migration.name)))
+    }
+
+    /// A statement that is not in a file. It may use `{database}`, `{on_cluster}` and `{all}`.
+    pub(super) fn statement(&self, sql: &str) -> String {
+        self.fill(sql, &Migration { version: 0, name: "", sql: "" })
+    }
+
+    /// Every table whose rows expire, and when.
+    pub(super) fn ttls(&self) -> Vec<(&'static str, String)> {
+        let ttl = |migration: &Migration| {
+            let (_, rest) = migration.sql.split_once(RETENTION)?;
+            Some((migration.table()?, self.expires(rest.split_once('}')?.0)))
+        };
+        MIGRATIONS.iter().filter_map(ttl).collect()
+    }
+
+    fn fill(&self, template: &str, migration: &Migration) -> String {
+        let mut filled = String::with_capacity(template.len());
+        let mut rest = template;
+        while let Some((before, after)) = rest.split_once('{') {
+            let (placeholder, after) =
+                after.split_once('}').unwrap_or_else(|| panic!("{}: a brace is left open", migration.name));
+            filled.push_str(before);
+            match placeholder.split_once(':') {
+                None => filled.push_str(&self.word(placeholder, migration)),
+                Some(("engine", engine)) => filled.push_str(&self.engine(engine, migration)),
+                Some(("retention", what)) => filled.push_str(&self.expires(what)),
+                Some(_) => filled.extend(["{", placeholder, "}"]),
+            }
+            rest = after;
+        }
+        filled + rest
+    }
+
+    fn word(&self, placeholder: &str, migration: &Migration) -> String {
+        let [stored, shown] = sections();
+        match placeholder {
+            "database" => self.config.database.clone(),
+            "on_cluster" => {
+                self.cluster().map_or(String::new(), |cluster| format!(" ON CLUSTER '{cluster}'"))
+            }
+            "cluster" => self.cluster().unwrap_or_default().to_owned(),
+            "all" if self.shards().is_some() => "_all".to_owned(),
+            "all" => String::new(),
+            "policy" => {
+                self.policy().map_or(String::new(), |policy| format!("storage_policy = '{policy}', "))
+            }
+            "stored" => stored.to_owned(),
+            "add_stored" => {
+                columns(stored).map(|line| format!("\n    ADD COLUMN IF NOT EXISTS {line}")).collect()
+            }
+            "shown" => shown.to_owned(),
+            "shown_names" => {
+                let names = columns(shown).filter_map(|line| line.split(' ').next());
+                names.collect::<Vec<_>>().join(", ")
+            }
+            "tokens" if self.config.replication == Replication::None => TOKENS.to_owned(),
+            "tokens" => REPLICATED_TOKENS.to_owned(),
+            unknown => panic!("{}: there is no placeholder {{{unknown}}}", migration.name),
+        }
+    }
+
+    /// `name(arguments)` as a host is to have it.
+    fn engine(&self, engine: &str, migration: &Migration) -> String {
+        let table = migration.table().unwrap_or_default();
+        let is_hosts_own = table == LEDGER
+            && self.config.replication == Replication::Macros
+            && self.config.cluster.is_none();
+        if self.config.replication == Replication::None || is_hosts_own {
+            return engine.to_owned(); // a ledger of a host records what was done on that host
+        }
+        // The table is written out, not `{table}`: a table that is renamed keeps its path. Where there are shards, what is not
+        // spread over them has one path for all of them.
+        let path = match table == LEDGER || self.config.shards && migration.over().is_none() {
+            true => format!("'/clickhouse/tables/{}/{table}', '{{shard}}-{{replica}}'", self.config.database),
+            false => {
+                format!("'/clickhouse/tables/{}/{table}/{{shard}}', '{{replica}}'", self.config.database)
+            }
+        };
+        let (name, arguments) = engine.split_once('(').unwrap_or((engine, ")"));
+        let arguments = arguments.trim_end_matches(')');
+        match (self.config.replication, arguments.is_empty()) {
+            (Replication::Macros, true) => format!("Replicated{name}({path})"),
+            (Replication::Macros, false) => format!("Replicated{name}({path}, {arguments})"),
+            (Replication::Managed | Replication::None, _) => format!("Replicated{engine}"),
+        }
+    }
+
+    /// `key, time`: the time-to-live of rows of that time.
+    fn expires(&self, what: &str) -> String {
+        let (key, time) = what.split_once(", ").expect("a key of clickhouse.retention, and a time");
+        let Retention { positions_days, positions_tier, positions_policy: _, rejects_days, rollups_days } =
+            &self.config.retention;
+        let (days, tier) = match key {
+            "positions" => (positions_days, positions_tier.as_ref()),
+            "rejects" => (rejects_days, None),
+            "rollups" => (rollups_days, None),
+            unknown => panic!("there is no clickhouse.retention.{unknown}_days"),
+        };
+        let moves = tier.map_or(String::new(), |Tier { volume, after_days }| {
+            format!("{time} + toIntervalDay({after_days}) TO VOLUME '{volume}', ")
+        });
+        format!("{moves}{time} + toIntervalDay({days})")
+    }
+}
+
+/// What `{stored}` and `{shown}` stand for, each with the comment that heads it.
+fn sections() -> [&'static str; 2] {
+    let sections: Vec<_> = COLUMNS.trim_end().split("\n\n").skip(1).collect();
+    sections.try_into().expect("an empty line before each of the two sections, and no other")
+}
+
+/// The lines of a section, each with its comma.
+fn columns(section: &'static str) -> impl Iterator<Item = &'static str> {
+    section.lines().map(str::trim).filter(|line| !line.starts_with("--"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use milepost_config::Config;
+
+    const CLUSTER: &str = "replication = 'macros'\ncluster = 'c'";
+    const SHARDS: &str = "replication = 'macros'\ncluster = 'c'\nshards = true";
+    const LAYOUTS: [&str; 5] = ["", "replication = 'macros'", "replication = 'managed'", CLUSTER, SHARDS];
+
+    fn layout(toml: &str) -> Layout {
+        Layout::new(&Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse)
+    }
+
+    fn rendered(toml: &str, name: &str) -> Vec<String> {
+        layout(toml).migration(MIGRATIONS.iter().find(|migration| migration.name == name).unwrap())
+    }
+
+    #[test]
+    fn every_file_is_rendered_for_every_layout() {
+        for toml in LAYOUTS {
+            for migration in MIGRATIONS {
+                for sql in layout(toml).migration(migration) {
+                    let first = sql.lines().find(|line| !line.starts_with("--"));
+                    let first =
+                        first.unwrap_or_else(|| panic!("a semicolon ends a line of a comment: {sql}"));
+                    assert!(!sql.contains(";\n") && !sql.ends_with(';'), "one statement: {sql}");
+                    assert!(first.starts_with("CREATE ") || first.starts_with("ALTER "), "{toml}: {sql}");
+                    let on_cluster = usize::from(toml.contains("cluster"));
+                    assert_eq!(first.matches(" ON CLUSTER 'c'").count(), on_cluster, "{toml}: {sql}");
+                    assert_eq!(sql.matches(" ON CLUSTER ").count(), on_cluster, "{toml}: {sql}");
+                    let is_plain = toml.is_empty() || !sql.contains("_deduplication_window");
+                    assert!(is_plain || !sql.contains("non_replicated"), "{toml}: {sql}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_gets_its_engine_its_path_and_the_settings_of_replicas() {
+        for (toml, engine) in [
+            ("", "ENGINE = ReplacingMergeTree\n"),
+            (
+                "replication = 'macros'",
+                "ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/fleet/positions/{shard}', '{replica}')\n",
+            ),
+            ("replication = 'managed'", "ENGINE = ReplicatedReplacingMergeTree\n"),
+        ] {
+            let sql = rendered(toml, "010_positions").remove(0);
+            assert!(sql.contains(&format!("{engine}PARTITION BY toYYYYMM(ts)\nPRIMARY KEY")), "{sql}");
+            assert_eq!(sql.contains(REPLICATED_TOKENS), !toml.is_empty(), "{sql}");
+        }
+        let fences = rendered("replication = 'macros'", "040_fences").remove(0);
+        assert!(fences.contains("/fences/{shard}', '{replica}', written_at)\nORDER BY"), "{fences}");
+        let fences = rendered("replication = 'managed'", "040_fences").remove(0);
+        assert!(fences.contains("ENGINE = ReplicatedReplacingMergeTree(written_at)\n"), "{fences}");
+    }
+
+    #[test]
+    fn hosts_that_one_statement_reaches_share_a_ledger() {
+        let ledger = |toml| rendered(toml, "001_schema_migrations").remove(0);
+        assert!(ledger("replication = 'macros'").contains("\nENGINE = ReplacingMergeTree\n"));
+        let path =
+            "ReplicatedReplacingMergeTree('/clickhouse/tables/fleet/schema_migrations', '{shard}-{replica}')";
+        assert!(ledger(CLUSTER).contains(path), "{}", ledger(CLUSTER));
+        assert!(ledger("replication = 'managed'").contains("\nENGINE = ReplicatedReplacingMergeTree\n"));
+    }
+
+    #[test]
+    fn shards_have_a_table_over_each_that_is_spread_and_copies_of_the_others() {
+        let positions = rendered(SHARDS, "010_positions");
+        assert_eq!(
+            positions[1],
+            "CREATE TABLE IF NOT EXISTS fleet.positions_all ON CLUSTER 'c'\nAS fleet.positions\n\
+             ENGINE = Distributed('c', 'fleet', 'positions', cityHash64(driver_id))"
+        );
+        assert_eq!(rendered(CLUSTER, "010_positions").len(), 1);
+        let fences = rendered(SHARDS, "040_fences").remove(0);
+        let path = "MergeTree('/clickhouse/tables/fleet/fences', '{shard}-{replica}', written_at)";
+        assert!(fences.contains(path), "every shard joins its fixes with all of them: {fences}");
+        let fixes = rendered(SHARDS, "011_fixes").remove(0);
+        assert!(fixes.contains("FROM fleet.positions_all FINAL"), "{fixes}");
+    }
+
+    #[test]
+    fn retention_says_when_rows_expire() {
+        let toml = "retention.positions_days = 50\nretention.rejects_days = 7\nretention.rollups_days = 90";
+        let sql = rendered(toml, "010_positions").remove(0);
+        assert!(sql.contains("\nTTL toDateTime(ts) + toIntervalDay(50)\n"), "{sql}");
+        assert!(!sql.contains("storage_policy"), "{sql}");
+        let tiered = rendered(
+            "retention.positions_volume = 'cold'\nretention.positions_policy = 'tiered'\nretention.positions_days = 399",
+            "010_positions",
+        )
+        .remove(0);
+        let ttl = "\nTTL toDateTime(ts) + toIntervalDay(30) TO VOLUME 'cold', toDateTime(ts) + toIntervalDay(399)\n";
+        assert!(tiered.contains(ttl), "{tiered}");
+        assert!(tiered.contains("\nSETTINGS storage_policy = 'tiered', index_granularity"), "{tiered}");
+        let ttls = layout(toml).ttls();
+        assert!(
+            ttls.contains(&("rejects", "toDateTime(inserted_at) + toIntervalDay(7)".to_owned())),
+            "{ttls:?}"
+        );
+        let of_rollups = ttls.iter().filter(|(_, ttl)| ttl.contains("(90)")).map(|(table, _)| *table);
+        assert_eq!(
+            of_rollups.collect::<Vec<_>>(),
+            ["events", "event_states", "touched", "driver_days_state"]
+        );
+    }
+
+    #[test]
+    fn a_later_file_adds_columns_and_makes_views_again() {
+        let later = Migration {
+            version: 300,
+            name: "300_hdop",
+            sql: "-- Why.\nALTER TABLE {database}.positions{on_cluster} {add_stored};\n{shards}ALTER TABLE {database}.positions_all{on_cluster} {add_stored};\n{again:011_fixes}\n",
+        };
+        let sql = layout("").migration(&later);
+        assert!(
+            sql[0].starts_with(
+                "-- Why.\nALTER TABLE fleet.positions \n    ADD COLUMN IF NOT EXISTS driver_id    String "
+            ),
+            "{sql:?}"
+        );
+        assert!(
+            sql[0].contains("COMMENT 'Metres'") && sql[0].contains("',\n    ADD COLUMN IF NOT EXISTS ts "),
+            "{sql:?}"
+        );
+        assert_eq!(sql[1..], rendered("", "011_fixes"));
+        let sharded = layout(SHARDS).migration(&later);
+        assert!(
+            sharded[1].starts_with("ALTER TABLE fleet.positions_all ON CLUSTER 'c' \n    ADD COLUMN"),
+            "{sharded:?}"
+        );
+        assert_eq!(sharded[2..], rendered(SHARDS, "011_fixes"));
+    }
+
+    #[test]
+    fn fixes_and_last_positions_show_the_same_columns() {
+        let select = |name: &str| {
+            let sql = rendered("", name).remove(0);
+            sql.lines().find(|line| line.starts_with("AS SELECT ")).unwrap().to_owned()
+        };
+        assert_eq!(select("011_fixes"), select("022_last_positions"));
+        assert!(
+            select("011_fixes").starts_with("AS SELECT driver_id, ts, seq, lat, lng, "),
+            "{}",
+            select("011_fixes")
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "there is no placeholder {on_clustr}")]
+    fn a_placeholder_that_nobody_knows_is_found() {
+        layout("").statement("DROP TABLE {database}.t{on_clustr}");
+    }
+}

@@ -1,0 +1,70 @@
+//! Tables that are spread over shards. Each shard has the tables of `sql/` with the rows of its own drivers. Over each such table
+//! stands one named `…_all`, which reads all shards and sends each row of an insert to its own.
+//!
+//! A driver lives on one shard. So FINAL, which each shard does for itself, shows each fix once, a subquery behind IN may
+//! read the shard's own table, and each shard counts its own drivers' roll-ups.
+
+use milepost_core::encode::TABLES;
+
+/// The table that reads all shards' tables of this name.
+pub(super) fn over(table: &str) -> String {
+    format!("{table}_all")
+}
+
+/// Inserts are encoded, and spooled, for the table itself, and sent through the one over it.
+pub(super) fn insert(statement: &str) -> String {
+    TABLES.iter().fold(statement.to_owned(), |statement, table| {
+        statement.replacen(&format!(".{} (", table.name), &format!(".{} (", over(table.name)), 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{MIGRATIONS, Migration};
+
+    /// Small, and every shard joins its fixes with all of it, or asks for all of it.
+    const ON_EVERY_HOST: [&str; 6] =
+        ["schema_migrations", "fences", "erased", "events", "event_states", "recent_events"];
+    /// The view that looks for drivers on each shard, and where.
+    const BEHIND_IN: (&str, &str) = ("222_ask_in_box", "last_positions_state");
+
+    #[test]
+    fn every_table_is_spread_or_on_every_host() {
+        for migration in MIGRATIONS {
+            let Some(table) = migration.table() else { continue };
+            assert!(
+                migration.over().is_some() != ON_EVERY_HOST.contains(&table),
+                "{table}: both, or neither"
+            );
+        }
+    }
+
+    #[test]
+    fn views_read_all_shards() {
+        let spread: Vec<_> = MIGRATIONS.iter().filter_map(Migration::over).collect();
+        for migration in MIGRATIONS.iter().filter(|migration| {
+            migration.sql.contains(" VIEW ") && !migration.sql.contains(" MATERIALIZED VIEW ")
+        }) {
+            if migration.over().is_some() {
+                continue; // what stands over it reads all
+            }
+            for table in &spread {
+                let own = [" ", "\n", ")"].map(|end| format!("{{database}}.{table}{end}"));
+                let of_one_shard: usize = own.iter().map(|name| migration.sql.matches(name).count()).sum();
+                let expected = usize::from((migration.name, *table) == BEHIND_IN);
+                assert_eq!(of_one_shard, expected, "{} reads {table} of one shard", migration.name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_insert_goes_through_the_table_over_all_shards() {
+        assert_eq!(
+            insert("INSERT INTO fleet.positions (a) FORMAT RowBinary"),
+            "INSERT INTO fleet.positions_all (a) FORMAT RowBinary"
+        );
+        assert_eq!(insert("INSERT INTO rejects.rejects (a) X"), "INSERT INTO rejects.rejects_all (a) X");
+        assert_eq!(insert("INSERT INTO fleet.other (a) X"), "INSERT INTO fleet.other (a) X");
+    }
+}

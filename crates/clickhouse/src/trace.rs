@@ -1,0 +1,142 @@
+//! What the tables know of one driver.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::client::{ClickHouse, Error};
+use milepost_decode::position::DriverId;
+
+/// A driver's row of `last_positions`; times are in UTC.
+#[derive(Debug)]
+pub struct LastFix {
+    pub ts: String,
+    /// By the server's clock; below 0 if the fix is ahead of it.
+    pub age_s: String,
+    pub lat: String,
+    pub lng: String,
+    /// m/s; empty: unknown.
+    pub speed: String,
+    pub received_at: String,
+    pub inserted_at: String,
+}
+
+/// Rejects of one reason.
+#[derive(Debug, Serialize)]
+pub struct RejectedFor {
+    pub reason: String,
+    pub count: u64,
+    /// When the newest was received, and what was wrong with it.
+    pub last: String,
+    pub detail: String,
+}
+
+/// What makes a driver's fix another one; time in milliseconds.
+#[derive(Debug)]
+pub struct StoredFix {
+    pub ts: i64,
+    pub seq: u32,
+    pub lat_e7: i32,
+    pub lng_e7: i32,
+}
+
+// A driver's id has no character that ends a string of SQL.
+impl ClickHouse {
+    pub async fn last_fix(&self, driver_id: &DriverId) -> Result<Option<LastFix>, Error> {
+        let sql = format!(
+            "SELECT toString(ts), dateDiff('second', ts, now64(3)), lat, lng, ifNull(toString(round(speed, 2)), ''), \
+             toString(received_at), toString(inserted_at) FROM {}.last_positions WHERE driver_id = '{}'",
+            self.database,
+            driver_id.as_str()
+        );
+        let what = "reading the last position";
+        let Some(row) = self.ask(what, &sql).await?.into_iter().next() else { return Ok(None) };
+        let [ts, age_s, lat, lng, speed, received_at, inserted_at] = row;
+        if age_s.parse::<i64>().is_err() {
+            return Err(Error::not_a(what, "fix"));
+        }
+        Ok(Some(LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at }))
+    }
+
+    /// How many fixes have a `ts` of the last hour, and of the last day.
+    pub async fn fixes_lately(&self, driver_id: &DriverId) -> Result<[u64; 2], Error> {
+        let sql = format!(
+            "SELECT countIf(ts > now64(3) - INTERVAL 1 HOUR), count() FROM {}.fixes WHERE driver_id = '{}' AND \
+             ts > now64(3) - INTERVAL 1 DAY AND ts <= now64(3)",
+            self.database,
+            driver_id.as_str()
+        );
+        let counts: Option<[String; 2]> = self.ask("counting fixes", &sql).await?.into_iter().next();
+        Ok(counts.map_or([0; 2], |counts| counts.map(|count| count.parse().unwrap_or(u64::MAX))))
+    }
+
+    /// Rejects of the last hour, of messages that name the driver, also if only a level of their topic does.
+    pub async fn rejects_lately(&self, driver_id: &DriverId) -> Result<Vec<RejectedFor>, Error> {
+        let sql = format!(
+            "SELECT reason, sum(count), toString(max(received_at)), replaceRegexpAll(argMax(detail, received_at), '[\\\\t\\\\n\\\\r]', ' ') \
+             FROM {} WHERE received_at > now64(3) - INTERVAL 1 HOUR AND (driver_id = '{id}' OR has(splitByChar('/', topic), '{id}')) \
+             GROUP BY reason ORDER BY reason",
+            self.of_all("rejects"),
+            id = driver_id.as_str()
+        );
+        let rows = self.ask("reading rejects", &sql).await?;
+        Ok(rows
+            .into_iter()
+            .filter_map(|[reason, count, last, detail]| {
+                Some(RejectedFor { reason, count: count.parse().ok()?, last, detail })
+            })
+            .collect())
+    }
+
+    /// Their fixes around moments, in milliseconds, up to so far from each.
+    pub async fn stored_fixes(
+        &self,
+        driver_id: &DriverId,
+        moments: &[i64],
+        around: Duration,
+    ) -> Result<Vec<StoredFix>, Error> {
+        let around = i64::try_from(around.as_millis()).unwrap_or(i64::MAX);
+        let moment = |ms: i64| format!("fromUnixTimestamp64Milli({ms}, 'UTC')");
+        let spans = spans(moments, around).into_iter().map(|[from, to]| {
+            let (from, to) = (moment(from), moment(to));
+            format!("(toDate(ts) >= toDate({from}) AND toDate(ts) <= toDate({to}) AND ts >= {from} AND ts <= {to})")
+        });
+        let sql = format!(
+            "SELECT DISTINCT toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7 FROM {} WHERE driver_id = '{}' AND ({})",
+            self.of_all("positions"),
+            driver_id.as_str(),
+            spans.collect::<Vec<_>>().join(" OR ")
+        );
+        let rows = self.ask("looking for fixes", &sql).await?;
+        let fix = |[ts, seq, lat_e7, lng_e7]: [String; 4]| {
+            let (ts, seq) = (ts.parse().ok()?, seq.parse().ok()?);
+            Some(StoredFix { ts, seq, lat_e7: lat_e7.parse().ok()?, lng_e7: lng_e7.parse().ok()? })
+        };
+        Ok(rows.into_iter().filter_map(fix).collect())
+    }
+}
+
+/// The times up to `around` from each moment. What overlaps is one: a device's backlog of days and its fix of now are two.
+fn spans(moments: &[i64], around: i64) -> Vec<[i64; 2]> {
+    let mut moments = moments.to_vec();
+    moments.sort_unstable();
+    let mut spans: Vec<[i64; 2]> = Vec::new();
+    for moment in moments {
+        let [from, to] = [moment.saturating_sub(around), moment.saturating_add(around)];
+        match spans.last_mut() {
+            Some(last) if last[1] >= from => last[1] = to,
+            _ => spans.push([from, to]),
+        }
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_and_a_fix_of_now_are_two_spans() {
+        assert_eq!(spans(&[1_000, 90, 100, 95], 10), [[80, 110], [990, 1_010]]);
+    }
+}

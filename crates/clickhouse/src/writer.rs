@@ -1,0 +1,201 @@
+//! The one way of every command to write rows: import, rejects replay, fences, events.
+//!
+//! Guarantee: each piece of an insert is [screened](milepost_core::screened) by a list of erased drivers that is read
+//! again while the insert is retried. An insert that a proxy refuses as too large (HTTP 413) is halved until it passes,
+//! and later inserts begin at the size that passed. A retry has the token that [`Tries`] gives it. `run` and
+//! `spool replay` share these parts through the executor, and have delivery's policy in place of this loop.
+
+use std::collections::VecDeque;
+use std::error::Error as StdError;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use tracing::warn;
+
+use super::client::{ClickHouse, Error};
+use milepost_core::delivery::events::Piece;
+use milepost_core::delivery::retry::{self, Identity, Tries};
+use milepost_core::delivery::sink::{FailureKind, Sink as _, SinkError};
+use milepost_core::encode::Insert;
+use milepost_core::error_chain;
+use milepost_core::screened::{NotScreened, ReadList, Screened};
+use milepost_core::throttle::Reasons;
+
+/// The list of erased drivers is read again before an attempt if it is older than this.
+const LIST_READ_AGAIN: Duration = Duration::from_secs(5);
+/// Interval between log lines with the same reason.
+const LOGGED_EVERY: Duration = Duration::from_secs(60);
+
+/// What a failed attempt leads to, if a later one may succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// Until it succeeds. Each reason is logged, at most once a minute.
+    UntilDone,
+    /// None: the caller has its own rhythm, and reports why it waits.
+    Never,
+}
+
+/// Returns the identity of a batch, for its tokens. `number`: no other batch of this process has it.
+#[must_use]
+pub fn fresh_identity(number: u64) -> Identity {
+    Identity { incarnation: fastrand::u64(..), number }
+}
+
+/// Rows of one insert.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    pub rows: u64,
+    /// Left out because their driver is erased.
+    pub erased: u64,
+}
+
+/// Why rows are not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    #[error(transparent)]
+    Insert(#[from] SinkError),
+    #[error("the list of erased drivers cannot be read, so nothing is inserted")]
+    List(#[from] Error),
+    #[error(transparent)]
+    NotScreened(#[from] NotScreened),
+    #[error(
+        "something on the way to ClickHouse does not let a row of {bytes} bytes through: raise the limit there \
+         (nginx: client_max_body_size), which must let 8 MiB through"
+    )]
+    RowTooLarge {
+        bytes: usize,
+        #[source]
+        source: Box<dyn StdError + Send + Sync>,
+    },
+}
+
+impl WriteError {
+    fn kind(&self) -> FailureKind {
+        match self {
+            Self::Insert(error) => error.kind,
+            Self::List(error) if error.may_pass() => FailureKind::Transient,
+            Self::NotScreened(NotScreened::Unread | NotScreened::TooOld(_)) => FailureKind::Transient,
+            Self::List(_) | Self::NotScreened(NotScreened::UnknownColumns) | Self::RowTooLarge { .. } => {
+                FailureKind::Permanent
+            }
+        }
+    }
+}
+
+/// Writes inserts one after the other.
+pub struct Writer {
+    timeout: Duration,
+    retry: Retry,
+    list: ReadList,
+    /// Pieces of this size were refused as too large.
+    refused_bytes: Option<usize>,
+    log: Reasons,
+    jitter: fastrand::Rng,
+}
+
+impl Writer {
+    /// `timeout`: of one attempt.
+    pub fn new(timeout: Duration, retry: Retry) -> Self {
+        Self {
+            timeout,
+            retry,
+            list: ReadList::default(),
+            refused_bytes: None,
+            log: Reasons::every(LOGGED_EVERY),
+            jitter: fastrand::Rng::new(),
+        }
+    }
+
+    /// Writes all rows of `insert`. `identity`: no insert of other rows has it. After an error a part of the rows may be
+    /// written.
+    pub async fn write(
+        &mut self,
+        clickhouse: &ClickHouse,
+        insert: &Insert,
+        identity: Identity,
+    ) -> Result<Written, WriteError> {
+        let (mut tries, mut written) = (Tries::new(identity), Written::default());
+        let mut pieces = VecDeque::from([Piece { insert: 0, rows: 0..insert.rows }]);
+        while let Some(piece) = pieces.front() {
+            let part = insert.part(piece.rows.clone()).ok_or(NotScreened::UnknownColumns)?;
+            let (rows, bytes) = (part.rows, part.body.len());
+            if rows > 1 && self.refused_bytes.is_some_and(|refused| bytes >= refused) {
+                halve(&mut pieces);
+                continue;
+            }
+            match self.attempt(clickhouse, part, &tries, piece).await {
+                Ok(screened) => {
+                    tries.succeeded();
+                    written.rows += screened.rows as u64;
+                    written.erased += screened.left_out() as u64;
+                    pieces.pop_front();
+                }
+                Err(WriteError::Insert(error)) if error.kind == FailureKind::TooLarge => {
+                    if rows == 1 {
+                        return Err(WriteError::RowTooLarge { bytes, source: error.source });
+                    }
+                    self.refused(rows, bytes, &error);
+                    halve(&mut pieces);
+                }
+                Err(error) => self.failed(error, &mut tries, rows).await?,
+            }
+        }
+        Ok(written)
+    }
+
+    async fn attempt(
+        &mut self,
+        clickhouse: &ClickHouse,
+        part: Insert,
+        tries: &Tries,
+        piece: &Piece,
+    ) -> Result<Screened, WriteError> {
+        if self.list.age(Instant::now()).is_none_or(|age| age >= LIST_READ_AGAIN) {
+            self.list = clickhouse.erased().await?;
+        }
+        let screened = self.list.screen(part, Instant::now())?;
+        if screened.rows > 0 {
+            let mut attempt = tries.next(piece, self.timeout);
+            attempt.token = screened.token(attempt.token);
+            clickhouse.insert(&screened, &attempt).await?;
+        }
+        Ok(screened)
+    }
+
+    fn refused(&mut self, rows: usize, bytes: usize, error: &SinkError) {
+        if self.refused_bytes.is_none() {
+            warn!(
+                rows,
+                bytes,
+                error = %error_chain(error),
+                "something on the way to ClickHouse lets no insert of this size through: it is split; raise the limit \
+                 there, which must let 8 MiB through"
+            );
+        }
+        self.refused_bytes = Some(self.refused_bytes.map_or(bytes, |refused| refused.min(bytes)));
+    }
+
+    /// Waits for the next attempt, if there is one.
+    async fn failed(&mut self, error: WriteError, tries: &mut Tries, rows: usize) -> Result<(), WriteError> {
+        let kind = error.kind();
+        tries.failed(kind);
+        if kind == FailureKind::Permanent || self.retry == Retry::Never {
+            return Err(error);
+        }
+        let (failures, why) = (tries.failures, error_chain(&error));
+        let delay = retry::delay(failures, &mut self.jitter);
+        if self.log.allow(&why, Instant::now()) {
+            warn!(rows, failures, retry_in = ?delay, error = why, "insert failed");
+        }
+        sleep(delay).await;
+        Ok(())
+    }
+}
+
+/// Replaces the front piece by its halves.
+fn halve(pieces: &mut VecDeque<Piece>) {
+    let Some(Piece { insert, rows }) = pieces.pop_front() else { return };
+    let middle = rows.start + rows.len() / 2;
+    pieces.push_front(Piece { insert, rows: middle..rows.end });
+    pieces.push_front(Piece { insert, rows: rows.start..middle });
+}

@@ -1,0 +1,513 @@
+//! The configuration: defaults, the file and the environment become one validated [`Config`].
+//!
+//! ```text
+//! defaults ◀ milepost.toml ◀ MILEPOST__SECTION__KEY ─▶ Config
+//!                                                   └▶ all violations at once
+//! ```
+//!
+//! Guarantee: either every value is usable and every key known, or all violations are reported at once, each with the
+//! key, what is wrong and what is right. `sections.rs` names every key once, with its default.
+//!
+//! Refuses: to show a secret, to start with a key that it does not know.
+
+mod rules;
+mod secret;
+mod sections;
+mod setting;
+mod settings;
+mod sources;
+mod types;
+
+use std::fmt;
+use std::path::Path;
+
+pub use self::rules::{client_id, peers};
+pub use self::secret::Secret;
+pub use self::sections::STAYS_DAYS_MIN;
+pub use self::setting::Setting;
+pub use self::settings::{Error, Settings};
+pub use self::types::{
+    ClickHouse, Events, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Retention, Server,
+    Shutdown, Spool, Tier, Webhook,
+};
+use milepost_core::batch;
+use milepost_core::peers::Peer;
+use milepost_decode as decode;
+
+/// Prefix of variables that are settings: `MILEPOST__SECTION__KEY`.
+const ENVIRONMENT_PREFIX: &str = "MILEPOST";
+/// Read when neither `--config` nor `MILEPOST_CONFIG` names a file, if it is there.
+const DEFAULT_FILE: &str = "milepost.toml";
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub mqtt: Mqtt,
+    /// `[[sources]]`, or `mqtt.topics`.
+    pub sources: Vec<decode::Source>,
+    pub decode: decode::Limits,
+    pub batch: batch::Limits,
+    pub clickhouse: ClickHouse,
+    /// `[spool]`; `None`: off.
+    pub spool: Option<Spool>,
+    pub http: Http,
+    pub shutdown: Shutdown,
+    /// Of `milepost events`.
+    pub events: Events,
+    pub webhook: Option<Webhook>,
+    pub log: Log,
+    effective: Vec<(String, String)>,
+}
+
+impl Config {
+    /// Reads the file (`path`, or `./milepost.toml` if there is one), then the environment over it.
+    ///
+    /// # Errors
+    /// [`Error::Source`] for a file that is missing or not TOML, [`Error::Violations`] for what it says.
+    pub fn load(path: Option<&Path>) -> Result<Self, Error> {
+        Self::from_settings(&mut settings(path, DEFAULT_FILE, ENVIRONMENT_PREFIX)?)
+    }
+
+    /// Reads a file's text, without the environment.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(toml: &str) -> Result<Self, Error> {
+        Self::from_settings(&mut merged(toml, None)?)
+    }
+
+    /// # Errors
+    /// The host's name is the only default that can be unusable.
+    pub fn defaults() -> Result<Self, Error> {
+        Self::from_settings(&mut Settings::default())
+    }
+
+    fn from_settings(s: &mut Settings) -> Result<Self, Error> {
+        let mut mqtt = Mqtt::read(s);
+        let sources = sources::read(s, &mqtt.topics);
+        mqtt.topics = sources.iter().map(|source| source.topic().to_owned()).collect();
+        let decode = sections::decode_limits(s, mqtt.max_packet_bytes);
+        let batch = sections::batch_limits(s);
+        let clickhouse = ClickHouse::read(s);
+        clickhouse.retention.against(s, &decode);
+        let spool = Spool::read(s, &batch);
+        let (http, shutdown) = (Http::read(s), Shutdown::read(s));
+        let (events, webhook, log) = (Events::read(s), Webhook::read(s), Log::read(s));
+        let effective = s.finish()?;
+        Ok(Self {
+            mqtt,
+            sources,
+            decode,
+            batch,
+            clickhouse,
+            spool,
+            http,
+            shutdown,
+            events,
+            webhook,
+            log,
+            effective,
+        })
+    }
+
+    /// Where members are known to answer: `http.listen` on this host, then `shutdown.peers`.
+    pub fn members(&self) -> Vec<Peer> {
+        let (ip, port) = (self.http.listen.ip(), self.http.listen.port());
+        let host = if ip.is_unspecified() { "127.0.0.1".to_owned() } else { ip.to_string() };
+        let ours = Peer { host, port };
+        let peers = self.shutdown.peers.iter().filter(|peer| **peer != ours).cloned();
+        std::iter::once(ours.clone()).chain(peers).collect()
+    }
+
+    /// Every key with its effective value as TOML, in order. Secrets are redacted.
+    #[must_use]
+    pub fn effective(&self) -> &[(String, String)] {
+        &self.effective
+    }
+}
+
+/// Reads the file (`path`, or `default_file` if there is one). Variables that begin with `prefix` and two underscores
+/// override it.
+///
+/// # Errors
+/// [`Error::Source`] for a file that is missing or not TOML.
+pub fn settings(path: Option<&Path>, default_file: &str, prefix: &str) -> Result<Settings, Error> {
+    // Not read by the library, which replaces bytes that are not UTF-8: a password would be wrong.
+    let text = match (path, std::fs::read_to_string(path.unwrap_or(Path::new(default_file)))) {
+        (_, Ok(text)) => text,
+        (None, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        (path, Err(error)) => {
+            let path = path.unwrap_or(Path::new(default_file)).display();
+            return Err(Error::Source(format!("{path}: {error}")));
+        }
+    };
+    let environment = Environment::read(prefix);
+    let source = config::Environment::with_prefix(prefix).prefix_separator("__").separator("__");
+    let merged = merged(&text, Some(source.source(Some(environment.given))));
+    let place = |error| match error {
+        Error::Source(why) if !text.is_empty() => {
+            Error::Source(format!("{}: {why}", path.unwrap_or(Path::new(default_file)).display()))
+        }
+        error @ (Error::Source(_) | Error::Violations(_)) => error,
+    };
+    let mut settings = merged.map_err(place)?;
+    settings.violations = environment.violations;
+    settings.emptied(environment.empty);
+    settings.mistaken = (prefix.to_owned(), environment.mistaken);
+    Ok(settings)
+}
+
+/// What the variables of a prefix say.
+#[derive(Debug, Default)]
+struct Environment {
+    given: config::Map<String, String>,
+    /// Keys of empty variables. An empty one counts as unset: what the file gives stays.
+    empty: Vec<String>,
+    /// Names with one underscore where two belong.
+    mistaken: Vec<String>,
+    violations: Vec<String>,
+}
+
+impl Environment {
+    fn read(prefix: &str) -> Self {
+        let mut environment = Self::default();
+        for (name, value) in std::env::vars_os() {
+            let Ok(name) = name.into_string() else { continue };
+            let upper = name.to_uppercase();
+            match (upper.strip_prefix(&format!("{prefix}__")), value.into_string()) {
+                (Some(key), Ok(value)) if value.is_empty() => {
+                    environment.empty.push(key.to_lowercase().replace("__", "."));
+                }
+                (Some(_), Ok(value)) => drop(environment.given.insert(name, value)),
+                // Not by the library, which would repeat the value: it may be a password.
+                (Some(_), Err(_)) => environment.violations.push(format!("{name}: must be UTF-8")),
+                (None, _) if upper.starts_with(&format!("{prefix}_")) => environment.mistaken.push(name),
+                (None, _) => {}
+            }
+        }
+        environment
+    }
+}
+
+/// Reads a file's text, without the environment.
+///
+/// # Errors
+/// As [`settings`].
+pub fn settings_of(toml: &str) -> Result<Settings, Error> {
+    merged(toml, None)
+}
+
+fn merged(toml: &str, environment: Option<config::Environment>) -> Result<Settings, Error> {
+    let file = config::File::from_str(toml, config::FileFormat::Toml);
+    no_places(&file)?;
+    let sources = config::Config::builder().add_source(file);
+    let merged = match environment {
+        Some(environment) => {
+            no_places(&environment)?;
+            sources.add_source(environment).build()
+        }
+        None => sources.build(),
+    };
+    let values = merged.and_then(|merged| merged.cache.into_table());
+    values.map(Settings::new).map_err(|error| Error::source(&error))
+}
+
+/// Rejects keys such as `"sources[9000000000].topic"`: the library would allocate a list of that length.
+fn no_places(source: &impl config::Source) -> Result<(), Error> {
+    let values = source.collect().map_err(|error| Error::source(&error))?;
+    let places = values.keys().filter(|key| key.contains('['));
+    let violations: Vec<String> =
+        places.map(|key| format!("{key}: unknown key; write [[sources]] for a list")).collect();
+    if violations.is_empty() { Ok(()) } else { Err(Error::Violations(violations)) }
+}
+
+impl fmt::Display for Config {
+    /// The effective configuration as a TOML file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(&self.effective, f)
+    }
+}
+
+/// Keys and their values as a TOML file.
+///
+/// # Errors
+/// The formatter's.
+pub fn show(effective: &[(String, String)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut open_section = "";
+    for (key, value) in effective {
+        let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
+        if section != open_section {
+            let gap = if open_section.is_empty() { "" } else { "\n" };
+            match section.split_once('[') {
+                Some((list, _)) => writeln!(f, "{gap}[[{list}]]")?,
+                None => writeln!(f, "{gap}[{section}]")?,
+            }
+            open_section = section;
+        }
+        writeln!(f, "{name} = {value}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rules::{broker_addresses, http_url};
+    use super::setting::Setting as _;
+    use super::*;
+
+    fn with(toml: &str) -> Result<Config, Error> {
+        Config::parse(toml)
+    }
+
+    fn violations(toml: &str) -> Vec<String> {
+        match with(toml) {
+            Err(Error::Violations(violations)) => violations,
+            other => panic!("expected violations, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_usable_and_shown_as_the_file_that_gives_them() {
+        let defaults = Config::defaults().unwrap();
+        let again = with(&defaults.to_string()).unwrap();
+        assert_eq!(defaults.effective(), again.effective());
+        assert_eq!(defaults.batch.rows_max, 5_000);
+        assert_eq!(defaults.mqtt.nodes[0].to_string(), "localhost:1883");
+    }
+
+    #[test]
+    fn a_url_says_whether_there_is_tls_and_where() {
+        let shown = |urls: &[&str]| {
+            let (nodes, tls) = broker_addresses(urls.iter().map(ToString::to_string).collect()).unwrap();
+            (nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), tls)
+        };
+        assert_eq!(shown(&["mqtt://h"]), ("h:1883".to_owned(), Some(false)));
+        assert_eq!(shown(&["mqtts://h"]), ("h:8883".to_owned(), Some(true)));
+        assert_eq!(shown(&["mqtts://[::1]:1"]), ("[::1]:1".to_owned(), Some(true)));
+        assert_eq!(shown(&["mqtt://a", "mqtt://b:1884"]), ("a:1883 b:1884".to_owned(), Some(false)));
+        assert_eq!(http_url("https://h:8443".to_owned()).unwrap().1, Some(true));
+    }
+
+    #[test]
+    fn all_violations_are_reported_at_once() {
+        let told = violations(
+            "[mqtt]\nurl = 'http://x'\ntopics = ['drivers/#', 'a/+/b']\nsession_expiry = '0s'\nqoos = 1\n\
+             [clickhouse]\ndatabase = 'a-b'\ninsert_quorum = 'soon'\n[log]\nformat = 'xml'\nfilter = 'a=b=c'\n",
+        );
+        for key in [
+            "mqtt.url",
+            "mqtt.topics",
+            "mqtt.session_expiry",
+            "mqtt.qoos",
+            "clickhouse.database",
+            "clickhouse.insert_quorum",
+            "log.format",
+            "log.filter",
+        ] {
+            assert_eq!(
+                told.iter().filter(|told| told.starts_with(&format!("{key}:"))).count(),
+                1,
+                "{key} in {told:#?}"
+            );
+        }
+        assert_eq!(told.len(), 8, "{told:#?}");
+        assert!(told.iter().any(|told| told.contains("did you mean mqtt.")), "{told:#?}");
+    }
+
+    #[test]
+    fn an_empty_string_counts_as_unset() {
+        let defaults = Config::defaults().unwrap();
+        for (key, _) in defaults.effective() {
+            let config = with(&format!("{key} = ''")).unwrap_or_else(|error| panic!("{key}: {error}"));
+            if key == "events.topic" {
+                assert_eq!(config.events.topic, None, "it means: not over MQTT");
+            } else {
+                assert_eq!(config.effective(), defaults.effective(), "{key}");
+            }
+        }
+        assert!(with("source.topic = ''").is_ok());
+        assert!(with("mqtt.topics = ''\nsource.topic = 'a/+'").is_ok());
+    }
+
+    /// There is one violation, and it begins like this.
+    #[track_caller]
+    fn check(toml: &str, start: &str) {
+        let told = violations(toml);
+        assert!(told.len() == 1 && told[0].starts_with(start), "{toml}: {told:#?}");
+    }
+
+    #[test]
+    fn what_is_unusable_is_told_once_with_its_key() {
+        for (key, values) in [
+            ("mqtt.url", &["'https://h'", "['mqtt://a', 'mqtts://b']", "'mqtt://a,mqtt://a:1883'", "[]"][..]),
+            ("mqtt.topics", &["'a/b'", "'+/+'", "'a+/b'", "'$share/g/a/+'", "'a/+/#'", "['']", "[]"]),
+            ("mqtt.topics", &["['a/+/gps', '+/x/gps']", "['a/+', 'a/+']"]),
+            ("clickhouse.url", &["'mqtt://h'"]),
+            ("clickhouse.user", &["\"a\\nb\""]),
+            ("clickhouse.password", &["\"a\\nb\""]),
+            ("clickhouse.password_file", &["'/proc/self/status'", "'/nowhere/at/all'"]),
+            ("clickhouse.cluster", &["'c'"]),
+            ("clickhouse.shards", &["true"]),
+            ("clickhouse.insert_quorum", &["2"]),
+            ("clickhouse.replication", &["'zookeeper'"]),
+            ("clickhouse.retention.positions_volume", &["'a b'"]),
+            ("shutdown.leave", &["'perhaps'"]),
+            ("shutdown.peers", &["'milepost'", "'milepost:0'", "'milepost:65536'", "':1'", "'a b:1'"]),
+            ("shutdown.peers", &["'http://milepost:9464'", "'::1:1'", "'[milepost]:1'"]),
+            ("webhook.token", &["'for whom?'"]),
+            ("log.filter", &["'inof'", "'milepost'", "'milepost=debgu'", "'info,inof'"]),
+        ] {
+            for value in values {
+                check(&format!("{key} = {value}"), &format!("{key}: "));
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_told_once() {
+        for (toml, start) in [
+            ("mqtt.password = 'whose?'", "mqtt.username: "),
+            ("clickhouse = { password = 'a', password_file = '/b' }", "clickhouse.password: "),
+            ("clickhouse = { replication = 'managed', cluster = 'c' }", "clickhouse.cluster: "),
+            ("clickhouse = { replication = 'macros', cluster = \"it's\" }", "clickhouse.cluster: "),
+            ("clickhouse = { replication = 'macros', shards = true }", "clickhouse.shards: "),
+            ("clickhouse = { replication = 'macros', insert_quorum = 1 }", "clickhouse.insert_quorum: "),
+            ("clickhouse = { replication = 'macros', insert_quorum = 'all' }", "clickhouse.insert_quorum: "),
+            (
+                "decode.fix_age_max = '30d'\nclickhouse.retention.positions_days = 39",
+                "clickhouse.retention.positions_days: must be at least 40",
+            ),
+            ("clickhouse.retention.rejects_days = 0", "clickhouse.retention.rejects_days: 0 is outside"),
+            (
+                "clickhouse.retention.rollups_days = 7",
+                "clickhouse.retention.rollups_days: must be at least 400",
+            ),
+            (
+                "clickhouse.retention = { positions_volume = 'cold', positions_volume_days = 400 }",
+                "clickhouse.retention.positions_volume_days: must be less",
+            ),
+            ("spool = { dir = '/s', bytes_max = 8388607 }", "spool.bytes_max: "),
+        ] {
+            check(toml, start);
+        }
+        for toml in [
+            "mqtt.topics = ['drivers/+/gps', '+']",
+            "clickhouse.retention = { positions_days = 40, rollups_days = 40 }",
+            "spool.bytes_max = 8388607", // it is off
+            "spool = { dir = '/s', bytes_max = 8388608 }",
+            "log.filter = 'info'",
+            "log.filter = 'OFF'",
+            "log.filter = 'milepost=debug,info'",
+            "log.filter = 'milepost=debug, warn'",
+        ] {
+            assert!(with(toml).is_ok(), "{toml}");
+        }
+    }
+
+    #[test]
+    fn what_is_right_is_said_at_once() {
+        for (toml, told) in [
+            ("batch.rows_max = '5k'", "batch.rows_max: must be a whole number of 1..=1000000"),
+            ("batch.rows_max = -1", "batch.rows_max: must be a whole number of 1..=1000000"),
+            ("batch.rows_max = 0", "batch.rows_max: 0 is outside 1..=1000000"),
+            ("batch.rows_max = 1.6", "batch.rows_max: must be a whole number of 1..=1000000"),
+            ("batch.rows_max = true", "batch.rows_max: must be a whole number of 1..=1000000"),
+            ("clickhouse.shards = 'yes'", "clickhouse.shards: must be true or false"),
+            ("shutdown.leave = 5", "shutdown.leave: must be \"auto\", true or false"),
+            ("events.faster_than = true", "events.faster_than: must be a number of 0..=1000"),
+            ("events.faster_than = 'fast'", "events.faster_than: must be a number of 0..=1000"),
+            (
+                "decode.fix_age_max = '391d'\nclickhouse.retention.positions_days = 401\nclickhouse.retention.rollups_days = 401",
+                "decode.fix_age_max: \"391d\" is outside 1s..=390d",
+            ),
+            (
+                "mqtt.url = 'mqtt://h/path'",
+                "mqtt.url: must be mqtt://host:port or mqtts://host:port, with nothing behind the port; a login goes into \
+                 mqtt.username and mqtt.password_file",
+            ),
+        ] {
+            assert_eq!(violations(toml), [told]);
+        }
+        assert_eq!(with("decode.fix_age_max = '60d'").unwrap().to_string().matches("\"60d\"").count(), 1);
+    }
+
+    #[test]
+    fn thousands_of_sources_are_read_at_once() {
+        // 200 million pairs, and as many lines, if every pair were compared and reported: ten minutes, or more.
+        let equal = "[[sources]]\ntopic = 'a/+'\nno_such_key = 1\n".repeat(20_000);
+        let began = std::time::Instant::now();
+        let told = violations(&equal);
+        assert!(told.iter().any(|line| line.contains("20000 times")), "{told:#?}");
+        assert!(told.len() <= 101, "{}", told.len());
+        assert!(began.elapsed() < std::time::Duration::from_secs(120), "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn a_key_is_no_place_in_a_list() {
+        let told = violations("'sources[9000000000000].topic' = 'a/+'\n[mqtt]\nqos = 1");
+        assert!(told.len() == 1 && told[0].contains("[[sources]]"), "{told:#?}");
+    }
+
+    #[test]
+    fn what_is_shown_can_be_read_again() {
+        for name in ["Mu\u{308}nchen", "a\u{1}b", "quo\"te\\", "a\u{0}", "tab\t"] {
+            let shown = name.to_owned().show();
+            let again = with(&format!("[mqtt]\nusername = {shown}")).unwrap();
+            assert_eq!(again.mqtt.username.as_deref(), Some(name), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_shutdown_asks_its_peers_unless_it_is_told_what_to_do() {
+        let shutdown = |toml: &str| with(&format!("[shutdown]\n{toml}")).unwrap().shutdown;
+        assert_eq!(shutdown("").leave, LeaveGroup::Auto);
+        assert_eq!(shutdown("leave = true").leave, LeaveGroup::Always);
+        assert_eq!(shutdown("leave = 'false'").leave, LeaveGroup::Never, "the environment has texts only");
+        let peers = shutdown("peers = 'milepost:9464,,[::1]:1,10.0.0.7:65535'").peers;
+        let known: Vec<_> = peers.iter().map(|peer| (peer.host.as_str(), peer.port)).collect();
+        assert_eq!(known, [("milepost", 9464), ("::1", 1), ("10.0.0.7", 65535)]);
+    }
+
+    #[test]
+    fn replicated_tables_may_have_a_cluster_and_a_quorum() {
+        let read = |toml: &str| with(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse;
+        let none = read("insert_quorum = 0");
+        assert_eq!((none.replication, none.insert_quorum), (Replication::None, InsertQuorum::Replicas(0)));
+        let macros = read("replication = 'macros'\ncluster = '{cluster}'\ninsert_quorum = '3'");
+        assert_eq!(macros.replication, Replication::Macros);
+        assert_eq!(macros.cluster.as_deref(), Some("{cluster}"));
+        assert_eq!(macros.insert_quorum, InsertQuorum::Replicas(3));
+        assert_eq!(read("replication = 'managed'").insert_quorum, InsertQuorum::Auto);
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let config =
+            with("[mqtt]\nusername = 'u'\npassword = 'hunter2'\n[clickhouse]\npassword = 'hunter3'").unwrap();
+        let shown = format!("{config} {config:?}");
+        assert!(!shown.contains("hunter"), "{shown}");
+        assert_eq!(config.mqtt.password.unwrap().read().unwrap(), "hunter2");
+    }
+
+    #[test]
+    fn secrets_that_were_put_in_a_wrong_place_are_not_shown_either() {
+        for toml in [
+            "[mqtt]\nurl = 'mqtt://u:hunter2@h'",
+            "[mqtt]\nurl = 'mqtts://u:hunter2@h'",
+            "[mqtt]\nurl = 'mqtt://u:hunter2@h:port'",
+            "[mqtt]\nusername = 'u'\npassword_file = '/none'\n[clickhouse]\nurl = 'https://u:hunter2@h:8443'",
+            "[clickhouse]\nurl = 'http://h:8123/?user=u&password=hunter2'",
+            "[mqtt]\nurl = '[\"mqtt://u:hunter2@h\"]'",
+            "[shutdown]\npeers = ['h:1', 'http://u:hunter2@x:1']",
+        ] {
+            let told = violations(toml).join("\n");
+            assert!(!told.contains("hunter"), "{told}");
+        }
+        let config = with("[webhook]\nurl = 'https://h/hook?key=hunter2&to=me'").unwrap();
+        assert!(config.to_string().contains("url = \"https://h/hook?***\""), "{config}");
+        assert_eq!(config.webhook.unwrap().url, "https://h/hook?key=hunter2&to=me");
+        let source = config::File::from_str("[mqtt]\npassword = hunter2", config::FileFormat::Toml);
+        let error = config::Config::builder().add_source(source).build().unwrap_err();
+        let told = Error::source(&error).to_string();
+        assert!(!told.contains("hunter") && told.contains("line 2"), "{told}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Rules for single settings. Each error says what is right.
+
+use std::net::Ipv6Addr;
+
+use super::sources::filter;
+use milepost_core::peers::Peer;
+use milepost_tls as tls;
+use milepost_tls::Address;
+
+/// Where the broker's nodes listen, and whether with TLS.
+pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Option<bool>), String> {
+    let (mut addresses, mut with_tls) = (Vec::new(), None);
+    for text in texts {
+        let (url, tls) = server_url(&text, ["mqtt", "mqtts"], "mqtt.username and mqtt.password_file")?;
+        if with_tls.replace(tls).is_some_and(|before| before != tls) {
+            return Err("must be mqtts:// for all nodes, or for none".to_owned());
+        }
+        // An IPv6 address stands in brackets.
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let port = url.port().unwrap_or(if tls { 8883 } else { 1883 });
+        let address = Address { host, port, ip: None };
+        if addresses.contains(&address) {
+            return Err(format!("{address} is there twice"));
+        }
+        addresses.push(address);
+    }
+    if addresses.is_empty() {
+        return Err("must name at least one node, such as mqtts://broker:8883".to_owned());
+    }
+    Ok((addresses, with_tls))
+}
+
+/// The URL, and whether with TLS.
+pub(super) fn http_url(text: String) -> Result<(String, Option<bool>), String> {
+    let (_, tls) = server_url(&text, ["http", "https"], "clickhouse.user and clickhouse.password_file")?;
+    Ok((text, Some(tls)))
+}
+
+/// Parses `scheme://host:port`; the second scheme is the one with TLS. No error repeats the URL: it may hold a password.
+fn server_url(text: &str, schemes: [&str; 2], login_goes_to: &str) -> Result<(url::Url, bool), String> {
+    let [plain, tls] = schemes;
+    let wanted = format!("must be {plain}://host:port or {tls}://host:port");
+    let url = url::Url::parse(text).map_err(|error| format!("not a URL ({error}): {wanted}"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(format!("put the login into {login_goes_to}, not into the URL"));
+    }
+    let complete = schemes.contains(&url.scheme()) && url.host_str().is_some_and(|host| !host.is_empty());
+    if !complete {
+        return Err(wanted);
+    }
+    if url.query().is_some() || url.fragment().is_some() || !matches!(url.path(), "" | "/") {
+        return Err(format!("{wanted}, with nothing behind the port; a login goes into {login_goes_to}"));
+    }
+    let with_tls = url.scheme() == tls;
+    Ok((url, with_tls))
+}
+
+/// Any path, but no login: that would be shown with the URL. Empty: none.
+pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String> {
+    if text.is_empty() {
+        return Ok((text, None));
+    }
+    let wanted = "must be a URL such as https://host/path";
+    let url = url::Url::parse(&text).map_err(|error| format!("not a URL ({error}): {wanted}"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("put a secret into webhook.token_file, not into the URL".to_owned());
+    }
+    let is_complete = url.host_str().is_some_and(|host| !host.is_empty()) && url.fragment().is_none();
+    match url.scheme() {
+        "https" if is_complete => Ok((text, Some(true))),
+        // Positions are personal data, and so is a token.
+        "http" if is_complete && tls::is_this_machine(url.host_str().unwrap_or_default()) => {
+            Ok((text, Some(false)))
+        }
+        "http" if is_complete => {
+            Err("must be https:// unless it is on this machine: events say where people are".to_owned())
+        }
+        _ => Err(wanted.to_owned()),
+    }
+}
+
+/// Levels of a topic; empty: none.
+pub(super) fn topic_prefix(text: String) -> Result<String, String> {
+    let is_bad = text.contains(['+', '#']) || text.starts_with(['/', '$']) || text.ends_with('/');
+    if is_bad || text.len() > 200 || text.chars().any(char::is_control) {
+        return Err(format!(
+            "\"{text}\": must be topic levels such as fleet/events, without + # and without / at an end"
+        ));
+    }
+    Ok(text)
+}
+
+/// # Errors
+/// No session can have that name.
+pub fn client_id(text: String) -> Result<String, String> {
+    if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
+        return Err(
+            "must have 1-200 bytes without control characters, be unique in the group, and stay the same after a \
+             restart (default: the host's name)"
+                .to_owned(),
+        );
+    }
+    Ok(text)
+}
+
+/// The name goes into an HTTP header.
+pub(super) fn user_name(text: String) -> Result<String, String> {
+    if text.chars().any(char::is_control) {
+        return Err("must not have control characters".to_owned());
+    }
+    Ok(text)
+}
+
+pub(super) fn group(text: String) -> Result<String, String> {
+    if text.is_empty() || text.contains(['/', '+', '#']) {
+        return Err(format!("\"{text}\": a share group must not be empty or have / + #"));
+    }
+    Ok(text)
+}
+
+pub(super) fn topics(topics: Vec<String>) -> Result<Vec<String>, String> {
+    if topics.is_empty() {
+        return Err("must have at least one topic".to_owned());
+    }
+    for topic in &topics {
+        if filter(topic) != Ok(1) {
+            return Err(format!(
+                "\"{topic}\": must have exactly one level + (the driver's id), no # and no $share/ (set mqtt.group \
+                 instead); [[sources]] can have other filters"
+            ));
+        }
+    }
+    Ok(topics)
+}
+
+pub(super) fn identifier(text: String) -> Result<String, String> {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if text.is_empty() || !plain || text.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(format!("\"{text}\": must have letters, digits and _ only, and not begin with a digit"));
+    }
+    Ok(text)
+}
+
+/// The name goes in quotes after ON CLUSTER; `{cluster}` is the server's macro.
+pub(super) fn cluster_name(text: &str) -> Result<(), String> {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.{}".contains(c));
+    if plain { Ok(()) } else { Err("must have letters, digits and _ - . { } only".to_owned()) }
+}
+
+pub(super) fn log_filter(text: String) -> Result<String, String> {
+    // The library takes a bare word for a target, so "inof" would log nothing but that target.
+    let unknown = text.split(',').map(str::trim).find(|directive| {
+        !directive.contains('=') && directive.parse::<tracing_subscriber::filter::LevelFilter>().is_err()
+    });
+    let wanted =
+        "must be a level (off, error, warn, info, debug, trace) or a filter such as \"milepost=debug,info\"";
+    match (unknown, text.parse::<tracing_subscriber::filter::Targets>()) {
+        (Some(word), _) => Err(format!("\"{word}\" is no level: {wanted}")),
+        (None, Err(error)) => Err(format!("\"{text}\": {error}: {wanted}")),
+        (None, Ok(_)) => Ok(text),
+    }
+}
+
+pub(super) fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+/// `host:port`; an IPv6 address stands in brackets.
+/// # Errors
+/// One is not `host:port`. The error does not repeat it: a URL may hold a password.
+pub fn peers(texts: Vec<String>) -> Result<Vec<Peer>, String> {
+    let peer = |(n, text): (usize, String)| {
+        let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+        let in_brackets = |host: &str| host.strip_prefix('[')?.strip_suffix(']').map(str::to_owned);
+        let good = |host: &str| {
+            !host.is_empty() && !host.contains(|c: char| "[]/:@".contains(c) || c.is_whitespace())
+        };
+        match parts {
+            Some((host, port @ 1..)) if good(host) => Ok(Peer { host: host.to_owned(), port }),
+            Some((host, port @ 1..))
+                if in_brackets(host).is_some_and(|host| host.parse::<Ipv6Addr>().is_ok()) =>
+            {
+                Ok(Peer { host: in_brackets(host).unwrap_or_default(), port })
+            }
+            Some(_) | None => Err(format!(
+                "entry {}: must be host:port, with the port of the members' http.listen, and no URL",
+                n + 1
+            )),
+        }
+    };
+    texts.into_iter().enumerate().filter(|(_, text)| !text.is_empty()).map(peer).collect()
+}

@@ -1,0 +1,283 @@
+//! Every key, section by section: its default and its rule. Below `lab`: values that the program knows.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::rules::{
+    broker_addresses, client_id, cluster_name, group, host_name, http_url, identifier, log_filter, peers,
+    topic_prefix, topics, user_name, webhook_url,
+};
+use super::settings::Settings;
+use super::sources;
+use super::types::{
+    ClickHouse, Events, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Retention, Server,
+    Shutdown, Spool, Tier, Webhook,
+};
+use milepost_core::Qos;
+use milepost_core::batch;
+use milepost_core::consumer::Connections;
+use milepost_decode as decode;
+use milepost_tls as tls;
+
+impl Mqtt {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        let (nodes, with_tls) =
+            s.checked("mqtt.url", vec!["mqtt://localhost:1883".to_owned()], broker_addresses);
+        let username = s.optional("mqtt.username");
+        let password = s.secret("mqtt.password");
+        if password.is_some() && username.is_none() {
+            s.wrong("mqtt.username", "required with a password");
+        }
+        let (ca, cert, key) = (s.path("mqtt.ca_file"), s.path("mqtt.cert_file"), s.path("mqtt.key_file"));
+        let tls = s.tls(tls::Files { server: tls::Server::Broker, ca, cert, key }, with_tls);
+        Self {
+            nodes,
+            tls,
+            username,
+            password,
+            client_id: s.checked("mqtt.client_id", host_name(), client_id),
+            group: s.checked("mqtt.group", "milepost".to_owned(), group),
+            topics: Self::topics(s),
+            // Off by default: some brokers close the connection of a client that subscribes to what it may not.
+            broker_metrics: s.value("mqtt.broker_metrics", false),
+            // At QoS 0 the broker forgets a message once it is sent: nothing sent could be promised.
+            qos: s.constant("qos", Qos::AtLeastOnce),
+            connections: s.value("mqtt.connections", Connections::Auto),
+            // The broker's own limit may be lower. Above 32,767 packet ids of a resumed session can collide (EMQX).
+            receive_maximum: s.constant("receive_maximum", 32_000),
+            // A broker needs more than 5 s to resume a large session.
+            connect_timeout: s.constant("connect_timeout", Duration::from_secs(30)),
+            session_expiry: s.duration("mqtt.session_expiry", "2m", "1s", "1000d"),
+            keep_alive: s.constant("keep_alive", Duration::from_secs(10)),
+            max_packet_bytes: s.within("mqtt.max_packet_bytes", 1_048_576, 1_024..=268_435_455),
+            buffer_bytes_max: s.within("mqtt.buffer_bytes_max", 67_108_864, 1_048_576..=usize::MAX),
+        }
+    }
+
+    /// Empty if `[[sources]]` are given.
+    fn topics(s: &mut Settings) -> Vec<String> {
+        if !sources::are_given(s) {
+            return s.checked("mqtt.topics", vec!["drivers/+/gps".to_owned()], topics);
+        }
+        if s.forget(|key| key == "mqtt.topics") {
+            s.wrong(
+                "mqtt.topics",
+                "give either it or [[sources]], not both: a topic of mqtt.topics is a source with this topic and \
+                 format = \"milepost\"",
+            );
+        }
+        Vec::new()
+    }
+}
+
+/// A packet of the default size holds hardly more.
+const POINTS_MAX: usize = 10_000;
+
+/// Reads `[decode]`. `packet_bytes_max`: the broker sends no larger packets, so no payload is longer.
+pub(super) fn decode_limits(s: &mut Settings, packet_bytes_max: u32) -> decode::Limits {
+    let payload_bytes_max = usize::try_from(packet_bytes_max).unwrap_or(usize::MAX);
+    decode::Limits {
+        payload_bytes_max: s.constant("payload_bytes_max", payload_bytes_max),
+        points_max: s.constant("points_max", POINTS_MAX),
+        // An older fix would be past the table's TTL, and one insert would touch more partitions than ClickHouse allows.
+        fix_age_max: s.duration("decode.fix_age_max", "30d", "1s", "390d"),
+        fix_future_max: s.duration("decode.fix_future_max", "5m", "0s", "30d"),
+    }
+}
+
+/// An insert of this size takes ClickHouse a fraction of a second, and a process holds only a few of them.
+const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Reads `[batch]`.
+pub(super) fn batch_limits(s: &mut Settings) -> batch::Limits {
+    batch::Limits {
+        rows_max: s.within("batch.rows_max", 5_000, 1..=1_000_000),
+        age_max: s.duration("batch.age_max", "1s", "10ms", "60s"),
+        bytes_max: s.constant("batch_bytes_max", BATCH_BYTES_MAX),
+    }
+}
+
+/// At most a hundred years.
+const DAYS: std::ops::RangeInclusive<u32> = 1..=36_500;
+/// An accepted fix is stored for at least this long.
+pub const STAYS_DAYS_MIN: u32 = 10;
+
+impl Retention {
+    fn read(s: &mut Settings) -> Self {
+        let positions_days = s.within("clickhouse.retention.positions_days", 400, DAYS);
+        let positions_policy = named(s, "clickhouse.retention.positions_policy");
+        let volume = named(s, "clickhouse.retention.positions_volume");
+        let after_days = s.within("clickhouse.retention.positions_volume_days", 30, DAYS);
+        if volume.is_some() && after_days >= positions_days {
+            let why = "rows move to the volume before they expire";
+            let what = format!("must be less than positions_days, {positions_days}: {why}");
+            s.wrong("clickhouse.retention.positions_volume_days", what);
+        }
+        Self {
+            positions_days,
+            positions_tier: volume.map(|volume| Tier { volume, after_days }),
+            positions_policy,
+            rejects_days: s.within("clickhouse.retention.rejects_days", 30, DAYS),
+            rollups_days: s.within("clickhouse.retention.rollups_days", 400, DAYS),
+        }
+    }
+
+    /// A fix that is accepted must not expire at once.
+    pub(super) fn against(&self, s: &mut Settings, limits: &decode::Limits) {
+        let day = Duration::from_secs(86_400);
+        if limits.fix_age_max + day * STAYS_DAYS_MIN > day * self.positions_days {
+            let days_min = limits.fix_age_max.as_secs().div_ceil(86_400) + u64::from(STAYS_DAYS_MIN);
+            let why =
+                format!("{STAYS_DAYS_MIN} more than decode.fix_age_max, or an accepted fix expires at once");
+            s.wrong("clickhouse.retention.positions_days", format!("must be at least {days_min}: {why}"));
+        }
+        if self.rollups_days < self.positions_days {
+            let why = "a roll-up continues after its newest row, and would recompute expired quarters again and again";
+            let what = format!("must be at least {}, as positions_days: {why}", self.positions_days);
+            s.wrong("clickhouse.retention.rollups_days", what);
+        }
+    }
+}
+
+/// A name that goes into quotes in a statement, or none.
+fn named(s: &mut Settings, key: &str) -> Option<String> {
+    let name = s.optional(key)?;
+    s.valid(key, identifier(name))
+}
+
+impl Server {
+    /// Shared with milepost-map, which has the same keys and rules.
+    pub fn read(s: &mut Settings) -> Self {
+        let (url, with_tls) = s.checked("clickhouse.url", "http://localhost:8123".to_owned(), http_url);
+        let ca = s.path("clickhouse.ca_file");
+        let tls = s.tls(tls::Files { server: tls::Server::ClickHouse, ca, cert: None, key: None }, with_tls);
+        Self {
+            url,
+            tls,
+            database: s.checked("clickhouse.database", "fleet".to_owned(), identifier),
+            user: s.checked("clickhouse.user", "default".to_owned(), user_name),
+            password: s.secret("clickhouse.password"),
+        }
+    }
+}
+
+impl ClickHouse {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        let Server { url, tls, database, user, password } = Server::read(s);
+        Self {
+            url,
+            tls,
+            database,
+            user,
+            password,
+            inserts_in_flight: s.constant("inserts_in_flight", 2),
+            insert_timeout: s.constant("insert_timeout", Duration::from_secs(60)),
+            replication: s.value("clickhouse.replication", Replication::None),
+            cluster: s.optional("clickhouse.cluster"),
+            shards: s.value("clickhouse.shards", false),
+            insert_quorum: s.value("clickhouse.insert_quorum", InsertQuorum::Auto),
+            retention: Retention::read(s),
+        }
+        .for_replicas(s)
+    }
+
+    /// Keys about replicas need replicated tables.
+    fn for_replicas(self, s: &mut Settings) -> Self {
+        if let Some(cluster) = &self.cluster {
+            if let Err(wanted) = cluster_name(cluster) {
+                s.wrong("clickhouse.cluster", wanted);
+            } else if self.replication != Replication::Macros {
+                s.wrong(
+                    "clickhouse.cluster",
+                    "requires clickhouse.replication = \"macros\"; a managed database reaches its hosts itself",
+                );
+            }
+        }
+        if self.shards && self.cluster.is_none() {
+            s.wrong(
+                "clickhouse.shards",
+                "requires clickhouse.replication = \"macros\" and clickhouse.cluster, the cluster that has the shards",
+            );
+        }
+        let asks = matches!(self.insert_quorum, InsertQuorum::Replicas(2..));
+        if asks && self.replication == Replication::None {
+            s.wrong("clickhouse.insert_quorum", "requires replicated tables: set clickhouse.replication");
+        }
+        self
+    }
+}
+
+impl Spool {
+    pub(super) fn read(s: &mut Settings, batch: &batch::Limits) -> Option<Self> {
+        let dir = s.path("spool.dir");
+        let bytes_max = s.within("spool.bytes_max", 1_073_741_824, 1_048_576..=u64::from(u32::MAX) * 1_024);
+        if dir.is_some() && bytes_max < batch.bytes_max as u64 {
+            s.wrong("spool.bytes_max", format!("must be at least {}, the largest batch", batch.bytes_max));
+        }
+        dir.map(|dir| Self { dir, bytes_max })
+    }
+}
+
+impl Http {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        Self { listen: s.value("http.listen", SocketAddr::from(([127, 0, 0, 1], 9464))) }
+    }
+}
+
+impl Shutdown {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        Self {
+            grace: s.duration("shutdown.grace", "25s", "1s", "1h"),
+            leave: s.value("shutdown.leave", LeaveGroup::Auto),
+            peers: s.checked("shutdown.peers", Vec::new(), peers),
+        }
+    }
+}
+
+impl Events {
+    pub(super) fn read(s: &mut Settings) -> Self {
+        let silent_for = s.duration("events.silent_for", "10m", "0s", "30d");
+        let faster_than = s.within("events.faster_than", 0.0, 0.0..=1_000.0);
+        // Here an empty string has a meaning, no MQTT; of a variable, too, whatever the file gives.
+        let is_empty = s.is_empty("events.topic");
+        if is_empty {
+            s.forget(|key| key == "events.topic");
+        }
+        let default = if is_empty { "" } else { "fleet/events" };
+        let topic = s.checked("events.topic", default.to_owned(), topic_prefix);
+        Self {
+            topic: Some(topic).filter(|topic| !topic.is_empty()),
+            silent_for: Some(silent_for).filter(|time| !time.is_zero()),
+            faster_than: Some(faster_than).filter(|speed| *speed > 0.0),
+        }
+    }
+}
+
+impl Webhook {
+    pub(super) fn read(s: &mut Settings) -> Option<Self> {
+        let url: String = s.given("webhook.url").unwrap_or_default();
+        // Many services have their key behind the question mark.
+        let shown = url.split_once('?').map_or(url.clone(), |(place, _)| format!("{place}?***"));
+        s.show("webhook.url", &shown);
+        let (url, with_tls) = s.valid("webhook.url", webhook_url(url)).unwrap_or_default();
+        let ca = s.path("webhook.ca_file");
+        let tls = s.tls(tls::Files { server: tls::Server::Webhook, ca, cert: None, key: None }, with_tls);
+        let token = s.secret("webhook.token");
+        if token.is_some() && !s.is_given("webhook.url") {
+            s.wrong("webhook.token", "nothing is sent without webhook.url; set it, or remove the token");
+        }
+        with_tls.map(|_| Self { url, tls, token })
+    }
+}
+
+impl Log {
+    /// Shared with milepost-map.
+    pub fn read(s: &mut Settings) -> Self {
+        Self {
+            format: s.value("log.format", LogFormat::Text),
+            filter: s.checked("log.filter", "info".to_owned(), log_filter),
+            // Minutes of a busy log, or a burst.
+            queue_bytes_max: s.constant("log_queue_bytes_max", 1024 * 1024),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The types of settings: how each is parsed and shown.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use config::{Value, ValueKind};
+
+use super::types::{InsertQuorum, LeaveGroup, LogFormat, Replication};
+use milepost_core::Qos;
+use milepost_core::consumer::{CONNECTIONS_MAX, Connections};
+
+pub trait Setting: Sized {
+    /// Parses a value of the file or the environment. The error says what the value must be.
+    fn parse(value: Value) -> Result<Self, String>;
+    /// As TOML.
+    fn show(&self) -> String;
+}
+
+impl Setting for String {
+    fn parse(value: Value) -> Result<Self, String> {
+        value.into_string().map_err(|_| "must be a string".to_owned())
+    }
+    /// A basic string of TOML, whose escapes differ from Rust's.
+    fn show(&self) -> String {
+        let mut shown = Self::from('"');
+        for c in self.chars() {
+            match c {
+                '"' | '\\' => shown.extend(['\\', c]),
+                c if c.is_control() => shown += &format!("\\u{:04x}", u32::from(c)),
+                c => shown.push(c),
+            }
+        }
+        shown + "\""
+    }
+}
+
+impl Setting for bool {
+    fn parse(value: Value) -> Result<Self, String> {
+        // Not by the library, which takes numbers and "yes", too.
+        let given = if let ValueKind::Boolean(given) = &value.kind { Some(*given) } else { None };
+        let told = || text(&value)?.to_lowercase().parse().ok();
+        given.or_else(told).ok_or_else(|| "must be true or false".to_owned())
+    }
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+fn text(value: &Value) -> Option<&str> {
+    if let ValueKind::String(text) = &value.kind { Some(text.trim()) } else { None }
+}
+
+/// Not by the library, which rounds, and takes `true` for 1.
+fn whole_number(value: &Value) -> Option<i128> {
+    use ValueKind::{I64, I128, U64, U128};
+    if let I64(_) | I128(_) | U64(_) | U128(_) = &value.kind {
+        return value.clone().into_int128().ok();
+    }
+    text(value)?.parse().ok()
+}
+
+macro_rules! whole_numbers {
+    ($($type:ty),*) => {$(
+        impl Setting for $type {
+            fn parse(value: Value) -> Result<Self, String> {
+                let wanted = || "must be a whole number".to_owned();
+                let number = whole_number(&value).ok_or_else(wanted)?;
+                Self::try_from(number).map_err(|_| wanted())
+            }
+            fn show(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+whole_numbers!(u8, u16, u32, u64, usize);
+
+impl Setting for f64 {
+    fn parse(value: Value) -> Result<Self, String> {
+        let is_number = !matches!(&value.kind, ValueKind::Boolean(_) | ValueKind::String(_));
+        let told = text(&value).and_then(|text| text.parse().ok());
+        let number = if is_number { value.into_float().ok() } else { told };
+        number.filter(|number: &Self| number.is_finite()).ok_or_else(|| "must be a number".to_owned())
+    }
+    fn show(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+impl Setting for Duration {
+    fn parse(value: Value) -> Result<Self, String> {
+        let text = value.into_string().unwrap_or_default();
+        humantime::parse_duration(&text)
+            .map_err(|_| format!("\"{text}\" is not a duration such as \"1s\", \"500ms\" or \"30d\""))
+    }
+    /// Whole days as days: the library would make months and years of them.
+    fn show(&self) -> String {
+        const DAY: u64 = 86_400;
+        let days = self.as_secs() / DAY;
+        if days > 0 && *self == Self::from_secs(days * DAY) {
+            return format!("\"{days}d\"");
+        }
+        format!("\"{}\"", humantime::format_duration(*self))
+    }
+}
+
+impl Setting for Vec<String> {
+    fn parse(value: Value) -> Result<Self, String> {
+        let wanted = || "must be a list of strings, or one string with commas".to_owned();
+        if let ValueKind::String(text) = &value.kind {
+            // Not repeated: a URL may hold a password.
+            if text.trim_start().starts_with('[') {
+                return Err(
+                    "[…] is not a list here: in the environment, separate with commas: a,b".to_owned()
+                );
+            }
+            return Ok(text.split(',').map(|item| item.trim().to_owned()).collect());
+        }
+        value.into_array().map_err(|_| wanted())?.into_iter().map(String::parse).collect()
+    }
+    fn show(&self) -> String {
+        format!("[{}]", self.iter().map(Setting::show).collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl Setting for SocketAddr {
+    fn parse(value: Value) -> Result<Self, String> {
+        let text = value.into_string().unwrap_or_default();
+        text.parse().map_err(|_| format!("\"{text}\" is not an address and port such as \"0.0.0.0:9464\""))
+    }
+    fn show(&self) -> String {
+        format!("\"{self}\"")
+    }
+}
+
+impl Setting for Qos {
+    fn parse(value: Value) -> Result<Self, String> {
+        match whole_number(&value) {
+            Some(0) => Ok(Self::AtMostOnce),
+            Some(1) => Ok(Self::AtLeastOnce),
+            _ => Err("must be 0 or 1".to_owned()),
+        }
+    }
+    fn show(&self) -> String {
+        self.number().to_string()
+    }
+}
+
+/// Enums whose values have names.
+macro_rules! named {
+    ($type:ident: $wanted:literal, $($name:literal = $variant:ident),+) => {
+        impl Setting for $type {
+            fn parse(value: Value) -> Result<Self, String> {
+                match value.into_string().unwrap_or_default().as_str() {
+                    $($name => Ok(Self::$variant),)+
+                    other => Err(format!(concat!("\"{}\": must be ", $wanted), other)),
+                }
+            }
+            fn show(&self) -> String {
+                match self {
+                    $(Self::$variant => concat!('"', $name, '"').to_owned(),)+
+                }
+            }
+        }
+    };
+}
+named!(LogFormat: "\"text\" or \"json\"", "text" = Text, "json" = Json);
+named!(Replication: "\"none\", \"macros\" or \"managed\"", "none" = None, "macros" = Macros, "managed" = Managed);
+
+/// Enums that are `"auto"`, or another type of setting.
+macro_rules! auto_or {
+    ($type:ident: $wanted:expr, $parse:expr, $show:expr) => {
+        impl Setting for $type {
+            fn parse(value: Value) -> Result<Self, String> {
+                if matches!(&value.kind, ValueKind::String(text) if text == "auto") {
+                    return Ok(Self::Auto);
+                }
+                $parse(value).ok_or_else(|| $wanted.to_owned())
+            }
+            fn show(&self) -> String {
+                let other: Option<String> = $show(*self);
+                other.unwrap_or_else(|| "\"auto\"".to_owned())
+            }
+        }
+    };
+}
+auto_or!(
+    LeaveGroup: "must be \"auto\", true or false",
+    |value| bool::parse(value).ok().map(|leave| if leave { Self::Always } else { Self::Never }),
+    |leave| match leave {
+        Self::Auto => None,
+        Self::Always => Some("true".to_owned()),
+        Self::Never => Some("false".to_owned()),
+    }
+);
+auto_or!(
+    InsertQuorum: "must be \"auto\", 0 (no quorum) or at least 2 (1 would be no quorum, too)",
+    |value| u8::parse(value).ok().filter(|number| *number != 1).map(Self::Replicas),
+    |quorum| match quorum {
+        Self::Auto => None,
+        Self::Replicas(number) => Some(number.to_string()),
+    }
+);
+auto_or!(
+    Connections: format!("must be \"auto\" or a number of 1..={CONNECTIONS_MAX}"),
+    |value| usize::parse(value).ok().filter(|number| (1..=CONNECTIONS_MAX).contains(number)).map(Self::Fixed),
+    |connections| match connections {
+        Self::Auto => None,
+        Self::Fixed(number) => Some(number.to_string()),
+    }
+);

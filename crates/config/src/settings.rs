@@ -1,0 +1,303 @@
+//! Returns settings by key, and collects violations.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use config::{Value, ValueKind};
+
+use super::secret::Secret;
+use super::setting::Setting;
+use milepost_tls as tls;
+
+/// More violations than these are counted, not listed.
+const VIOLATIONS_MAX: usize = 100;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file that is missing or not TOML.
+    #[error("configuration cannot be read: {0}")]
+    Source(String),
+    #[error("configuration is not usable:\n  {}", .0.join("\n  "))]
+    Violations(Vec<String>),
+}
+
+impl Error {
+    /// Drops the source line that the parser quotes: it may hold a password.
+    pub(super) fn source(error: &config::ConfigError) -> Self {
+        let text = error.to_string();
+        let told: Vec<&str> = text.lines().filter(|line| !line.contains('|')).collect();
+        Self::Source(told.join(" ").split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+}
+
+#[derive(Default)]
+pub struct Settings {
+    given: BTreeMap<String, Value>,
+    known: Vec<String>,
+    /// Keys that were given, whether or not they have been read.
+    given_keys: BTreeSet<String>,
+    /// Keys with an empty string. It counts as unset, because a template of variables often cannot leave one out.
+    empty_keys: BTreeSet<String>,
+    /// A prefix, and variables that begin with it but not with two underscores behind it: `MILEPOST_MQTT_URL`.
+    pub(super) mistaken: (String, Vec<String>),
+    effective: Vec<(String, String)>,
+    /// A line each: the key, what is wrong, what is right.
+    pub violations: Vec<String>,
+}
+
+impl Settings {
+    pub fn new(values: config::Map<String, Value>) -> Self {
+        let mut given = BTreeMap::new();
+        flatten("", values, &mut given);
+        let is_empty = |value: &Value| matches!(&value.kind, ValueKind::String(text) if text.is_empty());
+        // A source that is listed has a topic: without one it would be as if it were not there.
+        let is_needed = |key: &str| key.starts_with("sources[") && key.ends_with("].topic");
+        let (empty, given): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            given.into_iter().partition(|(key, value)| is_empty(value) && !is_needed(key));
+        let empty_keys = empty.into_keys().collect();
+        let given_keys = given.keys().cloned().collect();
+        Self { given, given_keys, empty_keys, ..Self::default() }
+    }
+
+    /// Adds a violation: what is wrong, what is right.
+    pub fn wrong(&mut self, key: &str, what: impl fmt::Display) {
+        self.violations.push(format!("{key}: {what}"));
+    }
+
+    /// The value, whose error is a violation of `key`.
+    pub fn valid<T>(&mut self, key: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
+        value.map_err(|what| self.wrong(key, what)).ok()
+    }
+
+    pub fn value<T: Setting>(&mut self, key: &str, default: T) -> T {
+        let value = self.given(key).unwrap_or(default);
+        self.show(key, &value);
+        value
+    }
+
+    /// Whether a key with this prefix was given.
+    pub(super) fn is_any_given(&self, prefix: &str) -> bool {
+        self.given_keys.range(prefix.to_owned()..).next().is_some_and(|key| key.starts_with(prefix))
+    }
+
+    pub(super) fn is_given(&self, key: &str) -> bool {
+        self.given_keys.contains(key)
+    }
+
+    pub(super) fn is_empty(&self, key: &str) -> bool {
+        self.empty_keys.contains(key)
+    }
+
+    /// Keys of empty variables, which leave what the file gives, unless an empty string has a meaning.
+    pub(super) fn emptied(&mut self, keys: impl IntoIterator<Item = String>) {
+        self.empty_keys.extend(keys);
+    }
+
+    /// The names of the sections below `prefix`: each NAME of `[formats.NAME]`.
+    pub(super) fn names_in(&self, prefix: &str) -> Vec<String> {
+        let rest = self.given_keys.iter().filter_map(|key| key.strip_prefix(prefix));
+        let names: BTreeSet<&str> = rest.filter_map(|rest| Some(rest.split_once('.')?.0)).collect();
+        names.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Drops keys whose violation is already reported. Returns whether there were any.
+    pub(super) fn forget(&mut self, is_meant: impl Fn(&str) -> bool) -> bool {
+        let before = self.given.len();
+        self.given.retain(|key, _| !is_meant(key));
+        self.given.len() < before
+    }
+
+    /// Adds an effective value.
+    pub(super) fn show(&mut self, key: &str, value: &impl Setting) {
+        self.effective.push((key.to_owned(), value.show()));
+    }
+
+    /// The value of `key` if it was given. It is not part of the effective configuration.
+    pub fn given<T: Setting>(&mut self, key: &str) -> Option<T> {
+        self.known.push(key.to_owned());
+        let value = self.given.remove(key)?;
+        self.valid(key, T::parse(value))
+    }
+
+    pub fn optional(&mut self, key: &str) -> Option<String> {
+        let value: Option<String> = self.given(key);
+        self.show(key, &value.clone().unwrap_or_default());
+        value
+    }
+
+    /// The secret in `key`, or in the file that `{key}_file` names.
+    pub fn secret(&mut self, key: &str) -> Option<Secret> {
+        let inline: Option<String> = self.given(key);
+        self.show(key, &inline.as_ref().map(|_| "***".to_owned()).unwrap_or_default());
+        let file_key = format!("{key}_file");
+        match (inline, self.path(&file_key)) {
+            (Some(_), Some(_)) => {
+                self.wrong(key, format!("give either {key} or {file_key}, not both"));
+                None
+            }
+            (Some(secret), None) => {
+                let secret = Secret::Inline(secret);
+                self.valid(key, secret.read());
+                Some(secret)
+            }
+            (None, Some(file)) => {
+                let secret = Secret::File(file);
+                self.valid(&file_key, secret.read().map_err(|error| format!("{secret:?}: {error}")));
+                Some(secret)
+            }
+            (None, None) => None,
+        }
+    }
+
+    pub fn path(&mut self, key: &str) -> Option<PathBuf> {
+        self.optional(key).map(PathBuf::from)
+    }
+
+    /// The TLS files of a section, if the scheme of its URL uses them.
+    pub fn tls(&mut self, files: tls::Files, with_tls: Option<bool>) -> Option<tls::Files> {
+        let section = files.server.section();
+        match with_tls {
+            None => None, // the URL's own violation is already reported
+            Some(true) => {
+                self.violations.extend(files.violations());
+                Some(files)
+            }
+            Some(false) => {
+                for (name, path) in
+                    [("ca_file", files.ca), ("cert_file", files.cert), ("key_file", files.key)]
+                {
+                    if path.is_some() {
+                        let what = format!("only for TLS, but {section}.url is plain text");
+                        self.wrong(&format!("{section}.{name}"), what);
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    /// The value of `key` after `check`, whose error is the violation.
+    pub fn checked<T: Setting + Clone, U: Default>(
+        &mut self,
+        key: &str,
+        default: T,
+        check: fn(T) -> Result<U, String>,
+    ) -> U {
+        let value = self.value(key, default);
+        self.valid(key, check(value)).unwrap_or_default()
+    }
+
+    /// A value that the program knows. Tests and the laboratory give another one as `lab.NAME`, which is not documented,
+    /// shown or suggested.
+    pub(super) fn constant<T: Setting>(&mut self, name: &str, constant: T) -> T {
+        let key = format!("lab.{name}");
+        self.given.remove(&key).and_then(|value| self.valid(&key, T::parse(value))).unwrap_or(constant)
+    }
+
+    pub fn within<T>(&mut self, key: &str, default: T, range: std::ops::RangeInclusive<T>) -> T
+    where
+        T: Setting + PartialOrd + fmt::Display + Copy,
+    {
+        let before = self.violations.len();
+        let value = self.value(key, default);
+        let allowed = format!("{}..={}", range.start(), range.end());
+        if let Some(not_a_number) = self.violations.get_mut(before) {
+            *not_a_number += &format!(" of {allowed}");
+        } else if !range.contains(&value) {
+            self.wrong(key, format!("{value} is outside {allowed}"));
+        }
+        value
+    }
+
+    pub fn duration(&mut self, key: &str, default: &str, min: &str, max: &str) -> Duration {
+        let parse =
+            |text| humantime::parse_duration(text).expect("the durations in this file are well formed");
+        let value = self.value(key, parse(default));
+        if value < parse(min) || value > parse(max) {
+            self.wrong(key, format!("{} is outside {min}..={max}", value.show()));
+        }
+        value
+    }
+
+    /// The effective values by key.
+    ///
+    /// # Errors
+    /// All violations, unknown keys among them.
+    pub fn finish(&mut self) -> Result<Vec<(String, String)>, Error> {
+        for (n, key) in std::mem::take(&mut self.given).into_keys().enumerate() {
+            // No suggestion past the end of the list: it takes a look at every known key.
+            let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
+            let what = format!("unknown key; did you mean {nearest}?");
+            self.wrong(&key, what);
+        }
+        self.find_mistaken();
+        if !self.violations.is_empty() {
+            let more = self.violations.len().saturating_sub(VIOLATIONS_MAX);
+            self.violations.truncate(VIOLATIONS_MAX);
+            if more > 0 {
+                self.violations.push(format!("and {more} more"));
+            }
+            return Err(Error::Violations(std::mem::take(&mut self.violations)));
+        }
+        Ok(std::mem::take(&mut self.effective))
+    }
+}
+
+impl Settings {
+    /// Variables that are a key but for their underscores and case.
+    fn find_mistaken(&mut self) {
+        let plain = |text: &str| text.replace(['_', '.'], "").to_uppercase();
+        let (prefix, mistaken) = std::mem::take(&mut self.mistaken);
+        let sources = ["source.topic", "source.format", "source.driver"];
+        for name in mistaken {
+            let keys = self.known.iter().map(String::as_str).chain(sources);
+            let right = keys.map(|key| format!("{prefix}__{}", key.replace('.', "__").to_uppercase()));
+            let right = right.into_iter().find(|right| plain(right) == plain(&name));
+            if let Some(right) = right {
+                self.wrong(&name, format!("not read; write {right}, with two underscores"));
+            }
+        }
+    }
+
+    fn nearest(&self, key: &str) -> &str {
+        let section = key.rsplit_once('.').map_or("", |(section, _)| section);
+        let is_near = |known: &&String| known.rsplit_once('.').is_some_and(|(of, _)| of == section);
+        let beside = self.known.iter().filter(is_near).min_by_key(|known| distance(known, key));
+        let any = || self.known.iter().min_by_key(|known| distance(known, key));
+        beside.or_else(any).map_or("", |known| known)
+    }
+}
+
+fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap<String, Value>) {
+    for (name, value) in values {
+        let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
+        if let ValueKind::Table(table) = value.kind {
+            flatten(&key, table, into);
+        } else if let Some(sections) = sections(&value) {
+            for (n, mut table) in sections.into_iter().enumerate() {
+                if table.is_empty() {
+                    table.insert("topic".to_owned(), "".into()); // it is there, though it says nothing
+                }
+                flatten(&format!("{key}[{}]", n + 1), table, into);
+            }
+        } else {
+            into.insert(key, value);
+        }
+    }
+}
+
+/// `[[name]]`
+fn sections(value: &Value) -> Option<Vec<config::Map<String, Value>>> {
+    let ValueKind::Array(values) = &value.kind else { return None };
+    let tables = values.iter().map(|value| value.clone().into_table().ok());
+    tables.collect::<Option<Vec<_>>>().filter(|tables| !tables.is_empty())
+}
+
+/// A rough edit distance, good enough to suggest a key.
+fn distance(known: &str, given: &str) -> usize {
+    let common = known.chars().zip(given.chars()).take_while(|(a, b)| a == b).count();
+    let common_end = known.chars().rev().zip(given.chars().rev()).take_while(|(a, b)| a == b).count();
+    (known.len() + given.len()).saturating_sub(2 * common + common_end)
+}

@@ -1,0 +1,404 @@
+//! `[[sources]]`, one source from the environment, or `mqtt.topics`; and `[formats.NAME]`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::setting::Setting;
+use super::settings::Settings;
+use milepost_decode::formats::{Degrees, Fields, Format, Mapping, More, shipped, unknown};
+use milepost_decode::{
+    Driver, Keep, Local, OtherBytes, PLUSES_MAX, Pointer, Quantity, Source, SpeedUnit, Template, TimeUnit,
+    Zone, overlap,
+};
+
+/// By NAME of `[formats.NAME]`; `None` after a violation.
+type Mappings = BTreeMap<String, Option<Arc<Mapping>>>;
+
+/// Whether any key of a source is given.
+pub(super) fn are_given(s: &Settings) -> bool {
+    ["sources", "source."].iter().any(|prefix| s.is_any_given(prefix))
+}
+
+/// `topics`: those of `mqtt.topics`; empty if `[[sources]]` are given.
+pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
+    let mappings = mappings(s);
+    if !topics.is_empty() {
+        unused(s, &mappings);
+        let sources: Vec<Source> = topics.iter().map(|topic| Source::milepost(topic)).collect();
+        overlaps(s, "mqtt.topics", &sources);
+        return sources;
+    }
+    if s.forget(|key| key == "sources" || key.starts_with("sources.")) {
+        s.wrong(
+            "sources",
+            "must be a list: write [[sources]], with two brackets, before each; the environment can set one: \
+             MILEPOST__SOURCE__TOPIC and so on",
+        );
+    }
+    let mut entries: Vec<String> =
+        (1..).map(|n| format!("sources[{n}]")).take_while(|at| s.is_any_given(&format!("{at}."))).collect();
+    if s.is_any_given("source.") {
+        if !entries.is_empty() {
+            s.wrong("source", "give either this (from the environment) or [[sources]], not both");
+        }
+        entries.push("source".to_owned());
+    }
+    let (mut sources, wanted) = (Vec::new(), entries.len());
+    for at in entries {
+        let shown = if at == "source" { "sources[1]".to_owned() } else { at.clone() };
+        sources.extend(Entry { s, at, shown }.read(&mappings));
+    }
+    assert!(sources.len() == wanted || !s.violations.is_empty(), "a source without a violation was dropped");
+    if sources.len() == wanted {
+        unused(s, &mappings); // else the invalid source may be the one that uses it
+    }
+    overlaps(s, "sources", &sources);
+    sources
+}
+
+/// Names one neighbour of each source that overlaps: a list of all pairs grows with the square of the sources.
+fn overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
+    let mut distinct: Vec<&str> = Vec::new();
+    let mut times: BTreeMap<&str, usize> = BTreeMap::new();
+    for topic in sources.iter().map(Source::topic) {
+        let times = times.entry(topic).or_default();
+        *times += 1;
+        if *times > 1 {
+            continue;
+        }
+        if let Some(earlier) = distinct.iter().find(|earlier| overlap(earlier, topic)) {
+            let why = "both would store the same message; make one of them narrower";
+            s.wrong(key, format!("\"{earlier}\" and \"{topic}\" overlap: {why}"));
+        }
+        distinct.push(topic);
+    }
+    for (topic, times) in times.into_iter().filter(|(_, times)| *times > 1) {
+        s.wrong(key, format!("\"{topic}\" is listed {times} times; keep one"));
+    }
+}
+
+fn unused(s: &mut Settings, mappings: &Mappings) {
+    for (name, mapping) in mappings {
+        if mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1) {
+            let what = format!("no source has it: set format = \"{name}\" in one, or remove it");
+            s.wrong(&format!("formats.{name}"), what);
+        }
+    }
+}
+
+/// Checks a topic filter; returns how many levels are `+`.
+pub(super) fn filter(topic: &str) -> Result<usize, String> {
+    let levels = topic.split('/').filter(|level| *level == "+").count();
+    let wanted = "without #, without $share/ (set mqtt.group instead), + only as a whole level";
+    if topic.is_empty()
+        || topic.contains(['#', '\0'])
+        || topic.starts_with('$')
+        || levels != topic.matches('+').count()
+    {
+        return Err(format!("\"{topic}\": must be a filter such as \"owntracks/+/+\", {wanted}"));
+    }
+    if levels > PLUSES_MAX {
+        return Err(format!("\"{topic}\": must have at most {PLUSES_MAX} levels +"));
+    }
+    Ok(levels)
+}
+
+/// One section, `[[sources]]` or `[formats.NAME]`.
+struct Entry<'s> {
+    s: &'s mut Settings,
+    /// Its key: `sources[1]`, `source`, `formats.acme`.
+    at: String,
+    /// Its key in the effective configuration.
+    shown: String,
+}
+
+impl Entry<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.at)
+    }
+
+    fn wrong(&mut self, name: &str, what: impl fmt::Display) {
+        self.s.wrong(&self.key(name), what);
+    }
+
+    fn valid<T>(&mut self, name: &str, value: Result<T, String>) -> Option<T> {
+        self.s.valid(&self.key(name), value)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.s.is_given(&self.key(name))
+    }
+
+    /// Not added to the effective configuration.
+    fn hidden(&mut self, name: &str) -> Option<String> {
+        self.s.given(&self.key(name))
+    }
+
+    fn text(&mut self, name: &str) -> Option<String> {
+        let text = self.hidden(name)?;
+        self.show(name, &text);
+        Some(text)
+    }
+
+    fn show(&mut self, name: &str, value: &impl Setting) {
+        self.s.show(&format!("{}.{name}", self.shown), value);
+    }
+
+    fn checked<T>(&mut self, name: &str, check: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+        let text = self.text(name)?;
+        self.valid(name, check(&text))
+    }
+
+    fn pointer(&mut self, name: &str) -> Option<Pointer> {
+        self.checked(name, Pointer::new)
+    }
+
+    fn unit<T: Copy>(&mut self, name: &str, units: &[(&'static str, T)]) -> Option<T> {
+        self.checked(name, |text| {
+            let known = units.iter().find(|(unit, _)| *unit == text);
+            known.map(|(_, unit)| *unit).ok_or_else(|| format!("\"{text}\": must be one of {}", names(units)))
+        })
+    }
+
+    /// Reads a source; `None` after a violation.
+    fn read(mut self, mappings: &Mappings) -> Option<Source> {
+        let topic = self.text("topic");
+        if topic.is_none() {
+            self.wrong("topic", "required: a filter such as \"owntracks/+/+\"");
+        }
+        let pluses = topic.as_deref().and_then(|topic| self.valid("topic", filter(topic)));
+        let format = self.format(mappings);
+        let driver = self.driver(pluses, format.as_ref());
+        let keep = self.keep(format.as_ref());
+        let zone = self.checked("zone", Zone::new);
+        let other = self.checked("driver_other", OtherBytes::new).unwrap_or_default();
+        pluses?;
+        let source = Source::new(&topic?, driver?, format?, keep).with_other_bytes(other);
+        Some(match zone {
+            Some(zone) => source.in_zone(zone),
+            None => source,
+        })
+    }
+
+    fn format(&mut self, mappings: &Mappings) -> Option<Format> {
+        let name = self.hidden("format").unwrap_or_else(|| "milepost".to_owned());
+        self.show("format", &name);
+        let unit = self.unit("speed_unit", &SpeedUnit::NAMES);
+        let needs_unit = matches!(&*name, "thingsboard" | "geojson");
+        if unit.is_none() && needs_unit && !self.has("speed_unit") {
+            let units = names(&SpeedUnit::NAMES);
+            self.wrong("speed_unit", format!("{name} defines no unit of speed: set one of {units}"));
+        } else if unit.is_some() && !needs_unit {
+            let what = format!("{name} has its own; only thingsboard and geojson need one here");
+            self.wrong("speed_unit", what);
+        }
+        Some(match &*name {
+            "milepost" => Format::Milepost,
+            "geojson" => Format::GeoJson(unit?),
+            "nmea" => Format::Nmea,
+            _ => match (shipped(&name, unit), mappings.get(&name)) {
+                (Some(_), _) if needs_unit && unit.is_none() => return None,
+                (Some(mapping), _) => Format::Mapped(Arc::new(mapping)),
+                (None, Some(mapping)) => Format::Mapped(Arc::clone(mapping.as_ref()?)),
+                (None, None) => {
+                    let own = mappings.keys().map(String::as_str);
+                    let known = Format::NAMES.into_iter().chain(own).collect::<Vec<_>>().join(", ");
+                    let what = format!("\"{name}\" is none of {known}; define your own as [formats.NAME]");
+                    self.wrong("format", what);
+                    return None;
+                }
+            },
+        })
+    }
+
+    fn driver(&mut self, pluses: Option<usize>, format: Option<&Format>) -> Option<Driver> {
+        if let Some(text) = self.text("driver") {
+            let driver = if text.starts_with('/') {
+                Pointer::new(&text).map(Driver::Payload)
+            } else {
+                Template::new(&text, pluses?).map(Driver::Topic)
+            };
+            if matches!((&driver, format), (Ok(Driver::Payload(_)), Some(Format::Nmea))) {
+                self.wrong(
+                    "driver",
+                    "nmea sentences do not name the driver: take it from the topic, as in \"{1}\"",
+                );
+                return None;
+            }
+            return self.valid("driver", driver);
+        }
+        if let Some(Format::Mapped(mapping)) = format
+            && let Some(pointer) = mapping.driver()
+        {
+            return Some(Driver::Payload(pointer.clone()));
+        }
+        let what = match pluses? {
+            1 => {
+                self.show("driver", &"{1}".to_owned());
+                return Template::new("{1}", 1).map(Driver::Topic).ok();
+            }
+            0 => "the topic has no +: set a JSON pointer into the payload, such as \"/device/uniqueId\""
+                .to_owned(),
+            several => {
+                let all: Vec<String> = (1..=several).map(|n| format!("{{{n}}}")).collect();
+                let which = format!("set which of them name the driver, such as \"{}\"", all.join(":"));
+                format!("the topic has {several} levels +: {which}")
+            }
+        };
+        self.wrong("driver", what);
+        None
+    }
+
+    fn keep(&mut self, format: Option<&Format>) -> Keep {
+        let mut names: Vec<String> = self.s.given(&self.key("keep")).unwrap_or_default();
+        names.retain(|name| !name.is_empty());
+        if names.is_empty() {
+            return Keep::Nothing;
+        }
+        self.show("keep", &names);
+        if matches!(format, Some(Format::Nmea)) {
+            self.wrong("keep", "nmea sentences have no named fields");
+        }
+        self.valid("keep", Keep::of_names(&names)).unwrap_or(Keep::Nothing)
+    }
+
+    /// Reads `[formats.NAME]`; `None` after a violation.
+    fn mapping(mut self) -> Option<Mapping> {
+        let points = self.pointer("points");
+        let (lat, lng) = (self.required("lat"), self.required("lng"));
+        let mut more = More::default();
+        let ts = self.time(&mut more);
+        let speed = self.with_unit("speed", Quantity::Speed);
+        let alt = self.with_unit("alt", Quantity::Length);
+        let (heading, acc, seq) = (self.pointer("heading"), self.pointer("acc"), self.pointer("seq"));
+        let driver = self.pointer("driver");
+        self.rarer(&mut more);
+        let more = Some(Box::new(more)).filter(|more| **more != More::default());
+        let fields = Fields { points, lat: lat?, lng: lng?, ts, speed, heading, alt, acc, seq, driver, more };
+        let rarer = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);
+        let pointers: Vec<&str> =
+            fields.pointers().into_iter().flatten().chain(rarer).map(Pointer::as_str).collect();
+        if let Some(n) = (1..pointers.len()).find(|n| pointers[..*n].contains(&pointers[*n])) {
+            let what = format!("\"{}\" is the pointer of two fields", pointers[n]);
+            self.s.wrong(&self.at, what);
+            return None;
+        }
+        Some(Mapping::new(fields))
+    }
+
+    fn required(&mut self, name: &str) -> Option<Pointer> {
+        if !self.has(name) {
+            self.wrong(name, format!("required: a JSON pointer such as \"/{name}\""));
+        }
+        self.pointer(name)
+    }
+
+    /// A pointer, and the factor of the unit in `{name}_unit`.
+    fn with_unit(&mut self, name: &str, quantity: Quantity) -> Option<(Pointer, f64)> {
+        let unit = format!("{name}_unit");
+        self.unit_belongs(name, &unit, || quantity.factor("").err().unwrap_or_default());
+        let (pointer, factor) = (self.pointer(name), self.checked(&unit, |unit| quantity.factor(unit)));
+        Some((pointer?, factor?))
+    }
+
+    fn unit_belongs(&mut self, name: &str, unit: &str, units: impl FnOnce() -> String) {
+        match (self.has(name), self.has(unit)) {
+            (true, false) => {
+                let units = units();
+                let units = units.trim_start_matches("\"\": must be ");
+                self.wrong(unit, format!("required with {name}: {units}"));
+            }
+            (false, true) => {
+                self.wrong(unit, format!("there is no {name}: remove the unit, or set the pointer"));
+            }
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// `ts` with its unit, or with a pattern of strftime; `ts_date` and `ts_zone`.
+    fn time(&mut self, more: &mut More) -> Option<(Pointer, TimeUnit)> {
+        let units =
+            || format!("one of {}, or a pattern such as \"%d/%m/%Y %H:%M:%S\"", names(&TimeUnit::NAMES));
+        self.unit_belongs("ts", "ts_unit", units);
+        more.date = self.pointer("ts_date");
+        let zone = self.checked("ts_zone", Zone::new);
+        let mut pattern = None;
+        let unit = self.checked("ts_unit", |text| {
+            if text.contains('%') {
+                pattern = Some(Local::check_pattern(text)?);
+                return Ok(TimeUnit::Pattern);
+            }
+            let known = TimeUnit::NAMES.iter().find(|(unit, _)| *unit == text);
+            known.map(|(_, unit)| *unit).ok_or_else(|| format!("\"{text}\": must be {}", units()))
+        });
+        let is_number = unit
+            .is_some_and(|unit| !matches!(unit, TimeUnit::Rfc3339 | TimeUnit::Pattern | TimeUnit::BySize));
+        for key in ["ts_date", "ts_zone"] {
+            if self.has(key) && (is_number || !self.has("ts")) {
+                self.wrong(key, "only for a ts that is text: set ts_unit = \"rfc3339\", or a pattern");
+            }
+        }
+        if zone.is_some() || pattern.is_some() || more.date.is_some() {
+            more.local = Some(Arc::new(Local { zone, pattern }));
+        }
+        Some((self.pointer("ts")?, unit?))
+    }
+
+    fn rarer(&mut self, more: &mut More) {
+        let [lat, lng] = ["lat_unit", "lng_unit"].map(|key| self.checked(key, Degrees::new));
+        if let Some(lat) = lat {
+            more.degrees = [lat, lng.unwrap_or(lat)];
+        } else if lng.is_some() {
+            self.wrong("lng_unit", "lat_unit is missing; without lng_unit, it counts for both");
+        }
+        more.hemispheres = ["lat_hemisphere", "lng_hemisphere"].map(|key| self.pointer(key));
+        for (name, quantity, factor) in
+            [("heading", Quantity::Angle, &mut more.heading), ("acc", Quantity::Length, &mut more.acc)]
+        {
+            let unit = format!("{name}_unit");
+            if let Some(given) = self.checked(&unit, |unit| quantity.factor(unit)) {
+                *factor = given;
+                if !self.has(name) {
+                    self.wrong(&unit, format!("there is no {name}: remove the unit, or set the pointer"));
+                }
+            }
+        }
+        let values: Vec<String> = self.s.given(&self.key("unknown")).unwrap_or_default();
+        if !values.is_empty() {
+            self.show("unknown", &values);
+        }
+        for value in values {
+            more.unknown.extend(self.valid("unknown", unknown(&value)));
+        }
+        more.may_lack_position = self
+            .checked("without_position", |text| match text {
+                "ignore" => Ok(true),
+                "reject" => Ok(false),
+                _ => Err(format!("\"{text}\": must be \"ignore\" or \"reject\"")),
+            })
+            .unwrap_or(false);
+    }
+}
+
+fn names<T>(units: &[(&'static str, T)]) -> String {
+    units.iter().map(|(name, _)| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
+}
+
+fn mappings(s: &mut Settings) -> Mappings {
+    let mut mappings = Mappings::new();
+    for name in s.names_in("formats.") {
+        let at = format!("formats.{name}");
+        let is_taken = Format::NAMES.contains(&&*name);
+        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        if is_taken {
+            s.wrong(&at, "milepost ships a format of this name; choose another");
+        }
+        if !is_name {
+            s.wrong(&at, "must be a name of letters, digits, _ and -");
+        }
+        let mapping = Entry { s, shown: at.clone(), at }.mapping().map(Arc::new);
+        mappings.insert(name, mapping.filter(|_| is_name && !is_taken));
+    }
+    mappings
+}

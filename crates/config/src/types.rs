@@ -1,0 +1,185 @@
+//! The sections of the configuration, after validation.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::secret::Secret;
+use milepost_core::Qos;
+use milepost_core::consumer::Connections;
+use milepost_core::peers::Peer;
+use milepost_tls as tls;
+use milepost_tls::Address;
+
+#[derive(Debug, Clone)]
+pub struct Mqtt {
+    /// `mqtt.url`, at least one.
+    pub nodes: Vec<Address>,
+    /// `None`: plain text.
+    pub tls: Option<tls::Files>,
+    pub username: Option<String>,
+    pub password: Option<Secret>,
+    /// Session `n` is `{client_id}-{n}`.
+    pub client_id: String,
+    /// The `x` of `$share/x/…`.
+    pub group: String,
+    pub topics: Vec<String>,
+    /// Whether to subscribe to the broker's own counters as well.
+    pub broker_metrics: bool,
+    /// Of the subscription. Not a key: only the laboratory subscribes at QoS 0.
+    pub qos: Qos,
+    pub connections: Connections,
+    /// Unacknowledged messages that each session asks for. Not a key.
+    pub receive_maximum: u16,
+    /// How long TCP, TLS and CONNACK may take together, and then SUBACK. Not a key.
+    pub connect_timeout: Duration,
+    /// How long the broker keeps a session without a connection.
+    pub session_expiry: Duration,
+    /// Not a key.
+    pub keep_alive: Duration,
+    /// Maximum Packet Size. A larger packet that the broker sends anyway is truncated and rejected.
+    pub max_packet_bytes: u32,
+    /// Bytes of closed batches that may wait for an insert slot.
+    pub buffer_bytes_max: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// `http://host:port` or `https://host:port`
+    pub url: String,
+    /// `None`: plain text.
+    pub tls: Option<tls::Files>,
+    pub database: String,
+    pub user: String,
+    pub password: Option<Secret>,
+}
+
+#[derive(Debug, Clone)]
+pub struct ClickHouse {
+    /// `http://host:port` or `https://host:port`
+    pub url: String,
+    /// `None`: plain text.
+    pub tls: Option<tls::Files>,
+    pub database: String,
+    pub user: String,
+    pub password: Option<Secret>,
+    /// Inserts at once. Not a key: a batch grows while all of them are under way.
+    pub inserts_in_flight: usize,
+    /// How long one attempt may take; doubles with every timeout. Not a key.
+    pub insert_timeout: Duration,
+    pub replication: Replication,
+    /// The cluster of `ON CLUSTER`; only with [`Replication::Macros`].
+    pub cluster: Option<String>,
+    /// The shards of the cluster hold different drivers.
+    pub shards: bool,
+    pub insert_quorum: InsertQuorum,
+    pub retention: Retention,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// After their `ts`.
+    pub positions_days: u32,
+    /// Where positions move to before.
+    pub positions_tier: Option<Tier>,
+    /// The server's storage policy for positions; `None`: its default.
+    pub positions_policy: Option<String>,
+    /// After their `inserted_at`.
+    pub rejects_days: u32,
+    /// After the quarter that they are of.
+    pub rollups_days: u32,
+}
+
+/// A cheaper volume of a storage policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tier {
+    pub volume: String,
+    /// Rows move after this many days.
+    pub after_days: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replication {
+    /// Not: there is one server.
+    None,
+    /// Each table names a path, with the server's macros `{shard}` and `{replica}`.
+    Macros,
+    /// By their database: a Replicated one, or ClickHouse Cloud's.
+    Managed,
+}
+
+/// How many replicas must have an insert before it counts as committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InsertQuorum {
+    /// A majority, and at least two; none where the tables are not replicated.
+    Auto,
+    /// 0: no quorum.
+    Replicas(u8),
+}
+
+#[derive(Debug, Clone)]
+pub struct Spool {
+    /// A directory that no other process uses.
+    pub dir: PathBuf,
+    /// Limit for the sum of all files.
+    pub bytes_max: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Http {
+    pub listen: SocketAddr,
+}
+
+#[derive(Debug, Clone)]
+pub struct Shutdown {
+    pub grace: Duration,
+    pub leave: LeaveGroup,
+    /// The other members; this process may be among them.
+    pub peers: Vec<Peer>,
+}
+
+/// Whether a member unsubscribes before it stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaveGroup {
+    /// Only if a peer with a lower name stays subscribed.
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Clone)]
+pub struct Log {
+    pub format: LogFormat,
+    /// `level` or `target=level,…`
+    pub filter: String,
+    /// Lines that wait for stderr. Not a key.
+    pub queue_bytes_max: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Which events are told, and where over MQTT.
+#[derive(Debug, Clone)]
+pub struct Events {
+    /// Before `/DRIVER/…`; `None`: not over MQTT.
+    pub topic: Option<String>,
+    /// `None`: silence is no event.
+    pub silent_for: Option<Duration>,
+    /// m/s; `None`: speed is no event.
+    pub faster_than: Option<f64>,
+}
+
+/// A web service that events are posted to.
+#[derive(Debug, Clone)]
+pub struct Webhook {
+    pub url: String,
+    /// `None`: plain text.
+    pub tls: Option<tls::Files>,
+    /// Sent as a bearer token.
+    pub token: Option<Secret>,
+}

@@ -1,0 +1,210 @@
+//! Collects rows into the open batch.
+//!
+//! Guarantee: rows leave in the order in which they came, each once. The open batch is due by rows or by age, and never holds more than
+//! `bytes_max`. Time comes in as `now`. The consumer decides when a due batch closes, since it depends on the server's room.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::erased::Erased;
+use milepost_decode::position::Position;
+use milepost_decode::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reject, TOPIC_BYTES_MAX};
+
+/// Bytes of a position in memory without attributes: the row, and its encoded form while it is sent.
+pub const POSITION_BYTES_MAX: usize = size_of::<Position>() + 128;
+/// Bytes of a reject's fixed part; its strings and payload count twice, for the same reason.
+const REJECT_FIXED_BYTES: usize = size_of::<Reject>() + 64;
+/// Every row fits into a batch of this size.
+pub const BYTES_MAX_MIN: usize = 256 * 1024;
+const _: () = assert!(
+    REJECT_FIXED_BYTES + 2 * (PAYLOAD_BYTES_MAX + 3 * TOPIC_BYTES_MAX + 4 * DETAIL_CHARS_MAX + 64)
+        <= BYTES_MAX_MIN
+);
+
+/// Flood limit: above this many rejects per second one row stands for several of its reason.
+pub const REJECT_ROWS_PER_SECOND_MAX: u32 = 100;
+/// Flood limit in bytes per second.
+pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
+
+/// `[batch]` in the configuration.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Due at this many rows.
+    pub rows_max: usize,
+    /// Due this long after its first row.
+    pub age_max: Duration,
+    /// Never larger than this, by [`Batch::bytes`]; at least [`BYTES_MAX_MIN`].
+    pub bytes_max: usize,
+}
+
+/// Rows that go to ClickHouse together and become durable together.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Unique in the process, and rising.
+    pub id: u64,
+    /// In arrival order.
+    pub positions: Vec<Position>,
+    /// In arrival order.
+    pub rejects: Vec<Reject>,
+    /// Upper bound of the bytes in memory.
+    pub bytes: usize,
+    /// Arrival of the first row.
+    pub opened_at: Option<Instant>,
+    /// At least one message of it gets a PUBACK, which the broker's window waits for.
+    pub at_least_once: bool,
+    /// The list of erased drivers that its first row was checked against: a later one may name a driver of its rows.
+    pub erased: Arc<Erased>,
+}
+
+impl Batch {
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.positions.len() + self.rejects.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows() == 0
+    }
+}
+
+/// The one open batch.
+#[derive(Debug)]
+pub struct Batcher {
+    limits: Limits,
+    open: Batch,
+    flood: FloodLimit,
+}
+
+impl Batcher {
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, open: Batch::default(), flood: FloodLimit::default() }
+    }
+
+    #[must_use]
+    pub fn open(&self) -> &Batch {
+        &self.open
+    }
+
+    /// Lowers the bound of a batch to this, at least [`BYTES_MAX_MIN`]; never raises it.
+    pub fn lower_bytes_max(&mut self, bytes: usize) {
+        self.limits.bytes_max = self.limits.bytes_max.min(bytes.max(BYTES_MAX_MIN));
+    }
+
+    /// Whether this position still fits under `bytes_max`.
+    #[must_use]
+    pub fn fits_position(&self, position: &Position) -> bool {
+        self.open.bytes + bytes_of_position(position) <= self.limits.bytes_max
+    }
+
+    /// Whether this reject still fits under `bytes_max`.
+    #[must_use]
+    pub fn fits_reject(&self, reject: &Reject) -> bool {
+        self.open.bytes + bytes_of(reject) <= self.limits.bytes_max
+    }
+
+    /// Adds a position that [fits](Self::fits_position). `awaited`: its message gets a PUBACK when the row is durable.
+    pub fn push_position(&mut self, position: Position, awaited: bool, now: Instant) {
+        self.open.at_least_once |= awaited;
+        let bytes = bytes_of_position(&position);
+        self.open.positions.push(position);
+        self.grow(bytes, now);
+    }
+
+    /// Adds all of a message's positions at once, which is cheaper, and leaves `positions` empty; not if one of them does not fit, or if
+    /// the batch is due before the last one.
+    #[expect(
+        clippy::extend_with_drain,
+        reason = "most messages have one position: dearer than its copy is a call of memcpy"
+    )]
+    pub fn push_positions(&mut self, positions: &mut Vec<Position>, awaited: bool, now: Instant) {
+        let bytes: usize = positions.iter().map(bytes_of_position).sum();
+        let fits = self.open.bytes + bytes <= self.limits.bytes_max
+            && self.open.rows() + positions.len() <= self.limits.rows_max
+            && self.deadline().is_none_or(|deadline| now < deadline);
+        if fits && !positions.is_empty() {
+            self.open.at_least_once |= awaited;
+            self.open.positions.extend(positions.drain(..));
+            self.grow(bytes, now);
+        }
+    }
+
+    /// Adds a reject that [fits](Self::fits_reject), as a row of its own or, above the flood limit, to the count of
+    /// one of its reason.
+    pub fn push_reject(&mut self, reject: Reject, awaited: bool, now: Instant) {
+        self.open.at_least_once |= awaited;
+        let bytes = bytes_of(&reject);
+        if self.flood.count_is_above_limit(bytes, now)
+            && let Some(row) = self.open.rejects.iter_mut().rev().find(|row| row.reason == reject.reason)
+        {
+            row.count += reject.count;
+            return;
+        }
+        self.open.rejects.push(reject);
+        self.grow(bytes, now);
+    }
+
+    fn grow(&mut self, bytes: usize, now: Instant) {
+        self.open.bytes += bytes;
+        self.open.opened_at.get_or_insert(now);
+        assert!(
+            self.open.bytes <= self.limits.bytes_max,
+            "a batch outgrew bytes_max: the caller did not ask fits"
+        );
+    }
+
+    /// `rows_max` rows, or older than `age_max`.
+    #[must_use]
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.is_full() || self.deadline().is_some_and(|deadline| deadline <= now)
+    }
+
+    /// `rows_max` rows.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.open.rows() >= self.limits.rows_max
+    }
+
+    /// When the open batch becomes due by age; `None` while it is empty.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.open.opened_at.map(|opened_at| opened_at + self.limits.age_max)
+    }
+
+    /// Closes the open batch and starts the next one, with the next id.
+    pub fn close(&mut self) -> Batch {
+        let next = Batch { id: self.open.id + 1, ..Batch::default() };
+        std::mem::replace(&mut self.open, next)
+    }
+}
+
+/// Attributes count twice: in the row, and encoded while they are sent.
+fn bytes_of_position(position: &Position) -> usize {
+    POSITION_BYTES_MAX + 2 * position.attributes.memory_bytes()
+}
+
+fn bytes_of(reject: &Reject) -> usize {
+    REJECT_FIXED_BYTES
+        + 2 * (reject.payload.len() + reject.topic.len() + reject.driver_id.len() + reject.detail.len())
+}
+
+/// Counts the rejects and their bytes of the current second.
+#[derive(Debug, Default)]
+struct FloodLimit {
+    second_began_at: Option<Instant>,
+    rejects: u32,
+    bytes: usize,
+}
+
+impl FloodLimit {
+    fn count_is_above_limit(&mut self, bytes: usize, now: Instant) -> bool {
+        let began_at = *self.second_began_at.get_or_insert(now);
+        if now.duration_since(began_at) >= Duration::from_secs(1) {
+            *self = Self { second_began_at: Some(now), ..Self::default() };
+        }
+        self.rejects = self.rejects.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.rejects > REJECT_ROWS_PER_SECOND_MAX || self.bytes > REJECT_BYTES_PER_SECOND_MAX
+    }
+}

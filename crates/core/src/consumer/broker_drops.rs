@@ -1,0 +1,131 @@
+//! Messages that the broker reports as dropped: EMQX publishes its counters about once a minute to subscribers of [`FILTER`].
+//!
+//! The broker's counters start at 0 when it restarts. Here they become counts that only rise, over restarts and over all nodes
+//! of a cluster. Drops before the first report of a node are not counted.
+//!
+//! A report is recognised by its topic. It is not decoded, and no other count includes it.
+
+use std::collections::BTreeMap;
+
+/// What to subscribe to: every counter of every node. An access rule for it names this very filter.
+pub const FILTER: &str = "$SYS/brokers/+/metrics/#";
+/// Topics of brokers themselves. No filter of a fleet's topics matches them (MQTT 5, 4.7.2).
+const BROKERS_OWN: &[u8] = b"$SYS/";
+/// Nodes that are counted.
+const NODES_MAX: usize = 64;
+
+/// Why a broker dropped messages: our name, and EMQX's name of the counter below `metrics/`.
+pub const REASONS: [(&str, &str); 6] = [
+    // A session's queue was full, and the oldest message went.
+    ("queue_full", "delivery/dropped/queue_full"),
+    // Its message expiry had passed.
+    ("expired", "delivery/dropped/expired"),
+    // Larger than the subscriber takes.
+    ("too_large", "delivery/dropped/too_large"),
+    // QoS 0, for a session that was away or full.
+    ("qos0", "delivery/dropped/qos0_msg"),
+    // No client was subscribed or had a session.
+    ("no_subscribers", "messages/dropped/no_subscribers"),
+    // Above a limit of the publisher.
+    ("quota_exceeded", "messages/dropped/quota_exceeded"),
+];
+
+/// Messages dropped, in the order of [`REASONS`].
+pub type Dropped = [u64; REASONS.len()];
+
+#[derive(Debug, Default)]
+pub(super) struct BrokerDrops {
+    /// Each node's counters as last heard, by its name; `None`: not yet.
+    nodes: BTreeMap<Vec<u8>, [Option<u64>; REASONS.len()]>,
+    dropped: Dropped,
+}
+
+impl BrokerDrops {
+    pub(super) fn dropped(&self) -> Dropped {
+        self.dropped
+    }
+
+    /// Counts a report; `false` if the message is not one.
+    pub(super) fn heard(&mut self, topic: &[u8], payload: &[u8]) -> bool {
+        let Some(topic) = topic.strip_prefix(BROKERS_OWN) else { return false };
+        if let Some((node, reason, count)) = counter(topic, payload) {
+            self.count(node, reason, count);
+        }
+        true
+    }
+
+    fn count(&mut self, node: &[u8], reason: usize, count: u64) {
+        if self.nodes.len() == NODES_MAX && !self.nodes.contains_key(node) {
+            return;
+        }
+        let counters = self.nodes.entry(node.to_vec()).or_default();
+        let more = match counters[reason].replace(count) {
+            None => 0,
+            // The broker restarted.
+            Some(last) => count.checked_sub(last).unwrap_or(count),
+        };
+        self.dropped[reason] = self.dropped[reason].saturating_add(more);
+    }
+}
+
+/// `brokers/{node}/metrics/{counter}`, and a number. Returns the node, the reason's index, and the number.
+fn counter<'a>(topic: &'a [u8], payload: &[u8]) -> Option<(&'a [u8], usize, u64)> {
+    let topic = topic.strip_prefix(b"brokers/")?;
+    let node = topic.split(|byte| *byte == b'/').next()?;
+    let name = topic[node.len()..].strip_prefix(b"/metrics/")?;
+    let reason = REASONS.iter().position(|(_, counter)| counter.as_bytes() == name)?;
+    let count = std::str::from_utf8(payload).ok()?.parse().ok()?;
+    Some((node, reason, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = "metrics/delivery/dropped/queue_full";
+
+    fn hear(drops: &mut BrokerDrops, node: &str, counter: &str, payload: &str) -> u64 {
+        let topic = format!("$SYS/brokers/{node}/{counter}");
+        assert!(drops.heard(topic.as_bytes(), payload.as_bytes()));
+        drops.dropped()[0]
+    }
+
+    #[test]
+    fn what_was_dropped_since_we_listen_is_counted() {
+        let mut drops = BrokerDrops::default();
+        assert_eq!(hear(&mut drops, "a", FULL, "700"), 0, "before our time");
+        assert_eq!(hear(&mut drops, "a", FULL, "700"), 0);
+        assert_eq!(hear(&mut drops, "a", FULL, "705"), 5);
+        assert_eq!(hear(&mut drops, "a", FULL, "3"), 8, "the broker restarted");
+        assert_eq!(hear(&mut drops, "a", FULL, "4"), 9);
+    }
+
+    #[test]
+    fn nodes_are_added_up_and_their_number_is_bounded() {
+        let mut drops = BrokerDrops::default();
+        for count in ["1", "2"] {
+            for node in 0..2 * NODES_MAX {
+                hear(&mut drops, &node.to_string(), FULL, count);
+            }
+        }
+        assert_eq!(drops.dropped()[0], NODES_MAX as u64);
+    }
+
+    #[test]
+    fn reasons_are_kept_apart_and_everything_else_is_passed_over() {
+        let mut drops = BrokerDrops::default();
+        for count in ["0", "1"] {
+            for (_, counter) in REASONS {
+                hear(&mut drops, "a", &format!("metrics/{counter}"), count);
+            }
+        }
+        assert_eq!(drops.dropped(), [1; REASONS.len()]);
+        for (counter, payload) in
+            [("metrics/delivery/dropped", "9"), (FULL, "-1"), (FULL, "many"), ("uptime", "9"), (FULL, "")]
+        {
+            hear(&mut drops, "a", counter, payload);
+        }
+        assert_eq!(drops.dropped(), [1; REASONS.len()]);
+        assert!(!drops.heard(b"drivers/d7/gps", b"1"), "not the broker's own");
+    }
+}

@@ -1,0 +1,153 @@
+//! Log lines of the consumer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::former::CONNECTIONS_MAX;
+use crate::delivery;
+use crate::intake::SessionIndex;
+use crate::session;
+use crate::throttle::Throttle;
+
+/// A node of the broker: `host:port`.
+pub type Node = Arc<str>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    Session(SessionIndex, session::events::Notice),
+    Delivery(delivery::events::Notice),
+    /// The sum of the windows caps every batch below `rows_max`.
+    WindowSmall {
+        /// Messages in flight that the broker allows, over all sessions.
+        window: usize,
+        /// Enough for every insert and the open batch.
+        wanted: usize,
+        sessions: usize,
+    },
+    /// QoS 0 messages are dropped.
+    Shedding,
+    /// Messages come on topics of no configured filter.
+    Foreign {
+        messages: u64,
+    },
+    /// OwnTracks with an encryption key.
+    Encrypted,
+    /// Sessions of an earlier process were gone before they could be emptied.
+    FormerExpired {
+        sessions: u64,
+    },
+    /// Another session: a node has none, or the windows of the others hold too few messages.
+    Growing {
+        sessions: usize,
+        node: Option<Node>,
+    },
+    /// A node has no session, and gets none.
+    NoMoreSessions {
+        node: Node,
+    },
+    /// A session has gone to another node.
+    Moved {
+        session: SessionIndex,
+        from: Node,
+        to: Node,
+    },
+}
+
+/// Interval between log lines about messages that match no source, or are dropped.
+const LOGGED_EVERY: Duration = Duration::from_secs(60);
+
+/// What limits them.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub(super) shedding: Throttle,
+    pub(super) window: Throttle,
+    pub(super) encrypted: Throttle,
+    pub(super) expired: Throttle,
+    /// Once while a node has no session.
+    pub(super) no_more: Throttle,
+    pub(super) foreign: Throttle,
+    /// When that was last logged.
+    pub(super) foreign_messages: u64,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        let [window, encrypted, expired, no_more] = [const { Throttle::once() }; 4];
+        let [shedding, foreign] = [const { Throttle::every(LOGGED_EVERY) }; 2];
+        Self { shedding, window, encrypted, expired, no_more, foreign, foreign_messages: 0 }
+    }
+}
+
+/// Typical time from a message's arrival to its acknowledgement: the batch fills, and the insert runs.
+pub const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
+
+impl Notice {
+    /// Logged at WARN instead of INFO.
+    #[must_use]
+    pub fn is_warning(&self) -> bool {
+        match self {
+            Self::Session(_, notice) => notice.is_warning(),
+            Self::Delivery(notice) => notice.is_warning(),
+            Self::WindowSmall { .. }
+            | Self::Shedding
+            | Self::Foreign { .. }
+            | Self::Encrypted
+            | Self::NoMoreSessions { .. }
+            | Self::Moved { .. }
+            | Self::FormerExpired { .. } => true,
+            Self::Growing { .. } => false,
+        }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session(_, notice) => notice.fmt(f),
+            Self::Delivery(notice) => notice.fmt(f),
+            Self::WindowSmall { window, wanted, sessions } => write!(
+                f,
+                "the broker allows {window} unacknowledged messages over {sessions} sessions, enough for about {} messages/s; above that \
+                 its queue overflows and it drops the oldest. Allow {wanted} to keep every insert busy (EMQX: \
+                 mqtt.max_inflight and mqtt.max_mqueue_len, Mosquitto: max_inflight_messages and max_queued_messages)",
+                window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX)
+            ),
+            Self::Shedding => f.write_str(
+                "QoS 0 messages are dropped and counted as shed: the buffer is full, our clock is not known to be right, or this \
+                 process is leaving",
+            ),
+            Self::Foreign { messages } => write!(
+                f,
+                "{messages} messages so far on topics that no source matches; they become rejects (bad_topic). The \
+                 broker keeps an older subscription of these sessions: stop this process for longer than \
+                 mqtt.session_expiry, or choose another mqtt.client_id"
+            ),
+            Self::Encrypted => f.write_str(
+                "OwnTracks messages are encrypted, and milepost has no key: they are counted as ignored \
+                 (kind=\"encrypted\") and not stored. Remove the encryption key in the app, and use TLS",
+            ),
+            Self::FormerExpired { sessions } => write!(
+                f,
+                "{sessions} former sessions were gone before they could be emptied, and what the broker had queued for them is \
+                 lost: they expired (mqtt.session_expiry), or the broker dropped them"
+            ),
+            Self::Growing { sessions, node: None } => {
+                write!(f, "one more session, now {sessions}: the windows of the others hold too few messages")
+            }
+            Self::Growing { sessions, node: Some(node) } => {
+                write!(f, "one more session, now {sessions}: no other one is on the broker's node {node}")
+            }
+            Self::NoMoreSessions { node } => write!(
+                f,
+                "the broker's node {node} has no session of this process, which has {CONNECTIONS_MAX} sessions already and opens no \
+                 more. Restart it when the node answers: that spreads the sessions again"
+            ),
+            Self::Moved { session, from, to } => write!(
+                f,
+                "session {session} has left the broker's node {from}, which could not be used, for {to}, and stays there until a \
+                 restart. Messages in transit between the nodes can be lost"
+            ),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The name of a spool file. It holds all that the replay order and the counters need, so no file is opened to list them.
+
+use std::fmt;
+
+/// Extension of a batch to replay.
+pub const BATCH: &str = "batch";
+
+/// A batch on disk.
+///
+/// Ordered by sequence number. Merged directories can hold the same number twice: the tag differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct File {
+    pub sequence: u64,
+    pub positions: u64,
+    /// A random number of the process that wrote it.
+    pub tag: u32,
+    pub bytes: u64,
+}
+
+impl File {
+    /// Parses a name without extension, such as `00000000000000000042-4980-730194`.
+    #[must_use]
+    pub fn from_stem(stem: &str, bytes: u64) -> Option<Self> {
+        let mut parts = stem.split('-');
+        let file = Self {
+            sequence: parts.next()?.parse().ok()?,
+            positions: parts.next()?.parse().ok()?,
+            tag: parts.next()?.parse().ok()?,
+            bytes,
+        };
+        parts.next().is_none().then_some(file)
+    }
+
+    /// The name with its extension.
+    #[must_use]
+    pub fn name(&self, extension: &str) -> String {
+        format!("{:020}-{}-{}.{extension}", self.sequence, self.positions, self.tag)
+    }
+}
+
+impl fmt::Display for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name(BATCH))
+    }
+}
+
+/// Files of an earlier process.
+#[derive(Debug, Clone, Default)]
+pub struct Left {
+    /// To replay, in order of arrival.
+    pub files: Vec<File>,
+    /// Size of the files in quarantine.
+    pub quarantined_bytes: u64,
+    /// Number of files in quarantine.
+    pub files_quarantined: u64,
+}

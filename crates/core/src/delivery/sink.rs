@@ -1,0 +1,77 @@
+//! Where inserts go, and how one can end. The server is behind a trait, so that tests can script it.
+
+use std::error::Error as StdError;
+use std::fmt::Write as _;
+use std::future::Future;
+use std::time::Duration;
+
+use crate::screened::Screened;
+
+pub trait Sink: Send + Sync + 'static {
+    /// One attempt. `Ok` only when the rows are durable.
+    fn insert(
+        &self,
+        insert: &Screened,
+        attempt: &Attempt,
+    ) -> impl Future<Output = Result<(), SinkError>> + Send;
+}
+
+/// One attempt to insert.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// Deduplication token: never used for other rows, nor again after an end that may have been a commit.
+    pub token: String,
+    /// Give up, ambiguously, after this long.
+    pub timeout: Duration,
+}
+
+/// How an attempt failed, by what to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Not committed; a retry may succeed.
+    Transient,
+    /// May have been committed: the connection was lost, or the answer is not ClickHouse's.
+    Ambiguous,
+    /// May have been committed: it took longer than the timeout.
+    TimedOut,
+    /// Not committed; a person must mend the table, the grant or the login first.
+    Permanent,
+    /// Not committed: a proxy limits the size of an insert. A smaller one may pass.
+    TooLarge,
+}
+
+impl FailureKind {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::Ambiguous | Self::TimedOut => "ambiguous",
+            Self::Permanent => "permanent",
+            Self::TooLarge => "too_large",
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("insert failed ({})", kind.name())]
+pub struct SinkError {
+    pub kind: FailureKind,
+    #[source]
+    pub source: Box<dyn StdError + Send + Sync>,
+}
+
+/// An error with all its causes, on one line.
+#[must_use]
+pub fn error_chain(error: &dyn StdError) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        // Wrappers often repeat what they wrap.
+        if !line.contains(&text) {
+            let _ = write!(line, ": {text}");
+        }
+        cause = error.source();
+    }
+    line.replace('\n', " ")
+}

@@ -1,0 +1,261 @@
+//! Encodes a closed batch into the bytes of its INSERT statements.
+//!
+//! Guarantee: rows are in the table's sort order, and the same batch gives the same bytes, so a retry repeats exactly what was sent. The
+//! format is [RowBinary](super::row_binary) with the columns named in the statement. A [position](super::position) and a
+//! [reject](super::reject) have their columns beside their fields.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::batch::Batch;
+use milepost_decode::position::{self, Position, Timestamp};
+use milepost_decode::reject::{self, Reject};
+use milepost_decode::row_binary::{DRIVER_ID, EVENTS, FENCES, Kind, Table, count_at};
+
+/// Every table that the consumer inserts into.
+pub static TABLES: [&Table; 2] = [&position::TABLE, &reject::TABLE];
+/// Tables of commands.
+static OTHERS: [&Table; 2] = [&EVENTS, &FENCES];
+
+fn tables() -> impl Iterator<Item = &'static Table> {
+    TABLES.into_iter().chain(OTHERS)
+}
+
+/// One INSERT: statement, data, and number of rows.
+#[derive(Debug, Clone)]
+pub struct Insert {
+    /// `INSERT INTO … FORMAT RowBinary`
+    pub statement: String,
+    pub body: Bytes,
+    pub rows: usize,
+}
+
+/// The inserts of a batch: positions, rejects, or both.
+#[must_use]
+pub fn encode(batch: Batch, database: &str) -> Vec<Insert> {
+    let positions = insert(&position::TABLE, database, in_order(&batch.positions), 96, Position::encode);
+    let rejects = insert(&reject::TABLE, database, batch.rejects.iter(), 512, Reject::encode);
+    positions.into_iter().chain(rejects).collect()
+}
+
+/// ORDER BY of the table.
+fn order(position: &Position) -> impl Ord + '_ {
+    (day(position.ts), &position.driver_id, position.ts, position.seq, position.lat, position.lng)
+}
+
+fn day(ts: Timestamp) -> i64 {
+    ts.unix_ms().div_euclid(86_400_000)
+}
+
+/// The rows by [`order`]. What sorts is one integer a row, computed once: eight bytes of the id, behind those that all ids begin with, the
+/// time since the earliest row, and the row's index. Ids or times that do not fit leave out the time.
+fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
+    let first = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
+    let (mut shared, mut longest) = (first.len(), 0);
+    let (mut earliest, mut latest) = (Timestamp::from_unix_ms(i64::MAX), Timestamp::from_unix_ms(i64::MIN));
+    for row in rows {
+        let id = row.driver_id.as_bytes();
+        longest = longest.max(id.len());
+        while !id.starts_with(&first[..shared]) {
+            shared -= 1;
+        }
+        earliest = earliest.min(row.ts);
+        latest = latest.max(row.ts);
+    }
+    let since = |ts: Timestamp| u32::try_from(ts.unix_ms().saturating_sub(earliest.unix_ms())).ok();
+    let has_time = longest - shared <= size_of::<u64>() && since(latest).is_some();
+    let row = |key: u128| &rows[usize::try_from(key & u128::from(u32::MAX)).expect("an index")];
+    let key = |(index, row): (u32, &Position)| {
+        let (mut of_id, rest) = ([0; size_of::<u64>()], &row.driver_id.as_bytes()[shared..]);
+        let bytes = rest.len().min(of_id.len());
+        of_id[..bytes].copy_from_slice(&rest[..bytes]);
+        let of_time = since(row.ts).filter(|_| has_time).unwrap_or(0);
+        u128::from(u64::from_be_bytes(of_id)) << 64 | u128::from(of_time) << 32 | u128::from(index)
+    };
+    let mut keys: Vec<u128> = (0..).zip(rows).map(key).collect();
+    keys.sort(); // not unstable: it merges runs, and the points of an array are one
+    for equal in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32).filter(|equal| equal.len() > 1) {
+        equal.sort_unstable_by(|a, b| order(row(*a)).cmp(&order(row(*b))));
+    }
+    if day(earliest) != day(latest) {
+        keys.sort_by_key(|key| day(row(*key).ts)); // stable
+    }
+    keys.into_iter().map(row)
+}
+
+fn insert<'r, T: 'r>(
+    table: &Table,
+    database: &str,
+    rows: impl ExactSizeIterator<Item = &'r T>,
+    bytes_each: usize,
+    encode_row: fn(&T, &mut Vec<u8>),
+) -> Option<Insert> {
+    let count = rows.len();
+    let mut body = Vec::with_capacity(count * bytes_each);
+    rows.for_each(|row| encode_row(row, &mut body));
+    (count > 0).then(|| Insert { statement: table.statement(database), body: body.into(), rows: count })
+}
+
+impl Insert {
+    /// A range of its rows; `None` if its columns are not those of a known table, as in a file of another version.
+    #[must_use]
+    pub fn part(&self, rows: Range<usize>) -> Option<Self> {
+        if rows == (0..self.rows) {
+            return Some(self.clone());
+        }
+        let table = tables().find(|table| self.statement.ends_with(&table.statement_end()))?;
+        let begin = table.skip(&self.body, rows.start)?;
+        let end = begin + table.skip(&self.body[begin..], rows.len())?;
+        Some(Self { statement: self.statement.clone(), body: self.body.slice(begin..end), rows: rows.len() })
+    }
+
+    /// Without the rows of drivers that are gone, and how many those are; `None` if it is not known where its rows say whose they
+    /// are, as in a file of a newer version.
+    #[must_use]
+    pub fn without(&self, is_gone: impl Fn(&[u8]) -> bool) -> Option<(Self, usize)> {
+        let kinds = self.columns()?;
+        let (mut body, mut kept, mut at, mut gone) = (Vec::new(), 0, 0, 0);
+        for _ in 0..self.rows {
+            let begin = at;
+            let mut is_row_gone = false;
+            for (name, kind) in &kinds {
+                let length = kind.length(&self.body[at..])?;
+                if *name == DRIVER_ID {
+                    let (prefix, _) = count_at(&self.body[at..])?;
+                    is_row_gone = is_gone(&self.body[at + prefix..at + length]);
+                }
+                at += length;
+            }
+            if is_row_gone {
+                body.extend_from_slice(&self.body[kept..begin]);
+                (kept, gone) = (at, gone + 1);
+            }
+        }
+        if gone == 0 {
+            return Some((self.clone(), 0));
+        }
+        body.extend_from_slice(&self.body[kept..at]);
+        Some((Self { statement: self.statement.clone(), body: body.into(), rows: self.rows - gone }, gone))
+    }
+
+    /// The columns that the statement names, if they belong to a known table; the file of an older version has fewer.
+    fn columns(&self) -> Option<Vec<(&'static str, Kind)>> {
+        let (into, rest) = self.statement.strip_prefix("INSERT INTO ")?.split_once(" (")?;
+        let (names, _) = rest.split_once(") FORMAT RowBinary")?;
+        let table = tables().find(|table| into.rsplit('.').next() == Some(table.name))?;
+        let column = |name: &str| table.columns.iter().find(|(known, _)| *known == name).copied();
+        names.split(", ").map(column).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use milepost_decode::formats::Format;
+    use milepost_decode::{Decoded, Decoder, Driver, Keep, Limits, Message, Source, Template};
+
+    /// Rows of both tables, of different lengths.
+    fn inserts() -> Vec<Insert> {
+        let driver = Driver::Topic(Template::first());
+        let source = Source::new("drivers/+/gps", driver, Format::Milepost, Keep::All);
+        let decoder = Decoder::new(&[source], Limits::default());
+        let mut decoded = Decoded::default();
+        for n in 0..10_usize {
+            let topic = format!("drivers/{}/gps", "d".repeat(1 + n * 7));
+            for payload in
+                [format!(r#"{{"lat":{n},"lng":1,"a":{n},"b":"{}"}}"#, "x".repeat(n * 50)), "x".repeat(n * 50)]
+            {
+                let message = Message::new(topic.as_bytes(), payload.as_bytes());
+                decoder.decode(message, Timestamp::from_unix_ms(1), &mut decoded);
+            }
+        }
+        let Decoded { positions, rejects, .. } = decoded;
+        encode(Batch { positions, rejects, ..Batch::default() }, "fleet")
+    }
+
+    #[test]
+    fn rows_leave_in_the_order_of_the_table_whatever_the_ids_have_in_common() {
+        let limits = Limits { fix_age_max: Duration::from_secs(200 * 86_400), ..Limits::default() };
+        let decoder = Decoder::new(&[Source::milepost("drivers/+/gps")], limits);
+        let mut random = fastrand::Rng::with_seed(1);
+        // Fixes of one day, of three, and of more than the key's part for the time can tell apart.
+        for (begin, length_max, apart_s) in [
+            ("", 3, 1),
+            ("d", 3, 86_400),
+            ("sim-bench-", 8, 43_200),
+            ("sim-bench-", 8, 86_400 * 50),
+            ("sim-bench-", 9, 86_400),
+            ("", 54, 86_400),
+            ("", 54, 43_200),
+        ] {
+            let mut decoded = Decoded::default();
+            for _ in 0..1_000 {
+                let end: String = (0..random.usize(1..=length_max))
+                    .map(|_| random.choice(['-', '0', 'a']).unwrap())
+                    .collect();
+                let [lat, ts, seq] = [2, 3, 2].map(|values| random.i64(1..=values));
+                let payload = format!(r#"{{"lat":{lat},"lng":1,"ts":{},"seq":{seq}}}"#, ts * apart_s);
+                let topic = format!("drivers/{begin}{end}/gps");
+                let message = Message::new(topic.as_bytes(), payload.as_bytes());
+                decoder.decode(message, Timestamp::from_unix_ms(86_400_000 * 200), &mut decoded);
+            }
+            let ordered: Vec<_> = in_order(&decoded.positions).collect();
+            assert_eq!((ordered.len(), decoded.rejects.len()), (1_000, 0));
+            let sorted = |row: &Position| (row.ts.unix_ms() / 86_400_000, row.driver_id.as_bytes().to_vec());
+            assert!(ordered.is_sorted_by_key(|row| sorted(row)), "{begin} {length_max} {apart_s}");
+            assert!(ordered.is_sorted_by(|a, b| order(a) <= order(b)), "{begin} {length_max} {apart_s}");
+        }
+        assert_eq!(in_order(&[]).len(), 0);
+    }
+
+    #[test]
+    fn an_insert_can_be_taken_apart_at_any_row_and_put_together_again() {
+        for insert in inserts() {
+            assert_eq!(insert.rows, 10);
+            for cut in 0..=insert.rows {
+                let (a, b) = (insert.part(0..cut).unwrap(), insert.part(cut..insert.rows).unwrap());
+                assert_eq!([a.body, b.body].concat(), insert.body, "cut at row {cut}");
+                assert_eq!((a.rows, b.rows), (cut, insert.rows - cut));
+            }
+            let other =
+                Insert { statement: "INSERT INTO fleet.positions (a, b) FORMAT RowBinary".into(), ..insert };
+            assert!(other.part(0..1).is_none(), "columns of another version");
+        }
+    }
+
+    #[test]
+    fn rows_of_a_driver_can_be_left_out_and_the_others_stay_as_they_are() {
+        for insert in inserts() {
+            for gone in 0..insert.rows {
+                let id = "d".repeat(1 + gone * 7);
+                let (others, left_out) = insert.without(|driver| driver == id.as_bytes()).unwrap();
+                assert_eq!((others.rows, left_out), (9, 1));
+                let parts = [0..gone, gone + 1..insert.rows].map(|rows| insert.part(rows).unwrap().body);
+                assert_eq!(others.body, parts.concat(), "without row {gone}");
+            }
+            assert_eq!(insert.without(|_| false).unwrap().0.body, insert.body);
+            assert_eq!(insert.without(|_| true).unwrap().0.rows, 0);
+            // Of an older version, with fewer columns, and of a newer one.
+            let older = "INSERT INTO other.positions (driver_id, seq) FORMAT RowBinary";
+            let body = Bytes::from_static(b"\x01a\0\0\0\0\x01b\0\0\0\x07");
+            let older = Insert { statement: older.into(), body, rows: 2 };
+            let (others, left_out) = older.without(|driver| driver == b"a").unwrap();
+            assert_eq!((&*others.body, others.rows, left_out), (&b"\x01b\0\0\0\x07"[..], 1, 1));
+            let newer = "INSERT INTO fleet.positions (driver_id, more) FORMAT RowBinary";
+            assert!(Insert { statement: newer.into(), ..insert }.without(|_| true).is_none());
+        }
+    }
+
+    #[test]
+    fn statements_name_their_columns() {
+        let statement = reject::TABLE.statement("fleet");
+        assert_eq!(
+            statement,
+            "INSERT INTO fleet.rejects (received_at, topic, driver_id, reason, detail, payload, payload_bytes, count) \
+             FORMAT RowBinary"
+        );
+    }
+}

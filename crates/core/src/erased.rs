@@ -1,0 +1,140 @@
+//! Erased drivers: milepost drops their messages and leaves their rows out of every insert.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use twox_hash::XxHash3_128;
+
+use crate::throttle::Throttle;
+use milepost_decode::position::DriverId;
+
+/// Erased drivers at a time. A member that cannot load the whole list inserts nothing.
+pub const ERASED_MAX: usize = 50_000;
+
+/// Of two lists the lower one is the older: when somebody was last added or lifted, by the server's clock, and how many ever were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    pub changed_ms: u64,
+    pub drivers: u64,
+}
+
+/// The list of erased drivers, read from ClickHouse at one moment.
+#[derive(Default, PartialEq, Eq)]
+pub struct Erased {
+    ids: HashSet<Vec<u8>>,
+    digest: u128,
+    version: Version,
+}
+
+impl fmt::Debug for Erased {
+    /// Without the ids: they do not belong in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} drivers, {}", self.ids.len(), self.digest())
+    }
+}
+
+impl Erased {
+    /// `ids` in any order.
+    #[must_use]
+    pub fn new(ids: impl IntoIterator<Item = String>) -> Self {
+        let mut sorted: Vec<String> = ids.into_iter().collect();
+        sorted.sort_unstable();
+        let digest = if sorted.is_empty() { 0 } else { XxHash3_128::oneshot(sorted.join("\n").as_bytes()) };
+        Self {
+            ids: sorted.into_iter().map(String::into_bytes).collect(),
+            digest,
+            version: Version::default(),
+        }
+    }
+
+    pub fn of(self, version: Version) -> Self {
+        Self { version, ..self }
+    }
+
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.ids.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    #[must_use]
+    pub fn has(&self, driver_id: &DriverId) -> bool {
+        self.has_bytes(driver_id.as_bytes())
+    }
+
+    /// As [`Self::has`], with the id as RowBinary encodes it.
+    #[must_use]
+    pub fn has_bytes(&self, driver_id: &[u8]) -> bool {
+        self.ids.contains(driver_id)
+    }
+
+    /// Those who are not in the other list, in any order.
+    pub fn not_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
+        self.ids.difference(&other.ids).filter_map(|id| str::from_utf8(id).ok())
+    }
+
+    /// A hash of the list: equal lists have equal digests, and the ids cannot be read from it.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        format!("{:032x}", self.digest)
+    }
+}
+
+/// The newest list that was read.
+#[derive(Debug)]
+pub struct Newest {
+    list: Arc<Erased>,
+    older_log: Throttle,
+}
+
+impl Default for Newest {
+    fn default() -> Self {
+        Self { list: Arc::default(), older_log: Throttle::once() }
+    }
+}
+
+impl Newest {
+    pub fn list(&self) -> Arc<Erased> {
+        Arc::clone(&self.list)
+    }
+
+    /// Keeps the newer of the two. Returns whether to log that `answer` is older, for example from a lagging replica.
+    pub fn take(&mut self, answer: Arc<Erased>, now: Instant) -> bool {
+        let is_older = answer.version < self.list.version;
+        if !is_older {
+            self.list = answer;
+        }
+        self.older_log.allow_while(is_older, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_is_that_of_the_list_in_any_order_and_a_log_has_no_ids() {
+        let list = |ids: &[&str]| Erased::new(ids.iter().map(|id| (*id).to_owned()));
+        let (both, one) = (list(&["a", "b"]), list(&["b"]));
+        assert_eq!(both.digest(), list(&["b", "a"]).digest());
+        assert_ne!(both.digest(), one.digest());
+        assert_eq!(format!("{both:?}"), format!("2 drivers, {}", both.digest()));
+        assert_eq!(both.not_in(&one).collect::<Vec<_>>(), ["a"]);
+        assert!(list(&[]).is_empty() && !one.is_empty() && both.count() == 2);
+    }
+
+    #[test]
+    fn only_an_older_list_is_left_out_and_logged() {
+        let list = |changed_ms| Arc::new(Erased::default().of(Version { changed_ms, drivers: 1 }));
+        let (mut newest, now) = (Newest::default(), Instant::now());
+        let is_logged = [2, 2, 1, 3].map(|changed_ms| newest.take(list(changed_ms), now));
+        assert_eq!(is_logged, [false, false, true, false]);
+        assert_eq!(newest.list().version.changed_ms, 3);
+    }
+}

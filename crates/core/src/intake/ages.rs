@@ -1,0 +1,86 @@
+//! Histogram of the age of a message's newest fix when the message arrived.
+
+use milepost_decode::Decoded;
+
+/// Upper bounds of the classes, in milliseconds. Most fixes are young, and the classes are looked at from the first.
+pub(super) const BOUNDS_MS: [i64; 14] = [
+    250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000, 3_600_000, 21_600_000,
+    86_400_000,
+];
+
+/// Messages by class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ages {
+    /// The last class has no bound.
+    classes: [u64; BOUNDS_MS.len() + 1],
+    /// Of all ages. A clock that is ahead counts as 0.
+    sum_ms: u64,
+}
+
+impl Ages {
+    /// Not of a message with an undated fix: that one is as new as its message, whatever delayed it.
+    pub(super) fn observe(&mut self, decoded: &Decoded) {
+        let newest = decoded.positions.iter().max_by_key(|position| position.ts);
+        let Some(newest) = newest.filter(|_| decoded.lacking.undated == 0) else { return };
+        let age_ms = newest.received_at.unix_ms().saturating_sub(newest.ts.unix_ms());
+        let class = BOUNDS_MS.iter().position(|bound_ms| age_ms <= *bound_ms);
+        self.classes[class.unwrap_or(BOUNDS_MS.len())] += 1;
+        self.sum_ms = self.sum_ms.saturating_add(u64::try_from(age_ms).unwrap_or(0));
+    }
+
+    /// For each of [`BOUNDS_MS`], how many messages were at most that old.
+    pub fn cumulative(&self) -> impl Iterator<Item = (i64, u64)> {
+        let sums = self.classes.iter().scan(0, |sum, count| {
+            *sum += count;
+            Some(*sum)
+        });
+        BOUNDS_MS.into_iter().zip(sums)
+    }
+
+    pub fn count(&self) -> u64 {
+        self.classes.iter().sum()
+    }
+
+    pub fn sum_ms(&self) -> u64 {
+        self.sum_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use milepost_decode::position::Timestamp;
+    use milepost_decode::{Decoder, Limits, Message, Source};
+
+    const RECEIVED_MS: i64 = 1_760_000_000_000;
+
+    /// A message of fixes of these ages; `None`: without a time.
+    fn decoded(ages_ms: &[Option<i64>]) -> Decoded {
+        let time = |age_ms: &i64| format!(r#","ts":{}"#, RECEIVED_MS - age_ms);
+        let fix = |age: &Option<i64>| {
+            format!(r#"{{"lat":1,"lng":1{}}}"#, age.as_ref().map(time).unwrap_or_default())
+        };
+        let payload = format!("[{}]", ages_ms.iter().map(fix).collect::<Vec<_>>().join(","));
+        let mut decoded = Decoded::default();
+        let message = Message::new(b"drivers/d/gps", payload.as_bytes());
+        let received_at = Timestamp::from_unix_ms(RECEIVED_MS);
+        let sources = [Source::milepost("drivers/+/gps")];
+        Decoder::new(&sources, Limits::default()).decode(message, received_at, &mut decoded);
+        decoded
+    }
+
+    #[test]
+    fn a_message_counts_once_by_its_newest_fix_and_not_without_one_or_its_time() {
+        let mut ages = Ages::default();
+        ages.observe(&decoded(&[Some(90_000), Some(700), Some(60_000)]));
+        ages.observe(&decoded(&[Some(250)]));
+        ages.observe(&decoded(&[Some(-4_000)])); // its clock is ahead
+        ages.observe(&decoded(&[Some(100_000_000)])); // older than every bound
+        ages.observe(&decoded(&[]));
+        ages.observe(&decoded(&[Some(0), None, Some(5)]));
+        assert_eq!((ages.count(), ages.sum_ms()), (4, 700 + 250 + 100_000_000));
+        let cumulative: Vec<_> = ages.cumulative().collect();
+        assert_eq!(cumulative[..3], [(250, 2), (500, 2), (1_000, 3)]);
+        assert_eq!(cumulative.last(), Some(&(86_400_000, 3)));
+    }
+}

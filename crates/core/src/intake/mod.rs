@@ -1,0 +1,481 @@
+//! From messages to closed batches: one batcher and one backlog for all sessions of the process.
+//!
+//! Messages of all sessions go in, batches come out. When batches become durable, it returns for each session the arrival number
+//! below which every message is complete: all its rows are durable.
+//!
+//! Guarantee: rows leave in the order of arrival. Every row that was taken leaves, whatever happens to its connection. A message is complete only when the batch that holds its last row is durable, and every batch before that
+//! one. Closed batches never hold more than `buffer_bytes_max`, one batch, and one
+//! message, which takes at most 33 times its bytes.
+//!
+//! Pure: it takes `now`, and knows no packet ids, sockets or servers.
+
+mod ages;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+pub use self::ages::Ages;
+use crate::batch::{self, Batch, Batcher};
+use crate::erased::Erased;
+use milepost_decode::Message;
+use milepost_decode::position::{Position, Timestamp};
+use milepost_decode::reject::{Reason, Reject};
+use milepost_decode::{Decoded, Decoder, Ignored, Lacking};
+
+/// A fix of about now: most of what comes from a fleet that is connected.
+const FRESH_MS: u64 = 300_000;
+
+/// What our clock makes of a message.
+#[derive(Debug, Clone, Copy)]
+pub struct Judged {
+    /// A fix is of about now.
+    pub fresh: bool,
+    /// A fix is too old or too new.
+    pub refused: bool,
+    /// A fix gets its time from our clock.
+    pub dated: bool,
+}
+
+/// A session of this process; its client id ends in this number.
+pub type SessionIndex = usize;
+
+/// The two clocks, read once by the shell.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// For deadlines.
+    pub instant: Instant,
+    /// For rows.
+    pub wall: Timestamp,
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub batch: batch::Limits,
+    /// Bytes of closed batches that may wait.
+    pub buffer_bytes_max: usize,
+}
+
+/// Every message of this session below this arrival number is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    pub session: SessionIndex,
+    pub below: u64,
+}
+
+/// Why the open batch may close now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseWhen {
+    /// It has its rows, or its age.
+    Due,
+    /// Nothing more will come before something is acknowledged, or it is time to leave.
+    NotEmpty,
+}
+
+/// Counts since the intake began, and levels now, in positions unless it says otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Points, good or broken, and one for each message refused whole.
+    pub received: u64,
+    /// Points and messages refused, by [`Reason`].
+    pub rejected: [u64; Reason::ALL.len()],
+    /// Messages, or parts of one, that are in order and hold no fix, by [`Ignored`].
+    pub ignored: [u64; Ignored::ALL.len()],
+    /// Points of QoS 0 messages dropped on a full buffer or while leaving.
+    pub shed: u64,
+    /// Points of erased drivers.
+    pub erased: u64,
+    pub lacking: Lacking,
+    pub ages: Ages,
+    /// Messages on topics that match no configured filter.
+    pub foreign_messages: u64,
+    /// In the open batch and in the backlog.
+    pub in_flight: u64,
+}
+
+/// A closed batch that is not durable, or is behind one that is not.
+#[derive(Debug)]
+struct Closed {
+    batch: u64,
+    /// Messages that are complete once this batch and those before it are durable.
+    completes: Vec<Completion>,
+    durable: bool,
+}
+
+impl Closed {
+    /// One entry a session: messages without rows must not collect behind a batch that waits.
+    fn complete(&mut self, completion: Completion) {
+        match self.completes.iter_mut().find(|known| known.session == completion.session) {
+            Some(known) => known.below = completion.below,
+            None => self.completes.push(completion),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Intake {
+    settings: Settings,
+    decoder: Decoder,
+    erased: Arc<Erased>,
+    /// The list when the open batch got its first row.
+    opened_by: Arc<Erased>,
+    batcher: Batcher,
+    /// Closed batches that delivery has not taken.
+    backlog: VecDeque<Batch>,
+    backlog_bytes: usize,
+    /// How many more batches delivery takes: a copy of `Delivery::wants`, which looks at every batch and is too dear for each
+    /// message. `handle_timeout` renews it, and [`next`](Self::next) counts it down.
+    wanted: usize,
+    /// By session: below which arrival number its messages are wholly in the open batch or before it; 0 where none has
+    /// come since the last batch closed.
+    taken_below: Vec<u64>,
+    /// In the order in which they closed.
+    closed: VecDeque<Closed>,
+    completions: VecDeque<Completion>,
+    decoded: Decoded,
+    totals: Totals,
+}
+
+impl Intake {
+    #[must_use]
+    pub fn new(settings: Settings, decoder: Decoder) -> Self {
+        Self {
+            batcher: Batcher::new(settings.batch.clone()),
+            settings,
+            decoder,
+            erased: Arc::default(),
+            opened_by: Arc::default(),
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            wanted: 0,
+            taken_below: Vec::new(),
+            closed: VecDeque::new(),
+            completions: VecDeque::new(),
+            decoded: Decoded::default(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// How many batches delivery takes now; that many close as soon as they are due.
+    pub fn set_wanted(&mut self, batches: usize) {
+        self.wanted = batches;
+    }
+
+    /// From now on nothing of these drivers is taken.
+    pub fn erase(&mut self, erased: Arc<Erased>) {
+        self.erased = erased;
+        if self.batcher.open().is_empty() {
+            self.opened_by = Arc::clone(&self.erased);
+        }
+    }
+
+    /// Takes a message's rows. `arrival`: its session and its number there; none at QoS 0.
+    pub fn take(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Now) {
+        self.decode(message, now.wall);
+        let now = now.instant;
+        let awaited = arrival.is_some();
+        self.totals.lacking.add(self.decoded.lacking);
+        self.totals.ages.observe(&self.decoded);
+        self.batcher.push_positions(&mut self.decoded.positions, awaited, now);
+        // Each list is moved for itself, and back: `Decoded` is large, and every message passes here.
+        let mut positions = std::mem::take(&mut self.decoded.positions);
+        let mut moving = positions.drain(..);
+        while let Some(next) = moving.as_slice().first() {
+            if !self.batcher.fits_position(next) || (self.has_taker() && self.batcher.is_due(now)) {
+                self.close();
+            }
+            moving.next().into_iter().for_each(|position| self.batcher.push_position(position, awaited, now));
+        }
+        drop(moving);
+        self.decoded.positions = positions;
+        for reject in std::mem::take(&mut self.decoded.rejects) {
+            self.totals.rejected[reject.reason as usize] += 1;
+            if !self.batcher.fits_reject(&reject) || (self.has_taker() && self.batcher.is_due(now)) {
+                self.close();
+            }
+            self.batcher.push_reject(reject, awaited, now);
+        }
+        for kind in self.decoded.ignored.drain(..) {
+            self.totals.ignored[kind as usize] += 1;
+        }
+        if let Some((session, arrival)) = arrival {
+            self.note_taken(session, arrival + 1);
+        }
+    }
+
+    /// What our clock makes of a message, which is not taken.
+    pub fn judged_by_clock(&mut self, message: Message<'_>, received_at: Timestamp) -> Judged {
+        self.decoded.clear();
+        self.decoder.decode(message, received_at, &mut self.decoded);
+        let Decoded { positions, rejects, lacking, .. } = &self.decoded;
+        let is_by_clock = |reject: &Reject| matches!(reject.reason, Reason::TooOld | Reason::TooNew);
+        let is_fresh = |fix: &Position| fix.ts.unix_ms().abs_diff(received_at.unix_ms()) <= FRESH_MS;
+        Judged {
+            fresh: lacking.undated == 0 && positions.iter().any(is_fresh),
+            refused: rejects.iter().any(is_by_clock),
+            dated: lacking.undated > 0,
+        }
+    }
+
+    /// Counts the points of a QoS 0 message that is dropped.
+    pub fn shed(&mut self, message: Message<'_>, received_at: Timestamp) {
+        self.decode(message, received_at);
+        self.totals.shed += self.decoded.points();
+    }
+
+    fn decode(&mut self, message: Message<'_>, received_at: Timestamp) {
+        self.decoded.clear();
+        self.decoder.decode(message, received_at, &mut self.decoded);
+        self.totals.received += self.decoded.points();
+        self.totals.foreign_messages += u64::from(self.decoded.is_foreign);
+        if !self.erased.is_empty() {
+            let points = self.decoded.points();
+            self.decoded.positions.retain(|position| !self.erased.has(&position.driver_id));
+            self.decoded.rejects.retain(|reject| !self.erased.has_bytes(reject.driver_id.as_bytes()));
+            self.totals.erased += points - self.decoded.points();
+        }
+    }
+
+    fn note_taken(&mut self, session: SessionIndex, below: u64) {
+        if self.batcher.open().is_empty() {
+            let completion = Completion { session, below };
+            match self.closed.back_mut() {
+                Some(last) => last.complete(completion),
+                None => self.completions.push_back(completion),
+            }
+            return;
+        }
+        if self.taken_below.len() <= session {
+            self.taken_below.resize(session + 1, 0);
+        }
+        self.taken_below[session] = below;
+    }
+
+    fn has_taker(&self) -> bool {
+        self.backlog.len() < self.wanted
+    }
+
+    /// Closes the open batch. It completes every message that is wholly in it or before it.
+    fn close(&mut self) {
+        let mut batch = self.batcher.close();
+        batch.erased = std::mem::replace(&mut self.opened_by, Arc::clone(&self.erased));
+        let taken = self.taken_below.iter_mut().map(std::mem::take).enumerate();
+        let completes =
+            taken.filter(|(_, below)| *below > 0).map(|(session, below)| Completion { session, below });
+        let completes = completes.collect();
+        self.closed.push_back(Closed { batch: batch.id, completes, durable: false });
+        self.backlog_bytes += batch.bytes;
+        self.backlog.push_back(batch);
+    }
+
+    /// The oldest batch that waits, or the open one if it may close.
+    pub fn next(&mut self, when: CloseWhen, now: Instant) -> Option<Batch> {
+        let may_close = match when {
+            CloseWhen::Due => self.batcher.is_due(now),
+            CloseWhen::NotEmpty => !self.batcher.open().is_empty(),
+        };
+        if self.backlog.is_empty() && may_close {
+            self.close();
+        }
+        let batch = self.backlog.pop_front()?;
+        self.backlog_bytes -= batch.bytes;
+        self.wanted = self.wanted.saturating_sub(1);
+        Some(batch)
+    }
+
+    /// Delivery takes a batch, and one is closed or due.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.wanted > 0 && (!self.backlog.is_empty() || self.batcher.is_due(now))
+    }
+
+    /// The open batch has rows of this session.
+    #[must_use]
+    pub fn is_open_for(&self, session: SessionIndex) -> bool {
+        self.taken_below.get(session).is_some_and(|below| *below > 0)
+    }
+
+    pub fn durable(&mut self, batch: u64) {
+        if let Some(closed) = self.closed.iter_mut().find(|closed| closed.batch == batch) {
+            closed.durable = true;
+        }
+        while self.closed.front().is_some_and(|oldest| oldest.durable) {
+            self.completions.extend(self.closed.pop_front().into_iter().flat_map(|oldest| oldest.completes));
+        }
+    }
+
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// From now on batches are at most this large.
+    pub fn lower_batch_bytes(&mut self, bytes: usize) {
+        self.batcher.lower_bytes_max(bytes);
+    }
+
+    #[must_use]
+    pub fn open(&self) -> &Batch {
+        self.batcher.open()
+    }
+
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.batcher.deadline()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.backlog.is_empty() && self.batcher.open().is_empty()
+    }
+
+    #[must_use]
+    pub fn room_bytes(&self) -> usize {
+        self.settings.buffer_bytes_max.saturating_sub(self.backlog_bytes)
+    }
+
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let waiting: usize = self.backlog.iter().map(|batch| batch.positions.len()).sum();
+        Totals { in_flight: (waiting + self.batcher.open().positions.len()) as u64, ..self.totals.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use milepost_decode::formats::{Format, shipped};
+    use milepost_decode::{Driver, Keep, Limits, Source, Template};
+
+    const AGE_MAX: Duration = Duration::from_secs(1);
+
+    /// Of this topic; the driver's id is its `+`.
+    fn source(topic: &str, format: Format, keep: Keep) -> Source {
+        Source::new(topic, Driver::Topic(Template::first()), format, keep)
+    }
+
+    fn intake() -> Intake {
+        let owntracks = Format::Mapped(Arc::new(shipped("owntracks", None).unwrap()));
+        let sources = [
+            source("drivers/+/gps", Format::Milepost, Keep::All),
+            source("owntracks/+", owntracks, Keep::Nothing),
+        ];
+        let batch = batch::Limits { rows_max: 2, age_max: AGE_MAX, bytes_max: batch::BYTES_MAX_MIN };
+        let decoder = Decoder::new(&sources, Limits::default());
+        Intake::new(Settings { batch, buffer_bytes_max: 1 << 20 }, decoder)
+    }
+
+    fn take(intake: &mut Intake, topic: &str, payload: &str, instant: Instant) {
+        let now = Now { instant, wall: Timestamp::from_unix_ms(1_760_000_000_000) };
+        intake.take(Message::new(topic.as_bytes(), payload.as_bytes()), None, now);
+    }
+
+    #[test]
+    fn a_batch_that_is_due_takes_no_more_rows_while_delivery_wants_one() {
+        let (good, bad) = (r#"{"lat":1,"lng":2}"#, "broken");
+        let began = Instant::now();
+        for late in [good, bad] {
+            for (first, ages) in [(good, 1), (bad, 1), (good, 2), (bad, 2), (good, 0), (bad, 0)] {
+                let instant = began + ages * AGE_MAX;
+                for wanted in 0..2 {
+                    let mut intake = intake();
+                    intake.set_wanted(wanted);
+                    take(&mut intake, "drivers/a/gps", first, began);
+                    take(&mut intake, "drivers/b/gps", late, instant);
+                    let is_closed = wanted > 0 && instant > began;
+                    assert_eq!(
+                        intake.open().rows(),
+                        if is_closed { 1 } else { 2 },
+                        "{first}, {late}, {wanted}"
+                    );
+                    assert_eq!(
+                        intake.next(CloseWhen::NotEmpty, instant).map(|batch| batch.rows()),
+                        Some(if is_closed { 1 } else { 2 })
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_of_more_rows_than_a_batch_fills_several_and_what_its_fixes_lack_adds_up() {
+        let (mut intake, now) = (intake(), Instant::now());
+        intake.set_wanted(9);
+        let point = format!(r#"{{"lat":1,"lng":2,"acc":-1,"{}":1}}"#, "x".repeat(129));
+        (0..2).for_each(|_| take(&mut intake, "drivers/a/gps", &format!("[{point},{point},{point}]"), now));
+        let lacking = Lacking { undated: 6, fields: [0, 0, 0, 0, 6], attributes_cut: 6 };
+        assert_eq!(intake.totals().lacking, lacking);
+        let rows = || intake.next(CloseWhen::NotEmpty, now).map(|batch| batch.rows());
+        assert_eq!(std::iter::from_fn(rows).collect::<Vec<_>>(), [2, 2, 2]);
+    }
+
+    /// Otherwise this member would report a driver as left out whose rows still go to a file.
+    #[test]
+    fn a_batch_names_the_list_that_its_first_row_was_checked_against() {
+        let (mut intake, now) = (intake(), Instant::now());
+        let lists = ["a", "b"].map(|driver| Arc::new(Erased::new([driver.to_owned()])));
+        intake.erase(Arc::clone(&lists[0]));
+        take(&mut intake, "drivers/b/gps", r#"{"lat":1,"lng":2}"#, now);
+        intake.erase(Arc::clone(&lists[1]));
+        intake.set_wanted(2);
+        let batch = intake.next(CloseWhen::NotEmpty, now).unwrap();
+        assert!(Arc::ptr_eq(&batch.erased, &lists[0]));
+        take(&mut intake, "drivers/c/gps", r#"{"lat":1,"lng":2}"#, now);
+        let batch = intake.next(CloseWhen::NotEmpty, now).unwrap();
+        assert!(Arc::ptr_eq(&batch.erased, &lists[1]));
+    }
+
+    /// The factor is in docs/operations.md.
+    #[test]
+    fn a_message_takes_at_most_33_times_its_bytes() {
+        let sources = [source("drivers/+/gps", Format::Milepost, Keep::All)];
+        let names = (b'!'..=b'~').filter(|name| !matches!(name, b'"' | b'\\'));
+        let kept: String = names.take(64).map(|name| format!(r#","{}":1"#, char::from(name))).collect();
+        for point in
+            [format!(r#"{{"lat":1,"lng":2{kept}}}"#), r#"{"lat":1,"lng":2}"#.to_owned(), "{}".to_owned()]
+        {
+            let points = ((1 << 20) / (point.len() + 1)).min(10_000);
+            let payload = format!("[{}]", vec![point.as_str(); points].join(","));
+            let batch = batch::Limits { rows_max: 5_000, age_max: AGE_MAX, bytes_max: 8 << 20 };
+            let decoder = Decoder::new(&sources, Limits::default());
+            let mut intake = Intake::new(Settings { batch, buffer_bytes_max: 1 << 20 }, decoder);
+            take(&mut intake, "drivers/a/gps", &payload, Instant::now());
+            let bytes = intake.backlog_bytes + intake.open().bytes;
+            assert!(bytes <= 33 * payload.len(), "{bytes} of {}: {}", payload.len(), &point[..2]);
+        }
+    }
+
+    #[test]
+    fn messages_without_rows_wait_for_the_batch_before_them_as_one_completion() {
+        let (mut intake, instant) = (intake(), Instant::now());
+        let now = Now { instant, wall: Timestamp::from_unix_ms(1_760_000_000_000) };
+        intake.set_wanted(1);
+        intake.take(Message::new(b"drivers/a/gps", br#"{"lat":1,"lng":2}"#), Some((1, 0)), now);
+        assert_eq!((intake.deadline(), intake.is_empty()), (Some(instant + AGE_MAX), false));
+        let batch = intake.next(CloseWhen::NotEmpty, instant).unwrap();
+        assert_eq!((batch.at_least_once, intake.is_empty(), intake.room_bytes()), (true, true, 1 << 20));
+        for arrival in 1..4 {
+            intake.take(Message::new(b"owntracks/b", br#"{"_type":"lwt","tst":1}"#), Some((1, arrival)), now);
+        }
+        assert_eq!((intake.poll_completion(), intake.deadline()), (None, None));
+        intake.durable(batch.id);
+        let completions: Vec<_> = std::iter::from_fn(|| intake.poll_completion()).collect();
+        assert_eq!(completions, [Completion { session: 1, below: 4 }], "and none of another session");
+    }
+
+    #[test]
+    fn what_is_no_fix_or_of_an_erased_driver_is_counted_and_not_taken() {
+        let (mut intake, now) = (intake(), Instant::now());
+        intake.erase(Arc::new(Erased::new(["a".to_owned()])));
+        for _ in 0..2 {
+            take(&mut intake, "drivers/a/gps", r#"[{"lat":1,"lng":2},{"lat":91,"lng":2}]"#, now);
+            take(&mut intake, "owntracks/b", r#"{"_type":"lwt","tst":1}"#, now);
+        }
+        let totals = intake.totals();
+        assert_eq!((totals.erased, totals.ignored[Ignored::Lwt as usize], totals.in_flight), (4, 2, 0));
+        assert_eq!(totals.rejected.iter().sum::<u64>(), 0);
+        assert!(intake.is_empty());
+        (0..2).for_each(|_| take(&mut intake, "other", "{}", now));
+        assert_eq!(intake.totals().foreign_messages, 2);
+    }
+}

@@ -1,0 +1,28 @@
+//! The consumer without I/O: sessions, intake, batches, delivery's policy and the group's decision. Each takes `now` and
+//! events, and returns commands. No clock, socket, task, file or log.
+//!
+//! ```text
+//! a connection's events ─▶ session ─▶ intake ─▶ delivery::policy ─▶ insert | store | wait
+//!                             ▲          (milepost-decode, batch)          │
+//!                             └── PUBACK ◀── complete below arrival n ◀────┘ reports
+//! ```
+//!
+//! Guarantee: nothing is acknowledged before every row of it is durable, and no state waits for something that may never
+//! come without a reason in `/readyz`. Refuses: to read a clock, to draw randomness, to know a socket.
+
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test begins at the real now"))]
+
+pub mod batch;
+pub mod consumer;
+pub mod delivery;
+pub mod encode;
+pub mod erased;
+pub mod intake;
+pub mod peers;
+mod qos;
+pub mod screened;
+pub mod session;
+pub mod throttle;
+
+pub use self::delivery::sink::error_chain;
+pub use self::qos::Qos;

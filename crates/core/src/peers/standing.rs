@@ -1,0 +1,186 @@
+//! The answer of a member of the share group to `/member`.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use serde_json::{Value, json};
+
+use crate::erased::Erased;
+
+/// The fields of `/member`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// `mqtt.client_id`.
+    pub name: String,
+    /// `mqtt.group`.
+    pub group: String,
+    /// Filters of `mqtt.topics` or of the sources.
+    pub topics: BTreeSet<String>,
+    /// At least one of its connections has a granted subscription.
+    pub subscribed: bool,
+    /// It got SIGTERM.
+    pub leaving: bool,
+    /// Digest of the list of erased drivers that everything under way was checked against; `None` while a batch or an insert still has an older one.
+    pub erased: Option<String>,
+    /// Files in its spool, quarantine included.
+    pub spool_files: u64,
+}
+
+impl Standing {
+    /// Serialises to one JSON object.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let Self { name, group, topics, subscribed, leaving, erased, spool_files } = self;
+        json!({
+            "name": name, "group": group, "topics": topics, "subscribed": subscribed, "leaving": leaving,
+            "erased": erased, "spool_files": spool_files,
+        })
+        .to_string()
+    }
+
+    /// Parses the same object; ignores other fields, which a newer version may send.
+    ///
+    /// # Errors
+    /// The missing field, as a message.
+    pub fn from_json(text: &[u8]) -> Result<Self, String> {
+        let value: Value = serde_json::from_slice(text).map_err(|_| "its answer is not JSON".to_owned())?;
+        let missing = |field: &str| format!("its answer has no {field}");
+        let text = |field: &str| value[field].as_str().map(str::to_owned).ok_or_else(|| missing(field));
+        let flag = |field: &str| value[field].as_bool().ok_or_else(|| missing(field));
+        let topics = value["topics"].as_array().ok_or_else(|| missing("topics"))?;
+        let topics = topics.iter().map(|topic| topic.as_str().map(str::to_owned));
+        Ok(Self {
+            name: text("name")?,
+            group: text("group")?,
+            topics: topics.collect::<Option<_>>().ok_or_else(|| missing("topics"))?,
+            subscribed: flag("subscribed")?,
+            leaving: flag("leaving")?,
+            erased: value["erased"].as_str().map(str::to_owned),
+            spool_files: value["spool_files"].as_u64().unwrap_or(0),
+        })
+    }
+}
+
+/// This process as a member: the source of its [`Standing`].
+#[derive(Debug)]
+pub struct Member {
+    name: String,
+    group: String,
+    topics: BTreeSet<String>,
+    leaving: AtomicBool,
+    erased: Mutex<Lists>,
+}
+
+/// Weak references to lists of erased drivers: each batch holds the list that its rows were checked against, each running insert its own.
+#[derive(Debug, Default)]
+struct Lists {
+    current: Weak<Erased>,
+    /// Earlier lists that a batch or a running insert may still hold.
+    older: Vec<Weak<Erased>>,
+}
+
+impl Member {
+    /// A member that is not leaving.
+    #[must_use]
+    pub fn new(name: &str, group: &str, topics: &[String]) -> Self {
+        let topics = topics.iter().cloned().collect();
+        Self {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            topics,
+            leaving: AtomicBool::new(false),
+            erased: Mutex::default(),
+        }
+    }
+
+    /// Marks this member as leaving. Call it before asking the peers: of two members that leave at once, one must learn of the other.
+    pub fn leaves(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
+    }
+
+    /// Rows are checked against this list until ClickHouse's is known.
+    pub fn begins_with(&self, erased: &Arc<Erased>) {
+        let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.older.push(Arc::downgrade(erased));
+    }
+
+    /// Rows that come from now on are checked against this list.
+    pub fn erases(&self, erased: &Arc<Erased>) {
+        let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = Arc::downgrade(erased);
+        if !lists.current.ptr_eq(&current) {
+            let before = std::mem::replace(&mut lists.current, Weak::clone(&current));
+            lists.older.push(before);
+        }
+        lists.older.retain(|older| older.strong_count() > 0 && !older.ptr_eq(&current));
+    }
+
+    /// The list that everything under way was checked against.
+    fn erased(&self) -> Option<String> {
+        let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.older.retain(|older| older.strong_count() > 0);
+        lists.current.upgrade().filter(|_| lists.older.is_empty()).map(|erased| erased.digest())
+    }
+
+    /// The answer at this moment.
+    #[must_use]
+    pub fn standing(&self, subscribed: bool, spool_files: u64) -> Standing {
+        Standing {
+            name: self.name.clone(),
+            group: self.group.clone(),
+            topics: self.topics.clone(),
+            subscribed,
+            leaving: self.leaving.load(Ordering::SeqCst),
+            erased: self.erased(),
+            spool_files,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_member_says_can_be_read_and_nothing_else_can() {
+        let member = Member::new("milepost-2", "fleet", &["b/+".to_owned(), "a/+".to_owned()]);
+        let standing = member.standing(true, 3);
+        assert!(!standing.leaving);
+        assert_eq!(Standing::from_json(standing.to_json().as_bytes()), Ok(standing));
+        member.leaves();
+        assert!(member.standing(false, 0).leaving);
+
+        let (first, second) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
+        let before = Arc::default();
+        member.begins_with(&before);
+        assert_eq!(member.standing(false, 0).erased, None, "it has not been told");
+        member.erases(&first);
+        assert_eq!(member.standing(false, 0).erased, None, "a batch of the start is open");
+        drop(before);
+        assert_eq!(member.standing(false, 0).erased, Some(first.digest()));
+        member.erases(&second);
+        assert_eq!(member.standing(false, 0).erased, None, "something goes by the first");
+        drop(first);
+        assert_eq!(member.standing(false, 0).erased, Some(second.digest()));
+
+        let of_a_newer_version =
+            br#"{"name":"n","group":"g","topics":[],"subscribed":true,"leaving":false,"more":1}"#;
+        assert!(Standing::from_json(of_a_newer_version).is_ok());
+        for (text, why) in [
+            (&b"ready\n"[..], "its answer is not JSON"),
+            (b"[]", "its answer has no topics"),
+            (
+                br#"{"name":"n","group":"g","topics":[1],"subscribed":true,"leaving":false}"#,
+                "its answer has no topics",
+            ),
+            (
+                br#"{"name":"n","group":"g","topics":[],"subscribed":"yes","leaving":false}"#,
+                "its answer has no subscribed",
+            ),
+            (br#"{"name":"n","group":"g","topics":[],"subscribed":true}"#, "its answer has no leaving"),
+        ] {
+            assert_eq!(Standing::from_json(text), Err(why.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The delivery guarantee of a subscription.
+
+/// The delivery guarantee of a subscription. milepost asks for no other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Qos {
+    /// QoS 0: the broker forgets what it has sent.
+    AtMostOnce,
+    /// QoS 1: the broker keeps a message until it is acknowledged.
+    AtLeastOnce,
+}
+
+impl Qos {
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::AtMostOnce => 0,
+            Self::AtLeastOnce => 1,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Whether the broker kept a session from one connection to the next, with everything in it.
+
+use std::time::{Duration, Instant};
+
+use super::events::{AtRisk, LostSession, Notice};
+use crate::session::connack::ConnAck;
+
+/// What is known of a session when its connection ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    /// Messages that milepost had taken and not acknowledged. Their rows are inserted whatever the broker does.
+    pub(super) taken: usize,
+    /// Messages that the broker had sent and milepost had left with it.
+    pub(super) deferred: usize,
+    /// No more messages could be in flight, so others may have waited in the broker's queue.
+    pub(super) window_full: bool,
+    pub(super) at: Instant,
+}
+
+/// The terms of a new connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    /// Receive Maximum in our CONNECT.
+    pub(super) asked: u16,
+    /// CONNECT had a clean start.
+    pub(super) clean: bool,
+    /// How long the broker keeps a session without a connection.
+    pub(super) session_expiry: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Continuity {
+    /// To this session.
+    pub(super) has_connected: bool,
+    /// At least one connection resumed the session.
+    pub(super) was_found: bool,
+    pub(super) reconnects: u64,
+    pub(super) sessions_lost: u64,
+    /// Those among them that may have held messages that are stored nowhere.
+    pub(super) lost_at_risk: u64,
+    /// The last connection that was accepted, at its end.
+    last: Option<Ended>,
+    /// An attempt to connect has failed since: the broker, or its node, was away.
+    attempt_failed: bool,
+    /// Messages that were unacknowledged when the last connection ended, and have not come again.
+    owed: usize,
+    /// Receive Maximum in the last CONNACK.
+    announced: Option<u16>,
+}
+
+impl Continuity {
+    /// The next connection is of another session.
+    pub(super) fn forget(&mut self) {
+        (self.has_connected, self.owed) = (false, 0);
+    }
+
+    /// A connection ended that the broker had accepted.
+    pub(super) fn ended(&mut self, ended: Ended) {
+        let owed = ended.taken + ended.deferred;
+        if owed > 0 {
+            self.owed = owed;
+        }
+        (self.last, self.attempt_failed) = (Some(ended), false);
+    }
+
+    /// A connection ended before the broker accepted it.
+    pub(super) fn attempt_failed(&mut self) {
+        self.attempt_failed = true;
+    }
+
+    /// Processes CONNACK. Returns a warning if the broker lost the session or shrank its window.
+    pub(super) fn connected(&mut self, connack: ConnAck, terms: Terms, now: Instant) -> Option<Notice> {
+        let ConnAck { session_present, receive_maximum: announced, .. } = connack;
+        self.was_found |= session_present;
+        let before = std::mem::replace(&mut self.announced, announced);
+        let owed = std::mem::take(&mut self.owed);
+        if session_present {
+            self.owed = owed;
+        }
+        if !std::mem::replace(&mut self.has_connected, true) {
+            return None;
+        }
+        self.reconnects += 1;
+        if !session_present {
+            return (!terms.clean).then(|| self.session_lost(owed, terms.session_expiry, now));
+        }
+        let (from, to) = (before?.min(terms.asked), announced?);
+        (to < from).then_some(Notice::WindowLowered { from: from.into(), to: to.into() })
+    }
+
+    fn session_lost(&mut self, unacked: usize, session_expiry: Duration, now: Instant) -> Notice {
+        self.sessions_lost += 1;
+        let at_risk = self.at_risk(session_expiry, now);
+        self.lost_at_risk += u64::from(at_risk.is_some());
+        let deferred = self.last.map_or(0, |last| last.deferred);
+        Notice::SessionLost(LostSession { taken: unacked.saturating_sub(deferred), at_risk })
+    }
+
+    /// Why the lost session may have held messages that are stored nowhere. `None`: the broker went away with the connection, so
+    /// nothing can have been queued after it, and everything before it was taken.
+    fn at_risk(&self, session_expiry: Duration, now: Instant) -> Option<AtRisk> {
+        let last = self.last?;
+        let away = now.saturating_duration_since(last.at);
+        if last.deferred > 0 {
+            Some(AtRisk::Deferred { messages: last.deferred })
+        } else if last.window_full {
+            Some(AtRisk::WindowFull)
+        } else if away >= session_expiry {
+            Some(AtRisk::Expired { away })
+        } else if !self.attempt_failed {
+            Some(AtRisk::BrokerStayed)
+        } else {
+            None
+        }
+    }
+
+    /// A message came. A broker that kept the session resends unacknowledged messages before new ones (MQTT 5, 4.4 and 4.6).
+    pub(super) fn arrived(&mut self, redelivered: bool) -> Option<Notice> {
+        if redelivered {
+            self.owed = self.owed.saturating_sub(1);
+            return None;
+        }
+        let owed = std::mem::take(&mut self.owed);
+        (owed > 0).then(|| {
+            // The queue went with them, and nobody knows how long it was.
+            self.sessions_lost += 1;
+            self.lost_at_risk += 1;
+            Notice::SessionEmptied { owed }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXPIRY: Duration = Duration::from_secs(120);
+
+    fn connect_at(
+        continuity: &mut Continuity,
+        session_present: bool,
+        clean: bool,
+        now: Instant,
+    ) -> Option<Notice> {
+        let connack = ConnAck { session_present, receive_maximum: Some(100), ..ConnAck::default() };
+        continuity.connected(connack, Terms { asked: 1_000, clean, session_expiry: EXPIRY }, now)
+    }
+
+    fn connect(continuity: &mut Continuity, session_present: bool, clean: bool) -> Option<Notice> {
+        connect_at(continuity, session_present, clean, Instant::now())
+    }
+
+    fn ended(taken: usize) -> Ended {
+        Ended { taken, deferred: 0, window_full: false, at: Instant::now() }
+    }
+
+    #[test]
+    fn lost_session_is_reported_and_counted_once() {
+        let mut it = Continuity::default();
+        assert!(connect(&mut it, false, false).is_none() && !it.was_found, "nobody had a session before");
+        assert_eq!((it.reconnects, it.sessions_lost), (0, 0));
+
+        // It sends the two that were not acknowledged again, and then a new one.
+        it.ended(ended(2));
+        assert!(connect(&mut it, true, false).is_none() && it.was_found);
+        assert!([true, true, false].into_iter().all(|redelivered| it.arrived(redelivered).is_none()));
+        // It sends one of two. A connection without a message says nothing of what is owed.
+        it.ended(ended(2));
+        assert!(connect(&mut it, true, false).is_none());
+        it.ended(ended(0));
+        assert!(connect(&mut it, true, false).is_none() && it.arrived(true).is_none());
+        assert!(matches!(it.arrived(false), Some(Notice::SessionEmptied { owed: 1 })));
+        assert!(it.arrived(false).is_none(), "told once");
+        assert_eq!((it.reconnects, it.sessions_lost, it.lost_at_risk), (3, 1, 1));
+
+        it.ended(ended(5));
+        assert!(matches!(connect(&mut it, false, false), Some(Notice::SessionLost(_))));
+        assert!(it.arrived(false).is_none(), "that is told");
+        assert!(connect(&mut it, false, true).is_none(), "it was asked to");
+        assert_eq!((it.reconnects, it.sessions_lost), (5, 2));
+
+        it.ended(ended(5));
+        it.forget();
+        assert!(connect(&mut it, true, false).is_none() && it.arrived(false).is_none(), "another session's");
+        assert_eq!((it.reconnects, it.sessions_lost), (5, 2));
+    }
+
+    #[test]
+    fn lost_session_is_at_risk_only_if_it_can_have_held_messages() {
+        let now = Instant::now();
+        let calm = Ended { taken: 7, deferred: 0, window_full: false, at: now };
+        let restart = now + Duration::from_secs(30);
+        for (last, attempt_failed, back_at, at_risk) in [
+            (calm, true, restart, None),
+            (calm, false, restart, Some(AtRisk::BrokerStayed)),
+            (Ended { window_full: true, ..calm }, true, restart, Some(AtRisk::WindowFull)),
+            (Ended { deferred: 3, ..calm }, true, restart, Some(AtRisk::Deferred { messages: 3 })),
+            (calm, true, now + EXPIRY, Some(AtRisk::Expired { away: EXPIRY })),
+        ] {
+            let mut it = Continuity::default();
+            connect_at(&mut it, false, false, now);
+            it.ended(last);
+            if attempt_failed {
+                it.attempt_failed();
+            }
+            let notice = connect_at(&mut it, false, false, back_at);
+            assert_eq!(notice, Some(Notice::SessionLost(LostSession { taken: 7, at_risk })));
+            assert_eq!((it.sessions_lost, it.lost_at_risk), (1, u64::from(at_risk.is_some())));
+        }
+    }
+
+    #[test]
+    fn a_window_that_became_smaller_than_what_was_asked_for_is_told() {
+        let mut it = Continuity::default();
+        let mut announces = |receive_maximum, asked| {
+            let connack = ConnAck { session_present: true, receive_maximum, ..ConnAck::default() };
+            let terms = Terms { asked, clean: false, session_expiry: EXPIRY };
+            it.connected(connack, terms, Instant::now())
+                .map(|notice| matches!(notice, Notice::WindowLowered { from: 50, to: 20 }))
+        };
+        let said =
+            [Some(100), Some(50), Some(100), Some(20), Some(20), None, Some(10)].map(|to| announces(to, 50));
+        assert_eq!(said, [None, None, None, Some(true), None, None, None]);
+    }
+}

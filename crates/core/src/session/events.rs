@@ -1,0 +1,362 @@
+//! A session's inputs and outputs: events, commands, things to log, counts.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::session::connack::ConnAck;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Receive Maximum in CONNECT.
+    pub receive_maximum: u16,
+    /// How long CONNACK, SUBACK and UNSUBACK may take.
+    pub answer_within: Duration,
+    /// How long the broker keeps the session while it is not connected.
+    pub session_expiry: Duration,
+    /// Seed of the jitter in reconnect delays.
+    pub seed: u64,
+}
+
+/// What happened on a connection.
+#[derive(Debug)]
+pub enum Event {
+    /// CONNACK. With Session Present the broker resumes the session and resends unacknowledged messages.
+    Connected(ConnAck),
+    /// SUBACK.
+    Subscribed {
+        /// One entry per refused filter.
+        refusals: Vec<String>,
+    },
+    /// UNSUBACK.
+    Unsubscribed {
+        /// One entry per refused filter. "No subscription existed" is not a refusal.
+        refusals: Vec<String>,
+    },
+    /// A message at QoS 2, or a step of its handshake, was refused.
+    ExactlyOnceRefused,
+    /// Our DISCONNECT, and everything before it, has been written.
+    DisconnectSent,
+    /// The connection is gone.
+    Disconnected {
+        /// Another client connected with the same client id (reason 0x8E).
+        taken_over: bool,
+        /// For the log.
+        why: String,
+    },
+    /// The process shuts down.
+    Leave(Leave),
+}
+
+/// What becomes of the session when its process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// The broker keeps it for the next process with this client id.
+    KeepSession,
+    /// It is unsubscribed and emptied first, and the other members take its share.
+    Unsubscribe,
+}
+
+/// What to do with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Take its rows. `Some`: its arrival number (QoS 1).
+    Take(Option<u64>),
+    /// Take none of it: the broker sends it again on the next connection, or it is a copy of one that came on this.
+    Defer,
+    /// Drop it and count its points: at QoS 0 the broker does not send it again.
+    Shed,
+}
+
+/// What the shell has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Send SUBSCRIBE for every filter.
+    Subscribe,
+    /// Send UNSUBSCRIBE for every filter.
+    Unsubscribe,
+    /// Send DISCONNECT behind the acknowledgements that are in the write buffer.
+    Disconnect {
+        /// Tell the broker to end the session at once.
+        end_session: bool,
+    },
+    /// Drop the connection without DISCONNECT.
+    HangUp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// No connection until then.
+    BackingOff {
+        until: Instant,
+        /// The last connection had been live, perhaps for less than one turn of the consumer.
+        lived: bool,
+    },
+    /// The shell connects; the session waits for CONNACK.
+    Connecting,
+    /// CONNACK came; the session waits for SUBACK, or for UNSUBACK while it is emptied.
+    Subscribing {
+        /// Deadline.
+        until: Instant,
+    },
+    /// SUBACK came, or UNSUBACK.
+    Live { since: Instant },
+    /// DISCONNECT is on its way.
+    Closing {
+        /// Deadline.
+        until: Instant,
+        /// A new connection follows.
+        again: bool,
+        /// DISCONNECT, and everything before it, has been written.
+        sent: bool,
+    },
+    /// No connection follows.
+    Ended,
+}
+
+impl ConnectionState {
+    pub fn live_since(self) -> Option<Instant> {
+        if let Self::Live { since } = self { Some(since) } else { None }
+    }
+
+    pub fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::BackingOff { until, .. } | Self::Subscribing { until } | Self::Closing { until, .. } => {
+                Some(until)
+            }
+            Self::Connecting | Self::Live { .. } | Self::Ended => None,
+        }
+    }
+}
+
+/// Why messages are deferred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoRoom {
+    /// `mqtt.buffer_bytes_max` is full.
+    BufferFull,
+    /// The clock cannot be trusted.
+    ClockOff,
+}
+
+/// A log line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// CONNACK came.
+    Connected {
+        session_present: bool,
+        /// Messages in flight that the broker allows, as far as known.
+        window: usize,
+    },
+    Subscribed,
+    Disconnected {
+        why: String,
+        retry_in: Duration,
+    },
+    /// CONNACK without Session Present, for a session that existed.
+    SessionLost(LostSession),
+    /// CONNACK with Session Present, and a new message before all of those that were unacknowledged.
+    SessionEmptied {
+        /// Messages that were unacknowledged and did not come again.
+        owed: usize,
+    },
+    /// The Receive Maximum of a resumed session is smaller than before.
+    WindowLowered {
+        from: usize,
+        to: usize,
+    },
+    UnsubscriptionRefused(String),
+    /// Another client uses the same client id.
+    TakenOver {
+        retry_in: Duration,
+    },
+    /// The broker repeatedly closes connections soon after SUBACK.
+    ClosedSoon {
+        times: u32,
+    },
+    /// Messages are deferred.
+    Paused(NoRoom),
+    /// There is room again: the next connection brings the deferred messages.
+    Renewed {
+        deferred: u64,
+    },
+    /// The broker sent a message at QoS 2.
+    ExactlyOnceRefused,
+    /// The broker sent an unacknowledged message again on the same connection.
+    CopiesIgnored,
+    /// A former session was found and emptied.
+    FormerEmptied {
+        messages: u64,
+    },
+    /// A former session, if there is one, could not be emptied.
+    FormerLeft {
+        why: String,
+    },
+}
+
+/// A session that the broker did not keep, as far as this process knows what it held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostSession {
+    /// Messages that were unacknowledged and that milepost had taken: they are stored.
+    pub taken: usize,
+    /// Why the session may have held others. `None`: it held none.
+    pub at_risk: Option<AtRisk>,
+}
+
+/// Why a lost session may have held messages that are stored nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtRisk {
+    /// The broker had sent these, and milepost had left them with it.
+    Deferred { messages: usize },
+    /// As many messages as the broker allows were in flight, so others may have waited in its queue.
+    WindowFull,
+    /// The session had no connection for as long as the broker keeps it.
+    Expired { away: Duration },
+    /// The broker answered at the next attempt, so it did not restart: it ended the session.
+    BrokerStayed,
+}
+
+impl fmt::Display for AtRisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deferred { messages } => {
+                write!(f, "it held {messages} messages that milepost had left with the broker")
+            }
+            Self::WindowFull => f.write_str("its window was full, so it may have queued more"),
+            Self::Expired { away } => {
+                write!(f, "it had no connection for {away:.0?}, and may have queued messages meanwhile")
+            }
+            Self::BrokerStayed => {
+                f.write_str("the broker was not restarted, so it ended the session with what it had queued")
+            }
+        }
+    }
+}
+
+impl Notice {
+    /// Logged at WARN instead of INFO.
+    pub fn is_warning(&self) -> bool {
+        !matches!(
+            self,
+            Self::Connected { .. }
+                | Self::Subscribed
+                | Self::Renewed { .. }
+                | Self::CopiesIgnored
+                | Self::FormerEmptied { .. }
+        )
+    }
+}
+
+/// The usual causes of a lost session, most likely first.
+const LOST_BECAUSE: &str = "the broker was restarted, it killed the session (EMQX: force_shutdown, look for \
+     check_oom_shutdown in its log), or we were away for longer than mqtt.session_expiry";
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connected { session_present: true, window } => {
+                write!(f, "connected; session resumed; window {window}")
+            }
+            Self::Connected { session_present: false, window } => {
+                write!(f, "connected; new session; window {window}")
+            }
+            Self::Subscribed => f.write_str("subscribed"),
+            Self::Disconnected { why, retry_in } => write!(f, "no connection: {why}; next try in {retry_in:.1?}"),
+            Self::SessionLost(LostSession { taken, at_risk: None }) => write!(
+                f,
+                "the broker was away and has no session of ours any more. Nothing is lost with it: {taken} messages were \
+                 unacknowledged, which milepost has taken and stores, and nothing waited"
+            ),
+            Self::SessionLost(LostSession { taken, at_risk: Some(why) }) => write!(
+                f,
+                "the broker lost our session, and messages may be lost with it: {why}. {taken} more were unacknowledged, which \
+                 milepost has taken and stores. Likely causes: {LOST_BECAUSE}"
+            ),
+            Self::SessionEmptied { owed } => write!(
+                f,
+                "the broker reports that it kept our session, but does not resend {owed} unacknowledged messages: \
+                 {LOST_BECAUSE}. Messages that milepost has taken are stored; what the session had queued may be lost"
+            ),
+            Self::WindowLowered { from, to } => write!(
+                f,
+                "the broker lowered the window of a resumed session from {from} to {to}, and EMQX may kill such a session: \
+                 restore mqtt.max_inflight there, or stop this process until the session has expired"
+            ),
+            Self::UnsubscriptionRefused(why) => {
+                write!(f, "unsubscribing refused, so the broker keeps queueing for this session: {why}")
+            }
+            Self::TakenOver { retry_in } => write!(
+                f,
+                "another client connected with our client id: give every process its own mqtt.client_id \
+                 (next try in {retry_in:.0?})"
+            ),
+            Self::ClosedSoon { times } => write!(
+                f,
+                "the broker closed {times} connections in a row soon after it had granted our subscription: most \
+                 likely another process uses our mqtt.client_id (Mosquitto does not say so); see the broker's log"
+            ),
+            Self::Paused(NoRoom::BufferFull) => f.write_str(
+                "mqtt.buffer_bytes_max is full: further messages stay with the broker until ClickHouse or the spool takes rows",
+            ),
+            Self::Paused(NoRoom::ClockOff) => {
+                f.write_str("our clock is not known to be right: messages stay with the broker")
+            }
+            Self::Renewed { deferred } => {
+                write!(f, "there is room again: reconnecting, so that the broker sends {deferred} deferred messages again")
+            }
+            Self::ExactlyOnceRefused => f.write_str(
+                "the broker sends messages at QoS 2, and milepost subscribes at QoS 1 at most: another program has subscribed \
+                 with our client id. These messages are refused, and the broker discards them; give that program its own \
+                 client id",
+            ),
+            Self::CopiesIgnored => f.write_str(
+                "the broker sends unacknowledged messages again on the same connection, as EMQX before 5.8 does every \
+                 mqtt.retry_interval: milepost ignores the copies",
+            ),
+            Self::FormerEmptied { messages } => {
+                write!(f, "a former session held {messages} messages: they are taken, and the session ends")
+            }
+            Self::FormerLeft { why } => write!(
+                f,
+                "a former session could not be emptied: {why}. If it exists, the broker keeps its messages until \
+                 mqtt.session_expiry; the next start, or `milepost drain`, tries again"
+            ),
+        }
+    }
+}
+
+/// Counts since the session began, and levels now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub messages_received: u64,
+    /// Messages left with the broker for want of room.
+    pub messages_deferred: u64,
+    pub acks: u64,
+    /// Connections after the first.
+    pub reconnects: u64,
+    /// Sessions that the broker did not keep.
+    pub sessions_lost: u64,
+    /// Those among them that may have held messages that are stored nowhere.
+    pub sessions_lost_at_risk: u64,
+    pub unacked: u64,
+    /// Messages in flight that the broker allows, as far as known.
+    pub window: u64,
+    pub connected: u64,
+    /// Sessions whose messages the broker may send again.
+    pub held_by_broker: u64,
+}
+
+impl Totals {
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            messages_received: self.messages_received + other.messages_received,
+            messages_deferred: self.messages_deferred + other.messages_deferred,
+            acks: self.acks + other.acks,
+            reconnects: self.reconnects + other.reconnects,
+            sessions_lost: self.sessions_lost + other.sessions_lost,
+            sessions_lost_at_risk: self.sessions_lost_at_risk + other.sessions_lost_at_risk,
+            unacked: self.unacked + other.unacked,
+            window: self.window + other.window,
+            connected: self.connected + other.connected,
+            held_by_broker: self.held_by_broker + other.held_by_broker,
+        }
+    }
+}

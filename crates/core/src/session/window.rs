@@ -1,0 +1,248 @@
+//! The in-flight window that the broker grants, as far as it can be learned.
+//!
+//! Messages are acknowledged after the insert, so the window caps a batch: when it is full the broker sends nothing more, and
+//! waiting for the batch's rows or age would only stall. CONNACK does not state it reliably (its Receive Maximum is what *we*
+//! may publish; EMQX puts the delivery window there, HiveMQ and Mosquitto do not), so:
+//!
+//! - what is announced is a first guess; more unacknowledged messages than the guess refute it;
+//! - a silence much longer than the gaps before it, with rows waiting, is a suspicion, and an early flush its
+//!   probe; traffic that comes back with the acknowledgements, twice at the same count, makes that count the
+//!   guess;
+//! - a probe that brings nothing back is not repeated soon: a quiet fleet keeps its one flush a second.
+
+use std::time::{Duration, Instant};
+
+/// A silence of this many usual gaps is a suspicion.
+const SILENCE_GAPS: u32 = 20;
+/// A shorter silence is none: threads and brokers pause for milliseconds, and so does our own thread (`app/read_delay.rs`).
+pub const SILENCE_MIN: Duration = Duration::from_millis(150);
+/// A longer one needs no probe: the batch's age closes it.
+const SILENCE_MAX: Duration = Duration::from_millis(500);
+/// A broker that waited for acknowledgements sends as soon as they arrive; a fleet that sends in bursts sends its next burst later. So only
+/// a message within this fraction of the silence counts as an answer.
+const SILENCE_PER_ANSWER: u32 = 2;
+/// And within this time at the latest.
+const ANSWER_WITHIN: Duration = Duration::from_millis(100);
+/// Pause after a first probe in vain; doubles up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_secs(5);
+/// Longest pause between probes in vain.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// The in-flight window of one connection.
+#[derive(Debug)]
+pub struct Window {
+    asked: usize,
+    guess: usize,
+    /// Usual time between arrivals, a moving average.
+    gap: Duration,
+    last_arrival: Option<Instant>,
+    probe: Option<Probe>,
+    /// The count at which the last successful probe was made.
+    answered_at: Option<usize>,
+    no_probe_before: Option<Instant>,
+    pause: Duration,
+}
+
+#[derive(Debug)]
+struct Probe {
+    unacked: usize,
+    /// How long nothing had come.
+    silence: Duration,
+    /// When its acknowledgements were due.
+    acked_at: Option<Instant>,
+}
+
+impl Window {
+    /// `asked`: the Receive Maximum in our CONNECT.
+    pub fn new(asked: u16) -> Self {
+        let asked = usize::from(asked);
+        Self {
+            asked,
+            guess: asked,
+            gap: SILENCE_MAX,
+            last_arrival: None,
+            probe: None,
+            answered_at: None,
+            no_probe_before: None,
+            pause: PAUSE_MIN,
+        }
+    }
+
+    /// A new connection; `announced` is the Receive Maximum in the broker's CONNACK, if it gave one.
+    pub fn connected(&mut self, announced: Option<u16>) {
+        *self = Self::new(u16::try_from(self.asked).unwrap_or(u16::MAX));
+        if let Some(announced) = announced {
+            self.guess = usize::from(announced).min(self.asked);
+        }
+    }
+
+    /// A message came; this many are unacknowledged with it.
+    pub fn arrived(&mut self, unacked: usize, now: Instant) {
+        if unacked > self.guess {
+            self.guess = self.asked;
+            self.answered_at = None;
+        }
+        self.tick(now);
+        if let Some(probe) = self.probe.take_if(|probe| probe.acked_at.is_some()) {
+            if self.answered_at == Some(probe.unacked) {
+                self.guess = probe.unacked;
+            }
+            self.answered_at = Some(probe.unacked);
+            self.pause = PAUSE_MIN;
+        } else if let Some(last) = self.last_arrival {
+            // Without the gap before an answer: there the broker waited for acknowledgements, and the fleet did not pause.
+            self.gap = (self.gap * 31 + now.duration_since(last).min(SILENCE_MAX)) / 32;
+        }
+        self.last_arrival = Some(now);
+    }
+
+    /// When the silence since the last arrival becomes a suspicion; `None` if no probe is wanted.
+    pub fn suspicion_at(&self) -> Option<Instant> {
+        let silence = (self.gap * SILENCE_GAPS).max(SILENCE_MIN);
+        if silence > SILENCE_MAX || self.probe.is_some() {
+            return None;
+        }
+        let suspicion_at = self.last_arrival? + silence;
+        Some(self.no_probe_before.map_or(suspicion_at, |before| before.max(suspicion_at)))
+    }
+
+    /// Rows were flushed early, because of a suspicion.
+    pub fn probed(&mut self, unacked: usize, now: Instant) {
+        let silence = self.last_arrival.map_or(Duration::ZERO, |last| now.duration_since(last));
+        self.probe = Some(Probe { unacked, silence, acked_at: None });
+    }
+
+    /// A batch has settled: acknowledgements go out now.
+    pub fn acked(&mut self, now: Instant) {
+        if let Some(probe) = &mut self.probe {
+            probe.acked_at.get_or_insert(now);
+        }
+    }
+
+    /// Gives a probe up that brought nothing back.
+    pub fn tick(&mut self, now: Instant) {
+        let in_vain = |probe: &mut Probe| {
+            let answer_within = (probe.silence / SILENCE_PER_ANSWER).min(ANSWER_WITHIN);
+            probe.acked_at.is_some_and(|at| now.duration_since(at) > answer_within)
+        };
+        if self.probe.take_if(in_vain).is_some() {
+            self.answered_at = None;
+            self.no_probe_before = Some(now + self.pause);
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Messages in flight at which nothing more will come.
+    pub fn messages(&self) -> usize {
+        self.guess
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A broker with a window, a fleet with a rate, and an insert that takes a while.
+    struct Scene {
+        window: Window,
+        now: Instant,
+        unacked: usize,
+        flushes: u32,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            Self { window: Window::new(32_000), now: Instant::now(), unacked: 0, flushes: 0 }
+        }
+
+        fn arrive(&mut self, count: usize, gap: Duration) {
+            for _ in 0..count {
+                self.now += gap;
+                self.unacked += 1;
+                self.window.arrived(self.unacked, self.now);
+            }
+        }
+
+        /// The shell's part: waits for the suspicion, or for the batch's age; inserts; acknowledges.
+        fn flush(&mut self) -> bool {
+            self.now += ANSWER_WITHIN + Duration::from_millis(1);
+            self.window.tick(self.now);
+            let suspicion =
+                self.window.suspicion_at().filter(|at| *at <= self.now + Duration::from_millis(500));
+            if suspicion.is_some() {
+                self.window.probed(self.unacked, self.now);
+                self.flushes += 1;
+            }
+            self.now += Duration::from_millis(20);
+            self.unacked = 0;
+            self.window.acked(self.now);
+            suspicion.is_some()
+        }
+    }
+
+    #[test]
+    fn an_announced_window_is_believed_until_more_arrives_but_never_above_what_we_asked_for() {
+        let mut window = Window::new(32_000);
+        window.connected(Some(65_535));
+        assert_eq!(window.messages(), 32_000);
+        window.connected(Some(32));
+        window.arrived(32, Instant::now());
+        assert_eq!(window.messages(), 32);
+        window.arrived(33, Instant::now());
+        assert_eq!(window.messages(), 32_000);
+    }
+
+    #[test]
+    fn a_window_nobody_announced_is_learned_by_two_probes() {
+        let mut scene = Scene::new();
+        scene.arrive(200, Duration::from_micros(200)); // a pace is known
+        scene.unacked = 0;
+        // Two different answers are a fleet's pauses, two equal ones the window.
+        for (count, learned) in [(60, 32_000), (50, 32_000), (50, 50)] {
+            scene.arrive(count, Duration::from_micros(200));
+            assert!(scene.flush(), "silence with rows waiting is suspicious");
+            scene.arrive(1, Duration::from_micros(200));
+            assert_eq!(scene.window.messages(), learned);
+            scene.unacked = 0;
+        }
+        scene.arrive(50, Duration::from_micros(200));
+        scene.arrive(1, Duration::from_micros(200));
+        assert_eq!(scene.window.messages(), 32_000, "and refuted by one more");
+    }
+
+    #[test]
+    fn a_fleet_that_sends_in_bursts_is_not_probed_every_time() {
+        let mut scene = Scene::new();
+        scene.arrive(200, Duration::from_micros(200));
+        for _ in 0..60 {
+            scene.unacked = 0;
+            scene.arrive(100, Duration::from_micros(100));
+            scene.flush();
+            scene.now += Duration::from_secs(1);
+        }
+        assert!(scene.flushes < 12, "{} probes in a minute", scene.flushes);
+        assert_eq!(scene.window.messages(), 32_000);
+    }
+
+    #[test]
+    fn a_slow_fleet_is_never_probed() {
+        let mut scene = Scene::new();
+        scene.arrive(300, Duration::from_millis(100));
+        assert_eq!(scene.window.suspicion_at(), None);
+        scene.window.gap = SILENCE_MAX / SILENCE_GAPS;
+        assert_eq!(scene.window.suspicion_at(), Some(scene.now + SILENCE_MAX), "one that is not so slow");
+    }
+
+    #[test]
+    fn an_answer_comes_within_half_the_silence() {
+        for (after_ms, is_answer) in [(75, true), (76, false)] {
+            let mut scene = Scene::new();
+            scene.arrive(200, Duration::from_micros(200));
+            scene.now += SILENCE_MIN;
+            scene.window.probed(scene.unacked, scene.now);
+            scene.window.acked(scene.now);
+            scene.arrive(1, Duration::from_millis(after_ms));
+            assert_eq!(scene.window.answered_at.is_some(), is_answer, "{after_ms}");
+        }
+    }
+}

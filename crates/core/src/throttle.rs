@@ -1,0 +1,112 @@
+//! Log lines that would repeat: once, or at most once an interval.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Throttle {
+    /// `None`: once, until [`reset`](Self::reset).
+    interval: Option<Duration>,
+    last: Option<Instant>,
+}
+
+impl Throttle {
+    pub const fn once() -> Self {
+        Self { interval: None, last: None }
+    }
+
+    pub const fn every(interval: Duration) -> Self {
+        Self { interval: Some(interval), last: None }
+    }
+
+    /// Whether to log now. If so, not again before the interval is over.
+    pub fn allow(&mut self, now: Instant) -> bool {
+        let is_due =
+            self.last.is_none_or(|last| self.interval.is_some_and(|interval| now >= last + interval));
+        if is_due {
+            self.last = Some(now);
+        }
+        is_due
+    }
+
+    /// The condition is over: its next occurrence is logged at once.
+    pub fn reset(&mut self) {
+        self.last = None;
+    }
+
+    /// Whether `condition` is to be logged now. One that is over is forgotten.
+    pub fn allow_while(&mut self, condition: bool, now: Instant) -> bool {
+        if !condition {
+            self.reset();
+        }
+        condition && self.allow(now)
+    }
+}
+
+/// The last reasons of something that fails for several reasons in turn. Digits are ignored, so "3 s" and "4 s" are one reason.
+#[derive(Debug)]
+pub struct Reasons {
+    interval: Duration,
+    known: VecDeque<(String, Throttle)>,
+}
+
+impl Reasons {
+    const MAX: usize = 4;
+
+    pub const fn every(interval: Duration) -> Self {
+        Self { interval, known: VecDeque::new() }
+    }
+
+    /// As [`Throttle::allow`], for this reason.
+    pub fn allow(&mut self, why: &str, now: Instant) -> bool {
+        let why: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
+        if !self.known.iter().any(|(known, _)| *known == why) {
+            self.known.truncate(Self::MAX - 1);
+            self.known.push_front((why.clone(), Throttle::every(self.interval)));
+        }
+        self.known.iter_mut().any(|(known, throttle)| *known == why && throttle.allow(now))
+    }
+
+    pub fn reset(&mut self) {
+        self.known.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_comes_once_or_once_an_interval_and_anew_after_a_reset() {
+        let began = Instant::now();
+        let after = |seconds| began + Duration::from_secs(seconds);
+        let (mut once, mut minutely) = (Throttle::once(), Throttle::every(Duration::from_secs(60)));
+        assert_eq!([0, 59, 60, 200].map(|s| once.allow(after(s))), [true, false, false, false]);
+        assert_eq!([0, 59, 60, 100, 120].map(|s| minutely.allow(after(s))), [true, false, true, false, true]);
+        minutely.reset();
+        assert!(minutely.allow(after(121)));
+        assert_eq!(
+            [true, true, false, true].map(|is| once.allow_while(is, began)),
+            [false, false, false, true]
+        );
+    }
+
+    #[test]
+    fn reasons_in_turn_are_each_logged_once_an_interval() {
+        let began = Instant::now();
+        let mut reasons = Reasons::every(Duration::from_secs(60));
+        let mut logs = |why: &str, seconds| reasons.allow(why, began + Duration::from_secs(seconds));
+        assert!(logs("refused", 0) && logs("no answer for 3 s", 1));
+        for second in 2..60 {
+            assert!(!logs("refused", second) && !logs(&format!("no answer for {second} s"), second));
+        }
+        assert!(logs("refused", 60) && !logs("no answer for 9 s", 60));
+        for why in ["a", "b", "c", "d", "e"] {
+            assert!(logs(why, 61));
+        }
+        assert!(reasons.allow("a", began + Duration::from_secs(61)), "five are too many");
+        reasons.reset();
+        assert!(reasons.allow("e", began));
+    }
+}

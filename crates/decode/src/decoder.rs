@@ -1,0 +1,193 @@
+//! A message into positions and rejects.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::age::AgeLimits;
+use super::decoded::Decoded;
+use super::driver::Named;
+use super::formats::{self, Format};
+use super::ignored::Ignored;
+use super::points::{Points, reject};
+use super::presence::is_presence;
+use super::refusal::{Refusal, refuse};
+use super::source::Source;
+use super::unpack::unpack;
+use crate::message::Message;
+use crate::position::{DRIVER_ID_RULE, DriverId, OutOfRange, Timestamp};
+use crate::reject::Reason;
+
+/// The limits of the input contract.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    pub payload_bytes_max: usize,
+    pub points_max: usize,
+    pub fix_age_max: Duration,
+    pub fix_future_max: Duration,
+}
+
+/// The configuration's defaults.
+impl Default for Limits {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(86_400);
+        Self {
+            payload_bytes_max: 1024 * 1024,
+            points_max: 10_000,
+            fix_age_max: 30 * DAY,
+            fix_future_max: Duration::from_secs(300),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    sources: Vec<Source>,
+    limits: Limits,
+    age: AgeLimits,
+}
+
+impl Decoder {
+    /// `sources`: no topic may match two of them.
+    #[must_use]
+    pub fn new(sources: &[Source], limits: Limits) -> Self {
+        let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+        let age = AgeLimits {
+            past_ms: ms(limits.fix_age_max),
+            future_ms: ms(limits.fix_future_max),
+            past_key: "decode.fix_age_max",
+        };
+        Self { sources: sources.to_vec(), limits, age }
+    }
+
+    /// The key that limits the age of fixes, where it is not `decode.fix_age_max`.
+    #[must_use]
+    pub fn with_age_limit_of(mut self, key: &'static str) -> Self {
+        self.age.past_key = key;
+        self
+    }
+
+    /// Lists the fields that nobody reads, which costs another pass.
+    #[must_use]
+    pub fn listing_unread(mut self) -> Self {
+        self.sources.iter_mut().for_each(|source| source.reading.lists_unread = true);
+        self
+    }
+
+    /// Leaves everything to serde_json, for tests: the result is the same.
+    #[must_use]
+    pub fn by_serde_json(mut self) -> Self {
+        self.sources.iter_mut().for_each(|source| source.reading.is_serde_json_only = true);
+        self
+    }
+
+    /// Appends the message's positions, rejects and ignored parts to `out`. `received_at`: the wall clock when the
+    /// message was read.
+    pub fn decode(&self, message: Message<'_>, received_at: Timestamp, out: &mut Decoded) {
+        self.decode_of(message, received_at, None, out);
+    }
+
+    /// Decodes a part of a message. `otherwise`: the driver if the part does not name it, but the payload should.
+    pub fn decode_of(
+        &self,
+        message: Message<'_>,
+        received_at: Timestamp,
+        otherwise: Option<DriverId>,
+        out: &mut Decoded,
+    ) {
+        let mut text = Cow::Borrowed(message.payload);
+        let Err(refusal) = self.decode_message(message, &mut text, received_at, otherwise, out) else {
+            return;
+        };
+        let may_be_presence =
+            matches!(refusal.reason, Reason::InvalidJson | Reason::WrongShape | Reason::InvalidSentence)
+                || matches!(refusal.reason, Reason::UnknownFormatKind | Reason::MissingField);
+        if may_be_presence && is_presence(&text) {
+            out.ignored.push(Ignored::Presence);
+            return;
+        }
+        let driver_id = self.driver_of(Message { payload: &text, ..message }, otherwise);
+        let Message { topic, payload, payload_bytes, .. } = message;
+        out.rejects.push(reject(topic, received_at, driver_id, (payload, payload_bytes), refusal));
+    }
+
+    /// `payload`: as sent; becomes the text in it.
+    fn decode_message(
+        &self,
+        message: Message<'_>,
+        payload: &mut Cow<'_, [u8]>,
+        received_at: Timestamp,
+        otherwise: Option<DriverId>,
+        out: &mut Decoded,
+    ) -> Result<(), Refusal> {
+        self.check_size(message)?;
+        let (Source { reading, format, .. }, driver) = self.source_of(message.topic).ok_or_else(|| {
+            out.is_foreign = true;
+            Refusal::new(Reason::BadTopic, "matches no source's topic")
+        })?;
+        let Ok(driver) = &driver else {
+            return refuse(Reason::BadTopic, DRIVER_ID_RULE);
+        };
+        if let Some(text) = unpack(payload, format.is_json(), self.limits.payload_bytes_max)? {
+            *payload = Cow::Owned(text);
+        }
+        if payload.last() == Some(&0) {
+            // A C program that sends strlen() + 1 bytes, or pads to a multiple of four.
+            let end = payload.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            match payload {
+                Cow::Borrowed(bytes) => *payload = Cow::Borrowed(&bytes[..end]),
+                Cow::Owned(bytes) => bytes.truncate(end),
+            }
+        }
+        if payload.is_empty() {
+            return refuse(Reason::Empty, "the payload has no bytes");
+        }
+        let (age, points_max) = (self.age, self.limits.points_max);
+        let mut points = Points {
+            reading,
+            topic: message.topic,
+            received_at,
+            driver,
+            otherwise,
+            age,
+            points_max,
+            announced: 0,
+            out,
+        };
+        // Before its bytes are known to be UTF-8: plain JSON is.
+        if matches!(format, Format::Milepost)
+            && let Some(read) = points.plain_documents(payload)
+        {
+            return read;
+        }
+        let text = std::str::from_utf8(payload)
+            .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
+        formats::read(format, &mut points, text)
+    }
+
+    fn check_size(&self, message: Message<'_>) -> Result<(), Refusal> {
+        if message.payload_bytes > self.limits.payload_bytes_max {
+            return refuse(
+                Reason::TooLarge,
+                format!("{} bytes; the limit is {}", message.payload_bytes, self.limits.payload_bytes_max),
+            );
+        }
+        if message.payload_bytes > message.payload.len() {
+            return refuse(
+                Reason::TooLarge,
+                format!("{} bytes, in a packet above mqtt.max_packet_bytes", message.payload_bytes),
+            );
+        }
+        Ok(())
+    }
+
+    /// The source of a topic, and the driver that the topic names.
+    fn source_of(&self, topic: &[u8]) -> Option<(&Source, Result<Named<'_>, OutOfRange>)> {
+        self.sources.iter().find_map(|source| Some((source, source.driver_in(topic)?)))
+    }
+
+    /// The driver of a rejected message, as far as it names one.
+    fn driver_of(&self, message: Message<'_>, otherwise: Option<DriverId>) -> Option<DriverId> {
+        let (_, driver) = self.source_of(message.topic)?;
+        driver.ok()?.id([message.payload; 2], otherwise).ok()
+    }
+}

@@ -1,0 +1,196 @@
+//! Where the driver's id comes from.
+
+use super::extract::Pointer;
+use super::json::{Scalar, excerpt, resolution};
+use super::refusal::Refusal;
+use super::topic::Levels;
+use crate::position::{DRIVER_ID_RULE, DriverId, OutOfRange};
+use crate::reject::Reason;
+
+#[derive(Debug, Clone)]
+pub enum Driver {
+    Topic(Template),
+    Payload(Pointer),
+}
+
+/// The driver of one message, as far as its topic names it.
+pub(super) enum Named<'s> {
+    InTopic(DriverId),
+    InPayload(&'s Pointer, OtherBytes),
+}
+
+impl Named<'_> {
+    /// The topic's driver, or that of the first object that has a value at the pointer, else `otherwise`.
+    pub(super) fn id(&self, objects: [&[u8]; 2], otherwise: Option<DriverId>) -> Result<DriverId, Refusal> {
+        let (pointer, other) = match self {
+            Self::InTopic(id) => return Ok(*id),
+            Self::InPayload(pointer, other) => (pointer, *other),
+        };
+        for json in objects {
+            let text = std::str::from_utf8(json)
+                .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
+            let value = pointer.value(text)?;
+            if let Scalar::Number(_) = value
+                && let Some(raw) = pointer.raw(text)?
+            {
+                let id = whole_number(raw.get()).ok_or(OutOfRange).and_then(DriverId::new);
+                return id.map_err(|OutOfRange| refusal(pointer, raw.get()));
+            }
+            if !value.is_missing() {
+                return id_of(pointer, other, &value);
+            }
+        }
+        otherwise.map_or_else(|| id_of(pointer, other, &Scalar::Missing), Ok)
+    }
+}
+
+/// The id that a payload has at `pointer`.
+pub(super) fn id_of(pointer: &Pointer, other: OtherBytes, value: &Scalar<'_>) -> Result<DriverId, Refusal> {
+    let id = match value {
+        Scalar::Text(text) if resolution(text).is_some_and(|last| last > 1.0) => Err(OutOfRange),
+        Scalar::Text(text) => other.id(text),
+        Scalar::Integer(number) => DriverId::new(number.to_string()),
+        Scalar::Missing | Scalar::Number(_) | Scalar::Other(_) => Err(OutOfRange),
+    };
+    id.map_err(|OutOfRange| match value {
+        Scalar::Text(text) => refusal(pointer, text),
+        _ => Refusal::new(Reason::BadDriver, format!("{} is {value}; {DRIVER_ID_RULE}", pointer.as_str())),
+    })
+}
+
+fn refusal(pointer: &Pointer, value: &str) -> Refusal {
+    let at = pointer.as_str();
+    let value = excerpt(value, 40);
+    Refusal::new(
+        Reason::BadDriver,
+        if resolution(&value).is_some() {
+            format!("{at} is {value}, a number that has lost its last digits: send or save it as text")
+        } else {
+            format!("{at} is {value:?}; {DRIVER_ID_RULE}; driver_other of the source maps other bytes")
+        },
+    )
+}
+
+/// A JSON number that is whole, digit by digit: `18446744073709551615`, `356307042441013.0`,
+/// `3.5630704e7`. `None`: it has a fraction, or fewer digits than its value.
+fn whole_number(raw: &str) -> Option<String> {
+    let (mantissa, exponent) = raw.split_once(['e', 'E']).unwrap_or((raw, "0"));
+    let (whole, decimals) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let exponent = exponent.parse::<usize>().ok()?;
+    let (shifted, fraction) = decimals.split_at_checked(exponent)?;
+    let is_whole = fraction.bytes().all(|digit| digit == b'0');
+    is_whole.then(|| format!("{}{shifted}", whole.trim_start_matches('-'))).filter(|_| !raw.starts_with('-'))
+}
+
+/// What becomes of bytes that a driver's id cannot have, such as the @ of an e-mail address.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum OtherBytes {
+    #[default]
+    Refused,
+    /// `_` for each character. Two ids may become one.
+    Underscore,
+    /// `_` and two hexadecimal digits for each byte: `jo@x.org` is `jo_40x.org`.
+    Hexadecimal,
+}
+
+impl OtherBytes {
+    /// # Errors
+    /// The values that there are.
+    pub fn new(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "reject" => Self::Refused,
+            "_" => Self::Underscore,
+            "hex" => Self::Hexadecimal,
+            _ => return Err(format!("\"{name}\": must be \"hex\", \"_\" or \"reject\"")),
+        })
+    }
+
+    fn is_allowed(c: char) -> bool {
+        c.is_ascii() && DriverId::new(c.encode_utf8(&mut [0; 4])).is_ok()
+    }
+
+    pub(super) fn id(self, text: &str) -> Result<DriverId, OutOfRange> {
+        let id = DriverId::new(text);
+        if id.is_ok() || self == Self::Refused {
+            return id;
+        }
+        let mut mapped = String::new();
+        for c in text.chars() {
+            match self {
+                _ if Self::is_allowed(c) => mapped.push(c),
+                Self::Hexadecimal => {
+                    for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                        mapped.push_str(&format!("_{byte:02X}"));
+                    }
+                }
+                Self::Underscore | Self::Refused => mapped.push('_'),
+            }
+        }
+        DriverId::new(mapped)
+    }
+}
+
+/// A driver's id made of a topic's levels: `{1}` is what the first `+` stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template(Vec<Part>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Level(usize),
+}
+
+impl Template {
+    #[must_use]
+    pub fn first() -> Self {
+        Self(vec![Part::Level(0)])
+    }
+
+    /// # Errors
+    /// What is wrong with it, in words. `pluses`: how many `+` the filter has.
+    pub fn new(text: &str, pluses: usize) -> Result<Self, String> {
+        let (mut parts, mut literals) = (Vec::new(), String::new());
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            let wanted = || format!("\"{text}\": must be such as \"{{1}}\" or \"{{1}}:{{2}}\"");
+            let (number, after) = after.split_once('}').ok_or_else(wanted)?;
+            let number: usize = number.parse().map_err(|_| wanted())?;
+            if number == 0 || number > pluses {
+                return Err(format!("\"{text}\": there is no {{{number}}}: the topic has {pluses} levels +"));
+            }
+            literals.push_str(before);
+            parts.extend([Part::Text(before.to_owned()), Part::Level(number - 1)]);
+            rest = after;
+        }
+        if parts.is_empty() {
+            return Err(format!(
+                "\"{text}\": neither levels of the topic such as \"{{1}}\" nor a JSON pointer such as \"/device/id\""
+            ));
+        }
+        literals.push_str(rest);
+        if !literals.is_empty() && DriverId::new(&literals).is_err() {
+            return Err(format!("\"{text}\": a driver id has only A-Z a-z 0-9 . _ : -"));
+        }
+        parts.push(Part::Text(rest.to_owned()));
+        parts.retain(|part| *part != Part::Text(String::new()));
+        Ok(Self(parts))
+    }
+
+    /// The first `+` of the topic, and nothing else.
+    pub(super) fn is_first_level(&self) -> bool {
+        self.0 == [Part::Level(0)]
+    }
+
+    /// The id of these levels; empty if one of them is.
+    pub(super) fn fill(&self, levels: &Levels<'_>) -> String {
+        let mut id = String::new();
+        for part in &self.0 {
+            match part {
+                Part::Text(text) => id.push_str(text),
+                Part::Level(level) if levels[*level].is_empty() => return String::new(),
+                Part::Level(level) => id.push_str(levels[*level]),
+            }
+        }
+        id
+    }
+}

@@ -1,0 +1,294 @@
+//! Extracts values from a JSON object by their paths, in one pass.
+
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::json::{Scalar, Text};
+use super::plain::Plain;
+
+/// Values that one pass can extract. The last slot is the driver.
+const SLOTS_MAX: usize = 16;
+
+/// A path into JSON: names, and indexes of arrays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pointer {
+    text: String,
+    steps: Vec<String>,
+    paths: Paths,
+}
+
+impl Pointer {
+    /// # Errors
+    /// What is wrong with it, in words: RFC 6901 wants `/a/b`, with `~1` for `/` and `~0` for `~` in a name.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let wanted = || format!("\"{text}\": must be a JSON pointer such as \"/device/id\"");
+        let steps = text.strip_prefix('/').filter(|steps| !steps.is_empty()).ok_or_else(wanted)?;
+        if steps.replace("~0", "").replace("~1", "").contains('~') {
+            return Err(wanted() + "; in a name, ~ is ~0 and / is ~1");
+        }
+        let steps: Vec<_> = steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
+        let mut paths = Paths::default();
+        paths.add(steps.iter().map(String::as_str), 0);
+        Ok(Self { text: text.to_owned(), steps, paths })
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn steps(&self) -> impl Iterator<Item = &str> {
+        self.steps.iter().map(String::as_str)
+    }
+
+    /// As `keep` names it.
+    pub(super) fn path(&self) -> String {
+        self.steps.join("/")
+    }
+
+    /// The value at this path of a JSON object or array.
+    pub(super) fn value<'a>(&self, json: &'a str) -> serde_json::Result<Scalar<'a>> {
+        let [value, ..] = self.paths.find(json)?;
+        Ok(value)
+    }
+
+    /// The raw JSON at this path of an object or array.
+    pub(super) fn raw<'a>(&self, json: &'a str) -> serde_json::Result<Option<&'a RawValue>> {
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        let mut found = None;
+        Wanted::take(&mut found, &self.paths, &mut deserializer)?;
+        deserializer.end()?;
+        Ok(found)
+    }
+}
+
+/// The paths to extract, as a tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Paths {
+    slot: Option<usize>,
+    children: Vec<(Box<str>, Paths)>,
+}
+
+/// The extracted values, by slot.
+pub(super) type Found<'a> = [Scalar<'a>; SLOTS_MAX];
+
+impl Paths {
+    /// Slot by slot, as in a pointer but without the first `/`.
+    pub(super) fn new(paths: &[&str]) -> Self {
+        let mut tree = Self::default();
+        for (slot, path) in paths.iter().enumerate() {
+            tree.add(path.split('/'), slot);
+        }
+        tree
+    }
+
+    /// Several paths may share a slot: the last value in the payload counts.
+    pub(super) fn add<'p>(&mut self, path: impl IntoIterator<Item = &'p str>, slot: usize) {
+        assert!(slot < SLOTS_MAX, "a format wants more than {SLOTS_MAX} values");
+        let mut at = self;
+        for step in path {
+            let known = at.children.iter().position(|(name, _)| **name == *step);
+            let index = known.unwrap_or_else(|| {
+                at.children.push((step.into(), Self::default()));
+                at.children.len() - 1
+            });
+            at = &mut at.children[index].1;
+        }
+        at.slot = Some(slot);
+    }
+
+    /// Adds the driver's id, unless the format already extracts that value.
+    pub(super) fn add_driver(&mut self, pointer: &Pointer) {
+        let mut at = Some(&*self);
+        for step in pointer.steps() {
+            at = at.and_then(|paths| paths.child(step.as_bytes()));
+        }
+        if at.is_none_or(|paths| paths.slot.is_none()) {
+            self.add(pointer.steps(), SLOTS_MAX - 1);
+        }
+    }
+
+    /// The values in a JSON object or array.
+    pub(super) fn find<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
+        self.find_in_plain(json).map_or_else(|| self.find_by_serde_json(json), Ok)
+    }
+
+    /// `None`: it is not plain, or neither an object nor an array.
+    fn find_in_plain<'a>(&self, json: &'a str) -> Option<Found<'a>> {
+        let mut found = Found::default();
+        let mut plain = Plain::new(json.as_bytes());
+        if !matches!(plain.peek(), b'{' | b'[') {
+            return None;
+        }
+        self.put_from(&mut plain, &mut found)?;
+        plain.end()?;
+        Some(found)
+    }
+
+    fn put_from<'a>(&self, json: &mut Plain<'a>, found: &mut Found<'a>) -> Option<()> {
+        let value = match json.peek() {
+            b'{' => {
+                json.object(|json, key| match self.child(key) {
+                    Some(paths) => paths.put_from(json, found),
+                    None => json.value().map(drop),
+                })?;
+                Scalar::Other("an object")
+            }
+            b'[' => {
+                let mut index = 0;
+                json.array(|json| {
+                    let paths = self.at_index(index);
+                    index += 1;
+                    match paths {
+                        Some(paths) => paths.put_from(json, found),
+                        None => json.value().map(drop),
+                    }
+                })?;
+                Scalar::Other("an array")
+            }
+            _ => json.value()?,
+        };
+        if let Some(slot) = self.slot {
+            found[slot] = value;
+        }
+        Some(())
+    }
+
+    pub(super) fn find_by_serde_json<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
+        if !json.trim_ascii_start().starts_with(['{', '[']) {
+            serde_json::from_str::<IgnoredAny>(json)?;
+            return Err(serde::de::Error::custom("neither an object nor an array"));
+        }
+        let mut found = Found::default();
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        found.take(self, &mut deserializer)?;
+        deserializer.end()?;
+        Ok(found)
+    }
+
+    fn child(&self, name: &[u8]) -> Option<&Self> {
+        self.children.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, child)| child)
+    }
+
+    fn at_index(&self, index: usize) -> Option<&Self> {
+        self.children.iter().find(|(name, _)| name.parse() == Ok(index)).map(|(_, child)| child)
+    }
+}
+
+/// What a walk takes at the end of a path. Of a repeated key the last value counts.
+trait Wanted<'de>: Sized {
+    fn take<D: Deserializer<'de>>(&mut self, paths: &Paths, deserializer: D) -> Result<(), D::Error>;
+}
+
+impl<'de> Wanted<'de> for Found<'de> {
+    fn take<D: Deserializer<'de>>(&mut self, paths: &Paths, deserializer: D) -> Result<(), D::Error> {
+        let value = deserializer.deserialize_any(Inside { paths, wanted: self })?;
+        if let Some(slot) = paths.slot {
+            self[slot] = value;
+        }
+        Ok(())
+    }
+}
+
+/// The raw JSON at the only path.
+impl<'de> Wanted<'de> for Option<&'de RawValue> {
+    fn take<D: Deserializer<'de>>(&mut self, paths: &Paths, deserializer: D) -> Result<(), D::Error> {
+        *self = None;
+        if paths.slot.is_some() {
+            *self = Some(<&RawValue>::deserialize(deserializer)?);
+        } else {
+            deserializer.deserialize_any(Inside { paths, wanted: self })?;
+        }
+        Ok(())
+    }
+}
+
+/// Nothing inside: the value itself is read.
+impl<'de> Wanted<'de> for () {
+    fn take<D: Deserializer<'de>>(&mut self, _: &Paths, deserializer: D) -> Result<(), D::Error> {
+        IgnoredAny::deserialize(deserializer).map(drop)
+    }
+}
+
+impl<'de> Deserialize<'de> for Scalar<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Inside { paths: &Paths::default(), wanted: &mut () })
+    }
+}
+
+/// Walks along the paths into a value.
+struct Inside<'p, 'w, W> {
+    paths: &'p Paths,
+    wanted: &'w mut W,
+}
+
+impl<'de, W: Wanted<'de>> DeserializeSeed<'de> for Inside<'_, '_, W> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.wanted.take(self.paths, deserializer)
+    }
+}
+
+impl<'de, W: Wanted<'de>> Visitor<'de> for Inside<'_, '_, W> {
+    type Value = Scalar<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            match self.paths.child(key.0.as_bytes()) {
+                Some(paths) => map.next_value_seed(Inside { paths, wanted: self.wanted })?,
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(Scalar::Other("an object"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut index = 0_usize;
+        loop {
+            let more = match self.paths.at_index(index) {
+                Some(paths) => seq.next_element_seed(Inside { paths, wanted: self.wanted })?.is_some(),
+                None => seq.next_element::<IgnoredAny>()?.is_some(),
+            };
+            if !more {
+                return Ok(Scalar::Other("an array"));
+            }
+            index += 1;
+        }
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Scalar::Missing)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(Scalar::Other("a boolean"))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(Scalar::Integer(number))
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "beyond i64 nothing fits any field")]
+    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(i64::try_from(number).map_or(Scalar::Number((number as f64).into()), Scalar::Integer))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
+        Ok(Scalar::Number(number.into()))
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Scalar::Text(text.into()))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Scalar::Text(text.to_owned().into()))
+    }
+}

@@ -1,0 +1,99 @@
+//! GeoJSON (RFC 7946): a Feature with a Point, or a FeatureCollection of these. Longitude comes first, then latitude, then
+//! metres above the ellipsoid. GeoJSON itself knows no time and no speed: `ts`, `seq`, `speed`, `heading`, `alt` and `acc`
+//! are properties, as in milepost's own format but for the unit of `speed`, which the source says.
+
+use std::sync::LazyLock;
+
+use crate::extract::Pointer;
+use crate::ignored::Ignored;
+use crate::keep::Origin;
+use crate::point::Point;
+use crate::points::Points;
+use crate::refusal::{Refusal, refuse};
+use crate::reject::Reason;
+use crate::unit::SpeedUnit;
+
+pub(super) const FIELDS: &[&str] = &[
+    "type",
+    "geometry/type",
+    "geometry/coordinates/0",
+    "geometry/coordinates/1",
+    "geometry/coordinates/2",
+    "properties/ts",
+    "properties/speed",
+    "properties/heading",
+    "properties/alt",
+    "properties/acc",
+    "properties/seq",
+    "geometry",
+    // Other names that people give the time.
+    "properties/timestamp",
+    "properties/time",
+];
+static FEATURES: LazyLock<Pointer> = LazyLock::new(|| Pointer::new("/features").expect("well formed"));
+
+/// `within`: the FeatureCollection around a Feature, or `json` itself.
+pub(super) fn read(
+    points: &mut Points<'_>,
+    json: &str,
+    within: &str,
+    unit: SpeedUnit,
+) -> Result<(), Refusal> {
+    let found = points.reading.find(json)?;
+    let [
+        kind,
+        shape,
+        lng,
+        lat,
+        height,
+        ts,
+        speed,
+        heading,
+        alt,
+        acc,
+        seq,
+        geometry,
+        timestamp,
+        time,
+        ..,
+        driver,
+    ] = found;
+    match kind.as_text() {
+        Some("Feature") => {}
+        Some("FeatureCollection") if std::ptr::eq(json, within) => {
+            let Some(features) = FEATURES.raw(json)? else {
+                return refuse(Reason::WrongShape, "a FeatureCollection without features");
+            };
+            return points
+                .elements(features.get(), Some(json), |points, feature| read(points, feature, within, unit));
+        }
+        Some(_) | None => {
+            return refuse(
+                Reason::UnknownFormatKind,
+                format!("type is {kind}, not \"Feature\" or \"FeatureCollection\""),
+            );
+        }
+    }
+    if geometry.is_missing() {
+        points.ignore(Ignored::NoFix); // RFC 7946, 3.2: an unlocated Feature
+        return Ok(());
+    }
+    if shape.as_text() != Some("Point") {
+        return refuse(Reason::UnknownFormatKind, format!("geometry/type is {shape}, not \"Point\""));
+    }
+    let point = Point {
+        lat,
+        lng,
+        ts: [ts, timestamp, time].into_iter().find(|ts| !ts.is_missing()).unwrap_or_default(),
+        seq,
+        speed: speed.times(unit.metres_per_second()),
+        heading,
+        alt: if height.is_missing() { alt } else { height },
+        acc,
+        ..Point::default()
+    };
+    points.add(
+        &point,
+        &Origin { driver, within: within.as_bytes(), root: &["properties"], raw: json.as_bytes() },
+    )
+}

@@ -1,0 +1,225 @@
+//! A format as a mapping: JSON pointers and units, from `[formats.NAME]` or shipped with milepost.
+
+use std::sync::Arc;
+
+use super::more::{More, coordinate};
+use crate::extract::{Found, Paths, Pointer};
+use crate::ignored::Ignored;
+use crate::json::{Scalar, number, seconds_lost};
+use crate::keep::Origin;
+use crate::point::Point;
+use crate::points::Points;
+use crate::refusal::{Refusal, refuse};
+use crate::reject::Reason;
+use crate::time::Local;
+use crate::unit::TimeUnit;
+
+/// Slots of what one pass finds, behind the eight of [`Fields::pointers`]: the object with the fields, and [`Habits::extra`].
+pub(super) const ROOT: usize = 8;
+pub(super) const EXTRA: usize = 9;
+
+/// Where the fields of a point are.
+#[derive(Debug, Clone)]
+pub struct Fields {
+    /// An array of points; the other pointers begin in each of them.
+    pub points: Option<Pointer>,
+    pub lat: Pointer,
+    pub lng: Pointer,
+    pub ts: Option<(Pointer, TimeUnit)>,
+    /// With the factor of its unit, as for `alt`.
+    pub speed: Option<(Pointer, f64)>,
+    pub heading: Option<Pointer>,
+    pub alt: Option<(Pointer, f64)>,
+    pub acc: Option<Pointer>,
+    pub seq: Option<Pointer>,
+    /// The driver's id, for a source without `driver`.
+    pub driver: Option<Pointer>,
+    pub more: Option<Box<More>>,
+}
+
+/// What the devices of a shipped format do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Habits {
+    pub(super) numbers_may_be_strings: bool,
+    /// Of speed, heading and accuracy.
+    pub(super) negative_is_unknown: bool,
+    /// `"LAT,LNG"`, at the pointer of `lat`.
+    pub(super) lat_lng_is_one_string: bool,
+    /// The object whose members `keep` names.
+    pub(super) root: &'static [&'static str],
+    /// The fields are in it, or in the point itself.
+    pub(super) root_is_optional: bool,
+    pub(super) ts_is_beside_root: bool,
+    /// Paths of values that `sort` looks at.
+    pub(super) extra: &'static [&'static str],
+    /// Sorts out messages that are valid and hold no fix.
+    pub(super) sort: fn(&Found<'_>, &str) -> Result<Option<Ignored>, Refusal>,
+}
+
+impl Habits {
+    pub(super) const NONE: Self = Self {
+        numbers_may_be_strings: false,
+        negative_is_unknown: false,
+        lat_lng_is_one_string: false,
+        root: &[],
+        root_is_optional: false,
+        ts_is_beside_root: false,
+        extra: &[],
+        sort: |_, _| Ok(None),
+    };
+
+    pub(super) fn number<'a>(&self, value: Scalar<'a>) -> Scalar<'a> {
+        if self.numbers_may_be_strings { value.or_number_in_text() } else { value }
+    }
+
+    fn magnitude<'a>(&self, value: Scalar<'a>) -> Scalar<'a> {
+        let number = self.number(value);
+        if self.negative_is_unknown { number.unless_negative() } else { number }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Mapping {
+    fields: Fields,
+    habits: Habits,
+}
+
+impl Mapping {
+    pub fn new(fields: Fields) -> Self {
+        Self { fields, habits: Habits { numbers_may_be_strings: true, ..Habits::NONE } }
+    }
+
+    pub(super) fn shipped(fields: Fields, habits: Habits) -> Self {
+        Self { fields, habits }
+    }
+
+    pub(super) fn reading(&self) -> (Paths, Vec<String>, [String; 2], TimeUnit) {
+        let Self { fields, habits } = self;
+        let Fields { lat, lng, ts, driver, .. } = fields;
+        let mut paths = Paths::default();
+        for (slot, pointer) in fields.pointers().into_iter().enumerate() {
+            let Some(pointer) = pointer.filter(|_| slot != 1 || !habits.lat_lng_is_one_string) else {
+                continue;
+            };
+            paths.add(pointer.steps(), slot);
+            if habits.root_is_optional && !(slot == 2 && habits.ts_is_beside_root) {
+                paths.add(habits.root.iter().copied().chain(pointer.steps()), slot);
+            }
+        }
+        if !habits.root.is_empty() {
+            paths.add(habits.root.iter().copied(), ROOT);
+        }
+        for (slot, pointer) in fields.more.iter().flat_map(|more| more.pointers()) {
+            paths.add(pointer.steps(), slot);
+        }
+        for (n, path) in habits.extra.iter().enumerate() {
+            paths.add([*path], EXTRA + n);
+        }
+        let root = habits.root.join("/") + "/";
+        let used = |path: String| path.strip_prefix(&root).map_or(path.clone(), str::to_owned);
+        let more = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);
+        let pointers = fields.pointers().into_iter().flatten().chain(driver).chain(more).map(Pointer::path);
+        let used = pointers.chain(habits.extra.iter().map(|path| (*path).to_owned())).map(used).collect();
+        let ts_unit = ts.as_ref().map_or(TimeUnit::BySize, |(_, unit)| *unit);
+        (paths, used, [lat, lng].map(|pointer| pointer.as_str().to_owned()), ts_unit)
+    }
+
+    pub(super) fn local(&self) -> Option<Arc<Local>> {
+        self.fields.more.as_ref().and_then(|more| more.local.clone())
+    }
+
+    /// The driver's pointer, if the format has one.
+    pub fn driver(&self) -> Option<&Pointer> {
+        self.fields.driver.as_ref()
+    }
+
+    pub(super) fn read(&self, points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
+        let Some(pointer) = &self.fields.points else { return self.read_one(points, json, json) };
+        let may_stand_alone = self.habits.root_is_optional;
+        match pointer.raw(json)? {
+            Some(array) if !may_stand_alone || array.get().starts_with('[') => {
+                points.elements(array.get(), Some(json), |points, point| self.read_one(points, point, json))
+            }
+            Some(_) => self.read_one(points, json, json),
+            // A rejected point stands alone when it is replayed.
+            None => self.read_one(points, json, json).map_err(|refusal| {
+                if refusal.reason == Reason::MissingField && !may_stand_alone {
+                    Refusal::new(Reason::MissingField, format!("{} is missing", pointer.as_str()))
+                } else {
+                    refusal
+                }
+            }),
+        }
+    }
+
+    fn read_one(&self, points: &mut Points<'_>, json: &str, within: &str) -> Result<(), Refusal> {
+        let Self { fields, habits } = self;
+        let mut found = points.reading.find(json)?;
+        if let Some(kind) = (habits.sort)(&found, json)? {
+            points.ignore(kind);
+            return Ok(());
+        }
+        let read_unknown = |value| habits.number(value);
+        if let Some(more) = &fields.more
+            && let Some(kind) = more.apply(&mut found, read_unknown)?
+        {
+            points.ignore(kind);
+            return Ok(());
+        }
+        let root = if habits.root_is_optional && found[ROOT].is_missing() { &[] } else { habits.root };
+        let [lat, lng, ts, speed, heading, alt, acc, seq, .., driver] = found;
+        let (lat, lng) = if habits.lat_lng_is_one_string { lat_and_lng(&lat)? } else { (lat, lng) };
+        let speed_factor = fields.speed.as_ref().map_or(1.0, |(_, factor)| *factor);
+        let alt_factor = fields.alt.as_ref().map_or(1.0, |(_, factor)| *factor);
+        let ts_unit = points.reading.ts_unit;
+        if let Scalar::Text(text) = &ts
+            && let Some(seconds) = seconds_lost(text, ts_unit)
+        {
+            let why = "a spreadsheet rounded it; save the file again with this column as text";
+            return refuse(
+                Reason::BadTs,
+                format!("ts {text:.20} has lost its last digits, {seconds} s: {why}"),
+            );
+        }
+        let point = Point {
+            lat: habits.number(coordinate(lat, 0)?),
+            lng: habits.number(coordinate(lng, 1)?),
+            ts: if ts_unit.is_text() { ts } else { habits.number(ts) },
+            seq: habits.number(seq),
+            speed: habits.magnitude(speed).times(speed_factor),
+            heading: habits.magnitude(heading),
+            alt: habits.number(alt).times(alt_factor),
+            acc: habits.magnitude(acc),
+            ..Point::default()
+        };
+        points.add(&point, &Origin { driver, within: within.as_bytes(), root, raw: json.as_bytes() })
+    }
+}
+
+impl Fields {
+    /// Slot by slot.
+    pub fn pointers(&self) -> [Option<&Pointer>; 8] {
+        let Self { lat, lng, ts, speed, heading, alt, acc, seq, points: _, driver: _, more: _ } = self;
+        [
+            Some(lat),
+            Some(lng),
+            ts.as_ref().map(|(pointer, _)| pointer),
+            speed.as_ref().map(|(pointer, _)| pointer),
+            heading.as_ref(),
+            alt.as_ref().map(|(pointer, _)| pointer),
+            acc.as_ref(),
+            seq.as_ref(),
+        ]
+    }
+}
+
+/// `"LAT,LNG"`, also with degree signs, as in Google's Timeline.
+fn lat_and_lng(value: &Scalar<'_>) -> Result<(Scalar<'static>, Scalar<'static>), Refusal> {
+    let degrees = |text: &str| number(text.trim().trim_end_matches('°'));
+    if let Some((lat, lng)) = value.as_text().and_then(|text| text.split_once(','))
+        && let (Some(lat), Some(lng)) = (degrees(lat), degrees(lng))
+    {
+        return Ok((lat, lng));
+    }
+    refuse(Reason::MissingField, format!("the position is {value}, not \"LAT,LNG\""))
+}

@@ -1,0 +1,94 @@
+//! The formats. Most are mappings; milepost's own, GeoJSON and NMEA are code, because a mapping cannot describe them.
+
+mod geojson;
+mod mapped;
+mod milepost;
+mod more;
+mod nmea;
+mod shipped;
+
+use std::sync::Arc;
+
+pub use self::mapped::{Fields, Mapping};
+pub use self::more::{Degrees, FIELDS, More, unknown};
+pub use self::shipped::shipped;
+use crate::driver::Driver;
+use crate::extract::Paths;
+use crate::keep::Keep;
+use crate::points::Points;
+use crate::reading::Reading;
+use crate::refusal::Refusal;
+use crate::unit::{SpeedUnit, TimeUnit};
+
+#[derive(Debug, Clone)]
+pub enum Format {
+    Milepost,
+    /// GeoJSON does not define a unit of speed.
+    GeoJson(SpeedUnit),
+    Nmea,
+    Mapped(Arc<Mapping>),
+}
+
+impl Format {
+    /// The formats that need no `[formats.NAME]`.
+    pub const NAMES: [&'static str; 9] = [
+        "milepost",
+        "owntracks",
+        "traccar",
+        "traccar-client",
+        "teltonika",
+        "thingsboard",
+        "geojson",
+        "nmea",
+        "w3c",
+    ];
+
+    pub(super) const fn is_json(&self) -> bool {
+        !matches!(self, Self::Nmea)
+    }
+
+    pub(super) fn reading(&self, driver: Driver, keep: Keep) -> Reading {
+        let of = |root: &str, fields: &[&str], lat_lng: [&str; 2], ts_unit| {
+            let used = fields.iter().map(|path| path.strip_prefix(root).unwrap_or(path).to_owned()).collect();
+            (Paths::new(fields), used, lat_lng.map(str::to_owned), ts_unit)
+        };
+        let (mut paths, used, called, ts_unit) = match self {
+            Self::Milepost => of("", &milepost::fields(), ["lat", "lng"], TimeUnit::BySize),
+            Self::GeoJson(_) => {
+                let lat_lng = ["geometry/coordinates/1", "geometry/coordinates/0"];
+                of("properties/", geojson::FIELDS, lat_lng, TimeUnit::BySize)
+            }
+            Self::Nmea => of("", &[], ["lat", "lng"], TimeUnit::Milliseconds),
+            Self::Mapped(mapping) => mapping.reading(),
+        };
+        if let Driver::Payload(pointer) = &driver {
+            paths.add_driver(pointer);
+        }
+        let local = if let Self::Mapped(mapping) = self { mapping.local() } else { None };
+        let is_own = matches!(self, Self::Milepost);
+        Reading {
+            driver,
+            keep,
+            paths,
+            used,
+            called,
+            ts_unit,
+            local,
+            is_own,
+            lists_unread: false,
+            is_serde_json_only: false,
+        }
+    }
+}
+
+/// Hands every point of a payload to `points`.
+pub(super) fn read(format: &Format, points: &mut Points<'_>, text: &str) -> Result<(), Refusal> {
+    match format {
+        Format::Milepost => milepost::read(points, text),
+        Format::GeoJson(unit) => {
+            points.documents(text, |points, json| geojson::read(points, json, json, *unit))
+        }
+        Format::Nmea => nmea::read(points, text),
+        Format::Mapped(mapping) => points.documents(text, |points, json| mapping.read(points, json)),
+    }
+}

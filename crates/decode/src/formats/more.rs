@@ -1,0 +1,247 @@
+//! What a mapping of one's own may say beside pointers and units: hemispheres, the date of a time,
+//! values that stand for "unknown", and what becomes of a message without a position.
+
+use std::sync::Arc;
+
+use crate::extract::{Found, Pointer};
+use crate::ignored::Ignored;
+use crate::json::{Scalar, number, resolution};
+use crate::refusal::{Refusal, refuse};
+use crate::reject::Reason;
+use crate::time::Local;
+use crate::unit::Quantity;
+
+/// The slots of a mapping's own fields, as [`Fields::pointers`](super::mapped::Fields::pointers)
+/// orders them.
+pub const FIELDS: [&str; 8] = ["lat", "lng", "ts", "speed", "heading", "alt", "acc", "seq"];
+/// Slots behind those of [`mapped`](super::mapped): the hemispheres of lat and lng, and the date.
+const HEMISPHERES: [usize; 2] = [12, 13];
+const DATE: usize = 14;
+const LAT: usize = 0;
+const LNG: usize = 1;
+const TS: usize = 2;
+const HEADING: usize = 4;
+const ACC: usize = 6;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct More {
+    /// Of lat and lng.
+    pub degrees: [Degrees; 2],
+    /// Of lat (N or S) and lng (E or W); the number itself then has no sign.
+    pub hemispheres: [Option<Pointer>; 2],
+    /// The date of a `ts` that is a time of day.
+    pub date: Option<Pointer>,
+    /// How text in `ts` is read.
+    pub local: Option<Arc<Local>>,
+    /// Factors of heading and acc.
+    pub heading: f64,
+    pub acc: f64,
+    /// Values as sent, before any unit, that mean "not available", by slot.
+    pub unknown: Vec<(usize, f64)>,
+    /// A message with neither lat nor lng is ignored, not rejected.
+    pub may_lack_position: bool,
+}
+
+impl Default for More {
+    fn default() -> Self {
+        Self {
+            degrees: [Degrees::Factor(1.0); 2],
+            hemispheres: [None, None],
+            date: None,
+            local: None,
+            heading: 1.0,
+            acc: 1.0,
+            unknown: Vec::new(),
+            may_lack_position: false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Degrees {
+    Factor(f64),
+    /// `ddmm.mmmm`, as NMEA writes degrees and minutes.
+    Minutes,
+}
+
+impl Degrees {
+    /// # Errors
+    /// The units that there are.
+    pub fn new(unit: &str) -> Result<Self, String> {
+        if unit == "ddmm.mmmm" {
+            return Ok(Self::Minutes);
+        }
+        let factor = Quantity::Angle.factor(unit).map(Self::Factor);
+        factor.map_err(|why| why + "; or \"ddmm.mmmm\"")
+    }
+
+    fn read(self, value: Scalar<'_>) -> Scalar<'_> {
+        match self {
+            Self::Factor(factor) if factor == 1.0 => value,
+            Self::Factor(factor) => value.times(factor),
+            Self::Minutes => {
+                let read = |number: f64| {
+                    let degrees = (number / 100.0).trunc();
+                    Scalar::Number((degrees + (number - degrees * 100.0) / 60.0).into())
+                };
+                value.as_f64().map_or(value, read)
+            }
+        }
+    }
+}
+
+/// `speed=102.3` as a slot and a value.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn unknown(text: &str) -> Result<(usize, f64), String> {
+    let parts = text.split_once('=').and_then(|(field, value)| {
+        let slot = FIELDS.iter().position(|known| *known == field.trim())?;
+        Some((slot, number(value)?.as_f64()?))
+    });
+    parts.ok_or_else(|| format!("\"{text}\": must be such as \"speed=102.3\", of {}", FIELDS.join(", ")))
+}
+
+impl More {
+    pub fn pointers(&self) -> impl Iterator<Item = (usize, &Pointer)> {
+        let slots = [HEMISPHERES[0], HEMISPHERES[1], DATE];
+        let pointers = [&self.hemispheres[0], &self.hemispheres[1], &self.date];
+        slots.into_iter().zip(pointers).filter_map(|(slot, pointer)| Some((slot, pointer.as_ref()?)))
+    }
+
+    /// Rewrites the found values in milepost's own units; `Some`: the message holds no fix.
+    /// `read`: a value that is a number in text, if the format has such.
+    pub(super) fn apply<'a>(
+        &self,
+        found: &mut Found<'a>,
+        read: impl Fn(Scalar<'a>) -> Scalar<'a>,
+    ) -> Result<Option<Ignored>, Refusal> {
+        if self.may_lack_position && found[LAT].is_missing() && found[LNG].is_missing() {
+            return Ok(Some(Ignored::Telemetry));
+        }
+        for (slot, unknown) in &self.unknown {
+            let value = read(std::mem::take(&mut found[*slot]));
+            if value.as_f64() != Some(*unknown) {
+                found[*slot] = value;
+            } else if matches!(*slot, LAT | LNG) {
+                return Ok(Some(Ignored::NoFix));
+            }
+        }
+        for slot in [LAT, LNG] {
+            let value = read(coordinate(std::mem::take(&mut found[slot]), slot)?);
+            let value = self.degrees[slot].read(value);
+            found[slot] = match &self.hemispheres[slot] {
+                Some(pointer) => signed(value, &found[HEMISPHERES[slot]], slot, pointer)?,
+                None => value,
+            };
+        }
+        for (slot, factor) in [(HEADING, self.heading), (ACC, self.acc)] {
+            if factor != 1.0 {
+                found[slot] = read(std::mem::take(&mut found[slot])).times(factor);
+            }
+        }
+        if self.date.is_some() && !found[TS].is_missing() {
+            let text = |value: &Scalar<'_>| value.as_text().map_or_else(|| value.to_string(), str::to_owned);
+            let Some(date) = Some(&found[DATE]).filter(|date| !date.is_missing()) else {
+                return refuse(Reason::BadTs, format!("the time {} has no date", found[TS]));
+            };
+            found[TS] = Scalar::Text(format!("{} {}", text(date), text(&found[TS])).into());
+        }
+        Ok(None)
+    }
+}
+
+const HALVES: [[char; 2]; 2] = [['N', 'S'], ['E', 'W']];
+
+/// A number without a sign and the half of the earth beside it.
+fn signed<'a>(
+    value: Scalar<'a>,
+    half: &Scalar<'_>,
+    slot: usize,
+    pointer: &Pointer,
+) -> Result<Scalar<'a>, Refusal> {
+    let Some(number) = value.as_f64() else { return Ok(value) };
+    let [positive, negative] = HALVES[slot];
+    let letter = half.as_text().and_then(|text| text.trim().chars().next()).map(|c| c.to_ascii_uppercase());
+    let (field, at) = (FIELDS[slot], pointer.as_str());
+    match letter {
+        Some(c) if c == positive && number >= 0.0 => Ok(value),
+        Some(c) if c == negative => Ok(Scalar::Number((-number.abs()).into())),
+        Some(c) if c == positive => {
+            refuse(Reason::WrongType, format!("{field} is {number}, and {at} says {c}: which is right?"))
+        }
+        Some(_) | None => {
+            let wanted = format!("not {positive} or {negative}");
+            refuse(Reason::WrongType, format!("{at}, the hemisphere of {field}, is {half}, {wanted}"))
+        }
+    }
+}
+
+/// Degrees in text as people write them, `33.9°S`, `W 70 39.25`, `52°31'12"N`, as a number; all else
+/// stays. `slot`: of lat or lng.
+pub(super) fn coordinate(value: Scalar<'_>, slot: usize) -> Result<Scalar<'_>, Refusal> {
+    let Some(text) = value.as_text() else { return Ok(value) };
+    // Plain numbers, the common case.
+    if text.bytes().all(|byte| byte.is_ascii_digit() || b"+-. ".contains(&byte)) {
+        return Ok(value);
+    }
+    match resolution(text).filter(|_| number(text).is_some()) {
+        // 1e-4 degrees are 11 m.
+        Some(last) if last > 1e-4 => {
+            let why = "a spreadsheet rounded it; save the file again with this column as text";
+            let field = FIELDS[slot];
+            refuse(Reason::WrongType, format!("{field} {text:.20} has lost its last digits: {why}"))
+        }
+        Some(_) => Ok(value),
+        None => {
+            let degrees = degrees_in(text, HALVES[slot]);
+            Ok(degrees.map_or(value, |degrees| Scalar::Number(degrees.into())))
+        }
+    }
+}
+
+fn degrees_in(text: &str, [positive, negative]: [char; 2]) -> Option<f64> {
+    let text = text.trim().to_uppercase();
+    let is_letter = |c: char| c == positive || c == negative;
+    let letter = text.chars().find(|c| is_letter(*c))?;
+    let rest = text.strip_prefix(letter).or_else(|| text.strip_suffix(letter))?;
+    let marks =
+        |c: char| c.is_whitespace() || matches!(c, '°' | 'º' | '\'' | '′' | '’' | '"' | '″' | '”' | ':');
+    let parts: Vec<&str> = rest.split(marks).filter(|part| !part.is_empty()).collect();
+    let plain = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if parts.is_empty() || parts.len() > 3 || !parts.iter().all(plain) {
+        return None;
+    }
+    let mut degrees = 0.0;
+    for (part, (unit, max)) in parts.iter().zip([(1.0, 180.0), (60.0, 60.0), (3_600.0, 60.0)]) {
+        let number: f64 = part.parse().ok().filter(|number| *number <= max)?;
+        degrees += number / unit;
+    }
+    Some(if letter == negative { -degrees } else { degrees })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn degrees_in_text_have_a_half_of_the_earth() {
+        for (text, half, expected) in [
+            ("33.9S", 0, Some(-33.9)),
+            ("33.9° s", 0, Some(-33.9)),
+            ("N 52 30", 0, Some(52.5)),
+            ("52°30'0\"N", 0, Some(52.5)),
+            ("70°39.0'W", 1, Some(-70.65)),
+            ("13:24:00E", 1, Some(13.4)),
+            ("13.4", 1, None),
+            ("13.4N", 1, None),
+            ("13,4E", 1, None),
+            ("-13.4E", 1, None),
+            ("13 70 E", 1, None),
+            ("E", 1, None),
+            ("", 0, None),
+        ] {
+            assert_eq!(degrees_in(text, HALVES[half]), expected, "{text}");
+        }
+    }
+}

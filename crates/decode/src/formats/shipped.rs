@@ -1,0 +1,199 @@
+//! Formats of others that milepost ships as mappings: where their values are, in which units, and what else their devices
+//! send. All numbers are metres, degrees and the units named here.
+
+use super::mapped::{EXTRA, Fields, Habits, Mapping, ROOT};
+use crate::extract::{Found, Pointer};
+use crate::ignored::Ignored;
+use crate::json::Scalar;
+use crate::refusal::{Refusal, refuse};
+use crate::reject::Reason;
+use crate::unit::{SpeedUnit, TimeUnit};
+
+struct Shipped {
+    name: &'static str,
+    /// lat, lng, speed, heading, alt, acc; empty: the format has no such field.
+    at: [&'static str; 6],
+    ts: (&'static str, TimeUnit),
+    /// `None`: the source says it.
+    speed_unit: Option<SpeedUnit>,
+    /// An array of points, where several come together.
+    points: Option<&'static str>,
+    habits: Habits,
+}
+
+const COORDS: [&str; 6] = [
+    "/coords/latitude",
+    "/coords/longitude",
+    "/coords/speed",
+    "/coords/heading",
+    "/coords/altitude",
+    "/coords/accuracy",
+];
+
+static SHIPPED: [Shipped; 6] = [
+    // `_type` says what a message is; -1 where iOS does not know. https://owntracks.org/booklet/tech/json/
+    Shipped {
+        name: "owntracks",
+        at: ["/lat", "/lon", "/vel", "/cog", "/alt", "/acc"],
+        ts: ("/tst", TimeUnit::Seconds),
+        speed_unit: Some(SpeedUnit::KilometresPerHour),
+        points: None,
+        // Greenwich devices, and apps before 2015, send numbers as strings.
+        habits: Habits {
+            numbers_may_be_strings: true,
+            negative_is_unknown: true,
+            extra: &["_type"],
+            sort: owntracks,
+            ..Habits::NONE
+        },
+    },
+    // What a Traccar server forwards. https://www.traccar.org/forward/
+    Shipped {
+        name: "traccar",
+        at: [
+            "/position/latitude",
+            "/position/longitude",
+            "/position/speed",
+            "/position/course",
+            "/position/altitude",
+            "/position/accuracy",
+        ],
+        ts: ("/position/fixTime", TimeUnit::Rfc3339),
+        speed_unit: Some(SpeedUnit::Knots),
+        points: None,
+        habits: Habits { root: &["position"], extra: &["event"], sort: traccar, ..Habits::NONE },
+    },
+    // Traccar Client from version 9 on, and other apps on the same background-geolocation SDK: `location` is a point, or an array of
+    // those kept without a network; or the payload is one. -1 is unknown. https://www.traccar.org/osmand/
+    Shipped {
+        name: "traccar-client",
+        at: COORDS,
+        ts: ("/timestamp", TimeUnit::Rfc3339),
+        speed_unit: Some(SpeedUnit::MetresPerSecond),
+        points: Some("/location"),
+        habits: Habits {
+            negative_is_unknown: true,
+            root: &["location"],
+            root_is_optional: true,
+            ..Habits::NONE
+        },
+    },
+    // Codec JSON over MQTT: `latlng` is one string; everything else is named by its AVL id.
+    // https://wiki.teltonika-gps.com/view/Codec_JSON
+    Shipped {
+        name: "teltonika",
+        at: [
+            "/state/reported/latlng",
+            "",
+            "/state/reported/sp",
+            "/state/reported/ang",
+            "/state/reported/alt",
+            "",
+        ],
+        ts: ("/state/reported/ts", TimeUnit::Milliseconds),
+        speed_unit: Some(SpeedUnit::KilometresPerHour),
+        points: None,
+        habits: Habits {
+            numbers_may_be_strings: true,
+            lat_lng_is_one_string: true,
+            root: &["state", "reported"],
+            extra: &["CMD", "RSP"],
+            sort: teltonika,
+            ..Habits::NONE
+        },
+    },
+    // Device telemetry: `{"ts": …, "values": {…}}`, or the values alone, which have no time.
+    // https://thingsboard.io/docs/reference/mqtt-api/telemetry/
+    Shipped {
+        name: "thingsboard",
+        at: ["/latitude", "/longitude", "/speed", "/heading", "/altitude", "/accuracy"],
+        ts: ("/ts", TimeUnit::Milliseconds),
+        speed_unit: None,
+        points: None,
+        habits: Habits {
+            numbers_may_be_strings: true,
+            root: &["values"],
+            root_is_optional: true,
+            ts_is_beside_root: true,
+            sort: thingsboard,
+            ..Habits::NONE
+        },
+    },
+    // A browser's GeolocationPosition; null is unknown. https://www.w3.org/TR/geolocation/#position_interface
+    Shipped {
+        name: "w3c",
+        at: COORDS,
+        ts: ("/timestamp", TimeUnit::Milliseconds),
+        speed_unit: Some(SpeedUnit::MetresPerSecond),
+        points: None,
+        habits: Habits::NONE,
+    },
+];
+
+/// A shipped mapping. `speed_unit`: the source's, for a format without one of its own.
+pub fn shipped(name: &str, speed_unit: Option<SpeedUnit>) -> Option<Mapping> {
+    let Shipped { at, ts, speed_unit: own, points, habits, .. } =
+        SHIPPED.iter().find(|shipped| shipped.name == name)?;
+    let pointer = |text: &str| Pointer::new(text).expect("the table is well formed");
+    let [lat, lng, speed, heading, alt, acc] =
+        at.map(|text| if text.is_empty() { None } else { Some(pointer(text)) });
+    let lat = lat?;
+    let fields = Fields {
+        points: points.map(pointer),
+        lng: lng.unwrap_or_else(|| lat.clone()),
+        lat,
+        ts: Some((pointer(ts.0), ts.1)),
+        speed: speed.zip(own.or(speed_unit).map(SpeedUnit::metres_per_second)),
+        heading,
+        alt: alt.map(|pointer| (pointer, 1.0)),
+        acc,
+        seq: None,
+        driver: None,
+        more: None,
+    };
+    Some(Mapping::shipped(fields, *habits))
+}
+
+fn owntracks(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
+    let kind = &found[EXTRA];
+    Ok(Some(match kind.as_text().unwrap_or_default() {
+        "location" => return Ok(None),
+        "beacon" => Ignored::Beacon,
+        "card" => Ignored::Card,
+        "cmd" => Ignored::Command,
+        "configuration" | "dump" => Ignored::Configuration,
+        "encrypted" => Ignored::Encrypted,
+        "lwt" => Ignored::Lwt,
+        "request" => Ignored::Request,
+        "status" => Ignored::Status,
+        "steps" => Ignored::Steps,
+        "transition" => Ignored::Transition,
+        "waypoint" | "waypoints" => Ignored::Waypoint,
+        _ => {
+            return refuse(Reason::UnknownFormatKind, format!("_type is {kind}, not \"location\""));
+        }
+    }))
+}
+
+/// An event repeats a position that is forwarded by itself.
+fn traccar(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
+    Ok((!found[EXTRA].is_missing()).then_some(Ignored::Event))
+}
+
+fn teltonika(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
+    let (latlng, reported) = (&found[0], &found[ROOT]);
+    let is_command = !(found[EXTRA].is_missing() && found[EXTRA + 1].is_missing());
+    Ok(match reported {
+        Scalar::Missing if is_command => Some(Ignored::Command),
+        Scalar::Other("an object") if latlng.is_missing() => Some(Ignored::Telemetry),
+        Scalar::Missing | Scalar::Other(_) | Scalar::Integer(_) | Scalar::Number(_) | Scalar::Text(_) => None,
+    })
+}
+
+fn thingsboard(found: &Found<'_>, json: &str) -> Result<Option<Ignored>, Refusal> {
+    match (found[0].is_missing() && found[1].is_missing(), json.starts_with('[')) {
+        (true, true) => refuse(Reason::WrongShape, "an array in an array"),
+        (true, false) => Ok(Some(Ignored::Telemetry)),
+        (false, _) => Ok(None),
+    }
+}

@@ -1,0 +1,162 @@
+//! JSON values borrowed from the payload: a scalar, a string, an array's elements.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer as _, IgnoredAny, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::unit::TimeUnit;
+use crate::number::Number;
+
+/// Limit for a client's string in an error.
+const TEXT_CHARS_MAX: usize = 40;
+
+pub(super) fn excerpt(text: &str, chars_max: usize) -> String {
+    text.chars().take(chars_max).collect()
+}
+
+/// A string, borrowed from the payload unless it holds escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+
+/// A JSON value, as far as a field can use it. `null` counts as missing.
+#[derive(Debug, Default)]
+pub(super) enum Scalar<'a> {
+    #[default]
+    Missing,
+    Integer(i64),
+    /// No integer, or -0, or one beyond `i64`.
+    Number(Number),
+    Text(Cow<'a, str>),
+    Other(&'static str),
+}
+
+impl Scalar<'_> {
+    pub(super) fn as_number(&self) -> Option<Number> {
+        match self {
+            Self::Integer(number) => Some((*number).into()),
+            Self::Number(number) => Some(*number),
+            Self::Missing | Self::Text(_) | Self::Other(_) => None,
+        }
+    }
+
+    pub(super) fn as_f64(&self) -> Option<f64> {
+        self.as_number().map(Number::as_f64)
+    }
+
+    pub(super) fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Missing | Self::Integer(_) | Self::Number(_) | Self::Other(_) => None,
+        }
+    }
+
+    pub(super) const fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing)
+    }
+
+    /// Converts a number to another unit; other values stay.
+    pub(super) fn times(self, factor: f64) -> Self {
+        self.as_f64().map_or(self, |number| Self::Number((number * factor).into()))
+    }
+
+    /// For formats that send -1 for unknown.
+    pub(super) fn unless_negative(self) -> Self {
+        if self.as_f64().is_some_and(|number| number < 0.0) { Self::Missing } else { self }
+    }
+
+    /// For formats that send numbers as strings.
+    pub(super) fn or_number_in_text(self) -> Self {
+        self.as_text().and_then(number).unwrap_or(self)
+    }
+}
+
+/// A decimal number; neither "inf" nor "nan".
+pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
+    let text = text.trim_ascii();
+    let integer = text.parse().ok().map(Scalar::Integer);
+    integer.or_else(|| {
+        text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)).then_some(())?;
+        text.parse().ok().map(|number: f64| Scalar::Number(number.into()))
+    })
+}
+
+/// The last digit of a number in text that has an exponent: `1.79555E+12` is given to 1e7. `None`: it
+/// has none.
+pub(super) fn resolution(text: &str) -> Option<f64> {
+    let (mantissa, exponent) = text.trim_ascii().split_once(['e', 'E'])?;
+    let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let exponent: i32 = exponent.parse().ok()?;
+    Some(10_f64.powi(exponent.saturating_sub(i32::try_from(decimals).unwrap_or(i32::MAX))))
+}
+
+/// Seconds between a time in text and the next one that can be written like it, if an exponent makes
+/// that more than one second.
+pub(super) fn seconds_lost(text: &str, unit: TimeUnit) -> Option<f64> {
+    let (value, resolution) = (number(text)?.as_f64()?, resolution(text)?);
+    let per_second = match unit {
+        TimeUnit::BySize => match value.abs() {
+            ..1e11 => 1.0,
+            ..1e14 => 1e3,
+            ..1e17 => 1e6,
+            _ => 1e9,
+        },
+        TimeUnit::Milliseconds => 1e3,
+        TimeUnit::Microseconds => 1e6,
+        TimeUnit::Nanoseconds => 1e9,
+        TimeUnit::Seconds | TimeUnit::Rfc3339 | TimeUnit::Pattern => 1.0,
+    };
+    Some(resolution / per_second).filter(|seconds| *seconds > 1.0)
+}
+
+impl fmt::Display for Scalar<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("missing"),
+            Self::Integer(number) => write!(f, "{number}"),
+            Self::Number(number) => write!(f, "{}", number.as_f64()),
+            Self::Text(text) => write!(f, "\"{}\"", excerpt(text, TEXT_CHARS_MAX)),
+            Self::Other(kind) => f.write_str(kind),
+        }
+    }
+}
+
+/// Reads the elements of an array as raw JSON, so that an invalid one does not reject its neighbours, and how many there are. Those
+/// beyond `points_max` are only counted.
+pub(super) fn raw_points(json: &str, points_max: usize) -> serde_json::Result<(Vec<&RawValue>, usize)> {
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    let points = deserializer.deserialize_seq(RawPoints { points_max })?;
+    deserializer.end()?;
+    Ok(points)
+}
+
+struct RawPoints {
+    points_max: usize,
+}
+
+impl<'de> Visitor<'de> for RawPoints {
+    type Value = (Vec<&'de RawValue>, usize);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of points")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut kept = Vec::new();
+        while kept.len() < self.points_max {
+            let Some(raw) = seq.next_element()? else {
+                let count = kept.len();
+                return Ok((kept, count));
+            };
+            kept.push(raw);
+        }
+        let mut count = kept.len();
+        while seq.next_element::<IgnoredAny>()?.is_some() {
+            count += 1;
+        }
+        Ok((kept, count))
+    }
+}

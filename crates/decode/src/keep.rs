@@ -1,0 +1,179 @@
+//! Other fields of a point that a source keeps: every scalar by its path, with `/` between names.
+
+use std::fmt;
+
+use serde::de::{Deserializer as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::json::{Scalar, Text};
+use crate::attributes::{ATTRIBUTES_MAX, Attributes};
+
+/// Longer paths are dropped.
+const NAME_BYTES_MAX: usize = 128;
+/// Deeper values are dropped.
+const DEPTH_MAX: usize = 16;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Keep {
+    Nothing,
+    /// Every scalar that is not a field of the position.
+    All,
+    /// Scalars at these paths.
+    Named(Vec<String>),
+}
+
+/// A point's place in its payload.
+#[derive(Debug)]
+pub(super) struct Origin<'a> {
+    /// UTF-8.
+    pub(super) raw: &'a [u8],
+    /// The object around the point, or the point itself.
+    pub(super) within: &'a [u8],
+    /// The driver's id, if the payload names it and the format found it.
+    pub(super) driver: Scalar<'a>,
+    /// Path of the object at which the paths of `keep` begin.
+    pub(super) root: &'static [&'static str],
+}
+
+impl<'a> Origin<'a> {
+    /// A point that is a whole object.
+    pub(super) fn whole(raw: &'a [u8]) -> Self {
+        Self { raw, within: raw, driver: Scalar::Missing, root: &[] }
+    }
+}
+
+impl Keep {
+    /// `["*"]` for every field, or names.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn of_names(names: &[String]) -> Result<Self, String> {
+        let names: Vec<String> =
+            names.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+        if names.is_empty() {
+            return Ok(Self::Nothing);
+        }
+        if names.iter().any(|name| name == "*") {
+            let alone = "\"*\" keeps every field: give it alone, or names";
+            return if names.len() == 1 { Ok(Self::All) } else { Err(alone.to_owned()) };
+        }
+        if names.len() > ATTRIBUTES_MAX {
+            return Err(format!("at most {ATTRIBUTES_MAX} names"));
+        }
+        let is_wrong =
+            |name: &&String| name.starts_with('/') || name.ends_with('/') || name.len() > NAME_BYTES_MAX;
+        if let Some(name) = names.iter().find(is_wrong) {
+            return Err(format!(
+                "\"{name}\": must be a name such as \"batt\", or a path such as \"io/239\" without / before it"
+            ));
+        }
+        Ok(Self::Named(names))
+    }
+
+    /// The kept fields, and how many exceeded the limits. `used`: paths of the position's own fields.
+    #[inline]
+    pub(super) fn collect(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
+        match self {
+            Self::Nothing => (Attributes::default(), 0),
+            Self::All | Self::Named(_) => self.walk(origin, used),
+        }
+    }
+
+    fn walk(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
+        let mut walk =
+            Walk { keep: self, used, path: String::new(), attributes: Attributes::default(), cut: 0 };
+        let raw = std::str::from_utf8(origin.raw).expect("UTF-8");
+        walk.members(raw.trim_ascii_start(), origin.root, 0);
+        (walk.attributes, walk.cut)
+    }
+
+    /// Whether something at this path, or below it, is kept.
+    fn wants_below(&self, path: &str) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::All => true,
+            Self::Named(names) => names.iter().any(|name| {
+                name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }),
+        }
+    }
+}
+
+struct Walk<'w> {
+    keep: &'w Keep,
+    used: &'w [String],
+    path: String,
+    attributes: Attributes,
+    cut: u64,
+}
+
+impl Walk<'_> {
+    /// Collects the members of an object, or of the one at `root` in it. Drops invalid ones: serde_json accepts half surrogates and 1e999
+    /// in the members that a format skips, so only here they surface.
+    fn members(&mut self, json: &str, root: &'static [&'static str], depth: usize) {
+        if !json.starts_with('{') {
+            return;
+        }
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        let read = deserializer.deserialize_map(Members(|key: &str, value: &str| match root {
+            [first, rest @ ..] if *first == key => self.members(value, rest, depth),
+            [_, ..] => {}
+            [] => {
+                let length = self.path.len();
+                if length > 0 {
+                    self.path.push('/');
+                }
+                self.path.push_str(key);
+                if self.keep.wants_below(&self.path) {
+                    self.value(value, depth);
+                }
+                self.path.truncate(length);
+            }
+        }));
+        self.cut += u64::from(read.is_err());
+    }
+
+    fn value(&mut self, json: &str, depth: usize) {
+        match json.as_bytes() {
+            [b'{', ..] if depth == DEPTH_MAX => self.cut += 1,
+            [b'{', ..] => self.members(json, &[], depth + 1),
+            [b'[' | b'n', ..] => {}
+            [b'"', ..] => match serde_json::from_str::<Text<'_>>(json) {
+                Ok(text) => self.put(&text.0),
+                Err(_) => self.cut += 1,
+            },
+            // A number or a boolean, digit by digit.
+            _ => self.put(json),
+        }
+    }
+
+    fn put(&mut self, value: &str) {
+        let is_kept = match self.keep {
+            Keep::Nothing => false,
+            Keep::All => !self.path.is_empty() && !self.used.contains(&self.path),
+            Keep::Named(names) => names.contains(&self.path),
+        };
+        if is_kept {
+            let fits = self.path.len() <= NAME_BYTES_MAX && self.attributes.put(&self.path, value);
+            self.cut += u64::from(!fits);
+        }
+    }
+}
+
+/// Visits each key with its raw value.
+struct Members<F>(F);
+
+impl<'de, F: FnMut(&str, &'de str)> Visitor<'de> for Members<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            (self.0)(&key.0, map.next_value::<&RawValue>()?.get());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! The input contract: the bytes of a message become positions and rejects.
+//!
+//! ```text
+//! topic   ─▶ source (driver id, format, kept fields)
+//!              │
+//! payload ─▶ unpack ─▶ format ─▶ point (the rules) ─▶ Position
+//!            gzip, zstd, CBOR        │
+//!                                    └─▶ Reject (a reason, the bytes) or Ignored (a reason)
+//! ```
+//!
+//! Guarantee: every byte string becomes at least one position, reject or ignored message, and never a panic. An invalid
+//! optional field becomes unknown; an invalid point does not reject its neighbours. The reasons for a reject, in the order
+//! of the checks, are the list of [`Reason`](reject::Reason)s.
+//!
+//! Refuses: to guess a unit from a value, to read a clock, to do I/O. The rules for a point are in `point.rs`, for all
+//! formats.
+
+mod age;
+pub mod attributes;
+mod decoded;
+mod decoder;
+mod driver;
+mod extract;
+pub mod formats;
+mod ignored;
+mod json;
+mod keep;
+mod message;
+mod names;
+mod number;
+mod plain;
+mod point;
+mod points;
+pub mod position;
+mod presence;
+mod reading;
+mod refusal;
+pub mod reject;
+pub mod row_binary;
+mod source;
+mod time;
+mod topic;
+mod unit;
+mod unpack;
+
+pub use self::decoded::Decoded;
+pub use self::decoder::{Decoder, Limits};
+pub use self::driver::{Driver, OtherBytes, Template};
+pub use self::extract::Pointer;
+pub use self::ignored::Ignored;
+pub use self::keep::Keep;
+pub use self::message::{Message, PAYLOAD_BYTES_MAX};
+pub use self::point::{Field, Lacking};
+pub use self::source::Source;
+pub use self::time::rfc3339;
+pub use self::time::{Local, Zone};
+pub use self::topic::{PLUSES_MAX, overlap};
+pub use self::unit::SpeedUnit;
+pub use self::unit::{Quantity, TimeUnit};

@@ -1,0 +1,194 @@
+//! Names that people give to milepost's fields, and what to say of a name that nobody reads.
+//!
+//! Only for points that lack something, and where somebody asks: no message with a time and a place
+//! pays for it.
+
+use std::collections::BTreeSet;
+
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
+
+use super::json::{Scalar, Text};
+use super::keep::{Keep, Origin};
+use super::reading::Reading;
+use super::refusal::{Refusal, refuse};
+use super::time::{epoch_ms_from_float, rfc3339};
+use crate::position::Timestamp;
+use crate::reject::Reason;
+
+/// Other names of the time in milepost's own format and in GeoJSON, the preferred one first.
+pub const TIMES: [&str; 6] = ["ts", "timestamp", "time", "datetime", "fixtime", "tst"];
+/// Each field, and what others call it.
+const ALIASES: [(&str, &[&str]); 8] = [
+    ("lat", &["latitude", "gpslat", "gpslatitude", "y"]),
+    ("lng", &["lon", "long", "longitude", "gpslon", "gpslng", "gpslongitude", "x"]),
+    ("ts", &TIMES),
+    ("speed", &["velocity", "vel", "spd", "sog", "groundspeed"]),
+    ("heading", &["course", "bearing", "cog", "hdg", "direction", "track"]),
+    ("alt", &["altitude", "ele", "elevation", "height"]),
+    ("acc", &["accuracy", "hacc", "horizontalaccuracy", "horizontal_accuracy"]),
+    ("seq", &["sequence", "seqno", "counter"]),
+];
+/// What names of a time contain.
+const TIME_WORDS: [&str; 6] = ["time", "date", "stamp", "epoch", "utc", "when"];
+/// A time under such a name is this near to the receipt.
+const PLAUSIBLE_MS: i64 = 366 * 86_400_000;
+
+/// Names that differ only in case, spaces, `_` and `-` are one.
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| !matches!(c, '_' | '-' | ' ' | '.')).collect::<String>().to_lowercase()
+}
+
+/// The field of milepost that somebody who wrote `name` may have meant.
+pub fn meant(name: &str) -> Option<&'static str> {
+    let name = plain(name.rsplit('/').next().unwrap_or(name));
+    let alias = ALIASES.iter().find(|(field, aliases)| *field == name || aliases.contains(&&*name));
+    let near = || {
+        let all = ALIASES.iter().flat_map(|(field, aliases)| {
+            std::iter::once(*field).chain(aliases.iter().copied()).map(move |known| (*field, known))
+        });
+        all.filter(|(_, known)| known.len() >= 5).find(|(_, known)| distance_is_small(known, &name))
+    };
+    alias.map(|(field, _)| *field).or_else(|| near().map(|(field, _)| field))
+}
+
+/// Whether at most two letters differ, are missing, or are too many.
+fn distance_is_small(a: &str, b: &str) -> bool {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    if a.len().abs_diff(b.len()) > 2 || b.len() < 4 {
+        return false;
+    }
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, left) in a.iter().enumerate() {
+        let mut above = row[0];
+        row[0] = i + 1;
+        for (j, right) in b.iter().enumerate() {
+            let change = above + usize::from(left != right);
+            above = row[j + 1];
+            row[j + 1] = change.min(above + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()] <= 2
+}
+
+/// The members of an object, by their names; of a name that comes twice, both.
+fn members(json: &[u8]) -> Vec<(String, Scalar<'_>)> {
+    struct Members<'m, 'a>(&'m mut Vec<(String, Scalar<'a>)>);
+    impl<'de> Visitor<'de> for Members<'_, 'de> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            while let Some(key) = map.next_key::<Text<'de>>()? {
+                if self.0.len() < 256 {
+                    self.0.push((key.0.into_owned(), map.next_value()?));
+                } else {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+            Ok(())
+        }
+    }
+    let mut found = Vec::new();
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    // What was found before an error counts.
+    let _ = deserializer.deserialize_map(Members(&mut found));
+    found
+}
+
+/// The time of a point of milepost's own format that has no `ts`, under one of its usual names.
+///
+/// # Errors
+/// There is a time under another name: as a fix of now it would be wrong.
+pub(super) fn time_in<'j>(
+    json: &'j [u8],
+    reading: &Reading,
+    received_at: Timestamp,
+) -> Result<Scalar<'j>, Refusal> {
+    let mut members = members(json);
+    members.retain(|(_, value)| !value.is_missing());
+    for known in TIMES {
+        if let Some(at) = members.iter().position(|(name, _)| plain(name) == known) {
+            return Ok(members.swap_remove(at).1);
+        }
+    }
+    let is_time = |name: &str, value: &Scalar<'_>| {
+        let name = plain(name);
+        let is_named_so =
+            TIME_WORDS.iter().any(|word| name.contains(word)) || name.ends_with("at") || name == "t";
+        let ms = match value {
+            Scalar::Text(text) => rfc3339(text).map(Timestamp::unix_ms),
+            _ => value.as_f64().map(epoch_ms_from_float),
+        };
+        let is_now = ms.is_some_and(|ms| ms.abs_diff(received_at.unix_ms()) < PLAUSIBLE_MS.unsigned_abs());
+        is_now && is_named_so && !reading.used.iter().any(|used| *used == name)
+    };
+    match members.into_iter().find(|(name, value)| is_time(name, value)) {
+        Some((name, value)) => refuse(
+            Reason::BadTs,
+            format!("there is no ts, but {name:.40} is {value}: rename it ts, or map it with [formats.NAME]"),
+        ),
+        None => Ok(Scalar::Missing),
+    }
+}
+
+/// Adds to the detail of a missing field what the point has instead.
+pub(super) fn hint(mut refusal: Refusal, json: &[u8], reading: &Reading) -> Refusal {
+    let names: Vec<String> = members(json).into_iter().map(|(name, _)| name).collect();
+    let missing = refusal.detail.split(' ').next().unwrap_or_default().trim_start_matches('/').to_owned();
+    let near =
+        names.iter().find(|name| reading.is_own && meant(name) == Some(&*missing) && plain(name) != missing);
+    match near {
+        Some(name) => {
+            let hint =
+                format!("; {name:.40} is not read in format milepost: rename it {missing}, or set `format`");
+            refusal.detail.push_str(&hint);
+        }
+        None if names.is_empty() => {}
+        None => refusal.detail.push_str(&format!("; the names here are {}", names.join(", "))),
+    }
+    refusal
+}
+
+/// Adds the paths of a point's fields that are no field of a fix and that `keep` leaves out.
+pub(super) fn unread(origin: &Origin<'_>, reading: &Reading, into: &mut BTreeSet<String>) {
+    const NAMES_MAX: usize = 64;
+    if reading.keep == Keep::All || !origin.raw.starts_with(b"{") {
+        return;
+    }
+    let (all, _) = Keep::All.collect(origin, &reading.used);
+    let (kept, _) = reading.keep.collect(origin, &reading.used);
+    for (name, _) in all.iter() {
+        let is_kept = kept.iter().any(|(kept, _)| kept == name);
+        let is_time = reading.is_own && TIMES.contains(&&*plain(name));
+        if !is_kept && !is_time && into.len() < NAMES_MAX {
+            into.insert(name.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_near_the_field_that_was_meant() {
+        for (name, field) in [
+            ("hedding", Some("heading")),
+            ("accuracy", Some("acc")),
+            ("Latitude", Some("lat")),
+            ("gps_lat", Some("lat")),
+            ("coords/altitude", Some("alt")),
+            ("time_stamp", Some("ts")),
+            ("longitud", Some("lng")),
+            ("battery", None),
+            ("hdop", None),
+            ("sat", None),
+            ("temp", None),
+        ] {
+            assert_eq!(meant(name), field, "{name}");
+        }
+    }
+}

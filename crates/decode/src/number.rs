@@ -1,0 +1,77 @@
+//! A number as it was sent.
+
+use std::ops::RangeInclusive;
+
+/// Digits that fit an `i64`, whatever they are.
+pub(crate) const DIGITS_MAX: usize = 18;
+
+static POWERS_OF_TEN: [i64; DIGITS_MAX + 1] = {
+    let (mut powers, mut exponent) = ([1; DIGITS_MAX + 1], 1);
+    while exponent <= DIGITS_MAX {
+        powers[exponent] = 10 * powers[exponent - 1];
+        exponent += 1;
+    }
+    powers
+};
+
+/// Decimals keep their digits: the columns hold decimals too, so most numbers are never rounded.
+#[derive(Debug, Clone, Copy)]
+pub enum Number {
+    /// `digits` / 10^`decimals`; at most [`DIGITS_MAX`] decimals.
+    Decimal {
+        digits: i64,
+        decimals: usize,
+    },
+    Float(f64),
+}
+
+impl Number {
+    /// As serde_json reads it: a decimal is its digits, divided once.
+    #[expect(clippy::cast_precision_loss, reason = "as in serde_json, digits beyond 2^53 may be lost")]
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Self::Decimal { digits, decimals } => digits as f64 / POWERS_OF_TEN[decimals] as f64,
+            Self::Float(number) => number,
+        }
+    }
+
+    /// In units of 10^-`decimals`, rounded to the nearest. `None`: outside `units`, which fit `i32`; so is NaN.
+    ///
+    /// Of at most so many decimals, the digits are the units. The float gives the same: its errors are far below half a unit.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a value in range fits i32")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "powers of ten below 10^18 are exact enough for units of i32"
+    )]
+    pub fn in_units(self, decimals: usize, units: RangeInclusive<i64>) -> Option<i32> {
+        if let Self::Decimal { digits, decimals: sent } = self
+            && sent <= decimals
+        {
+            let exact = digits.checked_mul(POWERS_OF_TEN[decimals - sent])?;
+            return units.contains(&exact).then_some(exact as i32);
+        }
+        let (value, units_per_one) = (self.as_f64(), POWERS_OF_TEN[decimals] as f64);
+        let range = *units.start() as f64 / units_per_one..=*units.end() as f64 / units_per_one;
+        if !range.contains(&value) {
+            return None;
+        }
+        // f64::round calls a function, once for each field of each fix.
+        let units = value * units_per_one;
+        let whole = units as i32;
+        let rest = units - f64::from(whole);
+        Some(whole + i32::from(rest >= 0.5) - i32::from(rest <= -0.5))
+    }
+}
+
+impl From<f64> for Number {
+    fn from(number: f64) -> Self {
+        Self::Float(number)
+    }
+}
+
+impl From<i64> for Number {
+    fn from(digits: i64) -> Self {
+        Self::Decimal { digits, decimals: 0 }
+    }
+}

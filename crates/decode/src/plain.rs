@@ -1,0 +1,298 @@
+//! Reads plain JSON in one pass over its bytes: less than a third of what serde_json takes, and most messages are plain.
+//!
+//! Guarantee: a method returns what serde_json would, or `None`: the text is not plain. It may be valid all the same, so the caller
+//! reads it again with serde_json, which also has the words for what is wrong with it. Not plain: what is not UTF-8, strings with escapes,
+//! numbers with an exponent or more than 18 digits, values nested deeper than 16.
+//!
+//! `decode_agrees.rs` and the fuzz target `decode` compare the two on every message.
+
+use super::json::Scalar;
+use crate::number::{DIGITS_MAX, Number};
+
+const DEPTH_MAX: u8 = 16;
+/// The quote, and what a string of plain ASCII does not contain.
+static ENDS_ASCII: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        table[byte] = byte < 0x20 || byte >= 0x80 || byte == b'"' as usize || byte == b'\\' as usize;
+        byte += 1;
+    }
+    table
+};
+/// What [`Plain::peek`] returns at the end: no plain JSON contains it.
+const END: u8 = 0;
+
+#[derive(Clone, Copy)]
+pub(super) struct Plain<'a> {
+    /// What was not read yet.
+    rest: &'a [u8],
+    depth: u8,
+}
+
+impl<'a> Plain<'a> {
+    pub(super) fn new(json: &'a [u8]) -> Self {
+        Self { rest: json, depth: 0 }
+    }
+
+    /// Whether nothing follows.
+    pub(super) fn end(&mut self) -> Option<()> {
+        self.peek();
+        self.rest.is_empty().then_some(())
+    }
+
+    /// The first byte of the next token.
+    #[inline]
+    pub(super) fn peek(&mut self) -> u8 {
+        match self.rest {
+            [first @ b'!'..=u8::MAX, ..] => *first,
+            _ => {
+                self.rest = behind_space(self.rest);
+                self.rest.first().copied().unwrap_or(END)
+            }
+        }
+    }
+
+    /// Everything from the next token on.
+    pub(super) fn rest(&mut self) -> &'a [u8] {
+        self.peek();
+        self.rest
+    }
+
+    /// What was read of a former [`rest`](Self::rest).
+    pub(super) fn read_of(&self, rest: &'a [u8]) -> &'a [u8] {
+        &rest[..rest.len() - self.rest.len()]
+    }
+
+    /// Calls `member` with each key; it reads the value.
+    pub(super) fn object(&mut self, mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
+        self.members(|plain| {
+            let key = plain.key()?;
+            member(plain, key)
+        })
+    }
+
+    /// Calls `member` where each begins; it reads the key and the value.
+    pub(super) fn members(&mut self, member: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.list([b'{', b'}'], member)
+    }
+
+    pub(super) fn key(&mut self) -> Option<&'a [u8]> {
+        let key = self.string()?;
+        self.token(b':')?;
+        Some(key)
+    }
+
+    /// Reads a key at once that `known` recognises by the eight bytes from its first quote on, the first byte lowest, and what follows
+    /// them. `known` returns what the key is, and how many bytes it takes in quotes and with its colon. `None`: the key is still to be
+    /// read.
+    #[inline(always)]
+    pub(super) fn known_key<T>(&mut self, known: impl FnOnce(u64, &[u8]) -> Option<(T, usize)>) -> Option<T> {
+        if !self.rest.starts_with(b"\"") {
+            self.rest = behind_space(self.rest);
+        }
+        let (word, behind) = self.rest.split_first_chunk()?;
+        let (key, bytes) = known(u64::from_le_bytes(*word), behind)?;
+        self.rest = self.rest.get(bytes..)?;
+        Some(key)
+    }
+
+    /// Calls `element` where each begins; it reads it.
+    pub(super) fn array(&mut self, element: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.list([b'[', b']'], element)
+    }
+
+    /// A value of any kind.
+    #[inline(always)]
+    pub(super) fn value(&mut self) -> Option<Scalar<'a>> {
+        match self.rest {
+            [b'-' | b'0'..=b'9', ..] => self.number(),
+            _ => {
+                let (value, after) = self.other()?;
+                *self = after;
+                Some(value)
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn other(mut self) -> Option<(Scalar<'a>, Self)> {
+        let value = match self.peek() {
+            b'-' | b'0'..=b'9' => self.number()?,
+            b'"' => Scalar::Text(std::str::from_utf8(self.string()?).ok()?.into()),
+            b'{' => self.object(|plain, _| plain.value().map(drop)).map(|()| Scalar::Other("an object"))?,
+            b'[' => self.array(|plain| plain.value().map(drop)).map(|()| Scalar::Other("an array"))?,
+            b'n' => self.word(b"null").map(|()| Scalar::Missing)?,
+            b't' => self.word(b"true").map(|()| Scalar::Other("a boolean"))?,
+            b'f' => self.word(b"false").map(|()| Scalar::Other("a boolean"))?,
+            _ => return None,
+        };
+        Some((value, self))
+    }
+
+    #[inline(always)]
+    fn list(&mut self, [begin, end]: [u8; 2], mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        let mut plain = *self; // a local copy is not loaded again after each item
+        plain.token(begin)?;
+        plain.depth += 1;
+        if plain.depth > DEPTH_MAX {
+            return None;
+        }
+        if plain.peek() != end {
+            loop {
+                item(&mut plain)?;
+                if plain.peek() != b',' {
+                    break;
+                }
+                plain.rest = &plain.rest[1..];
+            }
+        }
+        plain.depth -= 1;
+        plain.token(end)?;
+        *self = plain;
+        Some(())
+    }
+
+    /// Its bytes; they are UTF-8.
+    #[inline(always)]
+    fn string(&mut self) -> Option<&'a [u8]> {
+        self.token(b'"')?;
+        let length = self.rest.iter().position(|byte| ENDS_ASCII[usize::from(*byte)])?;
+        if self.rest[length] != b'"' {
+            let (string, rest) = string_beyond_ascii(self.rest)?;
+            self.rest = rest;
+            return Some(string);
+        }
+        let string = &self.rest[..length];
+        self.rest = &self.rest[length + 1..];
+        Some(string)
+    }
+
+    #[inline(always)]
+    fn number(&mut self) -> Option<Scalar<'a>> {
+        let (is_negative, text) = match self.rest {
+            [b'-', text @ ..] => (true, text),
+            text => (false, text),
+        };
+        let (whole, whole_digits) = digits(0, text);
+        if whole_digits == 0 || (whole_digits > 1 && text[0] == b'0') {
+            return None;
+        }
+        let after = text.get(whole_digits..)?;
+        let [b'.', fraction @ ..] = after else {
+            self.rest = after;
+            return match (is_negative, whole) {
+                _ if whole_digits > DIGITS_MAX => None,
+                (false, _) => Some(Scalar::Integer(whole)),
+                (true, 0) => Some(Scalar::Number((-0.0).into())),
+                (true, _) => Some(Scalar::Integer(-whole)),
+            };
+        };
+        let (digits, decimals) = digits(whole, fraction);
+        self.rest = fraction.get(decimals..)?;
+        if decimals == 0 || whole_digits + decimals > DIGITS_MAX {
+            return None;
+        }
+        Some(Scalar::Number(match (is_negative, digits) {
+            (false, _) => Number::Decimal { digits, decimals },
+            (true, 0) => (-0.0).into(),
+            (true, _) => Number::Decimal { digits: -digits, decimals },
+        }))
+    }
+
+    fn word(&mut self, word: &[u8]) -> Option<()> {
+        self.rest = self.rest.strip_prefix(word)?;
+        Some(())
+    }
+
+    #[inline(always)]
+    fn token(&mut self, token: u8) -> Option<()> {
+        match self.rest {
+            [first, rest @ ..] if *first == token => self.rest = rest,
+            _ => self.rest = behind_space(self.rest).strip_prefix(&[token])?,
+        }
+        Some(())
+    }
+}
+
+// Rare cases are calls. They take the bytes, not the reader, so that the compiler need not load it again after each call.
+
+#[inline(never)]
+fn behind_space(mut rest: &[u8]) -> &[u8] {
+    while let [b' ' | b'\n' | b'\t' | b'\r', behind @ ..] = rest {
+        rest = behind;
+    }
+    rest
+}
+
+/// A string behind its first quote, and what follows it.
+#[inline(never)]
+fn string_beyond_ascii(rest: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = rest.iter().position(|byte| ENDS_ASCII[usize::from(*byte)] && *byte < 0x80)?;
+    let (string, rest) = rest.split_at(length);
+    std::str::from_utf8(string).ok()?;
+    Some((string, rest.strip_prefix(b"\"")?))
+}
+
+/// `number`, continued by the digits that `text` begins with, and how many those are. Of too many digits the value is meaningless.
+#[inline(always)]
+fn digits(mut number: i64, text: &[u8]) -> (i64, usize) {
+    let mut count = 0;
+    // The first eight without a look at the text's end.
+    if let Some(first) = text.first_chunk::<8>() {
+        while count < first.len() {
+            let digit = first[count] ^ b'0'; // more than 9: none
+            if digit > 9 {
+                return (number, count);
+            }
+            number = number.wrapping_mul(10).wrapping_add(i64::from(digit));
+            count += 1;
+        }
+    }
+    while let Some(digit) = text.get(count).map(|byte| byte ^ b'0').filter(|digit| *digit <= 9) {
+        number = number.wrapping_mul(10).wrapping_add(i64::from(digit));
+        count += 1;
+    }
+    (number, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_common_is_plain_and_what_is_not_is_left_to_serde_json() {
+        let is_plain = |text: &str| {
+            let mut plain = Plain::new(text.as_bytes());
+            plain.value().is_some() && plain.end().is_some()
+        };
+        let common = [
+            r#" {"lat": 25.7617, "lng":-80.1918,"ts":1767225599123,"x":{"é":[1,"üÀ",null,true,false]}} "#,
+            "[ ]",
+            "{}",
+            "-0",
+            &["[".repeat(16), "]".repeat(16)].concat(),
+            &format!("[{}]", ["[]"; 20].join(",")),
+        ];
+        for text in common {
+            assert!(is_plain(text), "{text:?}");
+        }
+        let deep = ["[".repeat(17), "]".repeat(17)].concat();
+        let others = [
+            "1e5",
+            "01",
+            "1.",
+            ".5",
+            "1234567890123456789",
+            r#""\n""#,
+            "\"\t\"",
+            "[1,]",
+            "{} x",
+            "nul",
+            "",
+            &deep,
+        ];
+        for text in others {
+            assert!(!is_plain(text), "{text:?}");
+        }
+    }
+}

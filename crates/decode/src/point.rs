@@ -1,0 +1,291 @@
+//! A point: its shape in milepost's own format, and the rules that turn it into a [`Position`].
+//!
+//! Every format fills a [`Point`]; the rules for points are only here. An invalid optional field becomes unknown, an invalid
+//! required field rejects the point.
+
+use std::fmt;
+
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
+
+use super::age::AgeLimits;
+use super::json::{Scalar, Text};
+use super::plain::Plain;
+use super::reading::Reading;
+use super::refusal::{Refusal, refuse};
+use crate::attributes::Attributes;
+use crate::number::Number;
+use crate::position::{
+    Accuracy, Altitude, DriverId, Heading, Latitude, Longitude, OutOfRange, Position, Speed, Timestamp,
+};
+use crate::reject::Reason;
+
+/// An optional field: an invalid one becomes unknown, and the fix is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    Seq,
+    Speed,
+    Heading,
+    Alt,
+    Acc,
+}
+
+impl Field {
+    pub const ALL: [Self; 5] = [Self::Seq, Self::Speed, Self::Heading, Self::Alt, Self::Acc];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Seq => "seq",
+            Self::Speed => "speed",
+            Self::Heading => "heading",
+            Self::Alt => "alt",
+            Self::Acc => "acc",
+        }
+    }
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Lacking {
+    pub undated: u64,
+    /// Invalid optional fields, by [`Field`].
+    pub fields: [u64; Field::ALL.len()],
+    /// Kept fields beyond the limits of a point.
+    pub attributes_cut: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Context<'a> {
+    /// The point's own, or what stands in for it.
+    pub(super) ts: &'a Scalar<'a>,
+    pub(super) driver_id: &'a DriverId,
+    /// Time of receipt.
+    pub(super) received_at: Timestamp,
+    pub(super) age: AgeLimits,
+    pub(super) reading: &'a Reading,
+}
+
+/// A point as sent, in milepost's units, before the rules. Of a repeated key the last value counts.
+#[derive(Debug, Default)]
+pub(super) struct Point<'a> {
+    /// If present, it must equal the topic's.
+    pub(super) driver_id: Scalar<'a>,
+    pub(super) lat: Scalar<'a>,
+    pub(super) lng: Scalar<'a>,
+    pub(super) lon: Scalar<'a>,
+    pub(super) ts: Scalar<'a>,
+    pub(super) seq: Scalar<'a>,
+    pub(super) speed: Scalar<'a>,
+    pub(super) heading: Scalar<'a>,
+    pub(super) alt: Scalar<'a>,
+    pub(super) acc: Scalar<'a>,
+}
+
+impl<'a> Point<'a> {
+    /// Fills an empty point from milepost's own JSON. In place: it is large, and every message passes here.
+    pub(super) fn fill(&mut self, json: &'a str) -> serde_json::Result<()> {
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        deserializer.deserialize_map(PointVisitor(self))?;
+        deserializer.end()
+    }
+
+    /// As [`fill`](Self::fill); `None`: the object is not plain.
+    pub(super) fn fill_plain(&mut self, json: &mut Plain<'a>) -> Option<()> {
+        json.members(|json| {
+            let field = match json.known_key(|word, behind| self.field_of_word(word, behind)) {
+                Some(field) => Some(field),
+                None => self.field(json.key()?),
+            };
+            let value = json.value()?;
+            if let Some(field) = field {
+                *field = value;
+            }
+            Some(())
+        })
+    }
+
+    /// As [`field`](Self::field), from a word that begins with the key in quotes and its colon; and how many bytes those are.
+    #[inline(always)]
+    fn field_of_word(&mut self, word: u64, behind: &[u8]) -> Option<(&mut Scalar<'a>, usize)> {
+        const LAT: u64 = word_of(b"\"lat\":");
+        const LNG: u64 = word_of(b"\"lng\":");
+        const LON: u64 = word_of(b"\"lon\":");
+        const SEQ: u64 = word_of(b"\"seq\":");
+        const ALT: u64 = word_of(b"\"alt\":");
+        const ACC: u64 = word_of(b"\"acc\":");
+        const TS: u64 = word_of(b"\"ts\":");
+        const SPEED: u64 = word_of(b"\"speed\":");
+        const HEADING: u64 = word_of(b"\"heading");
+        Some(match word & (u64::MAX >> 16) {
+            LAT => (&mut self.lat, 6),
+            LNG => (&mut self.lng, 6),
+            LON => (&mut self.lon, 6),
+            SEQ => (&mut self.seq, 6),
+            ALT => (&mut self.alt, 6),
+            ACC => (&mut self.acc, 6),
+            six if six & (u64::MAX >> 24) == TS => (&mut self.ts, 5),
+            _ if word == SPEED => (&mut self.speed, 8),
+            _ if word == HEADING && behind.starts_with(b"\":") => (&mut self.heading, 10),
+            _ => return None,
+        })
+    }
+
+    /// `None`: no key of milepost's.
+    fn field(&mut self, key: &[u8]) -> Option<&mut Scalar<'a>> {
+        Some(match key {
+            b"driver_id" => &mut self.driver_id,
+            b"lat" => &mut self.lat,
+            b"lng" => &mut self.lng,
+            b"lon" => &mut self.lon,
+            b"ts" => &mut self.ts,
+            b"seq" => &mut self.seq,
+            b"speed" => &mut self.speed,
+            b"heading" => &mut self.heading,
+            b"alt" => &mut self.alt,
+            b"acc" => &mut self.acc,
+            _ => return None,
+        })
+    }
+}
+
+/// Up to eight bytes as an integer, the first lowest.
+const fn word_of(bytes: &[u8]) -> u64 {
+    let (mut word, mut index) = (0, 0);
+    while index < bytes.len() {
+        word |= (bytes[index] as u64) << (8 * index);
+        index += 1;
+    }
+    word
+}
+
+struct PointVisitor<'p, 'a>(&'p mut Point<'a>);
+
+impl<'de> Visitor<'de> for PointVisitor<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with lat and lng")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let Self(point) = self;
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            match point.field(key.0.as_bytes()) {
+                Some(field) => *field = map.next_value()?,
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Point<'_> {
+    /// Applies the rules; counts invalid and missing fields in `lacking`.
+    pub(super) fn position(
+        &self,
+        context: &Context<'_>,
+        attributes: Attributes,
+        lacking: &mut Lacking,
+    ) -> Result<Position, Refusal> {
+        let Context { ts, driver_id, received_at, age, reading } = *context;
+        self.belongs_to(driver_id)?;
+        let (lat, lng) = self.coordinates(&reading.called)?;
+        let ts = age.timestamp(ts, reading, received_at)?;
+        lacking.undated += u64::from(ts.is_none());
+        Ok(Position {
+            driver_id: *driver_id,
+            ts: ts.unwrap_or(received_at),
+            seq: lacking.seq(&self.seq),
+            lat,
+            lng,
+            speed: lacking.number(Field::Speed, &self.speed, Speed::new).unwrap_or(Speed::UNKNOWN),
+            heading: lacking.number(Field::Heading, &self.heading, Heading::new).unwrap_or(Heading::UNKNOWN),
+            alt: lacking.number(Field::Alt, &self.alt, Altitude::new).unwrap_or(Altitude::UNKNOWN),
+            acc: lacking.number(Field::Acc, &self.acc, Accuracy::new).unwrap_or(Accuracy::UNKNOWN),
+            received_at,
+            attributes,
+        })
+    }
+
+    /// A payload that names a driver must name the topic's.
+    fn belongs_to(&self, driver_id: &DriverId) -> Result<(), Refusal> {
+        let sent = &self.driver_id;
+        if sent.is_missing() || sent.as_text() == Some(driver_id.as_str()) {
+            return Ok(());
+        }
+        refuse(
+            Reason::DriverMismatch,
+            format!("the payload's driver_id is {sent}, the topic's \"{}\"", driver_id.as_str()),
+        )
+    }
+
+    fn coordinates(&self, [lat, lng]: &[String; 2]) -> Result<(Latitude, Longitude), Refusal> {
+        let lat_degrees = required(lat, &self.lat)?;
+        let lng_degrees = required(lng, if self.lng.is_missing() { &self.lon } else { &self.lng })?;
+        let lat = Latitude::new(lat_degrees).map_err(|OutOfRange| {
+            Refusal::new(Reason::LatRange, outside("lat", lat_degrees, 90, lng_degrees))
+        })?;
+        let lng = Longitude::new(lng_degrees).map_err(|OutOfRange| {
+            Refusal::new(Reason::LngRange, outside("lng", lng_degrees, 180, lat_degrees))
+        })?;
+        if lat.e7() == 0 && lng.e7() == 0 && lat_degrees.as_f64() == 0.0 && lng_degrees.as_f64() == 0.0 {
+            return refuse(Reason::NullIsland, "lat and lng are both 0: no fix");
+        }
+        Ok((lat, lng))
+    }
+}
+
+/// `other`: the other coordinate.
+fn outside(name: &str, degrees: Number, limit: i32, other: Number) -> String {
+    let degrees = degrees.as_f64();
+    let is_swapped = name == "lat" && degrees.abs() <= 180.0 && other.as_f64().abs() <= 90.0;
+    let scale = [1e5, 1e6, 1e7].into_iter().find(|scale| degrees.abs() / scale <= f64::from(limit));
+    let hint = match scale {
+        _ if is_swapped => "; are lat and lng swapped?".to_owned(),
+        Some(scale) if degrees.abs() > 1e4 && degrees.fract() == 0.0 => {
+            format!("; an integer in units such as 1e-{} deg? lat_unit says so", scale.log10())
+        }
+        Some(_) | None => String::new(),
+    };
+    format!("{name} {degrees} is outside -{limit}..{limit}{hint}")
+}
+
+fn required(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
+    value.as_number().ok_or_else(|| match value {
+        Scalar::Missing => Refusal::new(Reason::MissingField, format!("{name} is missing")),
+        _ => Refusal::new(Reason::WrongType, format!("{name} is {value}, not a number")),
+    })
+}
+
+impl Lacking {
+    pub fn add(&mut self, other: Self) {
+        self.undated += other.undated;
+        for (total, count) in self.fields.iter_mut().zip(other.fields) {
+            *total += count;
+        }
+        self.attributes_cut += other.attributes_cut;
+    }
+
+    fn number<T>(
+        &mut self,
+        field: Field,
+        value: &Scalar<'_>,
+        new: impl FnOnce(Number) -> Result<T, OutOfRange>,
+    ) -> Option<T> {
+        if value.is_missing() {
+            return None;
+        }
+        let number = value.as_number().and_then(|number| new(number).ok());
+        self.fields[field as usize] += u64::from(number.is_none());
+        number
+    }
+
+    fn seq(&mut self, value: &Scalar<'_>) -> u32 {
+        let seq = match value {
+            Scalar::Missing => Some(0),
+            Scalar::Integer(number) => u32::try_from(*number).ok(),
+            Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) => None,
+        };
+        self.fields[Field::Seq as usize] += u64::from(seq.is_none());
+        seq.unwrap_or(0)
+    }
+}

@@ -1,0 +1,185 @@
+//! Collects the points of a format: the rules, limits and rejects are the same for all formats.
+
+use super::age::AgeLimits;
+use super::decoded::Decoded;
+use super::driver::{Named, id_of};
+use super::ignored::Ignored;
+use super::json::{Scalar, excerpt, raw_points};
+use super::keep::Origin;
+use super::names;
+use super::plain::Plain;
+use super::point::{Context, Point};
+use super::reading::Reading;
+use super::refusal::{Refusal, refuse};
+use crate::position::{DriverId, Timestamp};
+use crate::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reason, Reject, TOPIC_BYTES_MAX};
+
+pub(super) struct Points<'m> {
+    pub(super) reading: &'m Reading,
+    pub(super) topic: &'m [u8],
+    pub(super) received_at: Timestamp,
+    pub(super) driver: &'m Named<'m>,
+    /// The driver if the payload should name it and does not.
+    pub(super) otherwise: Option<DriverId>,
+    pub(super) age: AgeLimits,
+    pub(super) points_max: usize,
+    /// Elements of the arrays so far.
+    pub(super) announced: usize,
+    pub(super) out: &'m mut Decoded,
+}
+
+impl Points<'_> {
+    pub(super) fn add(&mut self, point: &Point<'_>, origin: &Origin<'_>) -> Result<(), Refusal> {
+        let of_payload;
+        let driver_id = match self.driver {
+            Named::InTopic(id) => id,
+            Named::InPayload(pointer, other) => {
+                // A number that is not an i64 is read again, digit by digit.
+                of_payload = if matches!(origin.driver, Scalar::Missing | Scalar::Number(_)) {
+                    self.driver.id([origin.raw, origin.within], self.otherwise)?
+                } else {
+                    id_of(pointer, *other, &origin.driver)?
+                };
+                &of_payload
+            }
+        };
+        let Self { reading, received_at, age, .. } = *self;
+        let (attributes, cut) = reading.keep.collect(origin, &reading.used);
+        let mut ts = &point.ts;
+        let instead;
+        if ts.is_missing() && reading.is_own {
+            instead = names::time_in(origin.raw, reading, received_at)?;
+            ts = &instead;
+        }
+        let context = Context { ts, driver_id, received_at, age, reading };
+        let position = point.position(&context, attributes, &mut self.out.lacking).map_err(|refusal| {
+            if refusal.reason == Reason::MissingField {
+                names::hint(refusal, origin.raw, reading)
+            } else {
+                refusal
+            }
+        })?;
+        if reading.lists_unread {
+            names::unread(origin, reading, &mut self.out.unread);
+        }
+        self.out.lacking.attributes_cut += cut;
+        self.out.positions.push(position);
+        Ok(())
+    }
+
+    pub(super) fn ignore(&mut self, kind: Ignored) {
+        self.out.ignored.push(kind);
+    }
+
+    /// Rejects a part of the message. `within`: the object or array around it.
+    pub(super) fn refuse(&mut self, raw: &[u8], within: &[u8], refusal: Refusal) {
+        let driver_id = self.driver.id([raw, within], self.otherwise).ok();
+        let reject = reject(self.topic, self.received_at, driver_id, (raw, raw.len()), refusal);
+        self.out.rejects.push(reject);
+    }
+
+    /// Reads a payload in milepost's own format in one pass. `None`, and nothing is taken: it is not plain.
+    pub(super) fn plain_documents(&mut self, json: &[u8]) -> Option<Result<(), Refusal>> {
+        if self.reading.is_serde_json_only {
+            return None;
+        }
+        let mut plain = Plain::new(json);
+        if plain.peek() != b'[' {
+            let mut point = Point::default();
+            point.fill_plain(&mut plain)?;
+            plain.end()?;
+            return Some(self.add(&point, &Origin::whole(json)));
+        }
+        let (positions, rejects, lacking) =
+            (self.out.positions.len(), self.out.rejects.len(), self.out.lacking);
+        let mut count = 0;
+        let read = plain.array(|plain| {
+            let rest = plain.rest();
+            let mut point = Point::default();
+            point.fill_plain(plain)?;
+            count += 1;
+            let raw = plain.read_of(rest);
+            if count > self.points_max {
+                return None;
+            }
+            if let Err(refusal) = self.add(&point, &Origin::whole(raw)) {
+                self.refuse(raw, raw, refusal);
+            }
+            Some(())
+        });
+        if read.is_none() || count == 0 || plain.end().is_none() {
+            self.out.positions.truncate(positions);
+            self.out.rejects.truncate(rejects);
+            self.out.lacking = lacking;
+            return None;
+        }
+        Some(Ok(()))
+    }
+
+    /// Reads a payload that is an object, or an array of objects.
+    pub(super) fn documents(
+        &mut self,
+        json: &str,
+        read: impl Fn(&mut Self, &str) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        match json.trim_ascii_start().as_bytes().first() {
+            Some(b'{') => read(self, json),
+            Some(b'[') => self.elements(json, None, read),
+            _ => {
+                serde_json::from_str::<serde::de::IgnoredAny>(json)?;
+                refuse(Reason::WrongShape, "neither an object nor an array of objects")
+            }
+        }
+    }
+
+    /// Reads each element of an array. `within`: the object that contains the array.
+    pub(super) fn elements(
+        &mut self,
+        json: &str,
+        within: Option<&str>,
+        read: impl Fn(&mut Self, &str) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        // A nested array takes the place of one element.
+        let room = self.points_max - self.announced.saturating_sub(1);
+        let (kept, count) = raw_points(json, room)?;
+        if count == 0 {
+            return refuse(Reason::WrongShape, "an array of no points");
+        }
+        if count > room {
+            return refuse(
+                Reason::TooManyPoints,
+                format!("{count} points; the limit is {} a message", self.points_max),
+            );
+        }
+        self.announced = self.announced.saturating_sub(1) + count;
+        for raw in kept {
+            if let Err(refusal) = read(self, raw.get()) {
+                let raw = raw.get().as_bytes();
+                self.refuse(raw, within.map_or(raw, str::as_bytes), refusal);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The row of `rejects`. The payload comes with its length as sent.
+pub(super) fn reject(
+    topic: &[u8],
+    received_at: Timestamp,
+    driver_id: Option<DriverId>,
+    (payload, payload_bytes): (&[u8], usize),
+    refusal: Refusal,
+) -> Reject {
+    let kept = &payload[..payload.len().min(PAYLOAD_BYTES_MAX)];
+    let topic = &topic[..topic.len().min(TOPIC_BYTES_MAX)];
+    Reject {
+        received_at,
+        topic: String::from_utf8_lossy(topic).into_owned(),
+        driver_id: driver_id.map_or(String::new(), |id| id.as_str().to_owned()),
+        reason: refusal.reason,
+        detail: excerpt(&refusal.detail, DETAIL_CHARS_MAX),
+        payload: kept.to_vec(),
+        payload_bytes: payload_bytes as u64,
+        count: 1,
+    }
+}

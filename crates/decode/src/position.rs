@@ -1,0 +1,299 @@
+//! A validated position, scaled to integers as it is stored.
+//!
+//! Every field is a type that holds only valid values, so no later step validates again. Units are those of the table's columns; the
+//! largest value of an optional column's type means "unknown".
+
+use std::fmt;
+
+use super::attributes::Attributes;
+use super::number::Number;
+use super::row_binary::{DRIVER_ID, I32, Kind, Table, U16, U32, put_count, put_text};
+
+/// Longest driver id in bytes.
+pub const DRIVER_ID_BYTES_MAX: usize = 64;
+
+/// One fix of one driver, ready to be encoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position {
+    /// From the topic or the payload, as the source says.
+    pub driver_id: DriverId,
+    /// Time of the fix.
+    pub ts: Timestamp,
+    /// The device's counter; 0 if it has none.
+    pub seq: u32,
+    pub lat: Latitude,
+    pub lng: Longitude,
+    pub speed: Speed,
+    pub heading: Heading,
+    pub alt: Altitude,
+    pub acc: Accuracy,
+    /// Arrival of the message at milepost.
+    pub received_at: Timestamp,
+    pub attributes: Attributes,
+}
+
+/// What the fields above are in ClickHouse.
+pub static TABLE: Table = Table {
+    name: "positions",
+    columns: &[
+        (DRIVER_ID, Kind::Text),
+        ("ts", Kind::Time),
+        ("seq", U32),
+        ("lat_e7", I32),
+        ("lng_e7", I32),
+        ("speed_cms", U16),
+        ("heading_cdeg", U16),
+        ("alt_dm", I32),
+        ("acc_dm", U16),
+        ("received_at", Kind::Time),
+        ("attributes", Kind::Texts),
+    ],
+};
+
+impl Position {
+    /// The columns of [`TABLE`], in that order.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_text(self.driver_id.as_bytes(), out);
+        // The numbers in one piece: then the vector grows once.
+        let mut numbers = [0; 8 + 3 * 4 + 2 * 2 + 4 + 2 + 8];
+        let mut rest = &mut numbers[..];
+        let mut put = |bytes: &[u8]| {
+            let (here, after) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+            here.copy_from_slice(bytes);
+            rest = after;
+        };
+        put(&self.ts.unix_ms().to_le_bytes());
+        put(&self.seq.to_le_bytes());
+        put(&self.lat.e7().to_le_bytes());
+        put(&self.lng.e7().to_le_bytes());
+        put(&self.speed.cms().to_le_bytes());
+        put(&self.heading.cdeg().to_le_bytes());
+        put(&self.alt.dm().to_le_bytes());
+        put(&self.acc.dm().to_le_bytes());
+        put(&self.received_at.unix_ms().to_le_bytes());
+        assert!(rest.is_empty());
+        out.extend_from_slice(&numbers);
+        put_count(self.attributes.len(), out);
+        for (name, value) in self.attributes.iter() {
+            put_text(name.as_bytes(), out);
+            put_text(value.as_bytes(), out);
+        }
+    }
+}
+
+/// A value outside the range of its field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("out of range")]
+pub struct OutOfRange;
+
+/// The rule for driver ids, in error messages.
+pub const DRIVER_ID_RULE: &str = "a driver id is 1-64 bytes of A-Z a-z 0-9 . _ : -";
+
+static IS_ALLOWED_IN_ID: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0_u8);
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
+        byte += 1;
+    }
+    table
+};
+
+/// 1–64 bytes of `A–Z a–z 0–9 . _ : -`. Inline, so that a position needs no allocation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DriverId {
+    /// Zeros behind the id: less than every byte of one.
+    bytes: [u8; DRIVER_ID_BYTES_MAX],
+    length: u8,
+}
+
+impl fmt::Debug for DriverId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.as_str())
+    }
+}
+
+impl DriverId {
+    /// # Errors
+    /// Empty, longer than 64 bytes, or a byte outside the set.
+    pub fn new(id: impl AsRef<[u8]>) -> Result<Self, OutOfRange> {
+        let id = id.as_ref();
+        // To the end, whatever comes: cheaper than a branch for each byte.
+        let is_allowed = id.iter().fold(true, |all, byte| all & IS_ALLOWED_IN_ID[usize::from(*byte)]);
+        if id.is_empty() || !is_allowed {
+            return Err(OutOfRange);
+        }
+        let mut bytes = [0; DRIVER_ID_BYTES_MAX];
+        bytes.get_mut(..id.len()).ok_or(OutOfRange)?.copy_from_slice(id);
+        Ok(Self { bytes, length: u8::try_from(id.len()).map_err(|_| OutOfRange)? })
+    }
+
+    /// An id that an operator gives.
+    ///
+    /// # Errors
+    /// The rule it breaks.
+    pub fn named(id: &str) -> Result<Self, String> {
+        Self::new(id).map_err(|OutOfRange| DRIVER_ID_RULE.to_owned())
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(self.as_bytes()).expect("ASCII")
+    }
+
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// Milliseconds since 1970-01-01 UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    #[must_use]
+    pub const fn from_unix_ms(ms: i64) -> Self {
+        Self(ms)
+    }
+
+    #[must_use]
+    pub const fn unix_ms(self) -> i64 {
+        self.0
+    }
+}
+
+/// WGS84 degrees north, −90..=90, kept in units of 1e-7 degrees (about a centimetre).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Latitude(i32);
+
+/// WGS84 degrees east, −180..=180, kept in units of 1e-7 degrees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Longitude(i32);
+
+/// Degrees clockwise from north, 0..360 (360 is 0), kept in hundredths of a degree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heading(u16);
+
+impl Latitude {
+    /// # Errors
+    /// Outside −90..=90 degrees.
+    pub fn new(degrees: impl Into<Number>) -> Result<Self, OutOfRange> {
+        degrees.into().in_units(7, -900_000_000..=900_000_000).map(Self).ok_or(OutOfRange)
+    }
+
+    /// In units of 1e-7 degrees.
+    #[must_use]
+    pub const fn e7(self) -> i32 {
+        self.0
+    }
+}
+
+impl Longitude {
+    /// # Errors
+    /// Outside −180..=180 degrees.
+    pub fn new(degrees: impl Into<Number>) -> Result<Self, OutOfRange> {
+        degrees.into().in_units(7, -1_800_000_000..=1_800_000_000).map(Self).ok_or(OutOfRange)
+    }
+
+    /// In units of 1e-7 degrees.
+    #[must_use]
+    pub const fn e7(self) -> i32 {
+        self.0
+    }
+}
+
+impl Heading {
+    /// No heading, or one out of range.
+    pub const UNKNOWN: Self = Self(u16::MAX);
+
+    /// # Errors
+    /// Outside 0..=360 degrees.
+    pub fn new(degrees: impl Into<Number>) -> Result<Self, OutOfRange> {
+        let units = degrees.into().in_units(2, 0..=36_000).ok_or(OutOfRange)?;
+        u16::try_from(units % 36_000).map(Self).map_err(|_| OutOfRange)
+    }
+
+    /// In hundredths of a degree; `u16::MAX` is unknown.
+    #[must_use]
+    pub const fn cdeg(self) -> u16 {
+        self.0
+    }
+}
+
+/// Defines the type of an optional number: its range in stored units, and their decimals. The largest value of its integer is "unknown", as
+/// in the table.
+macro_rules! optional_number {
+    ($(#[$doc:meta])* $name:ident, $units:expr, $decimals:expr, $read:ident -> $integer:ty) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $name($integer);
+
+        impl $name {
+            /// No value, or one out of range.
+            pub const UNKNOWN: Self = Self(<$integer>::MAX);
+
+            /// # Errors
+            /// Outside the range.
+            pub fn new(value: impl Into<Number>) -> Result<Self, OutOfRange> {
+                let units = value.into().in_units($decimals, $units).ok_or(OutOfRange)?;
+                <$integer>::try_from(units).map(Self).map_err(|_| OutOfRange)
+            }
+
+            /// In stored units; the integer's largest value is unknown.
+            #[must_use]
+            pub const fn $read(self) -> $integer {
+                self.0
+            }
+        }
+    };
+}
+
+optional_number!(
+    /// Ground speed, 0..=200 m/s, kept in cm/s.
+    Speed, 0..=20_000, 2, cms -> u16
+);
+optional_number!(
+    /// Metres above the WGS84 ellipsoid, −1,000..=100,000, kept in decimetres.
+    Altitude, -10_000..=1_000_000, 1, dm -> i32
+);
+optional_number!(
+    /// Horizontal accuracy radius, 0..=6,553.4 m, kept in decimetres.
+    Accuracy, 0..=65_534, 1, dm -> u16
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_scaled_and_the_ends_of_their_ranges_belong_to_them() {
+        assert_eq!(Latitude::new(25.761_712_3).map(Latitude::e7), Ok(257_617_123));
+        assert_eq!(Latitude::new(-90.0).map(Latitude::e7), Ok(-900_000_000));
+        assert_eq!(Longitude::new(180.0).map(Longitude::e7), Ok(1_800_000_000));
+        assert_eq!(Speed::new(200.0).map(Speed::cms), Ok(20_000));
+        assert_eq!(Heading::new(360.0).map(Heading::cdeg), Ok(0));
+        assert_eq!(Heading::new(359.999).map(Heading::cdeg), Ok(0));
+        assert_eq!(Altitude::new(-1_000.0).map(Altitude::dm), Ok(-10_000));
+        assert_eq!(Accuracy::new(6_553.4).map(Accuracy::dm), Ok(65_534));
+    }
+
+    #[test]
+    fn values_outside_are_refused_and_none_can_read_as_unknown() {
+        assert!(Latitude::new(90.000_000_1).is_err());
+        assert!(Latitude::new(f64::NAN).is_err());
+        assert!(Longitude::new(-180.1).is_err());
+        assert!(Speed::new(-0.1).is_err());
+        assert!(Heading::new(360.1).is_err());
+        assert!(Altitude::new(f64::INFINITY).is_err());
+        assert!(Accuracy::new(6_553.5).is_err());
+    }
+
+    #[test]
+    fn driver_ids_are_short_and_plain() {
+        assert_eq!(DriverId::new("d-7_a.b:C").map(|id| id.as_str().to_owned()), Ok("d-7_a.b:C".to_owned()));
+        assert!(DriverId::new("x".repeat(64)).is_ok());
+        for bad in ["", "a b", "a/b", "ü", "a\n", &"x".repeat(65)] {
+            assert!(DriverId::new(bad).is_err(), "{bad:?}");
+        }
+    }
+}

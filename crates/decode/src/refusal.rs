@@ -1,0 +1,25 @@
+//! Why a point or a message is rejected.
+
+use crate::reject::Reason;
+
+pub(super) struct Refusal {
+    pub(super) reason: Reason,
+    pub(super) detail: String,
+}
+
+impl Refusal {
+    pub(super) fn new(reason: Reason, detail: impl Into<String>) -> Self {
+        Self { reason, detail: detail.into() }
+    }
+}
+
+impl From<serde_json::Error> for Refusal {
+    fn from(error: serde_json::Error) -> Self {
+        let reason = if error.is_data() { Reason::WrongShape } else { Reason::InvalidJson };
+        Self::new(reason, error.to_string())
+    }
+}
+
+pub(super) fn refuse<T>(reason: Reason, detail: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::new(reason, detail))
+}

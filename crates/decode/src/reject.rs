@@ -1,0 +1,156 @@
+//! A row of the `rejects` table: the rejected point or message, and the reason.
+
+use super::position::Timestamp;
+use super::row_binary::{DRIVER_ID, Kind, Table, U64, put_text};
+pub use crate::message::PAYLOAD_BYTES_MAX;
+
+/// Bytes of a rejected message's topic that are stored.
+pub const TOPIC_BYTES_MAX: usize = 1024;
+/// Characters of `detail`.
+pub const DETAIL_CHARS_MAX: usize = 200;
+
+/// The reason of a reject, in the order of the checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// The payload, or what it unpacks to, is larger than a packet may be, or the broker sent only a part.
+    TooLarge,
+    /// The topic names no driver, or one outside the rule for ids.
+    BadTopic,
+    /// The payload has no bytes.
+    Empty,
+    /// The payload is not UTF-8, nor gzip, zstd or CBOR that can be read.
+    InvalidUtf8,
+    /// The payload is not JSON.
+    InvalidJson,
+    /// Neither an object nor a non-empty array of objects.
+    WrongShape,
+    /// The format has no such kind of message, or cannot read this one.
+    UnknownFormatKind,
+    /// NMEA: a line that is no sentence, or one with an unreadable field.
+    InvalidSentence,
+    /// NMEA: the checksum is missing or wrong.
+    BadChecksum,
+    /// More than 10,000 points.
+    TooManyPoints,
+    /// The payload must name the driver, and names none, or one outside the rule for ids.
+    BadDriver,
+    /// The payload names a driver other than the topic's.
+    DriverMismatch,
+    /// `lat` or `lng` is absent.
+    MissingField,
+    /// `lat` or `lng` is no number of degrees.
+    WrongType,
+    /// `lat` outside −90..=90.
+    LatRange,
+    /// `lng` outside −180..=180.
+    LngRange,
+    /// Both exactly 0: a receiver without a fix.
+    NullIsland,
+    /// `ts` is neither an epoch number nor RFC 3339.
+    BadTs,
+    /// `ts` is older than `decode.fix_age_max`.
+    TooOld,
+    /// `ts` is further ahead than `decode.fix_future_max`.
+    TooNew,
+}
+
+impl Reason {
+    /// Every reason, in the order of the checks.
+    pub const ALL: [Self; 20] = [
+        Self::TooLarge,
+        Self::BadTopic,
+        Self::Empty,
+        Self::InvalidUtf8,
+        Self::InvalidJson,
+        Self::WrongShape,
+        Self::UnknownFormatKind,
+        Self::InvalidSentence,
+        Self::BadChecksum,
+        Self::TooManyPoints,
+        Self::BadDriver,
+        Self::DriverMismatch,
+        Self::MissingField,
+        Self::WrongType,
+        Self::LatRange,
+        Self::LngRange,
+        Self::NullIsland,
+        Self::BadTs,
+        Self::TooOld,
+        Self::TooNew,
+    ];
+
+    /// The name in the `rejects` table and in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TooLarge => "too_large",
+            Self::BadTopic => "bad_topic",
+            Self::Empty => "empty",
+            Self::InvalidUtf8 => "invalid_utf8",
+            Self::InvalidJson => "invalid_json",
+            Self::WrongShape => "wrong_shape",
+            Self::UnknownFormatKind => "unknown_format_kind",
+            Self::InvalidSentence => "invalid_sentence",
+            Self::BadChecksum => "bad_checksum",
+            Self::TooManyPoints => "too_many_points",
+            Self::BadDriver => "bad_driver",
+            Self::DriverMismatch => "driver_mismatch",
+            Self::MissingField => "missing_field",
+            Self::WrongType => "wrong_type",
+            Self::LatRange => "lat_range",
+            Self::LngRange => "lng_range",
+            Self::NullIsland => "null_island",
+            Self::BadTs => "bad_ts",
+            Self::TooOld => "too_old",
+            Self::TooNew => "too_new",
+        }
+    }
+}
+
+/// One row of the `rejects` table: a refused point or message, or many of them above the flood limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reject {
+    /// Arrival of the message at milepost.
+    pub received_at: Timestamp,
+    /// The message's topic, its first 1,024 bytes.
+    pub topic: String,
+    /// The driver, if the topic or the payload named one.
+    pub driver_id: String,
+    pub reason: Reason,
+    pub detail: String,
+    /// The invalid point, or the whole message; its first 64 KiB.
+    pub payload: Vec<u8>,
+    /// Length before truncation.
+    pub payload_bytes: u64,
+    /// Number of rejects that this row stands for.
+    pub count: u64,
+}
+
+/// What the fields above are in ClickHouse.
+pub static TABLE: Table = Table {
+    name: "rejects",
+    columns: &[
+        ("received_at", Kind::Time),
+        ("topic", Kind::Text),
+        (DRIVER_ID, Kind::Text),
+        ("reason", Kind::Text),
+        ("detail", Kind::Text),
+        ("payload", Kind::Text),
+        ("payload_bytes", U64),
+        ("count", U64),
+    ],
+};
+
+impl Reject {
+    /// The columns of [`TABLE`], in that order.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.received_at.unix_ms().to_le_bytes());
+        put_text(self.topic.as_bytes(), out);
+        put_text(self.driver_id.as_bytes(), out);
+        put_text(self.reason.name().as_bytes(), out);
+        put_text(self.detail.as_bytes(), out);
+        put_text(&self.payload, out);
+        out.extend_from_slice(&self.payload_bytes.to_le_bytes());
+        out.extend_from_slice(&self.count.to_le_bytes());
+    }
+}

@@ -1,0 +1,184 @@
+//! ClickHouse's RowBinary: the tables that milepost inserts into, and their values as bytes.
+//!
+//! The format carries no types, so each column states its type, and milepost compares it with the server's.
+
+/// The RowBinary form of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The length as unsigned LEB128, then the bytes.
+    Text,
+    /// Milliseconds since 1970-01-01 UTC.
+    Time,
+    /// The number of pairs as unsigned LEB128, then names and values, each a [`Text`](Self::Text).
+    Texts,
+    /// A number of this ClickHouse type.
+    Number(&'static str, usize),
+    /// A byte that says whether it is NULL, then the value unless it is.
+    Nullable(&'static Self),
+    /// Polygons of rings of points: each list its length as unsigned LEB128, a point two Float64.
+    Polygons,
+}
+
+const POLYGONS: &str = "Array(Array(Array(Tuple(lng Float64, lat Float64))))";
+
+pub const U16: Kind = Kind::Number("UInt16", 2);
+pub const U32: Kind = Kind::Number("UInt32", 4);
+pub const U64: Kind = Kind::Number("UInt64", 8);
+pub const I32: Kind = Kind::Number("Int32", 4);
+const F32: Kind = Kind::Number("Float32", 4);
+const F64: Kind = Kind::Number("Float64", 8);
+
+impl Kind {
+    /// Whether a column of this ClickHouse type accepts such values.
+    #[must_use]
+    pub fn fits(self, clickhouse_type: &str) -> bool {
+        match self {
+            Self::Text => matches!(clickhouse_type, "String" | "LowCardinality(String)"),
+            Self::Texts => clickhouse_type == "Map(LowCardinality(String), String)",
+            Self::Time => clickhouse_type.starts_with("DateTime64(3"),
+            Self::Number(name, _) => clickhouse_type == name,
+            Self::Polygons => clickhouse_type == POLYGONS,
+            Self::Nullable(kind) => clickhouse_type
+                .strip_prefix("Nullable(")
+                .and_then(|rest| rest.strip_suffix(')'))
+                .is_some_and(|inner| kind.fits(inner)),
+        }
+    }
+
+    /// The value's length at the beginning of `bytes`; `None` if it ends early.
+    pub fn length(self, bytes: &[u8]) -> Option<usize> {
+        let length = match self {
+            Self::Time => 8,
+            Self::Number(_, bytes) => bytes,
+            Self::Text => {
+                let (prefix, text) = count_at(bytes)?;
+                prefix.checked_add(text)?
+            }
+            Self::Texts => {
+                let (mut length, pairs) = count_at(bytes)?;
+                for _ in 0..pairs.checked_mul(2)? {
+                    length += Self::Text.length(bytes.get(length..)?)?;
+                }
+                length
+            }
+            Self::Nullable(kind) => match bytes.first()? {
+                0 => 1 + kind.length(&bytes[1..])?,
+                _ => 1,
+            },
+            Self::Polygons => polygons(bytes)?,
+        };
+        (length <= bytes.len()).then_some(length)
+    }
+}
+
+fn polygons(bytes: &[u8]) -> Option<usize> {
+    let (mut length, polygons) = count_at(bytes)?;
+    for _ in 0..polygons {
+        let (prefix, rings) = count_at(bytes.get(length..)?)?;
+        length += prefix;
+        for _ in 0..rings {
+            let (prefix, points) = count_at(bytes.get(length..)?)?;
+            length = length.checked_add(prefix)?.checked_add(points.checked_mul(16)?)?;
+        }
+    }
+    Some(length)
+}
+
+/// `milepost events` writes it.
+pub static EVENTS: Table = Table {
+    name: "events",
+    columns: &[
+        (DRIVER_ID, Kind::Text),
+        ("ts", Kind::Time),
+        ("seq", U32),
+        ("kind", Kind::Text),
+        ("fence", Kind::Text),
+        ("lat", F64),
+        ("lng", F64),
+        ("speed", Kind::Nullable(&F32)),
+        ("known_at", Kind::Time),
+        ("mqtt_at", Kind::Nullable(&Kind::Time)),
+        ("webhook_at", Kind::Nullable(&Kind::Time)),
+    ],
+};
+
+/// `milepost fences` writes it.
+pub static FENCES: Table = Table {
+    name: "fences",
+    columns: &[
+        ("name", Kind::Text),
+        ("valid_from", Kind::Time),
+        ("valid_until", Kind::Time),
+        ("polygons", Kind::Polygons),
+    ],
+};
+
+/// The column of every inserted table that names the driver of a row.
+pub const DRIVER_ID: &str = "driver_id";
+
+/// An inserted table with its columns in the order of the insert.
+#[derive(Debug)]
+pub struct Table {
+    pub name: &'static str,
+    pub columns: &'static [(&'static str, Kind)],
+}
+
+impl Table {
+    pub fn statement(&self, database: &str) -> String {
+        let columns: Vec<_> = self.columns.iter().map(|(name, _)| *name).collect();
+        format!("INSERT INTO {database}.{} ({}) FORMAT RowBinary", self.name, columns.join(", "))
+    }
+
+    /// The statement after the name of the database.
+    pub fn statement_end(&self) -> String {
+        self.statement("").split_off("INSERT INTO ".len())
+    }
+
+    /// The length of `rows` rows at the beginning of `bytes`.
+    pub fn skip(&self, bytes: &[u8], rows: usize) -> Option<usize> {
+        let mut at = 0;
+        for _ in 0..rows {
+            for (_, kind) in self.columns {
+                at += kind.length(&bytes[at..])?;
+            }
+        }
+        Some(at)
+    }
+}
+
+/// RowBinary's String.
+pub fn put_text(text: &[u8], out: &mut Vec<u8>) {
+    put_count(text.len(), out);
+    out.extend_from_slice(text);
+}
+
+/// Unsigned LEB128.
+pub fn put_count(mut rest: usize, out: &mut Vec<u8>) {
+    while rest >= 0x80 {
+        out.push(u8::try_from(rest & 0x7f).expect("seven bits") | 0x80);
+        rest >>= 7;
+    }
+    out.push(u8::try_from(rest).expect("less than 0x80"));
+}
+
+/// The length of unsigned LEB128 at the beginning of `bytes`, and its value.
+pub fn count_at(bytes: &[u8]) -> Option<(usize, usize)> {
+    let prefix = 1 + bytes.iter().take(9).position(|byte| byte & 0x80 == 0)?;
+    let digits = bytes[..prefix].iter().rev();
+    Some((prefix, digits.fold(0, |value, byte| value << 7 | usize::from(byte & 0x7F))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_takes_values_of_its_own_type_alone() {
+        assert!(
+            Kind::Time.fits("DateTime64(3, 'UTC')")
+                && !Kind::Time.fits("DateTime64(6)")
+                && !U16.fits("Int16")
+                && Kind::Texts.fits("Map(LowCardinality(String), String)")
+        );
+    }
+}

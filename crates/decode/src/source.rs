@@ -1,0 +1,76 @@
+//! A source: its topics, its format, and where the driver's id comes from.
+
+use std::sync::Arc;
+
+use super::driver::{Driver, Named, OtherBytes, Template};
+use super::formats::Format;
+use super::keep::Keep;
+use super::reading::Reading;
+use super::time::{Local, Zone};
+use super::topic::Filter;
+use crate::position::{DriverId, OutOfRange};
+
+/// One of `[[sources]]`, or a topic of `mqtt.topics`.
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub(super) topic: String,
+    pub(super) filter: Filter,
+    /// The driver's id is the level of the filter's first `+`.
+    is_simple: bool,
+    pub(super) format: Format,
+    other_bytes: OtherBytes,
+    pub(super) reading: Reading,
+}
+
+impl Source {
+    pub fn new(topic: &str, driver: Driver, format: Format, keep: Keep) -> Self {
+        let is_simple = matches!(&driver, Driver::Topic(template) if template.is_first_level());
+        let reading = format.reading(driver, keep);
+        let (topic, filter) = (topic.to_owned(), Filter::new(topic));
+        Self { topic, filter, is_simple, format, other_bytes: OtherBytes::Refused, reading }
+    }
+
+    /// What becomes of bytes that a driver's id cannot have.
+    #[must_use]
+    pub fn with_other_bytes(mut self, other_bytes: OtherBytes) -> Self {
+        self.other_bytes = other_bytes;
+        self
+    }
+
+    /// Reads times without an offset as of this zone.
+    #[must_use]
+    pub fn in_zone(mut self, zone: Zone) -> Self {
+        let local = self.reading.local.take().map_or_else(Local::default, |local| (*local).clone());
+        self.reading.local = Some(Arc::new(Local { zone: Some(zone), ..local }));
+        self
+    }
+
+    /// milepost's own format; the driver's id is the topic's only `+`.
+    pub fn milepost(topic: &str) -> Self {
+        Self::new(topic, Driver::Topic(Template::first()), Format::Milepost, Keep::Nothing)
+    }
+
+    pub fn takes(&self, topic: &str) -> bool {
+        self.filter.levels(topic).is_some()
+    }
+
+    /// `None`: the topic does not match.
+    pub(super) fn driver_in(&self, topic: &[u8]) -> Option<Result<Named<'_>, OutOfRange>> {
+        // The common case, and the cheapest: no other `+`, and an id has no `/`, so the topic matches.
+        if self.is_simple
+            && let Some(Ok(id)) = self.filter.only_level(topic).map(DriverId::new)
+        {
+            return Some(Ok(Named::InTopic(id)));
+        }
+        let levels = self.filter.levels(std::str::from_utf8(topic).ok()?)?;
+        Some(match &self.reading.driver {
+            Driver::Topic(template) => self.other_bytes.id(&template.fill(&levels)).map(Named::InTopic),
+            Driver::Payload(pointer) => Ok(Named::InPayload(pointer, self.other_bytes)),
+        })
+    }
+
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+}

@@ -1,0 +1,349 @@
+//! Times as text: with an offset, or in a zone that the configuration names.
+//!
+//! Guarantee: one text has one instant, or is refused. A date whose order is open (`03/04/2026`), a
+//! time that a clock change skips or repeats, and a time without a zone are never guessed.
+
+use jiff::civil::{Date, DateTime, Time};
+use jiff::fmt::strtime::BrokenDownTime;
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
+
+use crate::position::Timestamp;
+
+/// A zone of IANA's database such as `Europe/Berlin`, or a fixed offset.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Zone {
+    name: String,
+    zone: TimeZone,
+}
+
+impl Zone {
+    /// # Errors
+    /// Neither an offset nor a name of the database.
+    pub fn new(name: &str) -> Result<Self, String> {
+        let wanted = || format!("\"{name}\": must be a zone such as Europe/Berlin, or +02:00, or Z");
+        let zone = match offset(name) {
+            Some(seconds) => TimeZone::fixed(Offset::from_seconds(seconds).map_err(|_| wanted())?),
+            None => TimeZone::get(name).map_err(|_| wanted())?,
+        };
+        Ok(Self { name: name.to_owned(), zone })
+    }
+
+    pub fn utc() -> Self {
+        Self { name: "Z".to_owned(), zone: TimeZone::UTC }
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn unix_ms(&self, time: DateTime) -> Result<i64, String> {
+        let found = self.zone.to_ambiguous_timestamp(time);
+        let name = &self.name;
+        match found.offset() {
+            AmbiguousOffset::Unambiguous { .. } => {
+                found.unambiguous().map(jiff::Timestamp::as_millisecond).map_err(|error| error.to_string())
+            }
+            AmbiguousOffset::Gap { .. } => {
+                Err(format!("{time} does not exist in {name}: the clocks go forward over it"))
+            }
+            AmbiguousOffset::Fold { .. } => Err(format!(
+                "{time} happens twice in {name}, when the clocks go back: send it with its offset"
+            )),
+        }
+    }
+}
+
+/// How a source's or a file's times without an offset are read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Local {
+    /// `None`: a time without an offset is refused.
+    pub zone: Option<Zone>,
+    /// As in strftime, such as `%d/%m/%Y %H:%M:%S`; `None`: the forms that have one meaning.
+    pub pattern: Option<String>,
+}
+
+impl Local {
+    /// Unix milliseconds.
+    pub(super) fn unix_ms(&self, text: &str) -> Result<i64, String> {
+        let text = text.trim();
+        if let Some(pattern) = &self.pattern {
+            return self.by_pattern(text, pattern);
+        }
+        if let Some(time) = rfc3339(text) {
+            return Ok(time.unix_ms());
+        }
+        let (date, clock) = split(text).ok_or_else(|| unread(text))?;
+        let Clock { time, next_second, offset } = clock_of(clock).ok_or_else(|| unread(text))?;
+        let time = DateTime::from_parts(date_of(date)?, time);
+        let ms = match offset {
+            Some(seconds) => Offset::from_seconds(seconds)
+                .and_then(|offset| offset.to_timestamp(time))
+                .map(jiff::Timestamp::as_millisecond)
+                .map_err(|error| error.to_string())?,
+            None => self.zoned(time)?,
+        };
+        Ok(ms + if next_second { 1_000 } else { 0 })
+    }
+
+    fn zoned(&self, time: DateTime) -> Result<i64, String> {
+        let zone = self.zone.as_ref().ok_or_else(|| format!("{time} has no zone: {NAME_THE_ZONE}"))?;
+        zone.unix_ms(time)
+    }
+
+    fn by_pattern(&self, text: &str, pattern: &str) -> Result<i64, String> {
+        let wrong = |error: jiff::Error| format!("\"{text}\" is not {pattern}: {error}");
+        let parts = BrokenDownTime::parse(pattern, text).map_err(wrong)?;
+        if parts.offset().is_some() || parts.timestamp().is_some() {
+            return parts.to_timestamp().map(jiff::Timestamp::as_millisecond).map_err(wrong);
+        }
+        self.zoned(parts.to_datetime().map_err(wrong)?)
+    }
+
+    /// # Errors
+    /// The pattern has no date, no time, or is not one of strftime.
+    pub fn check_pattern(pattern: &str) -> Result<String, String> {
+        let example = TimeZone::UTC.to_zoned_datetime(jiff::civil::date(2026, 11, 24).at(22, 13, 14, 0));
+        let wrong = |error: jiff::Error| format!("\"{pattern}\": {error}");
+        let example = example.map_err(wrong)?;
+        let text = jiff::fmt::strtime::format(pattern, &example).map_err(wrong)?;
+        let local = Self { zone: Some(Zone::utc()), pattern: Some(pattern.to_owned()) };
+        let read = local.by_pattern(&text, pattern)?;
+        if read == example.timestamp().as_millisecond() {
+            Ok(pattern.to_owned())
+        } else {
+            Err(format!("\"{pattern}\": must hold a date and a time, such as \"%d/%m/%Y %H:%M:%S\""))
+        }
+    }
+}
+
+const NAME_THE_ZONE: &str = "name it with `zone` of the source, `ts_zone` of the format, or --zone of import";
+
+fn unread(text: &str) -> String {
+    let text: String = text.chars().take(40).collect();
+    if clock_of(&text).is_some() {
+        return format!(
+            "\"{text}\" is a time of day without a date: name the date's field, as in ts=DATE+TIME"
+        );
+    }
+    format!("\"{text}\" is no time such as 2026-01-31T08:00:00Z or 2026-01-31 08:00:00")
+}
+
+/// Date and clock, at the T or the space between them.
+fn split(text: &str) -> Option<(&str, &str)> {
+    let at = text.char_indices().find(|(at, c)| {
+        let is_t = matches!(c, 'T' | 't') && text[..*at].ends_with(|c: char| c.is_ascii_digit());
+        c.is_whitespace() || is_t
+    })?;
+    Some((&text[..at.0], text[at.0 + at.1.len_utf8()..].trim_start()))
+}
+
+const MONTHS: [&str; 12] =
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+
+fn date_of(text: &str) -> Result<Date, String> {
+    let parts: Vec<&str> = text.trim_end_matches(',').split(['-', '/', '.']).collect();
+    let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let date = |year: &str, month: &str, day: &str| {
+        let read = || Date::new(year.parse().ok()?, month.parse().ok()?, day.parse().ok()?).ok();
+        read().ok_or_else(|| format!("\"{text}\" is no date"))
+    };
+    match parts[..] {
+        [all] if all.len() == 8 && is_plain(all) => date(&all[..4], &all[4..6], &all[6..]),
+        [year, month, day] if year.len() == 4 => date(year, month, day),
+        [day, month, year] if year.len() == 4 && text.contains('.') => date(year, month, day),
+        [day, name, year] if year.len() == 4 && !is_plain(name) => {
+            let known = MONTHS.iter().position(|month| name.to_ascii_lowercase().starts_with(month));
+            date(year, &known.map_or(0, |month| month + 1).to_string(), day)
+        }
+        [_, _, _] => {
+            let pattern = "give the order as a pattern, such as \"%d/%m/%Y %H:%M:%S\"";
+            Err(format!("\"{text}\": day, month and year in which order? {pattern}"))
+        }
+        _ => Err(format!("\"{text}\" is no date")),
+    }
+}
+
+struct Clock {
+    time: Time,
+    /// A leap second, which is the second after it.
+    next_second: bool,
+    /// Seconds east of UTC.
+    offset: Option<i32>,
+}
+
+/// `hh:mm`, `hh:mm:ss`, `hhmmss`, with a fraction, AM or PM, and an offset behind it.
+fn clock_of(text: &str) -> Option<Clock> {
+    let end = text.find(|c: char| !(c.is_ascii_digit() || ":.,".contains(c))).unwrap_or(text.len());
+    let (clock, mut rest) = (&text[..end], text[end..].trim());
+    let mut half = None;
+    for (name, hours) in [("am", 0), ("pm", 12)] {
+        if rest.get(..2).is_some_and(|word| word.eq_ignore_ascii_case(name)) {
+            (half, rest) = (Some(hours), rest[2..].trim_start());
+        }
+    }
+    let offset = if rest.is_empty() { None } else { Some(offset(rest)?) };
+    let (whole, fraction) = clock.split_once(['.', ',']).unwrap_or((clock, ""));
+    let parts: Vec<&str> = if whole.contains(':') {
+        whole.split(':').collect()
+    } else if matches!(whole.len(), 4 | 6) {
+        (0..whole.len()).step_by(2).map(|at| &whole[at..at + 2]).collect()
+    } else {
+        return None;
+    };
+    let number = |part: &str| part.parse::<i8>().ok().filter(|_| (1..=2).contains(&part.len()));
+    let (mut hour, minute, second) = match parts[..] {
+        [hour, minute] if fraction.is_empty() => (number(hour)?, number(minute)?, 0),
+        [hour, minute, second] => (number(hour)?, number(minute)?, number(second)?),
+        _ => return None,
+    };
+    if let Some(half) = half {
+        hour = if (1..=12).contains(&hour) { hour % 12 + half } else { return None };
+    }
+    let nanoseconds = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
+    let next_second = second == 60;
+    let time = Time::new(hour, minute, if next_second { 59 } else { second }, nanoseconds).ok()?;
+    Some(Clock { time, next_second, offset })
+}
+
+/// `Z`, `UTC`, `GMT`, `+hh`, `+hhmm`, `+hh:mm`, in seconds east of UTC.
+fn offset(text: &str) -> Option<i32> {
+    if ["z", "utc", "gmt"].contains(&&*text.to_ascii_lowercase()) {
+        return Some(0);
+    }
+    let (sign, digits) = match text.split_at_checked(1)? {
+        ("+", digits) => (1, digits),
+        ("-", digits) => (-1, digits),
+        _ => return None,
+    };
+    let (hours, minutes) = match digits.len() {
+        2 => (digits, "00"),
+        4 => digits.split_at(2),
+        5 => digits.split_once(':')?,
+        _ => return None,
+    };
+    let number =
+        |text: &str| text.parse::<u8>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    (hours < 24 && minutes < 60).then(|| sign * (i32::from(hours) * 60 + i32::from(minutes)) * 60)
+}
+
+/// Seconds below 1e11, milliseconds below 1e14, microseconds below 1e17, else nanoseconds.
+pub(super) fn epoch_ms_from_integer(number: i64) -> i64 {
+    match number.unsigned_abs() {
+        0..100_000_000_000 => number * 1_000,
+        100_000_000_000..100_000_000_000_000 => number,
+        100_000_000_000_000..100_000_000_000_000_000 => number / 1_000,
+        _ => number / 1_000_000,
+    }
+}
+
+pub(super) fn epoch_ms_from_float(number: f64) -> i64 {
+    rounded(match number.abs() {
+        ..1e11 => number * 1e3,
+        ..1e14 => number,
+        ..1e17 => number / 1e3,
+        _ => number / 1e6,
+    })
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "`as` saturates; what saturates is then too old or too new"
+)]
+pub(super) fn rounded(ms: f64) -> i64 {
+    ms.round() as i64
+}
+
+/// Parses RFC 3339, also with an offset without a colon, as Java's libraries write it.
+pub fn rfc3339(text: &str) -> Option<Timestamp> {
+    let time = chrono::DateTime::parse_from_rfc3339(text)
+        .or_else(|_| chrono::DateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f%z"));
+    time.ok().map(|time| Timestamp::from_unix_ms(time.timestamp_millis()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, zone: &str) -> Result<String, String> {
+        let local = Local { zone: Some(Zone::new(zone).unwrap()), pattern: None };
+        let ms = local.unix_ms(text)?;
+        Ok(jiff::Timestamp::from_millisecond(ms).unwrap().to_string())
+    }
+
+    #[test]
+    fn a_text_has_one_instant() {
+        for (text, zone, expected) in [
+            ("2026-01-31T08:00:00Z", "+05:00", "2026-01-31T08:00:00Z"),
+            ("2026-01-31 08:00:00", "+01:00", "2026-01-31T07:00:00Z"),
+            ("2026-01-31 08:00", "Z", "2026-01-31T08:00:00Z"),
+            ("2026-01-31T08:00:00.25", "Z", "2026-01-31T08:00:00.25Z"),
+            ("2026-01-31T08:00:00,250", "Z", "2026-01-31T08:00:00.25Z"),
+            ("2026-01-31 08:00:00.5+00", "+05:00", "2026-01-31T08:00:00.5Z"),
+            ("2026-01-31 08:00:00-03:30", "Z", "2026-01-31T11:30:00Z"),
+            ("2026-01-31 08:00:00 +0200", "Z", "2026-01-31T06:00:00Z"),
+            ("2026-01-31 08:00:00 UTC", "+05:00", "2026-01-31T08:00:00Z"),
+            ("2026/01/31 08:00:00", "Z", "2026-01-31T08:00:00Z"),
+            ("20260131 080000", "Z", "2026-01-31T08:00:00Z"),
+            ("20260131T080000Z", "+05:00", "2026-01-31T08:00:00Z"),
+            ("31.01.2026 08:00:00", "Z", "2026-01-31T08:00:00Z"),
+            ("31-Jan-2026 08:00:00", "Z", "2026-01-31T08:00:00Z"),
+            ("2026-01-31 08:00:00 PM", "Z", "2026-01-31T20:00:00Z"),
+            ("2026-01-31 12:00:00 am", "Z", "2026-01-31T00:00:00Z"),
+            ("2016-12-31 23:59:60", "Z", "2017-01-01T00:00:00Z"),
+            ("2026-07-01 12:00:00", "Europe/Berlin", "2026-07-01T10:00:00Z"),
+            ("2026-11-24 12:00:00", "Europe/Berlin", "2026-11-24T11:00:00Z"),
+            ("2026-01-15 12:00:00", "America/Santiago", "2026-01-15T15:00:00Z"),
+            ("2026-06-15 12:00:00", "Asia/Kathmandu", "2026-06-15T06:15:00Z"),
+            ("2026-10-25 01:59:59", "Europe/Berlin", "2026-10-24T23:59:59Z"),
+            ("2026-10-25 03:00:00", "Europe/Berlin", "2026-10-25T02:00:00Z"),
+        ] {
+            assert_eq!(read(text, zone).as_deref(), Ok(expected), "{text} {zone}");
+        }
+    }
+
+    #[test]
+    fn what_is_open_is_refused_with_its_cause() {
+        for (text, zone, cause) in [
+            ("03/04/2026 08:00:00", "Z", "which order"),
+            ("03-04-2026 08:00:00", "Z", "which order"),
+            ("26.01.31 08:00:00", "Z", "which order"),
+            ("2026-10-25 02:30:00", "Europe/Berlin", "twice"),
+            ("2026-03-29 02:30:00", "Europe/Berlin", "does not exist"),
+            ("10:12:47", "Z", "without a date"),
+            ("101247", "Z", "without a date"),
+            ("2026-02-30 08:00:00", "Z", "no date"),
+            ("2026-01-31 24:00:01", "Z", "no time"),
+            ("2026-01-31 8 o'clock", "Z", "no time"),
+            ("yesterday", "Z", "no time"),
+            ("", "Z", "no time"),
+            ("é", "Z", "no time"),
+            ("2026-01-31 08:00:00 CET", "Z", "no time"),
+        ] {
+            let why = read(text, zone).unwrap_err();
+            assert!(why.contains(cause), "{text}: {why}");
+        }
+        let why = Local::default().unix_ms("2026-01-31 08:00:00").unwrap_err();
+        assert!(why.contains("no zone"), "{why}");
+        for zone in ["Mars/Olympus", "+25:00", "", "2", "CEST+"] {
+            assert!(Zone::new(zone).is_err(), "{zone}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_gives_the_order() {
+        let read = |pattern: &str, text: &str| {
+            let pattern = Some(Local::check_pattern(pattern).unwrap());
+            Local { zone: Some(Zone::utc()), pattern }.unix_ms(text).map(|ms| ms / 1_000)
+        };
+        assert_eq!(read("%d/%m/%Y %H:%M:%S", "03/04/2026 08:00:00"), Ok(1_775_203_200));
+        assert_eq!(read("%m/%d/%Y %H:%M:%S", "03/04/2026 08:00:00"), Ok(1_772_611_200));
+        assert_eq!(read("%y%m%d%H%M%S", "260403080000"), Ok(1_775_203_200));
+        assert_eq!(read("%Y-%m-%dT%H:%M:%S%z", "2026-04-03T10:00:00+0200"), Ok(1_775_203_200));
+        assert!(read("%d/%m/%Y %H:%M:%S", "2026-04-03 08:00:00").is_err());
+        for wrong in ["%d/%m/%Y", "%H:%M:%S", "%Q!", "d/m/y", ""] {
+            assert!(Local::check_pattern(wrong).is_err(), "{wrong}");
+        }
+    }
+}

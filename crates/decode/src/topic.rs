@@ -1,0 +1,83 @@
+//! A topic filter with `+` levels.
+
+use arrayvec::ArrayVec;
+
+pub const PLUSES_MAX: usize = 8;
+
+/// The levels that match `+`, in order.
+pub(super) type Levels<'a> = ArrayVec<&'a str, PLUSES_MAX>;
+
+/// A filter, split around its `+`.
+#[derive(Debug, Clone)]
+pub(super) struct Filter {
+    before: String,
+    /// What follows each `+`.
+    after: Vec<String>,
+}
+
+impl Filter {
+    /// The configuration has checked: at most [`PLUSES_MAX`] levels `+`, no `#`.
+    pub(super) fn new(filter: &str) -> Self {
+        let mut parts = filter.split('+').map(str::to_owned);
+        Self { before: parts.next().unwrap_or_default(), after: parts.collect() }
+    }
+
+    /// What the only `+` of a filter stands for: one level if there is no `/` in it. `None`: the topic does not match, or the filter has
+    /// not one `+`.
+    pub(super) fn only_level<'a>(&self, topic: &'a [u8]) -> Option<&'a [u8]> {
+        let [after] = &self.after[..] else { return None };
+        topic.strip_prefix(self.before.as_bytes())?.strip_suffix(after.as_bytes())
+    }
+
+    /// `None`: the topic does not match.
+    pub(super) fn levels<'a>(&self, topic: &'a str) -> Option<Levels<'a>> {
+        let mut rest = topic.strip_prefix(&*self.before)?;
+        let mut levels = Levels::new();
+        for after in &self.after {
+            let end = rest.bytes().position(|byte| byte == b'/').unwrap_or(rest.len());
+            levels.try_push(&rest[..end]).ok()?;
+            rest = rest[end..].strip_prefix(&**after)?;
+        }
+        rest.is_empty().then_some(levels)
+    }
+}
+
+/// Whether a topic can match both filters.
+pub fn overlap(a: &str, b: &str) -> bool {
+    let same = |(a, b): (&str, &str)| a == b || a == "+" || b == "+";
+    a.split('/').count() == b.split('/').count() && a.split('/').zip(b.split('/')).all(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn levels(filter: &str, topic: &str) -> Option<Vec<String>> {
+        Filter::new(filter).levels(topic).map(|levels| levels.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn levels_are_what_the_pluses_stand_for() {
+        assert_eq!(levels("owntracks/+/+", "owntracks/jo/phone"), Some(vec!["jo".into(), "phone".into()]));
+        assert_eq!(levels("+", "x"), Some(vec!["x".into()]));
+        assert_eq!(levels("a/+/b/+/c", "a/1/b/2/c"), Some(vec!["1".into(), "2".into()]));
+        assert_eq!(levels("positions", "positions"), Some(vec![]));
+        assert_eq!(levels("a/+/", "a/1/"), Some(vec!["1".into()]), "an empty level is a level");
+        for (filter, topic) in [
+            ("owntracks/+/+", "owntracks/jo"),
+            ("owntracks/+/+", "owntracks/jo/phone/event"),
+            ("a/+/b", "a/1/c"),
+            ("a/+/b", "a/1/2/b"),
+            ("positions", "positions/1"),
+            ("+", "a/b"),
+        ] {
+            assert_eq!(levels(filter, topic), None, "{filter} {topic}");
+        }
+    }
+
+    #[test]
+    fn filters_overlap_where_one_topic_matches_both() {
+        assert!(overlap("a/+/c", "a/b/+") && overlap("+/x", "a/+") && overlap("a", "a"));
+        assert!(!overlap("a/+", "a/+/c") && !overlap("a/+/c", "a/+/d") && !overlap("a", "b"));
+    }
+}

@@ -1,0 +1,212 @@
+//! Payloads in gzip, zstd or CBOR into the text that the formats read.
+//!
+//! Guarantee: UTF-8 passes as it is, after a look at its first byte, because none of the three can begin like it. Output is
+//! bounded in bytes, and compressed payloads also in their ratio, before the rest is unpacked.
+
+use std::io::Read as _;
+
+use ciborium_ll::{Decoder, Header, simple};
+use flate2::read::MultiGzDecoder;
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+
+use super::refusal::{Refusal, refuse};
+use crate::reject::Reason;
+
+/// Bytes unpacked for each compressed byte. A parked vehicle's array of points has about 20.
+const RATIO_MAX: usize = 100;
+/// What RFC 8878 asks every decoder to support.
+const ZSTD_WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// About what JSON may have.
+const CBOR_DEPTH_MAX: usize = 100;
+
+/// `None`: the payload is none of the three. CBOR may be compressed; `is_json`: the format can read it.
+pub(super) fn unpack(payload: &[u8], is_json: bool, bytes_max: usize) -> Result<Option<Vec<u8>>, Refusal> {
+    let limit = bytes_max.min(payload.len().saturating_mul(RATIO_MAX));
+    let unpacked = match payload {
+        [0x1f, 0x8b, ..] => gzip(payload, limit)?,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => zstd(payload, limit)?,
+        _ if is_json && is_cbor(payload) => return Json::of(payload, bytes_max).map(Some),
+        _ => return Ok(None),
+    };
+    if unpacked.len() > limit {
+        return refuse(
+            Reason::TooLarge,
+            format!("{} compressed bytes hold more than {limit}, the limit for them", payload.len()),
+        );
+    }
+    if is_json && is_cbor(&unpacked) { Json::of(&unpacked, bytes_max).map(Some) } else { Ok(Some(unpacked)) }
+}
+
+/// An array, a map, or the tag that says "CBOR".
+fn is_cbor(payload: &[u8]) -> bool {
+    matches!(payload, [0x80..=0xbf, ..] | [0xd9, 0xd9, 0xf7, ..])
+}
+
+fn unreadable(detail: String) -> Refusal {
+    Refusal::new(Reason::InvalidUtf8, detail)
+}
+
+/// May return one byte more than `limit`.
+fn gzip(payload: &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
+    let mut unpacked = Vec::new();
+    let read = MultiGzDecoder::new(payload).take(limit as u64 + 1).read_to_end(&mut unpacked);
+    read.map(|_| unpacked).map_err(|error| unreadable(format!("gzip: {error}")))
+}
+
+/// One frame. May return a block, 128 KiB, more than `limit`.
+fn zstd(mut payload: &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
+    let mut decoder = FrameDecoder::new();
+    decoder.set_max_window_size(ZSTD_WINDOW_BYTES_MAX);
+    let read = decoder
+        .init(&mut payload)
+        .and_then(|()| decoder.decode_blocks(&mut payload, BlockDecodingStrategy::UptoBytes(limit + 1)));
+    match read {
+        Err(error) => return Err(unreadable(format!("zstd: {error}"))),
+        Ok(false) => return Ok(vec![0; limit + 1]),
+        Ok(true) => {}
+    }
+    let unpacked = decoder.collect().unwrap_or_default();
+    let is_whole =
+        decoder.get_checksum_from_data().is_none_or(|sum| Some(sum) == decoder.get_calculated_checksum());
+    if is_whole && payload.is_empty() {
+        Ok(unpacked)
+    } else {
+        Err(unreadable("zstd: a wrong checksum, or bytes after the frame".into()))
+    }
+}
+
+/// CBOR as JSON, by RFC 8949, 6.1: a tag is left out, and what JSON cannot say is null; here byte strings as well. An integer as
+/// a key becomes a string.
+struct Json<'a> {
+    cbor: Decoder<&'a [u8]>,
+    out: Vec<u8>,
+    bytes_max: usize,
+}
+
+impl<'a> Json<'a> {
+    fn of(payload: &'a [u8], bytes_max: usize) -> Result<Vec<u8>, Refusal> {
+        let mut json =
+            Self { cbor: Decoder::from(payload), out: Vec::with_capacity(2 * payload.len()), bytes_max };
+        let first = json.pull()?;
+        json.item(first, 0)?;
+        if json.cbor.offset() < payload.len() { Err(json.malformed()) } else { Ok(json.out) }
+    }
+
+    fn malformed(&mut self) -> Refusal {
+        unreadable(format!("neither UTF-8 nor CBOR, which is unreadable at byte {}", self.cbor.offset()))
+    }
+
+    /// The next item without its tags.
+    fn pull(&mut self) -> Result<Header, Refusal> {
+        loop {
+            match self.cbor.pull() {
+                Ok(Header::Tag(_)) => {}
+                Ok(header) => return Ok(header),
+                Err(_) => return Err(self.malformed()),
+            }
+        }
+    }
+
+    fn item(&mut self, header: Header, depth: usize) -> Result<(), Refusal> {
+        if self.out.len() > self.bytes_max {
+            return refuse(Reason::TooLarge, format!("CBOR of more than {} bytes as JSON", self.bytes_max));
+        }
+        match header {
+            Header::Positive(number) => self.scalar(&number),
+            Header::Negative(number) => self.scalar(&(-1 - i128::from(number))),
+            Header::Float(number) => self.scalar(&number),
+            Header::Simple(simple::TRUE) => self.scalar(&true),
+            Header::Simple(simple::FALSE) => self.scalar(&false),
+            Header::Simple(_) => self.scalar(&()),
+            Header::Text(length) => {
+                let text = self.text(length)?;
+                self.scalar(&text);
+            }
+            Header::Bytes(length) => {
+                self.skip(length)?;
+                self.scalar(&());
+            }
+            Header::Array(_) | Header::Map(_) if depth == CBOR_DEPTH_MAX => return Err(self.malformed()),
+            Header::Array(count) => {
+                self.out.push(b'[');
+                self.items(count, |json, header| json.item(header, depth + 1))?;
+                self.out.push(b']');
+            }
+            Header::Map(count) => {
+                self.out.push(b'{');
+                self.items(count, |json, header| {
+                    json.key(header)?;
+                    json.out.push(b':');
+                    let value = json.pull()?;
+                    json.item(value, depth + 1)
+                })?;
+                self.out.push(b'}');
+            }
+            Header::Break | Header::Tag(_) => return Err(self.malformed()),
+        }
+        Ok(())
+    }
+
+    fn key(&mut self, header: Header) -> Result<(), Refusal> {
+        let key = match header {
+            Header::Text(length) => self.text(length)?,
+            Header::Positive(number) => number.to_string(),
+            Header::Negative(number) => (-1 - i128::from(number)).to_string(),
+            Header::Float(_) | Header::Simple(_) | Header::Bytes(_) | Header::Array(_) | Header::Map(_) => {
+                return Err(self.malformed());
+            }
+            Header::Tag(_) | Header::Break => return Err(self.malformed()),
+        };
+        self.scalar(&key);
+        Ok(())
+    }
+
+    /// `count`: `None` up to a break.
+    fn items(
+        &mut self,
+        count: Option<usize>,
+        each: impl Fn(&mut Self, Header) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        for number in 0..count.unwrap_or(usize::MAX) {
+            let header = self.pull()?;
+            if count.is_none() && header == Header::Break {
+                break;
+            }
+            if number > 0 {
+                self.out.push(b',');
+            }
+            each(self, header)?;
+        }
+        Ok(())
+    }
+
+    fn scalar(&mut self, value: &impl serde::Serialize) {
+        serde_json::to_writer(&mut self.out, value).expect("a scalar, into memory");
+    }
+
+    fn text(&mut self, length: Option<usize>) -> Result<String, Refusal> {
+        let (mut text, mut buffer) = (String::new(), [0; 256]);
+        let mut segments = self.cbor.text(length);
+        let mut read = || {
+            while let Some(mut segment) = segments.pull().ok()? {
+                while let Some(piece) = segment.pull(&mut buffer).ok()? {
+                    text.push_str(piece);
+                }
+            }
+            Some(())
+        };
+        read().map(|()| text).ok_or_else(|| self.malformed())
+    }
+
+    fn skip(&mut self, length: Option<usize>) -> Result<(), Refusal> {
+        let mut buffer = [0; 256];
+        let mut segments = self.cbor.bytes(length);
+        let mut read = || {
+            while let Some(mut segment) = segments.pull().ok()? {
+                while segment.pull(&mut buffer).ok()?.is_some() {}
+            }
+            Some(())
+        };
+        read().ok_or_else(|| self.malformed())
+    }
+}

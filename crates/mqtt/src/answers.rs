@@ -1,0 +1,91 @@
+//! CONNACK, SUBACK and UNSUBACK; a refusal becomes a sentence that says what to change.
+
+use rumqttc::v5::mqttbytes::Error as LibraryError;
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{Packet as Rest, SubscribeReasonCode, UnsubAck, UnsubAckReason};
+
+use super::header::Header;
+use super::packet::{CONNACK, CodecError, Grant, Packet, UNSUBSCRIBE_PACKET_ID};
+use milepost_core::Qos;
+use milepost_core::session::ConnAck;
+
+pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
+    let reason = *body.get(1).ok_or(LibraryError::MalformedPacket)?;
+    let answer = Header { kind: CONNACK, flags: 0, body_bytes: body.len() }.decode_rest(body);
+    if reason != 0 {
+        let properties = if let Ok(Rest::ConnAck(answer)) = answer { answer.properties } else { None };
+        let said = properties.and_then(|properties| properties.reason_string);
+        let said = said.map_or(String::new(), |said| format!(" (\"{said}\")"));
+        return Err(CodecError::Refused { reason, words: format!("{}{said}", refusal(reason)) });
+    }
+    let Rest::ConnAck(answer) = answer? else {
+        return Err(CodecError::Unexpected(CONNACK));
+    };
+    let terms = answer.properties.as_ref();
+    Ok(Packet::Connected(ConnAck {
+        session_present: answer.session_present,
+        receive_maximum: terms.and_then(|terms| terms.receive_max),
+        keep_alive_seconds: terms.and_then(|terms| terms.server_keep_alive),
+        session_expiry_seconds: terms.and_then(|terms| terms.session_expiry_interval),
+        packet_bytes_max: terms.and_then(|terms| terms.max_packet_size),
+        no_shared_subscriptions: terms.and_then(|terms| terms.shared_subscription_available) == Some(0),
+    }))
+}
+
+/// CONNACK's reason, and what to change (MQTT 5, 3.2.2.2; below 0x80 it is MQTT 3.1.1's).
+fn refusal(reason: u8) -> String {
+    let words = match reason {
+        0x01 | 0x84 => "it does not speak MQTT 5",
+        0x02 | 0x85 => "it does not take this client id; change mqtt.client_id",
+        0x04 | 0x86 => "bad user name or password; set mqtt.username and mqtt.password_file",
+        0x05 | 0x87 => {
+            "not authorized, which a broker that is starting says as well; if it lasts, set mqtt.username and \
+             mqtt.password_file, or let this user in there"
+        }
+        0x03 | 0x88 => "the server is unavailable",
+        0x89 => "the server is busy",
+        0x8A => "this client is banned there",
+        0x8C => "bad authentication method; we have user name and password only",
+        0x97 => "a quota is exceeded there",
+        0x9C | 0x9D => "use another server; change mqtt.url",
+        0x9F => "too many connections a second",
+        _ => return format!("reason {reason:#04x}"),
+    };
+    words.to_owned()
+}
+
+pub(super) fn grant(code: SubscribeReasonCode) -> Grant {
+    match code {
+        SubscribeReasonCode::Success(QoS::AtMostOnce) => Grant::Granted(Qos::AtMostOnce),
+        SubscribeReasonCode::Success(QoS::AtLeastOnce | QoS::ExactlyOnce) => Grant::Granted(Qos::AtLeastOnce),
+        SubscribeReasonCode::NotAuthorized => Grant::NotAuthorized,
+        SubscribeReasonCode::SharedSubscriptionsNotSupported => Grant::NoSharedSubscriptions,
+        SubscribeReasonCode::Failure
+        | SubscribeReasonCode::Unspecified
+        | SubscribeReasonCode::ImplementationSpecific
+        | SubscribeReasonCode::TopicFilterInvalid
+        | SubscribeReasonCode::PkidInUse
+        | SubscribeReasonCode::QuotaExceeded
+        | SubscribeReasonCode::SubscriptionIdNotSupported
+        | SubscribeReasonCode::WildcardSubscriptionsNotSupported => Grant::Refused(format!("{code:?}")),
+    }
+}
+
+/// UNSUBACK.
+pub(super) fn unsubscribed(header: Header, body: &[u8]) -> Result<Packet<'static>, CodecError> {
+    let Rest::UnsubAck(UnsubAck { pkid, reasons, .. }) = header.decode_rest(body)? else {
+        return Err(CodecError::Unexpected(header.kind));
+    };
+    if pkid != UNSUBSCRIBE_PACKET_ID {
+        return Err(CodecError::NotAsked(pkid));
+    }
+    let refusal = |reason| match reason {
+        UnsubAckReason::Success | UnsubAckReason::NoSubscriptionExisted => None,
+        UnsubAckReason::NotAuthorized => Some("not authorized".to_owned()),
+        UnsubAckReason::UnspecifiedError
+        | UnsubAckReason::ImplementationSpecificError
+        | UnsubAckReason::TopicFilterInvalid
+        | UnsubAckReason::PacketIdentifierInUse => Some(format!("{reason:?}")),
+    };
+    Ok(Packet::Unsubscribed(reasons.into_iter().filter_map(refusal).collect()))
+}

@@ -1,0 +1,327 @@
+//! Splits the bytes of a connection into packets.
+
+use std::ops::Range;
+
+use rumqttc::v5::mqttbytes::Error as LibraryError;
+use rumqttc::v5::mqttbytes::v5::{DisconnectReasonCode, Packet as Rest};
+
+use super::answers;
+use super::header::Header;
+use super::packet::{
+    CONNACK, CodecError, DISCONNECT, PINGRESP, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, Packet, SUBACK,
+    Subscribing, UNSUBACK,
+};
+use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
+
+/// A DISCONNECT's reason when another client comes with our client id (MQTT 5, 3.14.2.1).
+const SESSION_TAKEN_OVER: u8 = 0x8E;
+/// PUBREC's reason for a message that is valid and not wanted: "Implementation specific error" (MQTT 5, 3.5.2.1).
+const NOT_ACCEPTED: u8 = 0x83;
+/// PUBCOMP's reason for a PUBREL that follows no PUBREC of ours (MQTT 5, 3.7.2.1).
+const PACKET_ID_NOT_FOUND: u8 = 0x92;
+/// A PUBLISH up to its properties: both headers, the longest topic, packet id, property length.
+const PUBLISH_HEAD_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4;
+/// Free space that every read finds at least.
+const READ_BYTES_MIN: usize = 8 * 1024;
+/// Initial size: enough for an idle connection.
+const READ_BYTES_FIRST: usize = 16 * 1024;
+/// Size after a read filled it: what a busy connection receives between two reads.
+const READ_BYTES_BUSY: usize = 64 * 1024;
+
+/// The read buffer of one connection.
+#[derive(Debug)]
+pub struct Input {
+    buffer: Vec<u8>,
+    /// The bytes that are not split yet.
+    waiting: Range<usize>,
+    packet_bytes_max: usize,
+    accepted: bool,
+    truncated: Option<Truncated>,
+}
+
+impl Input {
+    /// Of a PUBLISH above `packet_bytes_max` the payload is truncated.
+    #[must_use]
+    pub fn new(packet_bytes_max: usize) -> Self {
+        Self {
+            buffer: vec![0; READ_BYTES_FIRST],
+            waiting: 0..0,
+            packet_bytes_max,
+            accepted: false,
+            truncated: None,
+        }
+    }
+
+    /// The free part of the buffer. Read into it, then call [`came`](Self::came). Only after [`packet`](Self::packet) returned `None`.
+    pub fn space(&mut self) -> &mut [u8] {
+        if self.waiting.is_empty() {
+            self.waiting = 0..0;
+            // The memory of one large packet is given back.
+            if self.buffer.len() > READ_BYTES_BUSY {
+                self.buffer.truncate(READ_BYTES_BUSY);
+                self.buffer.shrink_to_fit();
+            }
+        }
+        if self.buffer.len() - self.waiting.end < READ_BYTES_MIN {
+            self.buffer.copy_within(self.waiting.clone(), 0);
+            self.waiting = 0..self.waiting.len();
+        }
+        let free = self.buffer.len() - self.waiting.end;
+        if free < READ_BYTES_MIN {
+            let bytes_max = self.packet_bytes_max.max(PUBLISH_HEAD_BYTES_MAX) + READ_BYTES_MIN;
+            self.buffer.resize((2 * self.buffer.len()).min(bytes_max), 0);
+        }
+        assert!(self.waiting.end < self.buffer.len(), "packets were left untaken");
+        &mut self.buffer[self.waiting.end..]
+    }
+
+    /// `bytes` were read into [`space`](Self::space).
+    pub fn came(&mut self, bytes: usize) {
+        self.waiting.end += bytes;
+        // The socket may hold more than fitted.
+        if self.waiting.end == self.buffer.len() && self.buffer.len() < READ_BYTES_BUSY {
+            self.buffer.resize(READ_BYTES_BUSY, 0);
+        }
+    }
+
+    /// The next packet, once it is there as a whole.
+    ///
+    /// # Errors
+    /// The connection must end.
+    pub fn packet(&mut self) -> Result<Option<Packet<'_>>, CodecError> {
+        self.truncated.take_if(|truncated| truncated.is_complete());
+        if self.truncated.is_none() {
+            match self.frame()? {
+                Frame::Incomplete => return Ok(None),
+                Frame::Whole(header, body) => return decode(header, &self.buffer, body).map(Some),
+                Frame::Truncated(truncated) => self.truncated = Some(truncated),
+            }
+        }
+        let Some(truncated) = &mut self.truncated else { return Ok(None) };
+        self.waiting.start += truncated.take(&self.buffer[self.waiting.clone()]);
+        Ok(truncated.is_complete().then(|| truncated.packet()))
+    }
+
+    /// Splits the next frame off.
+    fn frame(&mut self) -> Result<Frame, CodecError> {
+        let waiting = &self.buffer[self.waiting.clone()];
+        let Some(&first) = waiting.first() else { return Ok(Frame::Incomplete) };
+        let (kind, flags) = (first >> 4, first & 0x0F);
+        if (kind == CONNACK) == self.accepted {
+            return Err(CodecError::Unexpected(kind)); // anything before CONNACK, or a second one
+        }
+        let (body_bytes, length_bytes) = match Varint::read(&waiting[1..]) {
+            Varint::Whole { value, bytes } => (value, bytes),
+            Varint::Incomplete => return Ok(Frame::Incomplete),
+            Varint::Malformed => return Err(CodecError::RemainingLength),
+        };
+        let header = Header { kind, flags, body_bytes };
+        let body_at = 1 + length_bytes;
+        if body_at + body_bytes > self.packet_bytes_max {
+            if kind != PUBLISH {
+                return Err(CodecError::TooLarge { kind, bytes: body_at + body_bytes });
+            }
+            let body = &waiting[body_at..];
+            return Ok(match Head::read(header, &body[..body.len().min(body_bytes)])? {
+                None => Frame::Incomplete,
+                Some(head) => {
+                    let truncated = Truncated::new(header, &head, &body[head.topic.clone()]);
+                    self.waiting.start += body_at + head.properties.start;
+                    Frame::Truncated(truncated)
+                }
+            });
+        }
+        if waiting.len() - body_at < body_bytes {
+            return Ok(Frame::Incomplete);
+        }
+        self.accepted = true;
+        let body_at = self.waiting.start + body_at;
+        self.waiting.start = body_at + body_bytes;
+        Ok(Frame::Whole(header, body_at..body_at + body_bytes))
+    }
+}
+
+enum Frame {
+    Incomplete,
+    /// With the range of its body in the buffer.
+    Whole(Header, Range<usize>),
+    Truncated(Truncated),
+}
+
+fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_>, CodecError> {
+    let body = &buffer[body];
+    match header.kind {
+        PUBLISH => {
+            let head = Head::read(header, body)?.ok_or(CodecError::Publish)?;
+            let payload = &body[head.properties.end..];
+            Ok(published(header, &body[head.topic], payload, payload.len(), head.packet_id))
+        }
+        CONNACK => answers::connack(body),
+        SUBACK => {
+            let Rest::SubAck(answer) = header.decode_rest(body)? else {
+                return Err(CodecError::Unexpected(header.kind));
+            };
+            let which = Subscribing::from_packet_id(answer.pkid).ok_or(CodecError::NotAsked(answer.pkid))?;
+            Ok(Packet::Subscribed(which, answer.return_codes.into_iter().map(answers::grant).collect()))
+        }
+        PUBACK => Ok(Packet::Acked(body.get(2).copied().unwrap_or(0))),
+        PUBREL => {
+            let packet_id = u16_at(body, 0).ok_or(LibraryError::MalformedPacket)?;
+            Ok(refused(PUBCOMP, packet_id, PACKET_ID_NOT_FOUND))
+        }
+        UNSUBACK => answers::unsubscribed(header, body),
+        PINGRESP => Ok(Packet::Pong),
+        DISCONNECT => {
+            let reason = body.first().copied().unwrap_or(0);
+            let words = DisconnectReasonCode::try_from(reason)
+                .map_or_else(|_| format!("reason {reason:#04x}"), |reason| format!("{reason:?}"));
+            Err(CodecError::Disconnected { taken_over: reason == SESSION_TAKEN_OVER, words })
+        }
+        other => Err(CodecError::Unexpected(other)),
+    }
+}
+
+/// A PUBLISH. One at QoS 2 is refused: milepost subscribes at QoS 1 at most, so another program has subscribed with our client
+/// id. The broker discards what is refused (MQTT 5, 4.4); without an answer it would send it on every connection.
+fn published<'a>(
+    header: Header,
+    topic: &'a [u8],
+    payload: &'a [u8],
+    payload_bytes: usize,
+    packet_id: Option<u16>,
+) -> Packet<'a> {
+    match packet_id {
+        Some(packet_id) if header.qos() == 2 => refused(PUBREC, packet_id, NOT_ACCEPTED),
+        packet_id => Packet::Published(Message {
+            topic,
+            payload,
+            payload_bytes,
+            packet_id,
+            redelivered: header.is_redelivered(),
+        }),
+    }
+}
+
+fn refused(kind: u8, packet_id: u16, reason: u8) -> Packet<'static> {
+    let [high, low] = packet_id.to_be_bytes();
+    Packet::ExactlyOnce { reply: [kind << 4, 3, high, low, reason] }
+}
+
+/// Where the parts of a PUBLISH's body are.
+struct Head {
+    topic: Range<usize>,
+    packet_id: Option<u16>,
+    /// With their length; empty if that does not fit: then the payload begins here.
+    properties: Range<usize>,
+}
+
+impl Head {
+    /// From the body's first bytes; `None` if there are too few of them.
+    fn read(header: Header, body: &[u8]) -> Result<Option<Self>, CodecError> {
+        let has_packet_id = match header.qos() {
+            0 => false,
+            1 | 2 => true,
+            _ => return Err(CodecError::Publish),
+        };
+        if header.body_bytes < 2 {
+            return Err(CodecError::Publish);
+        }
+        let Some(topic_bytes) = u16_at(body, 0) else { return Ok(None) };
+        let topic = 2..2 + usize::from(topic_bytes);
+        let head_bytes = topic.end + if has_packet_id { 2 } else { 0 };
+        if head_bytes > header.body_bytes {
+            return Err(CodecError::Publish);
+        }
+        if head_bytes > body.len() {
+            return Ok(None);
+        }
+        let packet_id = if has_packet_id { u16_at(body, topic.end) } else { None };
+        if packet_id == Some(0) {
+            return Err(CodecError::Publish);
+        }
+        let properties = match Varint::read(&body[head_bytes..]) {
+            Varint::Whole { value, bytes } if head_bytes + bytes + value <= header.body_bytes => {
+                head_bytes..head_bytes + bytes + value
+            }
+            Varint::Incomplete if body.len() < header.body_bytes => return Ok(None),
+            Varint::Whole { .. } | Varint::Incomplete | Varint::Malformed => head_bytes..head_bytes,
+        };
+        Ok(Some(Self { topic, packet_id, properties }))
+    }
+}
+
+/// A PUBLISH above Maximum Packet Size. Bytes beyond those kept are skipped as they come.
+#[derive(Debug)]
+struct Truncated {
+    header: Header,
+    packet_id: Option<u16>,
+    /// The topic, then the first bytes of the payload.
+    kept: Vec<u8>,
+    topic_bytes: usize,
+    payload_bytes: usize,
+    /// Still to come of each.
+    properties_left: usize,
+    payload_left: usize,
+}
+
+impl Truncated {
+    fn new(header: Header, head: &Head, topic: &[u8]) -> Self {
+        let payload_bytes = header.body_bytes - head.properties.end;
+        let mut kept = Vec::with_capacity(topic.len() + payload_bytes.min(PAYLOAD_BYTES_MAX));
+        kept.extend_from_slice(topic);
+        Self {
+            header,
+            packet_id: head.packet_id,
+            kept,
+            topic_bytes: topic.len(),
+            payload_bytes,
+            properties_left: head.properties.len(),
+            payload_left: payload_bytes,
+        }
+    }
+
+    /// Returns how many of the bytes belong to it.
+    fn take(&mut self, bytes: &[u8]) -> usize {
+        let properties = bytes.len().min(self.properties_left);
+        self.properties_left -= properties;
+        let payload = &bytes[properties..];
+        let payload = &payload[..payload.len().min(self.payload_left)];
+        self.payload_left -= payload.len();
+        let room = self.topic_bytes + PAYLOAD_BYTES_MAX - self.kept.len();
+        self.kept.extend_from_slice(&payload[..payload.len().min(room)]);
+        properties + payload.len()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.properties_left == 0 && self.payload_left == 0
+    }
+
+    fn packet(&self) -> Packet<'_> {
+        let (topic, payload) = self.kept.split_at(self.topic_bytes);
+        published(self.header, topic, payload, self.payload_bytes, self.packet_id)
+    }
+}
+
+/// A Variable Byte Integer (MQTT 5, 1.5.5).
+enum Varint {
+    Whole { value: usize, bytes: usize },
+    Incomplete,
+    Malformed,
+}
+
+impl Varint {
+    fn read(bytes: &[u8]) -> Self {
+        let mut value = 0;
+        for (index, byte) in bytes.iter().take(4).enumerate() {
+            value |= usize::from(byte & 0x7F) << (7 * index);
+            if byte & 0x80 == 0 {
+                return Self::Whole { value, bytes: index + 1 };
+            }
+        }
+        if bytes.len() < 4 { Self::Incomplete } else { Self::Malformed }
+    }
+}
+
+fn u16_at(bytes: &[u8], index: usize) -> Option<u16> {
+    bytes.get(index..index + 2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
+}

@@ -1,0 +1,106 @@
+//! Writes packets.
+
+use bytes::{BufMut as _, BytesMut};
+use rumqttc::v5::mqttbytes::QoS;
+use rumqttc::v5::mqttbytes::v5::{
+    Connect as ConnectPacket, ConnectProperties, Filter, Login, PingReq, Publish, RetainForwardRule,
+    Subscribe, Unsubscribe,
+};
+
+use super::packet::{CodecError, Connect, Subscribing, UNSUBSCRIBE_PACKET_ID};
+use milepost_core::Qos;
+
+/// CONNECT.
+///
+/// # Errors
+/// Something in it is longer than MQTT allows.
+pub fn put_connect(connect: Connect<'_>, out: &mut BytesMut) -> Result<(), CodecError> {
+    let login = connect.login.map(|(username, password)| Login::new(username, password));
+    let connect = ConnectPacket {
+        keep_alive: connect.keep_alive_seconds,
+        client_id: connect.client_id,
+        clean_start: connect.clean_start,
+        properties: Some(ConnectProperties {
+            session_expiry_interval: Some(connect.session_expiry_seconds),
+            receive_maximum: Some(connect.receive_maximum),
+            max_packet_size: Some(connect.packet_bytes_max),
+            topic_alias_max: None, // an aliased PUBLISH has no topic
+            ..ConnectProperties::new()
+        }),
+    };
+    connect.write(&None, &login, out)?;
+    Ok(())
+}
+
+/// SUBSCRIBE. The broker sends no retained messages for it, except its own counters. Mosquitto 2.0 would send them to every
+/// session at each reconnect: old fixes, and those without a time would be stored as new ones.
+///
+/// # Errors
+/// The filters are longer than MQTT allows.
+pub fn put_subscribe(
+    which: Subscribing,
+    filters: &[String],
+    qos: Qos,
+    out: &mut BytesMut,
+) -> Result<(), CodecError> {
+    let qos = match qos {
+        Qos::AtMostOnce => QoS::AtMostOnce,
+        Qos::AtLeastOnce => QoS::AtLeastOnce,
+    };
+    let filters = filters.iter().map(|path| {
+        let mut filter = Filter::new(path, qos);
+        if !path.starts_with("$SYS/") {
+            filter.retain_forward_rule = RetainForwardRule::Never;
+        }
+        filter
+    });
+    let filters = filters.collect();
+    Subscribe { pkid: which.packet_id(), filters, properties: None }.write(out)?;
+    Ok(())
+}
+
+/// UNSUBSCRIBE.
+///
+/// # Errors
+/// The filters are longer than MQTT allows.
+pub fn put_unsubscribe(filters: &[String], out: &mut BytesMut) -> Result<(), CodecError> {
+    Unsubscribe { pkid: UNSUBSCRIBE_PACKET_ID, filters: filters.to_vec(), properties: None }.write(out)?;
+    Ok(())
+}
+
+/// PUBLISH at QoS 1. `retain`: the broker keeps it for those who subscribe later.
+///
+/// # Errors
+/// The topic is longer than MQTT allows.
+pub fn put_publish(topic: &str, payload: &[u8], retain: bool, out: &mut BytesMut) -> Result<(), CodecError> {
+    let mut publish = Publish::new(topic, QoS::AtLeastOnce, payload.to_vec(), None);
+    publish.pkid = 1;
+    publish.retain = retain;
+    publish.write(out)?;
+    Ok(())
+}
+
+/// PINGREQ.
+///
+/// # Errors
+/// None that we know of.
+pub fn put_ping(out: &mut BytesMut) -> Result<(), CodecError> {
+    PingReq::write(out)?;
+    Ok(())
+}
+
+/// DISCONNECT, normal. The session stays for as long as CONNECT said, unless it is to end (a Session Expiry Interval of
+/// 0; MQTT 5, 3.14.2.2.2).
+pub fn put_disconnect(end_session: bool, out: &mut BytesMut) {
+    if end_session {
+        out.put_slice(&[0xE0, 7, 0x00, 5, 0x11, 0, 0, 0, 0]);
+    } else {
+        out.put_slice(&[0xE0, 0]);
+    }
+}
+
+/// PUBACK, with success.
+pub fn put_ack(packet_id: u16, out: &mut BytesMut) {
+    let [high, low] = packet_id.to_be_bytes();
+    out.put_slice(&[0x40, 2, high, low]);
+}

@@ -1,0 +1,139 @@
+//! The packets that milepost reads, and what it asks for in those it writes.
+
+use rumqttc::v5::mqttbytes::Error as LibraryError;
+
+use milepost_core::Qos;
+use milepost_core::session::ConnAck;
+use milepost_decode::Message;
+
+/// Packet types, the upper half of a packet's first byte (MQTT 5, 2.1.2).
+pub(super) const CONNACK: u8 = 2;
+pub(super) const PUBLISH: u8 = 3;
+pub const PUBACK: u8 = 4;
+pub(super) const PUBREC: u8 = 5;
+pub(super) const PUBREL: u8 = 6;
+pub(super) const PUBCOMP: u8 = 7;
+pub(super) const SUBACK: u8 = 9;
+pub(super) const UNSUBACK: u8 = 11;
+pub(super) const PINGRESP: u8 = 13;
+pub(super) const DISCONNECT: u8 = 14;
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum CodecError {
+    /// No such length exists (MQTT 5, 1.5.5).
+    #[error("the broker sends a malformed length: does it speak MQTT?")]
+    RemainingLength,
+    /// Not a packet for a client that only subscribes, or not now.
+    #[error("the broker sends packet type {0}, which has no place here: does it speak MQTT 5?")]
+    Unexpected(u8),
+    /// Longer than any such packet has a reason to be.
+    #[error("the broker sends {bytes} bytes of packet type {kind}, above mqtt.max_packet_bytes")]
+    TooLarge {
+        kind: u8,
+        /// The whole packet's.
+        bytes: usize,
+    },
+    /// SUBACK or UNSUBACK with another packet id than ours.
+    #[error("the broker answers to packet id {0}, which nothing of ours has")]
+    NotAsked(u16),
+    /// Nothing that could be acknowledged.
+    #[error("the broker sends a PUBLISH without a whole topic and packet id")]
+    Publish,
+    /// CONNACK with a reason other than success.
+    #[error("the broker refuses us: {words}")]
+    Refused {
+        /// CONNACK's reason code (MQTT 5, 3.2.2.2).
+        reason: u8,
+        /// The reason in words, and what to change.
+        words: String,
+    },
+    /// The broker's DISCONNECT.
+    #[error("the broker ends the connection: {words}")]
+    Disconnected {
+        /// Reason 0x8E.
+        taken_over: bool,
+        /// The reason's name.
+        words: String,
+    },
+    /// Another packet that cannot be read, or cannot be written.
+    #[error("no valid packet")]
+    Library(#[from] LibraryError),
+}
+
+/// What the broker says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Packet<'a> {
+    /// At QoS 0 or 1.
+    Published(Message<'a>),
+    /// A step of a QoS 2 delivery, which is refused.
+    ExactlyOnce {
+        /// The refusal: a whole packet for the broker.
+        reply: [u8; 5],
+    },
+    /// CONNACK, of a connection that is accepted.
+    Connected(ConnAck),
+    /// SUBACK: an answer for each filter, in the order asked.
+    Subscribed(Subscribing, Vec<Grant>),
+    /// PUBACK, with its reason.
+    Acked(u8),
+    /// UNSUBACK: for each filter that was refused, why; that there was none is no refusal.
+    Unsubscribed(Vec<String>),
+    Pong,
+}
+
+/// Which filters a SUBSCRIBE is about: at most one of each kind is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subscribing {
+    /// Those of our group.
+    Group,
+    /// The broker's own counters.
+    BrokerMetrics,
+}
+
+impl Subscribing {
+    pub(super) const fn packet_id(self) -> u16 {
+        match self {
+            Self::Group => 1,
+            Self::BrokerMetrics => 4,
+        }
+    }
+
+    pub(super) fn from_packet_id(packet_id: u16) -> Option<Self> {
+        [Self::Group, Self::BrokerMetrics].into_iter().find(|which| which.packet_id() == packet_id)
+    }
+}
+
+/// The packet id of UNSUBSCRIBE: at most one is under way.
+pub(super) const UNSUBSCRIBE_PACKET_ID: u16 = 3;
+
+/// What became of one filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Grant {
+    /// At most this.
+    Granted(Qos),
+    /// By the broker's access rules.
+    NotAuthorized,
+    /// The broker has none, or they are off.
+    NoSharedSubscriptions,
+    /// The reason's name.
+    Refused(String),
+}
+
+/// What we ask for when we connect.
+#[derive(Debug)]
+pub struct Connect<'a> {
+    /// Names the session.
+    pub client_id: String,
+    /// Forget what the broker holds of this client.
+    pub clean_start: bool,
+    /// User name and password.
+    pub login: Option<&'a (String, String)>,
+    pub keep_alive_seconds: u16,
+    /// How long the broker is to keep the session without us.
+    pub session_expiry_seconds: u32,
+    /// Unacknowledged messages.
+    pub receive_maximum: u16,
+    /// Maximum Packet Size.
+    pub packet_bytes_max: u32,
+}

@@ -1,0 +1,165 @@
+//! Asks all peers for `/member` at the same time, within a time limit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper::header::{CONNECTION, HOST};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use milepost_core::peers::Peer;
+use milepost_core::peers::decision::{Decision, Inquiry, Next};
+use milepost_core::peers::standing::Standing;
+
+/// Path on the member's HTTP port.
+pub const PATH: &str = "/member";
+/// After this a further request starts beside the first: the connection may hang while the peer is healthy.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// Pause before a peer that gave no answer is asked again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Addresses that are asked; a group is smaller.
+const ADDRESSES_MAX: usize = 256;
+/// Bytes of an answer that are read.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// What becomes of a name without addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    LookedUpAgain,
+    Told,
+}
+
+/// Result of one request.
+enum Came {
+    Addresses(usize, Result<Vec<SocketAddr>, String>),
+    Answer(SocketAddr, Result<Standing, String>),
+}
+
+/// Asks every address of every peer on behalf of `ours`, again where there is no answer. Returns as soon as the decision is
+/// certain, at the latest after `within`.
+pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
+    let mut inquiry = Inquiry::new(ours);
+    hear(peers, within, Unknown::LookedUpAgain, |address, answer| inquiry.heard(address, answer)).await;
+    inquiry.decision()
+}
+
+/// Asks every address of every peer and passes each answer, or the cause of a missing one, to `heard`, which says whether to ask
+/// that peer again. Takes at most `within`.
+pub async fn hear(
+    peers: &[Peer],
+    within: Duration,
+    unknown: Unknown,
+    mut heard: impl FnMut(&str, Result<Standing, String>) -> Next,
+) {
+    let until = Instant::now() + within;
+    let mut questions = JoinSet::new();
+    // Names whose addresses are not known, and why.
+    let unanswered = || format!("its addresses were not found within {within:?}");
+    let mut unresolved: BTreeMap<usize, String> =
+        (0..peers.len()).map(|index| (index, unanswered())).collect();
+    let (mut asked, mut silent) = (BTreeSet::new(), BTreeSet::new());
+    let resolution = |index: usize, pause: Duration| {
+        let Peer { host, port } = peers[index].clone();
+        async move {
+            sleep(pause).await;
+            Came::Addresses(index, resolve(&host, port).await)
+        }
+    };
+    let question = |address: SocketAddr, pause: Duration| async move {
+        sleep(pause).await;
+        Came::Answer(address, ask_again(address).await)
+    };
+    for index in 0..peers.len() {
+        questions.spawn(resolution(index, Duration::ZERO));
+    }
+    while let Ok(Some(came)) = timeout_at(until, questions.join_next()).await {
+        match came.expect("a request does not panic") {
+            // Reported at the end: a later lookup may still find addresses.
+            Came::Addresses(index, Err(why)) => {
+                unresolved.insert(index, why);
+                if unknown == Unknown::LookedUpAgain {
+                    questions.spawn(resolution(index, PAUSE));
+                }
+            }
+            Came::Addresses(index, Ok(found)) => {
+                unresolved.remove(&index);
+                for address in found {
+                    if asked.len() < ADDRESSES_MAX && asked.insert(address) {
+                        silent.insert(address);
+                        questions.spawn(question(address, Duration::ZERO));
+                    }
+                }
+            }
+            Came::Answer(address, answer) => {
+                silent.remove(&address);
+                match heard(&address.to_string(), answer) {
+                    Next::Settled => {}
+                    Next::AskAgain => drop(questions.spawn(question(address, PAUSE))),
+                    Next::Stop => return,
+                }
+            }
+        }
+    }
+    for (index, why) in unresolved {
+        heard(&peers[index].host, Err(why));
+    }
+    for address in silent {
+        heard(&address.to_string(), Err(format!("no answer within {within:?}")));
+    }
+}
+
+pub async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let found = lookup_host((host, port)).await.map_err(|error| error.to_string())?;
+    Ok(found.take(ADDRESSES_MAX).collect())
+}
+
+/// The first answer to any request to `address`. A refused connection is final if no other request is open: no process listens there. Has
+/// no time limit of its own.
+async fn ask_again(address: SocketAddr) -> Result<Standing, String> {
+    let mut questions = JoinSet::new();
+    loop {
+        questions.spawn(ask_one(address));
+        while let Ok(Some(answer)) = timeout(AGAIN_AFTER, questions.join_next()).await {
+            let answer = answer.expect("a request does not panic");
+            if answer.is_ok() || questions.is_empty() {
+                return answer;
+            }
+        }
+    }
+}
+
+/// Has no time limit of its own.
+async fn ask_one(address: SocketAddr) -> Result<Standing, String> {
+    match get(address, PATH).await? {
+        (StatusCode::OK, answer) => Standing::from_json(&answer),
+        (status, _) => Err(format!("HTTP {status} to GET {PATH}: not a milepost of this version")),
+    }
+}
+
+/// What a member answers on a path of its HTTP port, at most 64 KiB of it. Has no time limit of its own.
+pub async fn get(address: SocketAddr, path: &str) -> Result<(StatusCode, Bytes), String> {
+    let broken = |error: hyper::Error| format!("the connection broke: {error}");
+    let stream = TcpStream::connect(address).await.map_err(|error| format!("cannot be reached: {error}"))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let request = Request::get(path)
+        .header(HOST, address.to_string())
+        .header(CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        .expect("the parts of the request are valid");
+    let answer = async move {
+        let response = sender.send_request(request).await.map_err(broken)?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        Ok((status, body.map_err(|error| format!("the connection broke: {error}"))?.to_bytes()))
+    };
+    // The connection ends when the answer has arrived and the sender is dropped.
+    let (answer, _) = tokio::join!(answer, connection);
+    answer
+}

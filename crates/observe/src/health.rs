@@ -1,0 +1,64 @@
+//! The answers of `/readyz` and `/livez`.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A part without a heartbeat for this long hangs. An idle part beats every few seconds.
+const BEAT_AGE_MAX: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+pub struct Health {
+    troubles: Mutex<BTreeMap<&'static str, Vec<String>>>,
+    beats: Mutex<BTreeMap<&'static str, Instant>>,
+}
+
+impl Health {
+    /// Sets why `part` cannot do its work, a line each; empty if it can.
+    pub fn set(&self, part: &'static str, troubles: Vec<String>) {
+        lock(&self.troubles).insert(part, troubles);
+    }
+
+    pub fn beat(&self, part: &'static str, now: Instant) {
+        lock(&self.beats).insert(part, now);
+    }
+
+    /// Why this process cannot do its work, a line each; empty if it can.
+    #[must_use]
+    pub fn unready(&self) -> Vec<String> {
+        lock(&self.troubles).values().flatten().cloned().collect()
+    }
+
+    /// Parts that hang, a line each: the process needs a restart.
+    #[must_use]
+    pub fn dead(&self, now: Instant) -> Vec<String> {
+        let hangs = |(part, beat): (&&str, &Instant)| {
+            let age = now.saturating_duration_since(*beat);
+            (age > BEAT_AGE_MAX).then(|| format!("{part}: no heartbeat for {} s", age.as_secs()))
+        };
+        lock(&self.beats).iter().filter_map(hangs).collect()
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_unready_until_it_reports_otherwise_and_dead_without_a_heartbeat() {
+        let health = Health::default();
+        let start = Instant::now();
+        health.set("consumer", vec!["session 0: not subscribed yet".to_owned()]);
+        assert_eq!(health.unready(), ["session 0: not subscribed yet"]);
+        health.set("consumer", Vec::new());
+        assert!(health.unready().is_empty());
+
+        health.beat("consumer", start);
+        assert!(health.dead(start + Duration::from_secs(30)).is_empty());
+        assert_eq!(health.dead(start + Duration::from_secs(31)), ["consumer: no heartbeat for 31 s"]);
+    }
+}

@@ -1,0 +1,166 @@
+//! `/metrics`, `/livez`, `/readyz`, and `/member` for the other members.
+//!
+//! Guarantee: answers as long as the process lives, and says why when the answer is no. No client keeps another one out: a
+//! new connection takes the place of the oldest, each gets one answer, and one that does not read it in time is closed.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::task::{AbortHandle, JoinSet};
+use tracing::debug;
+
+use super::health::Health;
+use super::logging;
+use super::metrics::Metrics;
+pub use super::read_in_time::ReadInTime;
+use crate::ask::PATH;
+use milepost_core::peers::standing::Member;
+
+/// Connections at once. One more ends the oldest: only a request says whether a connection is a probe's, so no place can be
+/// kept for probes.
+const CONNECTIONS_MAX: usize = 64;
+/// A younger connection is not ended for a new one: it may be a probe whose request is not read yet.
+const CONNECTION_AGE_MIN: Duration = Duration::from_millis(100);
+/// How long a client may take to send a request's head, and then to read the answer.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
+/// What metrics are in, and everything that people read.
+pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The answers of a member.
+pub fn answers(
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    member: Arc<Member>,
+) -> impl Fn(&str) -> Response<Full<Bytes>> + Clone {
+    move |path| {
+        let (status, text) = match path {
+            "/metrics" => (StatusCode::OK, metrics.render()),
+            "/livez" => verdict("alive", health.dead(Instant::now())),
+            "/readyz" => {
+                let (status, mut text) = verdict("ready", health.unready());
+                let nodes = metrics.totals().nodes;
+                if nodes.len() > 1 {
+                    text.extend(
+                        nodes.iter().map(|(node, sessions)| format!("node {node}: sessions: {sessions}\n")),
+                    );
+                }
+                (status, text + &logging::warning().map_or(String::new(), |warning| warning + "\n"))
+            }
+            PATH => {
+                let spool = metrics.totals().delivery;
+                let files = spool.spool_batches + spool.spool_quarantined;
+                (StatusCode::OK, member.standing(metrics.is_subscribed(), files).to_json() + "\n")
+            }
+            _ => (StatusCode::NOT_FOUND, format!("there are /metrics, /livez, /readyz and {PATH}\n")),
+        };
+        answer(status, text, if path == PATH { "application/json" } else { TEXT })
+    }
+}
+
+/// Serves these answers to paths until it is dropped.
+pub async fn serve(
+    listener: TcpListener,
+    answers: impl Fn(&str) -> Response<Full<Bytes>> + Clone + Send + 'static,
+) {
+    let mut tasks = JoinSet::new();
+    let mut oldest_first = VecDeque::<(Instant, AbortHandle)>::new();
+    loop {
+        let accepted = listener.accept().await;
+        while tasks.try_join_next().is_some() {}
+        oldest_first.retain(|(_, connection)| !connection.is_finished());
+        if oldest_first.len() >= CONNECTIONS_MAX
+            && let Some((since, connection)) = oldest_first.pop_front()
+        {
+            tokio::time::sleep(CONNECTION_AGE_MIN.saturating_sub(since.elapsed())).await;
+            connection.abort();
+        }
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                debug!(%error, "accept failed");
+                tokio::time::sleep(Duration::from_millis(100)).await; // out of file descriptors: do not spin
+                continue;
+            }
+        };
+        let answers = answers.clone();
+        let connection = tasks.spawn(async move {
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let response = answers(request.uri().path());
+                async { Ok::<_, Infallible>(response) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .keep_alive(false) // one answer a connection: a thousand requests for metrics would take the thread that inserts
+                .header_read_timeout(CLIENT_TIMEOUT)
+                .serve_connection(TokioIo::new(ReadInTime::new(stream, CLIENT_TIMEOUT)), answer);
+            if let Err(error) = connection.await {
+                debug!(%error, "connection ended early");
+            }
+        });
+        oldest_first.push_back((Instant::now(), connection));
+    }
+}
+
+/// 200, or 503 with what is wrong.
+pub fn verdict(good: &str, wrong: Vec<String>) -> (StatusCode, String) {
+    if wrong.is_empty() {
+        (StatusCode::OK, format!("{good}\n"))
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, wrong.join("\n") + "\n")
+    }
+}
+
+pub fn answer(status: StatusCode, text: String, kind: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// Asks the `/readyz` of a running milepost, for health checks in images without a shell.
+///
+/// # Errors
+/// What it said, or why it could not be asked.
+pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
+    ask_ready_over(listen, |_, stream| Ok(stream))
+}
+
+/// [`ask_ready`] over what `wrap` makes of a connection to that address.
+///
+/// # Errors
+/// As [`ask_ready`].
+pub fn ask_ready_over<S: Read + Write>(
+    listen: SocketAddr,
+    wrap: impl FnOnce(SocketAddr, TcpStream) -> std::io::Result<S>,
+) -> Result<(), String> {
+    let host = if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
+    let address = SocketAddr::new(host, listen.port());
+    let ask = || -> std::io::Result<String> {
+        let stream = TcpStream::connect_timeout(&address, HEALTH_TIMEOUT)?;
+        stream.set_read_timeout(Some(HEALTH_TIMEOUT))?;
+        let mut stream = wrap(address, stream)?;
+        write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        match stream.read_to_string(&mut answer) {
+            // TLS that closes without a notice has sent the answer nevertheless.
+            Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error),
+            _ => Ok(answer),
+        }
+    };
+    let answer = ask().map_err(|error| format!("no answer at {address}: {error}"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    if head.starts_with("HTTP/1.1 200 ") { Ok(()) } else { Err(format!("not ready: {}", body.trim_end())) }
+}

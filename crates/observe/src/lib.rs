@@ -1,0 +1,24 @@
+//! What a process says of itself: `/metrics`, `/readyz`, `/livez`, `/member` and log lines; and the questions that members
+//! ask each other.
+//!
+//! ```text
+//! Totals ─▶ metrics ─┐
+//! reasons ─▶ health ─┼─▶ http ─▶ Prometheus, probes, operators
+//! Member ────────────┘        ◀─ ask ─▶ other members' /member
+//! log lines ─▶ logging (a bounded queue, a thread of its own) ─▶ stderr
+//! ```
+//!
+//! Guarantee: all numbers of a scrape belong to one moment. A reader that stalls, of HTTP or of stderr, stalls nothing else.
+//!
+//! Refuses: more than 64 connections, request bodies.
+
+pub mod ask;
+pub mod build;
+mod clock;
+pub mod health;
+pub mod http;
+pub mod logging;
+pub mod metrics;
+mod read_in_time;
+
+pub use self::clock::{now, now_ms};

@@ -1,0 +1,399 @@
+//! The metrics. Each is one entry of [`COUNTED`] or one histogram: its name, its help, and where its value comes from.
+//!
+//! Guarantee: all values of a scrape belong to one moment. The consumer publishes its [`Totals`] as a whole, and a scrape
+//! reads one of them.
+
+use std::sync::{Arc, Mutex};
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{self, Bucket, Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+
+use super::health::lock;
+use super::logging;
+use crate::build;
+use milepost_core::consumer::Totals;
+use milepost_core::consumer::broker_drops;
+use milepost_core::consumer::nodes::Node;
+use milepost_core::delivery::events::{Outcome, Report, StoreBecause};
+use milepost_core::delivery::sink::FailureKind;
+use milepost_core::intake::Ages;
+use milepost_decode::reject::Reason;
+use milepost_decode::{Field, Ignored};
+
+const PREFIX: &str = "milepost";
+/// Upper bounds of latency buckets, in seconds.
+const SECONDS: [f64; 15] =
+    [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Upper bounds of batch sizes, in rows.
+const ROWS: [f64; 10] = [1.0, 10.0, 100.0, 500.0, 1_000.0, 2_500.0, 5_000.0, 10_000.0, 25_000.0, 50_000.0];
+
+/// A metric whose value is in [`Totals`].
+struct Counted {
+    name: &'static str,
+    help: &'static str,
+    value: Value,
+}
+
+enum Value {
+    Counter(fn(&Totals) -> u64),
+    Gauge(fn(&Totals) -> u64),
+    /// A label's name, and a value for each of its values.
+    Counters(&'static str, fn(&Totals) -> Vec<(&'static str, u64)>),
+    /// As many values of the label as there are.
+    Gauges(&'static str, fn(&Totals) -> &[(Node, u64)]),
+    /// In seconds.
+    Histogram(fn(&Totals) -> &Ages),
+}
+
+const fn counter(name: &'static str, help: &'static str, value: fn(&Totals) -> u64) -> Counted {
+    Counted { name, help, value: Value::Counter(value) }
+}
+
+const fn gauge(name: &'static str, help: &'static str, value: fn(&Totals) -> u64) -> Counted {
+    Counted { name, help, value: Value::Gauge(value) }
+}
+
+const fn counters(
+    name: &'static str,
+    help: &'static str,
+    label: &'static str,
+    values: fn(&Totals) -> Vec<(&'static str, u64)>,
+) -> Counted {
+    Counted { name, help, value: Value::Counters(label, values) }
+}
+
+static COUNTED: &[Counted] = &[
+    counter("messages_received_total", "MQTT messages taken from the broker.", |t| {
+        t.sessions.messages_received
+    }),
+    counter(
+        "messages_deferred_total",
+        "MQTT messages left with the broker because the buffer is full or a clock is off. The broker sends them again.",
+        |t| t.sessions.messages_deferred,
+    ),
+    counter(
+        "positions_received_total",
+        "Points received, good or broken, plus one for each message that is rejected whole.",
+        |t| t.intake.received,
+    ),
+    counter("positions_inserted_total", "Positions durable in ClickHouse.", |t| t.delivery.inserted),
+    counters(
+        "positions_rejected_total",
+        "Points and messages rejected. Each is a row of the rejects table, or is counted in one.",
+        "reason",
+        |t| Reason::ALL.iter().map(|reason| (reason.name(), t.intake.rejected[*reason as usize])).collect(),
+    ),
+    counter(
+        "positions_shed_total",
+        "Points of QoS 0 messages dropped because the buffer was full or the process was stopping.",
+        |t| t.intake.shed,
+    ),
+    counter("positions_erased_total", "Points of erased drivers (milepost erase), dropped.", Totals::erased),
+    counter(
+        "positions_undated_total",
+        "Positions without ts. They get the time of receipt, so a redelivery is a second row.",
+        |t| t.intake.lacking.undated,
+    ),
+    counters(
+        "positions_ignored_total",
+        "Valid messages, or parts of one, without a fix. Counted as received as well.",
+        "kind",
+        |t| Ignored::ALL.iter().map(|kind| (kind.name(), t.intake.ignored[*kind as usize])).collect(),
+    ),
+    counter(
+        "positions_quarantined_total",
+        "Positions in spool files that are damaged or gone, counted by the files' names, and single positions too large for a proxy before ClickHouse.",
+        |t| t.delivery.quarantined,
+    ),
+    gauge(
+        "positions_in_flight",
+        "Positions in memory: received, and neither in ClickHouse nor in the spool.",
+        Totals::in_flight,
+    ),
+    gauge("positions_in_spool", "Positions in the spool, waiting for ClickHouse.", |t| t.delivery.in_spool),
+    gauge("positions_in_spool_at_start", "Positions that an earlier process left in the spool.", |t| {
+        t.delivery.spool_at_start
+    }),
+    gauge("spool_bytes", "Size of the spool's files, quarantine included.", |t| t.delivery.spool_bytes),
+    gauge("spool_batches", "Batches in the spool, waiting for ClickHouse.", |t| t.delivery.spool_batches),
+    counter(
+        "spool_quarantined_total",
+        "Spool files that were damaged and moved to quarantine, or that are gone.",
+        |t| t.delivery.files_quarantined,
+    ),
+    counter(
+        "spool_refused_total",
+        "Batches, and rows for quarantine, that the spool did not store, because it was full or the disk failed.",
+        |t| t.delivery.refused,
+    ),
+    counters(
+        "fields_unknown_total",
+        "Optional fields that became NULL: out of range, or of the wrong type. field=\"attributes\": kept fields beyond 64 names or \
+         4,096 bytes of one point, dropped.",
+        "field",
+        |t| {
+            let lacking = &t.intake.lacking;
+            let fields = Field::ALL.iter().map(|field| (field.name(), lacking.fields[*field as usize]));
+            fields.chain([("attributes", lacking.attributes_cut)]).collect()
+        },
+    ),
+    gauge("mqtt_connected", "Connections with a granted subscription.", |t| t.sessions.connected),
+    Counted {
+        name: "mqtt_node_sessions",
+        help: "Sessions with a granted subscription on each of the broker's nodes.",
+        value: Value::Gauges("node", |t| &t.nodes),
+    },
+    counter("mqtt_reconnects_total", "Connections after the first of each session.", |t| {
+        t.sessions.reconnects
+    }),
+    counter(
+        "mqtt_sessions_lost_total",
+        "Sessions that the broker had lost when milepost reconnected, and former ones that expired or could not be emptied.",
+        |t| t.sessions.sessions_lost + t.former.expired + t.former.left,
+    ),
+    counter(
+        "mqtt_sessions_lost_at_risk_total",
+        "Lost sessions that may have held messages that are stored nowhere: messages left with the broker, a full window, an expired session, a broker that was not restarted.",
+        |t| t.sessions.sessions_lost_at_risk + t.former.expired + t.former.left,
+    ),
+    gauge(
+        "mqtt_window",
+        "Messages that the broker allows unacknowledged, over all connections, as far as it says.",
+        |t| t.sessions.window,
+    ),
+    gauge("mqtt_unacked", "Messages received and not yet acknowledged.", |t| t.sessions.unacked),
+    counters("batches_spooled_total", "Batches that went to the spool, by the reason.", "reason", |t| {
+        StoreBecause::ALL.iter().map(|reason| (reason.name(), t.delivery.stored[*reason as usize])).collect()
+    }),
+    counters(
+        "broker_dropped_total",
+        "Messages that the broker reports as dropped, over all its clients, since this process listens (mqtt.broker_metrics). Every process counts the same.",
+        "reason",
+        |t| {
+            let reasons = broker_drops::REASONS.iter().zip(t.broker_dropped);
+            reasons.map(|((reason, _), dropped)| (*reason, dropped)).collect()
+        },
+    ),
+    Counted {
+        name: "fix_age_seconds",
+        help: "Age of a message's newest fix at receipt: the device's delay and the broker's queue. Messages with undated fixes do not count.",
+        value: Value::Histogram(|t| &t.intake.ages),
+    },
+    counter("acks_total", "Messages acknowledged.", |t| t.sessions.acks),
+    counter("log_lines_dropped_total", "Log lines dropped because nobody read stderr.", |_| {
+        logging::dropped()
+    }),
+];
+
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    totals: Arc<Mutex<Totals>>,
+    batch_rows: Histogram,
+    insert_duration: Histogram,
+    insert_errors: IntCounterVec,
+    ingest: Histogram,
+    spool_bytes_max: IntGauge,
+    in_flight_usual: IntGauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let registry = Registry::new_custom(Some(PREFIX.to_owned()), None).expect("the prefix is not empty");
+        // Until the consumer names the nodes.
+        let totals = Totals { nodes: vec![("".into(), 0)], ..Totals::default() };
+        let totals = Arc::new(Mutex::new(totals));
+        registry.register(Box::new(FromTotals(Arc::clone(&totals)))).expect("no name comes twice");
+        let histogram = |name: &str, help: &str, buckets: &[f64]| {
+            let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+            registered(&registry, Histogram::with_opts(options))
+        };
+        let gauge = |name: &str, help: &str| registered(&registry, IntGauge::new(name, help));
+        let insert_errors = Opts::new("insert_errors_total", "Failed INSERTs.");
+        let metrics = Self {
+            batch_rows: histogram("batch_rows", "Rows of an inserted batch, positions and rejects.", &ROWS),
+            insert_duration: histogram(
+                "insert_duration_seconds",
+                "Time of one successful INSERT, from the request to the answer.",
+                &SECONDS,
+            ),
+            insert_errors: registered(&registry, IntCounterVec::new(insert_errors, &["kind"])),
+            ingest: histogram(
+                "ingest_seconds",
+                "Time from the arrival of a batch's first row until the batch is durable.",
+                &SECONDS,
+            ),
+            spool_bytes_max: gauge(
+                "spool_bytes_max",
+                "Configured limit of the spool (spool.bytes_max); 0 without a spool.",
+            ),
+            in_flight_usual: gauge(
+                "positions_in_flight_usual",
+                "Positions in flight when batches are full and ClickHouse keeps up: 3 * batch.rows_max.",
+            ),
+            totals,
+            registry,
+        };
+        // Every series exists from the start, at 0: a rate over it must not miss the first event.
+        for kind in
+            [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::Permanent, FailureKind::TooLarge]
+        {
+            drop(metrics.insert_errors.with_label_values(&[kind.name()]));
+        }
+        metrics
+    }
+}
+
+impl Metrics {
+    pub fn publish(&self, totals: Totals) {
+        *lock(&self.totals) = totals;
+    }
+
+    /// Sets the gauges that alerts compare with.
+    pub fn configured(&self, spool_bytes_max: u64, in_flight_usual: usize) {
+        self.spool_bytes_max.set(i64::try_from(spool_bytes_max).unwrap_or(i64::MAX));
+        self.in_flight_usual.set(i64::try_from(in_flight_usual).unwrap_or(i64::MAX));
+    }
+
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        lock(&self.totals).clone()
+    }
+
+    #[must_use]
+    pub fn is_subscribed(&self) -> bool {
+        lock(&self.totals).sessions.connected > 0
+    }
+
+    pub fn reported(&self, report: &Report) {
+        match &report.outcome {
+            Outcome::Inserted { took, .. } => self.insert_duration.observe(took.as_secs_f64()),
+            Outcome::Failed { kind, .. } => self.insert_errors.with_label_values(&[kind.name()]).inc(),
+            Outcome::LeftOut { .. }
+            | Outcome::Unsplittable
+            | Outcome::Stored(_)
+            | Outcome::Refused(_)
+            | Outcome::Loaded(_)
+            | Outcome::Removed
+            | Outcome::Quarantined
+            | Outcome::RowQuarantined(_) => {}
+        }
+    }
+
+    /// `seconds`: from the arrival of the batch's first row.
+    pub fn durable(&self, rows: usize, seconds: f64) {
+        self.batch_rows.observe(f64::from(u32::try_from(rows).unwrap_or(u32::MAX)));
+        self.ingest.observe(seconds);
+    }
+
+    /// Prometheus' text format.
+    ///
+    /// # Panics
+    /// If the encoder refuses the registry, which only a bug in a metric's name could cause.
+    #[must_use]
+    pub fn render(&self) -> String {
+        text(&self.registry)
+    }
+}
+
+/// A metric of this registry. Its name is a constant of the program.
+pub fn registered<M: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<M>) -> M {
+    let metric = metric.expect("name and labels are well formed");
+    registry.register(Box::new(metric.clone())).expect("no name comes twice");
+    metric
+}
+
+pub fn text(registry: &Registry) -> String {
+    TextEncoder::new().encode_to_string(&registry.gather()).expect("names and labels are well formed")
+}
+
+/// Collects [`COUNTED`] and the build's version.
+struct FromTotals(Arc<Mutex<Totals>>);
+
+impl Collector for FromTotals {
+    /// None: names are constants of this file, and a test checks that they are unique.
+    fn desc(&self) -> Vec<&Desc> {
+        Vec::new()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        use MetricType::{COUNTER, GAUGE, HISTOGRAM};
+        let totals = lock(&self.0).clone();
+        let build = [("version", build::VERSION), ("commit", build::COMMIT), ("date", build::DATE)];
+        let build = family(
+            "build_info",
+            "Always 1; version, commit and date of the build are labels.",
+            GAUGE,
+            vec![metric(&build, 1, GAUGE)],
+        );
+        let counted = COUNTED.iter().map(|Counted { name, help, value }| {
+            let (kind, metrics) = match value {
+                Value::Counter(of) => (COUNTER, vec![metric(&[], of(&totals), COUNTER)]),
+                Value::Gauge(of) => (GAUGE, vec![metric(&[], of(&totals), GAUGE)]),
+                Value::Counters(label, of) => {
+                    let values = of(&totals).into_iter();
+                    (
+                        COUNTER,
+                        values.map(|(value, count)| metric(&[(label, value)], count, COUNTER)).collect(),
+                    )
+                }
+                Value::Gauges(label, of) => {
+                    let values = of(&totals).iter();
+                    (GAUGE, values.map(|(value, count)| metric(&[(label, value)], *count, GAUGE)).collect())
+                }
+                Value::Histogram(of) => (HISTOGRAM, vec![histogram_of(of(&totals))]),
+            };
+            family(name, help, kind, metrics)
+        });
+        [build].into_iter().chain(counted).collect()
+    }
+}
+
+fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.to_owned());
+    family.set_help(help.to_owned());
+    family.set_field_type(kind);
+    family.set_metric(metrics);
+    family
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus' numbers are floats")]
+fn metric(labels: &[(&str, &str)], value: u64, kind: MetricType) -> Metric {
+    let pairs = labels.iter().map(|(name, text)| {
+        let mut pair = LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value((*text).to_owned());
+        pair
+    });
+    let mut metric = Metric::from_label(pairs.collect());
+    if kind == MetricType::COUNTER {
+        let mut counter = Counter::default();
+        counter.set_value(value as f64);
+        metric.set_counter(counter);
+    } else {
+        let mut gauge = Gauge::default();
+        gauge.set_value(value as f64);
+        metric.set_gauge(gauge);
+    }
+    metric
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus' numbers are floats")]
+fn histogram_of(ages: &Ages) -> Metric {
+    let seconds = |ms: i64| ms as f64 / 1e3;
+    let buckets = ages.cumulative().map(|(bound_ms, count)| {
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(seconds(bound_ms));
+        bucket.set_cumulative_count(count);
+        bucket
+    });
+    let mut histogram = proto::Histogram::default();
+    histogram.set_bucket(buckets.collect());
+    histogram.set_sample_count(ages.count());
+    histogram.set_sample_sum(ages.sum_ms() as f64 / 1e3);
+    let mut metric = Metric::default();
+    metric.set_histogram(histogram);
+    metric
+}

@@ -1,0 +1,125 @@
+//! Removes the rows of erased drivers from a spool directory that no process uses.
+//!
+//! Guarantee: all other rows stay. The new file is fsynced before the old one is removed. A crash in between leaves both; the other
+//! rows collapse in ClickHouse, and the next run removes the old file. After a run no power cut brings an erased row back.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use bytes::Bytes;
+
+use super::{Kind, LoadError, Spool, StoreError, format, list, sync_dir};
+use milepost_core::delivery::Left;
+use milepost_core::encode::Insert;
+
+/// Counts of one run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Rows of erased drivers.
+    pub rows: u64,
+    /// Files that may hold such rows but cannot be read: damaged ones, and those of a newer format.
+    pub unreadable: u64,
+}
+
+/// Files handled before the error stay handled.
+#[derive(Debug, thiserror::Error)]
+pub enum EraseError {
+    #[error("a file of the spool cannot be used")]
+    Io(#[source] std::io::Error),
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl Spool {
+    /// `left`: the batches in the directory.
+    ///
+    /// # Errors
+    /// See [`EraseError`].
+    pub fn erase(&self, left: &Left, is_gone: impl Fn(&[u8]) -> bool) -> Result<Found, EraseError> {
+        let mut found = Found::default();
+        for file in &left.files {
+            let inserts = match self.load(file) {
+                Ok(inserts) => inserts,
+                Err(LoadError::Gone) => continue,
+                Err(LoadError::Io(error)) => return Err(EraseError::Io(error)),
+                Err(LoadError::Damaged(_) | LoadError::Newer(_)) => {
+                    found.unreadable += 1;
+                    continue;
+                }
+            };
+            let Some(others) = without(&inserts, &is_gone) else {
+                found.unreadable += 1;
+                continue;
+            };
+            let gone = |index: usize| (inserts[index].rows - others[index].rows) as u64;
+            let rows: u64 = (0..inserts.len()).map(gone).sum();
+            found.rows += rows;
+            if rows == 0 {
+                continue;
+            }
+            // The insert of positions is the first, if there is one.
+            let positions = if file.positions > 0 { file.positions - gone(0) } else { 0 };
+            let others: Vec<Insert> = others.into_iter().filter(|insert| insert.rows > 0).collect();
+            if !others.is_empty() {
+                self.store(&others, positions).map_err(EraseError::Store)?;
+            }
+            self.remove(file).map_err(EraseError::Io)?;
+        }
+        self.erase_quarantined(&is_gone, &mut found).map_err(EraseError::Io)?;
+        sync_dir(&self.dir).map_err(EraseError::Io)?;
+        Ok(found)
+    }
+
+    /// Files in quarantine: single rows that were too large, and damaged files.
+    fn erase_quarantined(&self, is_gone: &impl Fn(&[u8]) -> bool, found: &mut Found) -> io::Result<()> {
+        for listed in list(&self.dir)? {
+            match listed.kind {
+                Kind::Damaged => found.unreadable += 1,
+                Kind::Batch if listed.file.is_none() => found.unreadable += 1, // not named as milepost names them
+                Kind::Row => {
+                    let path = self.dir.join(&listed.name);
+                    let row = format::read(&Bytes::from(fs::read(&path)?)).ok();
+                    let Some(others) = row.and_then(|row| without(&row, is_gone)) else {
+                        found.unreadable += 1;
+                        continue;
+                    };
+                    if others.iter().all(|insert| insert.rows == 0) {
+                        found.rows += 1;
+                        fs::remove_file(path)?;
+                    }
+                }
+                Kind::Batch | Kind::Unfinished => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The same without a change, also while a process uses the directory.
+///
+/// # Errors
+/// The directory or a file cannot be read.
+pub fn count(dir: &Path, is_gone: impl Fn(&[u8]) -> bool) -> io::Result<Found> {
+    let mut found = Found::default();
+    for listed in list(dir)?.into_iter().filter(|listed| listed.kind != Kind::Unfinished) {
+        let bytes = match fs::read(dir.join(&listed.name)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue, // replayed meanwhile
+            bytes => Bytes::from(bytes?),
+        };
+        let inserts = format::read(&bytes).ok().filter(|_| listed.kind != Kind::Damaged);
+        let counted = inserts.and_then(|inserts| {
+            let rows = |inserts: &[Insert]| inserts.iter().map(|insert| insert.rows as u64).sum::<u64>();
+            Some(rows(&inserts) - rows(&without(&inserts, &is_gone)?))
+        });
+        match counted {
+            Some(rows) => found.rows += rows,
+            None => found.unreadable += 1,
+        }
+    }
+    Ok(found)
+}
+
+fn without(inserts: &[Insert], is_gone: &impl Fn(&[u8]) -> bool) -> Option<Vec<Insert>> {
+    inserts.iter().map(|insert| Some(insert.without(is_gone)?.0)).collect()
+}

@@ -1,0 +1,118 @@
+//! The bytes of a spool file: the inserts of one batch as milepost sends them.
+//!
+//! All numbers are little-endian.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 8 | `MILEPOST` |
+//! | 4 | format version, 1 |
+//! | 4 | number of inserts, 1 or 2 |
+//! | each: 8, 4, 8 | rows, length of the statement, length of the body |
+//! | … | statement (UTF-8), then body |
+//! | 16 | XXH3-128 of everything before |
+//!
+//! A reader verifies the checksum first: a file that was truncated, flipped or extended anywhere is [`Damaged`], and no part of it
+//! is used.
+
+use std::io::{self, Write};
+
+use bytes::{Buf, Bytes};
+use twox_hash::XxHash3_128;
+
+use milepost_core::encode::Insert;
+
+const MAGIC: &[u8; 8] = b"MILEPOST";
+const VERSION: u32 = 1;
+const CHECKSUM_BYTES: usize = 16;
+
+/// The file cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Damaged {
+    /// The checksum does not match.
+    #[error("the checksum does not match: torn or changed after it was written")]
+    Checksum,
+    /// The checksum matches, but the file is no spool file.
+    #[error("not a spool file")]
+    NotOne,
+    /// Written by a newer milepost.
+    #[error("format version {0}; this binary reads version {VERSION}")]
+    Version(u32),
+    /// The checksum matches, but the content contradicts itself: a bug in the writer.
+    #[error("{0} does not fit")]
+    Content(&'static str),
+}
+
+/// Number of bytes that [`write()`] writes.
+#[must_use]
+pub fn length(inserts: &[Insert]) -> u64 {
+    let each = |insert: &Insert| 20 + insert.statement.len() + insert.body.len();
+    (16 + inserts.iter().map(each).sum::<usize>() + CHECKSUM_BYTES) as u64
+}
+
+/// Writes the inserts without copying their bodies.
+pub fn write(inserts: &[Insert], to: &mut impl Write) -> io::Result<()> {
+    let mut hasher = XxHash3_128::new();
+    let mut put = |bytes: &[u8]| {
+        hasher.write(bytes);
+        to.write_all(bytes)
+    };
+    let length = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput);
+    put(MAGIC)?;
+    put(&VERSION.to_le_bytes())?;
+    put(&u32::try_from(inserts.len()).map_err(|_| io::ErrorKind::InvalidInput)?.to_le_bytes())?;
+    for insert in inserts {
+        put(&(insert.rows as u64).to_le_bytes())?;
+        put(&length(insert.statement.as_bytes())?.to_le_bytes())?;
+        put(&(insert.body.len() as u64).to_le_bytes())?;
+        put(insert.statement.as_bytes())?;
+        put(&insert.body)?;
+    }
+    let checksum = hasher.finish_128();
+    to.write_all(&checksum.to_le_bytes())
+}
+
+/// Parses a file. The bodies are slices of it.
+///
+/// # Errors
+/// See [`Damaged`].
+pub fn read(file: &Bytes) -> Result<Vec<Insert>, Damaged> {
+    let Some(content) = file.len().checked_sub(CHECKSUM_BYTES) else { return Err(Damaged::Checksum) };
+    let mut checksum = file.slice(content..);
+    if checksum.get_u128_le() != XxHash3_128::oneshot(&file[..content]) {
+        return Err(Damaged::Checksum);
+    }
+    let mut rest = file.slice(..content);
+    if !rest.starts_with(MAGIC) {
+        return Err(Damaged::NotOne);
+    }
+    rest.advance(MAGIC.len());
+    let version = rest.try_get_u32_le().map_err(|_| Damaged::Content("the head"))?;
+    if version != VERSION {
+        return Err(Damaged::Version(version));
+    }
+    let count = rest.try_get_u32_le().map_err(|_| Damaged::Content("the head"))?;
+    let mut inserts = Vec::new();
+    for _ in 0..count {
+        inserts.push(read_insert(&mut rest)?);
+    }
+    if inserts.is_empty() || !rest.is_empty() {
+        return Err(Damaged::Content("the number of inserts"));
+    }
+    Ok(inserts)
+}
+
+fn read_insert(rest: &mut Bytes) -> Result<Insert, Damaged> {
+    const HEAD: Damaged = Damaged::Content("an insert's head");
+    let rows = rest.try_get_u64_le().map_err(|_| HEAD)?;
+    let statement_length = rest.try_get_u32_le().map_err(|_| HEAD)?;
+    let body_length = rest.try_get_u64_le().map_err(|_| HEAD)?;
+    let mut take = |length: u64, what| match usize::try_from(length) {
+        Ok(length) if length <= rest.len() => Ok(rest.split_to(length)),
+        _ => Err(Damaged::Content(what)),
+    };
+    let statement = take(statement_length.into(), "a statement's length")?;
+    let body = take(body_length, "a body's length")?;
+    let statement = String::from_utf8(statement.into()).map_err(|_| Damaged::Content("a statement"))?;
+    let rows = usize::try_from(rows).map_err(|_| HEAD)?;
+    Ok(Insert { statement, body, rows })
+}

@@ -1,0 +1,326 @@
+//! Batches on disk while ClickHouse cannot take them.
+//!
+//! Guarantee: a batch that [`Spool::store`] has taken survives a crash and a power cut: the file is written under another name,
+//! fsynced, renamed, and the directory is fsynced. A file that was truncated or flipped is not used, not even in part. One process
+//! owns the directory and holds its lock. The files never exceed `bytes_max`. No file overwrites another one.
+//!
+//! Each batch is one file, which never changes:
+//!
+//! ```text
+//! 00000000000000000042-4980-730194.batch      sequence - positions - tag
+//! ```
+//!
+//! So a listing is the order of arrival, and gives the counts without opening a file. Quarantine: milepost renames a damaged file to
+//! `….damaged`, and stores a single row that ClickHouse or a proxy refuses as too large as `….row`. The operator removes both.
+//!
+//! Every function blocks for as long as the disk takes: call none on a thread that serves.
+//!
+//! Refuses: a directory that another process holds, and a batch that would exceed `bytes_max`.
+
+pub mod erase;
+pub mod format;
+
+use std::fs::{self, DirBuilder, OpenOptions, TryLockError};
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+pub use milepost_core::delivery::File;
+use milepost_core::delivery::{BATCH, Left};
+use milepost_core::encode::Insert;
+
+const LOCK: &str = "lock";
+const DAMAGED: &str = "damaged";
+const ROW: &str = "row";
+const UNFINISHED: &str = "unfinished";
+
+/// The spool cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process holds the lock.
+    #[error("spool.dir {0} is in use by another process: give each its own")]
+    InUse(PathBuf),
+    #[error("spool.dir: cannot use {path}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A batch was not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The bound.
+    #[error("the spool holds {bytes} bytes, and spool.bytes_max is {bytes_max}")]
+    Full {
+        /// Bytes before this batch.
+        bytes: u64,
+        /// The bound.
+        bytes_max: u64,
+    },
+    #[error("the spool cannot be written")]
+    Io(#[source] io::Error),
+}
+
+/// A batch was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error(transparent)]
+    Damaged(format::Damaged),
+    /// Another program has removed it.
+    #[error("a spooled batch is gone")]
+    Gone,
+    /// Written by a newer milepost: deferred until one runs.
+    #[error("a spooled batch has format version {0}: a newer milepost must replay it")]
+    Newer(u32),
+    /// The disk failed: retried.
+    #[error("a spooled batch cannot be read")]
+    Io(#[source] io::Error),
+}
+
+/// The directory of one process.
+#[derive(Debug)]
+pub struct Spool {
+    dir: PathBuf,
+    bytes_max: u64,
+    /// In the names of the files that this process writes.
+    tag: u32,
+    state: Mutex<State>,
+    _lock: fs::File,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next_sequence: u64,
+    /// Of all spool files, quarantine and unfinished ones included.
+    bytes: u64,
+}
+
+impl Spool {
+    /// Creates the directory if it is missing, locks it, and lists the files of an earlier process.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(dir: &Path, bytes_max: u64) -> Result<(Self, Left), OpenError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| OpenError::Io { path, source }
+        };
+        create_durably(dir).map_err(failed(dir))?;
+        let lock_path = dir.join(LOCK);
+        let lock = fs::File::create(&lock_path).map_err(failed(&lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(dir.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(failed(&lock_path)(error)),
+        }
+        let (mut state, mut left) = (State::default(), Left::default());
+        for listed in list(dir).map_err(failed(dir))? {
+            let path = dir.join(&listed.name);
+            match (listed.kind, listed.file) {
+                (Kind::Batch, Some(file)) => left.files.push(file),
+                // Its messages were not acknowledged: the broker sends them again.
+                (Kind::Unfinished, _) => {
+                    fs::remove_file(&path).map_err(failed(&path))?;
+                    continue;
+                }
+                (Kind::Damaged | Kind::Row | Kind::Batch, _) => {
+                    left.quarantined_bytes += listed.bytes;
+                    left.files_quarantined += 1;
+                }
+            }
+            state.bytes += listed.bytes;
+            let sequence = listed.file.map_or(0, |file| file.sequence);
+            state.next_sequence = state.next_sequence.max(sequence.saturating_add(1));
+        }
+        sync_dir(dir).map_err(failed(dir))?;
+        left.files.sort_unstable();
+        let (dir, tag, state) = (dir.to_owned(), fastrand::u32(1..), Mutex::new(state));
+        Ok((Self { dir, bytes_max, tag, state, _lock: lock }, left))
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes a batch and fsyncs the file and the directory.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; no file is left behind.
+    pub fn store(&self, inserts: &[Insert], positions: u64) -> Result<File, StoreError> {
+        self.write(inserts, positions, BATCH)
+    }
+
+    /// Stores a row that ClickHouse or a proxy refuses as too large.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn quarantine_row(&self, row: &Insert) -> Result<File, StoreError> {
+        self.write(std::slice::from_ref(row), 1, ROW)
+    }
+
+    fn write(&self, inserts: &[Insert], positions: u64, extension: &str) -> Result<File, StoreError> {
+        let file = self.reserve(format::length(inserts), positions)?;
+        let (unfinished, path) = (self.path(&file, UNFINISHED), self.path(&file, extension));
+        let written = write_durably(&unfinished, inserts)
+            .and_then(|()| fs::rename(&unfinished, &path))
+            .and_then(|()| sync_dir(&self.dir));
+        if let Err(error) = written {
+            let _ = fs::remove_file(&unfinished);
+            let _ = fs::remove_file(&path);
+            self.state().bytes -= file.bytes;
+            return Err(StoreError::Io(error));
+        }
+        Ok(file)
+    }
+
+    fn reserve(&self, bytes: u64, positions: u64) -> Result<File, StoreError> {
+        let mut state = self.state();
+        if state.bytes + bytes > self.bytes_max {
+            return Err(StoreError::Full { bytes: state.bytes, bytes_max: self.bytes_max });
+        }
+        state.bytes += bytes;
+        let sequence = state.next_sequence;
+        state.next_sequence += 1;
+        Ok(File { sequence, positions, tag: self.tag, bytes })
+    }
+
+    /// Reads a batch.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn load(&self, file: &File) -> Result<Vec<Insert>, LoadError> {
+        let bytes = fs::read(self.path(file, BATCH)).map_err(|error| {
+            // If the directory is missing too, its file system may be mounted again later.
+            let only_the_file = error.kind() == io::ErrorKind::NotFound && self.dir.join(LOCK).exists();
+            if only_the_file { LoadError::Gone } else { LoadError::Io(error) }
+        })?;
+        format::read(&Bytes::from(bytes)).map_err(|damage| {
+            if let format::Damaged::Version(version) = damage {
+                LoadError::Newer(version)
+            } else {
+                LoadError::Damaged(damage)
+            }
+        })
+    }
+
+    /// Removes a file whose rows are in ClickHouse.
+    ///
+    /// # Errors
+    /// The file stays, and the next process replays it; its rows collapse.
+    pub fn remove(&self, file: &File) -> io::Result<()> {
+        let removed = fs::remove_file(self.path(file, BATCH));
+        let removed = if is_gone(&removed) { Ok(()) } else { removed };
+        if removed.is_ok() {
+            self.state().bytes -= file.bytes;
+        }
+        removed
+    }
+
+    /// Moves a damaged file to quarantine.
+    ///
+    /// # Errors
+    /// The file is missing, or the disk refuses.
+    pub fn quarantine(&self, file: &File) -> io::Result<()> {
+        let moved = fs::rename(self.path(file, BATCH), self.path(file, DAMAGED));
+        if is_gone(&moved) {
+            self.state().bytes -= file.bytes;
+        }
+        moved
+    }
+
+    fn path(&self, file: &File, extension: &str) -> PathBuf {
+        self.dir.join(file.name(extension))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_gone(outcome: &io::Result<()>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Batch,
+    Damaged,
+    Row,
+    /// A crash interrupted the write.
+    Unfinished,
+}
+
+/// A file of the directory.
+#[derive(Debug)]
+pub struct Listed {
+    pub name: String,
+    /// By its extension.
+    pub kind: Kind,
+    /// `None` if the name is not milepost's.
+    pub file: Option<File>,
+    pub bytes: u64,
+}
+
+/// Lists the spool's files in order of arrival; ignores other files.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn list(dir: &Path) -> io::Result<Vec<Listed>> {
+    let mut files = Vec::new();
+    for file in fs::read_dir(dir)? {
+        let file = file?;
+        let name = file.file_name().to_string_lossy().into_owned();
+        let Some((stem, extension)) = name.rsplit_once('.') else { continue };
+        let kind = match extension {
+            BATCH => Kind::Batch,
+            DAMAGED => Kind::Damaged,
+            ROW => Kind::Row,
+            UNFINISHED => Kind::Unfinished,
+            _ => continue,
+        };
+        let bytes = match file.metadata() {
+            Ok(metadata) => metadata.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // removed by its owner meanwhile
+            Err(error) => return Err(error),
+        };
+        files.push(Listed { file: File::from_stem(stem, bytes), name, kind, bytes });
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
+}
+
+fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
+    let mut file = BufWriter::new(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?);
+    format::write(inserts, &mut file)?;
+    file.flush()?;
+    file.get_ref().sync_all()
+}
+
+/// Creates missing parents too. Each directory is durable after an fsync of the one that it is in.
+fn create_durably(dir: &Path) -> io::Result<()> {
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if dir.exists() {
+        // Who made it may have been killed before the fsync. Where we may not, or cannot, it was there before us.
+        use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+        let may_be = |error: &io::Error| {
+            matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
+        };
+        return sync_dir(parent).or_else(|error| if may_be(&error) { Ok(()) } else { Err(error) });
+    }
+    create_durably(parent)?;
+    // Positions are personal data: no other user of this machine may read them.
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    sync_dir(parent)
+}
+
+/// A rename is durable after an fsync of the directory.
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    fs::File::open(dir)?.sync_all()
+}

@@ -1,0 +1,86 @@
+//! Where a server listens, and TCP to it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+/// Time for TCP over all addresses of a name. Shorter than the callers' time limit, so that an error can tell a silent network from a
+/// silent server.
+const TCP_WITHIN: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    pub host: String,
+    pub port: u16,
+    /// One of several that the name has.
+    pub ip: Option<IpAddr>,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port, ip } = self;
+        match ip {
+            Some(ip) => SocketAddr::new(*ip, *port).fmt(f),
+            None if host.contains(':') => write!(f, "[{host}]:{port}"),
+            None => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+impl Address {
+    /// Every address of its name, or the name itself if it has one. `None`: it was not resolved. A host with both IPv4 and IPv6 is
+    /// one server: only the addresses of the first one's family count, which the resolver puts first if this machine can reach it.
+    pub async fn all(&self) -> Option<Vec<Self>> {
+        let found = timeout(TCP_WITHIN, lookup_host((self.host.as_str(), self.port))).await.ok()?.ok()?;
+        let found: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+        let is_v4 = found.first().is_some_and(IpAddr::is_ipv4);
+        let ips: BTreeSet<IpAddr> = found.into_iter().filter(|ip| ip.is_ipv4() == is_v4).collect();
+        if ips.len() < 2 {
+            return Some(vec![self.clone()]);
+        }
+        Some(ips.into_iter().map(|ip| Self { ip: Some(ip), ..self.clone() }).collect())
+    }
+
+    /// Connects to the first address that answers. Each gets an equal share of the time, so that a dead one does not take it all.
+    pub(super) async fn reach(&self, within: Option<Duration>) -> io::Result<TcpStream> {
+        let within = within.map_or(TCP_WITHIN, |within| within.min(TCP_WITHIN));
+        let reached = timeout(within, self.reach_any(within)).await;
+        reached.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    async fn reach_any(&self, within: Duration) -> io::Result<TcpStream> {
+        let addresses: Vec<_> = match self.ip {
+            Some(ip) => vec![SocketAddr::new(ip, self.port)],
+            None => lookup_host((self.host.as_str(), self.port)).await?.collect(),
+        };
+        let share = within / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name resolves to no address");
+        for address in addresses {
+            match timeout(share, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => return stream.set_nodelay(true).map(|()| stream),
+                Ok(Err(error)) => last = error,
+                Err(_) => last = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_host_with_both_families_is_one_server() {
+        let of = |host: &str| Address { host: host.to_owned(), port: 1883, ip: None };
+        for host in ["localhost", "127.0.0.1"] {
+            assert_eq!(of(host).all().await, Some(vec![of(host)]));
+        }
+        assert_eq!(of("no such name").all().await, None);
+    }
+}

@@ -1,0 +1,301 @@
+//! TCP and TLS connections to the broker and to ClickHouse: certificates and keys from files, the handshake, and the
+//! cause of a failed one.
+//!
+//! ```text
+//! address ─▶ TCP ─▶ TLS (certificates as the files have them now) ─▶ Stream
+//!                    └─▶ an error that says what to change
+//! ```
+//!
+//! Guarantee: the server's certificate and name are always verified; no setting disables it. Files are read again for
+//! every connection, so an operator can replace them without a restart. If one cannot be used, milepost logs that and
+//! keeps the last good ones. Uses rustls with ring, which needs no C library.
+//!
+//! Refuses: to connect with a certificate that does not verify.
+
+mod address;
+mod explain;
+mod one_reader;
+mod server;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::Resumption;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, Error as RustlsError, InconsistentKeys, RootCertStore};
+use tracing::warn;
+
+use milepost_core::throttle::Throttle;
+
+pub use self::address::Address;
+pub use self::explain::{explain, is_this_the_port};
+use self::explain::{no_tls_there, without_time};
+pub use self::one_reader::OneReader;
+pub use self::server::{Server, is_this_machine};
+
+/// Age at which the system's list of public CAs is read again.
+const SYSTEM_CAS_AGE_MAX: Duration = Duration::from_secs(600);
+/// A file that cannot be used is logged at the first connection, and then this often.
+const UNUSABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
+/// Four times the size of a system's list of public CAs.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// TCP, or TLS over it.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// Failed connection.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot be reached")]
+    Unreachable(#[source] io::Error),
+    /// A configured file cannot be used.
+    #[error("{0}")]
+    File(String),
+    #[error("no TLS: {words}")]
+    Handshake {
+        /// The cause and the setting to change.
+        words: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The files of one server's section in the configuration.
+#[derive(Debug, Clone)]
+pub struct Files {
+    pub server: Server,
+    /// PEM: the CAs that may sign the server's certificate. `None`: the system's list, where companies add their own CA.
+    pub ca: Option<PathBuf>,
+    /// PEM: the client certificate and its intermediates.
+    pub cert: Option<PathBuf>,
+    /// PEM: its key, without a passphrase.
+    pub key: Option<PathBuf>,
+}
+
+/// The files as they were read.
+#[derive(PartialEq, Eq)]
+struct Contents {
+    ca: Option<Pem>,
+    cert: Option<Pem>,
+    key: Option<Pem>,
+}
+
+impl Files {
+    /// What is wrong with the files now, one line per key.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        for (name, path) in [("ca_file", &self.ca), ("cert_file", &self.cert), ("key_file", &self.key)] {
+            told.extend(self.read_one(name, path).err().map(|error| error.to_string()));
+        }
+        if self.cert.is_some() != self.key.is_some() {
+            let (given, missing) =
+                if self.cert.is_some() { ("cert_file", "key_file") } else { ("key_file", "cert_file") };
+            let section = self.server.section();
+            told.push(format!("{section}.{missing}: belongs to {section}.{given}; give both or neither"));
+        }
+        if told.is_empty()
+            && let Err(error) = self.read().and_then(|read| self.build(&read))
+        {
+            told.push(error.to_string());
+        }
+        told
+    }
+
+    fn read(&self) -> Result<Contents, Error> {
+        Ok(Contents {
+            ca: self.read_one("ca_file", &self.ca)?,
+            cert: self.read_one("cert_file", &self.cert)?,
+            key: self.read_one("key_file", &self.key)?,
+        })
+    }
+
+    fn read_one(&self, name: &str, path: &Option<PathBuf>) -> Result<Option<Pem>, Error> {
+        let read = |path| Pem::read(format!("{}.{name}", self.server.section()), path);
+        path.as_deref().map(read).transpose()
+    }
+
+    fn build(&self, read: &Contents) -> Result<ClientConfig, Error> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring knows TLS 1.2 and 1.3")
+            .with_root_certificates(self.roots(read.ca.as_ref())?);
+        let mut config = if let (Some(cert), Some(key)) = (&read.cert, &read.key) {
+            builder.with_client_auth_cert(cert.certificates()?, key.private_key()?).map_err(|error| {
+                if matches!(error, RustlsError::InconsistentKeys(InconsistentKeys::KeyMismatch)) {
+                    key.unusable(format!("is not the key of {}", cert.path.display()))
+                } else {
+                    cert.unusable(error)
+                }
+            })?
+        } else {
+            builder.with_no_client_auth()
+        };
+        // A resumed session does not verify the certificate again.
+        config.resumption = Resumption::disabled();
+        Ok(config)
+    }
+
+    fn roots(&self, ca: Option<&Pem>) -> Result<RootCertStore, Error> {
+        let mut roots = RootCertStore::empty();
+        if let Some(ca) = ca {
+            for certificate in ca.certificates()? {
+                roots.add(certificate).map_err(|error| ca.unusable(error))?;
+            }
+            return Ok(roots);
+        }
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() {
+            let section = self.server.section();
+            return Err(Error::File(format!(
+                "{section}.ca_file: this system has no list of public CAs (ca-certificates); set {section}.ca_file to the CA of the server"
+            )));
+        }
+        Ok(roots)
+    }
+}
+
+/// A file that was read.
+#[derive(PartialEq, Eq)]
+struct Pem {
+    /// `mqtt.ca_file`
+    setting: String,
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Pem {
+    fn read(setting: String, path: &Path) -> Result<Self, Error> {
+        let mut pem = Self { setting, path: path.to_owned(), bytes: Vec::new() };
+        File::open(path)
+            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut pem.bytes))
+            .map_err(|error| pem.unusable(error))?;
+        if pem.bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(pem.unusable("is larger than any list of certificates"));
+        }
+        Ok(pem)
+    }
+
+    fn unusable(&self, why: impl fmt::Display) -> Error {
+        Error::File(format!("{}: {}: {why}", self.setting, self.path.display()))
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, Error> {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
+        let certificates = certificates.map_err(|error| self.unusable(error))?;
+        if certificates.is_empty() {
+            return Err(self.unusable("holds no certificate; give a PEM file"));
+        }
+        Ok(certificates)
+    }
+
+    fn private_key(&self) -> Result<PrivateKeyDer<'static>, Error> {
+        PrivateKeyDer::from_pem_slice(&self.bytes)
+            .map_err(|_| self.unusable("holds no private key that can be read without a passphrase (PEM)"))
+    }
+}
+
+/// Connects, over TLS if `tls` is given. `within`: for TCP alone.
+pub async fn open(
+    address: &Address,
+    within: Option<Duration>,
+    tls: Option<Arc<Tls>>,
+) -> Result<Box<dyn Stream>, Error> {
+    let stream = address.reach(within).await.map_err(Error::Unreachable)?;
+    match tls {
+        None => Ok(Box::new(stream)),
+        Some(tls) => tls.handshake(&address.host, stream).await,
+    }
+}
+
+/// TLS for the connections to one server.
+pub struct Tls {
+    files: Files,
+    reader: OneReader<Result<Arc<ClientConfig>, Error>>,
+    last: Mutex<(Option<Last>, Throttle)>,
+}
+
+/// Files of the last connection.
+struct Last {
+    read: Contents,
+    at: Instant,
+    config: Arc<ClientConfig>,
+}
+
+impl fmt::Debug for Tls {
+    /// Not derived, because the value holds the private key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Reads the files at each connection, not here.
+    #[must_use]
+    pub fn new(files: Files) -> Self {
+        let last = (None, Throttle::every(UNUSABLE_LOGGED_EVERY));
+        Self { files, reader: OneReader::default(), last: Mutex::new(last) }
+    }
+
+    /// The handshake with `host`. Has no time limit of its own.
+    /// Fails with [`Error::File`] if no earlier connection could read the files.
+    pub async fn handshake(self: Arc<Self>, host: &str, stream: TcpStream) -> Result<Box<dyn Stream>, Error> {
+        let this = Arc::clone(&self);
+        // A hung disk blocks connections to this server only.
+        let config = self.reader.read(move || this.config()).await?;
+        let failed = |source: io::Error| {
+            let source = without_time(source);
+            let words = explain(self.files.server, &source).unwrap_or_else(|| self.ended(&source));
+            Error::Handshake { words, source }
+        };
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(io::Error::other(error)))?;
+        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(failed)?;
+        Ok(Box::new(stream))
+    }
+
+    /// Reads the files; blocks for as long as the disk takes.
+    fn config(&self) -> Result<Arc<ClientConfig>, Error> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, unusable_log) = &mut *last;
+        let read = self.files.read();
+        if let (Ok(read), Some(known)) = (&read, &*last)
+            && *read == known.read
+            && (self.files.ca.is_some() || known.at.elapsed() < SYSTEM_CAS_AGE_MAX)
+        {
+            return Ok(Arc::clone(&known.config));
+        }
+        match (read.and_then(|read| self.files.build(&read).map(|config| (read, Arc::new(config)))), &*last) {
+            (Ok((read, config)), _) => {
+                *last = Some(Last { read, at: Instant::now(), config: Arc::clone(&config) });
+                Ok(config)
+            }
+            (Err(error), Some(known)) => {
+                if unusable_log.allow(Instant::now()) {
+                    warn!(%error, "keeping the certificates read before");
+                }
+                Ok(Arc::clone(&known.config))
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    fn ended(&self, error: &io::Error) -> String {
+        let hung_up =
+            [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
+        if hung_up.contains(&error.kind()) {
+            return no_tls_there(self.files.server);
+        }
+        "the connection failed in the handshake".to_owned()
+    }
+}

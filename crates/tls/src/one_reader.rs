@@ -1,0 +1,47 @@
+//! One read of files at a time. A disk that hangs holds one thread, however often somebody asks.
+
+use tokio::sync::Mutex;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+#[derive(Debug)]
+pub struct OneReader<T>(Mutex<Option<JoinHandle<T>>>);
+
+impl<T> Default for OneReader<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Send + 'static> OneReader<T> {
+    /// What `read` returns, on a thread that may block; or a read that somebody began before, and gave up.
+    pub async fn read(&self, read: impl FnOnce() -> T + Send + 'static) -> T {
+        let mut under_way = self.0.lock().await;
+        let found = under_way.get_or_insert_with(|| spawn_blocking(read)).await;
+        *under_way = None;
+        found.expect("reading a file does not panic")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_holds_one_thread_whoever_gives_up() {
+        let (reader, (disk, answer)) = (OneReader::default(), mpsc::sync_channel::<u8>(1));
+        let mut answer = Some(answer);
+        for _ in 0..20 {
+            let answer = answer.take();
+            let read = reader.read(move || answer.expect("one thread reads").recv().unwrap());
+            assert!(timeout(Duration::from_millis(1), read).await.is_err());
+        }
+        disk.send(7).unwrap();
+        assert_eq!(reader.read(|| unreachable!("it is under way")).await, 7);
+        assert_eq!(reader.read(|| 8).await, 8);
+    }
+}

@@ -1,0 +1,67 @@
+//! `/metrics`, `/livez` and `/readyz` of `milepost events`.
+
+use std::time::Instant;
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::{Response, StatusCode};
+use prometheus::{Gauge, IntCounterVec, IntGaugeVec, Opts, Registry};
+
+use milepost_observe::health::Health;
+use milepost_observe::http::{TEXT, answer, verdict};
+use milepost_observe::metrics::{registered, text};
+
+/// What is counted, and what is wrong.
+pub(crate) struct Status {
+    registry: Registry,
+    pub(crate) health: Health,
+    /// By kind.
+    pub(crate) events: IntCounterVec,
+    /// By channel: taken by the broker, or by the webhook.
+    pub(crate) delivered: IntCounterVec,
+    /// By channel: refused for good, given up, or beyond the bound of what waits.
+    pub(crate) dropped: IntCounterVec,
+    /// By channel.
+    pub(crate) waiting: IntGaugeVec,
+    /// Seconds.
+    pub(crate) behind: Gauge,
+}
+
+impl Status {
+    pub(crate) fn new() -> Self {
+        let registry = Registry::new();
+        let counter = |name: &str, help: &str, label: &str| {
+            registered(&registry, IntCounterVec::new(Opts::new(name, help), &[label]))
+        };
+        let waiting = Opts::new("milepost_events_waiting", "Events that wait for this channel");
+        Self {
+            events: counter("milepost_events_total", "Events found", "kind"),
+            delivered: counter("milepost_events_delivered_total", "Events that this channel has taken", "to"),
+            dropped: counter(
+                "milepost_events_dropped_total",
+                "Events that this channel will not get: it refused them, or too many waited",
+                "to",
+            ),
+            waiting: registered(&registry, IntGaugeVec::new(waiting, &["to"])),
+            behind: registered(
+                &registry,
+                Gauge::new(
+                    "milepost_events_behind_seconds",
+                    "Duration of the last look at new fixes, and how far its replica was behind",
+                ),
+            ),
+            registry,
+            health: Health::default(),
+        }
+    }
+
+    pub(crate) fn respond(&self, path: &str) -> Response<Full<Bytes>> {
+        let (status, text) = match path {
+            "/metrics" => (StatusCode::OK, text(&self.registry)),
+            "/livez" => verdict("alive", self.health.dead(Instant::now())),
+            "/readyz" => verdict("ready", self.health.unready()),
+            _ => (StatusCode::NOT_FOUND, "there are /metrics, /livez and /readyz\n".to_owned()),
+        };
+        answer(status, text, TEXT)
+    }
+}

@@ -1,0 +1,330 @@
+//! Obeys the commands of delivery: encodes batches, sends inserts, writes and reads spool files, and reports.
+//!
+//! It decides nothing and blocks on nothing: every attempt and every disk operation is a task of its own.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet, spawn_blocking};
+
+use milepost_core::delivery::events::{BatchId, Command, Loaded, Outcome, Piece, Report};
+use milepost_core::delivery::sink::{Attempt, FailureKind, Sink};
+use milepost_core::encode::{self, Insert};
+use milepost_core::erased::Erased;
+use milepost_core::error_chain;
+use milepost_core::screened::{NotScreened, ReadList};
+use milepost_spool::{LoadError, Spool};
+
+/// What the executor works with.
+#[derive(Debug)]
+pub struct Executor<S> {
+    pub sink: Arc<S>,
+    pub spool: Option<Arc<Spool>>,
+    pub database: String,
+    /// Whose rows are left out of every insert.
+    pub erased: watch::Receiver<ReadList>,
+    pub reports: mpsc::Sender<Report>,
+}
+
+/// The inserts of a batch, encoded.
+struct EncodedBatch {
+    inserts: Arc<Vec<Insert>>,
+    positions: u64,
+    /// The list that its rows were checked against. `Member::erased` counts the holders of each list by its strong count, and reports a new list
+    /// only when no batch holds an older one: rows of a driver that was erased since may still go to a file. The count is right
+    /// whatever ends a batch or a task, a panic too, which a counter beside it would not be.
+    _erased: Arc<Erased>,
+    attempt: Option<AbortHandle>,
+}
+
+impl<S: Sink> Executor<S> {
+    /// Work until `commands` is closed; what is under way then ends with it.
+    pub async fn run(self, mut commands: mpsc::Receiver<Command>) {
+        let mut works = Work { executor: self, batches: HashMap::new(), tasks: JoinSet::new() };
+        loop {
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(command) => works.obey(command),
+                    None => return,
+                },
+                Some(ended) = works.tasks.join_next() => works.ended(ended),
+            }
+        }
+    }
+}
+
+struct Work<S> {
+    executor: Executor<S>,
+    batches: HashMap<BatchId, EncodedBatch>,
+    tasks: JoinSet<Done>,
+}
+
+enum Done {
+    Reported,
+    Loaded(BatchId, Result<Vec<Insert>, LoadError>),
+}
+
+impl<S: Sink> Work<S> {
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Take(batch) => {
+                let (id, positions, erased) =
+                    (batch.id, batch.positions.len() as u64, Arc::clone(&batch.erased));
+                self.keep(id, encode::encode(batch, &self.executor.database), positions, erased);
+            }
+            Command::Attempt { batch, piece, attempt } => self.attempt(batch, &piece, attempt),
+            Command::Abort(batch) => {
+                if let Some(attempt) = self.batches.get(&batch).and_then(|kept| kept.attempt.as_ref()) {
+                    attempt.abort();
+                }
+            }
+            Command::Store(batch) => self.store(batch),
+            Command::Load(batch, file) => {
+                let spool = self.spool();
+                let load = blocking(move || spool.load(&file));
+                self.tasks.spawn(async move { Done::Loaded(batch, load.await) });
+            }
+            Command::Remove(batch, file) => {
+                let spool = self.spool();
+                self.on_disk(batch, move || {
+                    if let Err(error) = spool.remove(&file) {
+                        tracing::warn!(%file, %error, "a replayed batch cannot be removed");
+                    }
+                    Outcome::Removed
+                });
+            }
+            Command::Quarantine(batch, file) => {
+                let spool = self.spool();
+                self.on_disk(batch, move || {
+                    if let Err(error) = spool.quarantine(&file) {
+                        tracing::warn!(%file, %error, "a damaged file cannot be renamed");
+                    }
+                    Outcome::Quarantined
+                });
+            }
+            Command::QuarantineRow(batch, piece) => self.quarantine_row(batch, &piece),
+            Command::Forget(batch) => drop(self.batches.remove(&batch)),
+        }
+    }
+
+    fn keep(&mut self, batch: BatchId, inserts: Vec<Insert>, positions: u64, erased: Arc<Erased>) {
+        self.batches.insert(
+            batch,
+            EncodedBatch { inserts: Arc::new(inserts), positions, _erased: erased, attempt: None },
+        );
+    }
+
+    fn piece(&self, batch: BatchId, Piece { insert, rows }: &Piece) -> Option<Insert> {
+        self.batches.get(&batch)?.inserts.get(*insert)?.part(rows.clone())
+    }
+
+    fn attempt(&mut self, batch: BatchId, piece: &Piece, mut attempt: Attempt) {
+        let began = Instant::now();
+        let screened = self
+            .piece(batch, piece)
+            .ok_or(NotScreened::UnknownColumns)
+            .and_then(|insert| self.executor.erased.borrow().screen(insert, began));
+        let insert = match screened {
+            Ok(insert) => insert,
+            Err(NotScreened::UnknownColumns) => {
+                return self.reported(batch, async { Outcome::Unsplittable });
+            }
+            Err(error @ (NotScreened::Unread | NotScreened::TooOld(_))) => {
+                let (kind, why) = (FailureKind::Transient, error.to_string());
+                return self.reported(batch, async move { Outcome::Failed { kind, why } });
+            }
+        };
+        let left_out = insert.left_out() as u64;
+        if insert.rows == 0 {
+            return self.reported(batch, async move { Outcome::LeftOut { rows: left_out } });
+        }
+        attempt.token = insert.token(attempt.token);
+        let sink = Arc::clone(&self.executor.sink);
+        let running = tokio::spawn(async move {
+            match sink.insert(&insert, &attempt).await {
+                Ok(()) => Outcome::Inserted { took: began.elapsed(), erased: left_out },
+                Err(error) => Outcome::Failed { kind: error.kind, why: error_chain(&error) },
+            }
+        });
+        if let Some(kept) = self.batches.get_mut(&batch) {
+            kept.attempt = Some(running.abort_handle());
+        }
+        let mut running = AbortOnDrop(running);
+        self.reported(batch, async move {
+            match (&mut running.0).await {
+                Ok(outcome) => outcome,
+                Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+                Err(_) => {
+                    let why = "given up: the server was away meanwhile, and answers again".to_owned();
+                    Outcome::Failed { kind: FailureKind::Ambiguous, why }
+                }
+            }
+        });
+    }
+
+    fn store(&mut self, batch: BatchId) {
+        let (spool, kept) = (self.spool(), self.batches.get(&batch).expect("what is to be stored was taken"));
+        let (inserts, positions) = (Arc::clone(&kept.inserts), kept.positions);
+        self.on_disk(batch, move || match spool.store(&inserts, positions) {
+            Ok(file) => Outcome::Stored(file),
+            Err(error) => Outcome::Refused(error_chain(&error)),
+        });
+    }
+
+    fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
+        let row = self.piece(batch, piece).expect("it was attempted as it is");
+        let erased = Arc::clone(self.executor.erased.borrow().erased());
+        if row.without(|id| erased.has_bytes(id)).is_some_and(|(others, _)| others.rows == 0) {
+            return self.reported(batch, async { Outcome::LeftOut { rows: 1 } });
+        }
+        let spool = self.spool();
+        self.on_disk(batch, move || match spool.quarantine_row(&row) {
+            Ok(file) => Outcome::RowQuarantined(file),
+            Err(error) => Outcome::Refused(error_chain(&error)),
+        });
+    }
+
+    fn on_disk(&mut self, batch: BatchId, work: impl FnOnce() -> Outcome + Send + 'static) {
+        self.reported(batch, blocking(work));
+    }
+
+    fn reported(&mut self, batch: BatchId, outcome: impl Future<Output = Outcome> + Send + 'static) {
+        let reports = self.executor.reports.clone();
+        self.tasks.spawn(async move {
+            let outcome = outcome.await;
+            // The receiver is gone only when the process ends.
+            let _ = reports.send(Report { batch, outcome }).await;
+            Done::Reported
+        });
+    }
+
+    fn ended(&mut self, ended: Result<Done, tokio::task::JoinError>) {
+        match ended.expect("tasks here neither panic nor are cancelled") {
+            Done::Reported => {}
+            Done::Loaded(batch, loaded) => {
+                let (inserts, loaded) = describe(loaded);
+                let erased = Arc::clone(self.executor.erased.borrow().erased());
+                self.keep(batch, inserts, 0, erased);
+                self.reported(batch, async { Outcome::Loaded(loaded) });
+            }
+        }
+    }
+
+    fn spool(&self) -> Arc<Spool> {
+        Arc::clone(self.executor.spool.as_ref().expect("the policy knows that there is a spool"))
+    }
+}
+
+/// A spawned task lives on without its handle; an attempt must end with its executor.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    spawn_blocking(work).await.expect("disk work neither panics nor is cancelled")
+}
+
+fn describe(loaded: Result<Vec<Insert>, LoadError>) -> (Vec<Insert>, Loaded) {
+    match loaded {
+        Ok(inserts) => {
+            let rows = inserts.iter().map(|insert| insert.rows).collect();
+            (inserts, Loaded::Rows(rows))
+        }
+        Err(LoadError::Damaged(why)) => (Vec::new(), Loaded::Damaged(why.to_string())),
+        Err(LoadError::Gone) => (Vec::new(), Loaded::Gone),
+        Err(error @ LoadError::Newer(_)) => (Vec::new(), Loaded::Newer(error.to_string())),
+        Err(error @ LoadError::Io(_)) => (Vec::new(), Loaded::Unreadable(error_chain(&error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use milepost_config::Config;
+    use milepost_core::batch::Batch;
+    use milepost_core::delivery::sink::SinkError;
+    use milepost_core::screened::Screened;
+    use milepost_decode::Message;
+    use milepost_decode::position::Timestamp;
+    use milepost_decode::{Decoded, Decoder};
+
+    struct Nowhere;
+
+    impl Sink for Nowhere {
+        async fn insert(&self, _: &Screened, _: &Attempt) -> Result<(), SinkError> {
+            Ok(())
+        }
+    }
+
+    struct Ends {
+        reports: mpsc::Receiver<Report>,
+        list: watch::Sender<ReadList>,
+    }
+
+    fn read(erased: &[&str]) -> ReadList {
+        let erased = Erased::new(erased.iter().map(|id| (*id).to_owned()));
+        ReadList::new(Arc::new(erased), Instant::now())
+    }
+
+    fn batch_of_d1() -> Batch {
+        let mut decoded = Decoded::default();
+        let config = Config::defaults().unwrap();
+        let message = Message::new(b"drivers/d1/gps", br#"{"lat":1,"lng":2}"#);
+        Decoder::new(&config.sources, config.decode).decode(
+            message,
+            Timestamp::from_unix_ms(1),
+            &mut decoded,
+        );
+        Batch { positions: decoded.positions, ..Batch::default() }
+    }
+
+    fn work() -> (Work<Nowhere>, Ends) {
+        let ((to_report, reports), (list, erased)) = (mpsc::channel(1), watch::channel(read(&[])));
+        let (sink, database) = (Arc::new(Nowhere), "fleet".to_owned());
+        let executor = Executor { sink, spool: None, database, erased, reports: to_report };
+        (Work { executor, batches: HashMap::new(), tasks: JoinSet::new() }, Ends { reports, list })
+    }
+
+    #[tokio::test]
+    async fn clickhouse_is_not_asked_for_erased_drivers_alone_and_nobody_says_it_answered() {
+        let (mut works, Ends { mut reports, list }) = work();
+        works.obey(Command::Take(batch_of_d1()));
+        list.send_replace(read(&["d1"]));
+        let attempt = Attempt { token: String::new(), timeout: Duration::from_secs(1) };
+        works.obey(Command::Attempt { batch: 0, piece: Piece { insert: 0, rows: 0..1 }, attempt });
+        let outcome = reports.recv().await.unwrap().outcome;
+        assert!(matches!(outcome, Outcome::LeftOut { rows: 1 }), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn a_row_that_is_too_large_and_of_an_erased_driver_becomes_no_file() {
+        let (mut works, Ends { mut reports, list }) = work();
+        works.obey(Command::Take(batch_of_d1()));
+        list.send_replace(read(&["d1"]));
+        works.obey(Command::QuarantineRow(0, Piece { insert: 0, rows: 0..1 }));
+        let outcome = reports.recv().await.unwrap().outcome;
+        assert!(matches!(outcome, Outcome::LeftOut { rows: 1 }), "{outcome:?}");
+    }
+
+    /// Otherwise a member would report a driver as left out whose rows may still go to a file.
+    #[tokio::test]
+    async fn a_batch_holds_the_list_that_it_was_made_by() {
+        let (mut works, Ends { reports: _reports, list }) = work();
+        let before = Arc::downgrade(list.borrow().erased());
+        let batch = Batch { erased: Arc::clone(list.borrow().erased()), ..Batch::default() };
+        list.send_replace(read(&["d1"]));
+        works.obey(Command::Take(batch));
+        assert!(before.upgrade().is_some(), "a batch waits that may have rows of d1");
+        works.obey(Command::Forget(0));
+        assert!(before.upgrade().is_none());
+    }
+}
