@@ -34,6 +34,8 @@ pub(super) enum ConnectionError {
     },
     #[error("no CONNACK within {0:?}")]
     Unanswered(Duration),
+    #[error("the node hangs: no CONNACK, and no answer to another client either within {0:?}")]
+    Hung(Duration),
     #[error("{0}")]
     Login(String),
     #[error("the connection broke")]

@@ -5,10 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::connection::{Connection, ConnectionError};
 use milepost_config as config;
+use milepost_core::consumer::nodes::ANSWERS_WITHIN;
 use milepost_core::intake::SessionIndex;
 use milepost_core::throttle::Throttle;
 use milepost_mqtt as codec;
@@ -60,6 +63,29 @@ impl Dialer {
         }
     }
 
+    /// Whether the node answers a client that has no session, within [`ANSWERS_WITHIN`]. A node that resumes a large session
+    /// answers the client of that session late, and this one at once.
+    pub(super) fn probe(
+        &self,
+        index: SessionIndex,
+        address: Address,
+    ) -> impl Future<Output = bool> + Send + use<> {
+        let this = self.clone();
+        let answers = async move {
+            let login = this.login().await?;
+            let mut stream = tls::open(&address, None, this.tls.clone()).await?;
+            let mut connect =
+                this.connect_as(format!("{}-probe-{index}", this.mqtt.client_id), true, login.as_ref())?;
+            stream.write_all(&connect).await.map_err(ConnectionError::Broken)?;
+            let read = stream.read(&mut [0; 64]).await.map_err(ConnectionError::Broken)?;
+            connect.clear();
+            codec::put_disconnect(true, &mut connect);
+            let _ = stream.write_all(&connect).await; // it has answered
+            Ok::<_, ConnectionError>(read > 0)
+        };
+        async move { timeout(ANSWERS_WITHIN, answers).await.is_ok_and(|answered| answered.is_ok_and(|any| any)) }
+    }
+
     /// Keeps the last password while the file cannot be read: it may be about to be replaced.
     async fn login(&self) -> Result<Option<Login>, ConnectionError> {
         let Some(username) = self.mqtt.username.clone() else { return Ok(None) };
@@ -86,10 +112,19 @@ impl Dialer {
         ends_session: bool,
         login: Option<&Login>,
     ) -> Result<BytesMut, ConnectionError> {
+        self.connect_as(format!("{}-{index}", self.mqtt.client_id), ends_session, login)
+    }
+
+    fn connect_as(
+        &self,
+        client_id: String,
+        ends_session: bool,
+        login: Option<&Login>,
+    ) -> Result<BytesMut, ConnectionError> {
         let mqtt = &self.mqtt;
         let expiry = if ends_session { 0 } else { mqtt.session_expiry.as_secs() };
         let connect = Connect {
-            client_id: format!("{}-{index}", mqtt.client_id),
+            client_id,
             clean_start: ends_session, // true throws away what the broker holds for us
             login,
             keep_alive_seconds: u16::try_from(mqtt.keep_alive.as_secs()).unwrap_or(u16::MAX),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::connection::{Connection, ConnectionError};
 use super::shared::Shared;
 use milepost_core::Qos;
-use milepost_core::consumer::nodes::Node;
+use milepost_core::consumer::nodes::{ANSWERS_WITHIN, Node};
 use milepost_core::consumer::{Consumer, Now};
 use milepost_core::error_chain;
 use milepost_core::intake::SessionIndex;
@@ -23,18 +23,60 @@ use milepost_tls as tls;
 use milepost_tls::Server;
 
 type Dialing = Pin<Box<dyn Future<Output = Result<Connection, ConnectionError>> + Send>>;
+type Probing = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 enum State {
     Down,
     Dialing {
         dialing: Dialing,
-        by: Instant,
+        answer: Answer,
     },
-    /// `connack_by`: until CONNACK has come.
+    /// `answer`: until CONNACK has come.
     Open {
         connection: Box<Connection>,
-        connack_by: Option<Instant>,
+        answer: Option<Answer>,
     },
+}
+
+/// The wait for a node's answer to CONNECT, TCP and TLS included.
+struct Answer {
+    /// Then the node is in doubt, because another one may do better; or the wait ends.
+    by: Instant,
+    /// The wait ends at the latest.
+    latest: Instant,
+    /// Asks the node whether it hangs.
+    probing: Option<Probing>,
+}
+
+impl Answer {
+    /// Ready when the wait ends, and why.
+    fn poll(
+        &mut self,
+        probe: impl FnOnce() -> Probing,
+        shared: &Shared,
+        now: Instant,
+        cx: &mut Context<'_>,
+    ) -> Poll<ConnectionError> {
+        if now >= self.latest {
+            return Poll::Ready(ConnectionError::Unanswered(shared.mqtt.connect_timeout));
+        }
+        if now < self.by {
+            return Poll::Pending;
+        }
+        match self.probing.get_or_insert_with(probe).as_mut().poll(cx) {
+            Poll::Ready(true) => {
+                (self.by, self.probing) = (self.latest, None); // it resumes a large session
+                Poll::Pending
+            }
+            Poll::Ready(false) => Poll::Ready(ConnectionError::Hung(ANSWERS_WITHIN)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// When to poll it again, unless something wakes it before.
+    fn deadline(&self) -> Instant {
+        if self.probing.is_some() { self.latest } else { self.by }
+    }
 }
 
 pub(crate) struct Transport {
@@ -61,7 +103,9 @@ impl Transport {
                 let has_spoken = shared.speaking.contains(&node);
                 self.node = Some((node, has_spoken));
                 let dialing = Box::pin(shared.dialer.dial(self.index, ends_session, address, within));
-                self.state = State::Dialing { dialing, by: now + shared.mqtt.connect_timeout };
+                let latest = now + shared.mqtt.connect_timeout;
+                let by = within.map_or(latest, |_| latest.min(now + ANSWERS_WITHIN));
+                self.state = State::Dialing { dialing, answer: Answer { by, latest, probing: None } };
             }
             // Both buffers are dropped with it.
             ConnectionState::BackingOff { .. } | ConnectionState::Ended => self.state = State::Down,
@@ -82,18 +126,20 @@ impl Transport {
     ) -> Poll<()> {
         let result = match &mut self.state {
             State::Down => return Poll::Pending,
-            State::Dialing { dialing, by } => match dialing.as_mut().poll(cx) {
+            State::Dialing { dialing, answer } => match dialing.as_mut().poll(cx) {
                 Poll::Ready(Ok(connection)) => {
-                    self.state = State::Open { connection: Box::new(connection), connack_by: Some(*by) };
+                    let (by, latest) = (answer.by, answer.latest);
+                    let answer = Some(Answer { by, latest, probing: None });
+                    self.state = State::Open { connection: Box::new(connection), answer };
                     Ok(())
                 }
                 Poll::Ready(Err(error)) => Err(error),
-                Poll::Pending if now.instant >= *by => Err(unanswered(shared)),
+                // No session can be the cause: it is not asked for yet.
+                Poll::Pending if now.instant >= answer.by => Err(ConnectionError::Unanswered(ANSWERS_WITHIN)),
                 Poll::Pending => return Poll::Pending,
             },
-            State::Open { connack_by: Some(by), .. } if now.instant >= *by => Err(unanswered(shared)),
-            State::Open { connection, connack_by } => {
-                let reads = connack_by.is_some() || !consumer.holds_back(now.instant);
+            State::Open { connection, answer } => {
+                let reads = answer.is_some() || !consumer.holds_back(now.instant);
                 if reads && let Poll::Ready(read) = connection.poll_read(cx) {
                     read.and_then(|()| self.hand_on(consumer, shared, now))
                 } else if connection.has_unsent()
@@ -103,7 +149,19 @@ impl Transport {
                 } else if let Err(error) = connection.watch(now.instant) {
                     Err(error)
                 } else {
-                    return Poll::Pending;
+                    let Some(answer) = answer else { return Poll::Pending };
+                    let node = self.node.as_ref().map(|(node, _)| node);
+                    let address = node.map(|node| shared.address(node));
+                    let probe = || -> Probing {
+                        match address {
+                            Some(address) => Box::pin(shared.dialer.probe(self.index, address)),
+                            None => Box::pin(std::future::ready(false)),
+                        }
+                    };
+                    match answer.poll(probe, shared, now.instant, cx) {
+                        Poll::Ready(error) => Err(error),
+                        Poll::Pending => return Poll::Pending,
+                    }
                 }
             }
         };
@@ -121,14 +179,14 @@ impl Transport {
         now: Now,
     ) -> Result<(), ConnectionError> {
         let index = self.index;
-        let State::Open { connection, connack_by } = &mut self.state else { return Ok(()) };
+        let State::Open { connection, answer } = &mut self.state else { return Ok(()) };
         connection.keep_alive.heard(now.instant);
         let (mut replies, mut asks_for_metrics) = (Vec::new(), false);
         while let Some(packet) = connection.packet()? {
             match packet {
                 Packet::Published(message) => consumer.published(index, message, now),
                 Packet::Connected(connack) => {
-                    *connack_by = None;
+                    *answer = None;
                     shared.speaking.extend(self.node.iter().map(|(node, _)| Arc::clone(node)));
                     shared.compare_expiry(connack, now.instant);
                     consumer.handle_event(index, Event::Connected(connack), now.instant);
@@ -206,9 +264,9 @@ impl Transport {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Down => None,
-            State::Dialing { by, .. } => Some(*by),
-            State::Open { connection, connack_by } => {
-                connection.deadline().into_iter().chain(*connack_by).min()
+            State::Dialing { answer, .. } => Some(answer.deadline()),
+            State::Open { connection, answer } => {
+                connection.deadline().into_iter().chain(answer.as_ref().map(Answer::deadline)).min()
             }
         }
     }
@@ -223,8 +281,8 @@ impl Transport {
 
     fn ended(&mut self, error: &ConnectionError, consumer: &mut Consumer, now: Instant) {
         let before_connack = match &self.state {
-            State::Dialing { .. } | State::Open { connack_by: Some(_), .. } => true,
-            State::Down | State::Open { connack_by: None, .. } => false,
+            State::Dialing { .. } | State::Open { answer: Some(_), .. } => true,
+            State::Down | State::Open { answer: None, .. } => false,
         };
         self.state = State::Down;
         let taken_over =
@@ -258,10 +316,6 @@ fn carry_out(
         Command::HangUp => {}
     }
     Ok(())
-}
-
-fn unanswered(shared: &Shared) -> ConnectionError {
-    ConnectionError::Unanswered(shared.mqtt.connect_timeout)
 }
 
 fn agreed_keep_alive(ours: Duration, connack: ConnAck) -> Duration {

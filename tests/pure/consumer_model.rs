@@ -43,6 +43,8 @@ enum Step {
         node: usize,
         dead: bool,
     },
+    /// Accepts connections and answers nothing; those that it has are cut.
+    NodeHangs(usize),
     NodesBack,
     Server(Mood),
     Disk(Disk),
@@ -74,6 +76,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0_usize..4).prop_map(Step::Resend),
         1 => any::<bool>().prop_map(Step::Broker),
         2 => (0_usize..3, any::<bool>()).prop_map(|(node, dead)| Step::NodeAway { node, dead }),
+        1 => (0_usize..3).prop_map(Step::NodeHangs),
         1 => Just(Step::NodesBack),
         5 => mood.prop_map(Step::Server),
         2 => disk.prop_map(Step::Disk),
@@ -125,7 +128,11 @@ fn play<B: Backend>(world: &mut World<B>, step: Step) {
             }
         }
         Step::NodeAway { node, dead } => world.node_away(node, dead),
-        Step::NodesBack => world.broker.away.clear(),
+        Step::NodeHangs(node) => world.node_hangs(node),
+        Step::NodesBack => {
+            world.broker.away.clear();
+            world.broker.hung.clear();
+        }
         Step::Server(mood) => world.server.mood(mood),
         Step::Disk(disk) => world.server.disk(disk, world.instant()),
         Step::Clock(off) => world.clock(off.then(|| "off".to_owned()), 0),

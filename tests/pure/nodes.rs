@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use milepost_core::consumer::nodes::PATIENCE;
+use milepost_core::consumer::nodes::{ANSWERS_WITHIN, PATIENCE};
 use milepost_core::consumer::{CONNECTIONS_MAX, Connections, Consumer};
 use milepost_core::delivery::Left;
 use milepost_core::delivery::policy::Delivery;
@@ -79,6 +79,44 @@ fn a_node_that_is_away_is_left_within_a_second_and_gets_a_session_of_its_own_whe
         assert_eq!(world.broker.takeovers, moved, "nobody moves back");
         assert!(world.consumer.sessions() <= members + 1);
     }
+}
+
+/// It accepts TCP, and no CONNACK comes. Until another client has shown that the node hangs, it may be resuming a large session.
+#[test]
+fn hung_node_is_left_after_one_try_at_start_and_while_running() {
+    let left_within = 2 * ANSWERS_WITHIN + Duration::from_secs(1);
+    let mut setup = Setup {
+        consumer: consumer_settings(1),
+        intake: intake_settings(5),
+        delivery: policy_settings(),
+        window: 100,
+    };
+    (setup.consumer.connections, setup.consumer.nodes) = (Connections::Fixed(4), nodes(2));
+    let mut starts = World::before_start(setup, Server::new(1), Instant::now());
+    starts.broker.hung.insert(0);
+    starts.kill();
+    starts.wait(left_within);
+    assert_eq!(starts.spread(), [0, 4]);
+
+    let mut runs = world(Connections::Fixed(4), 2);
+    runs.node_hangs(0);
+    runs.wait(left_within);
+    assert_eq!((runs.spread(), runs.broker.takeovers), (vec![0, 4], 2));
+}
+
+#[test]
+fn returning_process_reaches_its_sessions_before_they_expire_though_their_node_hangs() {
+    let mut world = world(Connections::Fixed(4), 2);
+    world.broker.expiry = Some(Duration::from_secs(45));
+    world.broker.hung.insert(1);
+    world.kill();
+    world.wait(Duration::from_secs(40));
+    assert_eq!((world.spread(), world.broker.expired.len()), (vec![4, 0], 0));
+    // They are on the first node now. It hangs when the process is away, and the second is well.
+    world.broker.hung = [0].into();
+    world.kill();
+    world.wait(Duration::from_secs(40));
+    assert_eq!((world.spread()[1], world.broker.expired.len()), (4, 0));
 }
 
 /// Otherwise an outage of the whole broker is a line for each attempt of each session.

@@ -1,8 +1,9 @@
 //! A broker of two nodes: strict-broker, which has EMQX's ghosts.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use lab_stack::{Broker, BrokerKind, Milepost, wait_until};
 
 use crate::world::{SOON, World, finish, publish_in_background, world};
@@ -62,6 +63,46 @@ fn a_node_that_dies_is_left_and_gets_a_new_session_when_it_is_back() -> Result<(
     wait_for_spread(&world, &milepost, [2, 2])?;
     wait_until("the added session is ended", SOON, || Ok(!world.broker.tell("sessions")?.contains("-4 ")))?;
     assert_eq!(milepost.terminate(SOON)?, 0);
+    Ok(())
+}
+
+/// It accepts TCP and sends no CONNACK: at a start, and for the sessions of a process that returns.
+#[test]
+fn hung_node_costs_no_session() -> Result<()> {
+    let world = cluster("hung", "local")?;
+    let settings = world.settings.clone().with("MQTT__SESSION_EXPIRY", "45s");
+    let mut milepost = settings.start()?;
+    wait_for_spread(&world, &milepost, [2, 2])?;
+    world.broker.tell("node 0 hang")?;
+    milepost.process.kill()?;
+    let mut plan = world.plan("hung", 500, 10);
+    plan.broker = format!("127.0.0.1:{}", ports(&world)[1]);
+    let fleet = publish_in_background(plan);
+    let began = Instant::now();
+    let mut milepost = settings.start()?;
+    wait_for_spread(&world, &milepost, [0, 4])?;
+    let took = began.elapsed();
+    ensure!(took < Duration::from_secs(30), "the sessions left the hung node after {took:?}");
+    let verdict = world.verify(&finish(fleet)?)?;
+    assert!(verdict.is_exact(), "{verdict}");
+    world.broker.tell("node 0 up")?;
+    wait_for_spread(&world, &milepost, [1, 4])?;
+    assert_eq!(milepost.terminate(SOON)?, 0);
+    Ok(())
+}
+
+/// A broker takes seconds to resume a session with a long queue. Whoever gives it up meanwhile takes it over on another node.
+#[test]
+fn node_that_resumes_a_large_session_is_waited_for() -> Result<()> {
+    let world = cluster("resumes", "local")?;
+    let mut milepost = world.settings.start()?;
+    wait_for_spread(&world, &milepost, [2, 2])?;
+    milepost.process.kill()?;
+    world.broker.tell("next 1 connack late 9s for test-0")?;
+    let milepost = world.settings.start()?;
+    wait_for_spread(&world, &milepost, [2, 2])?;
+    let counters = world.broker.tell("counters")?;
+    ensure!(counters.lines().any(|line| line == "takeovers 0"), "{counters}");
     Ok(())
 }
 

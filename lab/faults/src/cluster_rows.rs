@@ -3,7 +3,7 @@
 //! The fleet publishes to the second node, and the first one is killed for ten seconds.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::proxy::Fault;
@@ -15,6 +15,8 @@ use crate::scene::{Scene, UNDONE};
 const NODE_AWAY: Duration = Duration::from_secs(10);
 /// Longer than the delay before a reconnect.
 const CUT_OFF: Duration = Duration::from_secs(10);
+/// Shorter than two CONNACKs that do not come.
+const HUNG_EXPIRY: &str = "45s";
 /// Sixty sessions that are emptied one after the other, a second each, take longer.
 const SHRINK_EXPIRY: &str = "20s";
 const SHRUNK_AFTER: Duration = Duration::from_secs(60);
@@ -35,6 +37,14 @@ pub(crate) fn all() -> Vec<Row> {
             takeover,
         )
         .on_cluster("round-robin --takeover-gap 100ms"),
+        row(
+            "node-hung",
+            "a node hangs, and a member is killed and returns meanwhile",
+            (1_500, 25),
+            node_hung,
+        )
+        .on_cluster("round-robin")
+        .with("MQTT__SESSION_EXPIRY", HUNG_EXPIRY),
         row("shrink", "64 connections, then 4, a session that lasts 20 s", (800, 40), shrink)
             .with("MQTT__CONNECTIONS", "64")
             .with("MQTT__SESSION_EXPIRY", SHRINK_EXPIRY),
@@ -62,6 +72,22 @@ fn counter(scene: &Scene, name: &str) -> Result<u64> {
     let counters = scene.tell_broker("counters")?;
     let value = counters.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     value.with_context(|| format!("no counter {name}"))
+}
+
+/// A CONNACK that does not come must not cost the sessions: the other node takes them over before they expire.
+fn node_hung(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.tell_broker("node 0 hang")?;
+    scene.members[0].process.process.kill()?;
+    scene.restart_member(0)?;
+    let began = Instant::now();
+    let is_moved = || Ok(scene.members[0].process.get("/readyz")?.contains("sessions: 4"));
+    wait_until("all sessions are on the node that answers", SETTLE, is_moved)?;
+    eprintln!("    all sessions were on the other node after {:?}", began.elapsed());
+    scene.tell_broker("node 0 up")?;
+    scene.wait_until_recovered(SETTLE)?;
+    scene.damaged = counter(scene, "lost_in_takeovers ")?;
+    Ok(())
 }
 
 /// A takeover between nodes loses messages. So a session that is cut off comes back to its own node, and one that cannot goes to the

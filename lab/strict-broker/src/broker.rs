@@ -110,6 +110,8 @@ pub(crate) struct Broker {
     options: Rc<Options>,
     pace: Option<Pace>,
     pub(crate) down: [bool; 2],
+    /// Nodes that accept connections and answer nothing.
+    pub(crate) hung: [bool; 2],
     /// Until then every CONNECT, SUBSCRIBE and PUBLISH is answered with 0x87, as EMQX does around a boot and a graceful stop.
     pub(crate) denies_until: Option<Instant>,
     /// Messages to lose, from the next one on.
@@ -127,6 +129,7 @@ impl Broker {
             counters: Counters::default(),
             pace: options.pace(),
             down: [false; 2],
+            hung: [false; 2],
             denies_until: None,
             to_lose: 0,
             cleaning: HashMap::new(),
@@ -265,7 +268,7 @@ impl Broker {
 
     /// The node is back, without its sessions.
     pub(crate) fn start_node(&mut self, node: usize) {
-        self.down[node] = false;
+        (self.down[node], self.hung[node]) = (false, false);
         self.router.purge_node(node);
     }
 

@@ -8,6 +8,7 @@
 //! | `next N connack MANNER [for PREFIX]` | how the next N CONNECTs are answered |
 //! | `next N suback MANNER [for PREFIX]` | the same for SUBSCRIBE; what was asked for holds |
 //! | `node N down` | kill -9 of node 0 or 1: connections cut, sessions gone, their shared subscriptions left behind as ghosts |
+//! | `node N hang` | new connections to it are accepted, and get no CONNACK until `node N up` |
 //! | `node N up` | it is back, or was force-left: the ghosts are gone |
 //! | `deny D` | for `D`, such as `20s`, every CONNECT, SUBSCRIBE and PUBLISH is answered with 0x87, as EMQX does around a boot and a graceful stop |
 //! | `lose N` | the next N messages with a subscriber are acknowledged and thrown away; `counters` shows them |
@@ -66,9 +67,13 @@ fn obey(words: &[&str], hub: &Hub) -> Result<String, String> {
         ["next", count, answer, ref rest @ ..] => {
             hub.orders.borrow_mut().push(order(count, answer, rest)?);
         }
-        ["node", number, what @ ("down" | "up")] => {
+        ["node", number, what @ ("down" | "up" | "hang")] => {
             let node = number.parse().ok().filter(|node| *node < 2).ok_or("node 0 or 1 is wanted")?;
-            if what == "down" { broker.kill_node(node) } else { broker.start_node(node) }
+            match what {
+                "down" => broker.kill_node(node),
+                "hang" => broker.hung[node] = true,
+                _ => broker.start_node(node),
+            }
         }
         ["deny", time] => {
             let time = humantime::parse_duration(time).map_err(|error| error.to_string())?;

@@ -29,9 +29,15 @@ pub(crate) struct Greeted {
     pub(crate) keep_alive: Duration,
 }
 
+/// How often a hung node looks whether it is well again.
+const HUNG_TICK: Duration = Duration::from_millis(100);
+
 /// `None`: there is nothing to go on with.
 pub(crate) async fn greet(socket: &mut Socket, hub: &Hub, node: usize) -> Option<Greeted> {
     let connect = read_connect(socket).await?;
+    while hub.broker.borrow().hung[node] {
+        tokio::time::sleep(HUNG_TICK).await;
+    }
     if hub.broker.borrow().down[node] {
         return None;
     }

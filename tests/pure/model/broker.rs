@@ -44,6 +44,8 @@ pub struct Broker {
     pub expiry: Option<Duration>,
     /// Nodes that take no connection.
     pub away: BTreeSet<usize>,
+    /// Nodes that accept connections and answer nothing.
+    pub hung: BTreeSet<usize>,
     /// Sessions that were resumed on another node.
     pub takeovers: usize,
     next: usize,

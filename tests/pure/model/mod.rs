@@ -4,10 +4,11 @@ pub mod broker;
 pub mod real;
 pub mod server;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use milepost_core::consumer::nodes::ANSWERS_WITHIN;
 use milepost_core::consumer::{Connections, Consumer, Settings};
 use milepost_core::delivery::Left;
 use milepost_core::delivery::events::{Command as Work, Report, ServerStatus};
@@ -21,6 +22,8 @@ use self::broker::{Broker, Sending};
 use self::server::{Disk, Mood};
 use crate::rows::{Sent, connected, decoder, now, payload};
 
+/// How long a shell waits for a CONNACK if no other node may do better.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longer than that, acknowledgements do not stand still without a reason in `/readyz`.
 const LIVELY: Duration = Duration::from_secs(25);
 /// The longest an insert is ever waited for, and what follows.
@@ -97,6 +100,8 @@ pub struct World<B> {
     broker_busy_until: Instant,
     /// Sessions whose UNSUBSCRIBE waits for that.
     unanswered: Vec<usize>,
+    /// Sessions that wait for the CONNACK of a hung node: which, and until when.
+    dialing: BTreeMap<usize, (usize, Instant)>,
     /// The next connections end with their SUBACK, before the consumer has its turn.
     pub cut_at_suback: usize,
     most_commands: usize,
@@ -128,6 +133,7 @@ impl<B: Backend> World<B> {
             server,
             began,
             after: Duration::ZERO,
+            dialing: BTreeMap::new(),
             broker_up: true,
             next_seq: 0,
             owed: BTreeSet::new(),
@@ -165,6 +171,7 @@ impl<B: Backend> World<B> {
         self.taken.clear();
         self.commands.clear();
         self.unanswered.clear();
+        self.dialing.clear();
         self.broker.process_died();
         self.lives += 1;
         self.consumer = process(&self.setup, self.server.restart(self.setup.delivery.spool), self.lives);
@@ -228,6 +235,7 @@ impl<B: Backend> World<B> {
             self.lose(id, remembered);
         }
         self.broker.disconnected(id);
+        self.dialing.remove(&id);
         self.unanswered.retain(|asked| *asked != id);
         if id < self.consumer.sessions()
             && !matches!(
@@ -246,6 +254,15 @@ impl<B: Backend> World<B> {
         let on_it = self.broker.sessions.iter().filter(|(_, session)| session.node == node);
         for id in on_it.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.cut(id, !dead, false);
+        }
+    }
+
+    /// A node accepts connections from now on and answers nothing; the connections that it has are cut.
+    pub fn node_hangs(&mut self, node: usize) {
+        self.broker.hung.insert(node);
+        let on_it = self.broker.sessions.iter().filter(|(_, session)| session.node == node);
+        for id in on_it.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.cut(id, true, false);
         }
     }
 
@@ -332,8 +349,16 @@ impl<B: Backend> World<B> {
                 continue;
             }
             let clean_start = self.consumer.session(id).ends_session();
-            let (node, _) = self.consumer.dial(id, self.instant());
+            if self.hangs(id) {
+                continue;
+            }
+            let (node, within) = self.consumer.dial(id, self.instant());
             let node = self.setup.consumer.nodes.iter().position(|known| *known == node).expect("a node");
+            if self.broker.hung.contains(&node) {
+                let after = within.map_or(CONNECT_TIMEOUT, |_| 2 * ANSWERS_WITHIN);
+                self.dialing.insert(id, (node, self.instant() + after));
+                continue;
+            }
             if self.broker.away.contains(&node) {
                 let event = Event::Disconnected { taken_over: false, why: "refused".to_owned() };
                 self.consumer.handle_event(id, event, self.instant());
@@ -343,6 +368,22 @@ impl<B: Backend> World<B> {
             let event = connected(session_present, Some(self.setup.window));
             self.consumer.handle_event(id, event, self.instant());
         }
+    }
+
+    /// Whether it waits for the CONNACK of a hung node.
+    fn hangs(&mut self, id: usize) -> bool {
+        let Some((node, until)) = self.dialing.get(&id).copied() else { return false };
+        let is_hung = self.broker.hung.contains(&node);
+        if is_hung && self.instant() < until {
+            return true;
+        }
+        self.dialing.remove(&id);
+        if !is_hung {
+            return false;
+        }
+        let event = Event::Disconnected { taken_over: false, why: "no CONNACK".to_owned() };
+        self.consumer.handle_event(id, event, self.instant());
+        true
     }
 
     /// Everything the windows allow, session by session, before the consumer has its turn.
@@ -483,10 +524,13 @@ impl<B: Backend> World<B> {
 
     /// When there is something to do, at the latest then.
     pub fn next(&mut self, until: Instant) -> Instant {
-        if (0..self.consumer.sessions()).any(|id| self.connects(id)) {
+        let dials = |id: &usize| self.connects(*id) && !self.dialing.contains_key(id);
+        if (0..self.consumer.sessions()).any(|id| dials(&id)) {
             return self.server.pass(self.instant());
         }
-        let next = self.consumer.poll_timeout(self.instant()).map_or(until, |at| at.min(until));
+        let timeout = self.consumer.poll_timeout(self.instant());
+        let next =
+            timeout.into_iter().chain(self.dialing.values().map(|(_, at)| *at)).fold(until, Instant::min);
         self.server.pass(next)
     }
 
@@ -497,6 +541,7 @@ impl<B: Backend> World<B> {
         self.server.disk(Disk::Fine, self.instant());
         self.broker_up = true;
         self.broker.away.clear();
+        self.broker.hung.clear();
         self.clock(None, 0);
         self.turn();
         let mut quiet = Duration::ZERO;

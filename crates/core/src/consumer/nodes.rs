@@ -16,6 +16,11 @@ use crate::session::events::ConnectionState;
 /// How long a session tries its own node before it goes to another one: together with the connection less than a second.
 pub const PATIENCE: Duration = Duration::from_millis(750);
 
+/// How long a node may take for its whole answer to a CONNECT, TCP and TLS included, while another node may do better. After it
+/// the shell asks the node with a second client, which has no session: a node that resumes a large session answers that one at
+/// once, and gets the whole `connect_timeout`. A hung node does not answer within the same time again, and is left.
+pub const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
 #[derive(Debug)]
 struct Known {
     node: Node,
@@ -30,8 +35,8 @@ struct Place {
     /// How long the session tries its node before it moves to another one. `None`: it never moves. A visit moves at once.
     patience: Option<Duration>,
     lost_at: Option<Instant>,
-    /// The shell has begun to connect, and the connection has not ended.
-    dialed: bool,
+    /// When the shell began to connect, if the connection has not ended.
+    dialed_at: Option<Instant>,
     /// An attempt to reach its node has failed since.
     tried: bool,
     /// Nodes that it has left since it was live.
@@ -66,7 +71,7 @@ impl Nodes {
             known.failed_at = same.and_then(|same| same.failed_at);
         }
         for mut place in before.places {
-            if !place.dialed && !self.is_known(&place.node) {
+            if place.dialed_at.is_none() && !self.is_known(&place.node) {
                 place.node = self.best(None);
             }
             self.places.push(place);
@@ -79,7 +84,7 @@ impl Nodes {
             node: self.best(None),
             patience,
             lost_at: None,
-            dialed: false,
+            dialed_at: None,
             moves: 0,
             left: None,
             tried: false,
@@ -98,9 +103,10 @@ impl Nodes {
         self.places[session].patience.is_none()
     }
 
-    /// The shell connects this session. Returns to which node, and how long to wait for it if another one may do better.
+    /// The shell connects this session. Returns to which node, and how long to wait for TCP if another node may do better; then
+    /// [`ANSWERS_WITHIN`] holds, too.
     pub(super) fn dial(&mut self, session: usize, now: Instant) -> (Node, Option<Duration>) {
-        self.places[session].dialed = true;
+        self.places[session].dialed_at = Some(now);
         let place = &self.places[session];
         let has_other = self.other(place).is_some_and(|other| other.failed_at.is_none());
         let patience = place.patience.filter(|_| has_other).map(|patience| patience.max(PATIENCE));
@@ -137,7 +143,7 @@ impl Nodes {
         let known = self.known.iter_mut().find(|known| known.node == place.node);
         let ended =
             if let ConnectionState::BackingOff { lived, .. } = connection { Some(lived) } else { None };
-        let ended = ended.filter(|_| place.dialed);
+        let ended = ended.filter(|_| place.dialed_at.is_some());
         if connection.live_since().is_some() || ended == Some(true) {
             (place.lost_at, place.moves) = (None, 0);
             let to = &place.node;
@@ -149,8 +155,10 @@ impl Nodes {
             known.into_iter().for_each(|known| known.failed_at = Some(now));
         }
         if let Some(lived) = ended {
-            place.lost_at.get_or_insert(now);
-            (place.dialed, place.tried) = (false, !lived);
+            // The time that a node took to give no answer counts: a hung one is not tried twice.
+            let dialed_at = place.dialed_at.take().filter(|_| !lived);
+            place.lost_at.get_or_insert(dialed_at.unwrap_or(now));
+            place.tried = !lived;
         }
         moved
     }
