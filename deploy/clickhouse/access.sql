@@ -14,13 +14,15 @@ GRANT SELECT ON fleet.erased TO milepost_writer;
 GRANT SELECT ON system.merge_tree_settings TO milepost_writer;
 
 CREATE ROLE IF NOT EXISTS milepost_migrator;
--- Makes and changes the tables. Drops three views, to put newer ones in their place.
+-- Makes and changes the tables. Drops four views, to replace them by newer ones.
 GRANT CREATE DATABASE, CREATE TABLE, CREATE VIEW, ALTER, SELECT, INSERT ON fleet.* TO milepost_migrator;
 GRANT DROP VIEW ON fleet.fixes TO milepost_migrator;
 GRANT DROP VIEW ON fleet.last_positions TO milepost_migrator;
 GRANT DROP VIEW ON fleet.rollups TO milepost_migrator;
--- `milepost import` reads it, to wait while a partition has many parts.
+GRANT DROP VIEW ON fleet.touched_mv TO milepost_migrator;
+-- `milepost import` reads system.parts to wait while a partition has many parts; touched_mv reads both to find new parts.
 GRANT SELECT ON system.parts TO milepost_migrator;
+GRANT SELECT ON system.tables TO milepost_migrator;
 -- The database of the parameterised views has nothing but views: each of them may be replaced.
 GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost_migrator;
 

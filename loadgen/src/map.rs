@@ -117,5 +117,8 @@ fn past(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
         clickhouse.query(&sql)?;
     }
     // Now, not within five minutes: the tracks of the past have their trips and stops at once.
-    clickhouse.query("SYSTEM REFRESH VIEW fleet.driver_days_mv").map(drop)
+    for sql in lab_stack::sql::REFRESH_ROLLUPS {
+        clickhouse.query(&sql.replace("{db}", "fleet"))?;
+    }
+    Ok(())
 }

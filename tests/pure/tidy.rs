@@ -128,7 +128,8 @@ fn every_table_and_column_says_what_it_is() {
         let path = entry.unwrap().path();
         let Ok(sql) = fs::read_to_string(&path) else { continue };
         assert!(sql.trim_start().starts_with("-- "), "{}: begins with what it is for", path.display());
-        for column in sql.lines().filter(|line| line.contains("CODEC(") || line.contains(" ALIAS ")) {
+        let declares = |line: &&str| line.contains("CODEC(") || line.contains(" ALIAS ");
+        for column in sql.lines().filter(declares).filter(|line| !line.contains("MODIFY COLUMN ")) {
             assert!(column.contains("COMMENT '"), "{}: {column}", path.display());
         }
     }

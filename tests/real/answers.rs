@@ -33,7 +33,9 @@ fn a_drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
         world.publish(&[("drivers/d1/gps", payload.as_bytes())])?;
     }
     world.wait_for("SELECT count(), uniqExact(seq) FROM {db}.fixes", "121\t121", SOON)?;
-    world.query("SYSTEM REFRESH VIEW {db}.driver_days_mv")?;
+    for sql in lab_stack::sql::REFRESH_ROLLUPS {
+        world.query(sql)?;
+    }
     let quarters = "SELECT round(sum(distance_m)), round(sum(moving_s)), round(sum(tracked_s)), sum(fixes) FROM {db}.driver_quarters";
     // The stop begins 100 m before its place, and 10 s are 111 m.
     world.wait_for(quarters, "6679\t600\t1200\t121", SOON)?;

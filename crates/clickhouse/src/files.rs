@@ -39,9 +39,8 @@ impl Migration {
     /// The parameterised view that it makes, if it makes one.
     pub(super) fn makes_ask_view(&self) -> Option<&'static str> {
         let name = self.object().strip_prefix("ask_")?;
-        self.sql
-            .contains(&format!("VIEW IF NOT EXISTS {{database}}_ask.{name}{{on_cluster}}"))
-            .then_some(name)
+        let made = |words: &str| self.sql.contains(&format!("{words} {{database}}_ask.{name}{{on_cluster}}"));
+        (made("VIEW IF NOT EXISTS") || made("CREATE OR REPLACE VIEW")).then_some(name)
     }
 
     /// What it makes, if that has another rows on each shard: `…_all` stands over it there.

@@ -1,4 +1,4 @@
-//! The other benches, each a program of its own: `lab bench --what sql`, `map` and `micro`.
+//! The other benches, each a program of its own: `lab bench --what sql`, `inserts`, `map` and `micro`.
 
 use std::process::Command;
 
@@ -12,6 +12,8 @@ pub(crate) enum What {
     Peers,
     /// Analysts' questions, beside the obvious schema; `-- --millions 40` for more fixes
     Sql,
+    /// What a position costs ClickHouse, beside the story's schema, with 1, 4 and 16 members; a quarter of an hour
+    Inserts,
     /// The live map with a million drivers; four minutes
     Map,
     /// One message, one batch and one spool file; instructions per message need valgrind
@@ -26,6 +28,11 @@ fn commands(what: What) -> &'static [&'static str] {
             "deploy/local/setup --dev",
             "cargo build --locked --bin milepost",
             "PYTHON lab/bench-sql/bench_sql.py MORE",
+        ],
+        What::Inserts => &[
+            "deploy/local/setup --dev",
+            "cargo build --release --locked -p milepost -p loadgen",
+            "PYTHON lab/bench-inserts/bench_inserts.py MORE",
         ],
         What::Map => &[
             "make page",

@@ -24,3 +24,11 @@ pub fn columns() -> Result<[String; 2]> {
     let sections: [&str; 2] = sections.try_into().ok().context("sql/columns.sql has not two sections")?;
     Ok(sections.map(str::to_owned))
 }
+
+/// The statements that run a roll-up now, in order, as its schedule does every five minutes; `{db}` is the database.
+pub const REFRESH_ROLLUPS: [&str; 4] = [
+    "SYSTEM REFRESH VIEW {db}.touched_mv",
+    "SYSTEM WAIT VIEW {db}.touched_mv",
+    "SYSTEM REFRESH VIEW {db}.driver_days_mv",
+    "SYSTEM WAIT VIEW {db}.driver_days_mv",
+];

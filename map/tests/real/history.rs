@@ -20,8 +20,9 @@ fn a_track_is_what_its_sql_gives_with_stops_and_cells() -> Result<()> {
          toIntervalSecond(number * 2), number, 480000000 + steps * 2000, 110000000, if(number % 2, 65535, 1111), 0, 0, 0, now64(3) \
          FROM numbers(900)"
     ))?;
-    world.query("SYSTEM REFRESH VIEW {db}.driver_days_mv")?;
-    world.query("SYSTEM WAIT VIEW {db}.driver_days_mv")?;
+    for sql in lab_stack::sql::REFRESH_ROLLUPS {
+        world.query(sql)?;
+    }
     let map = world.settings.run()?;
     let ask_track =
         |more: &str| ask(&map, &format!("/api/drivers/d1/track?from={}{more}", began - 1), &[])?.json();

@@ -1,0 +1,28 @@
+-- How far behind driver_days_mv is, over all shards where there are any. Rows of the last five minutes are not counted yet (304). If
+-- counting stopped, which leaves a record older than ten minutes, behind_s is the age of that record.
+CREATE OR REPLACE VIEW {database}.rollups{on_cluster}
+(
+    name      String  COMMENT 'Roll-up',
+    pending   UInt64  COMMENT 'Days of drivers with rows that were counted since the day was computed',
+    behind_s  Float64 COMMENT 'Seconds since the newest row of the longest waiting one, by the server''s clock; 0 if none waits'
+)
+AS SELECT name, pending, greatest(if(pending = 0, 0, now_s - waiting_s), if(recorded_s > 0 AND now_s - recorded_s > 600, now_s - recorded_s, 0)) AS behind_s
+FROM
+(
+    SELECT
+        'driver_days' AS name, countIf(found > 0 AND found != done) AS pending, toUnixTimestamp64Milli(now64(3)) / 1000 AS now_s,
+        least(now_s, toUnixTimestamp64Milli(minIf(touched, found > 0 AND found != done)) / 1000) AS waiting_s,
+        toUnixTimestamp64Milli(maxIf(touched, day = '2049-01-01')) / 1000 AS recorded_s
+    FROM
+    (
+        SELECT driver_id, day, sum(inserted) AS found, max(computed) AS done, max(at) AS touched
+        FROM
+        (
+            SELECT driver_id, day, rows AS inserted, toUInt64(0) AS computed, touched_at AS at FROM {database}.touched{all}
+            UNION ALL
+            SELECT driver_id, day, 0, rows, toDateTime64(0, 3, 'UTC') FROM {database}.driver_days_state{all}
+        )
+        GROUP BY driver_id, day
+    )
+)
+COMMENT 'How far behind the roll-ups are. system.view_refreshes says why'

@@ -1,0 +1,99 @@
+"""How `touched` learns which days of which drivers got rows: from parts of positions, without a view on every insert."""
+from __future__ import annotations
+
+import pytest
+
+from conftest import Database, migrated, running_engine
+from devices import epoch_ms
+
+NOON = epoch_ms("2026-06-01T12:00:00")
+DAY_MS = 86_400_000
+
+
+def fixes(driver: str, first: int, count: int = 10, day: int = 0) -> list[dict]:
+    return [{"driver": driver, "ms": NOON + day * DAY_MS + n * 1000, "seq": n, "lat": 48, "lng": 11} for n in range(first, first + count)]
+
+
+def rows(db: Database) -> dict[str, int]:
+    db.count_parts()
+    found = db.rows("SELECT driver_id, sum(rows) AS rows FROM {db}.touched WHERE day < '2049-01-01' GROUP BY driver_id")
+    return {row["driver_id"]: row["rows"] for row in found}
+
+
+def test_each_row_counts_once_whatever_merges_and_mutations_do(db):
+    for first in (0, 10, 20):
+        db.insert(fixes("a", first))
+        db.insert(fixes("b", first, day=-40))  # late: another partition, whose blocks have numbers in between
+    assert rows(db) == {"a": 30, "b": 30}
+    assert rows(db) == {"a": 30, "b": 30}, "nothing came"
+    db.ask("OPTIMIZE TABLE {db}.positions FINAL")
+    assert rows(db) == {"a": 30, "b": 30}, "a merge brings nothing new"
+    db.ask("ALTER TABLE {db}.positions DELETE WHERE seq = 3", mutations_sync="2")
+    assert rows(db) == {"a": 30, "b": 30}, "a mutation brings nothing new"
+    db.ask("OPTIMIZE TABLE {db}.positions FINAL")
+    assert rows(db) == {"a": 30, "b": 30}, "a merge of one part brings nothing new"
+
+
+def test_rows_that_merged_before_they_were_counted_are_counted(db):
+    db.insert(fixes("a", 0))
+    assert rows(db) == {"a": 10}
+    for first in (0, 10, 20):
+        db.insert(fixes("c", first))
+    db.ask("OPTIMIZE TABLE {db}.positions FINAL")
+    found = rows(db)
+    assert found["c"] == 30 and found["a"] >= 10, "old rows of a mixed part may count again"
+    assert rows(db) == found
+
+
+def test_a_fix_that_comes_again_with_another_speed_counts(db):
+    db.insert(fixes("a", 0))
+    assert rows(db) == {"a": 10}
+    db.insert([{**fixes("a", 0)[0], "speed": 40, "received": NOON + 99}])
+    assert rows(db) == {"a": 11}
+
+
+def test_parts_of_an_emptied_table_do_not_hide_new_rows(db):
+    for first in (0, 10):
+        db.insert(fixes("a", first))
+    assert rows(db) == {"a": 20}
+    db.ask("TRUNCATE TABLE {db}.positions")
+    db.insert(fixes("b", 0))
+    assert rows(db)["b"] == 10
+
+
+def test_block_numbers_that_begin_again_hide_nothing(tmp_path):
+    """A server that restarts goes on after the highest block that it finds: with the parts gone, it gives old numbers again."""
+    with running_engine(tmp_path) as (url, _):
+        db = migrated(url)
+        for first in (0, 10):
+            db.insert(fixes("a", first))
+        assert rows(db) == {"a": 20}
+        db.ask("SYSTEM STOP VIEW {db}.touched_mv")
+        db.ask("TRUNCATE TABLE {db}.positions SYNC")
+    with running_engine(tmp_path) as (url, _):
+        db = Database(url, db.name)
+        db.insert(fixes("b", 0))
+        assert rows(db) == {"a": 20, "b": 10}
+
+
+@pytest.mark.parametrize("counted_before", [True, False])
+def test_a_database_that_counted_at_every_insert_goes_on(db, counted_before):
+    """As 101 left it: `touched` has the counts, and no record of parts. What is older than the view is counted."""
+    db.insert(fixes("a", 0))
+    assert rows(db) == {"a": 10}
+    age = "- INTERVAL 1 HOUR" if not counted_before else "+ INTERVAL 1 HOUR"
+    sql = db.ask("SELECT as_select FROM system.tables WHERE database = '{db}' AND name = 'touched_mv' FORMAT TSVRaw")
+    db.ask("ALTER TABLE {db}.touched DELETE WHERE day = '2049-01-01'", mutations_sync="2")
+    assert "metadata_modification_time" in sql
+    db.ask("INSERT INTO {db}.touched (day, driver_id, rows, touched_at, speed_max, seen) " + sql.replace("SELECT metadata_modification_time", f"SELECT metadata_modification_time {age}", 1))
+    assert rows(db) == {"a": 10 if counted_before else 20}
+    db.insert(fixes("a", 10))
+    assert rows(db) == {"a": 20 if counted_before else 30}
+
+
+def test_counting_that_stopped_shows_in_rollups(db):
+    db.insert(fixes("a", 0))
+    db.refresh()
+    assert db.ask("SELECT pending, behind_s FROM {db}.rollups") == "0\t0\n"
+    db.ask("ALTER TABLE {db}.touched UPDATE touched_at = touched_at - INTERVAL 1 HOUR WHERE day = '2049-01-01'", mutations_sync="2")
+    assert db.ask("SELECT pending, round(behind_s, -2) FROM {db}.rollups") == "0\t3600\n"
