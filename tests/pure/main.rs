@@ -6,34 +6,29 @@
 )]
 
 mod asking;
-mod batch_model;
 mod cases;
-mod codec_model;
-mod consumer_model;
-mod consumer_rules;
 mod data_kinds;
 mod decode_agrees;
 mod decode_command;
 mod decode_contract;
-mod delivery_rules;
 mod deploy;
 mod events_model;
 mod executor;
-mod flow_rules;
 mod formats;
-mod former_sessions;
-mod group_model;
 mod habits;
 mod kubernetes;
 mod links;
+#[expect(dead_code, reason = "the core's own tests use the rest")]
+#[path = "../../crates/core/tests/pure/model/mod.rs"]
 mod model;
 mod modules;
-mod nodes;
-mod peers_model;
 mod power_cuts;
+mod real;
+#[expect(dead_code, reason = "the core's own tests use the rest")]
+#[path = "../../crates/core/tests/pure/rows.rs"]
 mod rows;
+#[path = "../../crates/core/tests/pure/saved.rs"]
 mod saved;
 mod sources;
-mod spool_files;
 mod tidy;
 mod unpack;

@@ -16,7 +16,7 @@ use milepost_core::encode::{self, Insert};
 use milepost_spool::{Kind, Listed, LoadError, Spool, format, list};
 use tempfile::TempDir;
 
-use crate::model::real::seqs;
+use crate::real::seqs;
 use crate::rows::position;
 
 /// Two levels of it do not exist.

@@ -203,3 +203,12 @@ fn no_property_writes_into_the_tree() {
         "{properties} properties; without their configuration: {found:?}"
     );
 }
+
+#[test]
+fn broker_drops_have_one_series_per_reason() {
+    let rendered = Metrics::default().render();
+    for reason in ["queue_full", "expired", "too_large", "qos0", "no_subscribers", "quota_exceeded"] {
+        let series = format!("milepost_broker_dropped_total{{reason=\"{reason}\"}} 0\n");
+        assert!(rendered.contains(&series), "{series}");
+    }
+}

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use milepost_config::Config;
 use milepost_core::batch::{Limits, POSITION_BYTES_MAX};
 use milepost_core::consumer::{CONNECTIONS_MAX, Connections, Consumer, Now};
 use milepost_core::delivery::events::{BatchId, Command, Loaded, Outcome, Report, ServerStatus};
@@ -15,15 +14,12 @@ use milepost_core::session::events::{ConnectionState, Event, Leave};
 use milepost_decode::Decoder;
 use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
-use milepost_observe::metrics::Metrics;
 
-use crate::consumer_model::plain;
+use crate::model::schedule::plain;
 use crate::model::server::Server;
 use crate::model::{Setup, World};
 use crate::rows::{self, WALL_MS, connected, consumer_settings, intake_settings, limits, payload};
 
-const SOURCES: &str =
-    "[[sources]]\ntopic = 'drivers/+/gps'\n[[sources]]\ntopic = 'owntracks/+'\nformat = 'owntracks'";
 const GPS: &str = "drivers/d/gps";
 
 struct Rig {
@@ -44,7 +40,7 @@ impl Rig {
 
     /// With what an earlier process left in the spool.
     fn after(setup: Setup, left: Left) -> Self {
-        let decoder = Decoder::new(&Config::parse(SOURCES).unwrap().sources, limits());
+        let decoder = Decoder::new(&rows::sources(), limits());
         let delivery = Delivery::new(setup.delivery, left);
         let now = Instant::now();
         Self {
@@ -176,15 +172,6 @@ fn encrypted_messages_are_counted_and_logged_once() {
     assert_eq!(rig.lines(words).len(), 1);
     let totals = rig.it.totals();
     assert_eq!((totals.intake.received, totals.adds_up()), (3, true), "{totals:?}");
-}
-
-#[test]
-fn each_reason_of_a_message_that_the_broker_dropped_is_a_series() {
-    let rendered = Metrics::default().render();
-    for reason in ["queue_full", "expired", "too_large", "qos0", "no_subscribers", "quota_exceeded"] {
-        let series = format!("milepost_broker_dropped_total{{reason=\"{reason}\"}} 0\n");
-        assert!(rendered.contains(&series), "{series}");
-    }
 }
 
 #[test]

@@ -13,12 +13,15 @@ use milepost_core::erased::Erased;
 use milepost_core::screened::{ReadList, Screened};
 use milepost_spool as spool;
 use milepost_spool::{Kind, OpenError, Spool};
+use proptest::prelude::*;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 
-use super::Backend;
-use super::server::{Disk, Mood, is_too_large};
+use crate::model::schedule::{plain, play, setup, step};
+use crate::model::server::{Disk, Mood, is_too_large};
+use crate::model::{Backend, World};
+use crate::saved::saved_and;
 
 /// RowBinary of a position of driver "d".
 const ROW_BYTES: usize = 2 + 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8 + 1;
@@ -360,4 +363,43 @@ impl Backend for Real {
         let state = self.server.state();
         state.under_way.range(..state.erased_at).count()
     }
+}
+
+proptest! {
+    #![proptest_config(saved_and(100))]
+
+    #[test]
+    fn the_same_holds_with_the_real_executor_and_the_real_spool(
+        setup in setup(),
+        seed: u64,
+        steps in prop::collection::vec(step(), 0..80),
+    ) {
+        let (real, began) = Real::new(seed);
+        let mut world = World::new(setup, real, began);
+        for step in steps {
+            play(&mut world, step);
+        }
+        world.recover();
+        let missing = world.missing();
+        prop_assert!(missing.is_empty(), "lost: {missing:?}");
+    }
+}
+
+/// A server that still has the insert of a killed process commits it after the driver was erased; nothing that begins later does.
+#[test]
+fn an_insert_of_a_killed_process_may_still_commit_and_none_that_begins_later() {
+    let (real, began) = Real::new(1);
+    let mut world = World::new(plain(), real, began);
+    world.server.mood(Mood::Taking(30));
+    (0..3).for_each(|_| world.publish(1, true, false)); // the third is of the driver who will be erased
+    world.wait(Duration::from_secs(2));
+    world.kill();
+    world.erase();
+    assert_eq!(world.server.inserts_from_before(), 1, "the server goes on with it");
+    assert!(!world.server.is_stored(2));
+    world.wait(Duration::from_secs(40));
+    assert_eq!(world.server.inserts_from_before(), 0);
+    assert!(world.server.is_stored(2), "what milepost erase waits for, and then hides");
+    world.recover();
+    assert_eq!(world.missing(), Vec::<u32>::new());
 }

@@ -1,4 +1,8 @@
 //! MQTT's bytes: whatever the pieces they come in, the same packets; whatever they are, no panic and no growth.
+#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
+
+#[path = "../../../tests/pure/cases.rs"]
+mod cases;
 
 use bytes::{BufMut as _, BytesMut};
 use milepost_core::Qos;

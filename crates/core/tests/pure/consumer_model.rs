@@ -15,131 +15,11 @@ use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
 use proptest::prelude::*;
 
-use crate::model::real::Real;
+use crate::model::schedule::{plain, play, setup, step};
 use crate::model::server::{Disk, Mood, Server};
 use crate::model::{Backend, Setup, World};
 use crate::rows::{self, WALL_MS, consumer_settings, intake_settings, now, payload, policy_settings};
 use crate::saved::saved_and;
-
-#[derive(Debug, Clone)]
-enum Step {
-    Publish {
-        messages: u32,
-        points: u32,
-        qos1: bool,
-        broken: bool,
-    },
-    Turn,
-    Wait(u64),
-    Cut {
-        session: usize,
-        kept: bool,
-        remembered: bool,
-    },
-    Resend(usize),
-    Broker(bool),
-    /// Can be reached no more; `dead`: its sessions are gone.
-    NodeAway {
-        node: usize,
-        dead: bool,
-    },
-    /// Accepts connections and answers nothing; those that it has are cut.
-    NodeHangs(usize),
-    NodesBack,
-    Server(Mood),
-    Disk(Disk),
-    Clock(bool),
-    Kill,
-    Erase,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let mood = prop_oneof![
-        3 => Just(Mood::Fine),
-        1 => Just(Mood::Slow),
-        1 => Just(Mood::Refusing),
-        1 => Just(Mood::Hanging),
-        1 => Just(Mood::Dying),
-        2 => Just(Mood::Flaky),
-        1 => Just(Mood::NoTable),
-        1 => Just(Mood::Narrow),
-    ];
-    let disk = prop_oneof![2 => Just(Disk::Fine), 1 => Just(Disk::Full), 1 => Just(Disk::Hanging)];
-    prop_oneof![
-        20 => (1_u32..30, 1_u32..6, prop::bool::weighted(0.85), prop::bool::weighted(0.1))
-            .prop_map(|(messages, points, qos1, broken)| Step::Publish { messages, points, qos1, broken }),
-        10 => Just(Step::Turn),
-        14 => (1_u64..3_000).prop_map(Step::Wait),
-        2 => (15_000_u64..90_000).prop_map(Step::Wait),
-        3 => (0_usize..4, prop::bool::weighted(0.7), any::<bool>())
-            .prop_map(|(session, kept, remembered)| Step::Cut { session, kept, remembered }),
-        2 => (0_usize..4).prop_map(Step::Resend),
-        1 => any::<bool>().prop_map(Step::Broker),
-        2 => (0_usize..3, any::<bool>()).prop_map(|(node, dead)| Step::NodeAway { node, dead }),
-        1 => (0_usize..3).prop_map(Step::NodeHangs),
-        1 => Just(Step::NodesBack),
-        5 => mood.prop_map(Step::Server),
-        2 => disk.prop_map(Step::Disk),
-        1 => any::<bool>().prop_map(Step::Clock),
-        1 => Just(Step::Kill),
-        1 => Just(Step::Erase),
-    ]
-}
-
-fn setup() -> impl Strategy<Value = Setup> {
-    (
-        (1_usize..4, 1_usize..4),
-        1_usize..12,
-        3_u16..60,
-        1_usize..4,
-        any::<bool>(),
-        prop_oneof![Just(4_000_usize), Just(1 << 20)],
-    )
-        .prop_map(|((sessions, nodes), rows_max, window, slots, spool, buffer_bytes_max)| {
-            let mut setup = Setup {
-                consumer: consumer_settings(sessions),
-                intake: intake_settings(rows_max),
-                delivery: policy_settings(),
-                window,
-            };
-            setup.consumer.nodes = rows::nodes(nodes);
-            setup.delivery.inserts_in_flight = slots;
-            setup.delivery.spool = spool;
-            setup.delivery.insert_timeout = Duration::from_secs(5);
-            setup.intake.buffer_bytes_max = buffer_bytes_max;
-            setup.consumer.buffer_bytes_max = buffer_bytes_max;
-            setup
-        })
-}
-
-fn play<B: Backend>(world: &mut World<B>, step: Step) {
-    match step {
-        Step::Publish { messages, points, qos1, broken } => {
-            (0..messages).for_each(|_| world.publish(points, qos1, broken));
-        }
-        Step::Turn => world.turn(),
-        Step::Wait(ms) => world.wait(Duration::from_millis(ms)),
-        Step::Cut { session, kept, remembered } => world.cut(session, kept, remembered),
-        Step::Resend(session) => world.broker.resend(session),
-        Step::Broker(up) => {
-            world.broker_up = up;
-            if !up {
-                (0..world.consumer.sessions()).for_each(|session| world.cut(session, true, false));
-            }
-        }
-        Step::NodeAway { node, dead } => world.node_away(node, dead),
-        Step::NodeHangs(node) => world.node_hangs(node),
-        Step::NodesBack => {
-            world.broker.away.clear();
-            world.broker.hung.clear();
-        }
-        Step::Server(mood) => world.server.mood(mood),
-        Step::Disk(disk) => world.server.disk(disk, world.instant()),
-        Step::Clock(off) => world.clock(off.then(|| "off".to_owned()), 0),
-        Step::Kill => world.kill(),
-        Step::Erase => world.erase(),
-    }
-}
 
 proptest! {
     #![proptest_config(saved_and(400))]
@@ -197,54 +77,6 @@ proptest! {
         world.recover();
         let missing = world.missing();
         prop_assert!(missing.is_empty(), "lost: {missing:?}");
-    }
-}
-
-proptest! {
-    #![proptest_config(saved_and(100))]
-
-    #[test]
-    fn the_same_holds_with_the_real_executor_and_the_real_spool(
-        setup in setup(),
-        seed: u64,
-        steps in prop::collection::vec(step(), 0..80),
-    ) {
-        let (real, began) = Real::new(seed);
-        let mut world = World::new(setup, real, began);
-        for step in steps {
-            play(&mut world, step);
-        }
-        world.recover();
-        let missing = world.missing();
-        prop_assert!(missing.is_empty(), "lost: {missing:?}");
-    }
-}
-
-/// A server that still has the insert of a killed process commits it after the driver was erased; nothing that begins later does.
-#[test]
-fn an_insert_of_a_killed_process_may_still_commit_and_none_that_begins_later() {
-    let (real, began) = Real::new(1);
-    let mut world = World::new(plain(), real, began);
-    world.server.mood(Mood::Taking(30));
-    (0..3).for_each(|_| world.publish(1, true, false)); // the third is of the driver who will be erased
-    world.wait(Duration::from_secs(2));
-    world.kill();
-    world.erase();
-    assert_eq!(world.server.inserts_from_before(), 1, "the server goes on with it");
-    assert!(!world.server.is_stored(2));
-    world.wait(Duration::from_secs(40));
-    assert_eq!(world.server.inserts_from_before(), 0);
-    assert!(world.server.is_stored(2), "what milepost erase waits for, and then hides");
-    world.recover();
-    assert_eq!(world.missing(), Vec::<u32>::new());
-}
-
-pub fn plain() -> Setup {
-    Setup {
-        consumer: consumer_settings(1),
-        intake: intake_settings(5),
-        delivery: policy_settings(),
-        window: 1_000,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Rows, payloads and settings for tests.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use milepost_config::Config;
 use milepost_core::Qos;
 use milepost_core::batch;
 use milepost_core::consumer::nodes::Node;
@@ -13,9 +13,10 @@ use milepost_core::session::ConnAck;
 use milepost_core::session::events::{self, Event};
 use milepost_decode as decode;
 use milepost_decode::Message;
+use milepost_decode::formats::{Format, shipped};
 use milepost_decode::position::{Position, Timestamp};
 use milepost_decode::reject::{Reason, Reject};
-use milepost_decode::{Decoded, Decoder};
+use milepost_decode::{Decoded, Decoder, Driver, Keep, Source, Template};
 
 /// A wall clock to begin with: 2026-01-01.
 pub const WALL_MS: i64 = 1_767_225_600_000;
@@ -69,8 +70,15 @@ pub fn limits() -> decode::Limits {
     }
 }
 
+/// milepost's own format on `drivers/+/gps`, and OwnTracks' on `owntracks/+`.
+pub fn sources() -> [Source; 2] {
+    let owntracks = Format::Mapped(Arc::new(shipped("owntracks", None).unwrap()));
+    let driver = Driver::Topic(Template::first());
+    [Source::milepost("drivers/+/gps"), Source::new("owntracks/+", driver, owntracks, Keep::Nothing)]
+}
+
 pub fn decoder() -> Decoder {
-    Decoder::new(&Config::defaults().unwrap().sources, limits())
+    Decoder::new(&sources(), limits())
 }
 
 pub fn batch_limits(rows_max: usize) -> batch::Limits {

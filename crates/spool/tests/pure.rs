@@ -1,18 +1,42 @@
 //! The spool's files: what was stored comes back as it was, or not at all.
-
+#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
 use std::fs;
 
 use bytes::Bytes;
 use milepost_core::batch::Batch;
 use milepost_core::delivery::{File, Left};
 use milepost_core::encode::{self, Insert};
-use milepost_decode::reject::Reason;
+use milepost_decode::position::{Position, Timestamp};
+use milepost_decode::reject::{Reason, Reject};
+use milepost_decode::{Decoded, Decoder, Limits, Message, Source};
 use milepost_spool::erase::{Found, count};
 use milepost_spool::format::{self, Damaged};
 use milepost_spool::{Kind, LoadError, OpenError, Spool, StoreError, list};
 use tempfile::TempDir;
 
-use crate::rows::{position, reject};
+/// Decodes a fix with this sequence number.
+fn position(driver: &str, seq: u32) -> Position {
+    let (topic, payload) =
+        (format!("drivers/{driver}/gps"), format!(r#"{{"lat":25.5,"lng":-80.25,"seq":{seq}}}"#));
+    let message = Message::new(topic.as_bytes(), payload.as_bytes());
+    let mut decoded = Decoded::default();
+    let decoder = Decoder::new(&[Source::milepost("drivers/+/gps")], Limits::default());
+    decoder.decode(message, Timestamp::from_unix_ms(1_767_225_600_000), &mut decoded);
+    decoded.positions.remove(0)
+}
+
+fn reject(reason: Reason, payload_bytes: usize) -> Reject {
+    Reject {
+        received_at: Timestamp::from_unix_ms(1_767_225_600_000),
+        topic: "drivers/d/gps".to_owned(),
+        driver_id: "d".to_owned(),
+        reason,
+        detail: String::new(),
+        payload: vec![b'x'; payload_bytes],
+        payload_bytes: payload_bytes as u64,
+        count: 1,
+    }
+}
 
 fn inserts() -> Vec<Insert> {
     let body: Vec<u8> = (0..=255).collect();

@@ -26,7 +26,9 @@ impl FailurePersistence for Saved {
 
     /// Prints the seed; a test writes nothing into the tree.
     fn save_persisted_failure2(&mut self, _: Option<&'static str>, seed: PersistedSeed, _: &dyn Debug) {
-        eprintln!("to try this case first from now on, add to tests/pure/saved/consumer_model.txt: {seed}");
+        eprintln!(
+            "to try this case first from now on, add to crates/core/tests/pure/saved/consumer_model.txt: {seed}"
+        );
     }
 
     fn box_clone(&self) -> Box<dyn FailurePersistence> {

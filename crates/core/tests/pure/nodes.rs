@@ -10,7 +10,7 @@ use milepost_core::intake::Intake;
 use milepost_core::session::events::{ConnectionState, Event, Leave};
 use proptest::prelude::*;
 
-use crate::consumer_model::plain;
+use crate::model::schedule::plain;
 use crate::model::server::Server;
 use crate::model::{Setup, World};
 use crate::rows::{connected, consumer_settings, decoder, intake_settings, nodes, policy_settings};

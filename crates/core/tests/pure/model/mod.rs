@@ -1,7 +1,7 @@
 //! Broker, server, disk and shell around one consumer, for the models.
 
 pub mod broker;
-pub mod real;
+pub mod schedule;
 pub mod server;
 
 use std::collections::{BTreeMap, BTreeSet};

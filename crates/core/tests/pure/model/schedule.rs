@@ -1,0 +1,139 @@
+//! What happens to a process in a model: the steps of a schedule, and how a [`World`] plays one.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::server::{Disk, Mood};
+use super::{Backend, Setup, World};
+use crate::rows::{self, consumer_settings, intake_settings, policy_settings};
+
+#[derive(Debug, Clone)]
+pub enum Step {
+    Publish {
+        messages: u32,
+        points: u32,
+        qos1: bool,
+        broken: bool,
+    },
+    Turn,
+    Wait(u64),
+    Cut {
+        session: usize,
+        kept: bool,
+        remembered: bool,
+    },
+    Resend(usize),
+    Broker(bool),
+    /// Can be reached no more; `dead`: its sessions are gone.
+    NodeAway {
+        node: usize,
+        dead: bool,
+    },
+    /// Accepts connections and answers nothing; those that it has are cut.
+    NodeHangs(usize),
+    NodesBack,
+    Server(Mood),
+    Disk(Disk),
+    Clock(bool),
+    Kill,
+    Erase,
+}
+
+pub fn step() -> impl Strategy<Value = Step> {
+    let mood = prop_oneof![
+        3 => Just(Mood::Fine),
+        1 => Just(Mood::Slow),
+        1 => Just(Mood::Refusing),
+        1 => Just(Mood::Hanging),
+        1 => Just(Mood::Dying),
+        2 => Just(Mood::Flaky),
+        1 => Just(Mood::NoTable),
+        1 => Just(Mood::Narrow),
+    ];
+    let disk = prop_oneof![2 => Just(Disk::Fine), 1 => Just(Disk::Full), 1 => Just(Disk::Hanging)];
+    prop_oneof![
+        20 => (1_u32..30, 1_u32..6, prop::bool::weighted(0.85), prop::bool::weighted(0.1))
+            .prop_map(|(messages, points, qos1, broken)| Step::Publish { messages, points, qos1, broken }),
+        10 => Just(Step::Turn),
+        14 => (1_u64..3_000).prop_map(Step::Wait),
+        2 => (15_000_u64..90_000).prop_map(Step::Wait),
+        3 => (0_usize..4, prop::bool::weighted(0.7), any::<bool>())
+            .prop_map(|(session, kept, remembered)| Step::Cut { session, kept, remembered }),
+        2 => (0_usize..4).prop_map(Step::Resend),
+        1 => any::<bool>().prop_map(Step::Broker),
+        2 => (0_usize..3, any::<bool>()).prop_map(|(node, dead)| Step::NodeAway { node, dead }),
+        1 => (0_usize..3).prop_map(Step::NodeHangs),
+        1 => Just(Step::NodesBack),
+        5 => mood.prop_map(Step::Server),
+        2 => disk.prop_map(Step::Disk),
+        1 => any::<bool>().prop_map(Step::Clock),
+        1 => Just(Step::Kill),
+        1 => Just(Step::Erase),
+    ]
+}
+
+pub fn setup() -> impl Strategy<Value = Setup> {
+    (
+        (1_usize..4, 1_usize..4),
+        1_usize..12,
+        3_u16..60,
+        1_usize..4,
+        any::<bool>(),
+        prop_oneof![Just(4_000_usize), Just(1 << 20)],
+    )
+        .prop_map(|((sessions, nodes), rows_max, window, slots, spool, buffer_bytes_max)| {
+            let mut setup = Setup {
+                consumer: consumer_settings(sessions),
+                intake: intake_settings(rows_max),
+                delivery: policy_settings(),
+                window,
+            };
+            setup.consumer.nodes = rows::nodes(nodes);
+            setup.delivery.inserts_in_flight = slots;
+            setup.delivery.spool = spool;
+            setup.delivery.insert_timeout = Duration::from_secs(5);
+            setup.intake.buffer_bytes_max = buffer_bytes_max;
+            setup.consumer.buffer_bytes_max = buffer_bytes_max;
+            setup
+        })
+}
+
+pub fn play<B: Backend>(world: &mut World<B>, step: Step) {
+    match step {
+        Step::Publish { messages, points, qos1, broken } => {
+            (0..messages).for_each(|_| world.publish(points, qos1, broken));
+        }
+        Step::Turn => world.turn(),
+        Step::Wait(ms) => world.wait(Duration::from_millis(ms)),
+        Step::Cut { session, kept, remembered } => world.cut(session, kept, remembered),
+        Step::Resend(session) => world.broker.resend(session),
+        Step::Broker(up) => {
+            world.broker_up = up;
+            if !up {
+                (0..world.consumer.sessions()).for_each(|session| world.cut(session, true, false));
+            }
+        }
+        Step::NodeAway { node, dead } => world.node_away(node, dead),
+        Step::NodeHangs(node) => world.node_hangs(node),
+        Step::NodesBack => {
+            world.broker.away.clear();
+            world.broker.hung.clear();
+        }
+        Step::Server(mood) => world.server.mood(mood),
+        Step::Disk(disk) => world.server.disk(disk, world.instant()),
+        Step::Clock(off) => world.clock(off.then(|| "off".to_owned()), 0),
+        Step::Kill => world.kill(),
+        Step::Erase => world.erase(),
+    }
+}
+
+/// One session and a window that no schedule fills.
+pub fn plain() -> Setup {
+    Setup {
+        consumer: consumer_settings(1),
+        intake: intake_settings(5),
+        delivery: policy_settings(),
+        window: 1_000,
+    }
+}
