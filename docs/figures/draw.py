@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws README's pictures of measurements from the tables of docs/results.md, so that the two never differ.
+"""Draws README's pictures of measurements from docs/results.md (demo) and docs/story.json (cost), so that they never differ.
 
     python3 docs/figures/draw.py                                       # writes docs/figures/demo.svg and cost.svg
     python3 docs/figures/draw.py --check                               # exit 1 if they are not what would be written
@@ -13,7 +13,11 @@ import sys
 from html import escape
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "lab/story"))
+
+from story import KEPT, Story  # noqa: E402
+
 RESULTS = HERE.parent / "results.md"
 TRACKS = HERE / "tracks.txt"
 WIDTH = 920
@@ -50,7 +54,7 @@ def picture(title: str, height: int, parts: list[str]) -> str:
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">',
         f"<title>{escape(title)}</title>",
-        "<!-- drawn by draw.py from results.md: do not edit -->",
+        "<!-- drawn by draw.py: do not edit -->",
         f"<style>{STYLE}\n</style>",
         f'<rect class="paper" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
         *parts,
@@ -119,58 +123,36 @@ def demo() -> str:
     return picture("What make demo prints", top + len(lines) * step + 30, parts)
 
 
-NAMES = {
-    "milepost": "milepost",
-    "node": "Node script",
-    "bun": "Bun script",
-    "telegraf": "Telegraf",
-    "bento": "Bento",
-}
-
-
-def cell(words: str) -> tuple[float, str]:
-    """'11.97 (19.6 µs)' is 11.97 and '19.6 µs'."""
-    ratio, absolute = re.fullmatch(r"([\d.]+) \((.*)\)", words).groups()
-    return float(ratio), absolute
-
-
-def column(head: list[str], name: str) -> int:
-    """The place of the column whose name begins so."""
-    for place, found in enumerate(head):
-        if found.startswith(name):
-            return place
-    sys.exit(f"{RESULTS}: the table of make bench ARGS=--full has no column '{name}…'")
-
-
 def cost() -> str:
-    """CPU and memory beside others, and what a kill -9 lost."""
-    rows = [[part.strip() for part in line.strip("|").split("|")] for line in between("make bench ARGS=--full")]
-    head, rows = rows[0], {row[0]: row for row in rows[2:]}
-    cpu, memory, killed = (column(head, name) for name in ["CPU a message", "memory", "lost, twice after kill"])
-    kinds = [kind for kind in NAMES if kind in rows]
-    left, first, wide = 124, 84, 220
+    """CPU, memory and losses of every consumer of the last recorded `make story`."""
+    story = Story(KEPT)
+    shown = [(player, story.reference(player["name"])) for player in story.players]
+    shown = [(player, outcome) for player, outcome in shown if outcome and outcome["cpu_us_per_message"]]
+    faults = {player["name"]: [story.one(part, player["name"]) for part in ("kill", "outage")] for player, _ in shown}
+    left, first, wide, x = 160, 84, 190, 470
     parts = [
         text(24, 34, "The same work, beside others", "ink bold"),
         text(left, 62, "CPU a message, into ClickHouse", "faint small"),
-        text(left + wide + 130, 62, "memory", "faint small"),
-        text(WIDTH - 24, 62, "messages lost after kill -9", "faint small", "end"),
+        text(x, 62, "memory", "faint small"),
+        text(WIDTH - 24, 62, "messages lost: kill -9, ClickHouse away", "faint small", "end"),
     ]
-    for row, kind in enumerate(kinds):
-        y = first + row * 34
-        parts.append(text(left - 10, y + 15, NAMES[kind], "ink bold" if kind == "milepost" else "ink", "end"))
-        for x, index, room in [(left, cpu, wide), (left + wide + 130, memory, 150)]:
-            ratio, absolute = cell(rows[kind][index])
-            largest = max(cell(rows[other][index])[0] for other in kinds)
-            width = max(3, room * ratio / largest)
-            parts.append(f'<rect x="{x}" y="{y}" width="{width:.1f}" height="20" rx="3" '
-                         f'class="{"ours" if kind == "milepost" else "theirs"}"/>')
-            words = absolute if kind == "milepost" else f"{absolute}, × {ratio:.1f}"
-            parts.append(text(x + width + 7, y + 15, words, "faint small"))
-        lost = rows[kind][killed].split(",")[0]
-        parts.append(text(WIDTH - 24, y + 15, f"{int(lost):,}", "good bold" if lost == "0" else "bad bold", "end"))
-    height = first + len(kinds) * 34 + 34
-    parts.append(text(24, height - 16, "make bench ARGS=--full, ratios in one run on one machine; docs/results.md says how", "faint small"))
-    return picture("CPU, memory and losses of milepost beside Node, Bun, Telegraf and Bento", height, parts)
+    for row, (player, outcome) in enumerate(shown):
+        y, ours = first + row * 34, player["name"] == "milepost"
+        parts.append(text(left - 10, y + 15, player["title"], "ink bold" if ours else "ink", "end"))
+        figures = [(left, wide, lambda o: o["cpu_us_per_message"], "µs"), (x, 120, story.memory, "MiB")]
+        for at, room, of, unit in figures:
+            width = max(3, room * of(outcome) / max(of(other) for _, other in shown))
+            parts.append(f'<rect x="{at}" y="{y}" width="{width:.1f}" height="20" rx="3" class="{"ours" if ours else "theirs"}"/>')
+            parts.append(text(at + width + 7, y + 15, f"{of(outcome):.1f} {unit}", "faint small"))
+        lost = [fault["lost"] if fault else None for fault in faults[player["name"]]]
+        words = ", ".join("–" if count is None else f"{count:,}" for count in lost)
+        parts.append(text(WIDTH - 24, y + 15, words, "bad bold" if any(lost) else "good bold", "end"))
+    height = first + len(shown) * 34 + 34
+    date = story.record["machine"]["date"][:10]
+    parts.append(text(24, height - 16, f"{story.record['command']}, {date}, 10,000 messages/s at QoS 1, one machine; docs/story.md says how",
+                      "faint small"))
+    names = ", ".join(player["title"] for player, _ in shown)
+    return picture(f"CPU, memory and losses of {names}", height, parts)
 
 
 def main() -> None:
@@ -184,7 +166,7 @@ def main() -> None:
         elif not path.exists() or path.read_text(encoding="utf-8") != drawn:
             stale.append(name)
     if stale:
-        sys.exit(f"{', '.join(stale)}: not what docs/results.md says; run `make figures`")
+        sys.exit(f"{', '.join(stale)}: not what docs/results.md and docs/story.json say; run `make figures`")
 
 
 if __name__ == "__main__":

@@ -28,14 +28,14 @@ def replace(text: str, name: str, content: str) -> str:
 
 def readme_sentence(story: Story) -> str:
     """Three numbers: the cost of a message, the ceiling, and what an afternoon's code loses."""
-    ours, best = story.reference("milepost"), story.ceiling("milepost")
-    cost = f"{ours['cpu_us_per_message']:.1f} µs of CPU a message and {story.memory(ours):.1f} MiB at 10,000 messages/s"
+    ours, best, killed = story.reference("milepost"), story.ceiling("milepost"), story.one("kill", "milepost")
+    cost = f"{ours['cpu_us_per_message']:.1f} µs of CPU a message"
     others = [f"{player['title']} {story.reference(player['name'])['cpu_us_per_message']:.1f}" for player in story.players
               if player["name"] != "milepost" and story.reference(player["name"])]
-    wanted = f"with {best['step']['drivers']:,} drivers"
-    return (f"- **The story's experiment, repeated**: {cost} ({', '.join(others)} µs), {short(best['stored_per_s'])} messages/s\n"
-            f"  {wanted}. Two kills -9 and an outage cost the 200 lines of an afternoon {lost(story, 'afternoon')} messages,\n"
-            f"  and milepost {lost(story, 'milepost')} ([docs/story.md](docs/story.md)).")
+    return (f"- **The story's experiment, repeated**: {cost} at 10,000 messages/s ({', '.join(others)});\n"
+            f"  {short(best['stored_per_s'])} messages/s at the ceiling, with {best['step']['drivers']:,} drivers; and {killed['kills']} kills -9 "
+            f"and an outage lose {lost(story, 'milepost')}\n"
+            f"  messages, where 200 lines of Rust of an afternoon lose {lost(story, 'afternoon')} ([docs/story.md](docs/story.md)).")
 
 
 def lost(story: Story, name: str) -> str:
@@ -43,12 +43,16 @@ def lost(story: Story, name: str) -> str:
     return f"{sum(outcome['lost'] or 0 for outcome in outcomes if outcome):,}"
 
 
+def everyone(story: Story) -> str:
+    return markdown(story.everyone()) if story.everyone()[1] else "Not played in this run: only `--full` does."
+
+
 def written() -> dict[Path, str]:
     story = Story(KEPT)
     said = "\n".join(f"- {sentence}" for sentence in story.verdict())
     about = replace(STORY.read_text(encoding="utf-8"), "about", story.about())
     for name, content in [("verdict", said), ("table", markdown(story.table())), ("claims", markdown(story.claims())),
-                          ("ramp", markdown(story.ramp()))]:
+                          ("everyone", everyone(story)), ("ramp", markdown(story.ramp()))]:
         about = replace(about, name, content)
     return {
         STORY: about,

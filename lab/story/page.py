@@ -132,9 +132,14 @@ def charts(story: Story) -> list[go.Figure]:
     ]
 
 
+def plain(text: str) -> str:
+    """Without the marks of Markdown."""
+    return text.replace("`", "")
+
+
 def table(heads_and_rows) -> str:
     heads, rows = heads_and_rows
-    cells = lambda kind, line: "".join(f"<{kind}>{escape(cell.replace("`", ""))}</{kind}>" for cell in line)  # noqa: E731
+    cells = lambda kind, line: "".join(f"<{kind}>{escape(plain(cell))}</{kind}>" for cell in line)  # noqa: E731
     return (f"<table><thead><tr>{cells('th', heads)}</tr></thead><tbody>"
             + "".join(f"<tr>{cells('td', row)}</tr>" for row in rows) + "</tbody></table>")
 
@@ -147,11 +152,13 @@ def page(story: Story) -> str:
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The story's experiment</title>
 <style>{STYLE}</style><script>{get_plotlyjs()}</script></head><body>
 <h1>The story's experiment: one pipeline, {len(story.players)} consumers</h1>
-<p class="faint">{escape(story.about().replace("`", ""))}</p>
+<p class="faint">{escape(plain(story.about()))}</p>
 <h2>What the figures say, for and against milepost</h2><ul>{said}</ul>
 <h2>The story's table</h2>{table(story.table())}
 <div class="charts">{drawn}</div>
+<script>addEventListener("load", () => document.querySelectorAll(".plotly-graph-div").forEach((div) => Plotly.Plots.resize(div)))</script>
 <h2>The other stories' claims</h2>{table(story.claims())}
+{f"<h2>Ten million drivers</h2>{table(story.everyone())}" if story.everyone()[1] else ""}
 <h2>Every step of the ramp</h2>{table(story.ramp())}
 </body></html>"""
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 KEPT = REPOSITORY / "docs/story.json"
+# As in lab/story/src/findings.rs.
+OTHERS_CORES = 0.15
 # The story as it was published: 60,000 messages/s on one machine, the broker the ceiling of all three.
 PUBLISHED = [
     ("Rust, as published", "29 %", "4 MiB", "1.2 / 1.7 ms"),
     ("Node, as published", "77 %", "52 MiB", "6.7 / 10.0 ms"),
     ("Bun, as published", "113 %", "142 MiB", "3.8 / 8.6 ms"),
 ]
-PARTS = ["ramp", "kill", "outage", "hostile", "pod", "smaller", "memory"]
 
 
 def short(number: float) -> str:
@@ -28,6 +29,10 @@ def short(number: float) -> str:
 def three(number: float) -> str:
     """Two significant digits, more above a hundred: 0.35, 4.2, 38, 1056."""
     return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:.0f} %"
 
 
 def pair(values) -> str:
@@ -116,7 +121,7 @@ class Story:
             hostile = self.one("hostile", name)
             rows.append([
                 player["title"],
-                f"{busy['cores']:.0%} at {short(busy['stored_per_s'])}/s" if busy else "–",
+                f"{percent(busy['cores'])} at {short(busy['stored_per_s'])}/s" if busy else "–",
                 f"{self.memory(busy):.1f} MiB" if busy else "–",
                 pair(busy["flush_seen_ms"]) if busy else "–",
                 f"{reference['cpu_us_per_message']:.1f} µs" if reference else "–",
@@ -132,8 +137,10 @@ class Story:
         if outcome is None:
             return "–"
         limit = outcome["limit"]
-        shares = f"{outcome['cores'] / limit['cores']:.0%}, {self.memory(outcome) / limit['memory_mib']:.0%}"
-        return f"{'holds' if outcome['holds'] else 'does not hold'}: {shares}"
+        shares = f"{percent(outcome['cores'] / limit['cores'])}, {percent(self.memory(outcome) / limit['memory_mib'])}"
+        is_busy = outcome["others_cores"] > OTHERS_CORES
+        said = "holds" if outcome["holds"] else "not judged, the machine was busy" if is_busy else "does not hold"
+        return f"{said}: {shares}"
 
     def ramp(self) -> tuple[list[str], list[list[str]]]:
         heads = ["drivers", "wanted", "through → into", "consumer", "stored", "CPU, cores", "CPU a message",
@@ -193,6 +200,17 @@ class Story:
             lambda name: f"{self.month(name):,.0f} {price['currency']}", only("ramp"))
         return heads, rows
 
+    def everyone(self) -> tuple[list[str], list[list[str]]]:
+        heads = ["ten million drivers, each once, into ClickHouse", "stored a second", "in last_positions", "a driver's last position",
+                 "memory", "lost"]
+        rows = []
+        for player in self.players:
+            outcome = self.one("everyone", player["name"])
+            if outcome and outcome["last_positions"] is not None:
+                rows.append([player["title"], f"{short(outcome['stored_per_s'])}/s", f"{outcome['last_positions']:,}",
+                             f"{outcome['last_position_ms']:.0f} ms", f"{self.memory(outcome):.1f} MiB", f"{outcome['lost']:,}"])
+        return heads, rows
+
     def title(self, name: str) -> str:
         return next(player["title"] for player in self.record["consumers"] if player["name"] == name)
 
@@ -237,9 +255,9 @@ class Story:
         machine = self.record["machine"]
         versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
         others = max((outcome["others_cores"] for outcome in self.outcomes), default=0)
-        busy = f" Other processes used up to {others:.1f} cores meanwhile." if others > 0.15 else ""
+        busy = f" Other processes used up to {others:.1f} cores meanwhile." if others > OTHERS_CORES else ""
         return (f"`{self.record['command']}`, {machine['date'][:10]}, {machine['cores']} cores ({machine['cpu']}), Linux "
-                f"{machine['kernel']}, {versions}; broker: {self.record['broker']}; {self.record['minutes']:.0f} minutes.{busy}")
+                f"{machine['kernel']}, {versions}; Rust built with the profile {self.record['profile']}; broker: {self.record['broker']}; {self.record['minutes']:.0f} minutes.{busy}")
 
 
 def markdown(table: tuple[list[str], list[list[str]]]) -> str:

@@ -193,6 +193,7 @@ STEPS = [
     # A workspace of its own, which nothing else builds: a dependency that changed above it leaves its lock file behind.
     Step("fuzz-lock", done(lambda work: work.call("cargo", "tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml")), of=("quick", "check")),
     Step("figures", done(lambda work: work.call(sys.executable, "docs/figures/draw.py", "--check")), of=("check",)),
+    Step("story", done(lambda work: work.call(sys.executable, "lab/story/docs.py", "--check")), of=("check",)),
     Step("build-quick", lambda work: build(work, "--lib", "--test", "pure"), needs=PAGE_FIRST, of=("quick",)),
     Step("pure-quick", lambda work: work.libtest(lambda it: True, **TENTH), needs=("build-quick",), of=("quick",)),
     Step("clippy", done(lambda work: work.cargo("clippy", "--all-targets", "--", "-D", "warnings")), needs=PAGE_FIRST, of=("quick", "check")),

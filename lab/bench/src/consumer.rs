@@ -74,10 +74,11 @@ pub(crate) struct Place<'a> {
 
 impl Place<'_> {
     /// What the peers read from their environment; each takes what it knows.
-    fn environment(&self, http_port: u16) -> [(&'static str, String); 9] {
+    fn environment(&self, http_port: u16) -> [(&'static str, String); 10] {
         let Self { mqtt_port, clickhouse_url, qos, .. } = self;
         [
             ("MQTT_URL", format!("mqtt://127.0.0.1:{mqtt_port}")),
+            ("MQTT_HOST", "127.0.0.1".to_owned()),
             ("MQTT_PORT", mqtt_port.to_string()),
             ("MQTT_QOS", qos.to_string()),
             ("MQTT_CLIENT_ID", "peer".to_owned()),

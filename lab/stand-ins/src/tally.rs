@@ -95,6 +95,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn ten_million_drivers_take_a_bit_for_each_fix() {
+        let mut tally = Tally::new(10_000_000, 1);
+        tally.add(b"sim-fh-0000000", 1);
+        tally.add(b"sim-fh-9999999", 2);
+        assert_eq!(tally.bits.len(), 20_000_000 / 64);
+        let mut sent = vec![0; 10_000_000];
+        (sent[0], sent[9_999_999]) = (1, 2);
+        assert_eq!(tally.compare(&sent), Verdict { lost: 1, duplicates: 0, never_sent: 0 });
+        tally.add(b"sim-fh-10000000", 1);
+        assert_eq!(tally.compare(&sent).never_sent, 1, "there is no such driver");
+    }
+
+    #[test]
     fn drops_duplicates_and_inventions_are_told_apart() {
         let mut tally = Tally::new(3, 1);
         for n in 0..3 {

@@ -23,12 +23,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use lab_bench::machine::Machine;
 use lab_stack::{repository, say};
 
-use self::plan::{Consumer, Into, Limit, Plan, Seconds, Step};
+use self::plan::{Consumer, Limit, Plan, Seconds, Step};
 use self::programs::Program;
 use self::record::{Outcome, Player, Record};
 use self::stage::{Fault, Stage};
 
-const PARTS: [&str; 7] = ["ramp", "kill", "outage", "hostile", "pod", "smaller", "memory"];
+const PARTS: [&str; 8] = ["ramp", "kill", "outage", "hostile", "pod", "smaller", "everyone", "memory"];
+/// What only `--full` plays.
+const LONG: [&str; 2] = ["smaller", "everyone"];
 /// What `--prove` plays: where the planted mistakes show.
 const PROOF: [&str; 3] = ["ramp", "kill", "memory"];
 /// Of `--prove`: long enough to tell a leak from a cache.
@@ -47,7 +49,7 @@ pub struct Arguments {
     /// The plan
     #[arg(long, default_value = "lab/story/story.toml")]
     plan: PathBuf,
-    /// Only this part: ramp, kill, outage, hostile, pod, smaller, memory; may be given several times
+    /// Only this part: ramp, kill, outage, hostile, pod, smaller, everyone, memory; may be given several times
     #[arg(long)]
     only: Vec<String>,
     /// Only this consumer of the plan; may be given several times
@@ -112,11 +114,27 @@ struct Turn<'a> {
 
 /// Plays the plan; `true` if everything could be measured.
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    let folder = repository().join("lab/story");
-    let planted = arguments.prove.then(|| folder.join("planted.toml"));
-    let plan_path =
-        if arguments.plan.is_file() { arguments.plan.clone() } else { repository().join(&arguments.plan) };
-    let mut plan = Plan::read(&plan_path, planted.as_deref())?;
+    let (plan, seconds) = chosen(arguments)?;
+    if arguments.list {
+        for turn in turns(arguments, &plan, seconds, None) {
+            let Step { drivers, rate, .. } = turn.step;
+            say(&format!("{:<10} {:<8} {drivers:>9} drivers {rate:>9}/s", turn.consumer.name, turn.part));
+        }
+        return Ok(true);
+    }
+    if !arguments.busy && !arguments.smoke {
+        ensure_quiet()?;
+    }
+    let arguments = arguments.clone();
+    lab_stack::in_scratch_folder("story-", move |folder| play(&arguments, &plan, seconds, folder))
+}
+
+/// The plan with the consumers and steps that take part.
+fn chosen(arguments: &Arguments) -> Result<(Plan, Seconds)> {
+    let planted = arguments.prove.then(|| repository().join("lab/story/planted.toml"));
+    let own = arguments.plan.is_file();
+    let path = if own { arguments.plan.clone() } else { repository().join(&arguments.plan) };
+    let mut plan = Plan::read(&path, planted.as_deref())?;
     let known: Vec<String> = plan.consumers.iter().map(|consumer| consumer.name.clone()).collect();
     for name in &arguments.consumer {
         ensure!(known.contains(name), "no consumer is called {name}: {}", known.join(", "));
@@ -130,18 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     });
     plan.ramp.retain(|step| arguments.full || !step.full_only);
     let seconds = *plan.seconds.get(arguments.length()).context("no such length in the plan")?;
-    if arguments.list {
-        for turn in turns(arguments, &plan, seconds, None) {
-            let Step { drivers, rate, .. } = turn.step;
-            say(&format!("{:<10} {:<8} {drivers:>9} drivers {rate:>9}/s", turn.consumer.name, turn.part));
-        }
-        return Ok(true);
-    }
-    if !arguments.busy && !arguments.smoke {
-        ensure_quiet()?;
-    }
-    let arguments = arguments.clone();
-    lab_stack::in_scratch_folder("story-", move |folder| play(&arguments, &plan, seconds, folder))
+    Ok((plan, seconds))
 }
 
 /// Refuses a machine that other processes use: its figures would depend on the day.
@@ -161,7 +168,7 @@ fn ensure_quiet() -> Result<()> {
 /// Everything that is played, part by part, the consumers in turn. Memory's rate is known when the ramp is over.
 fn turns<'a>(arguments: &Arguments, plan: &'a Plan, seconds: Seconds, ceiling: Option<f64>) -> Vec<Turn<'a>> {
     let wanted = |part: &str| {
-        let is_full = part != "smaller" || arguments.full;
+        let is_full = !LONG.contains(&part) || arguments.full;
         let is_proof = !arguments.prove || PROOF.contains(&part);
         if arguments.only.is_empty() {
             is_full && is_proof
@@ -171,7 +178,7 @@ fn turns<'a>(arguments: &Arguments, plan: &'a Plan, seconds: Seconds, ceiling: O
     };
     let mut turns = Vec::new();
     let mut add = |part: &'static str, step: Step, limit: Option<Limit>, seconds: u32| {
-        let can = |consumer: &&Consumer| step.into == Into::ClickHouse || consumer.sinks != Some(false);
+        let can = |consumer: &&Consumer| !step.has_stand_in() || consumer.stand_ins != Some(false);
         let turn = |consumer| Turn { part, consumer, step, limit, seconds };
         if wanted(part) {
             turns.extend(plan.consumers.iter().filter(can).map(turn));
@@ -190,6 +197,8 @@ fn turns<'a>(arguments: &Arguments, plan: &'a Plan, seconds: Seconds, ceiling: O
     for limit in &plan.smaller {
         add("smaller", plan.pod.step(), Some(*limit), seconds.pod);
     }
+    let (everyone, lasts) = plan.everyone.each_once();
+    add("everyone", everyone, None, lasts);
     let memory = if arguments.prove { PROOF_MEMORY_SECONDS } else { seconds.memory };
     add("memory", plan.memory.step(ceiling), None, memory);
     turns
@@ -283,6 +292,7 @@ fn new_record(
     Record {
         command: arguments.command(),
         machine: Machine::here(Record::versions(&consumers)),
+        profile: profile().unwrap_or_default(),
         broker: arguments.broker.clone().unwrap_or_else(|| "Mosquitto".to_owned()),
         minutes: 0.0,
         price: plan.price.clone(),
@@ -290,6 +300,12 @@ fn new_record(
         outcomes: Vec::new(),
         broker_ceilings: Vec::new(),
     }
+}
+
+/// The folder of this binary, which Cargo names after its profile.
+fn profile() -> Option<String> {
+    let folder = std::env::current_exe().ok()?.parent()?.file_name()?.to_owned();
+    folder.into_string().ok()
 }
 
 fn in_a_line(outcome: &Outcome) -> String {
@@ -348,4 +364,88 @@ fn write_down(record: &Record, folder: &Path) -> Result<()> {
         serde_json::to_string_pretty(&record.without_samples())? + "\n",
     )?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    /// The arguments of a `make story` command.
+    fn parse(command: &str) -> Arguments {
+        let words = command.strip_prefix("make story").unwrap().trim();
+        let words = words.strip_prefix("ARGS=").unwrap_or(words).trim_matches('\'').to_owned();
+        Cli::try_parse_from(std::iter::once("story").chain(words.split_whitespace())).unwrap().arguments
+    }
+
+    #[test]
+    fn command_repeats_the_run() {
+        let all = "make story ARGS='--full --busy --only ramp --only kill --consumer node --broker mqtt://10.0.0.5:1883'";
+        for command in ["make story", "make story ARGS=--full", "make story ARGS='--only kill'", all] {
+            assert_eq!(parse(command).command(), command);
+        }
+    }
+
+    #[test]
+    fn planted_mistakes_are_played_where_they_show() {
+        let arguments = parse("make story ARGS=--prove");
+        let (plan, seconds) = chosen(&arguments).unwrap();
+        let turns = turns(&arguments, &plan, seconds, None);
+        for consumer in &plan.consumers {
+            let Some([part, _]) = &consumer.must_show else { continue };
+            let is_played = turns.iter().any(|turn| turn.part == part && turn.consumer.name == consumer.name);
+            assert!(is_played, "{}: {part} is not played", consumer.name);
+        }
+    }
+
+    #[test]
+    fn recorded_command_plays_every_consumer_and_step_shown() {
+        let text = std::fs::read_to_string(repository().join("docs/story.json")).unwrap();
+        let record: Record = serde_json::from_str(&text).unwrap();
+        let arguments = parse(&record.command);
+        let (plan, seconds) = chosen(&arguments).unwrap();
+        let turns = turns(&arguments, &plan, seconds, None);
+        assert!(!record.outcomes.is_empty());
+        for Outcome { part, consumer, step, .. } in &record.outcomes {
+            let step = step.unwrap();
+            let is_it = |turn: &Turn<'_>| {
+                turn.part == part
+                    && turn.consumer.name == *consumer
+                    && turn.step.drivers == step.drivers
+                    && (part == "memory" || turn.step.rate == step.rate)
+            };
+            let command = &record.command;
+            assert!(
+                turns.iter().any(is_it),
+                "{command} does not play {consumer}, {part}, {} drivers",
+                step.drivers
+            );
+        }
+    }
+
+    #[test]
+    fn documents_and_picture_are_the_last_recorded_run() {
+        for script in ["docs/figures/draw.py", "lab/story/docs.py"] {
+            let checked =
+                Command::new("python3").arg(repository().join(script)).arg("--check").output().unwrap();
+            assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+        }
+        let picture = std::fs::read_to_string(repository().join("docs/figures/cost.svg")).unwrap();
+        let text = std::fs::read_to_string(repository().join("docs/story.json")).unwrap();
+        let record: Record = serde_json::from_str(&text).unwrap();
+        for consumer in ["milepost", "afternoon", "node", "bun"] {
+            let player = record.consumers.iter().find(|player| player.name == consumer).unwrap();
+            let title = player.title.replace('\'', "&#x27;");
+            assert!(picture.contains(&format!(">{title}</text>")), "the picture does not show {consumer}");
+        }
+    }
 }

@@ -19,6 +19,7 @@ pub(crate) struct Plan {
     pub(crate) hostile: Hostile,
     pub(crate) pod: Pod,
     pub(crate) smaller: Vec<Limit>,
+    pub(crate) everyone: Fleet,
     pub(crate) memory: Memory,
     pub(crate) price: Price,
 }
@@ -44,8 +45,8 @@ pub(crate) struct Consumer {
     /// Histogram of insert durations in /metrics.
     pub(crate) flush: String,
     pub(crate) full_only: bool,
-    /// `false`: its inserts are understood by ClickHouse only.
-    pub(crate) sinks: Option<bool>,
+    /// `false`: it needs a real broker and ClickHouse, because the stand-ins do not speak its protocol or format.
+    pub(crate) stand_ins: Option<bool>,
     /// A planted mistake that the report must name: a part and a finding.
     pub(crate) must_show: Option<[String; 2]>,
 }
@@ -178,9 +179,23 @@ fn real(drivers: u32, rate: u32) -> Step {
     Step { drivers, rate, through: Through::Broker, into: Into::ClickHouse, qos: 1, full_only: false }
 }
 
+impl Step {
+    pub(crate) fn has_stand_in(&self) -> bool {
+        self.through == Through::Firehose || self.into == Into::Sink
+    }
+}
+
 impl Fleet {
     pub(crate) fn step(self) -> Step {
         real(self.drivers, self.rate)
+    }
+}
+
+impl Fleet {
+    /// The firehose straight into ClickHouse, until each driver has sent once; and how many seconds that takes.
+    pub(crate) fn each_once(self) -> (Step, u32) {
+        let step = Step { through: Through::Firehose, qos: 0, ..self.step() };
+        (step, self.drivers.div_ceil(self.rate))
     }
 }
 
@@ -276,7 +291,7 @@ impl Consumer {
         let own = std::mem::take(&mut self.environment);
         self.environment = original.environment.clone();
         self.environment.extend(own);
-        self.sinks = self.sinks.or(original.sinks);
+        self.stand_ins = self.stand_ins.or(original.stand_ins);
     }
 }
 

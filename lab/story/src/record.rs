@@ -13,6 +13,8 @@ pub(crate) struct Record {
     /// What repeats it.
     pub(crate) command: String,
     pub(crate) machine: Machine,
+    /// Cargo's, of the consumers in Rust.
+    pub(crate) profile: String,
     pub(crate) broker: String,
     pub(crate) minutes: f64,
     pub(crate) price: Price,
@@ -91,6 +93,9 @@ pub(crate) struct Outcome {
     pub(crate) is_alive: bool,
     /// Rows stored of messages that are no positions.
     pub(crate) bad_stored: Option<u64>,
+    /// Drivers in `last_positions`, and how long the last position of one of them took.
+    pub(crate) last_positions: Option<u64>,
+    pub(crate) last_position_ms: Option<f64>,
     pub(crate) throttled_share: Option<f64>,
     /// Whether it kept up with the load and lost nothing.
     pub(crate) holds: bool,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use lab_harness::background::Background;
 use lab_stack::prom::Histogram;
-use lab_stack::{get, lock, unix_ms, wait_until};
+use lab_stack::{Store, get, lock, unix_ms, wait_until};
 use loadgen::publish::Plan as FleetPlan;
 use loadgen::verify::{progress, verify};
 
@@ -29,10 +29,16 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(200);
 /// A consumer that inserts nothing for this long is killed all the same.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// The broker has read by then what a consumer that is stopped has sent.
+const ACKS_READ_WITHIN: Duration = Duration::from_millis(300);
 /// Half of every consumer's 5,000 rows.
 const HALF_A_BATCH_MESSAGES: u32 = 2_500;
-/// A consumer that stores less than this share of the load does not hold it.
+/// A generator or a consumer that is further behind does not hold the rate.
 const HOLDS_SHARE: f64 = 0.98;
+/// Rows that may be missing at any time without the consumer being behind: those of two batches that fill or travel, or, at
+/// low rates, of two seconds.
+const UNDER_WAY_ROWS: f64 = 10_000.0;
+const UNDER_WAY_SECONDS: f64 = 2.0;
 
 /// What happens while the load is sent.
 pub(crate) enum Fault<'a> {
@@ -230,6 +236,10 @@ impl Stage<'_> {
                     let due = lasts * (2 * kill + 1) / (2 * times + 1);
                     sleep(due.saturating_sub(began.elapsed()));
                     wait_for_half_a_batch(servers, self.step.rate);
+                    // A broker without CPU loses the acknowledgements it has not read with the connection, and a consumer that
+                    // acknowledges too early looks careful: let it read what has left, then kill.
+                    running.process.signal("STOP")?;
+                    sleep(ACKS_READ_WITHIN);
                     let killed = Instant::now();
                     running.process.kill_tree()?;
                     outcome.kills += 1;
@@ -265,9 +275,12 @@ impl Stage<'_> {
         outcome.others_cores = per_second(|sample| sample.others_cpu_seconds).max(0.0);
         outcome.broker_cores =
             first.broker_cpu_seconds.zip(last.broker_cpu_seconds).map(|(a, b)| (b - a) / seconds);
-        // A consumer that keeps up is measured by what was sent: rows come in batches, which a second cuts.
-        let keeps_up = outcome.stored_per_s >= outcome.sent_per_s * 0.9;
-        let done = if keeps_up { outcome.sent_per_s } else { outcome.stored_per_s };
+        let under_way = (UNDER_WAY_SECONDS * f64::from(self.step.rate)).min(UNDER_WAY_ROWS) / seconds;
+        // Rows come in batches, which a second cuts: what a consumer that keeps up has stored is what was sent.
+        if outcome.stored_per_s >= outcome.sent_per_s * HOLDS_SHARE - under_way {
+            outcome.stored_per_s = outcome.sent_per_s;
+        }
+        let done = outcome.stored_per_s;
         outcome.cpu_us_per_message = (done > 0.0).then(|| outcome.cores / done * 1e6);
         let most =
             |of: fn(&MemoryMib) -> f64| counted.iter().map(|sample| of(&sample.memory)).fold(0.0, f64::max);
@@ -304,7 +317,10 @@ impl Stage<'_> {
                 wait_until_quiet(|| Ok(firehose.sent()), |sent| sent >= firehose.dealt())?;
                 outcome.messages = firehose.sent();
                 wait_until_quiet(|| Ok(stored().unwrap_or(0)), |rows| rows >= firehose.sent())?;
-                let sink = servers.sink.as_ref().context("a firehose fills a sink")?;
+                let Some(sink) = &servers.sink else {
+                    let tables = lock(engine).as_ref().context("ClickHouse is away")?.store("fleet");
+                    return ask_about_everyone(&tables, outcome);
+                };
                 let verdict = sink.tally().compare(&firehose.sent_by_driver());
                 (outcome.lost, outcome.twice) =
                     (Some(verdict.lost), Some(verdict.duplicates + verdict.never_sent));
@@ -342,6 +358,19 @@ impl Stage<'_> {
         }
         Ok(())
     }
+}
+
+/// What is stored of a fleet that the firehose sent straight into ClickHouse, and how long a driver's last position takes.
+fn ask_about_everyone(tables: &Store, outcome: &mut Outcome) -> Result<()> {
+    let number = |sql: &str| -> Result<u64> { Ok(tables.query(sql)?.trim().parse()?) };
+    let different = number("SELECT uniqExact(driver_id, seq) FROM fleet.positions")?;
+    outcome.lost = Some(outcome.messages.saturating_sub(different));
+    outcome.twice = Some(different.saturating_sub(outcome.messages));
+    outcome.last_positions = Some(number("SELECT count() FROM fleet.last_positions")?);
+    let began = Instant::now();
+    number("SELECT count() FROM fleet.last_positions WHERE driver_id = 'sim-fh-0004711'")?;
+    outcome.last_position_ms = Some(began.elapsed().as_secs_f64() * 1e3);
+    Ok(())
 }
 
 /// Until an insert was answered and half a batch more is taken.
