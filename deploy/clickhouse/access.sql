@@ -37,6 +37,8 @@ GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.reject
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.events TO milepost_eraser;
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.event_states TO milepost_eraser;
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.recent_events TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.drivers TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.alerts_seen TO milepost_eraser;
 GRANT SELECT, INSERT ON fleet.erased TO milepost_eraser;
 GRANT SELECT ON fleet.schema_migrations TO milepost_eraser;
 GRANT SELECT ON system.parts TO milepost_eraser;
@@ -68,6 +70,9 @@ GRANT SELECT ON fleet_ask.* TO milepost_reader;
 CREATE ROLE IF NOT EXISTS milepost_fencer;
 -- The live map's `fences.user`: fences alone, no place of anybody.
 GRANT SELECT, INSERT ON fleet.fences TO milepost_fencer;
+-- And names of drivers and acknowledgements of alerts, which it writes and cannot read.
+GRANT INSERT ON fleet.drivers TO milepost_fencer;
+GRANT INSERT ON fleet.alerts_seen TO milepost_fencer;
 
 -- An insert of 5,000 rows needs some 20 MB and 50 ms: what needs more is a mistake. A retried insert must be recognised,
 -- whatever a client asks for.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::http::{HeaderMap, HeaderName};
 use milepost_config::{Error, Log, Secret, Server, Settings, settings, settings_of, show};
 
+use crate::access::{Access, viewers};
 use crate::fleet::DRIVERS_MAX;
 
 /// Environment variables are `MILEPOST_MAP__SECTION__KEY`.
@@ -26,6 +27,8 @@ pub struct Config {
     pub map: Map,
     /// `[fences]`
     pub fences: Fences,
+    /// `[access]`
+    pub access: Access,
     /// `[log]`
     pub log: Log,
     effective: Vec<(String, String)>,
@@ -77,8 +80,16 @@ pub struct Fences {
 /// What the page shows.
 #[derive(Debug, Clone)]
 pub struct Map {
-    /// URL of a MapLibre style; `None`: the page draws its own background.
+    /// URL of a MapLibre style; `None`: the page draws its own background, or `basemap`.
     pub style_url: Option<String>,
+    /// A PMTiles file in Protomaps' schema.
+    pub basemap: Option<PathBuf>,
+    /// A driver without a fix for this long counts as silent.
+    pub silent_after: Duration,
+    /// A driver without a fix for this long is not drawn unless asked for.
+    pub hidden_after: Duration,
+    /// Attributes with names and groups.
+    pub names: Names,
     /// Other servers that the style loads tiles, glyphs and sprites from.
     pub style_origins: Vec<String>,
     /// Drivers in memory.
@@ -87,6 +98,32 @@ pub struct Map {
     pub points_max: usize,
     /// Interval of a full read, which removes erased drivers.
     pub reread: Duration,
+}
+
+/// Attributes that name drivers; the table `drivers` overrides them.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    name_attribute: Option<String>,
+    group_attribute: Option<String>,
+}
+
+impl Names {
+    #[must_use]
+    pub fn is_from_attributes(&self) -> bool {
+        self.name_attribute.is_some() || self.group_attribute.is_some()
+    }
+
+    /// Empty: none.
+    #[must_use]
+    pub fn name_attribute(&self) -> &str {
+        self.name_attribute.as_deref().unwrap_or_default()
+    }
+
+    /// Empty: none.
+    #[must_use]
+    pub fn group_attribute(&self) -> &str {
+        self.group_attribute.as_deref().unwrap_or_default()
+    }
 }
 
 impl Config {
@@ -109,9 +146,21 @@ impl Config {
     fn from_settings(s: &mut Settings, behind_proxy: bool) -> Result<Self, Error> {
         let (clickhouse, http) = (ClickHouse::read(s), Http::read(s, behind_proxy));
         let fences = Fences::read(s, &clickhouse.server, &http);
+        let access = Access {
+            viewers: s.checked("access.viewers", Vec::new(), viewers),
+            links_key: s.secret("access.links_key"),
+        };
+        if !access.viewers.is_empty() && http.user_header.is_none() && http.login.is_none() {
+            s.violations.push(
+                "access.viewers: requires http.user_header or http.username, which name viewers".to_owned(),
+            );
+        }
+        if access.links_key.is_some() && !http.wants_login() && !http.behind_proxy {
+            s.violations.push("access.links_key: requires a login, which a link replaces".to_owned());
+        }
         let (map, log) = (Map::read(s), Log::read(s));
         let effective = s.finish()?;
-        Ok(Self { clickhouse, http, map, fences, log, effective })
+        Ok(Self { clickhouse, http, map, fences, access, log, effective })
     }
 
     /// Every key with its effective value as TOML would have it, in order; secrets redacted.
@@ -240,8 +289,24 @@ impl Map {
         if let Some(Err(wanted)) = style_url.as_deref().map(origin) {
             s.violations.push(format!("map.style_url: {wanted}"));
         }
+        let silent_after = s.duration("map.silent_after", "5m", "5s", "30d");
+        let hidden_after = s.duration("map.hidden_after", "30d", "1m", "36500d");
+        if hidden_after <= silent_after {
+            s.violations.push("map.hidden_after: expected more than map.silent_after".to_owned());
+        }
+        let basemap = s.path("map.basemap");
+        if basemap.is_some() && style_url.is_some() {
+            s.violations.push("map.basemap: give either map.basemap or map.style_url, not both".to_owned());
+        }
         Self {
             style_url,
+            basemap,
+            silent_after,
+            hidden_after,
+            names: Names {
+                name_attribute: s.optional("map.name_attribute"),
+                group_attribute: s.optional("map.group_attribute"),
+            },
             style_origins,
             drivers_max: s.within("map.drivers_max", 2_000_000, 1..=DRIVERS_MAX),
             points_max: s.within("map.points_max", 20_000, 16..=1_000_000),

@@ -1,20 +1,30 @@
 //! The past: a driver's track and episodes, and cells of an area. Each is a ClickHouse query, which ends when the client disconnects.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 
 use clickhouse::Row;
 use clickhouse::error::Error as ClientError;
 use clickhouse::query::Query;
 use serde::{Deserialize, Serialize};
 
-use crate::params::{Bbox, Span};
+use crate::fleet::look::Scope;
+use crate::params::{Bbox, Format, Span};
 use crate::simplify::{Point, simplify};
 use crate::store::{Error, Store};
 use crate::tiles::Cell;
 
 /// Fixes of one track: slightly more than a day at one fix per second.
 const POINTS_MAX: usize = 100_000;
+/// Longest time between two fixes of one way.
+const GAP_MS: i64 = 300_000;
+const METRES_PER_DEGREE: f64 = 111_320.0;
+/// Slower is standing.
+const MOVING_MPS: f64 = 0.5;
 const EPISODES_MAX: usize = 10_000;
+const VISITS_MAX: usize = 500;
+/// Fixes of a track as a file.
+const FILE_ROWS_MAX: usize = 1_000_000;
 /// About as many as a screen shows.
 const CELLS_MAX: usize = 50_000;
 /// Steps of a span that is played back, and rows of one answer.
@@ -70,6 +80,8 @@ pub struct Track {
     truncated: bool,
     points: Points,
     episodes: Vec<Episode>,
+    /// What is not in an episode yet.
+    tail: Option<Tail>,
 }
 
 /// A driver's track, simplified to within `metres`.
@@ -101,8 +113,10 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
         "SELECT ts, lat, lng, speed FROM {}_ask.track(driver = '{driver}', from = '{from}', to = '{to}', tz = 'UTC') ORDER BY ts, seq",
         store.database()
     );
-    let points = tokio::task::spawn_blocking(move || fewer(&rows, metres)).await;
-    let points = points.map_err(|_| Error::Away("simplifying failed".to_owned()))?;
+    let counted_ms = episodes.iter().map(|episode| episode.to).max();
+    let work = move || (fewer(&rows, metres), tail(&rows, counted_ms));
+    let points = tokio::task::spawn_blocking(work).await;
+    let (points, tail) = points.map_err(|_| Error::Away("simplifying failed".to_owned()))?;
     Ok(Track {
         driver_id: driver.to_owned(),
         from: span.from_ms,
@@ -111,7 +125,39 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
         truncated,
         points,
         episodes,
+        tail,
     })
+}
+
+/// Distance and moving time behind the last episode, which ClickHouse computes some minutes later.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Tail {
+    from: i64,
+    metres: f64,
+    moving_ms: i64,
+}
+
+/// Counts the fixes since `counted_ms`. A longer gap than [`GAP_MS`] counts for nothing: nobody knows the way.
+fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
+    let first = counted_ms.map_or(0, |ms| rows.partition_point(|row| row.ms < ms).saturating_sub(1));
+    let rows = rows.get(first..).filter(|rows| rows.len() > 1)?;
+    let counted_ms = counted_ms.unwrap_or(rows[0].ms).max(rows[0].ms);
+    let mut tail = Tail { from: counted_ms, metres: 0.0, moving_ms: 0 };
+    for pair in rows.windows(2) {
+        let (a, b) = (&pair[0], &pair[1]);
+        let ms = b.ms - a.ms.max(counted_ms);
+        if b.ms - a.ms > GAP_MS || ms <= 0 {
+            continue;
+        }
+        let east = (b.lng - a.lng) * a.lat.to_radians().cos();
+        let metres = (b.lat - a.lat).hypot(east) * METRES_PER_DEGREE * ms as f64 / (b.ms - a.ms) as f64;
+        // A device knows its speed better than its places tell.
+        if b.speed.map_or(metres * 1_000.0 / ms as f64, f64::from) >= MOVING_MPS {
+            tail.metres += metres;
+            tail.moving_ms += ms;
+        }
+    }
+    Some(tail)
 }
 
 fn fewer(rows: &[TrackRow], metres: f64) -> Points {
@@ -141,20 +187,26 @@ struct CellRow {
 ///
 /// # Errors
 /// In words.
-pub async fn cells(store: &Store, bbox: Bbox, zoom: u8, span: Span) -> Result<(Vec<Cell>, bool), Error> {
+pub async fn cells(
+    store: &Store,
+    scope: &Scope,
+    bbox: Bbox,
+    zoom: u8,
+    span: Span,
+) -> Result<(Vec<Cell>, bool), Error> {
     let sql = format!(
         "SELECT toInt32(round(avg(lat) * 1e7)) AS lat_e7, toInt32(round(avg(lng) * 1e7)) AS lng_e7,
             toUInt32(toUnixTimestamp(max(ts))) AS ts_s, toUInt32(least(count(), 4294967295)) AS fixes,
             toUInt16(least(round(ifNull(avg(speed) * 100, 65535)), 65535)) AS speed_cms
         FROM {{db}}.fixes AS fix
-        WHERE {WITHIN}
+        WHERE {WITHIN} AND {{in_scope}}
         GROUP BY
             toInt32(floor((lng + 180) / 360 * {{side:UInt32}})),
             toInt32(floor((0.5 - asinh(tan(radians(least(greatest(lat, -85.06), 85.06)))) / (2 * pi())) * {{side:UInt32}}))
         ORDER BY fixes DESC, lat_e7, lng_e7 LIMIT {}",
         CELLS_MAX + 1
     );
-    let question = store.ask(&sql).param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
+    let question = store.ask_in(scope, &sql).param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
     let question = within(question.param("side", 1_u32 << (zoom + CELL_BITS)), bbox);
     let mut rows = question.fetch_all::<CellRow>().await.map_err(|error| failed(store, &error))?;
     let truncated = rows.len() > CELLS_MAX;
@@ -200,18 +252,18 @@ struct PastRow {
 ///
 /// # Errors
 /// In words.
-pub async fn past(store: &Store, bbox: Bbox, span: Span) -> Result<Past, Error> {
+pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Result<Past, Error> {
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms, argMax(fix.lat, (fix.ts, seq)) AS at_lat,
             argMax(fix.lng, (fix.ts, seq)) AS at_lng, argMax(tuple(fix.speed), (fix.ts, seq)).1 AS mps
         FROM {{db}}.fixes AS fix
-        WHERE {WITHIN}
+        WHERE {WITHIN} AND {{in_scope}}
         GROUP BY driver_id, intDiv(toUnixTimestamp64Milli(fix.ts) - {{from_ms:Int64}}, {{step:Int64}}) AS step_number
         ORDER BY step_number, driver_id LIMIT {}",
         PAST_MAX + 1
     );
     let step = ((span.to_ms - span.from_ms) / STEPS).max(1_000);
-    let question = store.ask(&sql).param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
+    let question = store.ask_in(scope, &sql).param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
     let question = question.param("from_ms", span.from_ms).param("step", step);
     let rows = within(question, bbox).fetch_all::<PastRow>().await.map_err(|error| failed(store, &error))?;
     let mut past = Past {
@@ -237,6 +289,113 @@ pub async fn past(store: &Store, bbox: Bbox, span: Span) -> Result<Past, Error> 
     Ok(past)
 }
 
+/// A visit of a fence, by the driver's fixes inside. One that goes on has its newest fix as its end.
+#[derive(Debug, Row, Serialize, Deserialize)]
+pub struct Visit {
+    driver_id: String,
+    entered: i64,
+    left_at: i64,
+    /// The driver's newest fix belongs to the visit.
+    is_inside: bool,
+}
+
+/// Visits of a fence in a span, the newest first.
+///
+/// # Errors
+/// In words.
+pub async fn visits(store: &Store, scope: &Scope, fence: &str, span: Span) -> Result<Vec<Visit>, Error> {
+    let sql = format!(
+        "SELECT driver_id, toUnixTimestamp64Milli(visit.entered) AS entered, toUnixTimestamp64Milli(visit.left_at) AS left_at,
+            toBool(visit.left_at >= last.ts) AS is_inside
+        FROM {{db}}_ask.fence_visits(fence = {{fence:String}}, driver = '', from = {{from:String}}, to = {{to:String}}, tz = 'UTC') AS visit
+        LEFT JOIN (SELECT driver_id, ts FROM {{db}}.last_positions) AS last USING (driver_id)
+        WHERE {{in_scope}}
+        ORDER BY visit.left_at DESC, driver_id LIMIT {VISITS_MAX}"
+    );
+    let question = store.ask_in(scope, &sql).param("fence", fence);
+    let question = question.param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
+    question.fetch_all().await.map_err(|error| failed(store, &error))
+}
+
+/// Days of a span on which a driver has fixes, as `2026-11-22`, in order.
+///
+/// # Errors
+/// In words.
+pub async fn days(store: &Store, driver: &str, span: Span, zone: &str) -> Result<Vec<String>, Error> {
+    const SQL: &str = "SELECT DISTINCT toString(toDate(ts, {tz:String})) AS day FROM {db}.positions
+        WHERE driver_id = {driver:String} AND ts >= fromUnixTimestamp64Milli({from:Int64}) AND ts < fromUnixTimestamp64Milli({to:Int64})
+            AND toDate(ts) >= toDate(fromUnixTimestamp64Milli({from:Int64}, 'UTC')) AND toDate(ts) <= toDate(fromUnixTimestamp64Milli({to:Int64}, 'UTC'))
+        ORDER BY day";
+    let question = store.ask(SQL).param("driver", driver).param("tz", zone);
+    let question = question.param("from", span.from_ms).param("to", span.to_ms);
+    question.fetch_all().await.map_err(|error| failed(store, &error))
+}
+
+#[derive(Row, Serialize, Deserialize)]
+struct FileRow {
+    ms: i64,
+    lat: f64,
+    lng: f64,
+    alt: Option<f32>,
+    speed: Option<f32>,
+    heading: Option<f32>,
+}
+
+/// A driver's fixes as a file, none left out.
+///
+/// # Errors
+/// In words; more fixes than one file holds.
+pub async fn file(store: &Store, driver: &str, span: Span, format: Format) -> Result<String, Error> {
+    let sql = format!(
+        "SELECT toUnixTimestamp64Milli(fixes.ts) AS ms, lat, lng, alt, speed, heading FROM {{db}}.fixes
+        WHERE driver_id = {{driver:String}} AND fixes.ts >= parseDateTime64BestEffort({{from:String}}, 3, 'UTC')
+            AND fixes.ts < parseDateTime64BestEffort({{to:String}}, 3, 'UTC')
+        ORDER BY fixes.ts, seq LIMIT {}",
+        FILE_ROWS_MAX + 1
+    );
+    let question = store.ask(&sql).param("driver", driver);
+    let question = question.param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
+    let rows: Vec<FileRow> = question.fetch_all().await.map_err(|error| failed(store, &error))?;
+    if rows.len() > FILE_ROWS_MAX {
+        return Err(Error::TooMuch(format!(
+            "a file has at most {FILE_ROWS_MAX} fixes: choose a shorter time"
+        )));
+    }
+    Ok(match format {
+        Format::Csv => as_csv(driver, &rows),
+        Format::Gpx => as_gpx(driver, &rows),
+    })
+}
+
+fn as_csv(driver: &str, rows: &[FileRow]) -> String {
+    let number = |value: Option<f32>| value.map(|value| value.to_string()).unwrap_or_default();
+    let mut text = "driver_id,ts,lat,lng,alt,speed,heading\n".to_owned();
+    for row in rows {
+        let (alt, speed, heading) = (number(row.alt), number(row.speed), number(row.heading));
+        let _ = writeln!(text, "{driver},{},{},{},{alt},{speed},{heading}", iso(row.ms), row.lat, row.lng);
+    }
+    text
+}
+
+/// GPX 1.1. A driver's id has no character that XML would need escaped.
+fn as_gpx(driver: &str, rows: &[FileRow]) -> String {
+    let mut text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <gpx version=\"1.1\" creator=\"milepost\" xmlns=\"http://www.topografix.com/GPX/1/1\">\n<trk><name>{driver}</name><trkseg>\n"
+    );
+    for row in rows {
+        let alt = row.alt.map(|alt| format!("<ele>{alt}</ele>")).unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "<trkpt lat=\"{}\" lon=\"{}\">{alt}<time>{}</time></trkpt>",
+            row.lat,
+            row.lng,
+            iso(row.ms)
+        );
+    }
+    text + "</trkseg></trk>\n</gpx>\n"
+}
+
 /// Logs what ClickHouse said, and puts it in words.
 pub fn failed(store: &Store, error: &ClientError) -> Error {
     tracing::warn!(%error, "a question of a viewer failed");
@@ -252,4 +411,40 @@ fn within(question: Query, bbox: Bbox) -> Query {
 fn iso(ms: i64) -> String {
     let since = std::time::Duration::from_millis(ms.unsigned_abs());
     humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + since).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(second: i64, lat: f64, speed: Option<f32>) -> TrackRow {
+        TrackRow { ms: second * 1_000, lat, lng: 11.0, speed }
+    }
+
+    #[test]
+    fn tail_counts_what_no_episode_has() {
+        // 100 m a step of 10 s, then standing, then a gap.
+        let step = 100.0 / METRES_PER_DEGREE;
+        let mut rows: Vec<TrackRow> = (0..7).map(|n| row(n * 10, n as f64 * step, Some(10.0))).collect();
+        rows.extend([row(70, 6.0 * step, Some(0.0)), row(1_000, 9.0 * step, Some(10.0))]);
+        let counted = |from_s: Option<i64>| {
+            let tail = tail(&rows, from_s.map(|s| s * 1_000)).unwrap();
+            (tail.from / 1_000, tail.metres.round(), tail.moving_ms / 1_000)
+        };
+        assert_eq!(counted(None), (0, 600.0, 60));
+        assert_eq!(counted(Some(30)), (30, 300.0, 30));
+        assert_eq!(counted(Some(35)), (35, 250.0, 25));
+        assert_eq!(tail(&rows[..1], None), None);
+        assert_eq!(tail(&rows, Some(2_000_000)), None);
+    }
+
+    #[test]
+    fn tail_without_speeds_goes_by_places() {
+        let step = 100.0 / METRES_PER_DEGREE;
+        let rows = [row(0, 0.0, None), row(10, step, None), row(20, step, None)];
+        assert_eq!(
+            tail(&rows, None).map(|tail| (tail.metres.round(), tail.moving_ms)),
+            Some((100.0, 10_000))
+        );
+    }
 }

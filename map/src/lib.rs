@@ -13,7 +13,9 @@
 //! | [`tiles`] | a fleet and a tile → bytes |
 //! | [`wire`] | tiles → one answer of many, compressed once for all |
 //! | [`params`] | a request's parameters → values, or an error that says what is valid |
+//! | [`access`] | who may see what: viewers and signed links |
 //! | [`simplify`] | a track → the same with fewer points |
+//! | [`basemap`] | ranges of a PMTiles file |
 //! | [`tls`] | files → the server's certificate; `health` over TLS |
 //! | [`config`] | defaults, file, environment → one checked configuration |
 //! | [`metrics`] | counters |
@@ -22,11 +24,16 @@
 //! | [`history`] | the past: tracks, episodes, cells |
 //! | [`list`] | drivers by what they do; attributes |
 //! | [`fences`] | geofences, read and written |
+//! | [`alerts`] | events of `milepost events`, and who has seen them |
+//! | [`names`] | names of drivers, written |
 //! | [`shared`] | a question that many ask → one answer |
 //! | [`http`] | requests → responses; authentication |
 //!
 //! A room uses only rooms above it in this list. `geo`, `fleet`, `tiles`, `wire`, `params` and `simplify` are pure.
 
+pub mod access;
+pub mod alerts;
+pub mod basemap;
 #[cfg(test)]
 #[path = "../../tests/pure/cases.rs"]
 mod cases;
@@ -39,6 +46,7 @@ pub mod http;
 pub mod list;
 pub mod live;
 pub mod metrics;
+pub mod names;
 pub mod params;
 pub mod shared;
 pub mod simplify;

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use clickhouse::Row;
 use serde::{Deserialize, Serialize};
 
+use crate::fleet::directory::Directory;
+use crate::fleet::look::{Ages, Scope};
 use crate::history::failed;
 use crate::params::Filter;
 use crate::store::{Error, Store};
@@ -20,6 +22,16 @@ pub struct Found {
     lat: f64,
     lng: f64,
     speed: Option<f32>,
+    name: String,
+    in_group: String,
+}
+
+impl Found {
+    /// Adds the driver's name and group.
+    pub fn name(&mut self, directory: &Directory) {
+        directory.name(&self.driver_id).clone_into(&mut self.name);
+        directory.group_name(directory.group(self.driver_id.as_bytes())).clone_into(&mut self.in_group);
+    }
 }
 
 #[derive(Row, Serialize, Deserialize)]
@@ -28,26 +40,44 @@ struct Attributes {
     attributes: Vec<(String, String)>,
 }
 
-/// In the order of their ids, and whether there are more.
+/// In the order of their ids, and whether there are more. `named`: the ids that `filter.find` matches. A condition on what a driver does now holds only for those
+/// heard of within `ages`: somebody silent for months is not "faster than 30".
 ///
 /// # Errors
 /// In words.
-pub async fn list(store: &Store, filter: &Filter) -> Result<(Vec<Found>, bool), Error> {
+pub async fn list(
+    store: &Store,
+    scope: &Scope,
+    filter: &Filter,
+    named: Vec<String>,
+    ages: Ages,
+) -> Result<(Vec<Found>, bool), Error> {
     let sql = format!(
         "WITH (SELECT groupArrayArray(polygons) FROM {{db}}.fences FINAL
                 WHERE name = {{fence:String}} AND valid_from <= now64(3) AND valid_until > now64(3)) AS polygons
-        SELECT driver_id, toUnixTimestamp64Milli(ts) AS ts, lat, lng, speed FROM {{db}}.last_positions
-        WHERE startsWith(driver_id, {{prefix:String}})
+        SELECT driver_id, toUnixTimestamp64Milli(last_positions.ts) AS ts, lat, lng, speed, '' AS name, '' AS in_group
+        FROM {{db}}.last_positions
+        WHERE {{in_scope}} AND startsWith(driver_id, {{prefix:String}})
+            AND ({{find:String}} = '' OR driver_id IN {{found:Array(String)}})
+            AND (NOT {{has_group:Bool}} OR {in_group})
+            AND ({{has_hidden:Bool}} OR last_positions.ts > now64(3) - toIntervalSecond({{hidden:Int64}}))
+            AND ((NOT {{stopped:Bool}} AND {{faster:Float64}} = 0) OR last_positions.ts > now64(3) - toIntervalSecond({{recent:Int64}}))
             AND ({{silent:UInt32}} = 0 OR received_at <= now64(3) - toIntervalSecond({{silent:UInt32}}))
             AND ({{faster:Float64}} = 0 OR ifNull(speed > {{faster:Float64}}, 0))
             AND (NOT {{stopped:Bool}} OR ifNull(speed < 0.5, 0))
             AND ({{name:String}} = '' OR mapContains(attributes, {{name:String}})
                 AND ({{value:String}} = '' OR attributes[{{name:String}}] = {{value:String}}))
             AND ({{fence:String}} = '' OR arrayExists(polygon -> pointInPolygon((lng, lat), polygon), polygons))
-        ORDER BY driver_id LIMIT {}",
-        DRIVERS_MAX + 1
+        ORDER BY driver_id LIMIT {limit}",
+        in_group = "driver_id IN (SELECT driver_id FROM {db}.drivers FINAL WHERE `group` = {group:String})
+                OR {group_attribute:String} != '' AND attributes[{group_attribute:String}] = {group:String}",
+        limit = DRIVERS_MAX + 1
     );
-    let question = store.ask(&sql).param("prefix", &filter.prefix).param("silent", filter.silent_s);
+    let question = store.ask_in(scope, &sql).param("prefix", &filter.prefix).param("silent", filter.silent_s);
+    let question = question.param("find", &filter.find).param("found", named);
+    let question = question.param("has_group", !filter.group.is_empty()).param("group", &filter.group);
+    let question = question.param("has_hidden", filter.has_hidden).param("hidden", ages.hidden_s);
+    let question = question.param("recent", ages.silent_s);
     let question = question.param("faster", filter.faster_than).param("stopped", filter.is_stopped);
     let question = question.param("name", &filter.attribute.0).param("value", &filter.attribute.1);
     let found = question.param("fence", &filter.fence).fetch_all::<Found>().await;
@@ -57,14 +87,34 @@ pub async fn list(store: &Store, filter: &Filter) -> Result<(Vec<Found>, bool), 
     Ok((found, is_more))
 }
 
-/// What the source keeps of a driver's newest fix, and the time of that fix.
+/// The card of a driver in the table `drivers`.
+#[derive(Debug, Default, Row, Serialize, Deserialize)]
+pub struct Shown {
+    name: String,
+    group: String,
+    vehicle: String,
+    phone: String,
+    note: String,
+}
+
+/// What the source keeps of a driver's newest fix, the time of that fix, and the driver's card.
 ///
 /// # Errors
 /// In words.
-pub async fn attributes(store: &Store, driver: &str) -> Result<(i64, BTreeMap<String, String>), Error> {
+pub async fn attributes(
+    store: &Store,
+    driver: &str,
+) -> Result<(i64, BTreeMap<String, String>, Shown), Error> {
     const SQL: &str = "SELECT toUnixTimestamp64Milli(ts) AS ts, CAST(attributes, 'Array(Tuple(String, String))') AS attributes
         FROM {db}.last_positions WHERE driver_id = {driver:String}";
+    const CARD: &str = "SELECT name, toString(`group`) AS `group`, vehicle, phone, note FROM {db}.drivers FINAL WHERE driver_id = {driver:String}";
     let found = store.ask(SQL).param("driver", driver).fetch_optional::<Attributes>().await;
     let found = found.map_err(|error| failed(store, &error))?;
-    Ok(found.map_or_else(Default::default, |found| (found.ts, found.attributes.into_iter().collect())))
+    let card = match store.ask(CARD).param("driver", driver).fetch_optional::<Shown>().await {
+        Err(error) if store.is_missing(&error) => None,
+        card => card.map_err(|error| failed(store, &error))?,
+    };
+    let (ts, attributes) =
+        found.map_or_else(Default::default, |found| (found.ts, found.attributes.into_iter().collect()));
+    Ok((ts, attributes, card.unwrap_or_default()))
 }

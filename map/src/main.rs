@@ -5,6 +5,7 @@ mod cli;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
@@ -91,6 +92,9 @@ async fn run(config: Config) -> Result<()> {
     let listen = config.http.listen;
     let listener =
         TcpListener::bind(listen).await.with_context(|| format!("http.listen: cannot listen at {listen}"))?;
+    if let Some(path) = &config.map.basemap {
+        milepost_map::basemap::check(path).map_err(|why| anyhow::anyhow!("map.basemap: {why}"))?;
+    }
     let (end, ending) = watch::channel(false);
     let state = Arc::new(State {
         live: Live::new(&config.map, Arc::default()),
@@ -101,9 +105,10 @@ async fn run(config: Config) -> Result<()> {
             .map(|server| Reader::new(server, ANSWER_BYTES_MAX))
             .transpose()
             .context("fences.password_file")?,
-        store: Store::new(&config.clickhouse, ANSWER_BYTES_MAX)
+        store: Store::new(&config.clickhouse, &config.map.names, ANSWER_BYTES_MAX)
             .context("clickhouse.password_file cannot be read")?,
         fence_changes: Mutex::default(),
+        acknowledged: AtomicU64::default(),
         answers: Shared::default(),
         questions: Semaphore::new(config.clickhouse.queries_max),
         viewers: Arc::new(Semaphore::new(config.http.viewers_max)),
@@ -113,6 +118,8 @@ async fn run(config: Config) -> Result<()> {
     });
     let asking = Arc::clone(&state);
     let mut live = tokio::spawn(async move { asking.live.run(&asking.store).await });
+    let naming = Arc::clone(&state);
+    let mut names = tokio::spawn(async move { naming.live.follow_names(&naming.store).await });
     let router = http::router(Arc::clone(&state));
     let serving = Arc::clone(&state);
     let mut server =
@@ -123,11 +130,13 @@ async fn run(config: Config) -> Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         ended = &mut live => anyhow::bail!("the loop that asks ClickHouse ended: {ended:?}"),
+        ended = &mut names => anyhow::bail!("the loop that reads names ended: {ended:?}"),
         ended = &mut server => anyhow::bail!("the server ended: {ended:?}"),
     }
     info!("leaving: requests under way are finished");
     let _ = end.send(true);
     server.await.context("the server died")?;
     live.abort();
+    names.abort();
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
 use crate::fleet::ids::ID_BYTES_MAX;
+use crate::fleet::look::State;
 use crate::geo::Tile;
 
 /// Longest range of a track or of cells.
@@ -17,6 +18,8 @@ const LIMIT_MAX: usize = 100;
 const TEXT_BYTES_MAX: usize = 256;
 /// Tiles in one answer: twice as many as a screen of 3840 × 2160 shows.
 pub const TILES_MAX: usize = 128;
+/// Drivers whose names are asked for at once.
+const NAMES_MAX: usize = 400;
 const SIMPLIFY_M_MAX: f64 = 10_000.0;
 const ZOOM_MAX: u8 = 20;
 
@@ -50,10 +53,40 @@ pub struct Span {
     pub to_ms: i64,
 }
 
+/// Files of a track.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Csv,
+    Gpx,
+}
+
+impl Format {
+    #[must_use]
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Csv => "text/csv; charset=utf-8",
+            Self::Gpx => "application/gpx+xml",
+        }
+    }
+
+    #[must_use]
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Gpx => "gpx",
+        }
+    }
+}
+
 /// All conditions hold; one at its default holds for everybody.
 #[derive(Debug, Default, PartialEq)]
 pub struct Filter {
     pub prefix: String,
+    /// Part of the id or the name, in any case.
+    pub find: String,
+    pub group: String,
+    /// Includes drivers silent for longer than `map.hidden_after`.
+    pub has_hidden: bool,
     /// Seconds since the newest message arrived, at least.
     pub silent_s: u32,
     /// Metres per second.
@@ -194,14 +227,14 @@ impl Params {
     /// One of them is invalid.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to a month")]
     pub fn filter(&self) -> Result<Filter, String> {
-        let stopped = self.text("stopped").unwrap_or("false");
         Ok(Filter {
             prefix: self.prefix()?.to_owned(),
+            find: self.find()?.unwrap_or_default().to_owned(),
+            group: self.short("group")?.to_owned(),
+            has_hidden: self.flag("hidden")?,
             silent_s: self.number("silent", f64::from(31 * 86_400), "seconds")?.round() as u32,
             faster_than: self.number("faster", 1_000.0, "metres per second")?,
-            is_stopped: stopped
-                .parse()
-                .map_err(|_| format!("stopped: {} is invalid; expected true or false", shown(stopped)))?,
+            is_stopped: self.flag("stopped")?,
             attribute: {
                 let text = self.short("attribute")?;
                 let (name, value) = text.split_once('=').unwrap_or((text, ""));
@@ -215,6 +248,100 @@ impl Params {
         let Some(text) = self.text(name) else { return Ok(0.0) };
         let number = text.parse().ok().filter(|number| (0.0..=most).contains(number));
         number.ok_or_else(|| format!("{name}: {} is invalid; expected {unit} from 0 to {most}", shown(text)))
+    }
+
+    fn flag(&self, name: &str) -> Result<bool, String> {
+        let text = self.text(name).unwrap_or("false");
+        text.parse().map_err(|_| format!("{name}: {} is invalid; expected true or false", shown(text)))
+    }
+
+    /// Part of a driver's id or name; `None`: not given.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub fn find(&self) -> Result<Option<&str>, String> {
+        Ok(Some(self.short("find")?).filter(|text| !text.is_empty()))
+    }
+
+    /// States to show, as bits of [`State`]; by default all but hidden.
+    ///
+    /// # Errors
+    /// There is no such state.
+    pub fn states(&self) -> Result<u8, String> {
+        let Some(text) = self.text("states") else { return Ok(State::SHOWN) };
+        text.split(',').try_fold(0, |states, name| {
+            let state = State::ALL.into_iter().find(|state| state.name() == name);
+            let state = state.ok_or_else(|| {
+                let names = State::ALL.map(State::name).join(", ");
+                format!("states: {} is no state; expected some of {names}", shown(name))
+            })?;
+            Ok(states | state as u8)
+        })
+    }
+
+    /// Ids of drivers.
+    ///
+    /// # Errors
+    /// None are given, too many, or one that is no id.
+    pub fn drivers(&self) -> Result<Vec<&str>, String> {
+        let text = self.text("of").ok_or("of: missing; expected ids of drivers, with commas")?;
+        let ids: Vec<&str> = text.split(',').collect();
+        if ids.len() > NAMES_MAX {
+            return Err(format!("of: {} drivers are too many; expected at most {NAMES_MAX}", ids.len()));
+        }
+        ids.iter().try_for_each(|id| driver(id).map(drop)).map_err(|what| format!("of: {what}"))?;
+        Ok(ids)
+    }
+
+    /// A fence's name.
+    ///
+    /// # Errors
+    /// It is missing, or too long.
+    pub fn fence(&self) -> Result<&str, String> {
+        let fence = self.short("fence")?;
+        if fence.is_empty() {
+            Err("fence: missing; expected the name of a fence".to_owned())
+        } else {
+            Ok(fence)
+        }
+    }
+
+    /// A time zone of the IANA database; ClickHouse knows which exist.
+    ///
+    /// # Errors
+    /// It has characters that no zone has.
+    pub fn zone(&self) -> Result<&str, String> {
+        let zone = self.text("tz").unwrap_or("UTC");
+        let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte);
+        let is_good = zone.len() <= 64 && zone.bytes().all(is_known);
+        if is_good {
+            Ok(zone)
+        } else {
+            Err(format!("tz: {} is no time zone; expected one such as Europe/Berlin", shown(zone)))
+        }
+    }
+
+    /// # Errors
+    /// No whole number from 1 to 744, which is 31 days.
+    pub fn hours(&self, default: u32) -> Result<u32, String> {
+        let Some(text) = self.text("hours") else { return Ok(default) };
+        let hours = text.parse().ok().filter(|hours| (1..=744).contains(hours));
+        hours.ok_or_else(|| {
+            format!("hours: {} is invalid; expected a whole number from 1 to 744", shown(text))
+        })
+    }
+
+    /// The file that a track is asked as; `None`: JSON.
+    ///
+    /// # Errors
+    /// There is no such format.
+    pub fn format(&self) -> Result<Option<Format>, String> {
+        match self.text("format") {
+            None | Some("json") => Ok(None),
+            Some("csv") => Ok(Some(Format::Csv)),
+            Some("gpx") => Ok(Some(Format::Gpx)),
+            Some(other) => Err(format!("format: {} is unknown; expected json, csv or gpx", shown(other))),
+        }
     }
 
     fn short(&self, name: &str) -> Result<&str, String> {

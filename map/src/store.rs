@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config;
 use crate::fleet::Fix;
+use crate::fleet::directory::Directory;
+use crate::fleet::look::Scope;
 use crate::fleet::parts::Parts;
 
 /// Time limits of an incremental and of a full read.
@@ -67,6 +69,7 @@ impl Changed<'_> {
 pub struct Store {
     reader: Reader,
     config: config::ClickHouse,
+    names: config::Names,
 }
 
 impl Store {
@@ -74,8 +77,13 @@ impl Store {
     ///
     /// # Errors
     /// The password file cannot be read.
-    pub fn new(config: &config::ClickHouse, answer_bytes_max: u64) -> std::io::Result<Self> {
-        Ok(Self { reader: Reader::new(&config.server, answer_bytes_max)?, config: config.clone() })
+    pub fn new(
+        config: &config::ClickHouse,
+        names: &config::Names,
+        answer_bytes_max: u64,
+    ) -> std::io::Result<Self> {
+        let reader = Reader::new(&config.server, answer_bytes_max)?;
+        Ok(Self { reader, config: config.clone(), names: names.clone() })
     }
 
     /// The database of all tables.
@@ -102,6 +110,74 @@ impl Store {
         let (firsts, lasts) = read.runs();
         let client = self.reader.client().with_validation(false);
         self.limited(&client, SQL, CHANGES_TIMEOUT).param("firsts", firsts).param("lasts", lasts)
+    }
+
+    /// Changes when names or groups may have changed.
+    ///
+    /// # Errors
+    /// ClickHouse's.
+    pub async fn names_stamp(&self) -> Result<(u64, i64, i64), ClientError> {
+        // Attributes have no time of change: they are read again every five minutes.
+        let period =
+            if self.names.is_from_attributes() { "intDiv(toUnixTimestamp(now()), 300)" } else { "0" };
+        let sql = format!(
+            "SELECT count(), toUnixTimestamp64Milli(max(written_at)), toInt64({period}) FROM {{db}}.drivers"
+        );
+        match self.ask(&sql).fetch_one().await {
+            Err(error) if self.is_missing(&error) => Ok((0, 0, 0)),
+            stamp => stamp,
+        }
+    }
+
+    /// Names and groups: from attributes, overridden by the table `drivers`.
+    ///
+    /// # Errors
+    /// ClickHouse's.
+    pub async fn names(&self) -> Result<Directory, ClientError> {
+        type Rows = Vec<(String, String, String)>;
+        const TABLE: &str = "SELECT driver_id, name, toString(`group`) FROM {db}.drivers FINAL";
+        const ATTRIBUTES: &str =
+            "SELECT driver_id, attributes[{name:String}] AS n, attributes[{group:String}] AS g
+            FROM {db}.last_positions WHERE n != '' OR g != ''";
+        let mut rows = Rows::new();
+        if self.names.is_from_attributes() {
+            let query = self.ask(ATTRIBUTES).param("name", self.names.name_attribute());
+            rows = query.param("group", self.names.group_attribute()).fetch_all().await?;
+        }
+        match self.ask(TABLE).fetch_all::<(String, String, String)>().await {
+            Err(error) if self.is_missing(&error) => {}
+            table => rows.extend(table?),
+        }
+        Ok(Directory::new(rows))
+    }
+
+    /// A query about drivers of a scope: `{in_scope}` in it becomes a condition on `driver_id`.
+    pub fn ask_in(&self, scope: &Scope, sql: &str) -> Query {
+        let Scope::Only { groups, drivers } = scope else {
+            let query = self.ask(&sql.replace("{in_scope}", "1"));
+            return query.param("group_attribute", self.names.group_attribute());
+        };
+        let named = "driver_id IN {scope_drivers:Array(String)}
+            OR driver_id IN (SELECT driver_id FROM {db}.drivers FINAL WHERE `group` IN {scope_groups:Array(String)})";
+        let condition = if self.names.group_attribute().is_empty() {
+            format!("({named})")
+        } else {
+            format!(
+                "({named} OR driver_id IN (SELECT driver_id FROM {{db}}.last_positions
+                    WHERE attributes[{{group_attribute:String}}] IN {{scope_groups:Array(String)}}
+                        AND driver_id NOT IN (SELECT driver_id FROM {{db}}.drivers FINAL WHERE `group` != '')))"
+            )
+        };
+        let query = self.ask(&sql.replace("{in_scope}", &condition));
+        let query = query.param("scope_drivers", drivers.iter().collect::<Vec<_>>());
+        let query = query.param("scope_groups", groups.iter().collect::<Vec<_>>());
+        query.param("group_attribute", self.names.group_attribute())
+    }
+
+    /// The table does not exist, because an older `milepost migrate` made the tables.
+    #[must_use]
+    pub fn is_missing(&self, error: &ClientError) -> bool {
+        self.reader.failed(error).0 == Some(60) // UNKNOWN_TABLE
     }
 
     fn limited(&self, client: &Client, sql: &str, timeout: Duration) -> Query {

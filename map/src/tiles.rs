@@ -1,5 +1,6 @@
 //! The bytes of a tile: points, or cells if there are too many points. The format is in docs/map.md.
 
+use crate::fleet::look::Filter;
 use crate::fleet::{Fleet, Row, UNKNOWN};
 use crate::geo::{KEY_BITS, Tile};
 
@@ -31,18 +32,34 @@ pub struct Cell {
 
 /// The kind for all tiles of a view: if each decided alone, the border between points and cells would run through the picture.
 #[must_use]
-pub fn kind(fleet: &Fleet, view: impl Iterator<Item = Tile>, points_max: usize) -> Kind {
-    let drivers: usize = view.map(|tile| fleet.in_tile(tile).len()).sum();
-    if drivers <= points_max { Kind::Points } else { Kind::Cells }
+pub fn kind(
+    fleet: &Fleet,
+    mut view: impl Iterator<Item = Tile> + Clone,
+    filter: &Filter<'_>,
+    points_max: usize,
+) -> Kind {
+    let all: usize = view.clone().map(|tile| fleet.in_tile(tile).len()).sum();
+    if all <= points_max {
+        return Kind::Points;
+    }
+    // Counting what the filter shows ends as soon as there are too many.
+    let mut shown = 0;
+    let is_too_many = view.any(|tile| {
+        fleet.in_tile(tile).iter().any(|row| {
+            shown += usize::from(filter.shows(row));
+            shown > points_max
+        })
+    });
+    if is_too_many { Kind::Cells } else { Kind::Points }
 }
 
-/// A tile at `now_ms`.
+/// The drivers of a tile that the filter shows, at `now_ms`.
 #[must_use]
-pub fn cut(fleet: &Fleet, tile: Tile, kind: Kind, now_ms: i64) -> Vec<u8> {
-    let rows = fleet.in_tile(tile);
+pub fn cut(fleet: &Fleet, tile: Tile, kind: Kind, filter: &Filter<'_>, now_ms: i64) -> Vec<u8> {
+    let rows: Vec<Row> = fleet.in_tile(tile).iter().filter(|row| filter.shows(row)).copied().collect();
     match kind {
-        Kind::Points => points(fleet, rows, now_ms),
-        Kind::Cells => cells(&gather(rows, tile), now_ms),
+        Kind::Points => points(fleet, &rows, now_ms),
+        Kind::Cells => cells(&gather(&rows, tile), now_ms),
     }
 }
 

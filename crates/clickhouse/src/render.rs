@@ -320,7 +320,7 @@ mod tests {
         let of_rollups = ttls.iter().filter(|(_, ttl)| ttl.contains("(90)")).map(|(table, _)| *table);
         assert_eq!(
             of_rollups.collect::<Vec<_>>(),
-            ["events", "event_states", "touched", "driver_days_state"]
+            ["events", "event_states", "alerts_seen", "touched", "driver_days_state"]
         );
     }
 

@@ -24,8 +24,16 @@ mod tests {
     use crate::files::{MIGRATIONS, Migration};
 
     /// Small, and every shard joins its fixes with all of it, or asks for all of it.
-    const ON_EVERY_HOST: [&str; 6] =
-        ["schema_migrations", "fences", "erased", "events", "event_states", "recent_events"];
+    const ON_EVERY_HOST: [&str; 8] = [
+        "schema_migrations",
+        "fences",
+        "erased",
+        "events",
+        "event_states",
+        "recent_events",
+        "drivers",
+        "alerts_seen",
+    ];
     /// The view that looks for drivers on each shard, and where.
     const BEHIND_IN: (&str, &str) = ("222_ask_in_box", "last_positions_state");
 

@@ -89,10 +89,12 @@ test('with the keyboard alone: find a driver, read its last fix, play its track,
   await expect(slider).toBeVisible();
   await page.keyboard.press('?');
   await page.getByRole('button', { name: 'mph' }).click();
+
   await page.getByLabel('Times in').selectOption('Asia/Tokyo');
   await page.keyboard.press('Escape');
   await expect(panel).toContainText('27 mph');
   await expect(panel).toContainText('GMT+9');
+  await page.getByRole('button', { name: 'Speed', exact: true }).click();
   await expect(page.locator('#ramp-labels')).toHaveAttribute('data-unit', 'mph');
   await expect(slider).toBeVisible();
 
@@ -376,7 +378,7 @@ test('axe finds nothing in any card, dark and light', async ({ page, stack }) =>
     await expect(page.getByRole('complementary', { name: 'Driver' })).toContainText('ignition');
     await expect(page.locator('#player')).toBeVisible();
     await page.evaluate(source);
-    for (const key of ['', 'l', 'g', 'r', 'h', '?']) {
+    for (const key of ['', 'l', 'g', 'e', 'r', 'h', '?']) {
       if (key) await page.keyboard.press(key);
       const found = await page.evaluate(async () => {
         const { violations } = await (window as unknown as { axe: { run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }> } }).axe.run();
@@ -384,7 +386,7 @@ test('axe finds nothing in any card, dark and light', async ({ page, stack }) =>
       });
       expect(found, `${colorScheme}, after ${key || 'opening'}`).toEqual([]);
       // One card at a time.
-      if (key) await page.locator('dialog[open] .close, #list:not([hidden]) .close, #fences-box:not([hidden]) .close, #replay-box:not([hidden]) .close, #heat-box:not([hidden]) .close').first().click();
+      if (key) await page.locator('dialog[open] .close, #list:not([hidden]) .close, #fences-box:not([hidden]) .close, #alerts-box:not([hidden]) .close, #replay-box:not([hidden]) .close, #heat-box:not([hidden]) .close').first().click();
     }
   }
 });
@@ -398,7 +400,7 @@ test('without WebGL the drivers are in a list', async ({ page, stack, faults }) 
   await page.goto(stack.url);
   await expect(page.getByRole('alert')).toContainText('WebGL');
   const box = page.getByRole('region', { name: 'List of drivers' });
-  await box.getByLabel('Name begins with').fill('no-webgl');
+  await box.getByLabel('Name contains').fill('no-webgl');
   await expect(box.getByRole('list', { name: 'Drivers' })).toContainText(/no-webgl.*43 km\/h · 47\.5000, 15\.3000/);
 });
 

@@ -2,11 +2,23 @@
 import { decode, parts, type Cells, type Points } from './decode';
 import type { Feature, MultiPolygon, Polygon } from 'geojson';
 import type { Fence } from './rings';
+import type { DriverState } from './states';
 import { key, type Bounds, type Tile } from './tiles';
 import { unwrap } from './track';
 
 export interface Config {
   style_url: string | null;
+  has_basemap: boolean;
+  silent_after_s: number;
+  hidden_after_s: number;
+  groups: string[];
+  /** Who looks; null: the map has no names. */
+  name: string | null;
+  /** A read-only link let this page in. */
+  is_link: boolean;
+  makes_links: boolean;
+  /** Alerts may be acknowledged. */
+  writes: boolean;
   points_max: number;
   edits_fences: boolean;
   version: string;
@@ -17,12 +29,15 @@ export interface Tick {
   now: number;
   drivers: number;
   seen_1m: number;
-  /** Drivers that moved on, a second. */
-  rate: number;
+  /** Drivers that moved on, a second; null: this page sees a part of the fleet. */
+  rate: number | null;
   newest: number | null;
   state: 'ok' | 'stale' | 'away';
   since: number;
   generation: number;
+  states?: Record<DriverState, number>;
+  /** Changes with the names of drivers. */
+  names?: number;
 }
 
 export interface Fix {
@@ -56,6 +71,8 @@ export interface Track {
   /** `lng` goes on beyond ±180° where the track does. */
   points: { ts: number[]; lat: number[]; lng: number[]; speed: (number | null)[] };
   episodes: Episode[];
+  /** What no episode has yet: ClickHouse computes them some minutes after the fixes. */
+  tail?: { from: number; metres: number; moving_ms: number } | null;
 }
 
 /** What the server said is wrong, in its words. */
@@ -82,8 +99,20 @@ async function json<T>(path: string, signal?: AbortSignal): Promise<T> {
 
 export const config = (): Promise<Config> => json('config');
 
-export async function drivers(prefix: string, signal: AbortSignal): Promise<string[]> {
-  return (await json<{ drivers: string[] }>(`drivers?${new URLSearchParams({ prefix, limit: '20' })}`, signal)).drivers;
+/** What people call a driver; empty: nothing but its id. */
+export interface Named {
+  driver_id: string;
+  name: string;
+  group: string;
+}
+
+/** Drivers whose id or name contains the text. */
+export async function drivers(find: string, signal: AbortSignal): Promise<Named[]> {
+  return (await json<{ found: Named[] }>(`drivers?${new URLSearchParams({ find, limit: '20' })}`, signal)).found;
+}
+
+export async function namesOf(ids: readonly string[]): Promise<Named[]> {
+  return (await json<{ names: Named[] }>(`names?of=${ids.map(encodeURIComponent).join(',')}`)).names;
 }
 
 export const lastFix = (id: string, signal?: AbortSignal): Promise<Fix> => json(`drivers/${encodeURIComponent(id)}`, signal);
@@ -94,11 +123,63 @@ export async function track(id: string, from: number, to: number, simplify: numb
   return { ...sent, points: { ...sent.points, lng: unwrap(sent.points.lng) } };
 }
 
-/** What the source keeps of the newest fix. */
-export const attributes = (id: string, signal: AbortSignal): Promise<{ ts: number; attributes: Record<string, string> }> =>
+export type Card = Record<'name' | 'group' | 'vehicle' | 'phone' | 'note', string>;
+
+/** What the source keeps of the newest fix, and the driver's card. */
+export const attributes = (id: string, signal: AbortSignal): Promise<{ ts: number; attributes: Record<string, string>; card: Card }> =>
   json(`drivers/${encodeURIComponent(id)}/attributes`, signal);
 
-export type Found = Pick<Fix, 'driver_id' | 'ts' | 'lat' | 'lng' | 'speed'>;
+/** Days of a span with fixes, as `2026-11-22`. */
+export async function days(id: string, from: number, to: number, tz: string, signal: AbortSignal): Promise<string[]> {
+  const query = new URLSearchParams({ from: String(from), to: String(to), tz });
+  return (await json<{ days: string[] }>(`drivers/${encodeURIComponent(id)}/days?${query}`, signal)).days;
+}
+
+/** The address of a track as a file. */
+export const trackFile = (id: string, from: number, to: number, format: 'csv' | 'gpx'): string => `api/drivers/${encodeURIComponent(id)}/track?${new URLSearchParams({ from: String(from), to: String(to), format })}`;
+
+export interface Visit {
+  driver_id: string;
+  entered: number;
+  left_at: number;
+  is_inside: boolean;
+}
+
+export async function visits(fence: string, from: number, to: number, signal: AbortSignal): Promise<Visit[]> {
+  return (await json<{ visits: Visit[] }>(`visits?${new URLSearchParams({ fence, from: String(from), to: String(to) })}`, signal)).visits;
+}
+
+/** An event of `milepost events`; `seen_at` 0: nobody has acknowledged it. */
+export interface Alert {
+  driver_id: string;
+  ts: number;
+  seq: number;
+  kind: 'entered' | 'left' | 'silent' | 'heard' | 'fast' | 'slow' | 'jump';
+  fence: string;
+  lat: number;
+  lng: number;
+  speed: number | null;
+  known_at: number;
+  seen_by: string;
+  seen_at: number;
+}
+
+export const alerts = async (): Promise<Alert[]> => (await json<{ alerts: Alert[] }>('alerts')).alerts;
+
+async function post(path: string, body: unknown): Promise<Response> {
+  return ask(path, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
+}
+
+export async function seeAlert({ driver_id, ts, seq, kind, fence }: Alert): Promise<void> {
+  await post('alerts/seen', { driver_id, ts, seq, kind, fence });
+}
+
+/** A read-only link to some drivers or groups: the part of the address behind `?link=`. */
+export async function makeLink(whom: { drivers?: string[]; groups?: string[] }, hours: number): Promise<string> {
+  return ((await (await post('links', { ...whom, hours })).json()) as { link: string }).link;
+}
+
+export type Found = Pick<Fix, 'driver_id' | 'ts' | 'lat' | 'lng' | 'speed'> & { name?: string; in_group?: string };
 
 export const list = (filter: URLSearchParams, signal: AbortSignal): Promise<{ drivers: Found[]; truncated: boolean }> => json(`list?${filter}`, signal);
 
@@ -139,13 +220,13 @@ export interface Loaded extends Tile {
 /** A request for more is refused. */
 const TILES_MAX = 128;
 
-/** Those of the tiles that are not as they were. */
-export async function liveTiles(wanted: readonly Tile[], here: ReadonlyMap<string, Loaded>, signal: AbortSignal): Promise<Loaded[]> {
+/** Those of the tiles that are not as they were. `states`: only drivers in these; empty: all but the long silent ones. */
+export async function liveTiles(wanted: readonly Tile[], here: ReadonlyMap<string, Loaded>, signal: AbortSignal, states = ''): Promise<Loaded[]> {
   const changed: Loaded[] = [];
   for (let from = 0; from < wanted.length; from += TILES_MAX) {
     const names = wanted.slice(from, from + TILES_MAX).map(key);
     const of = names.map((name) => (here.has(name) ? `${name}:${here.get(name)!.version}` : name)).join(',');
-    const response = await ask(`tiles?of=${of}`, { signal });
+    const response = await ask(`tiles?of=${of}${states && `&states=${states}`}`, { signal });
     changed.push(...parts(await response.arrayBuffer()).map(({ body, ...part }) => ({ ...part, data: decode(body) })));
   }
   return changed;

@@ -1,5 +1,5 @@
 // Cells: many drivers as one disc with a count. The server's cells are small; for display those that are near each other are joined.
-import type { Cells } from './decode';
+import type { Cells, Points } from './decode';
 import { mercator, unmercator } from './tiles';
 
 export interface Disc {
@@ -32,6 +32,39 @@ export function join(tiles: readonly Cells[], reach: number): Disc[] {
     heaps = joined(heaps, reach);
   }
   return heaps.map(({ x, y, count, speed, ts, known }) => ({ ...unmercator(x, y), count, speed: known ? speed : NaN, ts }));
+}
+
+/** Drivers that are nearer to each other than `reach`, of a world of 1, as discs; the others as they are. */
+export function cluster(tiles: readonly Points[], reach: number): { discs: Disc[]; singles: Points[] } {
+  const sources = new Map<Heap, [tile: Points, i: number]>();
+  let heaps = tiles.flatMap((tile) =>
+    tile.ids.map((_, i): Heap => {
+      const [x, y] = mercator(tile.lat[i], tile.lng[i]);
+      const isKnown = !Number.isNaN(tile.speed[i]);
+      const heap = { x, y, lng: 0, lat: 0, count: 1, speed: isKnown ? tile.speed[i] : 0, ts: tile.ts[i], known: isKnown ? 1 : 0 };
+      sources.set(heap, [tile, i]);
+      return heap;
+    }),
+  );
+  for (let before = Infinity; heaps.length < before; ) {
+    before = heaps.length;
+    heaps = joined(heaps, reach);
+  }
+  const alone = heaps.filter(({ count }) => count === 1).map((heap) => sources.get(heap)!);
+  const discs = heaps.filter(({ count }) => count > 1).map(({ x, y, count, speed, ts, known }) => ({ ...unmercator(x, y), count, speed: known ? speed : NaN, ts }));
+  const column = (name: 'lat' | 'lng' | 'ts' | 'speed' | 'heading') => alone.map(([tile, i]) => tile[name][i]);
+  const singles: Points = {
+    kind: 'points',
+    now: tiles[0]?.now ?? 0,
+    n: alone.length,
+    lat: Float64Array.from(column('lat')),
+    lng: Float64Array.from(column('lng')),
+    ts: Float64Array.from(column('ts')),
+    speed: Float32Array.from(column('speed')),
+    heading: Float32Array.from(column('heading')),
+    ids: alone.map(([tile, i]) => tile.ids[i]),
+  };
+  return { discs, singles: [singles] };
 }
 
 /** Each goes to the nearest of those before it, if one is within reach. Where that is moves, so one round may leave two near each other. */

@@ -1,7 +1,8 @@
-// A driver's colour, by speed or by the age of the fix. The order of both ramps survives colour blindness: it is also one of lightness.
+// A driver's colour, by its state, its speed or the age of its fix. The order of both ramps survives colour blindness: it is also one of lightness.
+import { stateOf, STATE_COLOURS } from './states';
 
 export type Theme = 'dark' | 'light';
-export type ColourBy = 'speed' | 'age';
+export type ColourBy = 'state' | 'speed' | 'age';
 export type Rgb = readonly [number, number, number];
 
 interface Stop {
@@ -28,10 +29,17 @@ const AGE: Stop[] = [
   { at: 86400, label: '1 day', dark: [92, 100, 120], light: [168, 174, 186] },
 ];
 
-export const stops = (by: ColourBy): readonly Stop[] => (by === 'speed' ? SPEED : AGE);
+/** None for states: they have no order. */
+export const stops = (by: ColourBy): readonly Stop[] => (by === 'speed' ? SPEED : by === 'age' ? AGE : []);
 
 /** Writes one colour to `out` at `at`. Speed in m/s, NaN if unknown; age in seconds. */
 export function paint(out: Uint8ClampedArray, at: number, by: ColourBy, theme: Theme, speed: number, age: number): void {
+  if (by === 'state') {
+    const colour = STATE_COLOURS[stateOf(speed, age)][theme];
+    for (let c = 0; c < 3; c++) out[at + c] = colour[c];
+    out[at + 3] = 255;
+    return;
+  }
   const ramp = by === 'speed' ? SPEED : AGE;
   const value = by === 'speed' ? (Number.isNaN(speed) ? 0 : speed * 3.6) : age;
   let i = 1;

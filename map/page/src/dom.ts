@@ -30,11 +30,11 @@ export function press(button: Element, pressed: boolean): void {
 }
 
 /** Copies, and says so on the button for two seconds. */
-export function copies(button: HTMLButtonElement, text: () => string): void {
+export function copies(button: HTMLButtonElement, text: () => string | Promise<string>): void {
   const name = button.textContent ?? '';
   button.addEventListener('click', async () => {
     try {
-      await navigator.clipboard.writeText(text());
+      await navigator.clipboard.writeText(await text());
       answer('Copied');
     } catch {
       // Without a permission it rejects; without TLS there is no clipboard.

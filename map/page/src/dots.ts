@@ -3,6 +3,7 @@
 import type { Map as MapLibre } from 'maplibre-gl';
 import type { DriverData, DriverLook } from './driver-layer';
 import { remaining } from './fleet';
+import { SHAPES } from './states';
 import { mercator } from './tiles';
 
 /** Headings that have a picture of their own. */
@@ -98,7 +99,7 @@ export class Brush {
   private readonly stamps: Stamp[];
 
   static reach(r: number, noses: boolean): number {
-    return Math.ceil(noses ? 1.8 * r : r) + 1;
+    return Math.ceil(noses ? 1.8 * r : 1.2 * r) + 1;
   }
 
   constructor(
@@ -109,7 +110,8 @@ export class Brush {
   ) {
     this.reach = Brush.reach(r, noses);
     const headings = Array.from({ length: noses ? HEADINGS : 0 }, (_, i) => (i * 2 * Math.PI) / HEADINGS);
-    this.stamps = [...headings, null].map((heading) => stamp(r, heading, rimStrength, this.reach, stride));
+    const shapes = [SHAPES.disc, SHAPES.square, SHAPES.ring, SHAPES.diamond];
+    this.stamps = [...headings.map((heading) => stamp(r, heading, SHAPES.disc, rimStrength, this.reach, stride)), ...shapes.map((shape) => stamp(r, null, shape, rimStrength, this.reach, stride))];
   }
 
   /** Whose picture would not be whole is left out: the image has a margin for them. */
@@ -121,7 +123,8 @@ export class Brush {
     const times = attributes.times.value;
     const headings = attributes.headings.value;
     const colours = new Uint32Array(attributes.colours.value.buffer);
-    const none = stamps[stamps.length - 1];
+    /** The stamp of shape -1; that of -2 follows it. */
+    const shapes = noses ? HEADINGS : 0;
     const rimRb = rim[0] | (rim[2] << 16);
     const rimG = rim[1] << 8;
     const right = width - reach;
@@ -131,7 +134,7 @@ export class Brush {
       const x = Math.floor((places[2 * i] + ways[2 * i] * part) * world + left);
       const y = Math.floor((places[2 * i + 1] + ways[2 * i + 1] * part) * world + top);
       if (x < reach || y < reach || x >= right || y >= bottom) continue;
-      const { plain, mixed, cover, rim: rims } = noses && headings[i] >= 0 ? stamps[Math.round((headings[i] * HEADINGS) / 360) % HEADINGS] : none;
+      const { plain, mixed, cover, rim: rims } = stamps[headings[i] < 0 ? shapes - 1 - headings[i] : noses ? Math.round((headings[i] * HEADINGS) / 360) % HEADINGS : shapes];
       const middle = y * width + x;
       const colour = colours[i];
       for (let j = 0; j < plain.length; j++) pixels[middle + plain[j]] = colour;
@@ -159,7 +162,7 @@ export class Brush {
 }
 
 /** What the fragment shader of driver-layer.ts computes for each pixel, once. `heading` in radians, null: none. */
-function stamp(r: number, heading: number | null, rimStrength: number, reach: number, stride: number): Stamp {
+function stamp(r: number, heading: number | null, shape: number, rimStrength: number, reach: number, stride: number): Stamp {
   const plain: number[] = [];
   const mixed: [at: number, cover: number, rim: number][] = [];
   for (let y = -reach; y <= reach; y++) {
@@ -170,9 +173,13 @@ function stamp(r: number, heading: number | null, rimStrength: number, reach: nu
         const along = x * ahead + y * down;
         const aside = Math.abs(x * down - y * ahead);
         if (along > 0.5714 * r) far = 0.5714 * (along - 1.75 * r) + 0.8207 * aside;
+      } else if (r >= 3) {
+        if (shape === SHAPES.diamond) far = (Math.abs(x) + Math.abs(y) - 1.2 * r) * Math.SQRT1_2;
+        else if (shape === SHAPES.ring) far = Math.abs(Math.hypot(x, y) - 0.72 * r) - 0.28 * r;
+        else if (shape === SHAPES.square) far = Math.max(Math.abs(x), Math.abs(y)) - 0.86 * r;
       }
       const cover = Math.round(256 * Math.min(1, Math.max(0, 0.5 - far)));
-      const rim = r < 2.6 ? 0 : Math.round(256 * rimStrength * Math.min(1, Math.max(0, far + 1.6)));
+      const rim = r < 2.6 || shape === SHAPES.ring ? 0 : Math.round(256 * rimStrength * Math.min(1, Math.max(0, far + 1.6)));
       if (cover === 0) continue;
       if (cover === 256 && rim === 0) plain.push(y * stride + x);
       else mixed.push([y * stride + x, cover, rim]);

@@ -1,4 +1,4 @@
-// The drivers as one draw of points: a disc, with a nose where it is heading. The GPU moves them between fixes, so a frame costs no data.
+// The drivers as one draw of points: a disc, with a nose where it is heading, or the shape of its state (states.ts). The GPU moves them between fixes, so a frame costs no data.
 // Where they are on the web's Mercator map was computed once, not for each frame: without a graphics card that is most of its cost.
 import { Layer, type DefaultProps, type LayerProps, type UpdateParameters } from '@deck.gl/core';
 import { Model } from '@luma.gl/engine';
@@ -33,6 +33,7 @@ in float headings;
 in vec4 colours;
 out vec4 vColour;
 out vec2 vAhead;
+flat out float vShape;
 
 void main(void) {
   // remaining() in fleet.ts.
@@ -40,9 +41,10 @@ void main(void) {
   gl_Position = vec4((places + ways * left) * drivers.scale + drivers.shift, 0.0, 1.0);
   bool nose = drivers.noses > 0.5 && headings >= 0.0;
   // A nose reaches to less than twice the radius.
-  gl_PointSize = 2.0 * ((nose ? 1.8 * drivers.radius : drivers.radius) + 1.0);
+  gl_PointSize = 2.0 * ((nose ? 1.8 : 1.2) * drivers.radius + 1.0);
   vAhead = nose ? vec2(sin(radians(headings)), -cos(radians(headings))) : vec2(0.0);
   vColour = colours;
+  vShape = headings;
 }
 `;
 
@@ -52,22 +54,29 @@ const fs = `\
 precision highp float;
 in vec4 vColour;
 in vec2 vAhead;
+flat in float vShape;
 out vec4 fragColor;
 
 void main(void) {
   float r = drivers.radius;
   bool nose = dot(vAhead, vAhead) > 0.5;
-  vec2 pixel = (gl_PointCoord - 0.5) * 2.0 * ((nose ? 1.8 * r : r) + 1.0);
+  vec2 pixel = (gl_PointCoord - 0.5) * 2.0 * ((nose ? 1.8 : 1.2) * r + 1.0);
   float far = length(pixel) - r;
   if (nose) {
     // The two tangents from the tip, at 1.75 r, to the disc.
     float along = dot(pixel, vAhead);
     float aside = abs(pixel.x * vAhead.y - pixel.y * vAhead.x);
     if (along > 0.5714 * r) far = 0.5714 * (along - 1.75 * r) + 0.8207 * aside;
+  } else if (r >= 3.0) {
+    // Of the same area as the disc, roughly.
+    if (vShape < -3.5) far = (abs(pixel.x) + abs(pixel.y) - 1.2 * r) * 0.7071;
+    else if (vShape < -2.5) far = abs(length(pixel) - 0.72 * r) - 0.28 * r;
+    else if (vShape < -1.5) far = max(abs(pixel.x), abs(pixel.y)) - 0.86 * r;
   }
   float inside = clamp(0.5 - far, 0.0, 1.0);
   if (inside <= 0.0) discard;
-  float rim = clamp(far + 1.6, 0.0, 1.0) * step(2.6, r);
+  // A ring is too thin for a rim.
+  float rim = vShape < -2.5 && vShape > -3.5 ? 0.0 : clamp(far + 1.6, 0.0, 1.0) * step(2.6, r);
   fragColor = vec4(mix(vColour.rgb, drivers.rim.rgb, rim * drivers.rim.a), vColour.a * inside * drivers.opacity);
 }
 `;
@@ -88,7 +97,7 @@ export interface DriverColumns {
   dLng: Float32Array;
   start: Float32Array;
   duration: Float32Array;
-  /** Degrees; below 0: none. */
+  /** Degrees; below 0: the code of a shape. */
   headings: Float32Array;
   colours: Uint8ClampedArray;
 }

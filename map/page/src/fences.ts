@@ -1,20 +1,28 @@
 // Fences: areas with names, on the map and in a list. Whoever may changes them here: corners are set by clicks or at the middle of the
 // map, and dragged; ClickHouse keeps them.
 import type { FeatureCollection, Position } from 'geojson';
-import { LngLatBounds, Marker, type GeoJSONSource, type Map as MapLibre } from 'maplibre-gl';
-import { ApiError, fences as ask, putFence } from './api';
+import { LngLatBounds, Marker, type GeoJSONSource, type Map as MapLibre, type StyleSpecification } from 'maplibre-gl';
+import { ApiError, fences as ask, putFence, visits as askVisits, type Visit } from './api';
+import { serverNow } from './clock';
 import { byId, make, press, say } from './dom';
 import { corners, hasOneRing, type Fence } from './rings';
+import { daySpan, duration, isoDay, minuteOf } from './words';
 
 export type { Fence };
 
 const COLOUR = '#b06cf0';
+const DAY_MS = 86_400_000;
+const DAYS_BEFORE = 6;
 
 export class Fences {
   isOpen = false;
   /** Clicks on the map set corners. */
   isDrawing = false;
-  private all: Fence[] = [];
+  all: Fence[] = [];
+  /** Whose visits are listed. */
+  private looked: AbortController | null = null;
+  private readonly visitsTitle = byId('visits-title', HTMLElement);
+  private readonly visitRows = byId('visits', HTMLUListElement);
   private markers: Marker[] = [];
   /** What is edited; null: a new one. */
   private edited: Fence | null = null;
@@ -32,6 +40,7 @@ export class Fences {
   constructor(
     private readonly map: MapLibre,
     private readonly edits: boolean,
+    private readonly options: { changed(): void; name(id: string): string; choose(id: string): void },
   ) {
     this.button.addEventListener('click', () => this.toggle());
     byId('fences-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
@@ -72,6 +81,7 @@ export class Fences {
     this.rows.replaceChildren(...this.all.map((fence) => this.row(fence)));
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
     this.show('fences', { type: 'FeatureCollection', features: this.all });
+    this.options.changed();
   }
 
   private row(fence: Fence): HTMLLIElement {
@@ -81,7 +91,8 @@ export class Fences {
     look.addEventListener('click', () => {
       const box = new LngLatBounds();
       for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
-      this.map.fitBounds(box, { padding: 120, maxZoom: 17, duration: 600 });
+      this.map.fitBounds(box, { padding: Math.min(120, innerWidth / 5), maxZoom: 17, duration: 600 });
+      void this.visitors(fence.properties.name);
     });
     item.append(look);
     if (this.edits) {
@@ -91,6 +102,38 @@ export class Fences {
       edit.addEventListener('click', () => this.draw(fence));
       item.append(edit);
     }
+    return item;
+  }
+
+  /** Who is in a fence since when, and who left it today. */
+  private async visitors(name: string): Promise<void> {
+    this.looked?.abort();
+    const controller = (this.looked = new AbortController());
+    say(this.visitsTitle, `${name}, today …`);
+    this.visitRows.replaceChildren();
+    const now = Math.floor(serverNow());
+    try {
+      // Somebody may stand there since yesterday or longer: the view looks twelve hours beyond both ends.
+      const found = await askVisits(name, daySpan(isoDay(now))!.from - DAYS_BEFORE * DAY_MS, now, controller.signal);
+      if (controller.signal.aborted) return;
+      const today = daySpan(isoDay(now))!.from;
+      const [inside, left] = [found.filter(({ is_inside }) => is_inside), found.filter(({ is_inside, left_at }) => !is_inside && left_at >= today)];
+      say(this.visitsTitle, `${name}: ${inside.length} inside, ${left.length} left today`);
+      this.visitRows.replaceChildren(...[...inside, ...left].map((visit) => this.visit(visit, now)));
+    } catch (error) {
+      if (!controller.signal.aborted) say(this.visitsTitle, error instanceof ApiError ? error.message : 'The server does not answer.');
+    }
+  }
+
+  private visit({ driver_id, entered, left_at, is_inside }: Visit, now: number): HTMLLIElement {
+    const item = make('li');
+    const button = make('button');
+    button.type = 'button';
+    const day = isoDay(now);
+    const when = is_inside ? `since ${minuteOf(entered, day)} · ${duration((now - entered) / 1000)}` : `${minuteOf(entered, day)}–${minuteOf(left_at, day)} · ${duration((left_at - entered) / 1000)}`;
+    button.append(make('span', this.options.name(driver_id)), make('small', when));
+    button.addEventListener('click', () => this.options.choose(driver_id));
+    item.append(button);
     return item;
   }
 
@@ -143,6 +186,9 @@ export class Fences {
     this.edited = null;
     delete this.box.dataset.drawing;
     this.form.hidden = true;
+    this.looked?.abort();
+    say(this.visitsTitle, '');
+    this.visitRows.replaceChildren();
     say(this.said, '');
     this.outline();
   }
@@ -162,6 +208,13 @@ export class Fences {
     } catch (error) {
       say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
+  }
+
+  /** The page's own sources and layers in a new style. */
+  keep(before: StyleSpecification | undefined, after: StyleSpecification): StyleSpecification {
+    const own = (name: string) => /^(fence|heat)/.test(name);
+    const sources = Object.entries(before?.sources ?? {}).filter(([name]) => own(name));
+    return { ...after, sources: { ...after.sources, ...Object.fromEntries(sources) }, layers: [...after.layers, ...(before?.layers ?? []).filter(({ id }) => own(id))] };
   }
 
   private show(id: string, data: FeatureCollection): void {

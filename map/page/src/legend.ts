@@ -1,17 +1,56 @@
-// The colours' meaning, and the switch between speed and age.
+// The colours' meaning, the switch between state, speed and age, and how many drivers are in each state: a click shows or hides them.
+import type { Tick } from './api';
 import { css, stops, type ColourBy, type Theme } from './colours';
-import { byId, make, press, svg } from './dom';
-import { SPEEDS, speedUnit } from './words';
+import { byId, make, press, say, svg } from './dom';
+import { LABELS, SHOWN, STATE_COLOURS, STATES, type DriverState } from './states';
+import { SPEEDS, speedUnit, whole } from './words';
 
-export function legend(changed: (by: ColourBy) => void) {
+const ORDER: readonly ColourBy[] = ['state', 'speed', 'age'];
+
+/** The shapes of driver-layer.ts, in a square of 14. */
+const SHAPE: Record<DriverState, string> = {
+  moving: 'M7 1 10 4.600A4.200 4.200 0 1 1 4 4.600Z',
+  standing: 'M3 3h8v8H3Z',
+  silent: 'M7 2.800a4.200 4.200 0 1 0 .01 0Zm0 2.600a1.600 1.600 0 1 1-.01 0Z',
+  unknown: 'M7 1.500 12.500 7 7 12.500 1.500 7Z',
+  hidden: 'M7 2.800a4.200 4.200 0 1 0 .01 0Zm0 2.600a1.600 1.600 0 1 1-.01 0Z',
+};
+
+export function legend(changed: (by: ColourBy) => void, filtered: (shown: readonly DriverState[]) => void) {
   const ramp = byId('ramp', SVGElement);
   const labels = byId('ramp-labels', HTMLUListElement);
+  const list = byId('states', HTMLUListElement);
   const buttons = document.querySelectorAll<HTMLButtonElement>('#legend [data-by]');
-  let by: ColourBy = 'speed';
+  const shown = new Set<DriverState>(SHOWN);
+  const rows = new Map(STATES.map((state) => [state, row(state)]));
+  let by: ColourBy = 'state';
   let theme: Theme = 'dark';
+  list.replaceChildren(...[...rows.values()].map(({ item }) => item));
+
+  function row(state: DriverState) {
+    const item = make('li');
+    const button = make('button');
+    button.type = 'button';
+    const picture = svg('svg', { viewBox: '0 0 14 14', class: 'shape', 'aria-hidden': 'true' });
+    const path = svg('path', { d: SHAPE[state], 'fill-rule': 'evenodd' });
+    picture.append(path);
+    const count = make('span', '–', 'count');
+    button.append(picture, make('span', LABELS[state]), count);
+    press(button, shown.has(state));
+    button.addEventListener('click', () => {
+      if (!shown.delete(state)) shown.add(state);
+      press(button, shown.has(state));
+      filtered(STATES.filter((one) => shown.has(one)));
+    });
+    item.append(button);
+    return { item, button, path, count };
+  }
 
   function draw(): void {
+    for (const [state, { path }] of rows) path.setAttribute('fill', by === 'state' ? css(STATE_COLOURS[state][theme]) : 'currentColor');
     const all = stops(by);
+    ramp.toggleAttribute('hidden', all.length === 0);
+    labels.hidden = all.length === 0;
     const gradient = svg('linearGradient', { id: 'ramp-colours' });
     all.forEach((stop, i) => gradient.append(svg('stop', { offset: i / (all.length - 1), 'stop-color': css(stop[theme]) })));
     ramp.replaceChildren(gradient, svg('rect', { width: 100, height: 6, rx: 0, fill: 'url(#ramp-colours)' }));
@@ -30,10 +69,20 @@ export function legend(changed: (by: ColourBy) => void) {
   for (const button of buttons) button.addEventListener('click', () => set(button.dataset.by as ColourBy));
   return {
     draw,
-    toggle: () => set(by === 'speed' ? 'age' : 'speed'),
+    toggle: () => set(ORDER[(ORDER.indexOf(by) + 1) % ORDER.length]),
     setTheme(next: Theme): void {
       theme = next;
       draw();
+    },
+    /** Nobody knows the counts while ClickHouse does not answer. */
+    tick({ states, state: health }: Tick): void {
+      for (const [state, { item, count, button }] of rows) {
+        const n = states?.[state] ?? 0;
+        say(count, health === 'away' ? '–' : whole(n));
+        // Rare states take no room while nobody is in them.
+        item.hidden = n === 0 && (state === 'unknown' || state === 'hidden') && shown.has(state) === SHOWN.includes(state);
+        button.title = `${shown.has(state) ? 'Hide' : 'Show'} ${LABELS[state].toLowerCase()}`;
+      }
     },
   };
 }

@@ -12,6 +12,8 @@ export interface List {
   toggle(): void;
   readonly isOpen: boolean;
   redraw(): void;
+  /** What can be chosen as a group. */
+  groups(names: readonly string[]): void;
 }
 
 export function list(choose: (id: string) => void, found: (drivers: Found[]) => void): List {
@@ -45,7 +47,7 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
       return;
     }
     redraw();
-    field('prefix').focus();
+    field('find').focus();
   }
 
   async function refresh(): Promise<void> {
@@ -53,7 +55,9 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
     const controller = (asked = new AbortController());
     const faster = field('faster').value;
     const filter = new URLSearchParams({
-      prefix: field('prefix').value.trim(),
+      find: field('find').value.trim(),
+      group: field('group').value,
+      hidden: field('hidden').checked ? 'true' : '',
       silent: field('silent').value,
       faster: faster && String(mps(Number(faster))),
       stopped: field('stopped').checked ? 'true' : '',
@@ -82,13 +86,15 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
     if (focused) rows.querySelector<HTMLElement>(`[data-id="${CSS.escape(focused)}"]`)?.focus();
   }
 
-  function row({ driver_id, ts, lat, lng, speed }: Found, now: number): HTMLLIElement {
+  function row({ driver_id, ts, lat, lng, speed, name, in_group }: Found, now: number): HTMLLIElement {
     const item = make('li');
     const button = make('button');
     button.type = 'button';
     button.dataset.id = driver_id;
     const what = [ago((now - ts) / 1000), ...(speed === null ? [] : [pace(speed)]), `${lat.toFixed(4)}, ${lng.toFixed(4)}`];
-    button.append(make('span', driver_id), make('small', what.join(' · ')));
+    if (in_group) what.unshift(in_group);
+    if (name) what.unshift(driver_id);
+    button.append(make('span', name || driver_id), make('small', what.join(' · ')));
     button.addEventListener('click', () => {
       choose(driver_id);
       // A phone has room for one card.
@@ -104,6 +110,10 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
   }
 
   return {
+    groups(names: readonly string[]): void {
+      byId('filter-group', HTMLSelectElement).replaceChildren(Object.assign(make('option', 'any'), { value: '' }), ...names.map((name) => Object.assign(make('option', name), { value: name })));
+      byId('filter-group-label', HTMLElement).hidden = names.length === 0;
+    },
     toggle,
     get isOpen() {
       return !box.hidden;

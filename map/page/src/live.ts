@@ -19,6 +19,7 @@ export class LiveTiles {
   /** The last request has no answer. */
   private failed = false;
   private generation = -1;
+  private states = '';
 
   constructor(private readonly changed: (shown: Shown) => void) {}
 
@@ -29,6 +30,12 @@ export class LiveTiles {
     if (!this.asking?.tiles.some((tile) => keys.has(key(tile)))) this.asking?.controller.abort();
     if (this.wanted.some((tile) => !this.here.has(key(tile)))) this.refresh();
     this.show();
+  }
+
+  /** Only drivers in these states; empty: all but the long silent ones. */
+  filter(states: string): void {
+    this.states = states;
+    this.refresh();
   }
 
   /** Once a second; whether it asks. The first of a stream may come from another server: what it counts has another beginning. */
@@ -52,7 +59,7 @@ export class LiveTiles {
         this.again = false;
         this.failed = true;
         this.asking = { tiles: this.wanted, controller: new AbortController() };
-        const changed = await liveTiles(this.wanted, this.here, this.asking.controller.signal).catch(unreached);
+        const changed = await liveTiles(this.wanted, this.here, this.asking.controller.signal, this.states).catch(unreached);
         if (!changed) continue;
         this.failed = false;
         const keys = this.keys();

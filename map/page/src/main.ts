@@ -24,7 +24,10 @@ const shared = parse(location.hash);
 let stage: Stage | null = null;
 let newest: Tick | null = null;
 
-const colours = legend((by) => stage?.colour(by));
+const colours = legend(
+  (by) => stage?.colour(by),
+  (shown) => stage?.filter(shown),
+);
 settings(() => {
   colours.draw();
   listed.redraw();
@@ -55,6 +58,7 @@ keys({
   h: () => stage?.heat.toggle(),
   l: () => listed.toggle(),
   g: () => stage?.fences.toggle(),
+  e: () => stage?.alerts.toggle(),
   r: () => stage?.replay.toggle(),
   f: () => stage?.panel.follow(!stage.panel.isFollowed),
   t: () => stage?.panel.lastHour(),
@@ -74,6 +78,7 @@ listen({
     heard(tick.now);
     numbers.tick(tick);
     warning.tick(tick);
+    colours.tick(tick);
     newest = tick;
     stage?.tick(tick, isFirst);
   },
@@ -94,6 +99,8 @@ opened.catch((error: unknown) => {
 async function open(): Promise<Stage> {
   const [{ makeStage }, configuration] = await Promise.all([coming, configured()]);
   say(byId('version', HTMLElement), configuration.version ? `milepost ${configuration.version}` : '');
+  listed.groups(configuration.groups ?? []);
+  document.body.dataset.link = String(configuration.is_link);
   const made = await makeStage(configuration, current(), shared);
   stage = made;
   // For the console, and for the browser tests, which cannot read a canvas.

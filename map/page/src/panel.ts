@@ -1,14 +1,20 @@
 // One driver: its last fix in words, its track with stops and gaps, and the SQL that gives the same.
-import { ApiError, attributes, lastFix, track as askTrack, type Episode, type Fix, type Track } from './api';
+import { ApiError, attributes, lastFix, makeLink, track as askTrack, trackFile, type Card, type Episode, type Fix, type Track } from './api';
+import { calendar } from './calendar';
 import { serverNow } from './clock';
 import { byId, copies, make, press, say } from './dom';
 import { trackFilm, type Player } from './player';
 import { episodeAt, summary } from './track';
-import { ago, clockShort, daySpan, distance, duration, isoDay, pace, moment, motion, wind } from './words';
+import { ago, daySpan, distance, duration, isoDay, minuteOf, pace, moment, motion, wind } from './words';
 import { zoneShort } from './zone';
 
 const HOUR_MS = 3_600_000;
 const KEPT_EVERY_MS = 5_000;
+/** Validity of a link for somebody without a login. */
+const LINK_HOURS = 24;
+/** Younger points need no remark. */
+const UNCOUNTED_MS = 60_000;
+const CARD: readonly (keyof Card)[] = ['group', 'vehicle', 'phone', 'note'];
 
 interface Options {
   player: Pick<Player, 'open' | 'close' | 'seek'>;
@@ -20,6 +26,11 @@ interface Options {
   played(track: Track, ms: number): void;
   /** Driver or day changed: for the address. */
   shared(): void;
+  /** What people call a driver. */
+  name(id: string): string;
+  /** The fence at a place, or near it; empty: none. */
+  place(lng: number, lat: number): string;
+  makesLinks: boolean;
 }
 
 export class Panel {
@@ -37,6 +48,8 @@ export class Panel {
   private readonly kept = byId('attributes', HTMLDListElement);
   /** Of the fix whose attributes are shown, and when they were asked for. */
   private keptOf = { ts: 0, at: -Infinity };
+  private readonly month: ReturnType<typeof calendar>;
+  private readonly files = byId('track-files', HTMLElement);
   private asked: AbortController | null = null;
   private asking: AbortController | null = null;
   private track: Track | null = null;
@@ -47,6 +60,14 @@ export class Panel {
     this.hour.addEventListener('click', () => this.lastHour());
     this.dayField.addEventListener('change', () => this.showDay(this.dayField.value));
     copies(byId('share', HTMLButtonElement), () => location.href);
+    this.month = calendar((day) => this.showDay(day));
+    const guest = byId('share-guest', HTMLButtonElement);
+    guest.hidden = !options.makesLinks;
+    copies(guest, async () => {
+      const url = new URL(location.href);
+      url.search = new URLSearchParams({ link: await makeLink({ drivers: [this.id ?? ''] }, LINK_HOURS) }).toString();
+      return url.href;
+    });
     copies(byId('sql-copy', HTMLButtonElement), () => this.track?.sql ?? '');
   }
 
@@ -62,7 +83,8 @@ export class Panel {
       this.kept.replaceChildren();
       this.keptOf = { ts: 0, at: -Infinity };
       this.facts();
-      say(byId('driver-name', HTMLElement), id);
+      this.title();
+      this.month.of(id);
       say(byId('driver-moves', HTMLElement), '');
       this.dayField.value = '';
     }
@@ -104,6 +126,7 @@ export class Panel {
     say(this.said, '');
     this.list.replaceChildren();
     byId('sql-box', HTMLDetailsElement).hidden = true;
+    this.files.hidden = true;
     press(this.hour, false);
     this.options.player.close();
     this.options.tracked(null);
@@ -146,14 +169,15 @@ export class Panel {
   /** ClickHouse is asked for them, unlike for the fix: seldom, and only after a new fix. */
   private async showKept(fix: Fix, signal: AbortSignal): Promise<void> {
     this.keptOf = { ts: fix.ts, at: performance.now() };
-    const { attributes: kept } = await attributes(fix.driver_id, signal);
+    const { attributes: kept, card } = await attributes(fix.driver_id, signal);
     if (this.id !== fix.driver_id) return;
     const row = ([name, value]: [string, string]) => {
       const entry = make('div');
       entry.append(make('dt', name), make('dd', value));
       return entry;
     };
-    this.kept.replaceChildren(...Object.entries(kept).map(row));
+    const known = CARD.filter((name) => card?.[name]).map((name): [string, string] => [name[0].toUpperCase() + name.slice(1), card[name]]);
+    this.kept.replaceChildren(...[...known, ...Object.entries(kept)].map(row));
   }
 
   lastHour(): void {
@@ -189,17 +213,22 @@ export class Panel {
   private show(track: Track): void {
     this.track = track;
     const { metres, movingMs, stops, gaps } = summary(track.episodes);
+    // ClickHouse computes trips and stops some minutes after the fixes: the newest minutes are counted from the points.
+    const rest = track.tail;
     const count = (n: number, word: string) => `${n} ${word}${n === 1 ? '' : 's'}`;
     if (track.points.ts.length === 0) say(this.said, 'No fixes in this span.');
     else {
       const cut = track.truncated ? ' The track is longer than the server sends: this is its beginning.' : '';
-      // ClickHouse computes trips and stops some minutes after the fixes.
-      const sum = track.episodes.length === 0 ? 'Its trips and stops are not computed yet.' : `${distance(metres)} in ${duration(movingMs / 1000)}, ${count(stops, 'stop')}, ${count(gaps, 'gap')}.`;
-      say(this.said, sum + cut);
+      const driven = `${distance(metres + (rest?.metres ?? 0))} in ${duration((movingMs + (rest?.moving_ms ?? 0)) / 1000)}`;
+      const parts = track.episodes.length === 0 ? '' : `, ${count(stops, 'stop')}, ${count(gaps, 'gap')}`;
+      const until = rest && track.to - rest.from > UNCOUNTED_MS ? (track.episodes.length === 0 ? ' Stops are counted within minutes.' : ` Stops are counted until ${minuteOf(rest.from, this.shownDay())}.`) : '';
+      say(this.said, track.points.ts.length === 1 ? `One fix, at ${moment(track.points.ts[0], serverNow())}.${cut}` : `${driven}${parts}.${until}${cut}`);
     }
     this.list.replaceChildren(...track.episodes.map((episode) => this.row(episode)));
     say(byId('sql', HTMLElement), track.sql);
     byId('sql-box', HTMLDetailsElement).hidden = false;
+    this.files.hidden = track.points.ts.length === 0;
+    for (const format of ['csv', 'gpx'] as const) byId(`track-${format}`, HTMLAnchorElement).href = trackFile(track.driver_id, track.from, track.to, format);
     if (track.points.ts.length > 0) {
       this.options.player.open(trackFilm(track, (ms) => this.options.played(track, ms)));
       // The player covers a part of the map.
@@ -211,16 +240,38 @@ export class Panel {
   }
 
   private row(episode: Episode): HTMLLIElement {
-    const { kind, from, to, distance_m } = episode;
-    const what = { trip: `Trip, ${distance(distance_m)}`, stop: 'Stop', gap: 'No fixes' }[kind];
+    const { kind, from, to, distance_m, lng, lat } = episode;
+    const at = kind === 'stop' ? this.options.place(lng, lat) : '';
+    const what = { trip: `Trip, ${distance(distance_m)}`, stop: at || 'Stop', gap: 'No fixes' }[kind];
+    const day = this.shownDay();
     const item = make('li');
     const button = make('button');
     button.type = 'button';
     button.dataset.kind = kind;
-    button.append(make('i'), make('span', `${what} · ${duration((to - from) / 1000)}`), make('span', `${clockShort(from)}–${clockShort(to)}`));
+    button.append(make('i'), make('span', `${what} · ${duration((to - from) / 1000)}`), make('span', `${minuteOf(from, day)}–${minuteOf(to, day)}`));
     button.addEventListener('click', () => this.options.player.seek(from));
     item.append(button);
     return item;
+  }
+
+  /** The day whose times need no date. */
+  private shownDay(): string {
+    return this.day && this.day !== 'hour' ? this.day : isoDay(serverNow());
+  }
+
+  /** Its name; under it the id, if that is another. */
+  title(): void {
+    const { id } = this;
+    if (!id) return;
+    const name = this.options.name(id);
+    say(byId('driver-name', HTMLElement), name);
+    say(byId('driver-id', HTMLElement), name === id ? '' : id);
+  }
+
+  /** Fences are here: stops have names. */
+  renamed(): void {
+    this.title();
+    if (this.track) this.list.replaceChildren(...this.track.episodes.map((episode) => this.row(episode)));
   }
 
   /** In other units, or another zone. */
@@ -257,6 +308,7 @@ export class Panel {
     set('speed', fix.speed === null ? 'unknown' : pace(fix.speed));
     set('heading', fix.heading === null ? 'unknown' : `${wind(fix.heading)}, ${Math.round(fix.heading)}°`);
     set('acc', fix.acc === null ? 'unknown' : `within ${distance(fix.acc)}`);
-    set('place', `${fix.lat.toFixed(5)}, ${fix.lng.toFixed(5)}`);
+    const near = this.options.place(fix.lng, fix.lat);
+    set('place', `${near && `${near} · `}${fix.lat.toFixed(5)}, ${fix.lng.toFixed(5)}`);
   }
 }

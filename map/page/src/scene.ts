@@ -4,7 +4,7 @@ import { ScatterplotLayer, TextLayer } from '@deck.gl/layers';
 import type { MapboxOverlay } from '@deck.gl/mapbox';
 import { Marker, type Map as MapLibre } from 'maplibre-gl';
 import type { Found } from './api';
-import { join, radius, type Disc } from './cells';
+import { cluster, join, radius, type Disc } from './cells';
 import { seconds, serverNow } from './clock';
 import { colour, paint, type ColourBy, type Theme } from './colours';
 import { make } from './dom';
@@ -14,7 +14,8 @@ import { driverData, DriverLayer, type DriverData, type DriverLook } from './dri
 import { Fleet } from './fleet';
 import type { Shown } from './live';
 import { trackLayers, type TrackView } from './track-layers';
-import { short, STANDING_MPS } from './words';
+import { shapeOf, stateOf } from './states';
+import { short } from './words';
 
 export interface Chosen {
   id: string;
@@ -24,6 +25,9 @@ export interface Chosen {
 }
 
 const REST_MS_MAX = 250;
+/** Below this zoom drivers near each other are one disc. */
+const CLUSTER_ZOOM = 8.5;
+const CLUSTER_PX = 36;
 const TEXT = { dark: [235, 241, 250], light: [24, 34, 48] } as const;
 
 /** Many small dots, or few large ones; from far away they are small as well. Pixels. */
@@ -42,7 +46,9 @@ export class Scene {
   private present: Shown | null = null;
   private past: Points | null = null;
   theme: Theme;
-  colourBy: ColourBy = 'speed';
+  colourBy: ColourBy = 'state';
+  /** Called after a frame: what is written beside the drivers. */
+  drawn: () => void = () => {};
   private data: DriverData = { length: 0, anchor: [0, 0], attributes: {} };
   private cellLayers: Layer[] = [];
   /** The heatmap is looked at: the fleet goes. */
@@ -81,10 +87,13 @@ export class Scene {
   show(present: Shown, zoom: number): void {
     this.present = present;
     const { points, cells } = this.past ? { points: [this.past], cells: [] } : present;
-    this.fleet.replace(points, seconds());
-    // 48 to 96 pixels apart: two discs and their counts do not cover each other.
     this.zoom = zoom;
-    this.discs = join(cells, 48 / (512 * 2 ** Math.floor(zoom)));
+    const world = 512 * 2 ** Math.floor(zoom);
+    // From afar dots cover each other: they are counted, too. A replay keeps its dots, which move.
+    const near = zoom < CLUSTER_ZOOM && !this.past ? cluster(points, CLUSTER_PX / world) : { discs: [], singles: points };
+    this.fleet.replace(near.singles, seconds());
+    // 48 to 96 pixels apart: two discs and their counts do not cover each other.
+    this.discs = [...join(cells, 48 / world), ...near.discs];
     this.restyle();
   }
 
@@ -148,6 +157,7 @@ export class Scene {
     if (!this.dots || this.stale) this.overlay.setProps({ layers: this.layers(now) });
     this.stale = false;
     this.ringChosen(now);
+    this.drawn();
     clearTimeout(this.later);
     if (now < this.fleet.arrivesAt) this.later = window.setTimeout(() => this.invalidate(), this.restMs());
   }
@@ -183,8 +193,7 @@ export class Scene {
     const colours = new Uint8ClampedArray(n * 4);
     const now = (this.past?.now ?? serverNow()) / 1000;
     for (let i = 0; i < n; i++) {
-      // A driver that stands is heading nowhere.
-      headings[i] = Number.isNaN(heading[i]) || speed[i] < STANDING_MPS ? -1 : heading[i];
+      headings[i] = shapeOf(stateOf(speed[i], now - ts[i]), heading[i]);
       paint(colours, 4 * i, this.colourBy, this.theme, speed[i], now - ts[i]);
     }
     const { lat, lng, dLat, dLng, start, duration } = this.fleet;
@@ -195,7 +204,8 @@ export class Scene {
     const now = serverNow() / 1000;
     const { theme, colourBy } = this;
     const tint = (disc: Disc, alpha: number) => {
-      const [red, green, blue] = colour(colourBy, theme, disc.speed, now - disc.ts);
+      // Many drivers have many states.
+      const [red, green, blue] = colourBy === 'state' && disc.count > 1 ? TEXT[theme] : colour(colourBy, theme, disc.speed, now - disc.ts);
       return [red, green, blue, alpha] as [number, number, number, number];
     };
     const scale = this.scale();

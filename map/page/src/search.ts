@@ -1,5 +1,5 @@
-// Find a driver by the beginning of its name: a combobox as ARIA describes it, with the focus always in the field.
-import { drivers } from './api';
+// Find a driver by any part of its id or name: a combobox as ARIA describes it, with the focus always in the field.
+import { drivers, type Named } from './api';
 import { byId, make } from './dom';
 
 const PAUSE_MS = 120;
@@ -33,8 +33,8 @@ export function search(choose: (id: string) => void): { focus(): void } {
   // Before the field loses the focus, and with it the list goes.
   list.addEventListener('pointerdown', (event) => event.preventDefault());
   list.addEventListener('click', (event) => {
-    const option = (event.target as Element).closest('[role=option]');
-    if (option?.textContent) pick(option.textContent);
+    const option = (event.target as Element).closest<HTMLElement>('[role=option]');
+    if (option?.dataset.id) pick(option.dataset.id);
   });
 
   async function ask(): Promise<void> {
@@ -51,12 +51,15 @@ export function search(choose: (id: string) => void): { focus(): void } {
     }
   }
 
-  function show(ids: string[]): void {
+  function show(found: Named[]): void {
     if (document.activeElement !== input) return;
-    if (ids.length === 0) return note('No driver begins like this.');
+    if (found.length === 0) return note('No driver has this in its name.');
     list.replaceChildren(
-      ...ids.map((id, i) => {
-        const option = make('li', id);
+      ...found.map(({ driver_id, name, group }, i) => {
+        const option = make('li', name || driver_id);
+        const more = [...(name ? [driver_id] : []), ...(group ? [group] : [])].join(' · ');
+        if (more) option.append(make('small', more));
+        option.dataset.id = driver_id;
         option.id = `found-${i}`;
         option.role = 'option';
         return option;
@@ -105,12 +108,14 @@ export function search(choose: (id: string) => void): { focus(): void } {
     // Typed and confirmed before the list came.
     clearTimeout(timer);
     if (list.hidden || active < 0 || listed !== input.value.trim()) await ask();
-    const id = list.querySelector(`#found-${Math.max(0, active)}`)?.textContent;
+    const id = list.querySelector<HTMLElement>(`#found-${Math.max(0, active)}`)?.dataset.id;
     if (id && listed === input.value.trim()) pick(id);
   }
 
   function pick(id: string): void {
-    input.value = id;
+    // Empty for the next name: the panel says whose this is.
+    input.value = '';
+    listed = '';
     close();
     choose(id);
   }

@@ -1,11 +1,17 @@
 // The map with all that is on it. Loaded after the page itself: it brings the large libraries.
 import type { Map as MapLibre } from 'maplibre-gl';
 import type { Config, Fix, Found, Tick } from './api';
+import { Alerts } from './alerts';
 import { repaint } from './background';
 import { byId } from './dom';
 import { Dots, software } from './dots';
 import { Fences } from './fences';
 import { format, parse, type Shared } from './hash';
+import { seconds } from './clock';
+import { Labels, type Label } from './labels';
+import { Names } from './names';
+import { middle, placeName } from './places';
+import { setLimits, SHOWN, type DriverState } from './states';
 import { Heat } from './heat';
 import { LiveTiles } from './live';
 import { Panel } from './panel';
@@ -21,6 +27,12 @@ import { whereabouts } from './whereabouts';
 /** Close enough that every driver is a dot of its own. */
 const CLOSE_ZOOM = 14.5;
 const PAN_PX = 120;
+/** Names are beside drivers from this zoom on, if there are at most so many. */
+const LABEL_ZOOM = 9;
+const LABELS_MAX = 300;
+/** A fence as wide as this has its name in it. */
+const FENCE_LABEL_PX = 40;
+const RESTYLE_MS = 10_000;
 /** A finger is no pointer. */
 const TOUCH_PX = 14;
 
@@ -32,6 +44,10 @@ export interface Stage {
   readonly panel: Panel;
   readonly player: Player;
   readonly replay: Replay;
+  readonly alerts: Alerts;
+  readonly labels: Labels;
+  /** Draws only drivers in these states. */
+  filter(shown: readonly DriverState[]): void;
   tick(tick: Tick, isFirst: boolean): void;
   find(id: string): Promise<void>;
   /** Rings around them. */
@@ -44,17 +60,42 @@ export interface Stage {
   escape(): void;
 }
 
-export async function makeStage({ style_url: styleUrl, edits_fences }: Config, theme: Theme, shared: Shared): Promise<Stage> {
+export async function makeStage(config: Config, theme: Theme, shared: Shared): Promise<Stage> {
+  const { style_url: styleUrl, edits_fences } = config;
+  setLimits(config.silent_after_s, config.hidden_after_s);
   // Counts are drawn from this font: it must be there first.
   const font = document.fonts.load('600 16px "Inter Variable"').catch(() => []);
   const slow = software();
-  const { map, overlay } = await view(byId('map', HTMLElement), styleUrl, theme, shared.place, slow);
+  const streets = config.has_basemap && !styleUrl ? await import('./streets') : null;
+  const { map, overlay } = await view(byId('map', HTMLElement), styleUrl, streets?.streets(theme) ?? null, theme, shared.place, slow);
+  streets?.keepIcons(map);
   await font;
 
   const scene = new Scene(map, overlay, slow ? new Dots(map) : null, theme, rem);
   const tiles = new LiveTiles((shown) => scene.show(shown, map.getZoom()));
   const look = () => tiles.look(bounds(map), map.getZoom());
-  const fences = new Fences(map, edits_fences);
+  const names = new Names(() => {
+    panel.title();
+    scene.invalidate();
+  });
+  const fences = new Fences(map, edits_fences, {
+    name: (id) => names.of(id),
+    choose: (id) => void find(id),
+    changed() {
+      panel?.renamed();
+      scene.invalidate();
+    },
+  });
+  const labels = new Labels(map, theme, () => labelsNow());
+  scene.drawn = () => labels.draw();
+  const alerts = new Alerts(map, {
+    writes: config.writes,
+    name: (id) => names.of(id),
+    go(alert) {
+      map.easeTo({ center: [alert.lng, alert.lat], zoom: Math.max(map.getZoom(), 13), duration: 700 });
+      void panel.open(alert.driver_id);
+    },
+  });
   const heat = new Heat(map, (on) => scene.setQuiet(on));
   const slider = player(() => (replay.isPlaying ? replay.toggle() : panel.closeTrack()));
   const replay = new Replay({
@@ -68,7 +109,10 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
     stop: () => slider.close(),
   });
   let lastCentred = '';
-  const panel = new Panel({
+  const panel: Panel = new Panel({
+    name: (id) => names.of(id),
+    place: (lng, lat) => placeName(fences.all, lng, lat),
+    makesLinks: config.makes_links,
     player: {
       open(film) {
         if (replay.isPlaying) replay.toggle();
@@ -95,6 +139,47 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
     },
     shared: remember,
   });
+
+  /** Names of what is in view, the chosen driver's first. None of the drivers while they are many or far away. */
+  function labelsNow(): Label[] {
+    const found: Label[] = [];
+    const now = seconds();
+    const { fleet } = scene;
+    if (!scene.quiet) {
+      const gap = scene.dotSize() + 5;
+      const ids: string[] = [];
+      const view = map.getBounds();
+      if (map.getZoom() >= LABEL_ZOOM && fleet.n <= LABELS_MAX) {
+        for (let slot = 0; slot < fleet.n; slot++) {
+          const at = fleet.at(slot, now);
+          if (!view.contains(at)) continue;
+          const id = fleet.ids[slot];
+          const { x, y } = map.project(at);
+          ids.push(id);
+          found.push({ text: names.of(id), x, y, gap, kind: id === panel.id ? 'chosen' : 'driver' });
+        }
+      }
+      if (panel.id && !ids.includes(panel.id) && panel.fix) {
+        const slot = fleet.slot(panel.id);
+        const { x, y } = map.project(slot === undefined ? panel.fix : fleet.at(slot, now));
+        ids.push(panel.id);
+        found.push({ text: names.of(panel.id), x, y, gap: gap + 8, kind: 'chosen' });
+      }
+      void names.want(ids);
+      found.sort((a, b) => Number(b.kind === 'chosen') - Number(a.kind === 'chosen'));
+    }
+    const named: Label[] = [];
+    const pixelsPerDegree = (512 * 2 ** map.getZoom()) / 360;
+    for (const fence of fences.all) {
+      const { lng, lat, width } = middle(fence);
+      if (width * pixelsPerDegree < FENCE_LABEL_PX) continue;
+      const { x, y } = map.project([lng, lat]);
+      named.push({ text: fence.properties.name, x, y, gap: 0, kind: 'fence' });
+    }
+    // The chosen driver first, then the few fences.
+    const first = found[0]?.kind === 'chosen' ? 1 : 0;
+    return [...found.slice(0, first), ...named, ...found.slice(first)];
+  }
 
   function fitTo(box: { west: number; south: number; east: number; north: number }): void {
     map.fitBounds([box.west, box.south, box.east, box.north], { padding: padding(), maxZoom: 16.5, duration: 600, essential: false });
@@ -145,8 +230,9 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
     else panel.close();
   });
   byId('fit', HTMLButtonElement).addEventListener('click', () => void fit());
-  tip(map, scene);
+  tip(map, scene, (id) => names.of(id));
 
+  let restyled = 0;
   let wasAway = false;
   /** It began before there was anybody: the first drivers are shown when they come. */
   let waiting = false;
@@ -171,12 +257,24 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
     panel,
     player: slider,
     replay,
+    alerts,
+    labels,
+    filter(shown) {
+      const isUsual = shown.length === 0 || shown.join() === SHOWN.join();
+      tiles.filter(isUsual ? '' : shown.join());
+    },
     find,
     mark: (found) => scene.mark(found),
     fit,
     tick(tick, isFirst) {
       const asks = tiles.tick(tick.generation, isFirst);
-      if (!asks && scene.colourBy === 'age') scene.restyle();
+      // Ages go on without a fix, and with them states.
+      if (!asks && (scene.colourBy === 'age' || tick.now - restyled > RESTYLE_MS)) {
+        restyled = tick.now;
+        scene.restyle();
+      }
+      names.tick(tick.names ?? 0);
+      void alerts.tick();
       // Others may have changed them meanwhile, or there was no answer.
       if (isFirst || (wasAway && tick.state !== 'away')) void fences.load();
       wasAway = tick.state === 'away';
@@ -192,12 +290,15 @@ export async function makeStage({ style_url: styleUrl, edits_fences }: Config, t
     },
     setTheme(next) {
       scene.theme = next;
-      if (!styleUrl) repaint(map, next);
+      labels.theme = next;
+      if (streets) map.setStyle(streets.streets(next), { transformStyle: (before, after) => fences.keep(before, after) });
+      else if (!styleUrl) repaint(map, next);
       scene.restyle();
     },
     pan: (x, y) => map.panBy([x * PAN_PX, y * PAN_PX], { duration: 200 }),
     escape() {
       if (fences.isOpen) fences.toggle();
+      else if (alerts.isOpen) alerts.toggle();
       else if (heat.on) heat.toggle();
       else if (replay.isOpen) replay.toggle();
       else if (slider.isOpen) panel.closeTrack();
@@ -219,7 +320,8 @@ function padding(): { top: number; bottom: number; left: number; right: number }
     top: (narrow ? 11.5 : 5.5) * unit,
     // The player and, on a phone, the panel above it.
     bottom: Math.max(6 * unit, ...['player', ...(narrow ? ['panel'] : [])].map((id) => byId(id, HTMLElement)).filter(({ hidden }) => !hidden).map((card) => innerHeight - card.offsetTop + 2 * unit)),
-    left: (narrow ? 1.5 : 4) * unit,
+    // The legend is in the corner.
+    left: (narrow ? 1.5 : 15.5) * unit,
     right: !narrow && open ? 25 * unit : (narrow ? 1.5 : 4) * unit,
   };
 }

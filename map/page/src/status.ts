@@ -18,7 +18,7 @@ export function status() {
       const isKnown = tick.state !== 'away';
       say(seen, isKnown ? whole(tick.seen_1m) : '–');
       say(drivers, ` of ${whole(tick.drivers)}`);
-      say(rate, isKnown ? whole(tick.rate) : '–');
+      say(rate, isKnown && tick.rate !== null ? whole(tick.rate) : '–');
     },
     lost(): void {
       pulse.dataset.state = 'away';

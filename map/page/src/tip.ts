@@ -17,7 +17,7 @@ export function under(map: MapLibre, scene: Scene, event: MapMouseEvent, reach: 
   return disc ? { disc } : null;
 }
 
-export function tip(map: MapLibre, scene: Scene): void {
+export function tip(map: MapLibre, scene: Scene, name: (id: string) => string): void {
   const box = byId('tip', HTMLElement);
   const hide = () => {
     box.hidden = true;
@@ -26,7 +26,7 @@ export function tip(map: MapLibre, scene: Scene): void {
   map.on('mousemove', (event) => {
     const found = scene.quiet ? null : under(map, scene, event, scene.dotSize() + 4);
     if (!found) return hide();
-    say(box, 'driver' in found ? describe(scene, found.driver) : `${found.disc.count === 1 ? '1 driver' : `${whole(found.disc.count)} drivers`}: click to zoom in`);
+    say(box, 'driver' in found ? describe(scene, found.driver, name) : `${found.disc.count === 1 ? '1 driver' : `${whole(found.disc.count)} drivers`}: click to zoom in`);
     box.hidden = false;
     map.getCanvas().style.cursor = 'pointer';
     const left = Math.min(event.point.x + 14, innerWidth - box.offsetWidth - 8);
@@ -36,7 +36,7 @@ export function tip(map: MapLibre, scene: Scene): void {
   map.on('movestart', hide);
 }
 
-function describe(scene: Scene, slot: number): string {
+function describe(scene: Scene, slot: number, name: (id: string) => string): string {
   const speed = scene.fleet.speed[slot];
-  return `${scene.fleet.ids[slot]}${Number.isNaN(speed) ? '' : `, ${pace(speed)}`}`;
+  return `${name(scene.fleet.ids[slot])}${Number.isNaN(speed) ? '' : `, ${pace(speed)}`}`;
 }

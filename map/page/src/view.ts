@@ -1,6 +1,6 @@
 // MapLibre, set up: flat, north up, one world, keyboard on, and deck.gl's canvas above it.
 import { MapboxOverlay } from '@deck.gl/mapbox';
-import { Map as MapLibre, NavigationControl, ScaleControl, setWorkerUrl } from 'maplibre-gl';
+import { Map as MapLibre, NavigationControl, ScaleControl, setWorkerUrl, type StyleSpecification } from 'maplibre-gl';
 // A file of its own instead of a blob: the CSP has only 'self'.
 import workerUrl from 'maplibre-gl/dist/maplibre-gl-worker.mjs?worker&url';
 import { keepGraticule, keepLand, style } from './background';
@@ -8,13 +8,13 @@ import type { Theme } from './colours';
 import type { Place } from './hash';
 import type { Bounds } from './tiles';
 
-export async function view(container: HTMLElement, styleUrl: string | null, theme: Theme, place: Place | null, software: boolean): Promise<{ map: MapLibre; overlay: MapboxOverlay }> {
+export async function view(container: HTMLElement, styleUrl: string | null, own: StyleSpecification | null, theme: Theme, place: Place | null, software: boolean): Promise<{ map: MapLibre; overlay: MapboxOverlay }> {
   setWorkerUrl(workerUrl);
   const map = new MapLibre({
     container,
-    style: styleUrl ?? style(theme),
+    style: styleUrl ?? own ?? style(theme),
     // Somebody else's tiles come with their terms.
-    attributionControl: styleUrl ? { compact: true } : false,
+    attributionControl: styleUrl || own ? { compact: true } : false,
     center: place ? [place.lng, place.lat] : [0, 25],
     zoom: place?.zoom ?? 1.2,
     minZoom: 0,
@@ -35,7 +35,7 @@ export async function view(container: HTMLElement, styleUrl: string | null, them
   const overlay = new MapboxOverlay({ interleaved: false, layers: [], deviceProps: { webgl: { preserveDrawingBuffer: false, antialias: !software } } });
   map.addControl(overlay);
   await new Promise<void>((resolve) => map.once('load', () => resolve()));
-  if (!styleUrl) {
+  if (!styleUrl && !own) {
     keepLand(map);
     keepGraticule(map);
   }

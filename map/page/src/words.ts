@@ -88,6 +88,12 @@ export function whole(count: number): string {
 export const clock = (ms: number): string => local(ms).slice(11);
 export const clockShort = (ms: number): string => local(ms).slice(11, 16);
 
+/** The time in minutes, with the date unless it is that day's: `2026-11-22`. */
+export function minuteOf(ms: number, day: string): string {
+  if (isoDay(ms) === day) return clockShort(ms);
+  return `${new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', timeZone: zone() }).format(ms)}, ${clockShort(ms)}`;
+}
+
 /** The time, with the date unless it is today's. */
 export function moment(ms: number, now: number): string {
   if (isoDay(ms) === isoDay(now)) return clock(ms);

@@ -3,11 +3,15 @@
 //! Guarantee: a driver's fix is the greatest one taken, whatever the order, as in `last_positions`. At most `drivers_max` drivers are in
 //! memory, each in [`DRIVER_BYTES`] plus its id; others are counted.
 
+pub mod directory;
 pub mod ids;
+pub mod look;
 pub mod parts;
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use self::directory::{Directory, NO_GROUP};
 use self::ids::Ids;
 use crate::geo::{KEY_BITS, Tile, key};
 
@@ -90,6 +94,9 @@ pub struct Fleet {
     changed: Vec<u32>,
     /// The same as a bitmap.
     is_changed: Vec<u64>,
+    /// By number; empty while the directory has no groups.
+    groups: Vec<u16>,
+    directory: Arc<Directory>,
     drivers_max: usize,
     left_out: u64,
     newest_ms: Option<i64>,
@@ -107,6 +114,8 @@ impl Fleet {
             spare: Vec::new(),
             changed: Vec::new(),
             is_changed: Vec::new(),
+            groups: Vec::new(),
+            directory: Arc::default(),
             drivers_max: drivers_max.min(DRIVERS_MAX),
             left_out: 0,
             newest_ms: None,
@@ -135,10 +144,32 @@ impl Fleet {
         self.newest_ms
     }
 
-    /// Number of drivers with a message since then.
+    /// Every driver's number and fix, in the order of numbers.
+    pub fn fixes(&self) -> impl Iterator<Item = (u32, &Fix)> {
+        let numbered = (0..u32::MAX).zip(&self.fixes);
+        numbered.filter(|(number, _)| !self.ids.name(*number).is_empty())
+    }
+
+    /// Names and groups.
     #[must_use]
-    pub fn heard_since(&self, ms: i64) -> usize {
-        self.fixes.iter().filter(|fix| fix.received_ms >= ms).count()
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Replaces names and groups.
+    pub fn set_directory(&mut self, directory: Arc<Directory>) {
+        self.directory = directory;
+        self.groups.clear();
+        if !self.directory.groups().is_empty() {
+            let numbers = 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX);
+            self.groups.extend(numbers.map(|number| self.directory.group(self.ids.name(number))));
+        }
+    }
+
+    /// A driver's group, by number.
+    #[must_use]
+    pub fn group(&self, number: u32) -> u16 {
+        self.groups.get(number as usize).copied().unwrap_or(NO_GROUP)
     }
 
     /// Starts a full read: drivers that are not in it are removed at its end.
@@ -177,6 +208,10 @@ impl Fleet {
             self.is_changed.resize(self.fixes.len().div_ceil(64), 0);
         } else {
             (self.fixes[at], self.passes[at]) = (fix, self.pass);
+        }
+        if !self.groups.is_empty() {
+            self.groups.resize(self.fixes.len(), NO_GROUP);
+            self.groups[at] = self.directory.group(id);
         }
         number
     }
@@ -257,19 +292,25 @@ impl Fleet {
         &self.fixes[number as usize]
     }
 
+    /// A driver's number.
+    #[must_use]
+    pub fn number(&self, id: &str) -> Option<u32> {
+        self.ids.find(id.as_bytes())
+    }
+
     /// A driver's fix, by name.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<&Fix> {
-        self.ids.find(id.as_bytes()).map(|number| self.fix(number))
+        self.number(id).map(|number| self.fix(number))
     }
 
     /// The first names in alphabetical order that begin so.
     #[must_use]
-    pub fn search(&self, prefix: &str, limit: usize) -> Vec<String> {
+    pub fn search(&self, prefix: &str, allows: impl Fn(u32) -> bool, limit: usize) -> Vec<String> {
         let mut found: Vec<&[u8]> = Vec::new();
         for number in 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX) {
             let name = self.ids.name(number);
-            if name.is_empty() || !name.starts_with(prefix.as_bytes()) {
+            if name.is_empty() || !name.starts_with(prefix.as_bytes()) || !allows(number) {
                 continue;
             }
             let at = found.partition_point(|known| *known < name);
@@ -281,6 +322,29 @@ impl Fleet {
         found.into_iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
     }
 
+    /// Ids whose id or name contains `text` in any case: those that begin with it first, each half in alphabetical
+    /// order. Empty text finds every driver.
+    #[must_use]
+    pub fn find_anywhere(&self, text: &str, allows: impl Fn(u32) -> bool, limit: usize) -> Vec<String> {
+        let folded = text.to_lowercase();
+        let mut found: Vec<(bool, &str)> = Vec::new();
+        for number in 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX) {
+            let Ok(id) = str::from_utf8(self.ids.name(number)) else { continue };
+            let at = position(id.as_bytes(), folded.as_bytes());
+            if id.is_empty() || at.is_none() && !self.directory.name_contains(id, &folded) || !allows(number)
+            {
+                continue;
+            }
+            let rank = (at != Some(0), id);
+            let place = found.partition_point(|known| *known < rank);
+            if place < limit {
+                found.insert(place, rank);
+                found.truncate(limit);
+            }
+        }
+        found.into_iter().map(|(_, id)| id.to_owned()).collect()
+    }
+
     /// Of memory that is taken.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
@@ -290,5 +354,14 @@ impl Fleet {
             + (self.rows.capacity() + self.spare.capacity()) * size_of::<Row>()
             + self.changed.capacity() * size_of::<u32>()
             + self.is_changed.capacity() * size_of::<u64>()
+            + self.groups.capacity() * size_of::<u16>()
     }
+}
+
+/// Where `folded`, which is in lower case, begins in an id, which is ASCII.
+fn position(id: &[u8], folded: &[u8]) -> Option<usize> {
+    if folded.is_empty() {
+        return Some(0);
+    }
+    id.windows(folded.len()).position(|window| window.eq_ignore_ascii_case(folded))
 }

@@ -4,17 +4,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Path, RawQuery, State as From};
-use axum::http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY,
-};
+use axum::http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use bytes::Bytes;
-use flate2::Compression;
 use futures_util::stream;
 use milepost_observe::now;
 use serde::Serialize;
@@ -22,43 +19,25 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::watch;
 
+use super::answers::{Answer, BINARY, JSON, answer, away, bad, in_scope, packed, takes_gzip, unknown, value};
 use super::files;
 use super::refusal::Refusal;
-use super::state::{State, end};
-use crate::fleet::{Fix, UNKNOWN};
+use super::state::{State, Viewer, end};
+use super::written::{edits_fences, writes};
+use crate::fleet::look::{Look, Scope};
+use crate::fleet::{Fix, Fleet, UNKNOWN};
 use crate::live::Tick;
 use crate::params::{self, Params};
-use crate::store::Error;
-use crate::wire::{self, GZIP_BYTES_MIN, gzip};
-use crate::{fences as areas, history, list as filtered, tiles};
+use crate::wire;
 
-/// A fence that is sent: its size, and how long that may take.
-const FENCE_BYTES_MAX: usize = 1 << 20;
-const FENCE_WITHIN: Duration = Duration::from_secs(30);
-
-const JSON: &str = "application/json";
-const BINARY: &str = "application/octet-stream";
 /// Positions in one answer.
 const POSITIONS_MAX: usize = 10_000;
 /// Drivers in one answer, if nobody says how many.
 const DRIVERS: usize = 20;
 /// A loop that has not turned for this long hangs: a question of it takes at most a minute.
 const SILENT_MAX: Duration = Duration::from_secs(120);
-/// A question about the past waits so long for a place.
-const PLACE_WITHIN: Duration = Duration::from_secs(2);
 /// A stream without news sends a comment after this, so that what is between keeps it open.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-
-/// What is wrong with a parameter.
-fn bad(what: String) -> Refusal {
-    Refusal(StatusCode::BAD_REQUEST, what)
-}
-
-fn away(why: String) -> Refusal {
-    Refusal(StatusCode::SERVICE_UNAVAILABLE, why)
-}
-
-type Answer = Result<Response, Refusal>;
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
@@ -68,35 +47,57 @@ pub(super) fn routes() -> Router<Arc<State>> {
         .route("/api/positions", get(positions))
         .route("/api/drivers", get(drivers))
         .route("/api/drivers/{id}", get(driver))
-        .route("/api/drivers/{id}/attributes", get(attributes))
-        .route("/api/drivers/{id}/track", get(track))
-        .route("/api/list", get(list))
-        .route("/api/fences", get(fences).post(put_fence))
-        .route("/api/past", get(past))
-        .route("/api/cells", get(cells))
+        .route("/api/names", get(names))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
 }
 
-async fn config(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
+async fn config(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let map = &state.config.map;
+    // A viewer of some groups learns no others.
+    let groups: Vec<String> = {
+        let fleet = state.live.fleet();
+        let is_shown = |group: &&str| match &*viewer.scope {
+            Scope::All => true,
+            Scope::Only { groups, .. } => groups.contains(*group),
+        };
+        fleet.directory().groups().into_iter().filter(is_shown).map(str::to_owned).collect()
+    };
     Ok(answer(&json!({
         "style_url": map.style_url,
+        "has_basemap": map.basemap.is_some(),
         "points_max": map.points_max,
-        "edits_fences": edits_fences(&state, &headers),
+        "silent_after_s": map.silent_after.as_secs(),
+        "hidden_after_s": map.hidden_after.as_secs(),
+        "groups": groups,
+        "name": viewer.name,
+        "is_link": viewer.is_link,
+        "makes_links": state.config.access.links_key.is_some() && !viewer.is_link,
+        "writes": writes(&state, &viewer),
+        "edits_fences": edits_fences(&state, &viewer),
         "version": env!("CARGO_PKG_VERSION"),
     })))
 }
 
 /// Those of the tiles that have changed since who asks got them, in one answer: a request costs more than what is in it.
-async fn live_tiles(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
-    let params = Params::new(query.as_deref(), &["of"]).map_err(bad)?;
+async fn live_tiles(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let params = Params::new(query.as_deref(), &["of", "states"]).map_err(bad)?;
     let wanted = params.tiles().map_err(bad)?;
+    let look = Look { scope: Arc::clone(&viewer.scope), states: params.states().map_err(bad)? };
     state.live.look().await.map_err(away)?;
-    let kind = state.live.kind(wanted.iter().map(|(tile, _)| *tile));
-    let now = wanted.into_iter().map(|(tile, known)| (state.live.tile(tile, kind), known));
+    let kind = state.live.kind(wanted.iter().map(|(tile, _)| *tile), &look);
+    let now = wanted.into_iter().map(|(tile, known)| (state.live.tile(tile, kind, &look), known));
     let changed: Vec<_> =
         now.filter(|(part, known)| *known != Some(part.version)).map(|(part, _)| part).collect();
     let is_packed = takes_gzip(&headers);
@@ -114,7 +115,11 @@ async fn live_tiles(From(state): From<Arc<State>>, RawQuery(query): RawQuery, he
 }
 
 /// Server-sent events: a tick a second, from now until the viewer leaves.
-async fn stream(From(state): From<Arc<State>>, RawQuery(query): RawQuery) -> Answer {
+async fn stream(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let place = Arc::clone(&state.viewers).try_acquire_owned().map_err(|_| {
         let most = state.config.http.viewers_max;
@@ -124,7 +129,8 @@ async fn stream(From(state): From<Arc<State>>, RawQuery(query): RawQuery) -> Ans
         )
     })?;
     state.live.metrics.viewers.inc();
-    let viewer = Viewer {
+    let viewer = Listener {
+        scope: viewer.scope,
         ticks: state.live.ticks(),
         ending: state.ending.clone(),
         state,
@@ -143,7 +149,8 @@ async fn stream(From(state): From<Arc<State>>, RawQuery(query): RawQuery) -> Ans
 }
 
 /// A stream; its place is free again when it is dropped.
-struct Viewer {
+struct Listener {
+    scope: Arc<Scope>,
     ticks: watch::Receiver<Tick>,
     ending: watch::Receiver<bool>,
     state: Arc<State>,
@@ -151,25 +158,30 @@ struct Viewer {
     _place: OwnedSemaphorePermit,
 }
 
-impl Viewer {
+impl Listener {
     /// The newest tick: who reads slowly misses those between. `None`: the process ends.
     async fn next(&mut self) -> Option<Bytes> {
         if std::mem::take(&mut self.is_new) {
             let _ = self.state.live.look().await; // if it cannot, the tick says so
-            return Some(event(&self.ticks.borrow_and_update()));
+            return Some(self.event());
         }
         tokio::select! {
             changed = self.ticks.changed() => {
                 changed.ok()?;
-                Some(event(&self.ticks.borrow_and_update()))
+                Some(self.event())
             }
             () = tokio::time::sleep(KEEP_ALIVE) => Some(Bytes::from_static(b": still here\n\n")),
             () = end(&mut self.ending) => None,
         }
     }
+
+    fn event(&mut self) -> Bytes {
+        let tick = self.ticks.borrow_and_update().clone();
+        event(&self.state.live.tick_for(&self.scope, &tick))
+    }
 }
 
-impl Drop for Viewer {
+impl Drop for Listener {
     fn drop(&mut self) {
         self.state.live.metrics.viewers.dec();
     }
@@ -211,14 +223,22 @@ impl Position {
     }
 }
 
-async fn positions(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
+async fn positions(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
     let params = Params::new(query.as_deref(), &["bbox", "since"]).map_err(bad)?;
     let (bbox, since) = (params.bbox().map_err(bad)?, params.time_ms("since", 0).map_err(bad)?);
     state.live.look().await.map_err(away)?;
     let mut points = Vec::new();
     {
         let fleet = state.live.fleet();
+        let look = Look { scope: viewer.scope, ..Look::default() };
+        let filter = state.live.filter(&fleet, &look);
         let inside = fleet.rows().iter().filter(|row| bbox.holds(row.lat_e7, row.lng_e7));
+        let inside = inside.filter(|row| filter.allows(row.number()));
         let inside = inside.map(|row| (fleet.name(row.number()), fleet.fix(row.number())));
         let newer = inside.filter(|(_, fix)| fix.received_ms >= since);
         points.extend(
@@ -231,144 +251,59 @@ async fn positions(From(state): From<Arc<State>>, RawQuery(query): RawQuery, hea
     Ok(packed(&headers, JSON, json.to_string().into_bytes()))
 }
 
-async fn drivers(From(state): From<Arc<State>>, RawQuery(query): RawQuery) -> Answer {
-    let params = Params::new(query.as_deref(), &["prefix", "limit"]).map_err(bad)?;
+async fn drivers(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    let params = Params::new(query.as_deref(), &["prefix", "find", "limit"]).map_err(bad)?;
     let (prefix, limit) = (params.prefix().map_err(bad)?, params.limit(DRIVERS).map_err(bad)?);
+    let text = params.find().map_err(bad)?;
     state.live.look().await.map_err(away)?;
-    let found = state.live.fleet().search(prefix, limit);
-    Ok(answer(&json!({ "drivers": found })))
+    let fleet = state.live.fleet();
+    let filter = state.live.filter(&fleet, &Look { scope: viewer.scope, ..Look::default() });
+    let drivers = match text {
+        Some(text) => fleet.find_anywhere(text, |number| filter.allows(number), limit),
+        None => fleet.search(prefix, |number| filter.allows(number), limit),
+    };
+    let found: Vec<_> = drivers.iter().map(|id| named(&fleet, id)).collect();
+    Ok(answer(&json!({ "drivers": drivers, "found": found })))
 }
 
-async fn driver(From(state): From<Arc<State>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Answer {
+/// A driver's id, name and group.
+fn named(fleet: &Fleet, id: &str) -> serde_json::Value {
+    let directory = fleet.directory();
+    let group = directory.group_name(directory.group(id.as_bytes()));
+    json!({ "driver_id": id, "name": directory.name(id), "group": group })
+}
+
+async fn driver(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
     state.live.look().await.map_err(away)?;
-    let fix = state.live.fleet().find(id).copied();
-    let fix =
-        fix.ok_or_else(|| Refusal(StatusCode::NOT_FOUND, format!("nobody has heard of a driver {id}")))?;
+    in_scope(&state, &viewer, id)?;
+    let fix = state.live.fleet().find(id).copied().ok_or_else(|| unknown(id))?;
     Ok(answer(&Position::new(id, &fix)))
 }
 
-async fn attributes(
+/// Names and groups of the drivers that a page shows.
+async fn names(
     From(state): From<Arc<State>>,
-    Path(id): Path<String>,
+    Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
-    Params::new(query.as_deref(), &[]).map_err(bad)?;
-    let id = params::driver(&id).map_err(bad)?;
-    // Of this fix, which the page has: an older answer will not do.
-    let of = state.live.fleet().find(id).map(|fix| fix.ts_ms);
-    let question = async {
-        let (ts, attributes) = asked(&state, filtered::attributes(&state.store, id)).await?;
-        Ok(Bytes::from(json!({ "ts": ts, "attributes": attributes }).to_string()))
-    };
-    let json = state.answers.answer(format!("attributes {of:?} {id}"), question).await?;
-    Ok(packed(&headers, JSON, json))
-}
-
-async fn list(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
-    let known = ["prefix", "silent", "faster", "stopped", "attribute", "fence"];
-    let params = Params::new(query.as_deref(), &known).map_err(bad)?;
-    let filter = params.filter().map_err(bad)?;
-    let question = async {
-        let (found, truncated) = asked(&state, filtered::list(&state.store, &filter)).await?;
-        Ok(Bytes::from(json!({ "drivers": found, "truncated": truncated }).to_string()))
-    };
-    let json = state.answers.answer(format!("list {filter:?}"), question).await?;
-    Ok(packed(&headers, JSON, json))
-}
-
-async fn fences(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
-    Params::new(query.as_deref(), &[]).map_err(bad)?;
-    let found = asked(&state, areas::all(&state.store)).await?;
-    Ok(packed(&headers, "application/geo+json", found.to_string().into_bytes()))
-}
-
-fn edits_fences(state: &State, headers: &HeaderMap) -> bool {
-    let editors = &state.config.fences.editors;
-    let is_editor =
-        || state.config.http.user(headers).is_some_and(|name| editors.iter().any(|one| one == name));
-    state.fence_writer.is_some() && (editors.is_empty() || is_editor())
-}
-
-/// The content type keeps foreign pages out: a browser asks before it sends this one to another site, and there is no CORS.
-async fn put_fence(From(state): From<Arc<State>>, headers: HeaderMap, body: Body) -> Answer {
-    let writer = state.fence_writer.as_ref().filter(|_| edits_fences(&state, &headers));
-    let writer = writer.ok_or_else(|| {
-        Refusal(StatusCode::FORBIDDEN, "you may not change fences (fences.user, fences.editors)".to_owned())
-    })?;
-    if headers.get(CONTENT_TYPE).is_none_or(|kind| kind != "application/geo+json") {
-        return Err(bad("Content-Type: expected application/geo+json".to_owned()));
-    }
-    let body = tokio::time::timeout(FENCE_WITHIN, to_bytes(body, FENCE_BYTES_MAX)).await;
-    let body = body.ok().and_then(Result::ok).ok_or_else(|| {
-        bad(format!("expected a body of at most {FENCE_BYTES_MAX} bytes within {FENCE_WITHIN:?}"))
-    })?;
-    let feature = serde_json::from_slice(&body).map_err(|error| bad(format!("not JSON: {error}")))?;
-    let user = state.config.http.user(&headers);
-    let stored = async {
-        let _one_at_a_time = state.fence_changes.lock().await;
-        areas::put(writer, state.store.database(), &feature, user).await
-    };
-    match tokio::time::timeout(state.config.clickhouse.query_timeout, stored).await {
-        Ok(Ok(())) => Ok(answer(&json!({}))),
-        Ok(Err(areas::Refused::Invalid(why))) => Err(bad(why)),
-        Ok(Err(areas::Refused::Away(why))) => Err(away(why)),
-        Err(_) => Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned())),
-    }
-}
-
-async fn past(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
-    let params = Params::new(query.as_deref(), &["bbox", "from", "to"]).map_err(bad)?;
-    let (bbox, span) = (params.bbox().map_err(bad)?, params.span(now().unix_ms()).map_err(bad)?);
-    let past = asked(&state, history::past(&state.store, bbox, span)).await?;
-    Ok(packed(&headers, JSON, serde_json::to_vec(&past).unwrap_or_default()))
-}
-
-async fn track(
-    From(state): From<Arc<State>>,
-    Path(id): Path<String>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Answer {
-    let params = Params::new(query.as_deref(), &["from", "to", "simplify"]).map_err(bad)?;
-    let id = params::driver(&id).map_err(bad)?;
-    let (span, metres) = (params.span(now().unix_ms()).map_err(bad)?, params.simplify().map_err(bad)?);
-    let track = asked(&state, history::track(&state.store, id, span, metres)).await?;
-    Ok(packed(&headers, JSON, serde_json::to_vec(&track).unwrap_or_default()))
-}
-
-async fn cells(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
-    let params = Params::new(query.as_deref(), &["bbox", "zoom", "from", "to"]).map_err(bad)?;
-    let (bbox, zoom) = (params.bbox().map_err(bad)?, params.zoom().map_err(bad)?);
-    let span = params.span(now().unix_ms()).map_err(bad)?;
-    let (cells, truncated) = asked(&state, history::cells(&state.store, bbox, zoom, span)).await?;
-    let mut answer = packed(&headers, BINARY, tiles::cells(&cells, now().unix_ms()));
-    if truncated {
-        answer.headers_mut().insert(HeaderName::from_static("x-truncated"), value("true"));
-    }
-    Ok(answer)
-}
-
-/// The answer to a question about the past, when there is a place for it. Dropped with the request: ClickHouse ends it then.
-async fn asked<T>(state: &State, question: impl Future<Output = Result<T, Error>>) -> Result<T, Refusal> {
-    let place = tokio::time::timeout(PLACE_WITHIN, state.questions.acquire()).await;
-    let Ok(Ok(_place)) = place else {
-        let what =
-            "too many questions about the past at once (clickhouse.queries_max): try again in some seconds";
-        return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, what.to_owned()));
-    };
-    let _timer = state.live.metrics.questions.start_timer();
-    // The server's own limit comes first; this one is for a network that answers nothing.
-    let within = state.config.clickhouse.query_timeout + PLACE_WITHIN;
-    match tokio::time::timeout(within, question).await {
-        Ok(answer) => answer.map_err(|error| match error {
-            Error::TooMuch(words) => bad(words),
-            Error::Away(words) => away(words),
-        }),
-        Err(_) => Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned())),
-    }
+    let params = Params::new(query.as_deref(), &["of"]).map_err(bad)?;
+    let ids = params.drivers().map_err(bad)?;
+    let fleet = state.live.fleet();
+    let seen = ids.iter().filter(|id| viewer.scope.has(&fleet, id));
+    let names: Vec<_> = seen.map(|id| named(&fleet, id)).collect();
+    Ok(packed(&headers, JSON, json!({ "names": names }).to_string().into_bytes()))
 }
 
 async fn livez(From(state): From<Arc<State>>) -> Response {
@@ -388,38 +323,10 @@ fn verdict(good: &str, wrong: &[String]) -> Response {
     (status, text + "\n").into_response()
 }
 
-async fn metrics(From(state): From<Arc<State>>) -> Response {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], state.live.metrics.render()).into_response()
-}
-
-/// JSON that nobody keeps.
-fn answer(value: &impl Serialize) -> Response {
-    let json = serde_json::to_vec(value).unwrap_or_default();
-    ([(CONTENT_TYPE, JSON), (CACHE_CONTROL, "no-store")], json).into_response()
-}
-
-/// The same of what may be long.
-fn packed(headers: &HeaderMap, kind: &'static str, bytes: impl Into<Bytes>) -> Response {
-    let bytes = bytes.into();
-    let is_packed = bytes.len() >= GZIP_BYTES_MIN && takes_gzip(headers);
-    let bytes = if is_packed { gzip(&bytes, Compression::fast()).into() } else { bytes };
-    let headers = [(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
-    let mut answer = (headers, bytes).into_response();
-    if is_packed {
-        answer.headers_mut().insert(CONTENT_ENCODING, value("gzip"));
+async fn metrics(From(state): From<Arc<State>>, Extension(viewer): Extension<Viewer>) -> Response {
+    if !viewer.scope.is_all() {
+        let what = "metrics are of all drivers: you may see some".to_owned();
+        return Refusal(StatusCode::FORBIDDEN, what).into_response();
     }
-    answer
-}
-
-pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
-    headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()).any(|value| {
-        let mut codings = value.split(',').map(|coding| coding.trim().split(';'));
-        codings.any(|mut coding| {
-            coding.next() == Some("gzip") && coding.next().is_none_or(|q| q.trim() != "q=0")
-        })
-    })
-}
-
-fn value(text: &'static str) -> HeaderValue {
-    HeaderValue::from_static(text)
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], state.live.metrics.render()).into_response()
 }

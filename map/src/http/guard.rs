@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State as From};
-use axum::http::header::{AUTHORIZATION, HOST, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::header::{AUTHORIZATION, COOKIE as COOKIE_HEADER, HOST, SET_COOKIE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use subtle::ConstantTimeEq as _;
@@ -17,13 +17,18 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use super::gates::Peer;
 use super::refusal::Refusal;
-use super::state::State;
+use super::state::{State, Viewer};
 use milepost_config::Secret;
+use milepost_observe::now;
 
+use crate::access::Link;
 use crate::config::{Http, Map};
 
 /// One wrong login a second, whatever the number of connections.
 const WRONG_LOGIN_DELAY: Duration = Duration::from_secs(1);
+/// Name of the cookie that keeps a link.
+const COOKIE: &str = "milepost_link";
+
 pub(super) fn around(router: Router, state: Arc<State>) -> Router {
     let headers = Arc::new(headers(&state.config.map));
     router
@@ -72,16 +77,20 @@ async fn add_headers(
     answer
 }
 
-async fn let_in(From(state): From<Arc<State>>, request: Request, next: Next) -> Response {
+async fn let_in(From(state): From<Arc<State>>, mut request: Request, next: Next) -> Response {
     let http = &state.config.http;
     let is_probe = matches!(request.uri().path(), "/livez" | "/readyz");
     if is_probe {
         return next.run(request).await;
     }
+    if let Some(answer) = Box::pin(by_link(&state, &mut request, next.clone())).await {
+        return answer;
+    }
     if http.behind_proxy && !http.wants_login() {
-        return named(http, request, next).await;
+        return named(&state, request, next).await;
     }
     if !http.wants_login() {
+        request.extensions_mut().insert(Viewer::default());
         return if is_this_machine(request.headers()) {
             next.run(request).await
         } else {
@@ -97,7 +106,7 @@ async fn let_in(From(state): From<Arc<State>>, request: Request, next: Next) -> 
         if is_right(request.headers(), http).await {
             drop(open);
             state.gates.knows(peer);
-            return named(http, request, next).await;
+            return named(&state, request, next).await;
         }
         state.live.metrics.logins_refused.inc();
         // A task of its own: a client that hangs up does not open the gate.
@@ -119,13 +128,69 @@ async fn let_in(From(state): From<Arc<State>>, request: Request, next: Next) -> 
     answer
 }
 
-/// Answers if the proxy, should it have to, named who asks.
-async fn named(http: &Http, request: Request, next: Next) -> Response {
-    if http.user_header.is_some() && http.user(request.headers()).is_none() {
+/// Answers a request that a link lets in, or that brought a bad one. `None`: it has no link, or a login goes first.
+async fn by_link(state: &Arc<State>, request: &mut Request, next: Next) -> Option<Response> {
+    let secret = state.config.access.links_key.clone()?;
+    let (given, is_new) = given_link(request, &state.config.http)?;
+    let secret = tokio::task::spawn_blocking(move || secret.read().ok()).await.ok()??;
+    let Some(link) = Link::open(&given, &secret, now().unix_ms()) else {
+        let what = "this link has expired, or is incomplete: ask for a new one";
+        return Some(Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response());
+    };
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Some(Refusal(StatusCode::FORBIDDEN, "a link only shows".to_owned()).into_response());
+    }
+    request.extensions_mut().insert(Viewer { name: None, scope: Arc::new(link.scope()), is_link: true });
+    let request = std::mem::take(request);
+    let mut answer = next.run(request).await;
+    if is_new {
+        let seconds = (link.until - now().unix_ms()).max(1_000) / 1_000;
+        let http = &state.config.http;
+        let secure = if http.tls.is_some() || http.behind_proxy { "; Secure" } else { "" };
+        let cookie = format!("{COOKIE}={given}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
+        answer.headers_mut().extend(HeaderValue::from_str(&cookie).ok().map(|value| (SET_COOKIE, value)));
+    }
+    Some(answer)
+}
+
+/// The link in the address, or in the cookie that the address left; `true`: in the address.
+fn given_link(request: &Request, http: &Http) -> Option<(String, bool)> {
+    let query = url::form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
+    if let Some((_, link)) = query.into_iter().find(|(name, _)| name == "link") {
+        return Some((link.into_owned(), true));
+    }
+    let has_login = http.user(request.headers()).is_some()
+        || http.user_header.is_none() && request.headers().contains_key(AUTHORIZATION);
+    let cookies = request.headers().get_all(COOKIE_HEADER).iter().filter_map(|value| value.to_str().ok());
+    let mut cookies = cookies.flat_map(|cookies| cookies.split(';')).map(str::trim);
+    let link = cookies.find_map(|cookie| cookie.strip_prefix(COOKIE)?.strip_prefix('='))?;
+    (!has_login).then(|| (link.to_owned(), false))
+}
+
+/// Answers with the scope of who asks, if the proxy, should it have to, named a viewer that may see something.
+async fn named(state: &State, mut request: Request, next: Next) -> Response {
+    let http = &state.config.http;
+    let user = http.user(request.headers()).map(str::to_owned);
+    if http.user_header.is_some() && user.is_none() {
         let what = "the proxy did not name who asks (http.user_header)";
         return Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
     }
+    let login = http.login.as_ref().filter(|_| is_basic(request.headers())).map(|(name, _)| name.clone());
+    let is_program = http.user_header.is_none() && !is_basic(request.headers());
+    let name = user.or(login);
+    // A token for programs sees everything, as before there were viewers.
+    let scope = if is_program { Some(Arc::default()) } else { state.config.access.scope(name.as_deref()) };
+    let Some(scope) = scope else {
+        let what = "you may not see any driver (access.viewers)";
+        return Refusal(StatusCode::FORBIDDEN, what.to_owned()).into_response();
+    };
+    request.extensions_mut().insert(Viewer { name, scope, is_link: false });
     next.run(request).await
+}
+
+fn is_basic(headers: &HeaderMap) -> bool {
+    let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
+    given.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic "))
 }
 
 /// Reads the secrets each time, so that they can change without a restart; the files are small, and in memory.

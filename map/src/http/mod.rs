@@ -1,13 +1,17 @@
 //! Requests and their answers. Every connection and every stream has a place, or is refused; a request that is not finished in
 //! time is sent away; at the end those under way are finished.
 
+mod answers;
 mod api;
+mod asked;
+mod basemap;
 mod files;
 mod gates;
 mod guard;
 mod page;
 mod refusal;
 mod state;
+mod written;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +47,9 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// All routes, with what is done before and after each.
 pub fn router(state: Arc<State>) -> Router {
-    guard::around(api::routes().merge(page::routes()).with_state(Arc::clone(&state)), state)
+    let routes = api::routes().merge(asked::routes()).merge(written::routes());
+    let routes = routes.merge(basemap::routes()).merge(page::routes());
+    guard::around(routes.with_state(Arc::clone(&state)), state)
 }
 
 /// Serves until `ending` turns true, and then until requests under way are finished, within a bound.

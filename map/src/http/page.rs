@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use flate2::Compression;
 
-use super::api::takes_gzip;
+use super::answers::takes_gzip;
 use super::files::{FILES, MISSING};
 use super::refusal::Refusal;
 use super::state::State;

@@ -1,12 +1,16 @@
 //! Everybody's last position: right under any order, bounded, and no bigger than was said.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use milepost_map::fleet::look::{Ages, summary};
 use milepost_map::fleet::{DRIVER_BYTES, Fix, Fleet};
 use milepost_map::geo::Tile;
 use proptest::prelude::*;
 
 use crate::tiles::fix;
+
+const AGES: Ages = Ages { silent_s: 300, hidden_s: 86_400 };
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -67,9 +71,9 @@ proptest! {
             prop_assert_eq!(fleet.find(name), Some(fix));
         }
         let heard = model.values().filter(|fix| fix.received_ms >= 25).count();
-        prop_assert_eq!(fleet.heard_since(25), heard);
+        prop_assert_eq!(summary(&fleet, &Arc::default(), AGES, 60_025).seen_1m, heard);
         let expected: Vec<&str> = model.keys().filter(|name| name.starts_with("d1")).map(String::as_str).take(4).collect();
-        prop_assert_eq!(fleet.search("d1", 4), expected);
+        prop_assert_eq!(fleet.search("d1", |_| true, 4), expected);
     }
 }
 

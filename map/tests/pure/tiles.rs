@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use milepost_map::fleet::look::{Ages, Filter, Look};
 use milepost_map::fleet::{Fix, Fleet, UNKNOWN};
 use milepost_map::geo::{Tile, square};
 use milepost_map::tiles::{Kind, cut, kind};
@@ -27,6 +28,12 @@ pub fn fix(lat: f64, lng: f64) -> Fix {
     }
 }
 
+/// Every driver, however long ago its fix is.
+pub fn everyone(fleet: &Fleet) -> Filter<'_> {
+    let look = Look { states: u8::MAX, ..Look::default() };
+    Filter::new(fleet, &look, Ages { silent_s: 300, hidden_s: 86_400 }, NOW_MS)
+}
+
 fn fleet(places: &[(f64, f64)]) -> Fleet {
     let mut fleet = Fleet::new(1_000_000);
     for (n, (lat, lng)) in places.iter().enumerate() {
@@ -46,7 +53,7 @@ fn tile_of(z: u8, lat: f64, lng: f64) -> Tile {
 }
 
 fn tile(fleet: &Fleet, z: u8, x: u32, y: u32) -> Read {
-    read(&cut(fleet, Tile::new(z, x, y).unwrap(), Kind::Points, NOW_MS))
+    read(&cut(fleet, Tile::new(z, x, y).unwrap(), Kind::Points, &everyone(fleet), NOW_MS))
 }
 
 #[test]
@@ -108,7 +115,7 @@ fn where_there_are_many_they_are_taken_together() {
     let town: Vec<(f64, f64)> =
         (0..2_000).map(|n| (48.0 + f64::from(n % 50) * 1e-3, 11.0 + f64::from(n / 50) * 1e-3)).collect();
     let fleet = fleet(&town);
-    let far = read(&cut(&fleet, Tile::new(0, 0, 0).unwrap(), Kind::Cells, NOW_MS));
+    let far = read(&cut(&fleet, Tile::new(0, 0, 0).unwrap(), Kind::Cells, &everyone(&fleet), NOW_MS));
     assert!(far.is_cells && far.counts.iter().sum::<u32>() == 2_000, "{far:?}");
     let mean = town.iter().map(|(lat, _)| lat).sum::<f64>() / 2_000.0;
     assert!((f64::from(far.lat_e7[0]) / 1e7 - mean).abs() < 1e-6, "the mean of their places");
@@ -120,7 +127,7 @@ fn a_view_has_one_kind_of_tiles() {
     // Everybody is in one of the four tiles.
     let fleet = fleet(&(0..100).map(|n| (48.0 + f64::from(n) * 1e-3, 11.0)).collect::<Vec<_>>());
     let view: Vec<Tile> = (0..4).map(|n| Tile::new(1, n % 2, n / 2).unwrap()).collect();
-    let of = |tiles: &[Tile], points_max| kind(&fleet, tiles.iter().copied(), points_max);
+    let of = |tiles: &[Tile], points_max| kind(&fleet, tiles.iter().copied(), &everyone(&fleet), points_max);
     assert_eq!(of(&view, 100), Kind::Points);
     assert_eq!(of(&view, 99), Kind::Cells);
     assert_eq!(of(&view[2..], 0), Kind::Points, "nobody is in the south");
@@ -158,7 +165,7 @@ proptest! {
         let fleet = fleet(&places);
         let first = tile_of(z, places[0].0, places[0].1);
         let expected = fleet.in_tile(first).len();
-        let found = read(&cut(&fleet, first, Kind::Cells, NOW_MS));
+        let found = read(&cut(&fleet, first, Kind::Cells, &everyone(&fleet), NOW_MS));
         prop_assert_eq!(found.counts.iter().sum::<u32>() as usize, expected);
     }
 }

@@ -12,4 +12,6 @@ mod access;
 mod history;
 mod live;
 mod outages;
+mod scopes;
+mod shown;
 mod world;

@@ -4,20 +4,25 @@
 //! Guarantee: a row shows after the next query, however late its fix is; a removed driver disappears within `map.reread`. While ClickHouse
 //! is down the last positions stay, and every tick says since when; so it does when nothing is inserted, whether or not anybody looked then.
 
-use std::collections::{HashMap, VecDeque};
+mod reading;
+mod tick;
+
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use milepost_observe::now;
-use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tracing::instrument::WithSubscriber as _;
 use tracing::{Dispatch, info, warn};
 
+use self::reading::{PERIOD, Reading, ms};
+pub use self::tick::{State, States, Tick};
 use crate::config;
 use crate::fleet::Fleet;
+use crate::fleet::look::{Ages, Filter, Look, Scope, Summary, summary};
 use crate::fleet::parts::Parts;
 use crate::geo::Tile;
 use crate::metrics::Metrics;
@@ -25,61 +30,29 @@ use crate::store::{Changed, Error, Store};
 use crate::tiles::{self, Kind};
 use crate::wire::Part;
 
-/// Interval of the query.
-const PERIOD: Duration = Duration::from_secs(1);
 /// The server enforces its own time limit, unless it hangs; this one is the map's.
 const ANSWER_WITHIN: Duration = Duration::from_secs(65);
 /// Without a row for this long ClickHouse counts as down, though its answer may still come.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// After this long without a viewer the map stops asking ClickHouse.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
-/// Without an insert for this long, after there were some, the state is `stale`.
-const STALE_AFTER: Duration = Duration::from_secs(15);
 /// The first viewer waits at most this long for fresh positions, then gets the last ones.
 const FRESH_WITHIN: Duration = Duration::from_millis(1_500);
 /// Rows per lock of the fleet, so that readers can run in between.
 const ROWS_AT_ONCE: usize = 4_096;
 /// Memory of the tiles of one second.
 const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The rate is a mean over this many queries.
-const RATE_TICKS: usize = 10;
+/// Interval of looking for new names and groups.
+const DIRECTORY_PERIOD: Duration = Duration::from_secs(10);
 
-/// State of the data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    Ok,
-    /// ClickHouse answers, but nothing is inserted, after something was.
-    Stale,
-    /// ClickHouse does not answer.
-    Away,
-}
-
-/// The event that every page gets once a second.
-#[derive(Debug, Clone, Serialize)]
-pub struct Tick {
-    /// The server's clock, in milliseconds since 1970.
-    pub now: i64,
-    /// Drivers in memory.
-    pub drivers: usize,
-    /// Drivers with a fix in the last minute.
-    pub seen_1m: usize,
-    /// Drivers that moved, per second; a mean of ten seconds.
-    pub rate: f64,
-    /// Arrival of the newest message at milepost.
-    pub newest: Option<i64>,
-    pub state: State,
-    /// Since when the state holds; of `stale`, the last insert.
-    pub since: i64,
-    /// Changes when tiles may have changed. 0: nothing has been read yet.
-    pub generation: u64,
-}
+/// A tile that is cut by whoever comes first.
+type Cut = Arc<OnceLock<Arc<Part>>>;
 
 /// Tiles of one generation; each is cut once, even if several requests wait for it.
 #[derive(Default)]
 struct Tiles {
     generation: u64,
-    cut: HashMap<(Tile, Kind), Arc<OnceLock<Arc<Part>>>>,
+    cut: HashMap<(Tile, Kind, Look), Cut>,
     bytes: usize,
 }
 
@@ -96,9 +69,14 @@ pub struct Live {
     /// The cause of missing news.
     trouble: Mutex<Option<String>>,
     beat: Mutex<Instant>,
+    /// Numbers of parts of the fleet, at one moment.
+    parts: Mutex<(i64, HashMap<Arc<Scope>, Summary>)>,
+    /// Names are to be read now.
+    names_changed: Notify,
     points_max: usize,
     drivers_max: usize,
     reread: Duration,
+    pub ages: Ages,
     pub metrics: Arc<Metrics>,
 }
 
@@ -111,12 +89,15 @@ impl Live {
             now,
             drivers: 0,
             seen_1m: 0,
-            rate: 0.0,
+            rate: Some(0.0),
             newest: None,
             state: State::Away,
             since: now,
             generation: 0,
+            states: States::default(),
+            names: 0,
         };
+        let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
         Self {
             fleet: RwLock::new(Fleet::new(config.drivers_max)),
             tiles: Mutex::default(),
@@ -126,6 +107,9 @@ impl Live {
             somebody: Notify::new(),
             trouble: Mutex::new(Some("clickhouse: everybody's last position is being read".to_owned())),
             beat: Mutex::new(Instant::now()),
+            parts: Mutex::default(),
+            names_changed: Notify::new(),
+            ages: Ages { silent_s: seconds(config.silent_after), hidden_s: seconds(config.hidden_after) },
             points_max: config.points_max,
             drivers_max: config.drivers_max,
             reread: config.reread,
@@ -141,6 +125,36 @@ impl Live {
     #[must_use]
     pub fn last_tick(&self) -> Tick {
         self.tick.borrow().clone()
+    }
+
+    /// The last tick, with the numbers of a viewer's part of the fleet.
+    #[must_use]
+    pub fn tick_for(&self, scope: &Arc<Scope>, tick: &Tick) -> Tick {
+        if scope.is_all() {
+            return tick.clone();
+        }
+        let known = {
+            let mut parts = lock(&self.parts);
+            if parts.0 != tick.now {
+                *parts = (tick.now, HashMap::new());
+            }
+            parts.1.get(scope).copied()
+        };
+        let part = known.unwrap_or_else(|| {
+            let part = summary(&self.fleet(), scope, self.ages, tick.now);
+            let mut parts = lock(&self.parts);
+            if parts.0 == tick.now {
+                parts.1.insert(Arc::clone(scope), part);
+            }
+            part
+        });
+        Tick { rate: None, ..tick.clone().of(&part) }
+    }
+
+    /// What a look shows now.
+    #[must_use]
+    pub fn filter<'a>(&self, fleet: &'a Fleet, look: &Look) -> Filter<'a> {
+        Filter::new(fleet, look, self.ages, self.tick.borrow().now)
     }
 
     #[must_use]
@@ -184,11 +198,12 @@ impl Live {
 
     /// How the tiles of a view are cut.
     #[must_use]
-    pub fn kind(&self, view: impl Iterator<Item = Tile>) -> Kind {
-        tiles::kind(&self.fleet(), view, self.points_max)
+    pub fn kind(&self, view: impl Iterator<Item = Tile> + Clone, look: &Look) -> Kind {
+        let fleet = self.fleet();
+        tiles::kind(&fleet, view, &self.filter(&fleet, look), self.points_max)
     }
 
-    pub fn tile(&self, tile: Tile, kind: Kind) -> Arc<Part> {
+    pub fn tile(&self, tile: Tile, kind: Kind, look: &Look) -> Arc<Part> {
         let generation = self.tick.borrow().generation;
         let place = {
             let mut tiles = lock(&self.tiles);
@@ -196,16 +211,17 @@ impl Live {
                 *tiles = Tiles { generation, ..Tiles::default() };
             }
             if tiles.bytes < TILES_BYTES_MAX {
-                Arc::clone(tiles.cut.entry((tile, kind)).or_default())
+                Arc::clone(tiles.cut.entry((tile, kind, look.clone())).or_default())
             } else {
-                tiles.cut.get(&(tile, kind)).map(Arc::clone).unwrap_or_default()
+                tiles.cut.get(&(tile, kind, look.clone())).map(Arc::clone).unwrap_or_default()
             }
         };
         let mut was_cut = false;
         let cut = place.get_or_init(|| {
             was_cut = true;
             let now_ms = self.tick.borrow().now;
-            Arc::new(Part::new(tile, &tiles::cut(&self.fleet(), tile, kind, now_ms)))
+            let fleet = self.fleet();
+            Arc::new(Part::new(tile, &tiles::cut(&fleet, tile, kind, &self.filter(&fleet, look), now_ms)))
         });
         if was_cut {
             self.metrics.tiles_cut.inc();
@@ -257,6 +273,46 @@ impl Live {
             self.metrics.reads.observe(began.elapsed().as_secs_f64());
             self.tell(store, &mut reading, outcome);
         }
+    }
+
+    /// Reads names and groups when they have changed, while a page is open. Never returns.
+    pub async fn follow_names(&self, store: &Store) {
+        let mut known = None;
+        let mut was_failing = false;
+        loop {
+            match store.names_stamp().await {
+                Ok(stamp) if known.as_ref() == Some(&stamp) => was_failing = false,
+                Ok(stamp) => match store.names().await {
+                    Ok(directory) => {
+                        (known, was_failing) = (Some(stamp), false);
+                        self.write(|fleet| fleet.set_directory(Arc::new(directory)));
+                        self.tick.send_modify(|tick| {
+                            tick.names += 1;
+                            tick.generation += u64::from(tick.generation > 0);
+                        });
+                    }
+                    Err(error) => was_failing = warn_once(was_failing, &error),
+                },
+                Err(error) => was_failing = warn_once(was_failing, &error),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(DIRECTORY_PERIOD) => {}
+                () = self.names_changed.notified() => known = None,
+            }
+            while self.is_idle() && known.is_some() {
+                tokio::time::sleep(PERIOD).await;
+            }
+        }
+    }
+
+    /// Has names and groups read now.
+    pub fn read_names(&self) {
+        self.names_changed.notify_one();
+    }
+
+    fn is_idle(&self) -> bool {
+        let looked = self.looked.load(Ordering::Relaxed);
+        self.tick.receiver_count() == 0 && now().unix_ms() - looked > ms(IDLE_AFTER)
     }
 
     /// Sends ticks while a query is slow; a page without ticks would report that the map is down.
@@ -331,8 +387,9 @@ impl Live {
         let (state, since) = match outcome {
             Ok(moved) => {
                 reading.answered(moved, now);
-                if moved > 0 || tick.generation == 0 {
+                if moved > 0 || tick.generation == 0 || reading.is_recut_due(now) {
                     tick.generation += 1;
+                    reading.recut = Some(now);
                 }
                 *lock(&self.trouble) = self.left_out();
                 reading.stopped(now_ms).map_or((State::Ok, now_ms), |stopped| (State::Stale, stopped))
@@ -359,13 +416,12 @@ impl Live {
         let fleet = self.fleet();
         self.metrics.drivers.set(i64::try_from(fleet.len()).unwrap_or(i64::MAX));
         self.metrics.memory_bytes.set(i64::try_from(fleet.memory_bytes()).unwrap_or(i64::MAX));
-        self.tick.send_replace(Tick {
-            now: now_ms,
-            drivers: fleet.len(),
-            seen_1m: fleet.heard_since(now_ms - 60_000),
-            rate: reading.rate(),
-            newest: fleet.newest_ms(),
-            ..tick
+        let all = summary(&fleet, &Arc::default(), self.ages, now_ms);
+        // `follow_names` may have changed these two meanwhile.
+        self.tick.send_modify(|sent| {
+            tick.generation += u64::from(sent.names != tick.names);
+            tick.names = sent.names;
+            *sent = Tick { now: now_ms, rate: Some(reading.rate()), ..tick.of(&all) };
         });
         self.asked.send_replace(());
     }
@@ -381,79 +437,16 @@ impl Live {
     }
 }
 
-/// State of the loop between two queries.
-#[derive(Default)]
-struct Reading {
-    parts: Parts,
-    /// Time of the last full read; `None`: the next one is full.
-    all_read: Option<Instant>,
-    /// Time of the last insert by this machine's clock, in milliseconds since 1970.
-    came: Option<i64>,
-    is_failing: bool,
-    /// How many drivers moved, and when, newest last.
-    counts: VecDeque<(Instant, usize)>,
-}
-
-impl Reading {
-    /// Whether the next read is full.
-    fn wants_all(&self, every: Duration) -> bool {
-        self.all_read.is_none_or(|at| at.elapsed() >= every)
+/// Logs a failure that follows a success.
+fn warn_once(was_failing: bool, error: &clickhouse::error::Error) -> bool {
+    if !was_failing {
+        warn!(%error, "names of drivers were not read; trying again");
     }
-
-    fn answered(&mut self, moved: usize, now: Instant) {
-        self.is_failing = false;
-        // In the first read every driver is new.
-        let counted = if self.counts.is_empty() { 0 } else { moved };
-        self.counts.push_back((now, counted));
-        if self.counts.len() > RATE_TICKS + 1 {
-            self.counts.pop_front();
-        }
-    }
-
-    /// Rows were inserted then. The same moment, computed again, differs by milliseconds.
-    fn came(&mut self, at_ms: i64) {
-        if self.came.is_none_or(|known| at_ms > known + ms(PERIOD)) {
-            self.came = Some(at_ms);
-        }
-    }
-
-    /// The last insert, if it was long ago.
-    fn stopped(&self, now_ms: i64) -> Option<i64> {
-        self.came.filter(|came| now_ms - came >= ms(STALE_AFTER))
-    }
-
-    /// Mean per second between the first and the last query.
-    fn rate(&self) -> f64 {
-        let (Some((first, _)), Some((last, _))) = (self.counts.front(), self.counts.back()) else {
-            return 0.0;
-        };
-        let seconds = last.duration_since(*first).as_secs_f64();
-        let moved: usize = self.counts.iter().skip(1).map(|(_, moved)| moved).sum();
-        if seconds > 0.0 { (moved as f64 / seconds * 10.0).round() / 10.0 } else { 0.0 }
-    }
-
-    /// Returns whether this is the first failure after an answer: a server that was down may have lost rows, so the next read is full.
-    fn failed(&mut self) -> bool {
-        self.all_read = None;
-        !std::mem::replace(&mut self.is_failing, true)
-    }
-
-    fn is_well(&self) -> bool {
-        self.all_read.is_some() && !self.is_failing
-    }
-
-    /// No viewer: later fixes do not count towards the rate.
-    fn rest(&mut self) {
-        self.counts.clear();
-    }
+    true
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn ms(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -1,0 +1,135 @@
+// Alerts: what `milepost events` found, the newest first, with a mark on the map until somebody has seen it.
+import { Marker, type Map as MapLibre } from 'maplibre-gl';
+import { alerts as ask, ApiError, seeAlert, type Alert } from './api';
+import { serverNow } from './clock';
+import { byId, make, press, say } from './dom';
+import { moment, pace } from './words';
+
+const EVERY_MS = 5_000;
+const MARKS_MAX = 50;
+
+const WHAT: Record<Alert['kind'], (alert: Alert) => string> = {
+  entered: ({ fence }) => `entered ${fence}`,
+  left: ({ fence }) => `left ${fence}`,
+  silent: () => 'fell silent',
+  heard: () => 'is heard again',
+  fast: ({ speed }) => (speed === null ? 'is too fast' : `is too fast, ${pace(speed)}`),
+  slow: () => 'is slower again',
+  jump: () => 'jumped',
+};
+
+/** "Anna entered Depot" */
+export const words = (alert: Alert, name: string): string => `${name} ${WHAT[alert.kind]?.(alert) ?? alert.kind}`;
+
+export const key = ({ driver_id, ts, seq, kind, fence }: Alert): string => [driver_id, ts, seq, kind, fence].join('|');
+
+interface Options {
+  writes: boolean;
+  name(id: string): string;
+  /** Shows the place of an alert, and its driver. */
+  go(alert: Alert): void;
+}
+
+export class Alerts {
+  isOpen = false;
+  all: Alert[] = [];
+  private readonly box = byId('alerts-box', HTMLElement);
+  private readonly button = byId('alerts', HTMLButtonElement);
+  private readonly badge = byId('alerts-count', HTMLElement);
+  private readonly rows = byId('alerts-list', HTMLOListElement);
+  private readonly said = byId('alerts-said', HTMLElement);
+  private readonly marks = new Map<string, Marker>();
+  private asked = -Infinity;
+  private asking = false;
+
+  constructor(
+    private readonly map: MapLibre,
+    private readonly options: Options,
+  ) {
+    this.button.addEventListener('click', () => this.toggle());
+    byId('alerts-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
+  }
+
+  toggle(): void {
+    this.isOpen = !this.isOpen;
+    this.box.hidden = !this.isOpen;
+    press(this.button, this.isOpen);
+    if (this.isOpen) this.box.querySelector<HTMLElement>('button')?.focus();
+    else if (this.box.contains(document.activeElement)) this.button.focus();
+    this.draw();
+  }
+
+  /** Once a second. */
+  async tick(): Promise<void> {
+    if (this.asking || performance.now() - this.asked < EVERY_MS) return;
+    this.asking = true;
+    this.asked = performance.now();
+    try {
+      this.all = await ask();
+      this.draw();
+    } catch (error) {
+      say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
+    } finally {
+      this.asking = false;
+    }
+  }
+
+  private draw(): void {
+    const open = this.all.filter(({ seen_at }) => seen_at === 0);
+    say(this.badge, open.length === 0 ? '' : open.length > 99 ? '99+' : String(open.length));
+    this.button.setAttribute('aria-label', open.length === 0 ? 'Alerts' : `Alerts, ${open.length} not seen`);
+    this.mark(open.slice(0, MARKS_MAX));
+    if (!this.isOpen) return;
+    say(this.said, this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '');
+    const focused = document.activeElement?.closest<HTMLElement>('#alerts-list [data-key]')?.dataset.key;
+    this.rows.replaceChildren(...this.all.map((alert) => this.row(alert)));
+    if (focused) this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  private row(alert: Alert): HTMLLIElement {
+    const item = make('li');
+    item.dataset.seen = String(alert.seen_at > 0);
+    const go = make('button');
+    go.type = 'button';
+    go.dataset.key = key(alert);
+    const seen = alert.seen_at > 0 ? ` · seen${alert.seen_by ? ` by ${alert.seen_by}` : ''}` : '';
+    go.append(make('span', words(alert, this.options.name(alert.driver_id))), make('small', `${moment(alert.ts, serverNow())}${seen}`));
+    go.addEventListener('click', () => this.options.go(alert));
+    item.append(go);
+    if (this.options.writes && alert.seen_at === 0) {
+      const see = make('button', 'Seen');
+      see.type = 'button';
+      see.setAttribute('aria-label', `Seen: ${words(alert, this.options.name(alert.driver_id))}`);
+      see.addEventListener('click', () => void this.see(alert));
+      item.append(see);
+    }
+    return item;
+  }
+
+  private async see(alert: Alert): Promise<void> {
+    try {
+      await seeAlert(alert);
+      this.asked = -Infinity;
+      await this.tick();
+    } catch (error) {
+      say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
+    }
+  }
+
+  /** A mark where each happened, until it is seen. */
+  private mark(open: readonly Alert[]): void {
+    const wanted = new Map(open.map((alert) => [key(alert), alert]));
+    for (const [name, marker] of this.marks) {
+      if (wanted.has(name)) continue;
+      marker.remove();
+      this.marks.delete(name);
+    }
+    for (const [name, alert] of wanted) {
+      if (this.marks.has(name)) continue;
+      const element = make('div', '!', 'alert-mark');
+      element.ariaHidden = 'true';
+      element.title = words(alert, this.options.name(alert.driver_id));
+      this.marks.set(name, new Marker({ element, anchor: 'bottom' }).setLngLat([alert.lng, alert.lat]).addTo(this.map));
+    }
+  }
+}

@@ -1,0 +1,89 @@
+// A month of days, of which those with fixes can be chosen. Days are those of the viewer's zone.
+import { days as ask } from './api';
+import { serverNow } from './clock';
+import { byId, make, say } from './dom';
+import { daySpan, isoDay } from './words';
+import { zone } from './zone';
+
+const DAY_MS = 86_400_000;
+
+/** `2026-11` → its days, and how many places are before the first in a week that begins on Monday. */
+export function month(name: string): { days: string[]; before: number } {
+  const first = new Date(`${name}-01T12:00Z`);
+  const days: string[] = [];
+  for (let day = new Date(first); day.toISOString().startsWith(name); day = new Date(day.getTime() + DAY_MS)) days.push(day.toISOString().slice(0, 10));
+  return { days, before: (first.getUTCDay() + 6) % 7 };
+}
+
+/** The month `by` months later. */
+export function monthAfter(name: string, by: number): string {
+  const [year, number] = name.split('-').map(Number);
+  return new Date(Date.UTC(year, number - 1 + by, 1)).toISOString().slice(0, 7);
+}
+
+export function calendar(choose: (day: string) => void) {
+  const box = byId('calendar', HTMLElement);
+  const title = byId('calendar-month', HTMLElement);
+  const grid = byId('calendar-days', HTMLElement);
+  const open = byId('calendar-open', HTMLButtonElement);
+  const later = byId('calendar-later', HTMLButtonElement);
+  let driver = '';
+  let shown = '';
+  let asked: AbortController | null = null;
+
+  open.addEventListener('click', () => toggle());
+  byId('calendar-earlier', HTMLButtonElement).addEventListener('click', () => void show(monthAfter(shown, -1)));
+  later.addEventListener('click', () => void show(monthAfter(shown, 1)));
+
+  function toggle(): void {
+    box.hidden = !box.hidden;
+    open.ariaExpanded = String(!box.hidden);
+    if (box.hidden) return;
+    void show(isoDay(serverNow()).slice(0, 7));
+    box.scrollIntoView({ block: 'nearest' });
+  }
+
+  async function show(name: string): Promise<void> {
+    shown = name;
+    asked?.abort();
+    const controller = (asked = new AbortController());
+    const { days, before } = month(name);
+    const from = daySpan(days[0])!.from;
+    const to = Math.min(daySpan(days[days.length - 1])!.to, Math.ceil(serverNow()));
+    later.disabled = name >= isoDay(serverNow()).slice(0, 7);
+    say(title, new Intl.DateTimeFormat('en-GB', { month: 'long', year: 'numeric', timeZone: 'UTC' }).format(new Date(`${name}-01T12:00Z`)));
+    let filled = new Set<string>();
+    const draw = (isKnown: boolean) =>
+      grid.replaceChildren(
+        ...days.map((day, i) => {
+          const button = make('button', String(Number(day.slice(8))));
+          button.type = 'button';
+          button.dataset.day = day;
+          button.disabled = isKnown ? !filled.has(day) : true;
+          button.setAttribute('aria-label', `${day}${filled.has(day) ? '' : ', no fixes'}`);
+          if (i === 0) button.style.gridColumnStart = String(before + 1);
+          button.addEventListener('click', () => {
+            toggle();
+            choose(day);
+          });
+          return button;
+        }),
+      );
+    draw(false);
+    try {
+      filled = new Set(await ask(driver, from, Math.max(to, from + 1), zone(), controller.signal));
+      if (!controller.signal.aborted) draw(true);
+    } catch {
+      // The server is away: the field of the day stays.
+    }
+  }
+
+  return {
+    of(id: string): void {
+      driver = id;
+      asked?.abort();
+      box.hidden = true;
+      open.ariaExpanded = 'false';
+    },
+  };
+}

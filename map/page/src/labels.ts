@@ -1,0 +1,107 @@
+// Names beside drivers and fences, drawn without overlap on a canvas of their own: the nearest zoom has all, far away there are none.
+import type { Map as MapLibre } from 'maplibre-gl';
+import type { Theme } from './colours';
+
+export interface Label {
+  text: string;
+  /** Pixels of the page: the place it belongs to. */
+  x: number;
+  y: number;
+  /** Pixels between the place and the text; 0: the text is on the place. */
+  gap: number;
+  kind: 'driver' | 'fence' | 'chosen';
+}
+
+export interface Placed extends Label {
+  /** Left end and middle line of the text. */
+  left: number;
+  middle: number;
+  width: number;
+}
+
+const HEIGHT = 15;
+/** Half of a dot. */
+const DOT = 5;
+const COLOURS = {
+  dark: { driver: '#e9eef7', chosen: '#ffffff', fence: '#cfa6ff', rim: 'rgba(8,12,20,0.92)' },
+  light: { driver: '#1a2434', chosen: '#000000', fence: '#6a2db4', rim: 'rgba(255,255,255,0.95)' },
+} as const;
+
+/** Puts each label where no earlier one is: right of its place, left, above, below. What has no room is left out. */
+export function place(labels: readonly Label[], measure: (text: string) => number, width: number, height: number): Placed[] {
+  const placed: Placed[] = [];
+  // Drivers are not written over.
+  const dots = labels.filter(({ gap }) => gap > 0);
+  const hits = (label: Label, left: number, middle: number, wide: number) =>
+    dots.some((dot) => dot !== label && dot.x > left - DOT && dot.x < left + wide + DOT && Math.abs(dot.y - middle) < HEIGHT / 2 + DOT);
+  const isFree = (left: number, middle: number, wide: number) =>
+    left >= 2 && left + wide <= width - 2 && middle >= HEIGHT / 2 && middle <= height - HEIGHT / 2 &&
+    placed.every((other) => left >= other.left + other.width + 4 || other.left >= left + wide + 4 || Math.abs(middle - other.middle) >= HEIGHT);
+  for (const label of labels) {
+    const { x, y, gap } = label;
+    const wide = measure(label.text);
+    const spots: [left: number, middle: number][] = gap === 0 ? [[x - wide / 2, y]] : [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 4], [x - wide / 2, y + gap + 4]];
+    const spot = spots.find(([left, middle]) => isFree(left, middle, wide) && !(gap > 0 && hits(label, left, middle, wide)));
+    if (spot) placed.push({ ...label, left: spot[0], middle: spot[1], width: wide });
+  }
+  return placed;
+}
+
+export class Labels {
+  private readonly canvas = document.createElement('canvas');
+  private readonly context = this.canvas.getContext('2d')!;
+  private readonly widths = new Map<string, number>();
+  placed: Placed[] = [];
+  theme: Theme;
+
+  constructor(
+    private readonly map: MapLibre,
+    theme: Theme,
+    private readonly wanted: () => Label[],
+  ) {
+    this.theme = theme;
+    this.canvas.className = 'labels';
+    this.canvas.ariaHidden = 'true';
+    map.getCanvasContainer().append(this.canvas);
+    map.on('render', () => this.draw());
+  }
+
+  draw(): void {
+    const { canvas, context, map } = this;
+    const { clientWidth: width, clientHeight: height } = map.getContainer();
+    const ratio = devicePixelRatio;
+    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+      canvas.width = Math.round(width * ratio);
+      canvas.height = Math.round(height * ratio);
+      canvas.style.width = `${width}px`;
+      canvas.style.height = `${height}px`;
+    }
+    const labels = this.wanted();
+    const nothing = labels.length === 0;
+    if (nothing && this.placed.length === 0) return;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    context.font = '600 12px "Inter Variable", system-ui, sans-serif';
+    context.textBaseline = 'middle';
+    context.lineJoin = 'round';
+    context.lineWidth = 3.5;
+    this.placed = place(labels, (text) => this.measure(text), width, height);
+    const colours = COLOURS[this.theme];
+    context.strokeStyle = colours.rim;
+    for (const { text, left, middle, kind } of this.placed) {
+      context.strokeText(text, left, middle);
+      context.fillStyle = colours[kind];
+      context.fillText(text, left, middle);
+    }
+  }
+
+  private measure(text: string): number {
+    let width = this.widths.get(text);
+    if (width === undefined) {
+      if (this.widths.size > 5_000) this.widths.clear();
+      width = this.context.measureText(text).width;
+      this.widths.set(text, width);
+    }
+    return width;
+  }
+}

@@ -1,0 +1,46 @@
+// What a driver does, as a colour and a shape: nobody has to tell greys apart. The server filters by the same rule (fleet/look.rs).
+import type { Rgb, Theme } from './colours';
+import { STANDING_MPS } from './words';
+
+export type DriverState = 'moving' | 'standing' | 'silent' | 'unknown' | 'hidden';
+
+/** In the order of the legend. Without the last one: what is shown unless somebody asks for it. */
+export const STATES: readonly DriverState[] = ['moving', 'standing', 'silent', 'unknown', 'hidden'];
+export const SHOWN: readonly DriverState[] = STATES.slice(0, -1);
+
+export const LABELS: Record<DriverState, string> = { moving: 'Moving', standing: 'Standing', silent: 'Silent', unknown: 'Speed unknown', hidden: 'Long silent' };
+
+/** Codes in the column of headings; from 0 on it is a heading, drawn as a nose. */
+export const SHAPES = { disc: -1, square: -2, ring: -3, diamond: -4 } as const;
+
+const SHAPE: Record<DriverState, number> = { moving: SHAPES.disc, standing: SHAPES.square, silent: SHAPES.ring, unknown: SHAPES.diamond, hidden: SHAPES.ring };
+
+export const STATE_COLOURS: Record<DriverState, Record<Theme, Rgb>> = {
+  moving: { dark: [45, 212, 180], light: [0, 132, 110] },
+  standing: { dark: [110, 168, 255], light: [38, 98, 204] },
+  silent: { dark: [168, 176, 196], light: [96, 106, 126] },
+  unknown: { dark: [250, 204, 80], light: [176, 108, 0] },
+  hidden: { dark: [124, 132, 152], light: [140, 148, 164] },
+};
+
+/** Seconds; the server's configuration. */
+let limits = { silent: 300, hidden: 30 * 86_400 };
+
+export function setLimits(silent: number, hidden: number): void {
+  limits = { silent, hidden };
+}
+
+export const silentAfter = (): number => limits.silent;
+
+/** Speed in m/s, NaN if unknown; seconds since the fix. */
+export function stateOf(speed: number, age: number): DriverState {
+  if (age >= limits.hidden) return 'hidden';
+  if (age >= limits.silent) return 'silent';
+  if (Number.isNaN(speed)) return 'unknown';
+  return speed < STANDING_MPS ? 'standing' : 'moving';
+}
+
+/** The heading of a driver that moves, else the code of its shape. */
+export function shapeOf(state: DriverState, heading: number): number {
+  return state === 'moving' && !Number.isNaN(heading) ? heading : SHAPE[state];
+}

@@ -1,0 +1,64 @@
+// Streets and names from one PMTiles file in Protomaps' schema, which milepost-map serves by ranges. Loaded only if there is one.
+import { layers, namedFlavor } from '@protomaps/basemaps';
+import { addProtocol, type Map as MapLibre, type StyleSpecification } from 'maplibre-gl';
+import { Protocol } from 'pmtiles';
+import inter from '@fontsource-variable/inter/files/inter-latin-wght-normal.woff2?url';
+import interExt from '@fontsource-variable/inter/files/inter-latin-ext-wght-normal.woff2?url';
+import type { Theme } from './colours';
+
+let isRegistered = false;
+
+/** The style of a theme. No glyphs and no sprite from anywhere: MapLibre draws letters from the page's own font, and icons are drawn below. */
+export function streets(theme: Theme): StyleSpecification {
+  if (!isRegistered) {
+    addProtocol('pmtiles', new Protocol({ metadata: true }).tile);
+    isRegistered = true;
+  }
+  const flavor = namedFlavor(theme);
+  delete flavor.pois;
+  const url = new URL('basemap.pmtiles', document.baseURI).href;
+  const font = [{ url: inter, 'unicode-range': ['U+0000-00FF', 'U+0131', 'U+2000-206F'] }, { url: interExt, 'unicode-range': ['U+0100-02BA', 'U+1E00-1E9F'] }];
+  return {
+    version: 8,
+    sources: { streets: { type: 'vector', url: `pmtiles://${url}`, attribution: '<a href="https://www.openstreetmap.org/copyright">© OpenStreetMap</a>' } },
+    'font-faces': { 'Noto Sans Regular': font, 'Noto Sans Medium': font, 'Noto Sans Italic': font },
+    // Drivers are the colourful things here.
+    layers: layers('streets', flavor, { lang: navigator.language.slice(0, 2) }),
+  };
+}
+
+/** Draws the few icons that the style names: a dot for places, an arrow for one-way streets, a plate for road numbers. */
+export function keepIcons(map: MapLibre): void {
+  map.on('styleimagemissing', ({ id }: { id: string }) => {
+    if (!map.hasImage(id)) map.addImage(id, icon(id), { pixelRatio: 2 });
+  });
+}
+
+function icon(id: string): ImageData {
+  const size = /shield|char$/.test(id) ? [56, 32] : [20, 20];
+  const canvas = new OffscreenCanvas(size[0], size[1]);
+  const context = canvas.getContext('2d')!;
+  const [width, height] = size;
+  context.fillStyle = context.strokeStyle = '#8794a8';
+  context.lineWidth = 2;
+  if (/shield|char$/.test(id)) {
+    context.fillStyle = 'rgba(255,255,255,0.9)';
+    context.beginPath();
+    context.roundRect(1, 1, width - 2, height - 2, 6);
+    context.fill();
+    context.stroke();
+  } else if (/arrow/.test(id)) {
+    context.beginPath();
+    context.moveTo(3, 10);
+    context.lineTo(17, 10);
+    context.moveTo(11, 4);
+    context.lineTo(17, 10);
+    context.lineTo(11, 16);
+    context.stroke();
+  } else if (/spot|capital|city|town/.test(id)) {
+    context.beginPath();
+    context.arc(width / 2, height / 2, 5, 0, 2 * Math.PI);
+    context.fill();
+  }
+  return context.getImageData(0, 0, width, height);
+}

@@ -1,0 +1,64 @@
+import { describe, expect, test } from 'vitest';
+import { month, monthAfter } from '../src/calendar';
+import { cluster } from '../src/cells';
+import { decode, type Points } from '../src/decode';
+import { place, type Label } from '../src/labels';
+import { placeName } from '../src/places';
+import { setLimits, shapeOf, SHAPES, stateOf } from '../src/states';
+import { encode } from './tile';
+
+const label = (text: string, x: number, y: number, gap = 8): Label => ({ text, x, y, gap, kind: 'driver' });
+const measure = (text: string) => 10 * text.length;
+
+describe('labels', () => {
+  test('the first takes the right side, the next one another', () => {
+    const placed = place([label('aa', 100, 100), label('bb', 104, 113)], measure, 400, 300);
+    expect(placed.map(({ left, middle }) => [left, middle])).toEqual([[108, 100], [76, 113]]);
+  });
+  test('none overlaps another or leaves the picture, however many there are', () => {
+    const many = Array.from({ length: 40 }, (_, i) => label(`d${i}`, (i * 137) % 400, (i * 91) % 300));
+    const placed = place(many, measure, 400, 300);
+    expect(placed.length).toBeGreaterThan(3);
+    for (const a of placed) {
+      expect(a.left).toBeGreaterThanOrEqual(2);
+      expect(a.left + a.width).toBeLessThanOrEqual(398);
+      for (const b of placed) if (a !== b) expect(a.left >= b.left + b.width || b.left >= a.left + a.width || Math.abs(a.middle - b.middle) >= 15).toBe(true);
+    }
+  });
+  test('no driver is written over', () => {
+    const placed = place([label('aaaa', 100, 100), label('b', 120, 100)], measure, 400, 300);
+    expect(placed.find(({ text }) => text === 'aaaa')!.left).toBeLessThan(100);
+  });
+});
+
+test('states go by age first, then by speed', () => {
+  setLimits(300, 86_400);
+  expect([stateOf(12, 10), stateOf(0.2, 10), stateOf(NaN, 10), stateOf(12, 300), stateOf(NaN, 86_400)]).toEqual(['moving', 'standing', 'unknown', 'silent', 'hidden']);
+  expect([shapeOf('moving', 90), shapeOf('moving', NaN), shapeOf('standing', 90), shapeOf('unknown', 90)]).toEqual([90, SHAPES.disc, SHAPES.square, SHAPES.diamond]);
+});
+
+test('drivers near each other are one disc, the others keep their names', () => {
+  const row = (lat: number, lng: number, id: string) => ({ lat, lng, ts: 1, speed: 10, heading: 0, id });
+  const tile = decode(encode('points', [row(10, 10, 'a'), row(10.001, 10, 'b'), row(40, 40, 'c')], 1000)) as Points;
+  const { discs, singles } = cluster([tile], 0.01);
+  expect(discs.map(({ count }) => count)).toEqual([2]);
+  expect(discs[0].lat).toBeCloseTo(10.0005, 3);
+  expect(singles[0].ids).toEqual(['c']);
+  expect(singles[0].lat[0]).toBe(40);
+});
+
+test('a place is named by the fence it is in, or near', () => {
+  const square = [[0, 0], [0.01, 0], [0.01, 0.01], [0, 0.01], [0, 0]];
+  const hole = [[0.004, 0.004], [0.006, 0.004], [0.006, 0.006], [0.004, 0.006], [0.004, 0.004]];
+  const depot = { type: 'Feature' as const, properties: { name: 'Depot', valid_from: 0 }, geometry: { type: 'MultiPolygon' as const, coordinates: [[square, hole]] } };
+  expect(placeName([depot], 0.001, 0.001)).toBe('Depot');
+  expect(placeName([depot], 0.012, 0.005)).toBe('220 m from Depot');
+  expect(placeName([depot], 0.1, 0.1)).toBe('');
+  expect(placeName([], 0, 0)).toBe('');
+});
+
+test('months have their days in weeks that begin on Monday', () => {
+  expect(month('2026-11')).toMatchObject({ before: 6 });
+  expect(month('2026-02').days.length).toBe(28);
+  expect([monthAfter('2026-12', 1), monthAfter('2026-01', -1)]).toEqual(['2027-01', '2025-12']);
+});

@@ -1,0 +1,180 @@
+//! Who may see what: the configured viewers, and read-only links that expire. Pure but for reading the links' secret.
+//!
+//! Guarantee: a link cannot be changed, or used after its end, by anybody who does not know the secret.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use milepost_config::Secret;
+use ring::hmac;
+use serde::{Deserialize, Serialize};
+
+use crate::fleet::look::Scope;
+use crate::params::driver;
+
+/// Longest validity of a link.
+pub const LINK_HOURS_MAX: u32 = 24 * 366;
+/// Groups and drivers of one link: it must fit into a URL.
+const LINK_NAMES_MAX: usize = 50;
+const LINK_BYTES_MAX: usize = 6_000;
+
+/// `[access]`
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    /// Names with their scopes; empty: every viewer sees all drivers.
+    pub viewers: Vec<(String, Arc<Scope>)>,
+    /// Signs links; `None`: there are none.
+    pub links_key: Option<Secret>,
+}
+
+impl Access {
+    /// The scope of a name; `None`: it may see nothing.
+    #[must_use]
+    pub fn scope(&self, name: Option<&str>) -> Option<Arc<Scope>> {
+        if self.viewers.is_empty() {
+            return Some(Arc::default());
+        }
+        let name = name?;
+        self.viewers.iter().find(|(viewer, _)| viewer == name).map(|(_, scope)| Arc::clone(scope))
+    }
+}
+
+/// Parses `access.viewers`: `NAME: *` sees all drivers, `NAME: north; south; driver:van-1` two groups and a driver.
+///
+/// # Errors
+/// An entry of another form.
+pub fn viewers(texts: Vec<String>) -> Result<Vec<(String, Arc<Scope>)>, String> {
+    texts.iter().filter(|text| !text.is_empty()).map(|text| viewer(text)).collect()
+}
+
+fn viewer(text: &str) -> Result<(String, Arc<Scope>), String> {
+    let wanted = || format!("\"{text}\": expected NAME: * or NAME: GROUP; GROUP; driver:ID");
+    let (name, rest) = text.split_once(':').ok_or_else(wanted)?;
+    let name = name.trim().to_owned();
+    if name.is_empty() {
+        return Err(wanted());
+    }
+    if rest.trim() == "*" {
+        return Ok((name, Arc::default()));
+    }
+    let (mut groups, mut drivers) = (BTreeSet::new(), BTreeSet::new());
+    for part in rest.split(';').map(str::trim).filter(|part| !part.is_empty()) {
+        match part.strip_prefix("driver:") {
+            Some(id) => drivers.insert(driver(id.trim())?.to_owned()),
+            None => groups.insert(part.to_owned()),
+        };
+    }
+    if groups.is_empty() && drivers.is_empty() {
+        return Err(wanted());
+    }
+    Ok((name, Arc::new(Scope::Only { groups, drivers })))
+}
+
+/// What a link shows, until when, and who made it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    #[serde(default)]
+    pub groups: BTreeSet<String>,
+    #[serde(default)]
+    pub drivers: BTreeSet<String>,
+    /// Milliseconds since 1970.
+    pub until: i64,
+    #[serde(default)]
+    pub by: String,
+}
+
+impl Link {
+    /// # Errors
+    /// The link names nobody, or too many, or an invalid driver.
+    pub fn check(&self) -> Result<(), String> {
+        let count = self.groups.len() + self.drivers.len();
+        if count == 0 || count > LINK_NAMES_MAX {
+            return Err(format!("drivers, groups: expected 1 to {LINK_NAMES_MAX} in all"));
+        }
+        if self.groups.contains("") {
+            return Err("groups: an empty string is no group".to_owned());
+        }
+        self.drivers.iter().try_for_each(|id| driver(id).map(drop))
+    }
+
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        Scope::Only { groups: self.groups.clone(), drivers: self.drivers.clone() }
+    }
+
+    /// The link as a string for a URL: its content and a signature, both in hexadecimal.
+    #[must_use]
+    pub fn sign(&self, secret: &str) -> String {
+        let content = serde_json::to_vec(self).unwrap_or_default();
+        let signature = hmac::sign(&key(secret), &content);
+        format!("{}.{}", hex(&content), hex(signature.as_ref()))
+    }
+
+    /// The link in a signed string; `None`: it was changed, made with another secret, or has expired.
+    #[must_use]
+    pub fn open(text: &str, secret: &str, now_ms: i64) -> Option<Self> {
+        let (content, signature) = text.split_once('.').filter(|_| text.len() <= 2 * LINK_BYTES_MAX)?;
+        let (content, signature) = (bytes(content)?, bytes(signature)?);
+        hmac::verify(&key(secret), &content, &signature).ok()?;
+        let link: Self = serde_json::from_slice(&content).ok()?;
+        (now_ms < link.until).then_some(link)
+    }
+}
+
+fn key(secret: &str) -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    if !hex.len().is_multiple_of(2) || !hex.is_ascii() {
+        return None;
+    }
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn viewers_are_parsed() {
+        let parsed = viewers(vec!["ada: *".to_owned(), "eve: north; driver:van-1;".to_owned()]).unwrap();
+        assert_eq!(parsed[0], ("ada".to_owned(), Arc::default()));
+        let groups = BTreeSet::from(["north".to_owned()]);
+        let drivers = BTreeSet::from(["van-1".to_owned()]);
+        assert_eq!(parsed[1], ("eve".to_owned(), Arc::new(Scope::Only { groups, drivers })));
+        for wrong in ["ada", ": *", "ada:", "ada: driver:a b"] {
+            assert!(viewers(vec![wrong.to_owned()]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn unlisted_viewer_has_no_scope() {
+        let access = Access { viewers: viewers(vec!["ada: *".to_owned()]).unwrap(), links_key: None };
+        assert!(access.scope(Some("ada")).is_some_and(|scope| scope.is_all()));
+        assert_eq!((access.scope(Some("eve")), access.scope(None)), (None, None));
+        assert!(Access::default().scope(None).is_some());
+    }
+
+    #[test]
+    fn link_opens_only_unchanged_and_in_time() {
+        let drivers = BTreeSet::from(["van-1".to_owned()]);
+        let link = Link { groups: BTreeSet::new(), drivers, until: 1_000, by: "ada".to_owned() };
+        let signed = link.sign("secret");
+        assert_eq!(Link::open(&signed, "secret", 999), Some(link));
+        assert_eq!(Link::open(&signed, "secret", 1_000), None);
+        assert_eq!(Link::open(&signed, "Secret", 999), None);
+        for at in 0..signed.len() {
+            let mut changed = signed.clone().into_bytes();
+            changed[at] = if changed[at] == b'0' { b'1' } else { b'0' };
+            assert_eq!(Link::open(std::str::from_utf8(&changed).unwrap(), "secret", 999), None, "{at}");
+        }
+        for wrong in ["", ".", "é.é", "0.0"] {
+            assert_eq!(Link::open(wrong, "secret", 0), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Alerts: the events that `milepost events` found, with who has seen them.
+
+use clickhouse::Row;
+use serde::{Deserialize, Serialize};
+
+use crate::fleet::look::Scope;
+use crate::history::failed;
+use crate::store::{Error, Store};
+
+/// Alerts per response, the newest.
+const ALERTS_MAX: usize = 200;
+
+/// An event. `driver_id`, `ts`, `seq`, `kind` and `fence` identify it.
+#[derive(Debug, Clone, Row, Serialize, Deserialize)]
+pub struct Alert {
+    driver_id: String,
+    ts: i64,
+    seq: u32,
+    /// entered, left, silent, heard, fast, slow or jump
+    kind: String,
+    fence: String,
+    lat: f64,
+    lng: f64,
+    speed: Option<f32>,
+    /// Time at which ClickHouse had it.
+    known_at: i64,
+    /// Who acknowledged it; empty: nobody has.
+    seen_by: String,
+    /// 0: nobody has.
+    seen_at: i64,
+}
+
+/// The alerts of the last `hours`, the newest first.
+///
+/// # Errors
+/// In words.
+pub async fn recent(store: &Store, scope: &Scope, hours: u32) -> Result<Vec<Alert>, Error> {
+    // Before `milepost migrate` made the table of acknowledgements, nobody has seen anything.
+    let seen =
+        "SELECT driver_id, ts, seq, kind, fence, argMax(seen_by, seen_at) AS viewer, max(seen_at) AS at
+        FROM {db}.alerts_seen GROUP BY driver_id, ts, seq, kind, fence";
+    let sql = format!(
+        "SELECT event.driver_id AS driver_id, toUnixTimestamp64Milli(event.ts) AS ts, event.seq AS seq,
+            toString(event.kind) AS kind, event.fence AS fence, event.lat AS lat, event.lng AS lng, event.speed AS speed,
+            toUnixTimestamp64Milli(event.known_at) AS known_at, seen.viewer AS seen_by, toUnixTimestamp64Milli(seen.at) AS seen_at
+        FROM
+        (
+            SELECT * FROM {{db}}.events FINAL
+            WHERE {{in_scope}} AND known_at > now64(3) - toIntervalHour({{hours:UInt32}})
+            ORDER BY known_at DESC, ts DESC, driver_id LIMIT {ALERTS_MAX}
+        ) AS event
+        LEFT JOIN ({seen}) AS seen USING (driver_id, ts, seq, kind, fence)
+        ORDER BY event.known_at DESC, event.ts DESC, event.driver_id"
+    );
+    let question = store.ask_in(scope, &sql).param("hours", hours);
+    question.fetch_all().await.map_err(|error| failed(store, &error))
+}
+
+/// What identifies an event in an acknowledgement.
+#[derive(Debug, Deserialize)]
+pub struct Seen {
+    pub driver_id: String,
+    pub ts: i64,
+    pub seq: u32,
+    pub kind: String,
+    pub fence: String,
+}
+
+/// Records that `by` has seen an event.
+///
+/// # Errors
+/// ClickHouse's.
+pub async fn acknowledge(
+    writer: &milepost_clickhouse::Reader,
+    database: &str,
+    seen: &Seen,
+    by: &str,
+) -> Result<(), clickhouse::error::Error> {
+    let sql = format!(
+        "INSERT INTO {database}.alerts_seen (driver_id, ts, seq, kind, fence, seen_by)
+        SELECT {{driver:String}}, fromUnixTimestamp64Milli({{ts:Int64}}), {{seq:UInt32}}, {{kind:String}}, {{fence:String}}, {{by:String}}"
+    );
+    let query = writer.client().query(&sql).param("driver", &seen.driver_id).param("ts", seen.ts);
+    let query = query.param("seq", seen.seq).param("kind", &seen.kind).param("fence", &seen.fence);
+    query.param("by", by).execute().await
+}

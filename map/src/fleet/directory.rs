@@ -1,0 +1,127 @@
+//! Names and groups of drivers, from the table `drivers` and from attributes. Pure.
+//!
+//! Guarantee: at most 65,534 groups; a driver beyond keeps its name and has no group.
+
+use std::collections::HashMap;
+
+/// A driver without a group.
+pub const NO_GROUP: u16 = 0;
+
+#[derive(Debug, Default)]
+struct Card {
+    name: String,
+    /// `name` in lower case, for the search.
+    folded: String,
+    group: u16,
+}
+
+/// See the module. Drivers that are not listed cost nothing.
+#[derive(Debug)]
+pub struct Directory {
+    cards: HashMap<Box<str>, Card>,
+    /// By number; the first one is "no group".
+    groups: Vec<String>,
+}
+
+impl Default for Directory {
+    fn default() -> Self {
+        Self { cards: HashMap::new(), groups: vec![String::new()] }
+    }
+}
+
+impl Directory {
+    /// Takes rows of (driver id, name, group); a later row of an id overrides what it names.
+    #[must_use]
+    pub fn new(rows: impl IntoIterator<Item = (String, String, String)>) -> Self {
+        let mut this = Self::default();
+        let mut numbers: HashMap<String, u16> = HashMap::new();
+        for (id, name, group) in rows {
+            let card = this.cards.entry(id.into_boxed_str()).or_default();
+            if !name.is_empty() {
+                card.folded = name.to_lowercase();
+                card.name = name;
+            }
+            if group.is_empty() {
+                continue;
+            }
+            let next = u16::try_from(this.groups.len()).ok().filter(|next| *next < u16::MAX);
+            card.group = numbers.get(&group).copied().or(next).unwrap_or(NO_GROUP);
+            if next == Some(card.group) {
+                this.groups.push(group.clone());
+                numbers.insert(group, card.group);
+            }
+        }
+        this
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cards.is_empty()
+    }
+
+    /// A driver's name; empty: it has none.
+    #[must_use]
+    pub fn name(&self, id: &str) -> &str {
+        self.cards.get(id).map_or("", |card| &card.name)
+    }
+
+    /// A driver's group, as a number.
+    #[must_use]
+    pub fn group(&self, id: &[u8]) -> u16 {
+        let id = str::from_utf8(id).unwrap_or_default();
+        self.cards.get(id).map_or(NO_GROUP, |card| card.group)
+    }
+
+    /// The group with this number; empty: none.
+    #[must_use]
+    pub fn group_name(&self, group: u16) -> &str {
+        self.groups.get(usize::from(group)).map_or("", String::as_str)
+    }
+
+    /// The names of all groups, in alphabetical order.
+    #[must_use]
+    pub fn groups(&self) -> Vec<&str> {
+        let mut groups: Vec<&str> = self.groups.iter().skip(1).map(String::as_str).collect();
+        groups.sort_unstable();
+        groups
+    }
+
+    /// The numbers of these groups, as one flag per group.
+    #[must_use]
+    pub fn flags<'a>(&self, groups: impl Fn(&str) -> bool + 'a) -> Vec<bool> {
+        let named = self.groups.iter().enumerate();
+        named.map(|(number, name)| number != usize::from(NO_GROUP) && groups(name)).collect()
+    }
+
+    /// Whether a driver's name contains `folded`, which is in lower case.
+    #[must_use]
+    pub fn name_contains(&self, id: &str, folded: &str) -> bool {
+        self.cards.get(id).is_some_and(|card| card.folded.contains(folded))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: &str, name: &str, group: &str) -> (String, String, String) {
+        (id.to_owned(), name.to_owned(), group.to_owned())
+    }
+
+    #[test]
+    fn later_row_overrides_only_what_it_names() {
+        let directory =
+            Directory::new([row("d1", "Anna", "north"), row("d2", "Ben", ""), row("d1", "", "south")]);
+        assert_eq!((directory.name("d1"), directory.group_name(directory.group(b"d1"))), ("Anna", "south"));
+        assert_eq!((directory.name("d2"), directory.group(b"d2")), ("Ben", NO_GROUP));
+        assert_eq!((directory.name("d3"), directory.group(b"d3")), ("", NO_GROUP));
+        assert_eq!(directory.groups(), ["north", "south"]);
+        assert_eq!(directory.flags(|name| name == "south"), [false, false, true]);
+    }
+
+    #[test]
+    fn names_match_anywhere_in_any_case() {
+        let directory = Directory::new([row("d1", "Anna MÜLLER", "")]);
+        assert!(directory.name_contains("d1", "müll") && !directory.name_contains("d1", "x"));
+    }
+}

@@ -1,0 +1,189 @@
+//! What a viewer sees of the fleet: the drivers of its scope, in the states it chose. Pure.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use super::{Fleet, Row, UNKNOWN};
+
+/// Slower than this a driver stands: GPS noise alone moves that fast. Centimetres per second.
+const STANDING_CMS: u16 = 50;
+
+/// What a driver does; the discriminant is its bit in [`Look::states`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Moving = 1,
+    Standing = 2,
+    /// No fix for [`Ages::silent_s`].
+    Silent = 4,
+    /// The newest fix has no speed.
+    Unknown = 8,
+    /// No fix for [`Ages::hidden_s`]; shown only if asked for.
+    Hidden = 16,
+}
+
+impl State {
+    pub const ALL: [Self; 5] = [Self::Moving, Self::Standing, Self::Silent, Self::Unknown, Self::Hidden];
+    /// All states but hidden.
+    pub const SHOWN: u8 = 15;
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Moving => "moving",
+            Self::Standing => "standing",
+            Self::Silent => "silent",
+            Self::Unknown => "unknown",
+            Self::Hidden => "hidden",
+        }
+    }
+}
+
+/// Limits between states, in seconds since a fix.
+#[derive(Debug, Clone, Copy)]
+pub struct Ages {
+    pub silent_s: i64,
+    pub hidden_s: i64,
+}
+
+impl Ages {
+    /// The state of a driver whose newest fix has this time and speed.
+    #[must_use]
+    pub fn state(self, ts_s: i64, speed_cms: u16, now_s: i64) -> State {
+        let age_s = now_s - ts_s;
+        if age_s >= self.hidden_s {
+            State::Hidden
+        } else if age_s >= self.silent_s {
+            State::Silent
+        } else if speed_cms == UNKNOWN {
+            State::Unknown
+        } else if speed_cms < STANDING_CMS {
+            State::Standing
+        } else {
+            State::Moving
+        }
+    }
+}
+
+/// The drivers that a viewer may see.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub enum Scope {
+    #[default]
+    All,
+    /// Drivers of these groups, and these drivers.
+    Only { groups: BTreeSet<String>, drivers: BTreeSet<String> },
+}
+
+impl Scope {
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        *self == Self::All
+    }
+
+    /// Whether the scope contains all drivers of a group.
+    #[must_use]
+    pub fn has_group(&self, group: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only { groups, .. } => groups.contains(group),
+        }
+    }
+
+    /// Whether the scope contains a driver.
+    #[must_use]
+    pub fn has(&self, fleet: &Fleet, id: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only { groups, drivers } => {
+                let directory = fleet.directory();
+                drivers.contains(id) || groups.contains(directory.group_name(directory.group(id.as_bytes())))
+            }
+        }
+    }
+}
+
+/// A scope, and the states to show: what the tiles of two viewers have in common if it is equal.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Look {
+    pub scope: Arc<Scope>,
+    /// Bits of [`State`].
+    pub states: u8,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Self { scope: Arc::default(), states: State::SHOWN }
+    }
+}
+
+/// A [`Look`] at one moment, resolved to the fleet's numbers.
+pub struct Filter<'a> {
+    fleet: &'a Fleet,
+    ages: Ages,
+    now_s: i64,
+    states: u8,
+    /// `None`: every driver.
+    allowed: Option<(Vec<bool>, HashSet<u32>)>,
+}
+
+impl<'a> Filter<'a> {
+    #[must_use]
+    pub fn new(fleet: &'a Fleet, look: &Look, ages: Ages, now_ms: i64) -> Self {
+        let allowed = match &*look.scope {
+            Scope::All => None,
+            Scope::Only { groups, drivers } => Some((
+                fleet.directory().flags(|name| groups.contains(name)),
+                drivers.iter().filter_map(|id| fleet.number(id)).collect(),
+            )),
+        };
+        Self { fleet, ages, now_s: now_ms / 1_000, states: look.states, allowed }
+    }
+
+    /// Whether the scope contains the driver.
+    #[must_use]
+    pub fn allows(&self, number: u32) -> bool {
+        let Some((groups, numbers)) = &self.allowed else { return true };
+        groups.get(usize::from(self.fleet.group(number))).is_some_and(|is_in| *is_in)
+            || numbers.contains(&number)
+    }
+
+    #[must_use]
+    pub fn state(&self, ts_s: i64, speed_cms: u16) -> State {
+        self.ages.state(ts_s, speed_cms, self.now_s)
+    }
+
+    #[must_use]
+    pub fn shows(&self, row: &Row) -> bool {
+        self.state(i64::from(row.ts_s), row.speed_cms) as u8 & self.states != 0 && self.allows(row.number())
+    }
+}
+
+/// Numbers of a fleet, as far as a viewer may see it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub drivers: usize,
+    /// Drivers with a message in the last minute.
+    pub seen_1m: usize,
+    /// Arrival of the newest message, in milliseconds since 1970.
+    pub newest_ms: Option<i64>,
+    /// Drivers per state, in the order of [`State::ALL`].
+    pub states: [usize; 5],
+}
+
+/// Counts the drivers of a scope.
+#[must_use]
+pub fn summary(fleet: &Fleet, scope: &Arc<Scope>, ages: Ages, now_ms: i64) -> Summary {
+    let look = Look { scope: Arc::clone(scope), ..Look::default() };
+    let filter = Filter::new(fleet, &look, ages, now_ms);
+    let mut summary = Summary::default();
+    for (number, fix) in fleet.fixes() {
+        if !filter.allows(number) {
+            continue;
+        }
+        summary.drivers += 1;
+        summary.seen_1m += usize::from(fix.received_ms >= now_ms - 60_000);
+        summary.newest_ms = summary.newest_ms.max(Some(fix.received_ms));
+        let state = filter.state(fix.ts_ms.div_euclid(1_000), fix.speed_cms);
+        summary.states[(state as u8).trailing_zeros() as usize] += 1;
+    }
+    summary
+}

@@ -1,0 +1,67 @@
+//! What responses have in common: JSON, compression, refusals.
+
+use axum::http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use flate2::Compression;
+use serde::Serialize;
+
+use super::refusal::Refusal;
+use super::state::{State, Viewer};
+use crate::wire::{GZIP_BYTES_MIN, gzip};
+
+pub(super) const JSON: &str = "application/json";
+pub(super) const BINARY: &str = "application/octet-stream";
+
+/// What is wrong with a parameter.
+pub(super) fn bad(what: String) -> Refusal {
+    Refusal(StatusCode::BAD_REQUEST, what)
+}
+
+pub(super) fn away(why: String) -> Refusal {
+    Refusal(StatusCode::SERVICE_UNAVAILABLE, why)
+}
+
+pub(super) type Answer = Result<Response, Refusal>;
+
+/// 404 if the driver is outside of the viewer's scope, as if it did not exist.
+pub(super) fn in_scope(state: &State, viewer: &Viewer, id: &str) -> Result<(), Refusal> {
+    if viewer.scope.has(&state.live.fleet(), id) { Ok(()) } else { Err(unknown(id)) }
+}
+
+pub(super) fn unknown(id: &str) -> Refusal {
+    Refusal(StatusCode::NOT_FOUND, format!("nobody has heard of a driver {id}"))
+}
+
+/// JSON that nobody keeps.
+pub(super) fn answer(value: &impl Serialize) -> Response {
+    let json = serde_json::to_vec(value).unwrap_or_default();
+    ([(CONTENT_TYPE, JSON), (CACHE_CONTROL, "no-store")], json).into_response()
+}
+
+/// The same of what may be long.
+pub(super) fn packed(headers: &HeaderMap, kind: &'static str, bytes: impl Into<Bytes>) -> Response {
+    let bytes = bytes.into();
+    let is_packed = bytes.len() >= GZIP_BYTES_MIN && takes_gzip(headers);
+    let bytes = if is_packed { gzip(&bytes, Compression::fast()).into() } else { bytes };
+    let headers = [(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
+    let mut answer = (headers, bytes).into_response();
+    if is_packed {
+        answer.headers_mut().insert(CONTENT_ENCODING, value("gzip"));
+    }
+    answer
+}
+
+pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
+    headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()).any(|value| {
+        let mut codings = value.split(',').map(|coding| coding.trim().split(';'));
+        codings.any(|mut coding| {
+            coding.next() == Some("gzip") && coding.next().is_none_or(|q| q.trim() != "q=0")
+        })
+    })
+}
+
+pub(super) fn value(text: &'static str) -> HeaderValue {
+    HeaderValue::from_static(text)
+}

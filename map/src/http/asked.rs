@@ -1,0 +1,223 @@
+//! Answers that ClickHouse gives: lists, tracks, the past, fences, alerts. Each is limited to the viewer's scope.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::extract::{Path, RawQuery, State as From};
+use axum::http::header::CONTENT_DISPOSITION;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::routing::get;
+use axum::{Extension, Router};
+use bytes::Bytes;
+use milepost_observe::now;
+use serde_json::json;
+
+use super::answers::{Answer, BINARY, JSON, away, bad, in_scope, packed, value};
+use super::refusal::Refusal;
+use super::state::{State, Viewer};
+use super::written::put_fence;
+use crate::fleet::look::Look;
+use crate::params::{self, Params};
+use crate::store::Error;
+use crate::{alerts as events, fences as areas, history, list as filtered, tiles};
+
+/// Time that a query waits for one of `clickhouse.queries_max` slots.
+const PLACE_WITHIN: Duration = Duration::from_secs(2);
+
+pub(super) fn routes() -> Router<Arc<State>> {
+    Router::new()
+        .route("/api/drivers/{id}/attributes", get(attributes))
+        .route("/api/drivers/{id}/track", get(track))
+        .route("/api/drivers/{id}/days", get(days))
+        .route("/api/list", get(list))
+        .route("/api/fences", get(fences).post(put_fence))
+        .route("/api/visits", get(visits))
+        .route("/api/alerts", get(alerts))
+        .route("/api/past", get(past))
+        .route("/api/cells", get(cells))
+}
+
+async fn attributes(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    Params::new(query.as_deref(), &[]).map_err(bad)?;
+    let id = params::driver(&id).map_err(bad)?;
+    in_scope(&state, &viewer, id)?;
+    // The page has this fix: an answer about an older one will not do.
+    let of = state.live.fleet().find(id).map(|fix| fix.ts_ms);
+    let question = async {
+        let (ts, attributes, card) = asked(&state, filtered::attributes(&state.store, id)).await?;
+        Ok(Bytes::from(json!({ "ts": ts, "attributes": attributes, "card": card }).to_string()))
+    };
+    let json = state.answers.answer(format!("attributes {of:?} {id}"), question).await?;
+    Ok(packed(&headers, JSON, json))
+}
+
+async fn list(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let known = ["prefix", "find", "group", "silent", "faster", "stopped", "attribute", "fence", "hidden"];
+    let params = Params::new(query.as_deref(), &known).map_err(bad)?;
+    let filter = params.filter().map_err(bad)?;
+    let named = if filter.find.is_empty() {
+        Vec::new()
+    } else {
+        let fleet = state.live.fleet();
+        let look = Look { scope: Arc::clone(&viewer.scope), ..Look::default() };
+        let seen = state.live.filter(&fleet, &look);
+        fleet.find_anywhere(&filter.find, |number| seen.allows(number), filtered::DRIVERS_MAX)
+    };
+    let question = async {
+        let list = filtered::list(&state.store, &viewer.scope, &filter, named, state.live.ages);
+        let (mut found, truncated) = asked(&state, list).await?;
+        let fleet = state.live.fleet();
+        found.iter_mut().for_each(|one| one.name(fleet.directory()));
+        Ok(Bytes::from(json!({ "drivers": found, "truncated": truncated }).to_string()))
+    };
+    let json = state.answers.answer(format!("list {:?} {filter:?}", viewer.scope), question).await?;
+    Ok(packed(&headers, JSON, json))
+}
+
+async fn fences(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
+    Params::new(query.as_deref(), &[]).map_err(bad)?;
+    let found = asked(&state, areas::all(&state.store)).await?;
+    Ok(packed(&headers, "application/geo+json", found.to_string().into_bytes()))
+}
+
+/// Visits of a fence.
+async fn visits(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let params = Params::new(query.as_deref(), &["fence", "from", "to"]).map_err(bad)?;
+    let (fence, span) = (params.fence().map_err(bad)?, params.span(now().unix_ms()).map_err(bad)?);
+    let question = async {
+        let visits = asked(&state, history::visits(&state.store, &viewer.scope, fence, span)).await?;
+        Ok(Bytes::from(json!({ "visits": visits }).to_string()))
+    };
+    // Pages ask for spans that end now: they share the answer of these seconds.
+    let key = format!("visits {:?} {} {} {fence}", viewer.scope, span.from_ms, span.to_ms / 5_000);
+    let json = state.answers.answer(key, question).await?;
+    Ok(packed(&headers, JSON, json))
+}
+
+/// Days on which a driver has fixes.
+async fn days(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let params = Params::new(query.as_deref(), &["from", "to", "tz"]).map_err(bad)?;
+    let id = params::driver(&id).map_err(bad)?;
+    let (span, zone) = (params.span(now().unix_ms()).map_err(bad)?, params.zone().map_err(bad)?);
+    in_scope(&state, &viewer, id)?;
+    let days = asked(&state, history::days(&state.store, id, span, zone)).await?;
+    Ok(packed(&headers, JSON, json!({ "days": days }).to_string().into_bytes()))
+}
+
+async fn alerts(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let params = Params::new(query.as_deref(), &["hours"]).map_err(bad)?;
+    let hours = params.hours(24).map_err(bad)?;
+    let question = async {
+        let alerts = asked(&state, events::recent(&state.store, &viewer.scope, hours)).await?;
+        Ok(Bytes::from(json!({ "alerts": alerts }).to_string()))
+    };
+    let key = format!("alerts {:?} {hours} {}", viewer.scope, state.acknowledged.load(Ordering::Relaxed));
+    let json = state.answers.answer(key, question).await?;
+    Ok(packed(&headers, JSON, json))
+}
+
+async fn past(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let params = Params::new(query.as_deref(), &["bbox", "from", "to"]).map_err(bad)?;
+    let (bbox, span) = (params.bbox().map_err(bad)?, params.span(now().unix_ms()).map_err(bad)?);
+    let past = asked(&state, history::past(&state.store, &viewer.scope, bbox, span)).await?;
+    Ok(packed(&headers, JSON, serde_json::to_vec(&past).unwrap_or_default()))
+}
+
+async fn track(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let params = Params::new(query.as_deref(), &["from", "to", "simplify", "format"]).map_err(bad)?;
+    let id = params::driver(&id).map_err(bad)?;
+    let (span, metres) = (params.span(now().unix_ms()).map_err(bad)?, params.simplify().map_err(bad)?);
+    let format = params.format().map_err(bad)?;
+    in_scope(&state, &viewer, id)?;
+    if let Some(format) = format {
+        let file = asked(&state, history::file(&state.store, id, span, format)).await?;
+        let mut answer = packed(&headers, format.content_type(), file.into_bytes());
+        let name = format!("attachment; filename=\"{}.{}\"", id.replace(':', "_"), format.extension());
+        answer
+            .headers_mut()
+            .extend(HeaderValue::from_str(&name).ok().map(|name| (CONTENT_DISPOSITION, name)));
+        return Ok(answer);
+    }
+    let track = asked(&state, history::track(&state.store, id, span, metres)).await?;
+    Ok(packed(&headers, JSON, serde_json::to_vec(&track).unwrap_or_default()))
+}
+
+async fn cells(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let params = Params::new(query.as_deref(), &["bbox", "zoom", "from", "to"]).map_err(bad)?;
+    let (bbox, zoom) = (params.bbox().map_err(bad)?, params.zoom().map_err(bad)?);
+    let span = params.span(now().unix_ms()).map_err(bad)?;
+    let (cells, truncated) =
+        asked(&state, history::cells(&state.store, &viewer.scope, bbox, zoom, span)).await?;
+    let mut answer = packed(&headers, BINARY, tiles::cells(&cells, now().unix_ms()));
+    if truncated {
+        answer.headers_mut().insert(HeaderName::from_static("x-truncated"), value("true"));
+    }
+    Ok(answer)
+}
+
+/// The answer to a question about the past, when there is a place for it. Dropped with the request: ClickHouse ends it then.
+pub(super) async fn asked<T>(
+    state: &State,
+    question: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Refusal> {
+    let place = tokio::time::timeout(PLACE_WITHIN, state.questions.acquire()).await;
+    let Ok(Ok(_place)) = place else {
+        let what =
+            "too many questions about the past at once (clickhouse.queries_max): try again in some seconds";
+        return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, what.to_owned()));
+    };
+    let _timer = state.live.metrics.questions.start_timer();
+    // The server's own limit comes first; this one is for a network that answers nothing.
+    let within = state.config.clickhouse.query_timeout + PLACE_WITHIN;
+    match tokio::time::timeout(within, question).await {
+        Ok(answer) => answer.map_err(|error| match error {
+            Error::TooMuch(words) => bad(words),
+            Error::Away(words) => away(words),
+        }),
+        Err(_) => Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned())),
+    }
+}

@@ -1,0 +1,201 @@
+//! Requests that write: fences, names of drivers, acknowledgements of alerts, links. Links themselves may not.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::State as From;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use axum::{Extension, Router};
+use bytes::Bytes;
+use milepost_clickhouse::Reader;
+use milepost_observe::now;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::answers::{Answer, JSON, answer, away, bad, in_scope};
+use super::refusal::Refusal;
+use super::state::{State, Viewer};
+use crate::access::{LINK_HOURS_MAX, Link};
+use crate::names::{self, Card};
+use crate::{alerts, fences as areas, params};
+
+/// Bytes of a request's body, and the time it may take.
+const BODY_BYTES_MAX: usize = 1 << 20;
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+/// Validity of a link without `hours`.
+const LINK_HOURS: u32 = 24;
+
+pub(super) fn routes() -> Router<Arc<State>> {
+    Router::new()
+        .route("/api/alerts/seen", post(see_alert))
+        .route("/api/links", post(make_link))
+        .route("/api/cards", post(put_cards))
+}
+
+/// Whether the viewer may acknowledge alerts and name drivers.
+pub(super) fn writes(state: &State, viewer: &Viewer) -> bool {
+    state.fence_writer.is_some() && !viewer.is_link
+}
+
+pub(super) fn edits_fences(state: &State, viewer: &Viewer) -> bool {
+    let editors = &state.config.fences.editors;
+    let is_editor = || viewer.name.as_ref().is_some_and(|name| editors.contains(name));
+    writes(state, viewer) && (editors.is_empty() || is_editor())
+}
+
+/// The body of a request. Requires a content type that no foreign page can send: a browser asks before it sends this
+/// one to another site, and there is no CORS.
+async fn sent(headers: &HeaderMap, body: Body, kind: &str) -> Result<Bytes, Refusal> {
+    if headers.get(CONTENT_TYPE).is_none_or(|given| given != kind) {
+        return Err(bad(format!("Content-Type: expected {kind}")));
+    }
+    let body = tokio::time::timeout(BODY_WITHIN, to_bytes(body, BODY_BYTES_MAX)).await;
+    body.ok().and_then(Result::ok).ok_or_else(|| {
+        bad(format!("expected a body of at most {BODY_BYTES_MAX} bytes within {BODY_WITHIN:?}"))
+    })
+}
+
+fn forbidden(what: &str) -> Refusal {
+    Refusal(StatusCode::FORBIDDEN, what.to_owned())
+}
+
+/// The ClickHouse login that writes, if the viewer may use it.
+fn writer<'a>(state: &'a State, viewer: &Viewer) -> Result<&'a Reader, Refusal> {
+    let writer = state.fence_writer.as_ref().filter(|_| writes(state, viewer));
+    writer.ok_or_else(|| forbidden("nothing can be written here (fences.user), or not with a link"))
+}
+
+/// Waits for a write as long as for a query.
+async fn written(
+    state: &State,
+    writer: &Reader,
+    write: impl Future<Output = Result<(), clickhouse::error::Error>>,
+) -> Result<(), Refusal> {
+    match tokio::time::timeout(state.config.clickhouse.query_timeout, write).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "nothing was stored");
+            let why = writer.failed(&error).1.unwrap_or_else(|| "it refuses".to_owned());
+            Err(away(format!("ClickHouse did not store this: {why}")))
+        }
+        Err(_) => Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned())),
+    }
+}
+
+/// The content type keeps foreign pages out: a browser asks before it sends this one to another site, and there is no CORS.
+pub(super) async fn put_fence(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let writer = state.fence_writer.as_ref().filter(|_| edits_fences(&state, &viewer));
+    let writer = writer.ok_or_else(|| {
+        Refusal(StatusCode::FORBIDDEN, "you may not change fences (fences.user, fences.editors)".to_owned())
+    })?;
+    let body = sent(&headers, body, "application/geo+json").await?;
+    let feature = serde_json::from_slice(&body).map_err(|error| bad(format!("not JSON: {error}")))?;
+    let user = viewer.name.as_deref();
+    let stored = async {
+        let _one_at_a_time = state.fence_changes.lock().await;
+        areas::put(writer, state.store.database(), &feature, user).await
+    };
+    match tokio::time::timeout(state.config.clickhouse.query_timeout, stored).await {
+        Ok(Ok(())) => Ok(answer(&json!({}))),
+        Ok(Err(areas::Refused::Invalid(why))) => Err(bad(why)),
+        Ok(Err(areas::Refused::Away(why))) => Err(away(why)),
+        Err(_) => Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned())),
+    }
+}
+
+async fn see_alert(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let writer = writer(&state, &viewer)?;
+    let body = sent(&headers, body, JSON).await?;
+    let seen: alerts::Seen = serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+    in_scope(&state, &viewer, &seen.driver_id)?;
+    let by = viewer.name.as_deref().unwrap_or_default();
+    written(&state, writer, alerts::acknowledge(writer, state.store.database(), &seen, by)).await?;
+    state.acknowledged.fetch_add(1, Ordering::Relaxed);
+    Ok(answer(&json!({})))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkRequest {
+    #[serde(default)]
+    drivers: Vec<String>,
+    #[serde(default)]
+    groups: Vec<String>,
+    hours: Option<u32>,
+}
+
+/// Signs a link that shows these drivers and groups, if the maker may see them.
+async fn make_link(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let secret = state.config.access.links_key.clone().filter(|_| !viewer.is_link);
+    let secret = secret.ok_or_else(|| forbidden("there are no links here (access.links_key)"))?;
+    let body = sent(&headers, body, JSON).await?;
+    let asked: LinkRequest = serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+    let hours = asked.hours.unwrap_or(LINK_HOURS);
+    if !(1..=LINK_HOURS_MAX).contains(&hours) {
+        return Err(bad(format!("hours: expected 1 to {LINK_HOURS_MAX}")));
+    }
+    let until = now().unix_ms() + i64::from(hours) * 3_600_000;
+    let by = viewer.name.clone().unwrap_or_default();
+    let link = Link {
+        groups: asked.groups.into_iter().collect(),
+        drivers: asked.drivers.into_iter().collect(),
+        until,
+        by,
+    };
+    link.check().map_err(bad)?;
+    link.drivers.iter().try_for_each(|id| in_scope(&state, &viewer, id))?;
+    if !link.groups.iter().all(|group| viewer.scope.has_group(group)) {
+        return Err(forbidden("you may not see all of these groups"));
+    }
+    let secret = tokio::task::spawn_blocking(move || secret.read()).await;
+    let secret = secret.ok().and_then(Result::ok);
+    let secret = secret.ok_or_else(|| away("access.links_key_file cannot be read".to_owned()))?;
+    tracing::info!(user = viewer.name, drivers = ?link.drivers, groups = ?link.groups, hours, "a link was made");
+    Ok(answer(&json!({ "link": link.sign(&secret), "until": until })))
+}
+
+/// Stores names of drivers, from CSV or a JSON array.
+async fn put_cards(
+    From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let writer = writer(&state, &viewer)?;
+    if !viewer.scope.is_all() {
+        return Err(forbidden("only a viewer of all drivers may name them"));
+    }
+    let is_csv = headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/csv"));
+    let cards: Vec<Card> = if is_csv {
+        names::csv(str::from_utf8(&sent(&headers, body, "text/csv").await?).unwrap_or_default())
+            .map_err(bad)?
+    } else {
+        let body = sent(&headers, body, JSON).await?;
+        serde_json::from_slice(&body).map_err(|error| bad(format!("expected an array of cards: {error}")))?
+    };
+    cards.iter().try_for_each(|card| params::driver(&card.driver_id).map(drop)).map_err(bad)?;
+    let count = cards.len();
+    written(&state, writer, names::write(writer, state.store.database(), &cards)).await?;
+    state.live.read_names();
+    tracing::info!(user = viewer.name, count, "drivers were named");
+    Ok(answer(&json!({ "stored": count })))
+}

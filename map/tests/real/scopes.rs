@@ -1,0 +1,204 @@
+//! Who may see what: every answer, tile and stream is limited to the viewer's drivers.
+
+use std::io::{BufRead as _, BufReader};
+
+use anyhow::{Context as _, Result, ensure};
+use lab_stack::{Map, Settings, unix_ms, wait_until};
+
+use crate::tile_format::read_all;
+use crate::world::{Answer, SOON, World, ask, world};
+
+/// Two drivers of two groups, an hour of fixes, an event and a visit of each.
+fn fleet(name: &str) -> Result<World> {
+    let world = world(name)?;
+    for (driver, lng) in [("north-1", 11.0), ("south-1", 11.001)] {
+        for minute in 0..10 {
+            world.insert(driver, unix_ms() - minute * 60_000, 48.0, lng)?;
+        }
+        world.query(&format!(
+            "INSERT INTO {{db}}.events (driver_id, ts, seq, kind, fence, lat, lng, known_at) \
+             VALUES ('{driver}', now64(3), 0, 'entered', 'yard', 48, {lng}, now64(3))"
+        ))?;
+    }
+    world.query("INSERT INTO {db}.drivers (driver_id, name, `group`) VALUES ('north-1', 'Nora', 'north'), ('south-1', 'Sam', 'south')")?;
+    world.query("INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(10.9, 47.9), (11.1, 47.9), (11.1, 48.1), (10.9, 48.1)]]])")?;
+    Ok(world)
+}
+
+/// Every address that tells something of drivers.
+fn addresses() -> Vec<String> {
+    let hour = format!("from={}", unix_ms() - 3_500_000);
+    [
+        "/api/tiles?of=0/0/0,14/8692/5693",
+        "/api/tiles?of=0/0/0&states=moving,standing,silent,unknown,hidden",
+        "/api/positions?bbox=-180,-90,180,90",
+        "/api/drivers?limit=100",
+        "/api/drivers?find=a",
+        "/api/drivers?find=1",
+        "/api/drivers/south-1",
+        "/api/drivers/south-1/attributes",
+        "/api/drivers/south-1/track",
+        "/api/drivers/south-1/track?format=csv",
+        "/api/drivers/south-1/days",
+        "/api/names?of=north-1,south-1",
+        "/api/list",
+        "/api/list?find=s",
+        "/api/list?fence=yard",
+        "/api/list?group=south",
+        "/api/visits?fence=yard",
+        "/api/alerts",
+        "/api/past?bbox=-180,-90,180,90",
+        "/api/config",
+    ]
+    .map(|address| if address.contains("past") { format!("{address}&{hour}") } else { address.to_owned() })
+    .into()
+}
+
+/// The answer neither names the driver of the other group, nor its name, nor its place.
+fn is_silent_about_south(address: &str, answer: &Answer) -> Result<()> {
+    ensure!(answer.status == 200 || answer.status == 404, "{address}: {}", answer.status);
+    if answer.status == 404 {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&answer.body);
+    ensure!(
+        !text.contains("south-1\"") && !text.contains("Sam") && !text.contains("11.001"),
+        "{address}: {text}"
+    );
+    if address.contains("tiles") {
+        for part in read_all(&answer.body) {
+            ensure!(part.tile.ids.iter().all(|id| id == "north-1"), "{address}: {:?}", part.tile.ids);
+        }
+    } else {
+        ensure!(!text.contains("\"south\""), "{address}: {text}");
+    }
+    Ok(())
+}
+
+fn proxied(world: &World) -> Settings {
+    let settings =
+        world.settings.clone().with("HTTP__BEHIND_PROXY", "true").with("HTTP__USER_HEADER", "X-User");
+    settings
+        .with("ACCESS__VIEWERS", "ada: *,eve: north,bob: driver:south-1")
+        .with("ACCESS__LINKS_KEY", "s3cret")
+}
+
+/// The first tick of a stream.
+fn first_tick(map: &Map, header: (&str, &str)) -> Result<serde_json::Value> {
+    let config = ureq::Agent::config_builder().timeout_global(Some(SOON));
+    let request = config.build().new_agent().get(format!("{}/api/stream", map.url()));
+    let response = request.header(header.0, header.1).call()?;
+    let lines = BufReader::new(response.into_body().into_reader()).lines();
+    let line = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("data: ").map(str::to_owned));
+    Ok(serde_json::from_str(&line.context("a tick")?)?)
+}
+
+fn waits_for_names(map: &Map) -> Result<()> {
+    wait_until("names are read", SOON, || {
+        let found = ask(map, "/api/drivers?find=nora", &[("X-User", "ada")])?;
+        Ok(found.status == 200 && found.json()?["drivers"][0] == "north-1")
+    })
+}
+
+#[test]
+fn viewer_of_a_group_sees_no_driver_outside_it() -> Result<()> {
+    let world = fleet("map_scopes")?;
+    let map = proxied(&world).run()?;
+    waits_for_names(&map)?;
+    let eve = ("X-User", "eve");
+    for address in addresses() {
+        is_silent_about_south(&address, &ask(&map, &address, &[eve])?)?;
+    }
+    for address in [
+        "/api/drivers/south-1",
+        "/api/drivers/south-1/attributes",
+        "/api/drivers/south-1/track",
+        "/api/drivers/south-1/days",
+    ] {
+        ensure!(ask(&map, address, &[eve])?.status == 404, "{address}");
+        ensure!(ask(&map, &address.replace("south", "north"), &[eve])?.status == 200, "{address}");
+        ensure!(ask(&map, address, &[("X-User", "bob")])?.status == 200, "{address}");
+    }
+    let cells = |user: &str| -> Result<u32> {
+        let address = format!("/api/cells?bbox=10,47,12,49&zoom=10&from={}", unix_ms() - 3_500_000);
+        Ok(crate::tile_format::read(&ask(&map, &address, &[("X-User", user)])?.body).counts.iter().sum())
+    };
+    ensure!((cells("ada")?, cells("eve")?, cells("bob")?) == (20, 10, 10));
+    let (all, north) = (first_tick(&map, ("X-User", "ada"))?, first_tick(&map, eve)?);
+    ensure!(all["drivers"] == 2 && all["rate"].is_number(), "{all}");
+    ensure!(north["drivers"] == 1 && north["rate"].is_null() && north["states"]["moving"] == 1, "{north}");
+    // What eve does see is complete.
+    let visits = ask(&map, "/api/visits?fence=yard", &[eve])?.json()?;
+    ensure!(
+        visits["visits"][0]["driver_id"] == "north-1" && visits["visits"][0]["is_inside"] == true,
+        "{visits}"
+    );
+    let alerts = ask(&map, "/api/alerts", &[eve])?.json()?;
+    ensure!(alerts["alerts"][0]["driver_id"] == "north-1" && alerts["alerts"][1].is_null(), "{alerts}");
+    ensure!(ask(&map, "/api/config", &[("X-User", "mallory")])?.status == 403, "not listed");
+    ensure!(
+        ask(&map, "/metrics", &[eve])?.status == 403
+            && ask(&map, "/metrics", &[("X-User", "ada")])?.status == 200
+    );
+    Ok(())
+}
+
+#[test]
+fn link_shows_its_drivers_until_it_expires_and_writes_nothing() -> Result<()> {
+    let world = fleet("map_links")?;
+    let map = proxied(&world).with("FENCES__USER", "default").run()?;
+    waits_for_names(&map)?;
+    let post = |path: &str, header: (&str, &str), body: &str| -> Result<Answer> {
+        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
+        let request = config.build().new_agent().post(format!("{}{path}", map.url()));
+        let mut answer =
+            request.header(header.0, header.1).header("Content-Type", "application/json").send(body)?;
+        Ok(Answer {
+            status: answer.status().as_u16(),
+            headers: answer.headers().clone(),
+            body: answer.body_mut().read_to_vec()?,
+        })
+    };
+    let eve = ("X-User", "eve");
+    let north = r#"{"drivers":["north-1"],"hours":1}"#;
+    for (body, status) in [
+        (north, 200),
+        (r#"{"drivers":["south-1"]}"#, 404),
+        (r#"{"groups":["south"]}"#, 403),
+        ("{}", 400),
+        (r#"{"groups":["north"],"hours":0}"#, 400),
+    ] {
+        let answer = post("/api/links", eve, body)?;
+        ensure!(answer.status == status, "{body}: {}", answer.status);
+    }
+    let link = post("/api/links", eve, north)?.json()?["link"].as_str().context("a link")?.to_owned();
+    let page = ask(&map, &format!("/api/config?link={link}"), &[])?;
+    ensure!(page.status == 400, "an address of the API has no such parameter: {}", page.status);
+    let page = ask(&map, &format!("/?link={link}"), &[])?;
+    let cookie = page.header("set-cookie").split(';').next().unwrap_or_default().to_owned();
+    ensure!(
+        cookie == format!("milepost_link={link}") && page.header("set-cookie").contains("HttpOnly"),
+        "{cookie}"
+    );
+    let by_link = ("Cookie", cookie.as_str());
+    for address in addresses() {
+        is_silent_about_south(&address, &ask(&map, &address, &[by_link])?)?;
+    }
+    let config = ask(&map, "/api/config", &[by_link])?.json()?;
+    ensure!(
+        config["is_link"] == true && config["writes"] == false && config["makes_links"] == false,
+        "{config}"
+    );
+    ensure!(first_tick(&map, by_link)?["drivers"] == 1);
+    for path in ["/api/fences", "/api/links", "/api/cards", "/api/alerts/seen"] {
+        ensure!(post(path, by_link, north)?.status == 403, "{path}");
+    }
+    // A login of the proxy goes before the cookie of a link.
+    ensure!(ask(&map, "/api/drivers/south-1", &[by_link, ("X-User", "ada")])?.status == 200);
+    let changed = format!("milepost_link=0{}", &link[1..]);
+    ensure!(ask(&map, "/api/config", &[("Cookie", &changed)])?.status == 401);
+    ensure!(ask(&map, "/api/config", &[])?.status == 401);
+    let log = map.process.log()?;
+    ensure!(log.contains("a link was made") && !log.contains("s3cret") && !log.contains(&link), "{log}");
+    Ok(())
+}

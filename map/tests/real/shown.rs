@@ -1,0 +1,182 @@
+//! What the page shows beside positions: states, names, days, files, visits, alerts, streets.
+
+use anyhow::{Context as _, Result, ensure};
+use lab_stack::{Map, unix_ms, wait_until};
+
+use crate::world::{Answer, SOON, ask, tiles, world};
+
+fn post(map: &Map, path: &str, kind: &str, body: &str) -> Result<Answer> {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
+    let request = config.build().new_agent().post(format!("{}{path}", map.url()));
+    let mut answer = request.header("Content-Type", kind).send(body)?;
+    Ok(Answer {
+        status: answer.status().as_u16(),
+        headers: answer.headers().clone(),
+        body: answer.body_mut().read_to_vec()?,
+    })
+}
+
+#[test]
+fn long_silent_drivers_are_hidden_unless_asked_for() -> Result<()> {
+    let world = world("map_states")?;
+    world.insert("now", unix_ms(), 48.0, 11.0)?;
+    world.insert("hour", unix_ms() - 3_600_000, 48.1, 11.0)?;
+    world.insert("year", unix_ms() - 200 * 86_400_000, 48.2, 11.0)?;
+    let map = world.settings.run()?;
+    let shown = |states: &str| -> Result<String> {
+        let mut ids = tiles(&map, &format!("0/0/0{states}"))?.pop().context("a tile")?.tile.ids;
+        ids.sort();
+        Ok(ids.join(" "))
+    };
+    ensure!(shown("")? == "hour now", "{}", shown("")?);
+    ensure!(shown("&states=silent")? == "hour");
+    ensure!(shown("&states=moving,hidden")? == "now year");
+    ensure!(ask(&map, "/api/tiles?of=0/0/0&states=asleep", &[])?.status == 400);
+    // "Faster than 30" names only those who are driving: all three were last seen at 12.4 m/s.
+    let listed = |query: &str| -> Result<Vec<String>> {
+        let list = ask(&map, &format!("/api/list?{query}"), &[])?.json()?;
+        let drivers = list["drivers"].as_array().context("drivers")?.clone();
+        Ok(drivers.iter().filter_map(|one| one["driver_id"].as_str().map(str::to_owned)).collect())
+    };
+    ensure!(listed("faster=5")? == ["now"], "{:?}", listed("faster=5")?);
+    ensure!(listed("silent=0")? == ["hour", "now"]);
+    ensure!(listed("hidden=true")? == ["hour", "now", "year"]);
+    Ok(())
+}
+
+#[test]
+fn names_are_stored_searched_anywhere_and_listed() -> Result<()> {
+    let world = world("map_names")?;
+    for driver in ["van-1", "van-2", "TRUCK-7"] {
+        world.insert(driver, unix_ms(), 48.0, 11.0)?;
+    }
+    let map = world.settings.clone().with("FENCES__USER", "default").run()?;
+    let csv = "driver_id,name,group,phone\nvan-1,\"Müller, Anna\",north,+49 1\nvan-2,Ben,south,\n";
+    let stored = post(&map, "/api/cards", "text/csv", csv)?;
+    ensure!(
+        stored.status == 200 && stored.json()?["stored"] == 2,
+        "{}",
+        String::from_utf8_lossy(&stored.body)
+    );
+    let json = r#"[{"driver_id":"van-2","name":"Benno","group":"south"}]"#;
+    ensure!(post(&map, "/api/cards", "application/json", json)?.status == 200);
+    for (kind, wrong) in
+        [("text/csv", "driver_id\na b"), ("application/json", r#"[{"id":"x"}]"#), ("text/plain", "")]
+    {
+        ensure!(post(&map, "/api/cards", kind, wrong)?.status == 400, "{kind} {wrong}");
+    }
+    let found = |text: &str| -> Result<String> {
+        let found = ask(&map, &format!("/api/drivers?find={text}"), &[])?.json()?;
+        let ids = found["drivers"].as_array().context("drivers")?.clone();
+        Ok(ids.iter().filter_map(|id| id.as_str()).collect::<Vec<_>>().join(" "))
+    };
+    wait_until("the names are read", SOON, || Ok(found("benno")? == "van-2"))?;
+    ensure!(found("m%C3%9CLL")? == "van-1" && found("ruck")? == "TRUCK-7" && found("AN")? == "van-1 van-2");
+    ensure!(found("7")? == "TRUCK-7" && found("nobody")?.is_empty());
+    let names = ask(&map, "/api/names?of=van-1,TRUCK-7", &[])?.json()?;
+    ensure!(names["names"][0]["name"] == "Müller, Anna" && names["names"][1]["name"] == "", "{names}");
+    let list = ask(&map, "/api/list?group=north", &[])?.json()?;
+    ensure!(list["drivers"][0]["name"] == "Müller, Anna" && list["drivers"][1].is_null(), "{list}");
+    let list = ask(&map, "/api/list?find=benno", &[])?.json()?;
+    ensure!(list["drivers"][0]["driver_id"] == "van-2" && list["drivers"][1].is_null(), "{list}");
+    let card = ask(&map, "/api/drivers/van-1/attributes", &[])?.json()?;
+    ensure!(card["card"]["phone"] == "+49 1", "{card}");
+    let config = ask(&map, "/api/config", &[])?.json()?;
+    ensure!(config["groups"] == serde_json::json!(["north", "south"]), "{config}");
+    Ok(())
+}
+
+#[test]
+fn names_come_from_attributes_where_the_table_has_none() -> Result<()> {
+    let world = world("map_attribute_names")?;
+    for (driver, name) in [("d1", "Anna"), ("d2", "Ben")] {
+        world.insert(driver, unix_ms() - 1_000, 48.0, 11.0)?;
+        world.query(&format!(
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, attributes) \
+             SELECT '{driver}', now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), map('who', '{name}', 'team', 'north')"
+        ))?;
+    }
+    world.query("INSERT INTO {db}.drivers (driver_id, name) VALUES ('d2', 'Benno')")?;
+    let settings =
+        world.settings.clone().with("MAP__NAME_ATTRIBUTE", "who").with("MAP__GROUP_ATTRIBUTE", "team");
+    let map = settings.run()?;
+    wait_until("the names are read", SOON, || {
+        let names = ask(&map, "/api/names?of=d1,d2", &[])?.json()?;
+        let name = |at: usize| (names["names"][at]["name"].clone(), names["names"][at]["group"].clone());
+        Ok(name(0) == ("Anna".into(), "north".into()) && name(1) == ("Benno".into(), "north".into()))
+    })?;
+    let list = ask(&map, "/api/list?group=north", &[])?.json()?;
+    ensure!(list["drivers"].as_array().is_some_and(|drivers| drivers.len() == 2), "{list}");
+    Ok(())
+}
+
+#[test]
+fn track_comes_as_a_file_with_all_its_fixes() -> Result<()> {
+    let world = world("map_files")?;
+    let noon = 1_790_000_000_000_i64 / 86_400_000 * 86_400_000 + 43_200_000;
+    for n in 0..5 {
+        world.insert("d1", noon + n * 1_000, 48.0, 11.0)?;
+        world.insert("d1", noon - 2 * 86_400_000 + n * 1_000, 48.0, 11.0)?;
+    }
+    let map = world.settings.run()?;
+    let span = format!("from={}&to={}", noon - 1, noon + 10_000);
+    let csv = ask(&map, &format!("/api/drivers/d1/track?{span}&format=csv"), &[])?;
+    let text = String::from_utf8(csv.body.clone())?;
+    ensure!(
+        text.lines().count() == 6
+            && text.lines().nth(1).is_some_and(|line| line.contains(",48,11,,12.4,271")),
+        "{text}"
+    );
+    ensure!(csv.header("content-disposition") == "attachment; filename=\"d1.csv\"");
+    let gpx = ask(&map, &format!("/api/drivers/d1/track?{span}&format=gpx"), &[])?;
+    let text = String::from_utf8(gpx.body.clone())?;
+    ensure!(
+        text.matches("<trkpt lat=\"48\" lon=\"11\"><time>").count() == 5 && text.ends_with("</gpx>\n"),
+        "{text}"
+    );
+    ensure!(ask(&map, "/api/drivers/d1/track?format=doc", &[])?.status == 400);
+    let month = format!("from={}&to={}", noon - 10 * 86_400_000, noon + 86_400_000);
+    let days = ask(&map, &format!("/api/drivers/d1/days?{month}&tz=Asia/Tokyo"), &[])?.json()?;
+    ensure!(days["days"].as_array().is_some_and(|days| days.len() == 2), "{days}");
+    ensure!(ask(&map, &format!("/api/drivers/d1/days?{month}&tz=no'where"), &[])?.status == 400);
+    Ok(())
+}
+
+#[test]
+fn alert_is_acknowledged_for_every_viewer() -> Result<()> {
+    let world = world("map_alerts")?;
+    world.query("INSERT INTO {db}.events (driver_id, ts, seq, kind, fence, lat, lng, speed, known_at) VALUES \
+        ('d1', '2026-11-01 08:00:00.5', 3, 'fast', '', 48, 11, 40, now64(3)), ('d2', '2026-11-01 08:00:00', 0, 'left', 'yard', 48, 11, NULL, now64(3) - 5)")?;
+    let map = world.settings.clone().with("FENCES__USER", "default").run()?;
+    let alerts = || ask(&map, "/api/alerts", &[])?.json();
+    let before = alerts()?;
+    ensure!(before["alerts"][0]["kind"] == "fast" && before["alerts"][0]["seen_at"] == 0, "{before}");
+    ensure!(before["alerts"][1]["fence"] == "yard" && before["alerts"][2].is_null(), "{before}");
+    let seen = before["alerts"][0].to_string();
+    ensure!(post(&map, "/api/alerts/seen", "application/json", &seen)?.status == 200);
+    let after = alerts()?;
+    ensure!(
+        after["alerts"][0]["seen_at"].as_i64() > Some(0) && after["alerts"][1]["seen_at"] == 0,
+        "{after}"
+    );
+    Ok(())
+}
+
+#[test]
+fn basemap_is_served_by_ranges_alone() -> Result<()> {
+    let world = world("map_basemap")?;
+    let path = world.folder.path().join("streets.pmtiles");
+    std::fs::write(&path, b"no tiles")?;
+    let settings = world.settings.clone().with("MAP__BASEMAP", path.display().to_string());
+    let (code, words) = settings.call(&["run"])?;
+    ensure!(code == 1 && words.contains("no PMTiles file"), "{code} {words}");
+    std::fs::write(&path, b"PMTiles\x03 and what follows")?;
+    let map = settings.run()?;
+    let range = |range: &str| ask(&map, "/basemap.pmtiles", &[("Range", range)]);
+    let answer = range("bytes=12-18")?;
+    ensure!(answer.status == 206 && answer.body == b" what f", "{:?}", answer.body);
+    ensure!(answer.header("content-range").starts_with("bytes 12-18/") && !answer.header("etag").is_empty());
+    ensure!(ask(&map, "/basemap.pmtiles", &[])?.status == 416 && range("bytes=9999-10000")?.status == 416);
+    ensure!(ask(&map, "/api/config", &[])?.json()?["has_basemap"] == true);
+    Ok(())
+}

@@ -1,0 +1,16 @@
+-- Names of drivers: what the live map shows, searches and groups by beside the id. Optional: a driver without a row keeps its id.
+-- A row with the same driver_id replaces the one before.
+CREATE TABLE IF NOT EXISTS {database}.drivers{on_cluster}
+(
+    driver_id  String                 COMMENT 'Driver id, as in fixes',
+    name       String                 COMMENT 'Display name; empty: the id is shown',
+    `group`    LowCardinality(String) COMMENT 'Group, such as a depot or a customer; empty: none',
+    vehicle    String                 COMMENT 'Vehicle, such as its number plate',
+    phone      String                 COMMENT 'Phone number',
+    note       String                 COMMENT 'Free text',
+    written_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'Time the row was written; the newest row counts'
+)
+ENGINE = {engine:ReplacingMergeTree(written_at)}
+ORDER BY driver_id
+SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
+COMMENT 'Names and groups of drivers, filled by you. Read them with FINAL'
