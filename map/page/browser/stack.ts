@@ -1,7 +1,7 @@
 // The real parts on free ports: broker, engine, milepost, a fleet, the map. What was started dies with `stop`.
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -90,6 +90,27 @@ export class Stack {
     const text = await answer.text();
     if (!answer.ok) throw new Error(text);
     return text.trim();
+  }
+
+  /** Another map of the same fleet; its address. */
+  async another(name: string, env: Record<string, string>): Promise<string> {
+    const port = await freePort();
+    const child = this.run(name, join(BINARIES, 'milepost-map'), ['run'], {
+      MILEPOST_MAP__CLICKHOUSE__URL: `http://127.0.0.1:${this.enginePort}`,
+      MILEPOST_MAP__HTTP__LISTEN: `127.0.0.1:${port}`,
+      MILEPOST_MAP__CLICKHOUSE__QUERY_TIMEOUT: '2m',
+      ...env,
+    });
+    const url = `http://127.0.0.1:${port}`;
+    await answers(`${url}/livez`, child);
+    return url;
+  }
+
+  /** A file for a part, in the folder that goes with the stack. */
+  file(name: string, bytes: Uint8Array): string {
+    const path = join(this.folder, name);
+    writeFileSync(path, bytes);
+    return path;
   }
 
   /** kill -9. */

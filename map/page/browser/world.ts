@@ -29,8 +29,8 @@ export const test = base.extend<{ faults: Faults }, { stack: Stack }>({
     { scope: 'worker', timeout: 300_000 },
   ],
   faults: [
-    async ({ page, stack }, use) => {
-      if (BUILT) await page.route((url) => url.origin === stack.url && !url.pathname.startsWith('/api/'), (route) => route.fulfill({ path: join(BUILT, new URL(route.request().url()).pathname.replace(/\/$/, '/index.html')) }));
+    async ({ page }, use) => {
+      if (BUILT) await page.route((url) => url.hostname === '127.0.0.1' && !url.pathname.startsWith('/api/') && url.pathname !== '/basemap.pmtiles' && url.search === '', (route) => route.fulfill({ path: join(BUILT, new URL(route.request().url()).pathname.replace(/\/$/, '/index.html')) }));
       const faults: Faults = { mayFail: false };
       const said: string[] = [];
       page.on('console', (message) => {
@@ -39,7 +39,8 @@ export const test = base.extend<{ faults: Faults }, { stack: Stack }>({
       page.on('pageerror', (error) => said.push(String(error.stack ?? error)));
       const elsewhere: string[] = [];
       page.on('request', (request) => {
-        if (!request.url().startsWith(stack.url) && !/^(data|blob):/.test(request.url())) elsewhere.push(request.url());
+        // Another map of the same test is no other host.
+        if (!/^(data:|blob:|http:\/\/127\.0\.0\.1:)/.test(request.url())) elsewhere.push(request.url());
       });
       await use(faults);
       expect(elsewhere, 'requests to other hosts').toEqual([]);

@@ -39,6 +39,12 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
     keepLand(map);
     keepGraticule(map);
   }
+  // The map's own canvas takes the keys and has a name; what is drawn above it is for the eyes.
+  for (const canvas of container.querySelectorAll('canvas')) {
+    if (canvas === map.getCanvas()) continue;
+    canvas.tabIndex = -1;
+    canvas.ariaHidden = 'true';
+  }
   return { map, overlay };
 }
 
