@@ -18,6 +18,7 @@ mod formats;
 mod impolite;
 mod import;
 mod main_job;
+mod missing;
 mod nodes;
 mod outages;
 mod peers;

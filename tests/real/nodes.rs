@@ -13,7 +13,7 @@ fn cluster(name: &str, strategy: &str) -> Result<World> {
 }
 
 /// A strict-broker of two nodes with these options, and a milepost that names both.
-fn cluster_with(name: &str, options: &[&str]) -> Result<World> {
+pub fn cluster_with(name: &str, options: &[&str]) -> Result<World> {
     let mut world = world(name)?;
     let options = [&["--max-inflight", "32000"], options].concat();
     let kind = BrokerKind::Strict {

@@ -162,6 +162,11 @@ static COUNTED: &[Counted] = &[
         "Messages that the broker allows unacknowledged, over all connections, as far as it says.",
         |t| t.sessions.window,
     ),
+    gauge(
+        "mqtt_window_full_seconds",
+        "How long the fullest session's window has been full for most of the time: messages wait in the broker about as long.",
+        |t| t.window_full_for.as_secs(),
+    ),
     gauge("mqtt_unacked", "Messages received and not yet acknowledged.", |t| t.sessions.unacked),
     counters("batches_spooled_total", "Batches that went to the spool, by the reason.", "reason", |t| {
         StoreBecause::ALL.iter().map(|reason| (reason.name(), t.delivery.stored[*reason as usize])).collect()

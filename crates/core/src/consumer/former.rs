@@ -11,6 +11,9 @@ pub const CONNECTIONS_MAX: usize = 64;
 /// The search ends after this many absent indices in a row, and one more for each further node of the broker: a node that was away when the
 /// former process made a session for it leaves a gap.
 const ABSENT_MAX: usize = 3;
+/// For each former session that was found, this many more indices are visited at once. So 60 of them are under way after the third
+/// answer, and a broker without any is asked for three. Visits one after the other would make messages wait for each CONNACK.
+const VISITS_PER_FOUND: usize = 3;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FormerTotals {
@@ -54,7 +57,8 @@ impl Former {
         }
         let visits = &sessions[members..];
         let found = visits.iter().rposition(Session::was_found).map_or(0, |last| last + 1);
-        let absent_max = if self.all { CONNECTIONS_MAX } else { ABSENT_MAX + nodes.saturating_sub(1) };
+        let at_least = (ABSENT_MAX + nodes.saturating_sub(1)).max(found * VISITS_PER_FOUND);
+        let absent_max = if self.all { CONNECTIONS_MAX } else { at_least };
         let reach = (members + found + absent_max).min(CONNECTIONS_MAX);
         if sessions.len() < reach {
             return true;

@@ -17,6 +17,7 @@ pub mod broker_drops;
 mod clock;
 mod connections;
 mod former;
+mod full_window;
 pub mod nodes;
 mod notice;
 mod room;
@@ -80,6 +81,8 @@ pub struct Consumer {
     /// At QoS 0: since when there has been no room for one more read.
     full_since: Option<Instant>,
     log: Log,
+    /// The longest time for which a member's window has been full.
+    window_full_for: Duration,
     /// Acknowledgements at the last look, and since when there have been no more while messages waited.
     progress: (u64, Option<Instant>),
     notices: VecDeque<Notice>,
@@ -101,6 +104,7 @@ impl Consumer {
             leaving: None,
             full_since: None,
             log: Log::default(),
+            window_full_for: Duration::ZERO,
             progress: (0, None),
             notices: VecDeque::new(),
             durable: VecDeque::new(),
@@ -229,6 +233,7 @@ impl Consumer {
         }
         self.full_since = self.is_full_for_a_read().then(|| self.full_since.unwrap_or(now));
         self.watch_progress(now);
+        self.window_full_for = self.longest_full_window(now);
         self.tell(now);
     }
 
@@ -298,6 +303,7 @@ impl Consumer {
         let mut reasons = self.growth.unready_reasons(&self.sessions, now);
         reasons.extend(self.delivery.unready_reasons(now));
         reasons.extend(self.clock.unready_reason().map(|why| format!("clock: {why}")));
+        reasons.extend(self.window_full_reason(now));
         let stalled = self.progress.1.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         if stalled >= STALLED_AFTER {
             reasons.push(format!(
@@ -320,6 +326,7 @@ impl Consumer {
             nodes: self.nodes.totals(members),
             broker_dropped: self.broker_drops.dropped(),
             former: self.growth.former.totals(visits),
+            window_full_for: self.window_full_for,
             still_subscribed: self.sessions.iter().any(Session::is_still_subscribed),
         }
     }

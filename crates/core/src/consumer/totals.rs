@@ -1,5 +1,7 @@
 //! Where every position is.
 
+use std::time::Duration;
+
 use super::broker_drops::Dropped;
 use super::former::FormerTotals;
 use super::nodes::Node;
@@ -16,6 +18,8 @@ pub struct Totals {
     /// Messages that the broker reports as dropped.
     pub broker_dropped: Dropped,
     pub former: FormerTotals,
+    /// The longest time for which a member's window has been full for most of the time.
+    pub window_full_for: Duration,
     /// A session wanted to unsubscribe, and has not been able to.
     pub still_subscribed: bool,
 }

@@ -13,6 +13,7 @@ mod continuity;
 pub mod events;
 mod purpose;
 mod reconnect;
+mod saturation;
 mod view;
 pub mod window;
 
@@ -25,6 +26,7 @@ use self::continuity::{Continuity, Ended, Terms};
 use self::events::{Admission, Command, ConnectionState, Event, Leave, NoRoom, Notice, Settings, Totals};
 use self::purpose::{Emptying, Purpose, Step, Then};
 use self::reconnect::{End, Reconnect};
+use self::saturation::Saturation;
 use self::window::Window;
 use crate::throttle::Throttle;
 use milepost_decode::Message;
@@ -42,6 +44,7 @@ pub struct Session {
     purpose: Purpose,
     acks: Acks,
     window: Window,
+    saturation: Saturation,
     /// Why messages are deferred on this connection, if they are. None is taken before the next connection.
     paused: Option<NoRoom>,
     /// Messages deferred on this connection.
@@ -78,6 +81,7 @@ impl Session {
             purpose,
             acks: Acks::default(),
             window: Window::new(settings.receive_maximum),
+            saturation: Saturation::default(),
             paused: None,
             deferred: 0,
             continuity: Continuity::default(),
@@ -192,6 +196,8 @@ impl Session {
     /// session that is empty may be ended.
     pub fn handle_timeout(&mut self, room: bool, may_end: bool, now: Instant) {
         self.window.tick(now);
+        // Nine tenths, as in the alert: the last acknowledgements may be on their way.
+        self.saturation.sample(self.acks.unacked() * 10 >= self.window.messages() * 9, now);
         let settled = self.is_settled();
         if let Purpose::Empty(ref mut emptying, then) = self.purpose {
             match emptying.handle_timeout(settled, now) {
@@ -369,6 +375,7 @@ impl Session {
             self.continuity.attempt_failed();
         }
         self.acks.new_epoch();
+        self.saturation.reset();
         self.paused = None;
         if let ConnectionState::Closing { again, .. } = self.connection {
             let next = again.then_some(ConnectionState::BackingOff { until: now, lived: true });

@@ -1,6 +1,6 @@
 //! What others read from a session: its counts and levels, and what it does now.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Session;
 use super::events::{ConnectionState, Notice, Totals};
@@ -21,6 +21,11 @@ impl Session {
     /// When the broker's silence suggests that the window is full. Not without messages that wait for acknowledgements.
     pub fn suspicion_at(&self) -> Option<Instant> {
         if self.acks.unacked() > 0 { self.window.suspicion_at() } else { None }
+    }
+
+    /// For how long its window has been full for most of the time.
+    pub fn window_full_for(&self, now: Instant) -> Duration {
+        self.saturation.lasts(now)
     }
 
     pub fn is_paused(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use milepost_core::batch::{Batch, POSITION_BYTES_MAX};
-use milepost_core::consumer::Consumer;
+use milepost_core::consumer::{Consumer, Settings};
 use milepost_core::delivery::Left;
 use milepost_core::delivery::events::{Command as Work, Outcome, Report, ServerStatus};
 use milepost_core::delivery::policy::Delivery;
@@ -363,4 +363,30 @@ fn after_an_insert_was_too_large_batches_are_half_as_large() {
     it.wait(SECOND);
     let bytes: Vec<usize> = it.batches.iter().map(|batch| batch.bytes).collect();
     assert!(bytes[1] <= bytes[0] / 2, "{bytes:?}");
+}
+
+/// EMQX's defaults allow 32 messages in flight: at a rate above that the others wait in its queue.
+#[test]
+fn window_that_stays_full_is_a_reason_with_the_setting() {
+    for (wanted, advice) in [(4_000, "raise mqtt.max_inflight to 32000"), (100, "ClickHouse stores less")] {
+        let mut it = rig(1, 50);
+        let settings = Settings { window_wanted: wanted, ..consumer_settings(1) };
+        let delivery = Delivery::new(policy_settings(), Left::default());
+        it.consumer = Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
+        it.clock(None);
+        it.live(0); // a window of 100
+        (1..=100).for_each(|id| it.publish(0, Some(id), 1));
+        let full_for = |it: &mut Rig, seconds: u32| {
+            (0..seconds * 50).for_each(|_| it.wait(SECOND / 50));
+            it.consumer.unready_reasons(it.now).join("\n")
+        };
+        let said = full_for(&mut it, 9);
+        assert!(!said.contains("window:"), "{said}");
+        let said = full_for(&mut it, 3);
+        assert!(said.contains("window: full for 1") && said.contains(advice), "{said}");
+        assert!(it.consumer.totals().window_full_for >= 10 * SECOND);
+        it.cut(0);
+        let said = full_for(&mut it, 1);
+        assert!(!said.contains("window:"), "no connection, no window: {said}");
+    }
 }

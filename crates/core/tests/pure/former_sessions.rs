@@ -54,6 +54,28 @@ fn former_sessions_are_emptied_before_any_of_them_expires() {
     assert_eq!(world.consumer.totals().former, FormerTotals { found: 60, ..FormerTotals::default() });
 }
 
+/// A broker's CONNACK can take a second under load, and messages wait in a session until it is visited.
+#[test]
+fn sixty_former_sessions_are_visited_within_four_answers() {
+    let delivery = Delivery::new(policy_settings(), Left::default());
+    let mut it = Consumer::new(consumer_settings(4), Intake::new(intake_settings(50), decoder()), delivery);
+    let now = Instant::now();
+    (0..4).for_each(|index| {
+        it.handle_event(index, connected(true, None), now);
+        it.handle_event(index, Event::Subscribed { refusals: Vec::new() }, now);
+    });
+    it.handle_timeout(now);
+    let (mut answered, mut rounds) = (4, 0);
+    while answered < it.sessions() {
+        let dialed = it.sessions();
+        (answered..dialed).for_each(|index| it.handle_event(index, connected(true, None), now));
+        it.handle_timeout(now);
+        (answered, rounds) = (dialed, rounds + 1);
+    }
+    assert_eq!(answered, 64);
+    assert!(rounds <= 4, "{rounds} rounds of answers");
+}
+
 /// Sessions that are empty are there until the last one is: a gap before it would hide it from the next process.
 #[test]
 fn a_process_that_dies_while_the_last_former_session_is_full_leaves_no_gap_before_it() {

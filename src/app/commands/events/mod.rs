@@ -262,6 +262,7 @@ impl Events {
     }
 
     fn report(&mut self) {
+        self.status.missing.set(self.watch.missing());
         let (step_ms, now) = (self.reader.step_ms(), std::time::Instant::now());
         if step_ms != 0 && self.clock_log.allow(now) {
             warn!(

@@ -5,7 +5,7 @@ use std::time::Instant;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Response, StatusCode};
-use prometheus::{Gauge, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use milepost_observe::health::Health;
 use milepost_observe::http::{TEXT, answer, verdict};
@@ -25,6 +25,8 @@ pub(crate) struct Status {
     pub(crate) waiting: IntGaugeVec,
     /// Seconds.
     pub(crate) behind: Gauge,
+    /// Of all drivers.
+    pub(crate) missing: IntGauge,
 }
 
 impl Status {
@@ -48,6 +50,13 @@ impl Status {
                 Gauge::new(
                     "milepost_events_behind_seconds",
                     "Duration of the last look at new fixes, and how far its replica was behind",
+                ),
+            ),
+            missing: registered(
+                &registry,
+                IntGauge::new(
+                    "milepost_positions_missing",
+                    "Numbers between the first and the highest seq of each driver that never came; late fixes take them back",
                 ),
             ),
             registry,

@@ -1,0 +1,39 @@
+//! A window that stays full, as a line of `/readyz`: the broker may have no more messages in flight, and the others wait in its queue.
+
+use std::time::{Duration, Instant};
+
+use super::Consumer;
+
+/// A window that is full for longer is reported: messages wait in the broker about as long.
+const WINDOW_FULL_MAX: Duration = Duration::from_secs(10);
+
+impl Consumer {
+    /// The longest time for which a member's window has been full.
+    pub(super) fn longest_full_window(&self, now: Instant) -> Duration {
+        let members = &self.sessions[..self.growth.members()];
+        members.iter().map(|session| session.window_full_for(now)).max().unwrap_or_default()
+    }
+
+    /// Messages wait in the broker because it may have no more of them in flight.
+    pub(super) fn window_full_reason(&self, now: Instant) -> Option<String> {
+        if self.window_full_for < WINDOW_FULL_MAX {
+            return None;
+        }
+        let members = &self.sessions[..self.growth.members()];
+        let full = members.iter().filter(|session| session.window_full_for(now) >= WINDOW_FULL_MAX).count();
+        let (window, wanted) = (self.growth.window(&self.sessions), self.settings.window_wanted);
+        let advice = if window < wanted {
+            format!(
+                "{wanted} messages in flight keep every insert busy: raise mqtt.max_inflight to 32000 (EMQX, in the zone of \
+                 milepost's listener) or max_inflight_messages (Mosquitto)"
+            )
+        } else {
+            "the window is large enough, so ClickHouse stores less than the broker delivers".to_owned()
+        };
+        Some(format!(
+            "window: full for {} s in {full} of {} sessions ({window} messages in all), so messages wait in the broker; {advice}",
+            self.window_full_for.as_secs(),
+            members.len()
+        ))
+    }
+}

@@ -1,0 +1,80 @@
+//! Whether a session's window stays full: then the broker sends the next message only when milepost acknowledges one, and all others
+//! wait in its queue.
+//!
+//! A window that fills once before each insert is no sign of that. So time is cut into slots, and a slot counts if the window was
+//! full for most of it.
+
+use std::time::{Duration, Instant};
+
+/// Shorter than the delay that matters, and longer than a batch takes to fill and to be inserted.
+const SLOT: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(super) struct Saturation {
+    /// When the slot began, and the last sample in it.
+    slot: Option<(Instant, Instant)>,
+    /// Time of this slot in which the window was full.
+    full: Duration,
+    /// Since when every slot has counted.
+    since: Option<Instant>,
+}
+
+impl Saturation {
+    /// Call at every turn; the state holds since the last call.
+    pub(super) fn sample(&mut self, is_full: bool, now: Instant) {
+        let (began, last) = self.slot.unwrap_or((now, now));
+        if is_full {
+            self.full += now.saturating_duration_since(last);
+        }
+        self.slot = Some((began, now));
+        let length = now.saturating_duration_since(began);
+        if length < SLOT {
+            return;
+        }
+        self.since = (self.full * 2 >= length).then(|| self.since.unwrap_or(began));
+        (self.slot, self.full) = (Some((now, now)), Duration::ZERO);
+    }
+
+    /// The connection ended: the next one begins with an empty window.
+    pub(super) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// For how long the window has been full for most of every slot.
+    pub(super) fn lasts(&self, now: Instant) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten seconds in turns of 20 ms, `full_turns` of every ten with a full window.
+    fn lasts_after(full_turns: u32, turns: u32) -> Duration {
+        let (mut it, began) = (Saturation::default(), Instant::now());
+        let turn = Duration::from_millis(20);
+        for count in 0..turns {
+            it.sample(count % 10 < full_turns, began + turn * count);
+        }
+        it.lasts(began + turn * turns)
+    }
+
+    #[test]
+    fn window_that_is_mostly_full_counts_and_one_that_fills_before_each_insert_does_not() {
+        assert!(lasts_after(10, 600) >= Duration::from_secs(11));
+        assert!(lasts_after(7, 600) >= Duration::from_secs(11));
+        assert_eq!(lasts_after(3, 600), Duration::ZERO);
+        assert_eq!(lasts_after(0, 600), Duration::ZERO);
+    }
+
+    #[test]
+    fn window_that_has_room_again_ends_it() {
+        let (mut it, began) = (Saturation::default(), Instant::now());
+        let at = |millis| began + Duration::from_millis(millis);
+        (0..200).for_each(|turn| it.sample(true, at(turn * 20)));
+        assert!(it.lasts(at(4_000)) >= Duration::from_secs(3));
+        (200..260).for_each(|turn| it.sample(false, at(turn * 20)));
+        assert_eq!(it.lasts(at(5_200)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,157 @@
+//! Numbers of one device that never came: the gaps in its `seq`.
+//!
+//! The broker and the network can lose messages that nobody counts. A device that numbers its fixes shows them: a number between two
+//! others that came is missing until it comes too.
+//!
+//! Guarantee: late, repeated and reordered fixes change the count only by what they bring. It is the number of values between the
+//! first and the highest `seq` of each run of the device's counter that no fix had.
+
+/// Gaps that a device's late fixes can fill. Beyond these the oldest stay missing for ever.
+const GAPS_MAX: usize = 64;
+/// A counter that jumps further ahead was set anew.
+const JUMP_MAX: u32 = 1_000_000;
+/// A fix that is older than the one with the highest number, and further ahead of it than this, is of the run before. A device whose clock
+/// was set back sends the next numbers.
+const OLDER_JUMP_MAX: u32 = 100;
+
+/// One device's counter: 40 bytes, and 8 for each open gap.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sequence {
+    /// Milliseconds since 1970, of the fix with the highest number.
+    highest_ts: i64,
+    /// Missing numbers below the highest one, from the first to the last of each gap; ascending.
+    gaps: Vec<(u32, u32)>,
+    /// 0: none came.
+    highest: u32,
+}
+
+const _: () = assert!(size_of::<Sequence>() <= 40, "the memory that a live driver may cost");
+
+impl Sequence {
+    /// A fix from before the process began. What came before it is not counted.
+    pub(super) fn begin(&mut self, seq: u32, ts: i64) {
+        if seq > 0 && (self.highest == 0 || ts >= self.highest_ts) {
+            (self.highest, self.highest_ts) = (seq, ts);
+        }
+    }
+
+    /// Takes a fix; returns by how much the count of missing numbers changes. A device without a counter sends 0.
+    pub(super) fn take(&mut self, seq: u32, ts: i64) -> i64 {
+        if seq == 0 {
+            return 0;
+        }
+        if self.highest == 0 {
+            self.begin(seq, ts);
+            return 0;
+        }
+        match seq.checked_sub(self.highest) {
+            Some(OLDER_JUMP_MAX..) if ts < self.highest_ts => 0,
+            Some(1..JUMP_MAX) => {
+                let missing = seq - self.highest - 1;
+                if missing > 0 {
+                    if self.gaps.len() == GAPS_MAX {
+                        self.gaps.remove(0);
+                    }
+                    self.gaps.push((self.highest + 1, seq - 1));
+                }
+                (self.highest, self.highest_ts) = (seq, ts);
+                i64::from(missing)
+            }
+            Some(0) => 0,
+            // The device's counter was set anew; what is missing from the run before it stays so.
+            Some(JUMP_MAX..) => self.restart(seq, ts),
+            None if self.fill(seq) => -1,
+            None if ts > self.highest_ts => self.restart(seq, ts),
+            None => 0,
+        }
+    }
+
+    fn restart(&mut self, seq: u32, ts: i64) -> i64 {
+        (self.highest, self.highest_ts) = (seq, ts);
+        self.gaps.clear();
+        0
+    }
+
+    /// Whether the number was missing.
+    fn fill(&mut self, seq: u32) -> bool {
+        let at = self.gaps.partition_point(|(_, last)| *last < seq);
+        let Some((first, last)) = self.gaps.get(at).copied().filter(|(first, _)| *first <= seq) else {
+            return false;
+        };
+        let rest = [(first, seq.wrapping_sub(1)), (seq.wrapping_add(1), last)];
+        let is_left = [first < seq, seq < last];
+        self.gaps.splice(at..=at, rest.into_iter().zip(is_left).filter_map(|(gap, is)| is.then_some(gap)));
+        if self.gaps.len() > GAPS_MAX {
+            self.gaps.remove(0);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn missing_after(seqs: &[u32]) -> i64 {
+        let mut it = Sequence::default();
+        seqs.iter().map(|seq| it.take(*seq, i64::from(*seq) * 1_000)).sum()
+    }
+
+    #[test]
+    fn late_fix_fills_its_gap_and_repeated_fix_changes_nothing() {
+        for (seqs, missing) in [
+            (&[][..], 0),
+            (&[7], 0),
+            (&[7, 8, 9], 0),
+            (&[7, 10], 2),
+            (&[7, 10, 8], 1),
+            (&[7, 10, 8, 9], 0),
+            (&[7, 10, 8, 8, 10, 7, 9, 9], 0),
+            (&[7, 12, 9], 3),
+            (&[7, 12, 9, 15], 5),
+            (&[7, 12, 3, 5], 4),
+            (&[0, 7, 0, 9, 0], 1),
+            (&[1, 1 + JUMP_MAX], 0),
+        ] {
+            assert_eq!(missing_after(seqs), missing, "{seqs:?}");
+        }
+    }
+
+    #[test]
+    fn counter_that_begins_again_keeps_what_was_missing() {
+        let mut it = Sequence::default();
+        let fixes =
+            [(900, 1_000), (903, 2_000), (1, 3_000), (3, 4_000), (901, 1_500), (2, 3_500), (4, 5_000)];
+        let changes: Vec<i64> = fixes.iter().map(|(seq, ts)| it.take(*seq, *ts)).collect();
+        // 901 comes too late: it is of the run before.
+        assert_eq!(changes, [0, 2, 0, 1, 0, -1, 0]);
+    }
+
+    #[test]
+    fn memory_of_gaps_is_bounded_and_their_count_is_not() {
+        let mut it = Sequence::default();
+        let missing: i64 = (1..=1_000).map(|n| it.take(n * 2, i64::from(n))).sum();
+        assert_eq!((missing, it.gaps.len()), (999, GAPS_MAX));
+        assert_eq!(it.take(3, 0), 0, "its gap is not known any more");
+        assert_eq!(it.take(1_999, 0), -1);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+        /// Compared with the set of all numbers that came, in any order and any number of times.
+        #[test]
+        fn count_is_that_of_the_set(order in prop::collection::vec(2_u32..60, 0..200)) {
+            let mut it = Sequence::default();
+            let mut missing = it.take(1, 0);
+            missing += order.iter().map(|seq| it.take(*seq, 0)).sum::<i64>();
+            let came: BTreeSet<u32> = order.into_iter().chain([1]).collect();
+            let highest = came.last().copied().unwrap_or_default();
+            prop_assert_eq!(missing, i64::from(highest) - i64::try_from(came.len()).unwrap_or_default());
+        }
+    }
+}
