@@ -51,6 +51,27 @@ fn architecture_lists_every_crate_and_each_says_what_it_guarantees() {
     }
 }
 
+/// A path that begins with the name of a crate is below `crates/NAME/src/`, another one at the root.
+#[test]
+fn architecture_names_only_files_that_exist() {
+    let architecture = fs::read_to_string(here().join("ARCHITECTURE.md")).unwrap();
+    let is_path = |word: &&str| {
+        word.contains('/')
+            && [".rs", ".sql", ".py", ".md"].iter().any(|end| word.ends_with(end))
+            && word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
+    };
+    let paths: Vec<&str> = architecture.split('`').skip(1).step_by(2).filter(is_path).collect();
+    assert!(paths.len() > 40, "{paths:?}");
+    let missing: Vec<&&str> = paths
+        .iter()
+        .filter(|path| {
+            let (first, rest) = path.split_once('/').unwrap();
+            !here().join(path).exists() && !here().join("crates").join(first).join("src").join(rest).exists()
+        })
+        .collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names {missing:?}");
+}
+
 /// Cargo holds this once the manifests are right; this holds the manifests.
 #[test]
 fn core_and_decode_depend_on_no_io() {

@@ -17,8 +17,8 @@ use proptest::prelude::*;
 
 use crate::model::schedule::{plain, play, setup, step};
 use crate::model::server::{Disk, Mood, Server};
-use crate::model::{Backend, Setup, World};
-use crate::rows::{self, WALL_MS, consumer_settings, intake_settings, now, payload, policy_settings};
+use crate::model::{Backend, World};
+use crate::rows::{WALL_MS, consumer_settings, intake_settings, now, payload};
 use crate::saved::saved_and;
 
 proptest! {

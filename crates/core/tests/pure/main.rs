@@ -17,6 +17,7 @@ mod former_sessions;
 mod group_model;
 mod model;
 mod nodes;
+mod one_message;
 mod peers_model;
 mod rows;
 mod saved;

@@ -1,0 +1,151 @@
+//! One message through the core, in memory alone: a PUBLISH, its batch, an insert that fails, the retry, the PUBACK.
+//!
+//! `cargo run -p milepost-core --example one_message` prints each step with the code that decided it. The place of the
+//! broker and of ClickHouse is taken by the function below: it hands events in and prints what comes out.
+#![expect(clippy::disallowed_methods, reason = "a shell reads the clock and hands it in")]
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use milepost_core::Qos;
+use milepost_core::batch;
+use milepost_core::consumer::{self, Connections, Consumer, Now};
+use milepost_core::delivery::Left;
+use milepost_core::delivery::events::{Command, Outcome, Report, ServerStatus};
+use milepost_core::delivery::policy::{self, Delivery};
+use milepost_core::delivery::sink::FailureKind;
+use milepost_core::intake::{self, Intake};
+use milepost_core::session::ConnAck;
+use milepost_core::session::events::{self, Event};
+use milepost_decode::position::Timestamp;
+use milepost_decode::{Decoder, Limits, Message, Source};
+
+/// 2026-01-01: the wall clock when the example begins.
+const WALL_MS: i64 = 1_767_225_600_000;
+
+#[cfg_attr(test, expect(dead_code, reason = "the test plays the example itself"))]
+fn main() -> io::Result<()> {
+    play(&mut io::stdout().lock())
+}
+
+/// Plays the example and writes a line for each step.
+pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
+    let began = Instant::now();
+    let at = |ms: u64| Now {
+        instant: began + Duration::from_millis(ms),
+        wall: Timestamp::from_unix_ms(WALL_MS + i64::try_from(ms).unwrap_or(i64::MAX)),
+    };
+    let ms_of = |instant: Instant| instant.duration_since(began).as_millis();
+    let mut consumer = consumer();
+    let mut say =
+        |ms: u128, what: &str, decided_by: &str| writeln!(out, "{ms:>5} ms  {what:<78} {decided_by}");
+
+    // The shell connects, because the session is Connecting; the broker accepts.
+    consumer.handle_timeout(at(0).instant);
+    let (node, _) = consumer.dial(0, at(0).instant);
+    say(0, &format!("session 0 connects to {node}"), "consumer/nodes.rs")?;
+    let connack = ConnAck { session_present: false, receive_maximum: Some(1_000), ..ConnAck::default() };
+    consumer.handle_event(0, Event::Connected(connack), at(10).instant);
+    let subscribe = consumer.session_mut(0).poll_command().expect("a new session subscribes");
+    say(10, &format!("CONNACK, no session present → {subscribe:?}"), "session/mod.rs")?;
+    consumer.handle_event(0, Event::Subscribed { refusals: Vec::new() }, at(20).instant);
+    consumer.server(ServerStatus::ready(), at(20).instant);
+    consumer.handle_timeout(at(20).instant);
+    say(20, "SUBACK, and ClickHouse has its tables: the session is live", "session/mod.rs")?;
+
+    // A device publishes at QoS 1. The row enters the open batch; nothing is acknowledged yet.
+    let payload = br#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"ts":1767225600000}"#;
+    let message = Message { packet_id: Some(7), ..Message::new(b"drivers/d7/gps", payload) };
+    consumer.read_clock(at(200));
+    consumer.published(0, message, at(200));
+    consumer.handle_timeout(at(200).instant);
+    let unacked = consumer.session(0).unacked();
+    say(
+        200,
+        &format!("PUBLISH, packet id 7 → a row in the open batch; {unacked} unacknowledged"),
+        "intake/mod.rs",
+    )?;
+    let due = consumer.poll_timeout(at(200).instant).expect("the open batch has a deadline");
+    say(
+        200,
+        &format!("nothing to do before {} ms: batch.age_max after its first row", ms_of(due)),
+        "batch.rs",
+    )?;
+
+    // Its age closes the batch; delivery takes it and attempts to insert it.
+    consumer.handle_timeout(due);
+    let (batch, token) = next_attempt(&mut consumer);
+    say(ms_of(due), &format!("the batch closes; insert it with token {token}"), "delivery/policy")?;
+
+    // ClickHouse refuses for now. The rows are certainly not in, so the retry keeps the token.
+    let failed = due + Duration::from_millis(50);
+    let outcome = Outcome::Failed { kind: FailureKind::Transient, why: "Code: 241".to_owned() };
+    consumer.handle_report(Report { batch, outcome }, failed);
+    consumer.handle_timeout(failed);
+    let notices = std::iter::from_fn(|| consumer.poll_notice()).map(|notice| notice.to_string());
+    let logged = notices.filter(|notice| notice.contains("insert failed")).last().unwrap_or_default();
+    say(ms_of(failed), &logged, "delivery/policy/outcomes.rs")?;
+    let acknowledged = consumer.session(0).ack_due();
+    assert_eq!(acknowledged, None);
+    say(ms_of(failed), "no PUBACK is due: the message's row is not durable", "session/acks.rs")?;
+    let retry = consumer.poll_timeout(failed).expect("a retry has a time");
+    consumer.handle_timeout(retry);
+    let (batch, token) = next_attempt(&mut consumer);
+    say(ms_of(retry), &format!("insert it again with token {token}"), "delivery/retry.rs")?;
+
+    // Now ClickHouse confirms the commit: the batch is durable, its message is complete, the PUBACK may leave.
+    let committed = retry + Duration::from_millis(30);
+    let took = Duration::from_millis(30);
+    consumer.handle_report(Report { batch, outcome: Outcome::Inserted { took, erased: 0 } }, committed);
+    consumer.handle_timeout(committed);
+    say(ms_of(committed), "ClickHouse confirms the commit: the batch is durable", "delivery/policy")?;
+    let packet_id = consumer.session(0).ack_due().expect("the message is complete");
+    consumer.session_mut(0).ack_sent();
+    say(ms_of(committed), &format!("PUBACK, packet id {packet_id}"), "session/acks.rs")?;
+    let totals = consumer.totals();
+    say(
+        ms_of(committed),
+        &format!("{} position inserted; the counters add up: {}", totals.delivery.inserted, totals.adds_up()),
+        "consumer/totals.rs",
+    )
+}
+
+/// Takes commands until the next attempt to insert, as the executor would.
+fn next_attempt(consumer: &mut Consumer) -> (u64, String) {
+    while let Some(command) = consumer.poll_command() {
+        if let Command::Attempt { batch, attempt, .. } = command {
+            return (batch, attempt.token);
+        }
+    }
+    panic!("delivery attempts the batch");
+}
+
+/// One session, batches of 5,000 rows or one second, no spool.
+fn consumer() -> Consumer {
+    let limits = batch::Limits { rows_max: 5_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 };
+    let decoder = Decoder::new(&[Source::milepost("drivers/+/gps")], Limits::default());
+    let intake = Intake::new(intake::Settings { batch: limits, buffer_bytes_max: 64 << 20 }, decoder);
+    let delivery = policy::Settings {
+        inserts_in_flight: 3,
+        spool: false,
+        insert_timeout: Duration::from_secs(60),
+        store_when_leaving_after: Duration::from_secs(12),
+        incarnation: 1,
+        seed: 1,
+    };
+    let settings = consumer::Settings {
+        nodes: vec!["broker:1883".into()],
+        connections: Connections::Fixed(1),
+        session: events::Settings {
+            receive_maximum: 1_000,
+            answer_within: Duration::from_secs(30),
+            session_expiry: Duration::from_secs(120),
+            seed: 1,
+        },
+        window_wanted: 0,
+        qos: Qos::AtLeastOnce,
+        buffer_bytes_max: 64 << 20,
+        clock_jump_max: Duration::from_secs(300),
+    };
+    Consumer::new(settings, intake, Delivery::new(delivery, Left::default()))
+}
