@@ -30,7 +30,13 @@ export const test = base.extend<{ faults: Faults }, { stack: Stack }>({
   ],
   faults: [
     async ({ page }, use) => {
-      if (BUILT) await page.route((url) => url.hostname === '127.0.0.1' && !url.pathname.startsWith('/api/') && url.pathname !== '/basemap.pmtiles' && url.search === '', (route) => route.fulfill({ path: join(BUILT, new URL(route.request().url()).pathname.replace(/\/$/, '/index.html')) }));
+      if (BUILT) await page.route((url) => url.hostname === '127.0.0.1' && !url.pathname.startsWith('/api/') && url.pathname !== '/basemap.pmtiles', async (route) => {
+        const { pathname, search } = new URL(route.request().url());
+        const path = join(BUILT, pathname.replace(/\/$/, '/index.html'));
+        // A link's page sets a cookie.
+        const headers = search ? (await route.fetch()).headers() : {};
+        await route.fulfill({ path, ...(headers['set-cookie'] ? { headers: { 'set-cookie': headers['set-cookie'], 'content-type': 'text/html' } } : {}) });
+      });
       const faults: Faults = { mayFail: false };
       const said: string[] = [];
       page.on('console', (message) => {

@@ -10,6 +10,8 @@ import { zxyToTileId } from 'pmtiles';
 export const BUBENEC = { lng: 14.4037, lat: 50.1045 };
 const [MIN_ZOOM, MAX_ZOOM] = [6, 15];
 const HEADER_BYTES = 127;
+/** All of the schema, as in a real file, though most are empty here. */
+const LAYERS = ['boundaries', 'buildings', 'earth', 'landcover', 'landuse', 'places', 'pois', 'roads', 'water'];
 
 const feature = (properties: Record<string, unknown>, geometry: Geometry): Feature => ({ type: 'Feature', properties, geometry });
 const collection = (features: Feature[]): FeatureCollection => ({ type: 'FeatureCollection', features });
@@ -59,7 +61,7 @@ function archive(tiles: { id: number; bytes: Uint8Array }[]): Uint8Array {
   // One behind the other: 0 says so, and the first begins at 0, which is written as 1.
   tiles.forEach((_, i) => varint(i === 0 ? 1 : 0));
   const directory = Uint8Array.from(varints);
-  const metadata = new TextEncoder().encode(JSON.stringify({ name: 'test', vector_layers: ['earth', 'roads', 'buildings', 'places'].map((id) => ({ id, fields: {} })) }));
+  const metadata = new TextEncoder().encode(JSON.stringify({ name: 'test', vector_layers: LAYERS.map((id) => ({ id, fields: {} })) }));
   const data = tiles.reduce((sum, { bytes }) => sum + bytes.length, 0);
   const out = new Uint8Array(HEADER_BYTES + directory.length + metadata.length + data);
   const view = new DataView(out.buffer);
