@@ -1,5 +1,7 @@
 //! The bytes of a tile: points, or cells if there are too many points. The format is in docs/map.md.
 
+use std::borrow::Cow;
+
 use crate::fleet::look::Filter;
 use crate::fleet::{Fleet, Row, UNKNOWN};
 use crate::geo::{KEY_BITS, Tile};
@@ -56,7 +58,13 @@ pub fn kind(
 /// The drivers of a tile that the filter shows, at `now_ms`.
 #[must_use]
 pub fn cut(fleet: &Fleet, tile: Tile, kind: Kind, filter: &Filter<'_>, now_ms: i64) -> Vec<u8> {
-    let rows: Vec<Row> = fleet.in_tile(tile).iter().filter(|row| filter.shows(row)).copied().collect();
+    let all = fleet.in_tile(tile);
+    // Most tiles show all of their drivers: they are not copied.
+    let rows: Cow<'_, [Row]> = if all.iter().all(|row| filter.shows(row)) {
+        Cow::Borrowed(all)
+    } else {
+        all.iter().filter(|row| filter.shows(row)).copied().collect()
+    };
     match kind {
         Kind::Points => points(fleet, &rows, now_ms),
         Kind::Cells => cells(&gather(&rows, tile), now_ms),

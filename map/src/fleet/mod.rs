@@ -146,8 +146,8 @@ impl Fleet {
 
     /// Every driver's number and fix, in the order of numbers.
     pub fn fixes(&self) -> impl Iterator<Item = (u32, &Fix)> {
-        let numbered = (0..u32::MAX).zip(&self.fixes);
-        numbered.filter(|(number, _)| !self.ids.name(*number).is_empty())
+        // `end_pass` marks the fixes of removed drivers so.
+        (0..u32::MAX).zip(&self.fixes).filter(|(_, fix)| fix.received_ms != i64::MIN)
     }
 
     /// Names and groups.
