@@ -164,7 +164,7 @@ fn import_files(criterion: &mut Criterion) {
             bencher.iter(|| {
                 let orders = Orders {
                     files: vec![path.clone()],
-                    kind: None,
+                    formats: Vec::new(),
                     driver: Some("d7".to_owned()),
                     fields: Vec::new(),
                     speed_unit: Some(SpeedUnit::MetresPerSecond),

@@ -14,6 +14,7 @@ mod decode_contract;
 mod deploy;
 mod events_model;
 mod executor;
+mod files;
 mod formats;
 mod habits;
 mod kubernetes;

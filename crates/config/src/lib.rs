@@ -18,8 +18,10 @@ mod settings;
 mod sources;
 mod types;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 pub use self::rules::{client_id, peers};
 pub use self::secret::Secret;
@@ -33,6 +35,7 @@ pub use self::types::{
 use milepost_core::batch;
 use milepost_core::peers::Peer;
 use milepost_decode as decode;
+use milepost_decode::formats::Mapping;
 
 /// Prefix of variables that are settings: `MILEPOST__SECTION__KEY`.
 const ENVIRONMENT_PREFIX: &str = "MILEPOST";
@@ -44,6 +47,8 @@ pub struct Config {
     pub mqtt: Mqtt,
     /// `[[sources]]`, or `mqtt.topics`.
     pub sources: Vec<decode::Source>,
+    /// `[formats.NAME]`, for `milepost import --format NAME`.
+    pub formats: BTreeMap<String, Arc<Mapping>>,
     pub decode: decode::Limits,
     pub batch: batch::Limits,
     pub clickhouse: ClickHouse,
@@ -83,7 +88,7 @@ impl Config {
 
     fn from_settings(s: &mut Settings) -> Result<Self, Error> {
         let mut mqtt = Mqtt::read(s);
-        let sources = sources::read(s, &mqtt.topics);
+        let (sources, formats) = sources::read(s, &mqtt.topics);
         mqtt.topics = sources.iter().map(|source| source.topic().to_owned()).collect();
         let decode = sections::decode_limits(s, mqtt.max_packet_bytes);
         let batch = sections::batch_limits(s);
@@ -96,6 +101,7 @@ impl Config {
         Ok(Self {
             mqtt,
             sources,
+            formats,
             decode,
             batch,
             clickhouse,

@@ -21,10 +21,15 @@ pub(super) fn are_given(s: &Settings) -> bool {
 }
 
 /// `topics`: those of `mqtt.topics`; empty if `[[sources]]` are given.
-pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
+pub(super) fn read(s: &mut Settings, topics: &[String]) -> (Vec<Source>, BTreeMap<String, Arc<Mapping>>) {
     let mappings = mappings(s);
+    let sources = sources(s, topics, &mappings);
+    (sources, mappings.into_iter().filter_map(|(name, mapping)| Some((name, mapping?))).collect())
+}
+
+fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Source> {
     if !topics.is_empty() {
-        unused(s, &mappings);
+        unused(s, mappings);
         let sources: Vec<Source> = topics.iter().map(|topic| Source::milepost(topic)).collect();
         overlaps(s, "mqtt.topics", &sources);
         return sources;
@@ -47,11 +52,11 @@ pub(super) fn read(s: &mut Settings, topics: &[String]) -> Vec<Source> {
     let (mut sources, wanted) = (Vec::new(), entries.len());
     for at in entries {
         let shown = if at == "source" { "sources[1]".to_owned() } else { at.clone() };
-        sources.extend(Entry { s, at, shown }.read(&mappings));
+        sources.extend(Entry { s, at, shown }.read(mappings));
     }
     assert!(sources.len() == wanted || !s.violations.is_empty(), "a source without a violation was dropped");
     if sources.len() == wanted {
-        unused(s, &mappings); // else the invalid source may be the one that uses it
+        unused(s, mappings); // else the invalid source may be the one that uses it
     }
     overlaps(s, "sources", &sources);
     sources
@@ -80,8 +85,11 @@ fn overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
 
 fn unused(s: &mut Settings, mappings: &Mappings) {
     for (name, mapping) in mappings {
-        if mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1) {
-            let what = format!("no source has it: set format = \"{name}\" in one, or remove it");
+        let is_for_import = s.given::<bool>(&format!("formats.{name}.import")).unwrap_or(false);
+        if !is_for_import && mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1) {
+            let what = format!(
+                "no source has it: set format = \"{name}\" in one, or import = true for `milepost import`, or remove it"
+            );
             s.wrong(&format!("formats.{name}"), what);
         }
     }

@@ -68,6 +68,8 @@ impl Pointer {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Paths {
     slot: Option<usize>,
+    /// Counts only where the slot's own path has no value.
+    is_alias: bool,
     children: Vec<(Box<str>, Paths)>,
 }
 
@@ -96,7 +98,27 @@ impl Paths {
             });
             at = &mut at.children[index].1;
         }
-        at.slot = Some(slot);
+        (at.slot, at.is_alias) = (Some(slot), false);
+    }
+
+    /// Another name of a slot's value: of several in a payload, the one of [`add`](Self::add) counts.
+    pub(super) fn add_alias(&mut self, path: &str, slot: usize) {
+        self.add(path.split('/'), slot);
+        let mut at = self;
+        for step in path.split('/') {
+            let index = at.children.iter().position(|(name, _)| **name == *step);
+            at = &mut at.children[index.expect("just added")].1;
+        }
+        at.is_alias = true;
+    }
+
+    fn put<'a>(&self, value: Scalar<'a>, found: &mut Found<'a>) {
+        if let Some(slot) = self.slot
+            && !(self.is_alias && !found[slot].is_missing())
+            && !(self.is_alias && value.is_missing())
+        {
+            found[slot] = value;
+        }
     }
 
     /// Adds the driver's id, unless the format already extracts that value.
@@ -150,9 +172,7 @@ impl Paths {
             }
             _ => json.value()?,
         };
-        if let Some(slot) = self.slot {
-            found[slot] = value;
-        }
+        self.put(value, found);
         Some(())
     }
 
@@ -185,9 +205,7 @@ trait Wanted<'de>: Sized {
 impl<'de> Wanted<'de> for Found<'de> {
     fn take<D: Deserializer<'de>>(&mut self, paths: &Paths, deserializer: D) -> Result<(), D::Error> {
         let value = deserializer.deserialize_any(Inside { paths, wanted: self })?;
-        if let Some(slot) = paths.slot {
-            self[slot] = value;
-        }
+        paths.put(value, self);
         Ok(())
     }
 }

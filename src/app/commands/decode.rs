@@ -12,7 +12,7 @@ use super::lines;
 use milepost_config::Config;
 use milepost_decode::Message;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
-use milepost_decode::{Decoded, Decoder, Field, Lacking, Source};
+use milepost_decode::{Decoded, Decoder, Field, Lacking, Source, meant};
 
 /// How a driver is called who is named by a topic that was not given.
 const SOMEBODY: &str = "some-driver";
@@ -37,7 +37,7 @@ pub struct Origin {
 pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(String, bool)> {
     let topic = topic(&config.sources, origin)?;
     let mut decoded = Decoded::default();
-    Decoder::new(&config.sources, config.decode.clone()).decode(
+    Decoder::new(&config.sources, config.decode.clone()).listing_unread().decode(
         Message::new(topic.as_bytes(), payload),
         origin.received_at,
         &mut decoded,
@@ -69,7 +69,7 @@ pub fn decode_lines(
     clock: impl Fn() -> Timestamp,
     mut print: impl FnMut(&str) -> Result<bool>,
 ) -> Result<bool> {
-    let decoder = Decoder::new(&config.sources, config.decode.clone());
+    let decoder = Decoder::new(&config.sources, config.decode.clone()).listing_unread();
     let (mut line, mut decoded, mut is_good) = (Vec::new(), Decoded::default(), true);
     while let Some(length) = lines::next_line(&mut input, &mut line).context("cannot read the messages")? {
         origin.received_at = clock();
@@ -144,6 +144,15 @@ pub(super) fn shown(decoded: &Decoded) -> String {
     for (field, count) in unusable(&decoded.lacking) {
         put(&mut lines, &json!({"unusable": {"field": field, "times": count}}));
     }
+    for name in &decoded.unread {
+        let unread = match meant(name) {
+            Some(field) => {
+                json!({"field": name, "hint": format!("did you mean {field}? keep = [\"{name}\"] stores it as it is")})
+            }
+            None => json!({"field": name, "hint": format!("keep = [\"{name}\"] stores it")}),
+        };
+        put(&mut lines, &json!({ "unread": unread }));
+    }
     if decoded.lacking.attributes_cut > 0 {
         put(&mut lines, &json!({"attributes_cut": decoded.lacking.attributes_cut}));
     }
@@ -157,10 +166,19 @@ pub(super) fn unusable(lacking: &Lacking) -> impl Iterator<Item = (&'static str,
 
 /// In the units that people read, as the table's columns show them.
 fn put_position(position: &Position, is_undated: bool, lines: &mut String) {
+    let mut shown = fix(position);
+    if is_undated {
+        shown["undated"] = true.into();
+    }
+    put(lines, &json!({ "position": shown }));
+}
+
+/// A position in the units of the table's columns.
+pub(super) fn fix(position: &Position) -> serde_json::Value {
     let known = |is_known: bool, units: i32, per_one: f64| is_known.then(|| f64::from(units) / per_one);
     let attributes: serde_json::Map<_, _> =
         position.attributes.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
-    let mut shown = json!({
+    json!({
         "driver_id": position.driver_id.as_str(),
         "ts": rfc3339(position.ts),
         "seq": position.seq,
@@ -171,11 +189,7 @@ fn put_position(position: &Position, is_undated: bool, lines: &mut String) {
         "alt": known(position.alt != Altitude::UNKNOWN, position.alt.dm(), 10.0),
         "acc": known(position.acc != Accuracy::UNKNOWN, position.acc.dm().into(), 10.0),
         "attributes": attributes,
-    });
-    if is_undated {
-        shown["undated"] = true.into();
-    }
-    put(lines, &json!({ "position": shown }));
+    })
 }
 
 fn put(lines: &mut String, line: &serde_json::Value) {

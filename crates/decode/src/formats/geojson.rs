@@ -30,6 +30,19 @@ pub(super) const FIELDS: &[&str] = &[
     "properties/timestamp",
     "properties/time",
 ];
+/// Other names of a property, and the place of its own in [`FIELDS`].
+pub(super) const ALIASES: [(&str, usize); 10] = [
+    ("properties/velocity", 6),
+    ("properties/course", 7),
+    ("properties/bearing", 7),
+    ("properties/altitude", 8),
+    ("properties/elevation", 8),
+    ("properties/ele", 8),
+    ("properties/accuracy", 9),
+    ("properties/datetime", 13),
+    ("properties/fixTime", 13),
+    ("properties/fixtime", 13),
+];
 static FEATURES: LazyLock<Pointer> = LazyLock::new(|| Pointer::new("/features").expect("well formed"));
 
 /// `within`: the FeatureCollection around a Feature, or `json` itself.

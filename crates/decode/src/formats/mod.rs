@@ -50,17 +50,24 @@ impl Format {
     pub(super) fn reading(&self, driver: Driver, keep: Keep) -> Reading {
         let of = |root: &str, fields: &[&str], lat_lng: [&str; 2], ts_unit| {
             let used = fields.iter().map(|path| path.strip_prefix(root).unwrap_or(path).to_owned()).collect();
-            (Paths::new(fields), used, lat_lng.map(str::to_owned), ts_unit)
+            let paths = if matches!(self, Self::GeoJson(_)) { Paths::default() } else { Paths::new(fields) };
+            (paths, used, lat_lng.map(str::to_owned), ts_unit)
         };
         let (mut paths, used, called, ts_unit) = match self {
             Self::Milepost => of("", &milepost::fields(), ["lat", "lng"], TimeUnit::BySize),
             Self::GeoJson(_) => {
                 let lat_lng = ["geometry/coordinates/1", "geometry/coordinates/0"];
-                of("properties/", geojson::FIELDS, lat_lng, TimeUnit::BySize)
+                let aliases = geojson::ALIASES.iter().map(|(path, _)| *path);
+                let fields: Vec<&str> = geojson::FIELDS.iter().copied().chain(aliases).collect();
+                let (_, used, called, ts_unit) = of("properties/", &fields, lat_lng, TimeUnit::BySize);
+                (Paths::new(geojson::FIELDS), used, called, ts_unit)
             }
             Self::Nmea => of("", &[], ["lat", "lng"], TimeUnit::Milliseconds),
             Self::Mapped(mapping) => mapping.reading(),
         };
+        if let Self::GeoJson(_) = self {
+            geojson::ALIASES.iter().for_each(|(path, slot)| paths.add_alias(path, *slot));
+        }
         if let Driver::Payload(pointer) = &driver {
             paths.add_driver(pointer);
         }

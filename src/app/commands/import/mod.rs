@@ -4,11 +4,15 @@
 //! content, and `received_at` is its `ts`, so that of two equal fixes `last_positions` keeps the one that a device sent. One insert is
 //! under way at a time, of a whole batch, and none while ClickHouse has many parts to merge. It holds three batches at most.
 
+mod columns;
+mod features;
 mod orders;
 mod plan;
 mod progress;
 mod read;
 mod record;
+mod text;
+mod understood;
 mod work;
 
 use std::collections::BTreeMap;
@@ -24,6 +28,7 @@ use tokio::time::{Instant, sleep};
 
 pub use self::orders::Orders;
 use self::progress::{Bar, Resume, Seen};
+use self::understood::Understood;
 use self::work::{Closed, Counts};
 use super::Shown;
 use super::decode::{rfc3339, unusable};
@@ -65,10 +70,12 @@ impl Shown for Imported {
             "dry_run": dry_run, "fixes": counts.fixes, "positions": counts.positions, "inserted": inserted, "erased": erased,
             "skipped": counts.skipped, "ignored": counts.ignored, "seconds": took.as_secs_f64(),
             "rejected": rejected.collect::<BTreeMap<_, _>>(),
+            "details": counts.rejects.iter().map(|(reason, (_, detail))| (reason.name(), detail)).collect::<BTreeMap<_, _>>(),
             "fields_unknown": unusable(&counts.lacking).collect::<BTreeMap<_, _>>(),
             "attributes_cut": counts.lacking.attributes_cut,
             "oldest": counts.oldest.map(Timestamp::unix_ms), "newest": counts.newest.map(Timestamp::unix_ms),
             "failures": counts.failures,
+            "understood": counts.understood.iter().map(Understood::json).collect::<Vec<_>>(),
         })
     }
 }
@@ -76,6 +83,7 @@ impl Shown for Imported {
 impl fmt::Display for Imported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { dry_run, counts, inserted, erased, took } = self;
+        counts.understood.iter().try_for_each(|understood| writeln!(f, "{understood}"))?;
         writeln!(f, "fixes read                {:>12}", counts.fixes)?;
         if counts.skipped > 0 {
             writeln!(f, "stored before             {:>12}   skipped, as --resume says", counts.skipped)?;

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 
-use milepost_decode::{SpeedUnit, rfc3339};
+use super::text::converter;
+use milepost_decode::formats::unknown;
+use milepost_decode::{Quantity, Zone};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -37,39 +39,63 @@ impl Kind {
         ("rec", Self::OwnTracks),
     ];
 
-    fn named(name: &str) -> Result<Self, String> {
-        let kind = Self::NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        kind.map(|(_, kind)| *kind)
-            .ok_or_else(|| "must be one of gpx, geojson, geojsonl, csv, rec".to_owned())
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, kind)| *kind)
     }
 
     pub(super) fn of(path: &Path) -> Result<Self> {
-        let ending = path.extension().unwrap_or_default().to_string_lossy();
-        if ["gz", "zst", "bz2", "xz", "zip"].contains(&&*ending) {
-            bail!("it is compressed: unpack it, or pipe it in: zcat FILE | milepost import - --format …");
+        let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if let Some((_, cat)) = PACKED.iter().find(|(packed, _)| *packed == ending) {
+            bail!("it is compressed: unpack it, or pipe it in: {cat} {name} | milepost import - --format …");
         }
-        Self::named(&ending).map_err(|_| anyhow!("the name does not say what it is: give --format"))
+        let babel = [
+            ("kml", "KML", "kml"),
+            ("tcx", "TCX", "gtrnctr"),
+            ("nmea", "NMEA", "nmea"),
+            ("fit", "FIT", "garmin_fit"),
+        ];
+        if let Some((_, what, format)) = babel.iter().find(|(known, ..)| *known == ending) {
+            bail!("{}", converter(what, format, &name));
+        }
+        Self::named(&ending).ok_or_else(|| anyhow!("the name does not say what it is: give --format"))
     }
 }
 
-#[derive(Debug, clap::Args)]
+/// Endings of packed files, and what unpacks them to standard output.
+const PACKED: [(&str, &str); 5] =
+    [("gz", "zcat"), ("zst", "zstdcat"), ("bz2", "bzcat"), ("xz", "xzcat"), ("zip", "unzip -p")];
+
+#[derive(Debug, Default, clap::Args)]
 pub struct Orders {
-    /// gpx, geojson (a FeatureCollection), geojsonl (a Feature a line), csv or rec [default: by the file's name]
-    #[arg(long = "format", value_parser = Kind::named)]
-    pub kind: Option<Kind>,
+    /// gpx, geojson (a FeatureCollection), geojsonl (a Feature a line), csv or rec [default: by the file's name]; or a format of the
+    /// configuration, [formats.NAME], that says where the fields are. May be given twice, once for each
+    #[arg(long = "format", value_name = "FORMAT")]
+    pub formats: Vec<String>,
     /// Id of the driver, in which {file} stands for the file's name without its extension; or a JSON pointer such as /properties/device, or
     /// /COLUMN [default: /driver_id; of rec: the driver of owntracks/USER/DEVICE in the configuration]
     #[arg(long)]
     pub driver: Option<String>,
-    /// Where a field is: lat, lng, ts, speed, heading, alt, acc or seq, = and a column, an element of trkpt, or a JSON pointer
+    /// Where a field is: lat, lng, ts, speed, heading, alt, acc, seq, lat_hemisphere or lng_hemisphere, = and a column, an element of
+    /// trkpt, or a JSON pointer; ts=DATE+TIME joins two
     #[arg(long = "field", value_name = "FIELD=WHERE", value_parser = field)]
     pub fields: Vec<(String, String)>,
     /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX; of rec always km/h; others do not state it]
-    #[arg(long, value_parser = speed_unit)]
-    pub speed_unit: Option<SpeedUnit>,
-    /// Zone of times without one in GPX and CSV, such as +02:00 [default: Z]
-    #[arg(long, value_parser = zone, allow_hyphen_values = true)]
-    pub zone: Option<String>,
+    #[arg(long, value_parser = |unit: &str| Quantity::Speed.factor(unit))]
+    pub speed_unit: Option<f64>,
+    /// Unit of the file's altitudes: m or ft [default: what a column's name states, such as "Altitude (ft)", else m]
+    #[arg(long, value_parser = |unit: &str| Quantity::Length.factor(unit))]
+    pub alt_unit: Option<f64>,
+    /// Unit of another field: lat (also of lng), heading or acc, = and a unit such as deg, 1e-7 deg, ddmm.mmmm, m, ft; of ts a pattern
+    /// such as "%d/%m/%Y %H:%M:%S"
+    #[arg(long = "unit", value_name = "FIELD=UNIT", value_parser = field)]
+    pub units: Vec<(String, String)>,
+    /// A value that means "not available", before any unit, such as speed=102.3
+    #[arg(long, value_name = "FIELD=VALUE", value_parser = unknown)]
+    pub unknown: Vec<(usize, f64)>,
+    /// Zone of times without one, such as Europe/Berlin or +02:00 [default: Z in GPX and CSV; elsewhere such a time is refused]
+    #[arg(long, value_parser = Zone::new, allow_hyphen_values = true)]
+    pub zone: Option<Zone>,
     /// Names of other fields to store as attributes, with commas; * for all
     #[arg(long, value_delimiter = ',')]
     pub keep: Vec<String>,
@@ -82,16 +108,6 @@ pub struct Orders {
     /// Files, or - for standard input
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
-}
-
-fn speed_unit(name: &str) -> Result<SpeedUnit, String> {
-    let unit = SpeedUnit::NAMES.iter().find(|(known, _)| *known == name);
-    unit.map(|(_, unit)| *unit).ok_or_else(|| "must be one of m/s, km/h, mph, knots".to_owned())
-}
-
-fn zone(text: &str) -> Result<String, String> {
-    let is_zone = rfc3339(&format!("2026-01-01T00:00:00{text}")).is_some();
-    if is_zone { Ok(text.to_owned()) } else { Err("must be such as +02:00 or Z".to_owned()) }
 }
 
 fn field(text: &str) -> Result<(String, String), String> {
@@ -107,7 +123,13 @@ mod tests {
     #[test]
     fn a_files_name_says_what_it_is_or_what_to_do() {
         assert!(matches!(Kind::of(Path::new("a/B.GPX")), Ok(Kind::Gpx)));
-        for (name, said) in [("a.csv.gz", "zcat"), ("a.txt", "--format"), ("folder", "--format")] {
+        for (name, said) in [
+            ("a.csv.gz", "zcat"),
+            ("a.txt", "--format"),
+            ("folder", "--format"),
+            ("t.KML", "-i kml"),
+            ("t.fit", "-i garmin_fit"),
+        ] {
             let why = Kind::of(Path::new(name)).err().map(|why| why.to_string()).unwrap_or_default();
             assert!(why.contains(said), "{name}: {why}");
         }

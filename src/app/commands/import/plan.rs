@@ -5,28 +5,26 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
+use super::columns::{self, Column};
 use super::orders::{Kind, Orders};
 use super::read::GPX_TIME;
-use milepost_decode::formats::{Fields, Format, Mapping, shipped};
+use milepost_config::Config;
+use milepost_decode::formats::{Degrees, Fields, Format, Mapping, More, shipped};
 use milepost_decode::position::{DRIVER_ID_RULE, DriverId};
-use milepost_decode::{Driver, Keep, Pointer, Source, SpeedUnit, Template, TimeUnit};
+use milepost_decode::{Driver, Keep, Local, Pointer, Quantity, Source, SpeedUnit, Template, TimeUnit, Zone};
 
-/// A field of a fix, and its names in CSV (in lower case, the preferred one first), GPX and GeoJSON.
-type Known = (&'static str, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
-
-/// GPX 1.0 has `speed` and `course`, in metres per second and degrees; so have the extensions of 1.1. The names of GeoJSON are for
-/// `--field`: without it the format `geojson` reads these and other names of the time.
-const FIELDS: [Known; 8] = [
-    ("lat", &["lat", "latitude"], &["lat"], &["/geometry/coordinates/1"]),
-    ("lng", &["lng", "lon", "long", "longitude"], &["lon"], &["/geometry/coordinates/0"]),
-    ("ts", CSV_TIMES, &[GPX_TIME], &["/properties/ts"]),
-    ("speed", &["speed", "velocity"], &["speed"], &["/properties/speed"]),
-    ("heading", &["heading", "course", "bearing"], &["course"], &["/properties/heading"]),
-    ("alt", &["alt", "altitude", "ele", "elevation"], &["ele"], &["/geometry/coordinates/2"]),
-    ("acc", &["acc", "accuracy"], &[], &["/properties/acc"]),
-    ("seq", &["seq"], &[], &["/properties/seq"]),
+/// A field of a fix, and where it is in GPX and GeoJSON. GPX 1.0 has `speed` and `course`, in metres per second and degrees; so have the
+/// extensions of 1.1.
+const FIELDS: [(&str, &str, &str); 8] = [
+    ("lat", "/lat", "/geometry/coordinates/1"),
+    ("lng", "/lon", "/geometry/coordinates/0"),
+    ("ts", GPX_TIME, "/properties/ts"),
+    ("speed", "/speed", "/properties/speed"),
+    ("heading", "/course", "/properties/heading"),
+    ("alt", "/ele", "/geometry/coordinates/2"),
+    ("acc", "", "/properties/acc"),
+    ("seq", "", "/properties/seq"),
 ];
-const CSV_TIMES: &[&str] = &["ts", "timestamp", "fixtime", "time", "datetime"];
 
 /// The topic that a fix is to have come on, whose only `+` is a driver that does not come from the payload.
 const TOPIC: &str = "import/+";
@@ -36,60 +34,81 @@ const TOPIC: &str = "import/+";
 pub(super) struct Plan {
     pub(super) sources: Vec<Source>,
     pub(super) topic: String,
-    /// The CSV column that is the time.
-    pub(super) time_column: Option<usize>,
+    /// The CSV columns that are numbers.
+    pub(super) numbers: Vec<usize>,
+    /// What is read as what, in words.
+    pub(super) read: Vec<String>,
+    /// The CSV columns that are not read.
+    pub(super) unread: Vec<String>,
 }
 
-/// `columns`: of a CSV file.
-pub(super) fn plan(
-    kind: Kind,
-    path: &Path,
-    columns: &[String],
-    orders: &Orders,
-    configured: &[Source],
-) -> Result<Plan> {
+/// What is known of a file before it is read.
+pub(super) struct Found<'f> {
+    pub(super) kind: Kind,
+    pub(super) path: &'f Path,
+    /// Of a CSV file, with the first row's values.
+    pub(super) columns: &'f [String],
+    pub(super) sample: &'f [String],
+}
+
+pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Result<Plan> {
+    let Found { kind, path, columns, .. } = *found;
+    let named = orders.formats.iter().find(|name| Kind::named(name).is_none());
     if kind == Kind::OwnTracks {
         let (has_fields, has_unit) = (!orders.fields.is_empty(), orders.speed_unit.is_some());
         ensure!(
             !has_fields && !has_unit,
             "--field and --speed-unit: the fields and units of a Recorder's file are known"
         );
+        ensure!(orders.zone.is_none(), "--zone: times of a Recorder's file are numbers");
     }
     if kind == Kind::OwnTracks && orders.driver.is_none() {
         ensure!(
             orders.keep.is_empty(),
             "--keep: here it goes by `keep` of the source in the configuration; or give --driver"
         );
-        return owntracks(path, configured);
+        return owntracks(path, &config.sources);
     }
-    let (driver, filter, topic) = driver(kind, path, columns, orders)?;
+    let mapping = match (named, kind) {
+        (Some(name), _) => {
+            ensure!(
+                orders.fields.is_empty(),
+                "--field: where the fields are is said by --format {name}; give one of them"
+            );
+            Some(format_named(name, config)?)
+        }
+        (None, Kind::OwnTracks) => Some(Arc::new(shipped("owntracks", None).expect("it is shipped"))),
+        (None, _) => None,
+    };
+    let own_driver = mapping.as_ref().and_then(|mapping| mapping.driver().cloned());
+    let (driver, filter, topic) = driver(found, own_driver, orders)?;
     let speed_unit = || {
-        let known = (kind == Kind::Gpx).then_some(SpeedUnit::MetresPerSecond);
+        let known = (kind == Kind::Gpx).then_some(1.0);
         let missing = "it does not state the unit of its speeds: give --speed-unit";
         orders.speed_unit.or(known).context(missing)
     };
-    let mut time_column = None;
-    let format = match kind {
-        Kind::OwnTracks => Format::Mapped(Arc::new(shipped("owntracks", None).expect("it is shipped"))),
-        Kind::GeoJson | Kind::GeoJsonLines if orders.fields.is_empty() => Format::GeoJson(speed_unit()?),
-        Kind::GeoJson | Kind::GeoJsonLines => {
-            let find = |names: &[&str]| names.first().map(|name| (*name).to_owned());
-            mapping(|(_, _, _, names)| names, orders, find, speed_unit)?
+    let (mut read, mut numbers, mut unread) = (Vec::new(), Vec::new(), Vec::new());
+    let format = match (mapping, kind) {
+        (Some(mapping), _) => Format::Mapped(mapping),
+        (None, Kind::GeoJson | Kind::GeoJsonLines) if is_default(orders) => {
+            let unit = speed_unit()?;
+            let units = SpeedUnit::NAMES.map(|(_, unit)| unit);
+            let same = units.into_iter().find(|known| known.metres_per_second() == unit);
+            Format::GeoJson(
+                same.context("--speed-unit: with --field, any unit; else m/s, km/h, mph or knots")?,
+            )
         }
-        Kind::Gpx => {
-            let find = |names: &[&str]| names.first().map(|name| pointer_to(name));
-            mapping(|(_, _, names, _)| names, orders, find, speed_unit)?
+        (None, Kind::Csv) => {
+            let found = columns::find(columns, found.sample, &orders.fields)?;
+            unread = columns::unread(columns, &found, &orders.keep, &driver_column(&driver));
+            numbers =
+                found.iter().filter(|(field, _)| !is_text(field)).map(|(_, column)| column.at).collect();
+            let fields = fields_of_columns(&found, columns, orders, speed_unit, &mut read)?;
+            Format::Mapped(Arc::new(Mapping::new(fields)))
         }
-        Kind::Csv => {
-            let column = |names: &[&str]| {
-                names
-                    .iter()
-                    .find_map(|name| columns.iter().position(|column| column.eq_ignore_ascii_case(name)))
-            };
-            let ts = orders.fields.iter().rev().find(|(field, _)| field == "ts");
-            time_column = ts.map_or_else(|| column(CSV_TIMES), |(_, at)| column(&[at]));
-            let find = |names: &[&str]| column(names).map(|n| pointer_to(&columns[n]));
-            mapping(|(_, names, _, _)| names, orders, find, speed_unit)?
+        (None, Kind::Gpx | Kind::GeoJson | Kind::GeoJsonLines | Kind::OwnTracks) => {
+            let fields = fields_by_names(kind, orders, speed_unit)?;
+            Format::Mapped(Arc::new(Mapping::new(fields)))
         }
     };
     let keep = Keep::of_names(&orders.keep).map_err(|why| anyhow!("--keep: {why}"))?;
@@ -97,76 +116,254 @@ pub(super) fn plan(
         let missing = names.iter().find(|name| !columns.iter().any(|column| column == *name));
         ensure!(missing.is_none(), "--keep {}: the file has no such column", missing.expect("one"));
     }
-    Ok(Plan { sources: vec![Source::new(filter, driver, format, keep)], topic, time_column })
+    let mut source = Source::new(filter, driver, format, keep);
+    if let Some(zone) = &orders.zone {
+        source = source.in_zone(zone.clone());
+    }
+    Ok(Plan { sources: vec![source], topic, numbers, read, unread })
+}
+
+/// Whether every field of GeoJSON has its usual name and unit.
+fn is_default(orders: &Orders) -> bool {
+    let Orders { fields, units, unknown, alt_unit, .. } = orders;
+    fields.is_empty() && units.is_empty() && unknown.is_empty() && alt_unit.is_none()
+}
+
+fn is_text(field: &str) -> bool {
+    matches!(field, "ts" | "date" | "seq") || field.ends_with("_hemisphere")
+}
+
+/// A format of the configuration, or one that milepost ships.
+fn format_named(name: &str, config: &Config) -> Result<Arc<Mapping>> {
+    if let Some(mapping) = config.formats.get(name) {
+        return Ok(Arc::clone(mapping));
+    }
+    if let Some(mapping) = shipped(name, Some(SpeedUnit::MetresPerSecond)) {
+        return Ok(Arc::new(mapping));
+    }
+    let own: Vec<&str> = config.formats.keys().map(String::as_str).collect();
+    bail!(
+        "--format {name}: must be gpx, geojson, geojsonl, csv or rec, or a format that says where fields are: {}",
+        if own.is_empty() { "the configuration has no [formats.NAME]".to_owned() } else { own.join(", ") }
+    )
+}
+
+fn driver_column(driver: &Driver) -> String {
+    match driver {
+        Driver::Payload(pointer) => pointer.as_str().trim_start_matches('/').to_owned(),
+        Driver::Topic(_) => String::new(),
+    }
 }
 
 fn pointer_to(name: &str) -> String {
     format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
-/// The mapping of a file with the fields that `find` finds in it by the given names or those of its kind.
-fn mapping(
-    names: fn(&Known) -> &'static [&'static str],
-    orders: &Orders,
-    find: impl Fn(&[&str]) -> Option<String>,
-    speed_unit: impl Fn() -> Result<SpeedUnit>,
-) -> Result<Format> {
-    let fields = FIELDS.map(|(field, ..)| field);
-    if let Some((field, _)) = orders.fields.iter().find(|(field, _)| !fields.contains(&field.as_str())) {
-        bail!("--field {field}: there is {}", fields.join(", "));
+fn pointer(field: &str, at: &str) -> Result<Pointer> {
+    Pointer::new(at).map_err(|why| anyhow!("--field {field}: {why}"))
+}
+
+/// The unit of `--unit FIELD=…`.
+fn unit_of<'o>(orders: &'o Orders, field: &str) -> Option<&'o str> {
+    orders.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
+}
+
+/// What the command line says beside names, for any kind of file.
+fn more(orders: &Orders, default_zone: Option<Zone>) -> Result<(More, TimeUnit)> {
+    const KNOWN: [&str; 5] = ["lat", "lng", "ts", "heading", "acc"];
+    if let Some((field, _)) = orders.units.iter().find(|(field, _)| !KNOWN.contains(&&**field)) {
+        bail!("--unit {field}: of {}; speed and alt have --speed-unit and --alt-unit", KNOWN.join(", "));
     }
-    let pointer = |known: Known| {
-        let (field, ..) = known;
-        let at = match orders.fields.iter().rev().find(|(given, _)| given == field) {
-            Some((_, at)) => {
-                Some(find(&[at]).with_context(|| format!("--field {field}={at}: the file has no {at}"))?)
+    let wrong = |why: String| anyhow!("--unit: {why}");
+    let (mut more, mut unit) =
+        (More { unknown: orders.unknown.clone(), ..More::default() }, TimeUnit::BySize);
+    if let Some(lat) = unit_of(orders, "lat").map(Degrees::new).transpose().map_err(wrong)? {
+        more.degrees = [lat; 2];
+    }
+    if let Some(lng) = unit_of(orders, "lng").map(Degrees::new).transpose().map_err(wrong)? {
+        more.degrees[1] = lng;
+    }
+    let factor = |field, quantity: Quantity| {
+        unit_of(orders, field).map_or(Ok(1.0), |unit| quantity.factor(unit).map_err(wrong))
+    };
+    (more.heading, more.acc) = (factor("heading", Quantity::Angle)?, factor("acc", Quantity::Length)?);
+    let mut pattern = None;
+    if let Some(given) = unit_of(orders, "ts") {
+        if given.contains('%') {
+            (pattern, unit) = (Some(Local::check_pattern(given).map_err(wrong)?), TimeUnit::Pattern);
+        } else {
+            let known = TimeUnit::NAMES.iter().find(|(name, _)| *name == given);
+            unit = known
+                .map(|(_, unit)| *unit)
+                .ok_or_else(|| wrong(format!("ts={given}: s, ms, us, ns, rfc3339, auto, or a pattern")))?;
+        }
+    }
+    let zone = orders.zone.clone().or(default_zone);
+    if zone.is_some() || pattern.is_some() {
+        more.local = Some(Arc::new(Local { zone, pattern }));
+    }
+    Ok((more, unit))
+}
+
+/// The mapping of a CSV file; `read` gets it in words.
+fn fields_of_columns(
+    found: &[(&'static str, Column)],
+    columns: &[String],
+    orders: &Orders,
+    speed_unit: impl Fn() -> Result<f64>,
+    read: &mut Vec<String>,
+) -> Result<Fields> {
+    let (mut more, time_unit) = more(orders, Some(Zone::utc()))?;
+    let get = |field: &str| found.iter().find(|(known, _)| *known == field).map(|(_, column)| column);
+    let at =
+        |field: &str| get(field).map(|column| pointer(field, &pointer_to(&columns[column.at]))).transpose();
+    let required = |field: &str| {
+        at(field)?.with_context(|| {
+            let names: Vec<String> = columns.iter().map(|name| format!("{name:.40}")).collect();
+            let near = columns::nearest(columns, field).map_or_else(
+                || format!("give --field {field}=COLUMN"),
+                |name| format!("give --field {field}='{name}'"),
+            );
+            format!("it has no column {field}, only {}: {near}", names.join(", "))
+        })
+    };
+    more.hemispheres = [at("lat_hemisphere")?, at("lng_hemisphere")?];
+    more.date = at("date")?;
+    for (n, field) in ["lat", "lng"].into_iter().enumerate() {
+        if let (Some(unit), None) =
+            (get(field).and_then(|column| column.unit), unit_of(orders, field).or(unit_of(orders, "lat")))
+        {
+            more.degrees[n] = Degrees::new(unit).map_err(|why| anyhow!(why))?;
+        }
+    }
+    let factor = |field: &str, quantity: Quantity, given: Option<f64>| -> Result<Option<f64>> {
+        let stated = get(field).and_then(|column| column.unit);
+        let stated = stated.map(|unit| quantity.factor(unit)).transpose().map_err(|why| anyhow!(why))?;
+        Ok(given.or(stated))
+    };
+    if unit_of(orders, "heading").is_none() {
+        more.heading = factor("heading", Quantity::Angle, None)?.unwrap_or(1.0);
+    }
+    if unit_of(orders, "acc").is_none() {
+        more.acc = factor("acc", Quantity::Length, None)?.unwrap_or(1.0);
+    }
+    let alt_factor = factor("alt", Quantity::Length, orders.alt_unit)?.unwrap_or(1.0);
+    let speed = match at("speed")? {
+        Some(pointer) => {
+            let factor = factor("speed", Quantity::Speed, orders.speed_unit)?.map_or_else(&speed_unit, Ok)?;
+            Some((pointer, factor))
+        }
+        None => None,
+    };
+    more.unknown.extend(columns::not_available(found, columns));
+    for (field, column) in found {
+        let name = &columns[column.at];
+        let unit = match *field {
+            "speed" => speed.as_ref().map(|(_, factor)| format!("1 = {factor:.6} m/s")),
+            "alt" => Some(format!("1 = {alt_factor} m")),
+            "ts" if more.local.as_ref().is_some_and(|local| local.zone.is_some()) => {
+                let zone = orders.zone.as_ref().map_or("Z", Zone::name);
+                Some(format!("without an offset: {zone}"))
             }
-            None => find(names(&known)),
+            _ => column.unit.map(str::to_owned),
         };
-        at.map(|at| Pointer::new(&at).map_err(|why| anyhow!("--field {field}: {why}"))).transpose()
-    };
-    let [lat, lng, ts, speed, heading, alt, acc, seq] = FIELDS.map(pointer);
-    let required = |pointer: Option<Pointer>, field: &str| {
-        pointer.with_context(|| format!("it has no column {field}: give --field {field}=COLUMN"))
-    };
-    Ok(Format::Mapped(Arc::new(Mapping::new(Fields {
+        read.push(format!("{field} = {name}{}", unit.map_or(String::new(), |unit| format!(" ({unit})"))));
+    }
+    for (slot, value) in &more.unknown {
+        read.push(format!("{} {value} is unknown", milepost_decode::formats::FIELDS[*slot]));
+    }
+    Ok(Fields {
         points: None,
-        lat: required(lat?, "lat")?,
-        lng: required(lng?, "lng")?,
-        ts: Some((required(ts?, "ts")?, TimeUnit::BySize)),
-        speed: speed?
-            .map(|pointer| speed_unit().map(|unit| (pointer, unit.metres_per_second())))
-            .transpose()?,
-        heading: heading?,
-        alt: alt?.map(|pointer| (pointer, 1.0)),
-        acc: acc?,
-        seq: seq?,
+        lat: required("lat")?,
+        lng: required("lng")?,
+        ts: Some((required("ts")?, time_unit)),
+        speed,
+        heading: at("heading")?,
+        alt: at("alt")?.map(|pointer| (pointer, alt_factor)),
+        acc: at("acc")?,
+        seq: at("seq")?,
         driver: None,
-        more: None,
-    }))))
+        more: Some(Box::new(more)),
+    })
+}
+
+/// The mapping of a GPX or GeoJSON file, whose names are known.
+fn fields_by_names(kind: Kind, orders: &Orders, speed_unit: impl Fn() -> Result<f64>) -> Result<Fields> {
+    let (mut more, time_unit) = more(orders, (kind == Kind::Gpx).then(Zone::utc))?;
+    let known = FIELDS.map(|(field, ..)| field);
+    let others = ["lat_hemisphere", "lng_hemisphere"];
+    if let Some((field, _)) =
+        orders.fields.iter().find(|(field, _)| !known.contains(&&**field) && !others.contains(&&**field))
+    {
+        bail!("--field {field}: there is {}", known.join(", "));
+    }
+    let given = |field: &str| orders.fields.iter().rev().find(|(given, _)| given == field).map(|(_, at)| at);
+    let to = |field: &str, at: &str| {
+        let at = if at.starts_with('/') { at.to_owned() } else { pointer_to(at) };
+        pointer(field, &at)
+    };
+    let mut at = |field: &'static str| -> Result<Option<Pointer>> {
+        let (_, gpx, geojson) = *FIELDS.iter().find(|(known, ..)| *known == field).expect("one of them");
+        let usual = if kind == Kind::Gpx { gpx } else { geojson };
+        let Some(name) = given(field) else {
+            return if usual.is_empty() { Ok(None) } else { to(field, usual).map(Some) };
+        };
+        if let (Some((date, time)), "ts") = (name.split_once('+'), field) {
+            more.date = Some(to("ts", date)?);
+            return to("ts", time).map(Some);
+        }
+        to(field, name).map(Some)
+    };
+    let [lat, lng, ts, speed, heading, alt, acc, seq] =
+        [at("lat")?, at("lng")?, at("ts")?, at("speed")?, at("heading")?, at("alt")?, at("acc")?, at("seq")?];
+    for (n, field) in others.into_iter().enumerate() {
+        more.hemispheres[n] = given(field).map(|at| to(field, at)).transpose()?;
+    }
+    if more.date.is_some() && more.local.is_none() {
+        more.local = Some(Arc::default());
+    }
+    Ok(Fields {
+        points: None,
+        lat: lat.context("lat")?,
+        lng: lng.context("lng")?,
+        ts: ts.map(|pointer| (pointer, time_unit)),
+        speed: speed.map(|pointer| speed_unit().map(|factor| (pointer, factor))).transpose()?,
+        heading,
+        alt: alt.map(|pointer| (pointer, orders.alt_unit.unwrap_or(1.0))),
+        acc,
+        seq,
+        driver: None,
+        more: Some(Box::new(more)),
+    })
 }
 
 /// Where the driver's id comes from, the filter of the source, and the topic.
 fn driver(
-    kind: Kind,
-    path: &Path,
-    columns: &[String],
+    found: &Found<'_>,
+    own: Option<Pointer>,
     orders: &Orders,
 ) -> Result<(Driver, &'static str, String)> {
-    let named = match &orders.driver {
-        Some(named) => {
+    let Found { kind, path, columns, .. } = *found;
+    let named = match (&orders.driver, own) {
+        (Some(named), _) => {
             let has_name = path != Path::new("-") || !named.contains("{file}");
             ensure!(has_name, "--driver {named}: standard input has no name: give an id");
             named.replace("{file}", &path.file_stem().unwrap_or_default().to_string_lossy())
         }
-        None if kind == Kind::Csv && columns.iter().any(|column| column == "driver_id") => {
+        (None, Some(pointer)) => pointer.as_str().to_owned(),
+        (None, None) if kind == Kind::Csv && columns.iter().any(|column| column == "driver_id") => {
             "/driver_id".to_owned()
         }
-        None => bail!("it does not name the driver: give --driver"),
+        (None, None) => bail!("it does not name the driver: give --driver"),
     };
     if named.starts_with('/') {
         ensure!(kind != Kind::Gpx, "--driver {named}: a GPX file names no driver: give an id, or {{file}}");
         let pointer = Pointer::new(&named).map_err(|why| anyhow!("--driver {why}"))?;
+        if kind == Kind::Csv {
+            let times = columns.iter().filter(|column| pointer_to(column) == named).count();
+            ensure!(times > 0, "--driver {named}: the file has no such column, only {}", columns.join(", "));
+            ensure!(times == 1, "two columns {}: rename one", named.trim_start_matches('/'));
+        }
         return Ok((Driver::Payload(pointer), "import", "import".to_owned()));
     }
     ensure!(DriverId::new(&named).is_ok(), "--driver {named:?}: {DRIVER_ID_RULE}");
@@ -186,5 +383,6 @@ fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
         configured.iter().any(|source| source.takes(&topic)),
         "no source of the configuration takes {topic}, which names the driver: give --driver"
     );
-    Ok(Plan { sources: configured.to_vec(), topic, time_column: None })
+    let (numbers, read, unread) = (Vec::new(), Vec::new(), Vec::new());
+    Ok(Plan { sources: configured.to_vec(), topic, numbers, read, unread })
 }

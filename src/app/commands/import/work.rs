@@ -3,21 +3,24 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{self, Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use tokio::sync::mpsc;
-use tracing::warn;
+use tracing::{info, warn};
 
+use super::features::features;
 use super::orders::{Kind, Orders};
-use super::plan::{Plan, plan};
+use super::plan::{Found, Plan, plan};
 use super::progress::{Resume, Seen};
 use super::read::{self, Table};
+use super::text;
+use super::understood::Understood;
 use crate::app::commands::lines;
 use milepost_config::{Config, STAYS_DAYS_MIN};
 use milepost_core::batch::{Batch, Batcher, Limits};
@@ -45,6 +48,16 @@ pub(super) struct Input {
     /// Of these its first fixes are stored already.
     stored: u64,
     pub(super) bytes: u64,
+    /// What was taken from a pipe, and the pipe.
+    piped: Option<Piped>,
+}
+
+struct Piped(Vec<u8>, Box<dyn Read + Send>);
+
+impl std::fmt::Debug for Piped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes and a pipe", self.0.len())
+    }
 }
 
 /// A batch, and how many fixes of which files are stored when it is.
@@ -68,6 +81,8 @@ pub(super) struct Counts {
     pub(super) newest: Option<Timestamp>,
     /// Files that were not read to their end.
     pub(super) failures: Vec<String>,
+    /// What was understood of each file.
+    pub(super) understood: Vec<Understood>,
 }
 
 /// Opens each file once, so that a wrong name or a missing unit is known before anything is imported.
@@ -77,29 +92,39 @@ pub(super) fn files(config: &Config, orders: &Orders, resume: Option<&Resume>) -
         ensure!(!is_stdin || resume.is_none(), "--resume needs the name of a file");
         let found = if is_stdin { None } else { Some(fs::metadata(path)?) };
         ensure!(!found.as_ref().is_some_and(fs::Metadata::is_dir), "it is a directory");
-        let kind = orders.kind.map_or_else(|| Kind::of(path), Ok)?;
-        ensure!(
-            orders.zone.is_none() || matches!(kind, Kind::Gpx | Kind::Csv),
-            "--zone: only GPX and CSV have times without a zone; here a time is a number, or RFC 3339"
-        );
+        let given = orders.formats.iter().find_map(|name| Kind::named(name));
+        let kind = given.map_or_else(|| Kind::of(path), Ok)?;
         // Whoever opens a pipe takes what is in it.
         let is_file = found.as_ref().is_some_and(fs::Metadata::is_file);
-        let columns = match kind {
-            Kind::Csv if !is_file => {
-                bail!("CSV is opened twice, so not from a pipe: write it into a file first")
-            }
-            Kind::Csv => Table::open(BufReader::new(File::open(path)?))?.columns,
-            Kind::Gpx | Kind::GeoJson | Kind::GeoJsonLines | Kind::OwnTracks => Vec::new(),
-        };
+        let mut input: Box<dyn Read + Send> =
+            if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
+        let head = text::head(&mut input)?;
+        text::refuse_foreign(&head, &path.file_name().unwrap_or_default().to_string_lossy())?;
+        let (mut columns, mut sample) = (Vec::new(), Vec::new());
+        if kind == Kind::Csv {
+            let table = || Table::open(as_text(Cursor::new(head.clone()), &head));
+            columns = table()?.columns;
+            sample = table()?.sample();
+        }
         let bytes = if is_file { File::open(path)?.metadata()?.len() } else { 0 };
         let key = if is_stdin { path.clone() } else { path.canonicalize()? };
         ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
         let named = if is_stdin { path.clone() } else { named(path)? };
-        let plan = plan(kind, &named, &columns, orders, &config.sources)?;
+        let found = Found { kind, path: &named, columns: &columns, sample: &sample };
+        let plan = plan(&found, orders, config)?;
         let stored = resume.map_or(0, |resume| resume.stored(&key));
-        Ok::<_, anyhow::Error>(Input { path: path.clone(), key, kind, plan, stored, bytes })
+        let piped = (!is_file).then(|| Piped(head, input));
+        Ok::<_, anyhow::Error>(Input { path: path.clone(), key, kind, plan, stored, bytes, piped })
     };
     orders.files.iter().map(|path| one(path).with_context(|| path.display().to_string())).collect()
+}
+
+/// The same as UTF-8, by the file's first bytes.
+fn as_text<'t>(input: impl Read + 't, head: &[u8]) -> Box<dyn BufRead + 't> {
+    match text::encoding(head) {
+        Some(encoding) => Box::new(text::utf8(input, encoding)),
+        None => Box::new(BufReader::with_capacity(256 * 1024, input)),
+    }
 }
 
 /// The path by the names that the user gave, not those that links lead to.
@@ -123,6 +148,8 @@ pub(super) fn read(
     let limits = Limits { rows_max: ROWS_MAX, age_max: Duration::MAX, bytes_max: BYTES_MAX };
     let day = Duration::from_secs(24 * 3_600);
     let mut work = Work {
+        is_dry_run: orders.dry_run,
+        understood: Understood::default(),
         batcher: Batcher::new(limits),
         decoded: Decoded::default(),
         spans: HashSet::new(),
@@ -167,7 +194,15 @@ fn end_of_lines(file: &File, mut end: u64) -> io::Result<u64> {
     Ok(0)
 }
 
+/// Points whose fields are looked at for names that nobody reads.
+const EXPLAINED: u64 = 1_000;
+/// Files of which the result says what was understood.
+const UNDERSTOOD_MAX: usize = 20;
+
 struct Work<'s> {
+    is_dry_run: bool,
+    /// Of the file that is being read.
+    understood: Understood,
     batcher: Batcher,
     decoded: Decoded,
     spans: HashSet<i64>,
@@ -183,28 +218,40 @@ struct Work<'s> {
 
 impl Work<'_> {
     fn file(&mut self, file: Input, orders: &Orders) -> Result<()> {
-        let Input { path, key, kind, plan, stored, bytes: _ } = file;
-        let input: Box<dyn Read> = if path == Path::new("-") {
-            Box::new(io::stdin())
-        } else {
-            let file = File::open(&path)?;
-            // A file that still grows may end in half a line: the next run takes the whole one.
-            let length = file.metadata()?.len();
-            let end = if orders.resume.is_some() && kind.has_lines() {
-                end_of_lines(&file, length)?
-            } else {
-                u64::MAX
-            };
-            if end < length {
-                warn!("{}: its last line has no end yet, and is left to the next run", path.display());
+        let Input { path, key, kind, plan, stored, bytes: _, piped } = file;
+        let (head, input): (Vec<u8>, Box<dyn Read>) = match piped {
+            Some(Piped(head, rest)) => (head.clone(), Box::new(Cursor::new(head).chain(rest))),
+            None => {
+                let mut file = File::open(&path)?;
+                // A file that still grows may end in half a line: the next run takes the whole one.
+                let length = file.metadata()?.len();
+                let end = if orders.resume.is_some() && kind.has_lines() {
+                    end_of_lines(&file, length)?
+                } else {
+                    u64::MAX
+                };
+                if end < length {
+                    warn!("{}: its last line has no end yet, and is left to the next run", path.display());
+                }
+                let head = text::head(&mut file)?;
+                file.rewind()?;
+                (head, Box::new(file.take(end)))
             }
-            Box::new(file.take(end))
         };
-        let mut input = BufReader::with_capacity(256 * 1024, Counted(input, self.seen));
+        let input = Counted(input, self.seen);
+        // In a GPX file any byte may be wrong in a name that nobody reads.
+        let mut input = match (kind, text::encoding(&head)) {
+            (Kind::Gpx, None) => Box::new(text::utf8(input, encoding_rs::UTF_8)),
+            _ => as_text(input, &head),
+        };
         read::skip_mark(&mut input)?;
+        self.understood = Understood::new(path.display().to_string(), plan.read, plan.unread);
         let decoder = Decoder::new(&plan.sources, self.decode.clone())
             .with_age_limit_of("clickhouse.retention.positions_days and rollups_days");
-        let (zone, fault, mut fixes) = (orders.zone.as_deref().unwrap_or("Z"), Cell::new(""), 0);
+        let names_unread = kind != Kind::Csv && orders.keep.is_empty();
+        let explaining = names_unread.then(|| decoder.clone().listing_unread());
+        let (fault, mut fixes) = (Cell::new(""), 0_u64);
+        let mut rows_in_1252 = 0;
         self.since.push((key, stored));
         let mut take = |payload: &[u8], length: usize| {
             fixes += 1;
@@ -214,7 +261,10 @@ impl Work<'_> {
                 return Ok(());
             }
             self.decoded.clear();
+            // The first ones show what the file has that nobody reads.
+            let decoder = explaining.as_ref().filter(|_| fixes <= EXPLAINED).unwrap_or(&decoder);
             decoder.decode(lines::message(&plan.topic, payload, length), self.received_at, &mut self.decoded);
+            self.understood.unread(&self.decoded.unread);
             if kind == Kind::Csv {
                 // All rows that could be read are JSON.
                 let unread = self.decoded.rejects.iter_mut().filter(|one| one.reason == Reason::InvalidJson);
@@ -227,18 +277,34 @@ impl Work<'_> {
             Ok(())
         };
         let read = match kind {
-            Kind::Gpx => read::gpx(input, zone, &mut take),
-            Kind::GeoJson => read::geojson(input, &mut take),
+            Kind::Gpx => read::gpx(input, &mut take),
+            Kind::GeoJson => features(input, &mut take),
             Kind::GeoJsonLines => read::each_line(input, &mut take),
-            Kind::Csv => {
-                Table::open(input).and_then(|table| table.each(plan.time_column, zone, &fault, &mut take))
-            }
+            Kind::Csv => Table::open(input).and_then(|mut table| {
+                table.each(&plan.numbers, &fault, &mut take)?;
+                rows_in_1252 = table.windows_1252;
+                Ok(())
+            }),
             Kind::OwnTracks => read::owntracks(input, &mut take),
         };
+        self.understood.rows_in_1252(rows_in_1252);
+        self.understood.finish(fixes);
+        self.show_understood();
         if fixes <= stored {
             self.since.pop();
         }
         read
+    }
+
+    /// Shows what was understood of the file, before any of it is stored, and once more when it is read.
+    fn show_understood(&mut self) {
+        let understood = &self.understood;
+        if !self.is_dry_run && understood.is_news() {
+            info!("{understood}");
+        }
+        if self.counts.understood.len() < UNDERSTOOD_MAX {
+            self.counts.understood.push(std::mem::take(&mut self.understood));
+        }
     }
 
     /// What was decoded of one payload goes into the open batch.
@@ -261,6 +327,7 @@ impl Work<'_> {
         self.counts.ignored += decoded.ignored.len() as u64;
         for mut position in decoded.positions.drain(..) {
             self.counts.positions += 1;
+            self.understood.position(&position);
             self.counts.oldest =
                 Some(self.counts.oldest.map_or(position.ts, |oldest| oldest.min(position.ts)));
             self.counts.newest = self.counts.newest.max(Some(position.ts));
@@ -274,6 +341,7 @@ impl Work<'_> {
             self.batcher.push_position(position, true, self.instant);
         }
         for reject in decoded.rejects.drain(..) {
+            self.understood.rejected();
             let (count, _) =
                 self.counts.rejects.entry(reject.reason).or_insert_with(|| (0, reject.detail.clone()));
             *count += 1;
@@ -289,6 +357,10 @@ impl Work<'_> {
 
     /// Fails if the batch is not taken any more.
     fn close(&mut self) -> Result<()> {
+        if !self.is_dry_run && self.understood.is_news() {
+            info!("{}", self.understood);
+            self.understood.shown();
+        }
         self.spans.clear();
         self.instant += Duration::from_secs(1);
         let last = self.since.last().cloned();

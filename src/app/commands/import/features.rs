@@ -1,0 +1,254 @@
+//! The features of a GeoJSON file, one by one, in bounded memory.
+//!
+//! It finds where each feature begins and ends, and leaves to the decoder whether it is valid: so an
+//! invalid one costs itself. `NaN` and `Infinity`, which Python writes, are passed on as `null`.
+
+use std::io::{self, Read};
+
+use anyhow::{Result, bail};
+use serde::Deserialize;
+
+use super::read::Take;
+
+/// What is kept of a feature; the decoder refuses a longer one.
+const FEATURE_BYTES_MAX: usize = 1 << 20;
+const DEPTH_MAX: usize = 1_000;
+
+struct Scanner<R> {
+    input: R,
+    buffer: Vec<u8>,
+    at: usize,
+    end: usize,
+    line: u64,
+}
+
+/// Reads every feature of a FeatureCollection, of an array of features, or a Feature alone; and of
+/// those that follow it.
+pub(super) fn features(input: impl Read, take: Take<'_>) -> Result<()> {
+    let mut scanner = Scanner { input, buffer: vec![0; 64 * 1024], at: 0, end: 0, line: 1 };
+    let mut is_first = true;
+    loop {
+        // Between texts of a sequence (RFC 8142) is a record separator.
+        match scanner.token()? {
+            Some(b'{') => scanner.object(take)?,
+            Some(b'[') => scanner.elements(take)?,
+            Some(0x1e) => {
+                scanner.skip();
+                continue;
+            }
+            Some(byte) => {
+                let byte = char::from(byte);
+                bail!("not a FeatureCollection: line {} begins with {byte:?}", scanner.line)
+            }
+            None if is_first => bail!("not a FeatureCollection: the file is empty"),
+            None => return Ok(()),
+        }
+        is_first = false;
+    }
+}
+
+/// A JSON text that is copied, up to a bound.
+#[derive(Default)]
+struct Copied {
+    text: Vec<u8>,
+    length: usize,
+}
+
+impl Copied {
+    fn push(&mut self, bytes: &[u8]) {
+        self.length += bytes.len();
+        if self.text.len() + bytes.len() <= FEATURE_BYTES_MAX {
+            self.text.extend_from_slice(bytes);
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Typed {
+    r#type: String,
+}
+
+impl<R: Read> Scanner<R> {
+    #[inline]
+    fn peek(&mut self) -> io::Result<Option<u8>> {
+        if self.at == self.end {
+            self.end = loop {
+                match self.input.read(&mut self.buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    read => break read?,
+                }
+            };
+            self.at = 0;
+            if self.end == 0 {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.buffer[self.at]))
+    }
+
+    fn skip(&mut self) {
+        self.line += u64::from(self.buffer[self.at] == b'\n');
+        self.at += 1;
+    }
+
+    /// The next byte that is no space.
+    fn token(&mut self) -> io::Result<Option<u8>> {
+        while let Some(byte) = self.peek()? {
+            if !byte.is_ascii_whitespace() {
+                return Ok(Some(byte));
+            }
+            self.skip();
+        }
+        Ok(None)
+    }
+
+    fn some_token(&mut self) -> Result<u8> {
+        match self.token()? {
+            Some(byte) => Ok(byte),
+            None => bail!("not a FeatureCollection: EOF in line {}: the file is cut", self.line),
+        }
+    }
+
+    fn expect(&mut self, wanted: u8) -> Result<()> {
+        let found = self.some_token()?;
+        if found != wanted {
+            let (wanted, found) = (char::from(wanted), char::from(found));
+            bail!("not a FeatureCollection: line {}: {found:?} where {wanted:?} is wanted", self.line);
+        }
+        self.skip();
+        Ok(())
+    }
+
+    fn object(&mut self, take: Take<'_>) -> Result<()> {
+        let (mut whole, mut is_collection) = (Copied::default(), false);
+        self.expect(b'{')?;
+        whole.push(b"{");
+        while self.some_token()? != b'}' {
+            let mut key = Copied::default();
+            self.value(&mut key)?;
+            self.expect(b':')?;
+            if key.text == b"\"features\"" && self.some_token()? == b'[' {
+                self.elements(take)?;
+                is_collection = true;
+            } else {
+                whole.push(&key.text);
+                whole.push(b":");
+                self.value(&mut whole)?;
+            }
+            if self.some_token()? == b',' {
+                self.skip();
+                if self.some_token()? != b'}' && !is_collection {
+                    whole.push(b",");
+                }
+            }
+        }
+        self.skip();
+        whole.push(b"}");
+        if is_collection {
+            return Ok(());
+        }
+        let is_feature =
+            serde_json::from_slice::<Typed>(&whole.text).is_ok_and(|typed| typed.r#type == "Feature");
+        if !is_feature && whole.length <= FEATURE_BYTES_MAX {
+            bail!("not a FeatureCollection: the object that ends in line {} has no features", self.line);
+        }
+        take(&whole.text, whole.length)
+    }
+
+    fn elements(&mut self, take: Take<'_>) -> Result<()> {
+        self.expect(b'[')?;
+        let mut feature = Copied::default();
+        while self.some_token()? != b']' {
+            feature.text.clear();
+            feature.length = 0;
+            self.value(&mut feature)?;
+            take(&feature.text, feature.length)?;
+            match self.some_token()? {
+                b',' => self.skip(),
+                b']' => {}
+                byte => {
+                    let byte = char::from(byte);
+                    bail!("not a FeatureCollection: line {}: {byte:?} behind a feature", self.line);
+                }
+            }
+        }
+        self.skip();
+        Ok(())
+    }
+
+    /// Copies a value up to its end: brackets that match, and strings with whatever is in them.
+    fn value(&mut self, into: &mut Copied) -> Result<()> {
+        let mut depth = 0_usize;
+        loop {
+            match self.some_token()? {
+                b'"' => self.string(into)?,
+                open @ (b'{' | b'[') => {
+                    into.push(&[open]);
+                    self.skip();
+                    depth += 1;
+                    if depth > DEPTH_MAX {
+                        bail!("not a FeatureCollection: line {}: nested too deeply", self.line);
+                    }
+                }
+                close @ (b'}' | b']') => {
+                    if depth == 0 {
+                        bail!("not a FeatureCollection: line {}: a value is missing", self.line);
+                    }
+                    into.push(&[close]);
+                    self.skip();
+                    depth -= 1;
+                }
+                mark @ (b',' | b':') if depth > 0 => {
+                    into.push(&[mark]);
+                    self.skip();
+                    continue;
+                }
+                _ => self.word(into)?,
+            }
+            if depth == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn string(&mut self, into: &mut Copied) -> Result<()> {
+        into.push(b"\"");
+        self.skip();
+        let mut is_escaped = false;
+        loop {
+            let Some(_) = self.peek()? else {
+                bail!("not a FeatureCollection: EOF in line {}: a string has no end", self.line)
+            };
+            let rest = &self.buffer[self.at..self.end];
+            let stop = rest.iter().position(|byte| matches!(byte, b'"' | b'\\') || is_escaped);
+            let length = stop.map_or(rest.len(), |stop| stop + 1);
+            into.push(&rest[..length]);
+            self.line += rest[..length].iter().filter(|byte| **byte == b'\n').count() as u64;
+            self.at += length;
+            match stop.map(|_| self.buffer[self.at - 1]) {
+                Some(_) if is_escaped => is_escaped = false,
+                Some(b'"') => return Ok(()),
+                Some(_) => is_escaped = true,
+                None => {}
+            }
+        }
+    }
+
+    /// A number, or a word.
+    fn word(&mut self, into: &mut Copied) -> Result<()> {
+        let mut word = Vec::new();
+        while let Some(byte) = self.peek()? {
+            if byte.is_ascii_whitespace() || b",:{}[]\"".contains(&byte) || word.len() > 400 {
+                break;
+            }
+            word.push(byte);
+            self.skip();
+        }
+        if word.is_empty() {
+            bail!("not a FeatureCollection: line {}: a value is missing", self.line);
+        }
+        let is_no_json = matches!(&*word, b"NaN" | b"-NaN" | b"nan" | b"Infinity" | b"-Infinity");
+        into.push(if is_no_json { b"null" } else { &word });
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! What a file is by its first bytes, and its text as UTF-8.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use anyhow::{Result, bail};
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
+
+/// Bytes that are looked at before a file is read.
+pub(super) const HEAD_BYTES: usize = 64 * 1024;
+
+/// Reads the first [`HEAD_BYTES`], or all there is.
+pub(super) fn head(input: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    input.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// Refuses content that is not what its name says, with the program that converts it.
+pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
+    let packed = [
+        (&[0x1f, 0x8b][..], "gzip", "zcat"),
+        (&[0x28, 0xb5, 0x2f, 0xfd], "zstd", "zstdcat"),
+        (b"BZh", "bzip2", "bzcat"),
+        (&[0xfd, b'7', b'z', b'X', b'Z', 0], "xz", "xzcat"),
+    ];
+    if let Some((_, what, cat)) = packed.iter().find(|(magic, ..)| head.starts_with(magic)) {
+        bail!("it is {what}: unpack it, or pipe it in: {cat} {name} | milepost import - --format …");
+    }
+    if head.starts_with(b"PK\x03\x04") {
+        bail!("it is a zip file: unzip {name}, and import what is in it");
+    }
+    if head.get(8..12) == Some(b".FIT") {
+        bail!("{}", converter("a FIT file", "garmin_fit", name));
+    }
+    if head.starts_with(b"$GP") || head.starts_with(b"$GN") || head.starts_with(b"$GL") {
+        bail!("{}", converter("NMEA", "nmea", name));
+    }
+    let text = String::from_utf8_lossy(&head[..head.len().min(4_096)]);
+    let first = text.trim_start_matches(['\u{feff}', ' ', '\r', '\n', '\t']);
+    if first.starts_with('<') {
+        let xml = [
+            ("<TrainingCenterDatabase", "TCX", "gtrnctr"),
+            ("<kml", "KML", "kml"),
+            ("<osm", "OpenStreetMap data", "osm"),
+            ("<html", "a web page, no track", ""),
+        ];
+        for (root, what, format) in xml {
+            match text.contains(root) {
+                true if format.is_empty() => bail!("it is {what}"),
+                true => bail!("{}", converter(what, format, name)),
+                false => {}
+            }
+        }
+    }
+    if first.starts_with(['{', '[']) {
+        let jq = |filter: &str| format!("jq -r '{filter} | @csv' {name}, below a first row ts,lat,lng");
+        if text.contains("\"semanticSegments\"") {
+            let points = ".semanticSegments[].timelinePath[]?";
+            let filter = format!("{points} | [.time, (.point | gsub(\"°\"; \"\") | split(\", \")[])]");
+            bail!(
+                "it is an export of Google's Timeline, which is not read; jq makes CSV of it: {}",
+                jq(&filter)
+            );
+        }
+        if text.contains("\"timelineObjects\"") {
+            bail!(
+                "it is a semantic history of Google's Takeout, which has no track; import its Records.json"
+            );
+        }
+        if text.contains("\"locations\"") && text.contains("\"latitudeE7\"") {
+            let filter = ".locations[] | [.timestamp, .latitudeE7/1e7, .longitudeE7/1e7]";
+            bail!(
+                "it is Records.json of Google's Takeout, which is not read; jq makes CSV of it: {}",
+                jq(filter)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// `what` the file is, and gpsbabel's name for it.
+pub(super) fn converter(what: &str, format: &str, name: &str) -> String {
+    let gpx = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    format!("it is {what}, which is not read; convert it: gpsbabel -i {format} -f {name} -o gpx -F {gpx}.gpx")
+}
+
+/// The encoding of a text: its byte order mark, zeros between ASCII as UTF-16 has them, or what an
+/// XML file declares. `None`: UTF-8, or some bytes that are not.
+pub(super) fn encoding(head: &[u8]) -> Option<&'static Encoding> {
+    if let Some((encoding, _)) = Encoding::for_bom(head) {
+        return Some(encoding).filter(|encoding| *encoding != UTF_8);
+    }
+    match head {
+        [1..=127, 0, 1..=127, 0, ..] => return Some(UTF_16LE),
+        [0, 1..=127, 0, 1..=127, ..] => return Some(UTF_16BE),
+        _ => {}
+    }
+    let text = String::from_utf8_lossy(&head[..head.len().min(256)]);
+    let declared = text.trim_start().strip_prefix("<?xml")?.split_once("?>")?.0.split_once("encoding")?.1;
+    let label = declared.trim_start().strip_prefix('=')?.trim_start();
+    let label = label.split(['"', '\'']).nth(1)?;
+    Encoding::for_label(label.as_bytes()).filter(|encoding| *encoding != UTF_8)
+}
+
+/// The same text as UTF-8; what cannot be read in `encoding` becomes U+FFFD.
+pub(super) fn utf8(input: impl Read, encoding: &'static Encoding) -> impl BufRead {
+    let decoder = encoding.new_decoder_without_bom_handling();
+    let (raw, text) = (vec![0; 32 * 1024], vec![0; 128 * 1024]);
+    let decoded = Decoded { input, decoder, raw, left: 0, text, read: 0, written: 0, is_end: false };
+    BufReader::with_capacity(64 * 1024, decoded)
+}
+
+struct Decoded<R> {
+    input: R,
+    decoder: encoding_rs::Decoder,
+    raw: Vec<u8>,
+    /// Bytes of `raw` that wait for the rest of a character.
+    left: usize,
+    text: Vec<u8>,
+    read: usize,
+    written: usize,
+    is_end: bool,
+}
+
+impl<R: Read> Read for Decoded<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        while self.read == self.written && !self.is_end {
+            let new = self.input.read(&mut self.raw[self.left..])?;
+            self.is_end = new == 0;
+            let filled = self.left + new;
+            let (_, used, written, _) =
+                self.decoder.decode_to_utf8(&self.raw[..filled], &mut self.text, self.is_end);
+            self.raw.copy_within(used..filled, 0);
+            (self.left, self.read, self.written) = (filled - used, 0, written);
+        }
+        let bytes = to.len().min(self.written - self.read);
+        to[..bytes].copy_from_slice(&self.text[self.read..self.read + bytes]);
+        self.read += bytes;
+        Ok(bytes)
+    }
+}
+
+/// A row that is not UTF-8, as Windows writes it in Western Europe and America.
+pub(super) fn windows_1252(row: &[u8]) -> String {
+    WINDOWS_1252.decode_without_bom_handling(row).0.into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_any_encoding_becomes_utf_8() {
+        let text = "<?xml version='1.0'?>Zürich, Königsallee\n";
+        let utf_16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let with_mark: Vec<u8> =
+            std::iter::once(0xfeff).chain(text.encode_utf16()).flat_map(u16::to_be_bytes).collect();
+        let declared = text.replace("'?>", "' encoding=\"ISO-8859-1\"?>");
+        let latin = encoding_rs::WINDOWS_1252.encode(&declared).0.into_owned();
+        for (bytes, expected) in [(utf_16, text), (with_mark, text), (latin, &*declared)] {
+            let found = encoding(&bytes).unwrap();
+            let mut read = String::new();
+            utf8(io::Cursor::new(bytes), found).read_to_string(&mut read).unwrap();
+            assert_eq!(read.trim_start_matches('\u{feff}'), expected);
+        }
+        assert_eq!(encoding(text.as_bytes()), None);
+        assert_eq!(encoding("\u{feff}a,b".as_bytes()), None);
+        assert_eq!(encoding(b"lat,lon\n1,2\n\xff"), None);
+    }
+
+    #[test]
+    fn foreign_content_is_named_with_its_converter() {
+        for (head, said) in [
+            (&b"\x1f\x8b\x08\0"[..], "zcat x.gpx"),
+            (b"PK\x03\x04", "unzip x.gpx"),
+            (b"BZh91", "bzcat"),
+            (b"\x0e\x10\x6c\x00\x01\x00\x00\x00.FIT", "-i garmin_fit"),
+            (b"<?xml version=\"1.0\"?>\n<kml xmlns=\"x\">", "gpsbabel -i kml -f x.gpx -o gpx"),
+            (b"<TrainingCenterDatabase/>", "-i gtrnctr"),
+            (b"\n<!DOCTYPE html><html>", "web page"),
+            (b"$GPRMC,1", "-i nmea"),
+            (b"{\"semanticSegments\":[]}", "Google"),
+            (b"{\"locations\":[{\"latitudeE7\":1}]}", "jq"),
+        ] {
+            let why = refuse_foreign(head, "x.gpx").unwrap_err().to_string();
+            assert!(why.contains(said), "{why}");
+        }
+        for head in [&b"<gpx>"[..], b"lat,lon\n", b"{\"type\":\"FeatureCollection\"", b""] {
+            assert!(refuse_foreign(head, "x").is_ok());
+        }
+    }
+}

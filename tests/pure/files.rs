@@ -1,0 +1,333 @@
+//! Files as people have them, through a dry run of `milepost import`: each is read right, or refused
+//! with line or value, cause and remedy. `tests/pure/data_kinds.rs` has the payloads.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use clap::Parser;
+use milepost::app::commands::Shown as _;
+use milepost::app::commands::import::{self, Orders};
+use milepost_config::Config;
+use serde_json::Value;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    orders: Orders,
+}
+
+/// A time of yesterday, which the retention keeps.
+fn yesterday(clock: &str) -> String {
+    let day = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400);
+    format!("{}T{clock}", &humantime_day(day))
+}
+
+fn humantime_day(day: std::time::SystemTime) -> String {
+    let seconds = day.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let (mut year, mut days) = (1970, seconds / 86_400);
+    let length = |year: u64| if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) { 366 } else { 365 };
+    while days >= length(year) {
+        days -= length(year);
+        year += 1;
+    }
+    let february = length(year) - 337;
+    let months = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while days >= months[month] {
+        days -= months[month];
+        month += 1;
+    }
+    format!("{year}-{:02}-{:02}", month + 1, days + 1)
+}
+
+/// What `milepost import --dry-run` prints with `--json`; or its error.
+fn import(toml: &str, arguments: &[&str], name: &str, bytes: &[u8]) -> Result<Value, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    let path: &Path = &path;
+    let line = ["import", "--dry-run"].into_iter().chain(arguments.iter().copied());
+    let line =
+        Line::try_parse_from(line.chain([path.to_str().unwrap()])).map_err(|error| error.to_string())?;
+    let config = Config::parse(toml).map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let opened = import::open(&config, line.orders).map_err(|error| format!("{error:#}"))?;
+        let imported = import::import(&config, opened).await.map_err(|error| format!("{error:#}"))?;
+        Ok(serde_json::from_str::<Value>(&imported.shown(true)).unwrap())
+    })
+}
+
+/// `lat lng speed heading alt acc` of the only fix, and its time if it is not that of [`yesterday`].
+fn fix(result: &Value) -> String {
+    let example = &result["understood"][0]["example"];
+    let mut shown = String::new();
+    for field in ["lat", "lng", "speed", "heading", "alt", "acc"] {
+        write!(shown, "{} ", example[field]).unwrap();
+    }
+    shown.trim_end().replace("null", "-").replace(".0 ", " ").trim_end_matches(".0").to_owned()
+}
+
+#[track_caller]
+fn check(arguments: &[&str], name: &str, bytes: impl AsRef<[u8]>, expected: &str) {
+    let result = import("", &[&["--driver", "d7"], arguments].concat(), name, bytes.as_ref());
+    let shown = String::from_utf8_lossy(bytes.as_ref()).into_owned();
+    let result = result.unwrap_or_else(|error| panic!("{name} {shown}: {error}"));
+    assert_eq!(fix(&result), expected, "{arguments:?}\n{shown}\n{result}");
+    assert_eq!(result["positions"], 1, "{shown}\n{result}");
+    let utc = format!("{}.000Z", yesterday("10:12:47"));
+    assert_eq!(result["understood"][0]["example"]["ts"], utc, "{arguments:?}\n{shown}");
+}
+
+/// It is refused, or rejected, or not read to its end, and `said` says why.
+#[track_caller]
+fn check_refused(arguments: &[&str], name: &str, bytes: impl AsRef<[u8]>, said: &str) {
+    let shown = String::from_utf8_lossy(bytes.as_ref()).into_owned();
+    let why = match import("", &[&["--driver", "d7"], arguments].concat(), name, bytes.as_ref()) {
+        Err(why) => why,
+        Ok(result) => {
+            assert_eq!(result["positions"], 0, "{shown}\n{result}");
+            format!("{} {} {}", result["failures"], result["details"], result["understood"])
+        }
+    };
+    assert!(why.contains(said), "{name} {shown}: {why}");
+}
+
+#[test]
+fn columns_state_hemispheres_units_and_dates() {
+    let ts = yesterday("10:12:47Z");
+    let (day, clock) = (&ts[..10], "10:12:47");
+    let of = |names: &str, row: &str| {
+        format!("{names}\n{}\n", row.replace("TS", &ts).replace("DAY", day).replace("CLOCK", clock))
+    };
+    for (arguments, names, row, expected) in [
+        (&[][..], "TIME,LATITUDE,N/S,LONGITUDE,E/W", "TS,33.5,S,70.25,W", "-33.5 -70.25 - - - -"),
+        (&[], "time,lat,lat_ns,lon,lon_ew", "TS,33.5,N,70.25,E", "33.5 70.25 - - - -"),
+        (&[], "time,lat,lon", "TS,33.5S,70.25W", "-33.5 -70.25 - - - -"),
+        (&[], "time,latitudeE7,longitudeE7", "TS,335000000,-702500000", "33.5 -70.25 - - - -"),
+        (&["--unit", "lat=1e-6 deg"], "time,lat,lon", "TS,33500000,-70250000", "33.5 -70.25 - - - -"),
+        (&["--unit", "lat=ddmm.mmmm"], "time,lat,lon", "TS,3330.0,-07015.0", "33.5 -70.25 - - - -"),
+        (&[], "time,lat,lon,Speed (km/h)", "TS,1,2,36", "1 2 10 - - -"),
+        (&[], "time,lat,lon,speed_kn", "TS,1,2,10", "1 2 5.14 - - -"),
+        (&["--speed-unit", "mph"], "time,lat,lon,speed", "TS,1,2,10", "1 2 4.47 - - -"),
+        (&["--speed-unit", "0.1 km/h"], "time,lat,lon,speed", "TS,1,2,360", "1 2 10 - - -"),
+        (&[], "time,lat,lon,Altitude (ft)", "TS,1,2,1000", "1 2 - - 304.8 -"),
+        (&["--alt-unit", "ft"], "time,lat,lon,alt", "TS,1,2,1000", "1 2 - - 304.8 -"),
+        (&["--field", "alt=GPS Alt ft"], "time,lat,lon,GPS Alt ft", "TS,1,2,1000", "1 2 - - 304.8 -"),
+        (&["--unit", "acc=ft"], "time,lat,lon,acc", "TS,1,2,100", "1 2 - - - 30.5"),
+        (&["--unit", "heading=0.01 deg"], "time,lat,lon,course", "TS,1,2,9000", "1 2 - 90 - -"),
+        (&[], "DATE,TIME,lat,lon", "DAY,CLOCK,1,2", "1 2 - - - -"),
+        (&["--field", "ts=D+T"], "D,T,lat,lon", "DAY,CLOCK,1,2", "1 2 - - - -"),
+        (
+            &["--unknown", "speed=-1", "--speed-unit", "m/s"],
+            "time,lat,lon,speed",
+            "TS,1,2,-1.0",
+            "1 2 - - - -",
+        ),
+        (
+            &["--speed-unit", "knots", "--field", "speed=SOG", "--field", "heading=COG"],
+            "MMSI,time,lat,lon,SOG,COG",
+            "7,TS,1,2,102.3,360.0",
+            "1 2 - - - -",
+        ),
+        (&[], "\"time\",\"lat\",\"lon\"", "\"TS\",\"1,5\",\"2,25\"", "1.5 2.25 - - - -"),
+        (&[], "time|lat|lon", "TS|1.5|2.25", "1.5 2.25 - - - -"),
+    ] {
+        check(arguments, "log.csv", of(names, row), expected);
+    }
+    for (arguments, names, row, said) in [
+        (&[][..], "time,lat,n/s,lon,e/w", "TS,33.5,,70.25,W", "not N or S"),
+        (&[], "time,lat,n/s,lon,e/w", "TS,-33.5,N,70.25,W", "which is right"),
+        (&[], "time,lat,lon,lat", "TS,1,2,3", "two columns lat and lat: rename one"),
+        (&[], "TIME,lat,lon", "CLOCK,1,2", "without a date"),
+        (&[], "time,lat,lon", "1.79555E+12,1,2", "lost its last digits"),
+        (&[], "time,lat,lon", "TS,1.2E+01,2", "lost its last digits"),
+        (&[], "time,lat,lon", "03/04/2026 10:00:00,1,2", "which order"),
+        (&[], "time,lat,lon", "46000.5,1,2", "spreadsheet's number of days"),
+        (&[], "time,lat,lon", "TS,104.5,52.5", "swapped"),
+        (&[], "time,lat,lon", "TS,52,5200,13,4050", "decimal commas"),
+        (&[], "time,lat,lon,speed", "TS,1,2,3", "--speed-unit"),
+        (&["--zone", "Europe/Berln"], "time,lat,lon", "TS,1,2", "zone such as Europe/Berlin"),
+        (&["--zone", "Europe/Berlin"], "time,lat,lon", "2026-10-25 02:30:00,1,2", "happens twice"),
+        (&["--format", "acme"], "time,lat,lon", "TS,1,2", "--format acme"),
+        (&["--unknown", "velocity=1"], "time,lat,lon", "TS,1,2", "such as"),
+        (&["--unit", "speed=x"], "time,lat,lon", "TS,1,2", "--speed-unit"),
+        (
+            &[],
+            "1,2026-11-24T10:00:00Z,52.5",
+            "2,TS,52.5",
+            "it has no column lat, only 1, 2026-11-24T10:00:00Z, 52.5",
+        ),
+        (&[], "Time,My Latitude Value,lon", "TS,1,2", "--field lat='My Latitude Value'"),
+        (&[], "time,lat,lon", "2001-01-01T00:00:00Z,1,2", "raise clickhouse.retention.positions_days"),
+    ] {
+        check_refused(arguments, "log.csv", of(names, row), said);
+    }
+}
+
+#[test]
+fn one_description_reads_csv_and_geojson() {
+    let ts = yesterday("10:12:47");
+    let toml = "[formats.acme]\nimport = true\nlat = '/y'\nlng = '/x'\nlat_unit = '1e-6 deg'\nts = '/when'\nts_unit = 'rfc3339'\n\
+                ts_zone = 'Z'\nspeed = '/v'\nspeed_unit = 'km/h'\nunknown = ['speed=-1']\ndriver = '/who'";
+    let lines = format!("{{\"who\":\"d7\",\"y\":1500000,\"x\":\"-2250000\",\"when\":\"{ts}\",\"v\":36}}\n");
+    let row = format!("who;y;x;when;v\nd7;1500000;-2250000;{ts};36\n");
+    for (name, text, formats) in [
+        ("a.geojsonl", &lines, &["--format", "acme"][..]),
+        ("a.csv", &row, &["--format", "acme"]),
+        ("a.txt", &row, &["--format", "csv", "--format", "acme"]),
+    ] {
+        let result = import(toml, formats, name, text.as_bytes()).unwrap();
+        assert_eq!(fix(&result), "1.5 -2.25 10 - - -", "{name}: {result}");
+        assert_eq!(result["understood"][0]["example"]["driver_id"], "d7");
+    }
+    let unknown = import(toml, &["--format", "acme"], "a.csv", row.replace(";36", ";-1").as_bytes()).unwrap();
+    assert_eq!(fix(&unknown), "1.5 -2.25 - - - -");
+}
+
+#[test]
+fn what_was_not_understood_is_listed() {
+    let ts = yesterday("10:12:47Z");
+    let file = format!("time,lat,lon,hedding,battery\n{ts},1,2,90,7\n");
+    let result = import("", &["--driver", "d7"], "a.csv", file.as_bytes()).unwrap();
+    let unread = result["understood"][0]["unread"].to_string();
+    assert!(unread.contains("battery") && unread.contains("is it heading?"), "{unread}");
+    // From Berlin to Santiago in ten seconds, and back.
+    let track = |row: &str| format!("time,lat,lon,speed\n{}", row.replace("DAY", &ts[..10]));
+    let jumps = track("DAYT10:00:00Z,52.5,13.4,\nDAYT10:00:10Z,-33.5,-70.6,\n");
+    let result = import("", &["--driver", "d7", "--speed-unit", "m/s"], "a.csv", jumps.as_bytes()).unwrap();
+    assert!(
+        result["understood"][0]["warnings"]
+            .to_string()
+            .contains("1 neighbours would need more than 1,200 km/h"),
+        "{result}"
+    );
+    // 100 m in ten seconds, 36 km/h.
+    let rows: String = (0..40).fold(String::new(), |mut rows, n| {
+        writeln!(
+            rows,
+            "DAYT10:{:02}:{:02}Z,{:.7},13.4,36",
+            n / 6,
+            n % 6 * 10,
+            52.5 + f64::from(n) * 0.000_898_32
+        )
+        .unwrap();
+        rows
+    });
+    for (unit, warns) in [("m/s", true), ("km/h", false)] {
+        let result =
+            import("", &["--driver", "d7", "--speed-unit", unit], "a.csv", track(&rows).as_bytes()).unwrap();
+        let warnings = result["understood"][0]["warnings"].to_string();
+        assert_eq!(warnings.contains("km/h read as m/s"), warns, "{unit}: {warnings}");
+    }
+}
+
+#[test]
+fn gpx_and_geojson_survive_what_nobody_reads() {
+    let ts = yesterday("10:12:47Z");
+    let gpx = |head: &str, name: &str| {
+        format!(
+            "{head}<gpx><trk><name>{name}</name><trkseg><trkpt lat=\"1.5\" lon=\"-2.25\"><ele>7</ele><time>{ts}</time></trkpt></trkseg></trk></gpx>"
+        )
+    };
+    let expected = "1.5 -2.25 - - 7 -";
+    for name in ["Smith & Sons", "AT&T;", "a &nbsp; b", "&#0;", "a < b".replace('<', "&lt;").as_str(), "Höhe"]
+    {
+        check(&[], "t.gpx", gpx("", name), expected);
+        check(&[], "t.gpx", gpx("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", name), expected);
+    }
+    for label in ["ISO-8859-1", "windows-1252", "latin1", "UTF-8"] {
+        let text = gpx(&format!("<?xml version='1.0' encoding='{label}'?>"), "Hohe");
+        let mut bytes = text.into_bytes();
+        let at = bytes.windows(4).position(|word| word == b"Hohe").unwrap();
+        bytes[at + 1] = 0xf6;
+        check(&[], "t.gpx", bytes, expected);
+    }
+    let utf_16: Vec<u8> = gpx("\u{feff}<?xml version='1.0' encoding='UTF-16'?>", "Höhe")
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    check(&[], "t.gpx", utf_16, expected);
+    check_refused(
+        &[],
+        "t.gpx",
+        "<gpx><rte><rtept lat='1' lon='2'/></rte><wpt lat='1' lon='2'/></gpx>",
+        "1 points of routes and 1 waypoints",
+    );
+    let feature = |properties: &str| {
+        format!(
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[-2.25,1.5]}},"properties":{{"time":"{ts}"{properties}}}}}"#
+        )
+    };
+    let unit = ["--speed-unit", "m/s"];
+    for (properties, expected) in [
+        (r#","speed":NaN"#, "1.5 -2.25 - - - -"),
+        (r#","speed":-Infinity,"note":"NaN, Infinity""#, "1.5 -2.25 - - - -"),
+        (r#","accuracy":5,"altitude":7,"bearing":90,"velocity":10"#, "1.5 -2.25 10 90 7 5"),
+        (r#","acc":5,"accuracy":6,"speed":10,"velocity":1"#, "1.5 -2.25 10 - - 5"),
+        (r#","accuracy":6,"acc":5,"velocity":1,"speed":10"#, "1.5 -2.25 10 - - 5"),
+        (r#","course":90,"ele":7"#, "1.5 -2.25 - 90 7 -"),
+    ] {
+        check(&unit, "a.geojson", feature(properties), expected);
+        check(&unit, "a.geojson", format!("[{}]", feature(properties)), expected);
+        check(
+            &unit,
+            "a.geojson",
+            format!("{{\"type\":\"FeatureCollection\",\"features\":[\n{},\n]}}", feature(properties)),
+            expected,
+        );
+        check(&unit, "a.geojson", format!("\u{1e}{}\n", feature(properties)), expected);
+    }
+    check_refused(&unit, "a.geojson", r#"{"type":"Topology"}"#, "has no features");
+    check_refused(&unit, "a.geojson", format!("{{\"features\":[{}", &feature("")[..40]), "EOF in line 1");
+}
+
+/// CSV files over encodings, separators, line ends, decimal signs, zones and units: more than 200.
+#[test]
+fn every_file_of_the_corpus_is_read_right() {
+    let mut files = 0;
+    let day = yesterday("")[..10].to_owned();
+    let encodings: [(&str, fn(&str) -> Vec<u8>); 5] = [
+        ("utf-8", |text| text.as_bytes().to_vec()),
+        ("utf-8 with a mark", |text| format!("\u{feff}{text}").into_bytes()),
+        ("windows-1252", |text| text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect()),
+        ("utf-16le with a mark", |text| {
+            format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect()
+        }),
+        ("utf-16be", |text| text.encode_utf16().flat_map(u16::to_be_bytes).collect()),
+    ];
+    let times: [(&[&str], fn(&str) -> String); 4] = [
+        (&[], |day| format!("{day}T10:12:47Z")),
+        (&["--zone", "-03:30"], |day| format!("{day} 06:42:47")),
+        (&["--zone", "Asia/Kolkata"], |day| format!("{} 15:42:47", day.replace('-', "/"))),
+        (&[], |day| format!("{}.{}.{} 10:12:47", &day[8..], &day[5..7], &day[..4])),
+    ];
+    for (encoding, encode) in encodings {
+        for separator in [",", ";", "\t"] {
+            for (zone, time) in times {
+                for end in ["\n", "\r\n"] {
+                    for comma in [false, true] {
+                        let number = |text: &str| match (comma, separator) {
+                            (false, _) => text.to_owned(),
+                            (true, ",") => format!("\"{}\"", text.replace('.', ",")),
+                            (true, _) => text.replace('.', ","),
+                        };
+                        let names = ["Zeit", "lat", "lon", "Höhe (ft)", "speed"].join(separator);
+                        let row =
+                            [time(&day), number("-33.5"), number("151.25"), number("1000.5"), number("36.0")];
+                        let text = format!("{names}{end}{}{end}", row.join(separator));
+                        let arguments = [
+                            zone,
+                            &["--field", "ts=Zeit", "--field", "alt=Höhe (ft)", "--speed-unit", "km/h"],
+                        ]
+                        .concat();
+                        check(&arguments, "a.csv", encode(&text), "-33.5 151.25 10 - 305 -");
+                        files += 1;
+                        assert!(!encoding.is_empty());
+                    }
+                }
+            }
+        }
+    }
+    assert!(files >= 200, "{files}");
+}
