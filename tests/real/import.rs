@@ -268,9 +268,13 @@ fn what_was_not_read_or_not_used_is_told() -> Result<()> {
     let lines = format!("\u{feff}{}\n", feature(began));
     let (code, told) = dry_run(&world, &with_speed, &write(&world, "one.geojsonl", &lines)?)?;
     ensure!((code, told["positions"].as_u64()) == (0, Some(1)), "{told}");
-    let zone = [&with_speed[..], &["--zone", "-05:00"]].concat();
-    let (code, printed) = import(&world, &zone, &write(&world, "zone.geojson", &two)?)?;
-    ensure!(code == 64 && printed.contains("--zone: only GPX and CSV"), "{printed}");
+    // A time without a zone is refused, or of the zone that is named.
+    let local = two.replace(&began.to_string(), &format!("\"{}\"", iso(began).replace('Z', "")));
+    let file = write(&world, "zone.geojson", &local)?;
+    let (code, told) = dry_run(&world, &with_speed, &file)?;
+    ensure!(code == 1 && told["rejected"]["bad_ts"] == 1, "{told}");
+    let (code, told) = dry_run(&world, &[&with_speed[..], &["--zone", "+05:00"]].concat(), &file)?;
+    ensure!(code == 0 && told["oldest"] == began - 5 * 3_600_000, "{told}");
     // What a server answers instead of a track.
     for text in ["", "404 page not found", "<html><body>404</body></html>"] {
         let (code, told) = dry_run(&world, &driver, &write(&world, "none.gpx", text)?)?;
@@ -322,8 +326,13 @@ fn what_was_not_read_or_not_used_is_told() -> Result<()> {
     // A pipe is there once.
     let pipe = world.folder.path().join("pipe.csv");
     ensure!(Command::new("mkfifo").arg(&pipe).status()?.success());
-    let (code, printed) = import(&world, &driver, &pipe)?;
-    ensure!(code == 64 && printed.contains("CSV is opened twice"), "{printed}");
+    let writer = std::thread::spawn({
+        let (pipe, text) = (pipe.clone(), format!("lat,lon,ts\n1,2,{began}\n"));
+        move || fs::write(pipe, text)
+    });
+    let (code, told) = dry_run(&world, &driver, &pipe)?;
+    ensure!(code == 0 && told["positions"] == 1, "{told}");
+    writer.join().expect("it does not panic")?;
     // West of Greenwich; and the name that the user gave, not the one that a link leads to.
     let file = write(&world, "b37.csv", "lat,lon,ts\n1,2,2026-01-31 08:00:00\n")?;
     let text = fs::read_to_string(&file)?

@@ -16,7 +16,7 @@ use crate::position::Timestamp;
 use crate::reject::Reason;
 
 /// Other names of the time in milepost's own format and in GeoJSON, the preferred one first.
-pub const TIMES: [&str; 6] = ["ts", "timestamp", "time", "datetime", "fixtime", "tst"];
+pub(crate) const TIMES: [&str; 6] = ["ts", "timestamp", "time", "datetime", "fixtime", "tst"];
 /// Each field, and what others call it.
 const ALIASES: [(&str, &[&str]); 8] = [
     ("lat", &["latitude", "gpslat", "gpslatitude", "y"]),

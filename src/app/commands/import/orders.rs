@@ -9,7 +9,7 @@ use milepost_decode::formats::unknown;
 use milepost_decode::{Quantity, Zone};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     Gpx,
     /// A FeatureCollection.
     GeoJson,

@@ -42,11 +42,9 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
             ("<TrainingCenterDatabase", "TCX", "gtrnctr"),
             ("<kml", "KML", "kml"),
             ("<osm", "OpenStreetMap data", "osm"),
-            ("<html", "a web page, no track", ""),
         ];
         for (root, what, format) in xml {
             match text.contains(root) {
-                true if format.is_empty() => bail!("it is {what}"),
                 true => bail!("{}", converter(what, format, name)),
                 false => {}
             }
@@ -177,7 +175,6 @@ mod tests {
             (b"\x0e\x10\x6c\x00\x01\x00\x00\x00.FIT", "-i garmin_fit"),
             (b"<?xml version=\"1.0\"?>\n<kml xmlns=\"x\">", "gpsbabel -i kml -f x.gpx -o gpx"),
             (b"<TrainingCenterDatabase/>", "-i gtrnctr"),
-            (b"\n<!DOCTYPE html><html>", "web page"),
             (b"$GPRMC,1", "-i nmea"),
             (b"{\"semanticSegments\":[]}", "Google"),
             (b"{\"locations\":[{\"latitudeE7\":1}]}", "jq"),
