@@ -248,8 +248,8 @@ impl Watch {
             let Some(heard) = &driver.heard else { continue };
             let known_at = heard.inserted_at.saturating_add(silent_for);
             if known_at <= now {
-                let place = driver.newest.as_ref().unwrap_or(heard);
-                out.push(Event { known_at, ts: heard.ts, seq: heard.seq, ..event(place, Kind::Silent, "") });
+                // All of one fix: a receiver joins the event to it.
+                out.push(Event { known_at, ..event(heard, Kind::Silent, "") });
                 driver.is_silent = true;
             }
         }

@@ -340,6 +340,21 @@ fn a_silence_is_one_event_and_so_is_its_end() {
     assert_eq!(out[0].known_at, BEGAN + SILENT_FOR);
 }
 
+#[test]
+fn silent_event_is_of_one_fix_after_a_jump_or_a_poor_fix() {
+    for (metres, acc) in [(50_000.0, None), (10.0, Some(900.0)), (10.0, None)] {
+        let mut watch = Watch::new(rules());
+        let mut out = Vec::new();
+        watch.take(fix(1, BEGAN, 0.25), &mut out);
+        let last = Fix { acc, ..fix(1, BEGAN + 1_000, 0.25 + metres / 111_195.0) };
+        watch.take(last.clone(), &mut out);
+        out.clear();
+        watch.tick(BEGAN + 1_000 + SILENT_FOR, &mut out);
+        let silent = out.iter().find(|event| event.kind == Kind::Silent).unwrap();
+        assert_eq!((silent.ts, silent.lng), (last.ts, last.lng), "{metres} {acc:?}: {silent:?}");
+    }
+}
+
 /// One look, at rows that are all there.
 fn look(reader: &mut Reader, watch: &mut Watch, fixes: &[Fix], now: i64) -> Vec<Event> {
     let inserts: Vec<_> = fixes.iter().map(|fix| (fix.clone(), fix.inserted_at)).collect();

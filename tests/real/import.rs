@@ -413,3 +413,33 @@ fn an_import_does_not_wait_for_merges_where_the_answer_is_no_number() -> Result<
     }
     Ok(())
 }
+
+#[test]
+fn fixes_that_a_device_sent_with_seq_are_not_stored_again() -> Result<()> {
+    let world = world("import_seq")?;
+    let began = began_ms();
+    let rows = |seq: bool| -> String {
+        let row = |n: i64| {
+            format!(
+                "{},{},13.4{}\n",
+                began + n * 60_000,
+                52.0 + n as f64 / 10.0,
+                if seq { format!(",{}", 41 + n) } else { String::new() }
+            )
+        };
+        format!("ts,lat,lng{}\n{}", if seq { ",seq" } else { "" }, (0..3).map(row).collect::<String>())
+    };
+    let sent = write(&world, "sent.csv", &rows(true))?;
+    let (code, printed) = import(&world, &["--driver", "d7", "--json"], &sent)?;
+    ensure!(code == 0 && printed.contains("\"inserted\":3"), "{printed}");
+    let export = rows(false) + &format!("{},53,13.4\n", began + 900_000);
+    let file = write(&world, "export.csv", &export)?;
+    let (code, printed) = import(&world, &["--driver", "d7", "--json"], &file)?;
+    ensure!(code == 0 && printed.contains("\"known\":3") && printed.contains("\"inserted\":1"), "{printed}");
+    let count = "SELECT count() FROM {db}.fixes WHERE driver_id = 'd7'";
+    ensure!(world.query(count)? == "4", "{}", world.query(count)?);
+    // The same places and times of another driver are his own.
+    let (_, printed) = import(&world, &["--driver", "d8", "--json"], &file)?;
+    ensure!(printed.contains("\"inserted\":4"), "{printed}");
+    Ok(())
+}

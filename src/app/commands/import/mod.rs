@@ -6,6 +6,7 @@
 
 mod columns;
 mod features;
+mod known;
 mod orders;
 mod plan;
 mod progress;
@@ -51,6 +52,8 @@ pub struct Imported {
     /// Positions that ClickHouse confirmed, and those left out because their driver is erased.
     inserted: u64,
     erased: u64,
+    /// Left out, because the device sent them with a `seq`.
+    known: u64,
     took: Duration,
 }
 
@@ -64,10 +67,10 @@ impl Imported {
 
 impl Shown for Imported {
     fn json(&self) -> serde_json::Value {
-        let Self { dry_run, counts, inserted, erased, took } = self;
+        let Self { dry_run, counts, inserted, erased, known, took } = self;
         let rejected = counts.rejects.iter().map(|(reason, (count, _))| (reason.name(), count));
         serde_json::json!({
-            "dry_run": dry_run, "fixes": counts.fixes, "positions": counts.positions, "inserted": inserted, "erased": erased,
+            "dry_run": dry_run, "fixes": counts.fixes, "positions": counts.positions, "inserted": inserted, "erased": erased, "known": known,
             "skipped": counts.skipped, "ignored": counts.ignored, "seconds": took.as_secs_f64(),
             "rejected": rejected.collect::<BTreeMap<_, _>>(),
             "details": counts.rejects.iter().map(|(reason, (_, detail))| (reason.name(), detail)).collect::<BTreeMap<_, _>>(),
@@ -82,7 +85,7 @@ impl Shown for Imported {
 
 impl fmt::Display for Imported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { dry_run, counts, inserted, erased, took } = self;
+        let Self { dry_run, counts, inserted, erased, known, took } = self;
         counts.understood.iter().try_for_each(|understood| writeln!(f, "{understood}"))?;
         writeln!(f, "fixes read                {:>12}", counts.fixes)?;
         if counts.skipped > 0 {
@@ -96,6 +99,9 @@ impl fmt::Display for Imported {
         }
         if *erased > 0 {
             writeln!(f, "left out                  {erased:>12}   of erased drivers")?;
+        }
+        if *known > 0 {
+            writeln!(f, "left out                  {known:>12}   stored before, with the seq of the device")?;
         }
         writeln!(f, "without a fix             {:>12}", counts.ignored)?;
         for (reason, (count, example)) in &counts.rejects {
@@ -147,14 +153,15 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
         let (config, began, seen) = (config.clone(), began.into_std(), Arc::clone(&seen));
         move || work::read(files, &config, &orders, began, &seen, to_insert)
     });
-    let (mut inserted, mut erased, mut counted_at) = (0, 0, None);
+    let (mut inserted, mut erased, mut known, mut counted_at) = (0, 0, 0, None);
     let mut writer = patient(config);
-    while let Some(Closed { batch, stored }) = closed.recv().await {
+    while let Some(Closed { mut batch, stored }) = closed.recv().await {
         let Some(clickhouse) = &clickhouse else { continue };
         if counted_at.is_none_or(|at: Instant| at.elapsed() >= COUNT_EVERY) {
             wait_for_merges(clickhouse, &seen).await?;
             counted_at = Some(Instant::now());
         }
+        known += known::leave_out_known(clickhouse, &mut batch, config.clickhouse.insert_timeout).await?;
         let written = insert(config, clickhouse, &mut writer, batch, &stored).await?;
         (inserted, erased) = (inserted + written.rows, erased + written.erased);
         seen.inserted.store(inserted, Relaxed);
@@ -165,7 +172,7 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
     }
     let counts = reading.await?;
     drop(bar);
-    Ok(Imported { dry_run, counts, inserted, erased, took: began.elapsed() })
+    Ok(Imported { dry_run, counts, inserted, erased, known, took: began.elapsed() })
 }
 
 /// Until no partition of ours has many parts: a consumer that inserts meanwhile must never be delayed.
