@@ -15,7 +15,7 @@ use milepost_core::encode;
 use milepost_core::session::acks::Acks;
 use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
-use milepost_decode::{Decoded, Decoder, SpeedUnit};
+use milepost_decode::{Decoded, Decoder};
 use milepost_spool::Spool;
 
 const ROWS: usize = 5_000;
@@ -164,14 +164,10 @@ fn import_files(criterion: &mut Criterion) {
             bencher.iter(|| {
                 let orders = Orders {
                     files: vec![path.clone()],
-                    formats: Vec::new(),
                     driver: Some("d7".to_owned()),
-                    fields: Vec::new(),
-                    speed_unit: Some(SpeedUnit::MetresPerSecond),
-                    zone: None,
-                    keep: Vec::new(),
+                    speed_unit: Some(1.0),
                     dry_run: true,
-                    resume: None,
+                    ..Orders::default()
                 };
                 let imported = runtime
                     .block_on(import::import(&config, import::open(&config, orders).expect("a file")))

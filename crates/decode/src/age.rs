@@ -133,7 +133,13 @@ fn factor(ms: i64, unit: TimeUnit, is_good: impl Fn(i64) -> bool) -> Option<&'st
         TimeUnit::Milliseconds if is_good(ms.saturating_mul(1_000)) => {
             Some("a factor of 1,000 makes it right: set ts_unit = \"s\"")
         }
-        _ => None,
+        TimeUnit::BySize
+        | TimeUnit::Seconds
+        | TimeUnit::Milliseconds
+        | TimeUnit::Microseconds
+        | TimeUnit::Nanoseconds
+        | TimeUnit::Rfc3339
+        | TimeUnit::Pattern => None,
     }
 }
 

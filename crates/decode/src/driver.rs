@@ -54,7 +54,9 @@ pub(super) fn id_of(pointer: &Pointer, other: OtherBytes, value: &Scalar<'_>) ->
     };
     id.map_err(|OutOfRange| match value {
         Scalar::Text(text) => refusal(pointer, text),
-        _ => Refusal::new(Reason::BadDriver, format!("{} is {value}; {DRIVER_ID_RULE}", pointer.as_str())),
+        Scalar::Missing | Scalar::Integer(_) | Scalar::Number(_) | Scalar::Other(_) => {
+            Refusal::new(Reason::BadDriver, format!("{} is {value}; {DRIVER_ID_RULE}", pointer.as_str()))
+        }
     })
 }
 

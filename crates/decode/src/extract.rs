@@ -114,8 +114,8 @@ impl Paths {
 
     fn put<'a>(&self, value: Scalar<'a>, found: &mut Found<'a>) {
         if let Some(slot) = self.slot
-            && !(self.is_alias && !found[slot].is_missing())
-            && !(self.is_alias && value.is_missing())
+            && (!self.is_alias || found[slot].is_missing())
+            && (!self.is_alias || !value.is_missing())
         {
             found[slot] = value;
         }

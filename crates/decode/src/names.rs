@@ -120,10 +120,12 @@ pub(super) fn time_in<'j>(
             TIME_WORDS.iter().any(|word| name.contains(word)) || name.ends_with("at") || name == "t";
         let ms = match value {
             Scalar::Text(text) => rfc3339(text).map(Timestamp::unix_ms),
-            _ => value.as_f64().map(epoch_ms_from_float),
+            Scalar::Missing | Scalar::Integer(_) | Scalar::Number(_) | Scalar::Other(_) => {
+                value.as_f64().map(epoch_ms_from_float)
+            }
         };
         let is_now = ms.is_some_and(|ms| ms.abs_diff(received_at.unix_ms()) < PLAUSIBLE_MS.unsigned_abs());
-        is_now && is_named_so && !reading.used.iter().any(|used| *used == name)
+        is_now && is_named_so && !reading.used.contains(&name)
     };
     match members.into_iter().find(|(name, value)| is_time(name, value)) {
         Some((name, value)) => refuse(

@@ -252,7 +252,9 @@ fn outside(name: &str, degrees: Number, limit: i32, other: Number) -> String {
 fn required(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
     value.as_number().ok_or_else(|| match value {
         Scalar::Missing => Refusal::new(Reason::MissingField, format!("{name} is missing")),
-        _ => Refusal::new(Reason::WrongType, format!("{name} is {value}, not a number")),
+        Scalar::Integer(_) | Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) => {
+            Refusal::new(Reason::WrongType, format!("{name} is {value}, not a number"))
+        }
     })
 }
 

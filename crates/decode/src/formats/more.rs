@@ -77,7 +77,7 @@ impl Degrees {
 
     fn read(self, value: Scalar<'_>) -> Scalar<'_> {
         match self {
-            Self::Factor(factor) if factor == 1.0 => value,
+            Self::Factor(1.0) => value,
             Self::Factor(factor) => value.times(factor),
             Self::Minutes => {
                 let read = |number: f64| {

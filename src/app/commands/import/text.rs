@@ -44,9 +44,8 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
             ("<osm", "OpenStreetMap data", "osm"),
         ];
         for (root, what, format) in xml {
-            match text.contains(root) {
-                true => bail!("{}", converter(what, format, name)),
-                false => {}
+            if text.contains(root) {
+                bail!("{}", converter(what, format, name));
             }
         }
     }
