@@ -198,6 +198,30 @@ fn broker_that_stays_busy_is_an_error_and_no_login() -> Result<()> {
     finds(&settings, &[], "broker", "error", "the server is busy; see the broker's log")
 }
 
+/// EMQX publishes the names of its nodes, retained.
+#[test]
+fn nodes_that_the_url_lacks_are_named_and_the_strategy_is_not_called_tested() -> Result<()> {
+    let world = unmigrated("check_lacks_nodes")?;
+    let broker = ScriptedBroker::start(|peer| {
+        loop {
+            let packet = peer.hear()?;
+            if let Packet::Connect(..) = packet {
+                peer.say(&[0x20, 3, 0, 0, 0])?;
+            } else if let Packet::Subscribe(asked) = packet {
+                let [high, low] = asked.pkid.to_be_bytes();
+                peer.say(&[0x90, 4, high, low, 0, 1])?;
+                if asked.filters[0].path == "$SYS/brokers" {
+                    peer.say(b"\x31\x17\x00\x0c$SYS/brokers\x00emqx@a,b")?;
+                }
+            }
+        }
+    })?;
+    let settings = world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
+    let words = "2 nodes, of which milepost reaches 1: emqx@a b; mqtt.url: a URL for each node";
+    finds(&settings, &[], "cluster", "warning", words)?;
+    finds(&settings, &[], "strategy", "ok", "emqx ctl conf show mqtt")
+}
+
 /// Some managed brokers close the connection of a client that subscribes below `$SYS`.
 #[test]
 fn broker_that_hangs_up_on_its_own_topics_fails_no_check() -> Result<()> {
