@@ -42,7 +42,7 @@ impl Format {
         Self::Mapped,
     ];
 
-    /// Its name in milepost's configuration.
+    /// The format's name in milepost's configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -21,7 +21,7 @@ use crate::publisher::Publisher;
 #[derive(Debug, thiserror::Error)]
 #[error("{why:#}")]
 pub struct EndedEarly {
-    /// What was sent and acknowledged until then.
+    /// Messages that were sent and acknowledged until then.
     pub manifest: Manifest,
     why: anyhow::Error,
 }

@@ -28,8 +28,8 @@ const SERVER_UNAVAILABLE: u8 = 0x88;
 const SERVER_BUSY: u8 = 0x89;
 /// A broker that has refused everything for this long is not starting: its access rules mean it.
 const STARTING_PATIENCE: Duration = Duration::from_secs(20);
-/// The same for a broker that has taken messages of this connection before. EMQX refuses for some 20 s around a graceful stop, and
-/// again while it boots.
+/// Longest refusal of a broker that has taken messages of this connection before. EMQX refuses for some 20 s around a graceful
+/// stop, and again while it boots.
 const RESTARTING_PATIENCE: Duration = Duration::from_secs(60);
 /// PUBACK: dropped, because no client was subscribed (3.4.2.1).
 const NO_SUBSCRIBER: u8 = 0x10;

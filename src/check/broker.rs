@@ -220,7 +220,7 @@ async fn subscription(report: &mut Report, config: &Config, door: Door<'_>) -> R
     Ok(())
 }
 
-/// What shows messages that the broker dropped: EMQX's counters, if `mqtt.broker_metrics` asks for them, or Mosquitto's.
+/// Checks the counters of messages that the broker dropped: EMQX's, if `mqtt.broker_metrics` asks for them, or Mosquitto's.
 async fn queue_drops(report: &mut Report, door: Door<'_>) {
     if door.mqtt.broker_metrics {
         match broker_metrics(report, door).await {

@@ -59,7 +59,7 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// The nodes that the broker names, if it does.
+/// Returns the nodes that the broker names, if it lets this user read them.
 async fn named(door: Door<'_>) -> Result<Option<Vec<String>>, ProbeError> {
     let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
     let heard = async {
@@ -82,7 +82,7 @@ async fn named(door: Door<'_>) -> Result<Option<Vec<String>>, ProbeError> {
     Ok(named)
 }
 
-/// A member on each of two nodes, and messages to the first node: how many come to each member.
+/// Subscribes a member on each of two nodes, publishes to the first, and counts the messages that each member receives.
 async fn came(here: Door<'_>, there: Door<'_>, topic: &str) -> Result<(usize, usize), ProbeError> {
     let filter = [share_alone(here.mqtt, topic)];
     let (mut ours, _) = Probe::open(here, Duration::ZERO).await?;
@@ -100,7 +100,7 @@ async fn came(here: Door<'_>, there: Door<'_>, topic: &str) -> Result<(usize, us
         });
         acked.await?;
     }
-    // What they get, and what is still on its way to us.
+    // The other member's messages, and those still in transit to this one.
     for (probe, count) in [(&mut ours, &mut by_us), (&mut theirs, &mut by_them)] {
         let rest = probe.hear(RETAINED_WITHIN, |packet| {
             *count += usize::from(matches!(packet, Packet::Published(_)));

@@ -6,7 +6,7 @@ use milepost_clickhouse::{ClickHouse, Error};
 use milepost_config as config;
 use milepost_config::{InsertQuorum, Replication};
 
-/// With a longer delay, in seconds, quorums wait and readers see old rows.
+/// Longest delay of a replica in seconds: above it quorums wait and readers see old rows.
 const DELAY_SECONDS_MAX: u64 = 60;
 /// How long an insert may be retried under one token: a day.
 const TOKEN_SECONDS_MIN: u64 = 86_400;

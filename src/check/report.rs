@@ -1,4 +1,4 @@
-//! What a check found, as lines or as JSON.
+//! The findings of a check, as lines or as JSON.
 
 use std::fmt;
 

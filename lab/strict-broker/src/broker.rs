@@ -65,7 +65,7 @@ impl End {
     }
 }
 
-/// What EMQX counts too. A killed session is in none of them.
+/// Counters by EMQX's names. The messages of a killed session are in none of them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub(crate) received: u64,
@@ -245,7 +245,7 @@ impl Broker {
         }
     }
 
-    /// As EMQX kills a process: nothing is said, counted, or passed on.
+    /// Kills a session as EMQX kills a process: without a DISCONNECT, a count, or redispatch.
     pub(crate) fn kill(&mut self, client: &ClientId, death: Death, now: Instant) {
         eprintln!("strict-broker: session {client} killed: {death:?}");
         self.end(client, End::Killed, now);

@@ -25,7 +25,7 @@ const UNSUBACK: u8 = 0xB0;
 #[derive(Debug, Default)]
 struct Bye {
     code: Option<u8>,
-    /// What the client's own DISCONNECT says.
+    /// Session expiry in the client's own DISCONNECT.
     expiry: Option<Expiry>,
     flushes: bool,
 }

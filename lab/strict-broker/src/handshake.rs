@@ -1,4 +1,4 @@
-//! From CONNECT to CONNACK, with every way in which that can go wrong on purpose.
+//! Answers CONNECT with CONNACK, and fails on purpose in each way that a test asks for.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -126,7 +126,7 @@ async fn answers(socket: &mut Socket, hub: &Hub, greeted: &Greeted, manner: Opti
     socket.wait(hub, &greeted.client, &greeted.link, until).await == Waited::Over
 }
 
-/// What EMQX says, but for what is not spoken here. It says no session expiry either.
+/// EMQX's CONNACK, without the features that this broker lacks. Like EMQX, it echoes no session expiry.
 fn connack(hello: &Hello, session_present: bool, hub: &Hub) -> Packet {
     let properties = ConnAckProperties {
         session_expiry_interval: None,

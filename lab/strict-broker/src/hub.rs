@@ -1,4 +1,4 @@
-//! What all connections share.
+//! State that all connections share.
 
 use std::cell::RefCell;
 use std::rc::Rc;

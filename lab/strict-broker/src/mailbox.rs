@@ -13,7 +13,7 @@ use crate::packet::Message;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     pub(crate) each: Duration,
-    /// What it costs more for each one that waits.
+    /// Extra time per message for each one that waits behind it.
     pub(crate) scan: Duration,
     /// Above it the process is killed.
     pub(crate) waiting_max: usize,

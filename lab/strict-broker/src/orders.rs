@@ -12,7 +12,7 @@ pub(crate) enum Answer {
 pub(crate) enum Manner {
     Never,
     Late(Duration),
-    /// Not at all, and the session is emptied.
+    /// No answer is sent, and the session is emptied.
     Lose,
 }
 
@@ -22,11 +22,11 @@ pub(crate) struct Order {
     pub(crate) left: u32,
     pub(crate) answer: Answer,
     pub(crate) manner: Manner,
-    /// What their client ids begin with.
+    /// Prefix of the client ids that it applies to.
     pub(crate) prefix: String,
 }
 
-/// What is to be done about the next answers; the oldest order that fits is taken.
+/// Orders for the next answers. The oldest order that fits an answer applies to it.
 #[derive(Debug, Default)]
 pub(crate) struct Orders(Vec<Order>);
 

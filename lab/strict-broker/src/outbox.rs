@@ -1,4 +1,4 @@
-//! What a session owes its client: messages that wait, and messages that are sent and unacknowledged.
+//! A session's messages for its client: queued ones, and those that are sent and unacknowledged.
 //!
 //! Unacknowledged ones never exceed the window, but for one case: a client that comes back with a smaller one gets all
 //! of them again, as on EMQX, and nothing new until there is room. The n-th message has packet id n modulo 65,535: when
@@ -12,14 +12,14 @@ use rumqttc::v5::mqttbytes::QoS;
 
 use crate::packet::Message;
 
-/// As many packet ids as there are (2.2.1).
+/// Number of packet ids (MQTT 5, 2.2.1).
 const IDS: u64 = 65_535;
 
 /// The next packet id is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IdInUse;
 
-/// What was dropped for want of room.
+/// Counts of messages dropped because the queue was full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Dropped {
     /// QoS 1.

@@ -10,7 +10,7 @@ use lab_mqtt::put_length;
 use rumqttc::v5::mqttbytes::v5::{Disconnect, DisconnectReasonCode, Packet, Publish, PublishProperties};
 use rumqttc::v5::mqttbytes::{Error, QoS};
 
-/// Of a packet that a client may send.
+/// Largest packet that a client may send, in bytes.
 pub(crate) const PACKET_BYTES_MAX: u32 = 1_048_576;
 const DISCONNECT: u8 = 0xE0;
 
@@ -20,7 +20,7 @@ pub(crate) enum Fault {
     /// Larger than we said that we take.
     TooLarge,
     Version,
-    /// Not MQTT 5.
+    /// The bytes are no MQTT 5 packet.
     Malformed,
 }
 

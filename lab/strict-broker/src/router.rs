@@ -1,4 +1,4 @@
-//! Who gets a message: subscriptions by filter, and share groups.
+//! Routes messages: plain subscriptions by filter, and share groups.
 
 use std::rc::Rc;
 
@@ -94,7 +94,7 @@ impl Router {
         self.groups.retain(|group| !group.members.is_empty());
     }
 
-    /// Who gets a message on this topic from a client of this node.
+    /// Collects the sessions that receive a message on this topic from a client of this node.
     pub(crate) fn targets(&mut self, topic: &str, node: usize, out: &mut Vec<Target>) {
         for (filter, client, qos) in &self.plain {
             if filter::covers(filter, topic) {

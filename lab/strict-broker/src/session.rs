@@ -42,7 +42,7 @@ pub(crate) enum Ending {
 /// How long a session outlives its connection (3.1.2.11.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expiry {
-    /// So long; zero ends it with the connection.
+    /// Time without a connection; zero ends the session with its connection.
     After(Duration),
     Never,
 }
@@ -89,7 +89,7 @@ pub(crate) struct Session {
     /// The highest QoS that each filter takes.
     pub(crate) subscriptions: BTreeMap<String, QoS>,
     pub(crate) outbox: Outbox,
-    /// What waits to be looked at; unused without a [`Pace`].
+    /// Messages that the process has not handled; unused without a [`Pace`].
     pub(crate) mailbox: Mailbox,
     /// How long it outlives its connection.
     pub(crate) expiry: Expiry,
