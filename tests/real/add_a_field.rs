@@ -1,4 +1,4 @@
-//! docs/add-a-field.md is true: the patch it names applies and builds, and the column is in every table and view of fixes, also on a replica
+//! docs/add-a-field.md is true: the patch it names applies, builds and passes the tests, and the column is in every table and view of fixes, also on a replica
 //! that is added later.
 
 use std::sync::Arc;
@@ -28,6 +28,7 @@ fn the_recipe_works_as_written() -> Result<()> {
     let lines = patch.lines().filter(|line| line.starts_with('+') && !line.starts_with("+++ ")).count();
     ensure!(files <= FILES_MAX && lines <= LINES_MAX, "{files} files, {lines} lines");
     let binary = patched::build(&patch)?;
+    patched::test()?;
     let patched = |world: &World| {
         Settings::new(&binary, world.folder.path(), world.broker.port, &world.engine.server.url())
             .with("CLICKHOUSE__DATABASE", &*world.database)

@@ -50,12 +50,15 @@ pub static TABLE: Table = Table {
     ],
 };
 
+/// Bytes of the columns that have a fixed length.
+const NUMBERS_BYTES: usize = TABLE.fixed_bytes();
+
 impl Position {
     /// The columns of [`TABLE`], in that order.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_text(self.driver_id.as_bytes(), out);
         // The numbers in one piece: then the vector grows once.
-        let mut numbers = [0; 8 + 3 * 4 + 2 * 2 + 4 + 2 + 8];
+        let mut numbers = [0; NUMBERS_BYTES];
         let mut rest = &mut numbers[..];
         let mut put = |bytes: &[u8]| {
             let (here, after) = std::mem::take(&mut rest).split_at_mut(bytes.len());

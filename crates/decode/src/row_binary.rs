@@ -124,6 +124,20 @@ pub struct Table {
 }
 
 impl Table {
+    /// Returns the bytes that the table's times and numbers take in a row.
+    pub const fn fixed_bytes(&self) -> usize {
+        let (mut bytes, mut column) = (0, 0);
+        while column < self.columns.len() {
+            bytes += match self.columns[column].1 {
+                Kind::Time => 8,
+                Kind::Number(_, bytes) => bytes,
+                Kind::Text | Kind::Texts | Kind::Nullable(_) | Kind::Polygons => 0,
+            };
+            column += 1;
+        }
+        bytes
+    }
+
     pub fn statement(&self, database: &str) -> String {
         let columns: Vec<_> = self.columns.iter().map(|(name, _)| *name).collect();
         format!("INSERT INTO {database}.{} ({}) FORMAT RowBinary", self.name, columns.join(", "))

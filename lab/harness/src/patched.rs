@@ -33,6 +33,19 @@ pub fn build(patch: &str) -> Result<PathBuf> {
     Ok(built)
 }
 
+/// Compiles every test of the tree that [`build`] has left, and runs those of the decoder and the core.
+pub fn test() -> Result<()> {
+    let compile: &[&str] = &["check", "--workspace", "--tests"];
+    let play: &[&str] = &["test", "--lib", "-p", "milepost-decode", "-p", "milepost-core"];
+    for arguments in [compile, play] {
+        let mut nice = Command::new("nice");
+        nice.args(["-n", "5", "cargo"]).args(arguments).args(["--locked", "--offline", "--quiet"]);
+        nice.env("CARGO_TARGET_DIR", repository().join("target/patched/build")).env_remove("RUSTC_BOOTSTRAP");
+        run(nice.current_dir(repository().join("target/patched/sources")))?;
+    }
+    Ok(())
+}
+
 /// What the checkout's own build has compiled, as hard links: only the crates of the workspace, which have another path, are compiled.
 fn take_dependencies(target: &Path) -> Result<()> {
     let built = repository().join("target/debug");

@@ -345,7 +345,7 @@ mod tests {
 
     use super::*;
     use milepost_decode::formats::{Format, shipped};
-    use milepost_decode::{Driver, Keep, Limits, Source, Template};
+    use milepost_decode::{Driver, Field, Keep, Limits, Source, Template};
 
     const AGE_MAX: Duration = Duration::from_secs(1);
 
@@ -403,7 +403,8 @@ mod tests {
         intake.set_wanted(9);
         let point = format!(r#"{{"lat":1,"lng":2,"acc":-1,"{}":1}}"#, "x".repeat(129));
         (0..2).for_each(|_| take(&mut intake, "drivers/a/gps", &format!("[{point},{point},{point}]"), now));
-        let lacking = Lacking { undated: 6, fields: [0, 0, 0, 0, 6], attributes_cut: 6 };
+        let mut lacking = Lacking { undated: 6, attributes_cut: 6, ..Lacking::default() };
+        lacking.fields[Field::Acc as usize] = 6;
         assert_eq!(intake.totals().lacking, lacking);
         let rows = || intake.next(CloseWhen::NotEmpty, now).map(|batch| batch.rows());
         assert_eq!(std::iter::from_fn(rows).collect::<Vec<_>>(), [2, 2, 2]);
