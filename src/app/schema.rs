@@ -48,6 +48,7 @@ pub(super) async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) ->
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
     while let Schema::Unknown(why) | Schema::Refused(why) = tables(clickhouse, &not_asked()).await? {
         tell(&why);
+        clickhouse.leave_endpoint(&why);
         if log.allow(Instant::now().into_std()) {
             warn!(why, "waiting for ClickHouse");
         }
@@ -100,6 +101,7 @@ impl Watcher {
         let mut log = Log::new();
         let mut list = List { read_at: Instant::now(), has_failed: false };
         loop {
+            self.clickhouse.return_to_own_endpoint(ANSWER_WITHIN).await;
             let asked_at = Instant::now();
             let attention = *self.attention.borrow_and_update();
             let mut server = self.server.borrow().clone();
@@ -116,6 +118,7 @@ impl Watcher {
             let schema = match tokio::try_join!(clock, tables) {
                 Ok(((), schema)) => schema?,
                 Err(Schema::Unknown(why)) => {
+                    self.clickhouse.leave_endpoint(&why);
                     server.answers = Err(why.clone());
                     Schema::Unknown(why)
                 }

@@ -25,6 +25,14 @@ const PARTITIONS_MIN: u64 = 15;
 
 /// Goes on until something does not work.
 pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() -> i64) {
+    for url in &config.clickhouse.urls {
+        let mut of_one = config.clone();
+        of_one.clickhouse.urls = vec![url.clone()];
+        check_endpoint(report, &of_one, url, unix_ms).await;
+    }
+}
+
+async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms: fn() -> i64) {
     let clickhouse = match ClickHouse::new(&config.clickhouse) {
         Ok(clickhouse) => clickhouse,
         Err(error) => return report.failure("clickhouse", error_chain(&error)),
@@ -34,11 +42,11 @@ pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() ->
         .ask("asking for the version", "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)))");
     let [its_version, its_ms]: [String; 2] = match asked.await {
         Ok(rows) => rows.into_iter().next().unwrap_or_default(),
-        Err(error) => return not_reached(report, config, &error),
+        Err(error) => return not_reached(report, url, &error),
     };
     let after = unix_ms();
-    report.ok("clickhouse", format!("{} answers as {}", config.clickhouse.url, config.clickhouse.user));
-    transport(report, config);
+    report.ok("clickhouse", format!("{url} answers as {}", config.clickhouse.user));
+    transport(report, config, url);
     version(report, &its_version);
     // It was asked at some moment in between, however long that took.
     clocks(report, config, its_ms.parse::<i64>().ok().map(|its| its - its.max(before).min(after)));
@@ -56,9 +64,9 @@ pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() ->
     }
 }
 
-fn not_reached(report: &mut Report, config: &Config, error: &Error) {
+fn not_reached(report: &mut Report, url: &str, error: &Error) {
     let chain = error_chain(error);
-    let why = format!("{}: {chain}", config.clickhouse.url);
+    let why = format!("{url}: {chain}");
     // An error that names a setting is its own advice.
     if error.code().is_none() && error.may_pass() && !chain.contains("clickhouse.") {
         report.error(
@@ -71,8 +79,8 @@ fn not_reached(report: &mut Report, config: &Config, error: &Error) {
     }
 }
 
-fn transport(report: &mut Report, config: &Config) {
-    let url = Url::parse(&config.clickhouse.url).expect("the configuration has checked it");
+fn transport(report: &mut Report, config: &Config, url: &str) {
+    let url = Url::parse(url).expect("the configuration has checked it");
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let advice =
         "https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see deploy/clickhouse)";
@@ -336,7 +344,7 @@ mod tests {
             let (what, kind, code) = ("asking".to_owned(), FailureKind::Transient, None);
             let error = Error::Server { what, kind, code, source: source.into() };
             let mut report = Report::default();
-            not_reached(&mut report, &config, &error);
+            not_reached(&mut report, &config.clickhouse.urls[0], &error);
             report.findings()[0].advice.clone()
         };
         for host in ["db.internal", "clickhouse.internal"] {

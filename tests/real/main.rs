@@ -11,6 +11,7 @@ mod commands;
 mod documented;
 mod drain;
 mod durability;
+mod endpoints;
 mod erase;
 mod events;
 mod fences;

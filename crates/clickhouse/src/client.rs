@@ -4,12 +4,13 @@ use std::error::Error as StdError;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clickhouse::Client;
 use clickhouse::error::Error as ClientError;
 
 use super::connector::Connector;
+use super::endpoints::Endpoints;
 use super::errors::{advice, code, kind, speaks_no_http};
 use super::insert::Inserter;
 use super::login::Login;
@@ -112,6 +113,7 @@ pub struct ClickHouse {
     /// Reads tables, however long they are.
     unbounded: Client,
     inserter: Inserter,
+    endpoints: Arc<Endpoints>,
     login: Arc<Login>,
     pub database: String,
     pub(super) layout: Layout,
@@ -125,13 +127,14 @@ impl ClickHouse {
     pub fn new(config: &config::ClickHouse) -> Result<Self, Error> {
         let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
         let login = Login::new(&config.user, config.password.as_ref()).map_err(Error::Password)?;
-        let client =
-            |connector: Connector| Client::with_http_client(connector.client()).with_url(&config.url);
+        let client = |connector: Connector| Client::with_http_client(connector.client());
         let connector = Connector::new(tls);
+        let endpoints = Arc::new(Endpoints::new(&config.urls, config.home));
         Ok(Self {
             client: client(connector.bounded(ANSWER_BYTES_MAX)),
             unbounded: client(connector.clone()),
-            inserter: Inserter::new(config, connector, Arc::clone(&login)),
+            inserter: Inserter::new(config, connector, Arc::clone(&login), Arc::clone(&endpoints)),
+            endpoints,
             login,
             database: config.database.clone(),
             layout: Layout::new(config),
@@ -142,11 +145,11 @@ impl ClickHouse {
 
     /// With the login as it was last read. Clones are cheap: the connections are shared.
     pub fn client(&self) -> Client {
-        self.login.log_in(self.client.clone())
+        self.login.log_in(self.client.clone().with_url(self.endpoints.current().1.as_str()))
     }
 
     pub fn unbounded(&self) -> Client {
-        self.login.log_in(self.unbounded.clone())
+        self.login.log_in(self.unbounded.clone().with_url(self.endpoints.current().1.as_str()))
     }
 
     /// A table, over all shards.
@@ -229,6 +232,21 @@ impl ClickHouse {
             self.database
         );
         self.parsed("counting parts", &sql, "number").await
+    }
+
+    /// Leaves the endpoint in use, because it does not answer, for the next one of `clickhouse.url`.
+    pub fn leave_endpoint(&self, why: &str) {
+        self.endpoints.leave(self.endpoints.current().0, why, Instant::now());
+    }
+
+    /// Returns to this member's own endpoint once that answers within `patience`. Asks it only now and then.
+    pub async fn return_to_own_endpoint(&self, patience: Duration) {
+        let Some(home) = self.endpoints.home_to_ask(Instant::now()) else { return };
+        let client = self.login.log_in(self.client.clone().with_url(home.as_str()));
+        let answers = async { client.query_raw("SELECT 1").fetch_bytes("TSVRaw")?.collect().await };
+        if within(patience, answers).await.is_ok_and(|answer| answer.trim_ascii() == b"1") {
+            self.endpoints.return_home(Instant::now());
+        }
     }
 
     /// The server's clock, in milliseconds since 1970, asked on a connection of its own.

@@ -34,6 +34,16 @@ const NOT_SUPPORTED: u32 = 344;
 /// truthful after them, also on another replica and where a part of the insert was written before.
 const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_REPLICAS, 286, 745];
 
+/// Refusals of one server that another replica need not share: unknown table or database (not migrated there), wrong login,
+/// read-only, full disk (NOT_ENOUGH_SPACE), no Keeper (999 KEEPER_EXCEPTION).
+const OF_ENDPOINT: [u32; 6] =
+    [UNKNOWN_TABLE, UNKNOWN_DATABASE, AUTHENTICATION_FAILED, TABLE_IS_READ_ONLY, 243, 999];
+
+/// Whether another endpoint may take what this one refused with this code.
+pub(super) fn is_of_endpoint(code: u32) -> bool {
+    OF_ENDPOINT.contains(&code)
+}
+
 /// How inserts are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {

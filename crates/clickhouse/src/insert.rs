@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -23,7 +23,8 @@ use url::Url;
 
 use super::compress::compress;
 use super::connector::Connector;
-use super::errors::{Way, advice, code_in, kind_of_code};
+use super::endpoints::Endpoints;
+use super::errors::{Way, advice, code_in, is_of_endpoint, kind_of_code};
 use super::login::Login;
 use super::quorum::Quorum;
 use super::shards;
@@ -61,7 +62,7 @@ enum InsertError {
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
     #[error("{}{text}", advice.map_or(String::new(), |advice| format!("{advice}: ")))]
-    Refused { kind: FailureKind, advice: Option<&'static str>, text: String },
+    Refused { code: u32, kind: FailureKind, advice: Option<&'static str>, text: String },
     #[error("something on the way takes no insert of this size (HTTP 413): {0}")]
     TooLarge(String),
     #[error("HTTP {status} from something that is not ClickHouse: {text}")]
@@ -90,6 +91,22 @@ struct Named {
 }
 
 impl InsertError {
+    /// Another endpoint may take the insert: this one is away, hangs, or cannot write.
+    fn is_of_endpoint(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => is_of_endpoint(*code),
+            Self::TooLarge(_) | Self::WroteLess { .. } => false,
+            Self::NotReached(_)
+            | Self::Broken(_)
+            | Self::NoHttp { .. }
+            | Self::TimedOut(_)
+            | Self::NotClickHouse { .. }
+            | Self::WithBody(_)
+            | Self::WithoutSummary
+            | Self::BrokenOff(_) => true,
+        }
+    }
+
     fn kind(&self) -> FailureKind {
         match self {
             Self::NotReached(_) => FailureKind::Transient,
@@ -109,7 +126,7 @@ impl InsertError {
 
 pub(super) struct Inserter {
     http: legacy::Client<Connector, Full<Bytes>>,
-    url: Url,
+    endpoints: Arc<Endpoints>,
     pub(super) quorum: Quorum,
     way: Way,
     /// No TLS is configured, and nothing has answered in HTTP.
@@ -118,23 +135,15 @@ pub(super) struct Inserter {
 }
 
 impl Inserter {
-    pub(super) fn new(config: &config::ClickHouse, connector: Connector, login: Arc<Login>) -> Self {
-        let mut url = Url::parse(&config.url).expect("the configuration has checked it");
-        url.query_pairs_mut()
-            .append_pair("decompress", "1")
-            // The answer comes when everything is done, and says all of it.
-            .append_pair("wait_end_of_query", "1")
-            .append_pair("send_progress_in_http_headers", "0")
-            // A profile may turn it on; then the answer would not say how many rows were written.
-            .append_pair("async_insert", "0")
-            .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1");
-        if config.shards {
-            // Without it the server answers when it has the rows in a file of its own, for later.
-            url.query_pairs_mut().append_pair("distributed_foreground_insert", "1");
-        }
+    pub(super) fn new(
+        config: &config::ClickHouse,
+        connector: Connector,
+        login: Arc<Login>,
+        endpoints: Arc<Endpoints>,
+    ) -> Self {
         Self {
             http: connector.client(),
-            url,
+            endpoints,
             quorum: Quorum::new(config),
             way: match config.replication {
                 _ if config.shards => Way::Sharded,
@@ -146,8 +155,20 @@ impl Inserter {
         }
     }
 
-    fn request(&self, insert: &Insert, attempt: &Attempt) -> Request<Full<Bytes>> {
-        let mut url = self.url.clone();
+    fn request(&self, endpoint: &Url, insert: &Insert, attempt: &Attempt) -> Request<Full<Bytes>> {
+        let mut url = endpoint.clone();
+        url.query_pairs_mut()
+            .append_pair("decompress", "1")
+            // The answer comes when everything is done, and says all of it.
+            .append_pair("wait_end_of_query", "1")
+            .append_pair("send_progress_in_http_headers", "0")
+            // A profile may turn it on; then the answer would not say how many rows were written.
+            .append_pair("async_insert", "0")
+            .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1");
+        if self.way == Way::Sharded {
+            // Without it the server answers when it has the rows in a file of its own, for later.
+            url.query_pairs_mut().append_pair("distributed_foreground_insert", "1");
+        }
         let statement = match self.way {
             Way::Sharded => Cow::from(shards::insert(&insert.statement)),
             Way::Alone | Way::Replicated => Cow::from(&insert.statement),
@@ -165,10 +186,10 @@ impl Inserter {
         request.body(body).expect("a URL that was checked, and headers that were")
     }
 
-    async fn send(&self, insert: &Insert, attempt: &Attempt) -> Result<(), InsertError> {
+    async fn send(&self, endpoint: &Url, insert: &Insert, attempt: &Attempt) -> Result<(), InsertError> {
         let response = self
             .http
-            .request(self.request(insert, attempt))
+            .request(self.request(endpoint, insert, attempt))
             .await
             .map_err(|error| self.not_answered(error))?;
         self.may_be_tls.store(false, Ordering::Relaxed);
@@ -208,7 +229,7 @@ impl Inserter {
         self.login.read_again_after(code);
         let (kind, advice) = (kind_of_code(code, self.way), advice(code));
         let text = if text.is_empty() { format!("code {code}") } else { text };
-        InsertError::Refused { kind, advice, text }
+        InsertError::Refused { code, kind, advice, text }
     }
 
     fn not_answered(&self, error: legacy::Error) -> InsertError {
@@ -225,8 +246,14 @@ impl Inserter {
 
 impl Sink for Inserter {
     async fn insert(&self, insert: &Screened, attempt: &Attempt) -> Result<(), SinkError> {
-        let sent = timeout(attempt.timeout, self.send(insert, attempt)).await;
+        let (index, endpoint) = self.endpoints.current();
+        let sent = timeout(attempt.timeout, self.send(endpoint, insert, attempt)).await;
         let sent = sent.unwrap_or(Err(InsertError::TimedOut(attempt.timeout)));
+        if let Err(error) = &sent
+            && error.is_of_endpoint()
+        {
+            self.endpoints.leave(index, &error.to_string(), Instant::now());
+        }
         debug!(log_comment = attempt.token, rows = insert.rows, ok = sent.is_ok(), "insert ended");
         sent.map_err(|source| {
             let (kind, log_comment) = (source.kind(), attempt.token.clone());

@@ -14,6 +14,7 @@
 mod client;
 mod compress;
 mod connector;
+mod endpoints;
 mod erase;
 mod errors;
 mod files;

@@ -92,7 +92,7 @@ impl Config {
         mqtt.topics = sources.iter().map(|source| source.topic().to_owned()).collect();
         let decode = sections::decode_limits(s, mqtt.max_packet_bytes);
         let batch = sections::batch_limits(s);
-        let clickhouse = ClickHouse::read(s);
+        let clickhouse = ClickHouse::read(s, &mqtt.client_id);
         clickhouse.retention.against(s, &decode);
         let spool = Spool::read(s, &batch);
         let (http, shutdown) = (Http::read(s), Shutdown::read(s));
@@ -347,7 +347,10 @@ mod tests {
             ("mqtt.url", &["'https://h'", "['mqtt://a', 'mqtts://b']", "'mqtt://a,mqtt://a:1883'", "[]"][..]),
             ("mqtt.topics", &["'a/b'", "'+/+'", "'a+/b'", "'$share/g/a/+'", "'a/+/#'", "['']", "[]"]),
             ("mqtt.topics", &["['a/+/gps', '+/x/gps']", "['a/+', 'a/+']"]),
-            ("clickhouse.url", &["'mqtt://h'"]),
+            (
+                "clickhouse.url",
+                &["'mqtt://h'", "['http://a', 'http://b']", "['http://a', 'https://b']", "[]"],
+            ),
             ("clickhouse.user", &["\"a\\nb\""]),
             ("clickhouse.password", &["\"a\\nb\""]),
             ("clickhouse.password_file", &["'/proc/self/status'", "'/nowhere/at/all'"]),

@@ -36,6 +36,25 @@ pub(super) fn http_url(text: String) -> Result<(String, Option<bool>), String> {
     Ok((text, Some(tls)))
 }
 
+/// ClickHouse's endpoints, and whether with TLS.
+pub(super) fn http_urls(texts: Vec<String>) -> Result<(Vec<String>, Option<bool>), String> {
+    let (mut urls, mut with_tls) = (Vec::new(), None);
+    for text in texts {
+        let (url, tls) = http_url(text)?;
+        if with_tls.replace(tls).is_some_and(|before| before != tls) {
+            return Err("must be https:// for all endpoints, or for none".to_owned());
+        }
+        if urls.contains(&url) {
+            return Err(format!("{url} is there twice"));
+        }
+        urls.push(url);
+    }
+    if urls.is_empty() {
+        return Err("must name at least one endpoint, such as https://clickhouse:8443".to_owned());
+    }
+    Ok((urls, with_tls.flatten()))
+}
+
 /// Parses `scheme://host:port`; the second scheme is the one with TLS. No error repeats the URL: it may hold a password.
 fn server_url(text: &str, schemes: [&str; 2], login_goes_to: &str) -> Result<(url::Url, bool), String> {
     let [plain, tls] = schemes;

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::rules::{
-    broker_addresses, client_id, cluster_name, group, host_name, http_url, identifier, log_filter, peers,
-    topic_prefix, topics, user_name, webhook_url,
+    broker_addresses, client_id, cluster_name, group, host_name, http_url, http_urls, identifier, log_filter,
+    peers, topic_prefix, topics, user_name, webhook_url,
 };
 use super::settings::Settings;
 use super::sources;
@@ -145,14 +145,30 @@ fn named(s: &mut Settings, key: &str) -> Option<String> {
     s.valid(key, identifier(name))
 }
 
+const DEFAULT_URL: &str = "http://localhost:8123";
+
+/// Members whose names end in consecutive numbers, as pods of a StatefulSet, get endpoints in turn; others by a hash.
+fn home(member: &str, endpoints: usize) -> usize {
+    let number = &member[member.trim_end_matches(|c: char| c.is_ascii_digit()).len()..];
+    let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = || member.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
+    let place = number.parse::<u64>().unwrap_or_else(|_| hash()) % endpoints.max(1) as u64;
+    usize::try_from(place).unwrap_or_default()
+}
+
 impl Server {
     /// Shared with milepost-map, which has the same keys and rules.
     pub fn read(s: &mut Settings) -> Self {
-        let (url, with_tls) = s.checked("clickhouse.url", "http://localhost:8123".to_owned(), http_url);
+        let (url, with_tls) = s.checked("clickhouse.url", DEFAULT_URL.to_owned(), http_url);
+        Self { url, ..Self::at(s, with_tls) }
+    }
+
+    /// Everything but the URL.
+    fn at(s: &mut Settings, with_tls: Option<bool>) -> Self {
         let ca = s.path("clickhouse.ca_file");
         let tls = s.tls(tls::Files { server: tls::Server::ClickHouse, ca, cert: None, key: None }, with_tls);
         Self {
-            url,
+            url: String::new(),
             tls,
             database: s.checked("clickhouse.database", "fleet".to_owned(), identifier),
             user: s.checked("clickhouse.user", "default".to_owned(), user_name),
@@ -162,10 +178,13 @@ impl Server {
 }
 
 impl ClickHouse {
-    pub(super) fn read(s: &mut Settings) -> Self {
-        let Server { url, tls, database, user, password } = Server::read(s);
+    /// `member`: the name by which members spread over several endpoints.
+    pub(super) fn read(s: &mut Settings, member: &str) -> Self {
+        let (urls, with_tls) = s.checked("clickhouse.url", vec![DEFAULT_URL.to_owned()], http_urls);
+        let Server { url: _, tls, database, user, password } = Server::at(s, with_tls);
         Self {
-            url,
+            home: home(member, urls.len()),
+            urls,
             tls,
             database,
             user,
@@ -183,6 +202,12 @@ impl ClickHouse {
 
     /// Keys about replicas need replicated tables.
     fn for_replicas(self, s: &mut Settings) -> Self {
+        if self.urls.len() > 1 && self.replication == Replication::None {
+            s.wrong(
+                "clickhouse.url",
+                "several endpoints require replicated tables: set clickhouse.replication, or give one URL",
+            );
+        }
         if let Some(cluster) = &self.cluster {
             if let Err(wanted) = cluster_name(cluster) {
                 s.wrong("clickhouse.cluster", wanted);

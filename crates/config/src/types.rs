@@ -56,8 +56,10 @@ pub struct Server {
 
 #[derive(Debug, Clone)]
 pub struct ClickHouse {
-    /// `http://host:port` or `https://host:port`
-    pub url: String,
+    /// `http://host:port` or `https://host:port`, at least one. One is in use at a time.
+    pub urls: Vec<String>,
+    /// Index of this member's own endpoint in `urls`.
+    pub home: usize,
     /// `None`: plain text.
     pub tls: Option<tls::Files>,
     pub database: String,

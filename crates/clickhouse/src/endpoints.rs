@@ -1,0 +1,178 @@
+//! The addresses of `clickhouse.url`: one is in use at a time.
+//!
+//! Guarantee: an endpoint that fails is left at once for the next one in the list, and its home is used again when it answers. Each
+//! member has its own home, so the members of a group spread over the list.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+use url::Url;
+
+use milepost_core::throttle::Throttle;
+
+/// The home is asked again this long after it was left. Doubles each time it fails again soon after the return.
+const HOME_AGAIN_AFTER: Duration = Duration::from_secs(30);
+const HOME_AGAIN_AFTER_MAX: Duration = Duration::from_secs(600);
+/// Log lines about failing endpoints are this far apart: if all fail, milepost moves on every second.
+const LOGGED_EVERY: Duration = Duration::from_secs(10);
+
+/// Which address is in use. Shared by inserts and queries.
+pub(super) struct Endpoints {
+    urls: Vec<Url>,
+    home: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    current: usize,
+    /// While away from home: when to ask it again.
+    home_due: Option<Instant>,
+    returned_at: Option<Instant>,
+    pause: Duration,
+    log: Throttle,
+}
+
+impl Endpoints {
+    /// `home`: the index of this member's own endpoint.
+    ///
+    /// # Panics
+    /// There is no URL, or one cannot be parsed: the configuration has checked them.
+    pub(super) fn new(urls: &[String], home: usize) -> Self {
+        let urls: Vec<Url> =
+            urls.iter().map(|url| Url::parse(url).expect("the configuration has checked it")).collect();
+        assert!(!urls.is_empty(), "at least one URL");
+        let home = home % urls.len();
+        let state = State {
+            current: home,
+            home_due: None,
+            returned_at: None,
+            pause: HOME_AGAIN_AFTER,
+            log: Throttle::every(LOGGED_EVERY),
+        };
+        Self { urls, home, state: Mutex::new(state) }
+    }
+
+    /// The endpoint in use, and its index for [`Self::leave`].
+    pub(super) fn current(&self) -> (usize, &Url) {
+        let current = self.state().current;
+        (current, &self.urls[current])
+    }
+
+    /// Leaves a failing endpoint for the next one, unless another request has left it already.
+    pub(super) fn leave(&self, index: usize, why: &str, now: Instant) {
+        let mut state = self.state();
+        if self.urls.len() == 1 || state.current != index {
+            return;
+        }
+        if index == self.home {
+            let has_just_returned = state.returned_at.is_some_and(|at| now - at < state.pause);
+            state.pause =
+                if has_just_returned { HOME_AGAIN_AFTER_MAX.min(state.pause * 2) } else { HOME_AGAIN_AFTER };
+            state.home_due = Some(now + state.pause);
+        }
+        state.current = (index + 1) % self.urls.len();
+        if state.current == self.home {
+            state.home_due = None; // all others failed, so the home is in use again
+        }
+        if state.log.allow(now) {
+            let (failed, next) = (self.urls[index].as_str(), self.urls[state.current].as_str());
+            warn!(failed, next, why, "ClickHouse endpoint left for the next one");
+        }
+    }
+
+    /// This member's own endpoint, if another is in use and it is time to ask it. The next question is due later.
+    pub(super) fn home_to_ask(&self, now: Instant) -> Option<&Url> {
+        let mut state = self.state();
+        let is_due = state.home_due.is_some_and(|due| now >= due);
+        is_due.then(|| {
+            state.home_due = Some(now + state.pause);
+            &self.urls[self.home]
+        })
+    }
+
+    /// The home has answered: uses it again.
+    pub(super) fn return_home(&self, now: Instant) {
+        let mut state = self.state();
+        if state.current != self.home {
+            (state.current, state.home_due, state.returned_at) = (self.home, None, Some(now));
+            info!(endpoint = self.urls[self.home].as_str(), "back to this member's own ClickHouse endpoint");
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn three(home: usize) -> Endpoints {
+        Endpoints::new(&["http://a:1", "http://b:1", "http://c:1"].map(str::to_owned), home)
+    }
+
+    fn host(endpoints: &Endpoints) -> &str {
+        endpoints.current().1.host_str().unwrap()
+    }
+
+    #[test]
+    fn members_spread_over_endpoints() {
+        assert_eq!([0, 1, 2, 3].map(|home| three(home).current().0), [0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn failed_endpoint_is_left_once_per_failure() {
+        let (endpoints, now) = (three(1), Instant::now());
+        endpoints.leave(1, "it is read-only", now);
+        endpoints.leave(1, "a second insert failed there, too", now);
+        assert_eq!(host(&endpoints), "c");
+        endpoints.leave(2, "refused", now);
+        assert_eq!(host(&endpoints), "a");
+    }
+
+    #[test]
+    fn home_is_used_again_once_it_answers() {
+        let (endpoints, now) = (three(0), Instant::now());
+        endpoints.leave(0, "refused", now);
+        assert_eq!(endpoints.home_to_ask(now + 29 * SECOND), None);
+        assert_eq!(endpoints.home_to_ask(now + 30 * SECOND).unwrap().host_str(), Some("a"));
+        assert_eq!(endpoints.home_to_ask(now + 31 * SECOND), None, "asked, and no answer yet");
+        endpoints.return_home(now + 32 * SECOND);
+        assert_eq!(host(&endpoints), "a");
+    }
+
+    #[test]
+    fn home_that_answers_but_refuses_inserts_is_asked_less_and_less() {
+        let (endpoints, mut now) = (three(0), Instant::now());
+        for pause in [30, 60, 120, 240, 480, 600, 600] {
+            endpoints.leave(0, "code 242: read-only", now);
+            assert_eq!(endpoints.home_to_ask(now + (pause - 1) * SECOND), None, "{pause}");
+            now += pause * SECOND;
+            assert!(endpoints.home_to_ask(now).is_some(), "{pause}");
+            endpoints.return_home(now);
+            now += SECOND;
+        }
+        now += 700 * SECOND;
+        endpoints.leave(0, "after a long time", now);
+        assert!(endpoints.home_to_ask(now + 30 * SECOND).is_some());
+    }
+
+    #[test]
+    fn when_all_fail_the_home_is_tried_in_turn() {
+        let (endpoints, now) = (three(0), Instant::now());
+        (0..3).for_each(|index| endpoints.leave(index, "refused", now));
+        assert_eq!(host(&endpoints), "a");
+        assert_eq!(endpoints.home_to_ask(now + 100 * SECOND), None, "it is in use");
+    }
+
+    #[test]
+    fn single_endpoint_is_never_left() {
+        let endpoints = Endpoints::new(&["http://a:1".to_owned()], 7);
+        endpoints.leave(0, "refused", Instant::now());
+        assert_eq!(host(&endpoints), "a");
+    }
+}
