@@ -47,6 +47,8 @@ pub(crate) struct Consumer {
     pub(crate) full_only: bool,
     /// `false`: it needs a real broker and ClickHouse, because the stand-ins do not speak its protocol or format.
     pub(crate) stand_ins: Option<bool>,
+    /// Client ids of its sessions, which are ended after each step at a broker that is not ours; `{n}` is 0 to 63.
+    pub(crate) sessions: Vec<String>,
     /// A planted mistake that the report must name: a part and a finding.
     pub(crate) must_show: Option<[String; 2]>,
 }
@@ -287,6 +289,9 @@ impl Consumer {
         }
         if self.prepare.is_empty() {
             self.prepare.clone_from(&original.prepare);
+        }
+        if self.sessions.is_empty() {
+            self.sessions.clone_from(&original.sessions);
         }
         let own = std::mem::take(&mut self.environment);
         self.environment = original.environment.clone();

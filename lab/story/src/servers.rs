@@ -15,6 +15,8 @@ use lab_stand_ins::sink::Sink;
 
 use crate::plan::{HostileMessage, Into, Step, Through};
 
+/// A consumer has no more sessions than this.
+const SESSIONS_MAX: u32 = 64;
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Both sides of a consumer.
@@ -106,6 +108,25 @@ impl Servers {
                 let mut stream = self.connect()?;
                 stream.write_all(&out)?;
                 read_until(&mut stream, &mut Vec::new(), kind::PUBACK)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what a consumer has left at a broker that is not ours: a session without a connection keeps its share of the
+    /// group's messages, and the next consumer would lose them.
+    pub(crate) fn end_sessions(&self, names: &[String]) -> Result<()> {
+        if self.broker.is_some() || self.firehose.is_some() {
+            return Ok(());
+        }
+        for name in names {
+            let ids = 0..if name.contains("{n}") { SESSIONS_MAX } else { 1 };
+            for id in ids.map(|n| name.replace("{n}", &n.to_string())) {
+                let mut out = Vec::new();
+                put_connect(&id, None, 0, &mut out);
+                let mut stream = self.connect()?;
+                stream.write_all(&out)?;
+                read_until(&mut stream, &mut Vec::new(), kind::CONNACK)?;
             }
         }
         Ok(())

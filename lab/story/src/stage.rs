@@ -137,7 +137,8 @@ impl Stage<'_> {
             && outcome.lost == Some(0)
             && outcome.stored_per_s >= f64::from(self.step.rate) * HOLDS_SHARE;
         // Its processes go before their group is removed.
-        running.process.kill_tree()
+        running.process.kill_tree()?;
+        servers.end_sessions(&self.consumer.sessions)
     }
 
     fn lasts(&self) -> Duration {
